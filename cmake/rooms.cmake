@@ -1,0 +1,82 @@
+# The one door into the build. Every folder under src/ is either one floor (add_floor) or a kind whose
+# sub-folders are rooms (add_kind + add_room). Files named *_test.cpp go to the tests of their folder,
+# *_bench.cpp to the benchmarks, everything else into the library.
+
+# Distributes sources over the library, the folder's tests and the benchmarks.
+function(temper_add_sources folder)
+  foreach(source ${ARGN})
+    if(source MATCHES "_test\\.cpp$")
+      set_property(GLOBAL APPEND PROPERTY temper_tests_${folder} ${source})
+      set_property(GLOBAL APPEND PROPERTY temper_test_folders ${folder})
+    elseif(source MATCHES "_bench\\.cpp$")
+      set_property(GLOBAL APPEND PROPERTY temper_benches ${source})
+    else()
+      target_sources(temper_lib PRIVATE ${source})
+    endif()
+  endforeach()
+endfunction()
+
+# A floor without rooms: all of src/<folder>/*.cpp.
+function(add_floor folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
+  temper_add_sources(${folder} ${sources})
+endfunction()
+
+# add_room(<name> [NEEDS <package>...]), called from src/<kind>/CMakeLists.txt.
+# A room whose package is missing is skipped with one status line, never with an #ifdef.
+# <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
+function(add_room name)
+  cmake_parse_arguments(room "" "" "NEEDS" ${ARGN})
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
+  foreach(package ${room_NEEDS})
+    find_package(${package} QUIET)
+    if(NOT ${package}_FOUND)
+      message(STATUS "${kind}/${name}: skipped (no ${package})")
+      return()
+    endif()
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  temper_add_sources(${kind} ${sources})
+  include(${CMAKE_CURRENT_SOURCE_DIR}/${name}/room.cmake OPTIONAL)
+  set_property(GLOBAL APPEND PROPERTY temper_rooms_${kind} ${name})
+endfunction()
+
+# Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all().
+function(add_kind kind)
+  add_floor(${kind})
+  add_subdirectory(src/${kind})
+  get_property(names GLOBAL PROPERTY temper_rooms_${kind})
+  set(declarations "")
+  set(calls "")
+  foreach(name ${names})
+    string(APPEND declarations "void register_${name}();\n")
+    string(APPEND calls "  register_${name}();\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/register_${kind}.cpp @ONLY CONTENT
+"// Generated from src/${kind}/CMakeLists.txt.
+namespace temper::${kind} {
+${declarations}
+void register_all();
+void register_all() {
+${calls}}
+}  // namespace temper::${kind}
+")
+  target_sources(temper_lib PRIVATE ${CMAKE_BINARY_DIR}/generated/register_${kind}.cpp)
+endfunction()
+
+# One test program per folder that has tests; every TEST becomes one ctest entry.
+function(temper_add_tests)
+  get_property(folders GLOBAL PROPERTY temper_test_folders)
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder ${folders})
+    get_property(sources GLOBAL PROPERTY temper_tests_${folder})
+    temper_add_test_program(test_${folder} ${sources})
+  endforeach()
+endfunction()
+
+function(temper_add_test_program name)
+  add_executable(${name} ${ARGN} ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+  target_link_libraries(${name} PRIVATE temper_lib GTest::gtest)
+  target_compile_definitions(${name} PRIVATE TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 600)
+endfunction()

@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "base/threads.h"
+
+namespace temper {
+namespace {
+
+TEST(Random, PhiloxMatchesPublishedVectors) {
+  // Known-answer values from the Random123 distribution's kat_vectors.
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Random, NormalHasUnitVariance) {
+  const Random random(7, RandomPurpose::kInitialization);
+  double sum = 0, squares = 0;
+  constexpr int kCount = 20000;
+  for (int i = 0; i < kCount; ++i) {
+    const double x = random.normal(static_cast<uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.03);
+  EXPECT_NEAR(squares / kCount, 1, 0.05);
+}
+
+TEST(Random, PurposesAndStepsDiffer) {
+  EXPECT_NE(Random(1, RandomPurpose::kShuffle).bits(0), Random(1, RandomPurpose::kSampling).bits(0));
+  EXPECT_NE(Random(1, RandomPurpose::kShuffle, 1).bits(0), Random(1, RandomPurpose::kShuffle, 2).bits(0));
+  for (uint64_t i = 0; i < 1000; ++i) EXPECT_LT(Random(3, RandomPurpose::kShuffle).below(7, i), 7u);
+}
+
+TEST(Threads, RunsEveryTaskOnceAndPassesExceptionsOn) {
+  std::vector<int> seen(1000);
+  parallel_for(1000, [&](int64_t i) { seen[static_cast<size_t>(i)]++; });
+  for (const int count : seen) EXPECT_EQ(count, 1);
+  EXPECT_THROW(parallel_for(100, [](int64_t i) { if (i == 50) fail("no"); }), Error);
+}
+
+TEST(Files, WriteIsReadBackAndReplaced) {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "a.txt";
+  write_file(path, "one");
+  write_file(path, "two");
+  EXPECT_EQ(read_file(path), "two");
+  EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"a.txt"});
+  EXPECT_EQ(MappedFile(path).text(), "two");
+  EXPECT_EQ(hash_file(path).size(), 32u);
+}
+
+TEST(Files, ErrorsNameThePath) {
+  try {
+    read_file("/nonexistent/file");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    EXPECT_NE(std::string(error.what()).find("/nonexistent/file"), std::string::npos);
+  }
+}
+
+TEST(Files, AFullDiskIsAResourceError) {
+  if (!exists("/dev/full")) GTEST_SKIP() << "/dev/full, which refuses every write, is not here";
+  try {
+    FileWriter writer("/dev/full");
+    writer.write("x");
+    writer.close();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kResources);
+  }
+}
+
+TEST(Text, NearestNameFindsTyposOnly) {
+  EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "epochs"}), "learning_rate");
+  EXPECT_EQ(nearest_name("xyz", {"learning_rate", "epochs"}), "");
+}
+
+TEST(Text, FormatsQuantities) {
+  EXPECT_EQ(format_bytes(12), "12 B");
+  EXPECT_EQ(format_bytes(3 << 29), "1.50 GiB");
+  EXPECT_EQ(format_duration(187), "3m 07s");
+}
+
+TEST(Text, FindsInvalidUtf8) {
+  EXPECT_EQ(valid_utf8_prefix("aé€😀"), 10u);
+  EXPECT_EQ(valid_utf8_prefix("a\xc3"), 1u);
+  EXPECT_EQ(valid_utf8_prefix("a\xed\xa0\x80"), 1u);      // surrogate
+  EXPECT_EQ(valid_utf8_prefix("a\xc0\x80"), 1u);          // overlong
+  EXPECT_EQ(valid_utf8_prefix("\xf4\x90\x80\x80"), 0u);   // above U+10FFFF
+}
+
+}  // namespace
+}  // namespace temper

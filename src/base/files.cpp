@@ -1,0 +1,190 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+
+namespace temper {
+namespace {
+
+[[noreturn]] void fail_system(std::string_view action, const std::string& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == ENOMEM;
+  throw Error(fmt::format("[{}] cannot {}: {}{}", path, action, std::strerror(error),
+                          full ? "; free some space or choose another folder" : ""),
+              full ? ErrorKind::kResources : ErrorKind::kInput);
+}
+
+void sync_path(const std::string& path, int flags) {
+  const int file = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (file < 0) fail_system("open", path, errno);
+  const int result = ::fsync(file);
+  const int error = errno;
+  ::close(file);
+  // Some file systems cannot sync a folder; the rename itself is still atomic there.
+  if (result != 0 && error != EINVAL) fail_system("sync", path, error);
+}
+
+}  // namespace
+
+std::string join_path(std::string_view folder, std::string_view name) {
+  if (folder.empty() || (!name.empty() && name.front() == '/')) return std::string(name);
+  return fmt::format("{}{}{}", folder, folder.back() == '/' ? "" : "/", name);
+}
+
+std::string file_name(std::string_view path) { return std::filesystem::path(path).filename().string(); }
+
+std::string parent_path(std::string_view path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::vector<std::string> list_directory(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error))
+    names.push_back(entry.path().filename().string());
+  if (error) fail_system("list", path, error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void make_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail_system("make the folder", path, error.value());
+}
+
+void remove_all(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) fail_system("remove", path, error.value());
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_system(fmt::format("rename to {}", to), from, errno);
+}
+
+int64_t file_size(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) fail_system("read", path, errno);
+  return info.st_size;
+}
+
+int64_t free_disk_bytes(const std::string& path) {
+  std::string place = path.empty() ? "." : path;
+  while (!exists(place)) place = parent_path(place);
+  struct statvfs info {};
+  if (::statvfs(place.c_str(), &info) != 0) fail_system("ask for the free space of", place, errno);
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+std::string read_file(const std::string& path) {
+  if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail_system("open", path, errno);
+  std::string text;
+  char buffer[1 << 16];
+  ssize_t got = 0;
+  while ((got = ::read(file, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<size_t>(got));
+  const int error = errno;
+  ::close(file);
+  if (got < 0) fail_system("read", path, error);
+  return text;
+}
+
+void write_file(const std::string& path, std::string_view data) {
+  const std::string temporary = path + ".tmp";
+  FileWriter writer(temporary);
+  writer.write(data);
+  writer.close();
+  rename_path(temporary, path);
+  sync_directory(parent_path(path));
+}
+
+void sync_directory(const std::string& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
+
+FileWriter::FileWriter(const std::string& path, bool append) : path_(path) {
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0644);
+  if (file_ < 0) fail_system("create", path, errno);
+}
+
+FileWriter::~FileWriter() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void FileWriter::write(const void* data, size_t size) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t put = ::write(file_, bytes, std::min(size, size_t{1} << 30));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_system("write", path_, errno);
+    bytes += put;
+    size -= static_cast<size_t>(put);
+  }
+}
+
+void FileWriter::close() {
+  const int file = std::exchange(file_, -1);
+  if (file < 0) return;
+  const bool synced = ::fsync(file) == 0 || errno == EINVAL;  // pipes and devices cannot sync
+  const int error = errno;
+  if (::close(file) != 0) fail_system("close", path_, errno);
+  if (!synced) fail_system("sync", path_, error);
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail_system("open", path, errno);
+  struct stat info {};
+  if (::fstat(file, &info) != 0) {
+    const int error = errno;
+    ::close(file);
+    fail_system("read", path, error);
+  }
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ > 0) {
+    void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+    const int error = errno;
+    ::close(file);
+    if (memory == MAP_FAILED) fail_system("map", path, error);
+    data_ = static_cast<const std::byte*>(memory);
+  } else {
+    ::close(file);
+  }
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  const char* base = std::getenv("TMPDIR");
+  path_ = join_path(base != nullptr ? base : "/tmp", "temper.XXXXXX");
+  if (::mkdtemp(path_.data()) == nullptr) fail_system("make a temporary folder", path_, errno);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace temper

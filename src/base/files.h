@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Paths are plain strings in UTF-8. Every failure is an Error that names the path and the system's reason; a
+// full disk is kResources, everything else kInput.
+namespace temper {
+
+std::string join_path(std::string_view folder, std::string_view name);
+std::string file_name(std::string_view path);
+std::string parent_path(std::string_view path);
+bool exists(const std::string& path);
+bool is_directory(const std::string& path);
+std::vector<std::string> list_directory(const std::string& path);  // names, sorted
+void make_directories(const std::string& path);
+void remove_all(const std::string& path);
+void rename_path(const std::string& from, const std::string& to);
+int64_t file_size(const std::string& path);
+int64_t free_disk_bytes(const std::string& path);  // of the file system that holds path or its nearest parent
+
+std::string read_file(const std::string& path);
+
+// Writes to a temporary name beside `path`, syncs, renames: readers see the old file or the new one.
+void write_file(const std::string& path, std::string_view data);
+void sync_directory(const std::string& path);
+
+// A file written front to back; close() syncs it to the device. Not closed means not finished: the
+// destructor leaves an incomplete file behind, for the caller's temporary folder to sweep away.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string& path, bool append = false);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void close();
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+// A whole file mapped read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A folder below the system's temporary one, removed with everything in it at the end of its life.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(std::string_view name) const { return join_path(path_, name); }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace temper

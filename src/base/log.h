@@ -1,0 +1,13 @@
+#pragma once
+#include <string_view>
+
+// Lines on standard error. A progress line that is being redrawn is cleared first (see set_log_prefix).
+namespace temper {
+
+void log_info(std::string_view message);
+void log_warning(std::string_view message);  // "warning: …"
+
+// Text written before each log line, for example the escape sequence that clears a live progress line.
+void set_log_prefix(std::string_view prefix);
+
+}  // namespace temper

@@ -1,0 +1,42 @@
+#include "base/threads.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+namespace temper {
+
+int num_threads() { return omp_get_max_threads(); }
+
+void set_num_threads(int count) { omp_set_num_threads(std::max(count, 1)); }
+
+void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
+  if (count <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
+    for (int64_t i = 0; i < count; ++i) task(i);
+    return;
+  }
+  std::exception_ptr failure;
+  std::mutex mutex;
+  std::atomic<bool> failed = false;
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t i = 0; i < count; ++i) {
+    if (failed.load(std::memory_order_relaxed)) continue;
+    try {
+      task(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  const int64_t pieces = (count + grain - 1) / grain;
+  parallel_for(pieces, [&](int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+}
+
+}  // namespace temper

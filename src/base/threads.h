@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+
+// One pool for the whole process: OpenMP's, which oneDNN shares.
+namespace temper {
+
+int num_threads();
+void set_num_threads(int count);  // at least 1
+
+// Runs task(0) … task(count-1) on the pool, in no order. How the work is cut into tasks must not depend on
+// the number of threads where results are summed, so that they are the same for any number. Exceptions reach
+// the caller (the first one). Inside a task, a nested call runs in place.
+void parallel_for(int64_t count, const std::function<void(int64_t)>& task);
+
+// Runs body(begin, end) over [0, count) in pieces of `grain` (the last may be shorter).
+void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace temper

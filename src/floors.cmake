@@ -1,0 +1,2 @@
+add_floor(base)
+add_floor(device)

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml)."""
+import pathlib
+import re
+import sys
+import tomllib
+
+root = pathlib.Path(__file__).resolve().parent.parent
+plan = tomllib.loads((root / "tools/layers.toml").read_text())
+floor_of = {folder: number for number, folders in enumerate(plan["floors"]) for folder in folders}
+kinds = set(plan["kinds"])
+suffixes = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def room_of(parts):
+    """The room a path inside a kind belongs to; None for the kind's own files."""
+    return parts[1] if len(parts) > 2 else None
+
+
+def check(path):
+    parts = path.relative_to(root / "src").parts
+    folder = parts[0]
+    where = path.relative_to(root)
+    if folder not in floor_of:
+        yield f"{where}: src/{folder} has no floor in tools/layers.toml"
+        return
+    for line, text in enumerate(path.read_text().splitlines(), 1):
+        include = re.match(r'\s*#\s*include "([a-z_0-9]+)/(.+)"', text)
+        if not include or include[1] not in floor_of:
+            continue
+        target = include[1]
+        if target != folder and floor_of[target] >= floor_of[folder]:
+            yield f"{where}:{line}: {folder} may not include {target} (same floor or above)"
+        target_room = room_of((target, *include[2].split("/")))
+        if target == folder and folder in kinds and target_room and target_room != room_of(parts):
+            yield f"{where}:{line}: room {folder}/{room_of(parts)} may not include room {folder}/{target_room}"
+
+
+files = [p for p in sorted((root / "src").rglob("*")) if p.suffix in suffixes and p.parent.name != "src"]
+errors = [error for path in files for error in check(path)]
+print("\n".join(errors) or f"layers: ok ({len(files)} files, {len(floor_of)} folders)")
+sys.exit(bool(errors))

@@ -1,2 +1,5 @@
 add_floor(base)
-add_floor(device)
+add_kind(device)
+add_floor(tensor)
+add_floor(autograd)
+add_floor(weights)

@@ -4,8 +4,10 @@
 // once, first: nothing registers itself.
 namespace temper {
 namespace device { void register_all(); }
+namespace ops { void register_all(); }
 
 inline void register_everything() {
   device::register_all();
+  ops::register_all();
 }
 }  // namespace temper

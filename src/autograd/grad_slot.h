@@ -27,6 +27,7 @@ class GradSlot {
   bool filled() const { return filled_; }
   // A gradient held in a buffer that stays (a parameter's): reset keeps the memory, drops the value.
   void set_buffer(Tensor buffer);
+  bool persistent() const { return persistent_; }
   void reset() { filled_ = false; }
 
  private:

@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 
-bool any_requires_grad(std::initializer_list<const Var*> inputs) {
+bool any_requires_grad(const std::vector<const Var*>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const Var* input) { return input != nullptr && input->requires_grad(); });
 }
@@ -25,7 +25,7 @@ std::vector<Var> Tape::push(std::vector<Tensor> outputs, BackwardMany backward) 
   return vars;
 }
 
-std::vector<Var> Tape::record(std::vector<Tensor> outputs, std::initializer_list<const Var*> inputs,
+std::vector<Var> Tape::record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
                               BackwardMany backward) {
   if (recording_ && any_requires_grad(inputs)) return push(std::move(outputs), std::move(backward));
   std::vector<Var> vars;
@@ -33,7 +33,7 @@ std::vector<Var> Tape::record(std::vector<Tensor> outputs, std::initializer_list
   return vars;
 }
 
-Var Tape::record(Tensor output, std::initializer_list<const Var*> inputs, Backward backward) {
+Var Tape::record(Tensor output, const std::vector<const Var*>& inputs, Backward backward) {
   if (!recording_ || !any_requires_grad(inputs)) return constant(std::move(output));
   return push({std::move(output)}, [backward = std::move(backward)](const std::vector<Tensor>& grads) {
     backward(grads[0]);

@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -44,8 +43,8 @@ class Tape {
   using BackwardMany = std::function<void(const std::vector<Tensor>& grads)>;  // undefined where none arrived
 
   // One output. `backward` runs only if a gradient arrives at it, and only if an input requires one.
-  Var record(Tensor output, std::initializer_list<const Var*> inputs, Backward backward);
-  std::vector<Var> record(std::vector<Tensor> outputs, std::initializer_list<const Var*> inputs,
+  Var record(Tensor output, const std::vector<const Var*>& inputs, Backward backward);
+  std::vector<Var> record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
                           BackwardMany backward);
 
   // Activation checkpointing: runs `body` without recording and keeps only its input; backward runs it again,

@@ -8,7 +8,8 @@
 namespace temper {
 
 void add_in_place(const Tensor& dst, const Tensor& src) {
-  if (dst.shape() != src.shape()) fail("gradient {} added to {}", to_string(src.shape()), to_string(dst.shape()));
+  if (dst.shape() != src.shape())
+    fail("gradient {} added to {}", to_string(src.shape()), to_string(dst.shape()));
   invariant(dst.is_contiguous(), "gradients accumulate in contiguous tensors");
   const Tensor from = src.contiguous();
   visit_float(dst.dtype(), [&]<class To>() {
@@ -25,8 +26,10 @@ void add_in_place(const Tensor& dst, const Tensor& src) {
 
 void GradSlot::add(const Tensor& grad) {
   if (persistent_) {
-    if (filled_) add_in_place(grad_, grad);
-    else grad_.copy_from(grad);
+    if (filled_)
+      add_in_place(grad_, grad);
+    else
+      grad_.copy_from(grad);
   } else if (!filled_) {
     grad_ = grad;
   } else if (grad_.shares_storage() || !grad_.is_contiguous()) {
@@ -41,7 +44,8 @@ void GradSlot::add(const Tensor& grad) {
 
 GradTarget GradSlot::target(const Shape& shape) {
   if (!grad_.defined()) grad_ = Tensor::empty(shape, DType::kF32, MemoryTag::kGradients);
-  invariant(grad_.shape() == shape && grad_.dtype() == DType::kF32, "a gradient target is float32 of the value's shape");
+  invariant(grad_.shape() == shape && grad_.dtype() == DType::kF32,
+            "a gradient target is float32 of the value's shape");
   const bool accumulate = std::exchange(filled_, true);
   return {grad_, accumulate};
 }

@@ -35,9 +35,8 @@ std::vector<Var> Tape::record(std::vector<Tensor> outputs, const std::vector<con
 
 Var Tape::record(Tensor output, const std::vector<const Var*>& inputs, Backward backward) {
   if (!recording_ || !any_requires_grad(inputs)) return constant(std::move(output));
-  return push({std::move(output)}, [backward = std::move(backward)](const std::vector<Tensor>& grads) {
-    backward(grads[0]);
-  })[0];
+  return push({std::move(output)},
+              [backward = std::move(backward)](const std::vector<Tensor>& grads) { backward(grads[0]); })[0];
 }
 
 Var Tape::checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body) {

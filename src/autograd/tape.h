@@ -36,7 +36,9 @@ class Tape {
   size_t size() const { return nodes_.size(); }
 
   Var constant(Tensor value) const { return {std::move(value), nullptr}; }
-  Var leaf(const Parameter& parameter) const { return {parameter.value, recording_ ? parameter.grad : nullptr}; }
+  Var leaf(const Parameter& parameter) const {
+    return {parameter.value, recording_ ? parameter.grad : nullptr};
+  }
   Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>()}; }
 
   using Backward = std::function<void(const Tensor& grad)>;

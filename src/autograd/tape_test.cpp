@@ -49,7 +49,9 @@ TEST(Tape, SharedGradientsAreNotOverwritten) {
 
 TEST(Tape, CheckpointGivesTheSameGradients) {
   const Parameter w = parameter(3);
-  const auto body = [&w](Tape& tape, const Var& x) { return multiply(tape, multiply(tape, x, tape.leaf(w)), x); };
+  const auto body = [&w](Tape& tape, const Var& x) {
+    return multiply(tape, multiply(tape, x, tape.leaf(w)), x);
+  };
   Tape plain;
   const Var x = plain.variable(scalar(2));
   plain.backward(body(plain, x));
@@ -75,7 +77,8 @@ TEST(Tape, FreesWhatClosuresHeldAsItGoes) {
   });
   auto token = std::make_shared<int>(1);
   first_alive = token;
-  const Var end = tape.record(scalar(1), {&middle}, [middle, token](const Tensor& grad) { middle.slot->add(grad); });
+  const Var end =
+      tape.record(scalar(1), {&middle}, [middle, token](const Tensor& grad) { middle.slot->add(grad); });
   token.reset();
   tape.backward(end);
   EXPECT_TRUE(first_freed_before_second);

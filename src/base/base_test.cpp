@@ -44,7 +44,11 @@ TEST(Threads, RunsEveryTaskOnceAndPassesExceptionsOn) {
   std::vector<int> seen(1000);
   parallel_for(1000, [&](int64_t i) { seen[static_cast<size_t>(i)]++; });
   for (const int count : seen) EXPECT_EQ(count, 1);
-  EXPECT_THROW(parallel_for(100, [](int64_t i) { if (i == 50) fail("no"); }), Error);
+  EXPECT_THROW(parallel_for(100,
+                            [](int64_t i) {
+                              if (i == 50) fail("no");
+                            }),
+               Error);
 }
 
 TEST(Files, WriteIsReadBackAndReplaced) {
@@ -94,9 +98,9 @@ TEST(Text, FormatsQuantities) {
 TEST(Text, FindsInvalidUtf8) {
   EXPECT_EQ(valid_utf8_prefix("aé€😀"), 10u);
   EXPECT_EQ(valid_utf8_prefix("a\xc3"), 1u);
-  EXPECT_EQ(valid_utf8_prefix("a\xed\xa0\x80"), 1u);      // surrogate
-  EXPECT_EQ(valid_utf8_prefix("a\xc0\x80"), 1u);          // overlong
-  EXPECT_EQ(valid_utf8_prefix("\xf4\x90\x80\x80"), 0u);   // above U+10FFFF
+  EXPECT_EQ(valid_utf8_prefix("a\xed\xa0\x80"), 1u);     // surrogate
+  EXPECT_EQ(valid_utf8_prefix("a\xc0\x80"), 1u);         // overlong
+  EXPECT_EQ(valid_utf8_prefix("\xf4\x90\x80\x80"), 0u);  // above U+10FFFF
 }
 
 }  // namespace

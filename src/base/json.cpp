@@ -47,16 +47,32 @@ void append_string(std::string& out, std::string_view text, bool ascii_only) {
     }
     ++i;
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) append_escape(out, static_cast<unsigned char>(c));
-        else out += c;
+        if (static_cast<unsigned char>(c) < 0x20)
+          append_escape(out, static_cast<unsigned char>(c));
+        else
+          out += c;
     }
   }
   out += '"';
@@ -89,11 +105,21 @@ struct Printer {
 
   void print(const Json& value, int depth) {
     switch (value.kind()) {
-      case Json::Kind::kNull: out += "null"; break;
-      case Json::Kind::kBool: out += value.as_bool() ? "true" : "false"; break;
-      case Json::Kind::kInt: out += std::to_string(value.as_int()); break;
-      case Json::Kind::kFloat: out += format_double(value.as_double()); break;
-      case Json::Kind::kString: append_string(out, value.as_string(), ascii_only); break;
+      case Json::Kind::kNull:
+        out += "null";
+        break;
+      case Json::Kind::kBool:
+        out += value.as_bool() ? "true" : "false";
+        break;
+      case Json::Kind::kInt:
+        out += std::to_string(value.as_int());
+        break;
+      case Json::Kind::kFloat:
+        out += format_double(value.as_double());
+        break;
+      case Json::Kind::kString:
+        append_string(out, value.as_string(), ascii_only);
+        break;
       case Json::Kind::kArray:
         list('[', ']', value.as_array(), depth, [&](const Json& item) { print(item, depth + 1); });
         break;
@@ -132,8 +158,8 @@ std::string Json::dump(int indent, bool ascii_only) const {
 }
 
 std::string_view Json::kind_name() const {
-  static constexpr std::string_view kNames[] = {"null",   "a boolean", "an integer", "a number",
-                                                "a string", "an array", "an object"};
+  static constexpr std::string_view kNames[] = {"null",     "a boolean", "an integer", "a number",
+                                                "a string", "an array",  "an object"};
   return kNames[value_.index()];
 }
 

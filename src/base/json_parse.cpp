@@ -37,8 +37,8 @@ class Builder {
     Json::Object& object = frame.value.as_object();
     if (object.size() == kIndexedObject)
       for (const auto& member : object) frame.keys.insert(member.first);
-    const bool known = object.size() < kIndexedObject ? frame.value.find(name) != nullptr
-                                                      : !frame.keys.insert(name).second;
+    const bool known =
+        object.size() < kIndexedObject ? frame.value.find(name) != nullptr : !frame.keys.insert(name).second;
     if (known) {
       problem = fmt::format("key '{}' occurs twice in one object", name);
       return false;
@@ -72,8 +72,10 @@ class Builder {
       return true;
     }
     Frame& frame = open_.back();
-    if (frame.value.is_array()) frame.value.as_array().push_back(std::move(value));
-    else frame.value.as_object().emplace_back(std::move(frame.key), std::move(value));
+    if (frame.value.is_array())
+      frame.value.as_array().push_back(std::move(value));
+    else
+      frame.value.as_object().emplace_back(std::move(frame.key), std::move(value));
     return true;
   }
 

@@ -18,7 +18,8 @@ std::string parse_error(std::string_view text) {
 
 TEST(Json, RoundTripKeepsOrderAndNumbers) {
   const std::string text = R"({"b": 1, "a": [1.0, 1e-06, true, null, "\u00e9\n"], "z": {}})";
-  EXPECT_EQ(Json::parse(text, "t").dump(), "{\"b\": 1, \"a\": [1.0, 1e-06, true, null, \"é\\n\"], \"z\": {}}");
+  EXPECT_EQ(Json::parse(text, "t").dump(),
+            "{\"b\": 1, \"a\": [1.0, 1e-06, true, null, \"é\\n\"], \"z\": {}}");
 }
 
 TEST(Json, DumpEscapesForAscii) {

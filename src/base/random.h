@@ -5,7 +5,13 @@
 namespace temper {
 
 // What random numbers are for: streams with different purposes never overlap.
-enum class RandomPurpose : uint32_t { kInitialization = 1, kShuffle = 2, kSampling = 3, kRounding = 4, kData = 5 };
+enum class RandomPurpose : uint32_t {
+  kInitialization = 1,
+  kShuffle = 2,
+  kSampling = 3,
+  kRounding = 4,
+  kData = 5
+};
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four words for one
 // counter under one key. No state: the same arguments give the same words everywhere.

@@ -10,7 +10,7 @@ namespace temper {
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
-std::string format_bytes(int64_t bytes);       // "1.50 GiB", "12 B"
+std::string format_bytes(int64_t bytes);      // "1.50 GiB", "12 B"
 std::string format_duration(double seconds);  // "1h 02m", "3m 07s", "4.2s"
 
 // The number of bytes of the longest valid UTF-8 prefix of `text` (all of it when valid).

@@ -24,7 +24,8 @@ HardwareFacts detect_cpu() {
     if (line.rfind("flags", 0) != 0) continue;
     std::istringstream flags(value);
     for (std::string flag; flags >> flag;)
-      if (flag == "avx2" || flag == "fma" || flag == "f16c" || flag.rfind("avx512", 0) == 0 || flag.rfind("amx", 0) == 0) {
+      if (flag == "avx2" || flag == "fma" || flag == "f16c" || flag.rfind("avx512", 0) == 0 ||
+          flag.rfind("amx", 0) == 0) {
         facts.features.push_back(flag);
         facts.native_bf16 = facts.native_bf16 || flag == "avx512_bf16" || flag == "amx_bf16";
       }

@@ -51,7 +51,8 @@ Pool& pool(Device device) {
 void register_pool(DeviceType type, PoolFactory factory) { factories()[type] = factory; }
 
 std::string memory_table(const MemoryUsage& usage, const std::array<int64_t, kNumMemoryTags>* planned) {
-  std::string out = fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}\n", "region", "planned", "live", "peak", "held");
+  std::string out =
+      fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}\n", "region", "planned", "live", "peak", "held");
   RegionUsage total;
   int64_t total_planned = 0;
   const auto row = [&](std::string_view name, int64_t plan, const RegionUsage& r) {

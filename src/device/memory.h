@@ -9,14 +9,22 @@
 namespace temper {
 
 // What memory is for. Every tag has a region of its own in each device's pool.
-enum class MemoryTag : uint8_t { kWeights, kGradients, kOptimizer, kActivations, kKvCache, kWorkspace, kData };
+enum class MemoryTag : uint8_t {
+  kWeights,
+  kGradients,
+  kOptimizer,
+  kActivations,
+  kKvCache,
+  kWorkspace,
+  kData
+};
 inline constexpr int kNumMemoryTags = 7;
 std::string_view to_string(MemoryTag tag);
 
 struct RegionUsage {
-  int64_t live = 0;    // bytes in use
-  int64_t peak = 0;    // the most that was in use at once
-  int64_t held = 0;    // bytes taken from the device, live or kept for reuse
+  int64_t live = 0;         // bytes in use
+  int64_t peak = 0;         // the most that was in use at once
+  int64_t held = 0;         // bytes taken from the device, live or kept for reuse
   int64_t allocations = 0;  // calls so far
   bool paused = false;
 };
@@ -46,10 +54,11 @@ using PoolFactory = Pool& (*)(int index);
 void register_pool(DeviceType type, PoolFactory factory);
 
 // The table by tag, planned beside actual where a plan is given (bytes; negative: not planned).
-std::string memory_table(const MemoryUsage& usage, const std::array<int64_t, kNumMemoryTags>* planned = nullptr);
+std::string memory_table(const MemoryUsage& usage,
+                         const std::array<int64_t, kNumMemoryTags>* planned = nullptr);
 
-int64_t peak_resident_bytes();     // of this process, as the system counts it
+int64_t peak_resident_bytes();  // of this process, as the system counts it
 int64_t current_resident_bytes();
-int64_t available_host_bytes();    // free for new allocations, honouring control-group limits
+int64_t available_host_bytes();  // free for new allocations, honouring control-group limits
 
 }  // namespace temper

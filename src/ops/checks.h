@@ -12,6 +12,7 @@ void check_ndim(std::string_view op, std::string_view name, const Tensor& tensor
 void check_dtype(std::string_view op, std::string_view name, const Tensor& tensor, DType expected);
 void check_float(std::string_view op, std::string_view name, const Tensor& tensor);
 // The last `dims` dimensions without gaps (all of them by default).
-void check_contiguous(std::string_view op, std::string_view name, const Tensor& tensor, int dims = Shape::kMaxDims);
+void check_contiguous(std::string_view op, std::string_view name, const Tensor& tensor,
+                      int dims = Shape::kMaxDims);
 
 }  // namespace temper::ops

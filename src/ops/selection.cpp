@@ -34,13 +34,17 @@ void Binder::choose(std::string_view op, std::string_view field, const std::vect
   for (const Candidate& candidate : candidates) {
     if (!candidate.refusal) possible.push_back(candidate.provider);
     if (!wanted.empty() && candidate.provider != wanted) continue;
-    if (candidate.refusal) choice.refused.push_back(fmt::format("{}: {}", candidate.provider, *candidate.refusal));
-    else if (chosen == nullptr) chosen = &candidate;
+    if (candidate.refusal)
+      choice.refused.push_back(fmt::format("{}: {}", candidate.provider, *candidate.refusal));
+    else if (chosen == nullptr)
+      chosen = &candidate;
   }
   if (chosen == nullptr) {
     std::sort(possible.begin(), possible.end());
-    const std::string why = choice.refused.empty() ? "is not a registered backend" : "cannot run: " + choice.refused[0];
-    fail("[model.ops_implementation] {}={} {}. Set it to one of [{}]", choice.field, wanted, why, join(possible));
+    const std::string why =
+        choice.refused.empty() ? "is not a registered backend" : "cannot run: " + choice.refused[0];
+    fail("[model.ops_implementation] {}={} {}. Set it to one of [{}]", choice.field, wanted, why,
+         join(possible));
   }
   choice.provider = chosen->provider;
   result_.bound_[op] = {chosen->kernel, std::move(choice)};

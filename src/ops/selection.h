@@ -7,7 +7,8 @@
 
 namespace temper::ops {
 
-// What the user wrote under model.ops_implementation: op field → provider. Fields left out are not in the map.
+// What the user wrote under model.ops_implementation: op field → provider. Fields left out are not in the
+// map.
 struct OpsConfig {
   std::map<std::string, std::string> written;
   std::string fallback;  // provider for every field that was left out; empty: the best for the hardware
@@ -26,7 +27,8 @@ class BoundOps {
   struct Choice {
     std::string op, field, provider;
     bool written = false;
-    std::vector<std::string> refused;  // "onednn: head_dim must be at most 256": why better ones were passed over
+    std::vector<std::string>
+        refused;  // "onednn: head_dim must be at most 256": why better ones were passed over
   };
   std::vector<Choice> choices() const;
   std::string report() const;  // one line per op, for the log
@@ -53,7 +55,8 @@ class Binder {
     for (const auto& [provider, kernel] : kernels<Op>().entries()) {
       Candidate candidate{provider, &kernel, std::nullopt};
       if (kernel.compose == nullptr && kernel.hardware != facts_.hardware)
-        candidate.refusal = fmt::format("is for {}, this is {}", to_string(kernel.hardware), to_string(facts_.hardware));
+        candidate.refusal =
+            fmt::format("is for {}, this is {}", to_string(kernel.hardware), to_string(facts_.hardware));
       for (const auto& signature : signatures)
         if (!candidate.refusal) candidate.refusal = kernel.accepts(signature, facts_);
       candidates.push_back(std::move(candidate));

@@ -64,7 +64,8 @@ Var binary(Tape& tape, const Var& a, const Var& b, F f, Fx fx, Fy fy) {
       for (int64_t i = begin; i < end; ++i) po[i] = f(px[i], py[i]);
     });
   } else {
-    for_each_pair(shape, a.shape(), b.shape(), [&](int64_t i, int64_t j, int64_t k) { po[i] = f(px[j], py[k]); });
+    for_each_pair(shape, a.shape(), b.shape(),
+                  [&](int64_t i, int64_t j, int64_t k) { po[i] = f(px[j], py[k]); });
   }
   return tape.record(out.to(a.dtype()), {&a, &b}, [a, b, x, y, shape, fx, fy](const Tensor& grad) {
     const Tensor g = floats(grad);
@@ -109,46 +110,56 @@ Var unary(Tape& tape, const Var& input, F f, Fx fx) {
 
 Var add(Tape& tape, const Var& a, const Var& b) {
   const auto one = [](float, float) { return 1.f; };
-  return binary(tape, a, b, [](float x, float y) { return x + y; }, one, one);
+  return binary(
+      tape, a, b, [](float x, float y) { return x + y; }, one, one);
 }
 
 Var sub(Tape& tape, const Var& a, const Var& b) {
-  return binary(tape, a, b, [](float x, float y) { return x - y; }, [](float, float) { return 1.f; },
-                [](float, float) { return -1.f; });
+  return binary(
+      tape, a, b, [](float x, float y) { return x - y; }, [](float, float) { return 1.f; },
+      [](float, float) { return -1.f; });
 }
 
 Var mul(Tape& tape, const Var& a, const Var& b) {
-  return binary(tape, a, b, [](float x, float y) { return x * y; }, [](float, float y) { return y; },
-                [](float x, float) { return x; });
+  return binary(
+      tape, a, b, [](float x, float y) { return x * y; }, [](float, float y) { return y; },
+      [](float x, float) { return x; });
 }
 
 Var div(Tape& tape, const Var& a, const Var& b) {
-  return binary(tape, a, b, [](float x, float y) { return x / y; }, [](float, float y) { return 1 / y; },
-                [](float x, float y) { return -x / (y * y); });
+  return binary(
+      tape, a, b, [](float x, float y) { return x / y; }, [](float, float y) { return 1 / y; },
+      [](float x, float y) { return -x / (y * y); });
 }
 
 Var scale(Tape& tape, const Var& x, float factor) {
-  return unary(tape, x, [=](float v) { return v * factor; }, [=](float, float) { return factor; });
+  return unary(
+      tape, x, [=](float v) { return v * factor; }, [=](float, float) { return factor; });
 }
 
 Var add_scalar(Tape& tape, const Var& x, float term) {
-  return unary(tape, x, [=](float v) { return v + term; }, [](float, float) { return 1.f; });
+  return unary(
+      tape, x, [=](float v) { return v + term; }, [](float, float) { return 1.f; });
 }
 
 Var exp(Tape& tape, const Var& x) {
-  return unary(tape, x, [](float v) { return std::exp(v); }, [](float, float y) { return y; });
+  return unary(
+      tape, x, [](float v) { return std::exp(v); }, [](float, float y) { return y; });
 }
 
 Var log(Tape& tape, const Var& x) {
-  return unary(tape, x, [](float v) { return std::log(v); }, [](float v, float) { return 1 / v; });
+  return unary(
+      tape, x, [](float v) { return std::log(v); }, [](float v, float) { return 1 / v; });
 }
 
 Var rsqrt(Tape& tape, const Var& x) {
-  return unary(tape, x, [](float v) { return 1 / std::sqrt(v); }, [](float v, float y) { return -0.5f * y / v; });
+  return unary(
+      tape, x, [](float v) { return 1 / std::sqrt(v); }, [](float v, float y) { return -0.5f * y / v; });
 }
 
 Var sigmoid(Tape& tape, const Var& x) {
-  return unary(tape, x, [](float v) { return 1 / (1 + std::exp(-v)); }, [](float, float y) { return y * (1 - y); });
+  return unary(
+      tape, x, [](float v) { return 1 / (1 + std::exp(-v)); }, [](float, float y) { return y * (1 - y); });
 }
 
 Var cast(Tape& tape, const Var& x, DType dtype) {

@@ -33,8 +33,8 @@ Var max_last(Tape& tape, const Var& x);  // a constant: no gradient flows throug
 Var reshape(Tape& tape, const Var& x, Shape shape);
 Var transpose(Tape& tape, const Var& x, int a, int b);
 Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length);
-Var concat_first(Tape& tape, const std::vector<Var>& parts);      // along dimension 0
-Var concat_last(Tape& tape, const Var& a, const Var& b);          // along the last dimension
+Var concat_first(Tape& tape, const std::vector<Var>& parts);       // along dimension 0
+Var concat_last(Tape& tape, const Var& a, const Var& b);           // along the last dimension
 Var gather_rows(Tape& tape, const Var& table, const Tensor& ids);  // [rows, width], int32 [n] → [n, width]
 Var take_last(Tape& tape, const Var& x, const Tensor& ids);        // x[..., ids[...]] → [..., 1]; int32
 

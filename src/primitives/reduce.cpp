@@ -13,16 +13,17 @@ Shape with_last(Shape shape, int64_t size) {
 
 // c [m, n] (+)= a [m, k] b [k, n], compact float32.
 void product(const float* a, const float* b, float* c, int64_t m, int64_t k, int64_t n) {
-  parallel_ranges(m, std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, k * n)), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      float* row = c + i * n;
-      std::fill(row, row + n, 0.f);
-      for (int64_t l = 0; l < k; ++l) {
-        const float factor = a[i * k + l];
-        for (int64_t j = 0; j < n; ++j) row[j] += factor * b[l * n + j];
-      }
-    }
-  });
+  parallel_ranges(m, std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, k * n)),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      float* row = c + i * n;
+                      std::fill(row, row + n, 0.f);
+                      for (int64_t l = 0; l < k; ++l) {
+                        const float factor = a[i * k + l];
+                        for (int64_t j = 0; j < n; ++j) row[j] += factor * b[l * n + j];
+                      }
+                    }
+                  });
 }
 
 // [batch, m, k] x [batch, k, n], compact float32.
@@ -42,7 +43,8 @@ Tensor transposed(const Tensor& x) { return x.transpose(1, 2).contiguous(); }
 Var matmul(Tape& tape, const Var& a, const Var& b, MatmulOptions options) {
   const int ndim = a.value.ndim();
   if (ndim != b.value.ndim() || (ndim != 2 && ndim != 3) || a.dtype() != b.dtype())
-    fail("matmul of {} {} and {} {}", to_string(a.dtype()), to_string(a.shape()), to_string(b.dtype()), to_string(b.shape()));
+    fail("matmul of {} {} and {} {}", to_string(a.dtype()), to_string(a.shape()), to_string(b.dtype()),
+         to_string(b.shape()));
   const bool flip = options.transpose_b;
   const Tensor x = as_batch(floats(a.value)), stored = as_batch(floats(b.value));
   const Tensor y = flip ? transposed(stored) : stored;

@@ -7,7 +7,8 @@
 namespace temper {
 
 Shape::Shape(std::span<const int64_t> sizes) : ndim_(static_cast<int>(sizes.size())) {
-  if (sizes.size() > kMaxDims) fail("a tensor has {} dimensions; at most {} are supported", sizes.size(), kMaxDims);
+  if (sizes.size() > kMaxDims)
+    fail("a tensor has {} dimensions; at most {} are supported", sizes.size(), kMaxDims);
   std::copy(sizes.begin(), sizes.end(), sizes_.begin());
 }
 
@@ -17,7 +18,9 @@ int64_t Shape::numel() const {
   return count;
 }
 
-bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+bool Shape::operator==(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
 
 std::string to_string(const Shape& shape) {
   std::string out = "[";

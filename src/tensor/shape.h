@@ -12,7 +12,8 @@ class Shape {
  public:
   static constexpr int kMaxDims = 6;
   Shape() = default;
-  Shape(std::initializer_list<int64_t> sizes) : Shape(std::span<const int64_t>(sizes.begin(), sizes.size())) {}
+  Shape(std::initializer_list<int64_t> sizes)
+      : Shape(std::span<const int64_t>(sizes.begin(), sizes.size())) {}
   explicit Shape(std::span<const int64_t> sizes);
 
   int ndim() const { return ndim_; }
@@ -28,8 +29,8 @@ class Shape {
   int ndim_ = 0;
 };
 
-std::string to_string(const Shape& shape);        // "[2, 512]"
-int64_t checked_multiply(int64_t a, int64_t b);   // throws on overflow and on negative factors
-int64_t div_exact(int64_t a, int64_t b);          // throws when b does not divide a
+std::string to_string(const Shape& shape);       // "[2, 512]"
+int64_t checked_multiply(int64_t a, int64_t b);  // throws on overflow and on negative factors
+int64_t div_exact(int64_t a, int64_t b);         // throws when b does not divide a
 
 }  // namespace temper

@@ -30,7 +30,8 @@ void copy_rows(const Tensor& to, const Tensor& from) {
   const int last = to.ndim() - 1;
   const int64_t length = to.ndim() == 0 ? 1 : to.dim(last);
   const int64_t rows = length == 0 ? 0 : to.numel() / length;
-  const int64_t to_step = to.ndim() == 0 ? 1 : to.stride(last), from_step = to.ndim() == 0 ? 1 : from.stride(last);
+  const int64_t to_step = to.ndim() == 0 ? 1 : to.stride(last),
+                from_step = to.ndim() == 0 ? 1 : from.stride(last);
   To* const to_data = static_cast<To*>(to.raw());
   const From* const from_data = static_cast<const From*>(from.raw());
   const auto copy_row = [&](int64_t row) {
@@ -62,7 +63,10 @@ void copy_rows(const Tensor& to, const Tensor& from) {
 }  // namespace
 
 Storage::Storage(int64_t bytes, MemoryTag tag, Device device)
-    : data_(static_cast<std::byte*>(pool(device).allocate(bytes, tag))), bytes_(bytes), tag_(tag), device_(device) {}
+    : data_(static_cast<std::byte*>(pool(device).allocate(bytes, tag))),
+      bytes_(bytes),
+      tag_(tag),
+      device_(device) {}
 
 Storage::Storage(void* data, int64_t bytes, std::shared_ptr<const void> owner)
     : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)) {}
@@ -111,8 +115,8 @@ bool Tensor::is_contiguous_from(int dims) const {
 bool Tensor::is_contiguous() const { return is_contiguous_from(ndim()); }
 
 void Tensor::require_contiguous() const {
-  invariant(is_contiguous(), fmt::format("a tensor {} with strides {} must be contiguous here", to_string(shape_),
-                                         to_string(strides_)));
+  invariant(is_contiguous(), fmt::format("a tensor {} with strides {} must be contiguous here",
+                                         to_string(shape_), to_string(strides_)));
 }
 
 Tensor Tensor::reshape(Shape shape) const {
@@ -120,8 +124,10 @@ Tensor Tensor::reshape(Shape shape) const {
   int64_t known = 1;
   int unknown = -1;
   for (int d = 0; d < shape.ndim(); ++d) {
-    if (shape[d] == -1 && unknown < 0) unknown = d;
-    else known = checked_multiply(known, shape[d]);
+    if (shape[d] == -1 && unknown < 0)
+      unknown = d;
+    else
+      known = checked_multiply(known, shape[d]);
   }
   if (unknown >= 0) shape[unknown] = div_exact(numel(), known);
   if (shape.numel() != numel()) fail("cannot view {} as {}", to_string(shape_), to_string(shape));
@@ -162,10 +168,14 @@ void Tensor::copy_from(const Tensor& source) const {
   if (shape_ != source.shape_) fail("cannot copy {} into {}", to_string(source.shape_), to_string(shape_));
   if (dtype_ == source.dtype_) {
     switch (size_of(dtype_)) {
-      case 1: return copy_rows<uint8_t, uint8_t>(*this, source);
-      case 2: return copy_rows<uint16_t, uint16_t>(*this, source);
-      case 4: return copy_rows<uint32_t, uint32_t>(*this, source);
-      default: return copy_rows<uint64_t, uint64_t>(*this, source);
+      case 1:
+        return copy_rows<uint8_t, uint8_t>(*this, source);
+      case 2:
+        return copy_rows<uint16_t, uint16_t>(*this, source);
+      case 4:
+        return copy_rows<uint32_t, uint32_t>(*this, source);
+      default:
+        return copy_rows<uint64_t, uint64_t>(*this, source);
     }
   }
   visit_float(dtype_, [&]<class To>() {
@@ -200,7 +210,8 @@ float Tensor::item() const {
 }
 
 void Tensor::fail_dtype(DType asked) const {
-  throw Error(fmt::format("a tensor of {} was read as {}", to_string(dtype_), to_string(asked)), ErrorKind::kDefect);
+  throw Error(fmt::format("a tensor of {} was read as {}", to_string(dtype_), to_string(asked)),
+              ErrorKind::kDefect);
 }
 
 }  // namespace temper

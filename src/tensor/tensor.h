@@ -86,9 +86,9 @@ class Tensor {
   Tensor clone(MemoryTag tag = MemoryTag::kActivations) const;       // always a compact copy
   void copy_from(const Tensor& source) const;  // same shape; converts between floating-point dtypes
   Tensor to(DType dtype, MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a converted copy
-  void fill_zero() const;                      // contiguous tensors only
+  void fill_zero() const;                                                 // contiguous tensors only
   void copy_from_host(const void* data, int64_t bytes) const;
-  float item() const;                          // the one element, as float
+  float item() const;  // the one element, as float
 
  private:
   [[noreturn]] void fail_dtype(DType asked) const;

@@ -47,7 +47,7 @@ TEST(Tensor, ReshapeInfersAndRefuses) {
 }
 
 TEST(DType, BFloat16RoundsToNearestEven) {
-  EXPECT_EQ(static_cast<float>(BFloat16(1.0f + 0x1p-8f)), 1.0f);            // tie, even below
+  EXPECT_EQ(static_cast<float>(BFloat16(1.0f + 0x1p-8f)), 1.0f);                // tie, even below
   EXPECT_EQ(static_cast<float>(BFloat16(1.0f + 3 * 0x1p-8f)), 1.0f + 0x1p-6f);  // tie, even above
   EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::nanf("")))));
   EXPECT_TRUE(std::isinf(static_cast<float>(BFloat16(std::numeric_limits<float>::max()))));

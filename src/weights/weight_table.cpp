@@ -11,10 +11,12 @@ void WeightTable::add(WeightSpec spec) {
     const bool added = by_source_.emplace(spec.sources[i].name, std::pair(specs_.size(), i)).second;
     invariant(added, fmt::format("weight table: {} is declared twice", spec.sources[i].name));
   }
-  invariant(spec.shape.ndim() > 0 && rows == spec.shape[0],
-            fmt::format("weight table: sources of {} fill {} rows of {}", spec.name, rows, to_string(spec.shape)));
+  invariant(
+      spec.shape.ndim() > 0 && rows == spec.shape[0],
+      fmt::format("weight table: sources of {} fill {} rows of {}", spec.name, rows, to_string(spec.shape)));
   invariant(spec.axes.size() == static_cast<size_t>(spec.shape.ndim()),
-            fmt::format("weight table: {} names {} axes for {}", spec.name, spec.axes.size(), to_string(spec.shape)));
+            fmt::format("weight table: {} names {} axes for {}", spec.name, spec.axes.size(),
+                        to_string(spec.shape)));
   invariant(by_name_.emplace(spec.name, specs_.size()).second,
             fmt::format("weight table: {} is declared twice", spec.name));
   specs_.push_back(std::move(spec));

@@ -20,7 +20,7 @@ struct WeightSource {
 // Everything that is known about one parameter, declared once per family. Loading, saving, resharding,
 // adapters, quantizers and weight sync read this and nothing else.
 struct WeightSpec {
-  std::string name;                   // "layers.0.attention.qkv.weight"
+  std::string name;  // "layers.0.attention.qkv.weight"
   Shape shape;
   std::vector<std::string> axes;      // "vocab", "hidden", "heads*head_dim", …; one per dimension
   std::vector<WeightSource> sources;  // stacked along dimension 0, in this order
@@ -41,8 +41,11 @@ class WeightTable {
     int64_t row = 0, rows = 0;
   };
   Place find_source(std::string_view hf_name) const;
-  // Tensors that files may hold and that are not loaded, with the reason ("tied to model.embed_tokens.weight").
-  void ignore(std::string hf_name, std::string reason) { ignored_.emplace(std::move(hf_name), std::move(reason)); }
+  // Tensors that files may hold and that are not loaded, with the reason ("tied to
+  // model.embed_tokens.weight").
+  void ignore(std::string hf_name, std::string reason) {
+    ignored_.emplace(std::move(hf_name), std::move(reason));
+  }
   const std::unordered_map<std::string, std::string>& ignored() const { return ignored_; }
 
  private:

@@ -14,7 +14,8 @@ class CpuPool final : public Pool {
  public:
   // Kept below what is available, so that the system's out-of-memory killer is never asked.
   CpuPool() : limit_(available_host_bytes() / 100 * 95) {
-    for (auto& region : regions_) region = std::make_unique<Region>(std::max<int64_t>(limit_ * 2, int64_t{1} << 30));
+    for (auto& region : regions_)
+      region = std::make_unique<Region>(std::max<int64_t>(limit_ * 2, int64_t{1} << 30));
   }
 
   void* allocate(int64_t bytes, MemoryTag tag) override {
@@ -91,7 +92,8 @@ class CpuPool final : public Pool {
 
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
     fail_resources(
-        "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or sequence "
+        "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or "
+        "sequence "
         "length, activation checkpointing, or bf16\n{}",
         to_string(tag), format_bytes(bytes), format_bytes(live()), format_bytes(limit_),
         memory_table(usage_unlocked()));

@@ -31,11 +31,11 @@ class Region {
 
   std::byte* base_ = nullptr;
   int64_t reserved_ = 0;
-  int64_t end_ = 0;                              // first byte never handed out
-  std::map<int64_t, int64_t> free_;              // offset → bytes
+  int64_t end_ = 0;                                // first byte never handed out
+  std::map<int64_t, int64_t> free_;                // offset → bytes
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
-  std::map<int64_t, int64_t> live_;              // offset → bytes
-  std::vector<std::byte> backup_;                // contents of live blocks while paused with kKeep
+  std::map<int64_t, int64_t> live_;                // offset → bytes
+  std::vector<std::byte> backup_;                  // contents of live blocks while paused with kKeep
   bool kept_ = false;
   RegionUsage usage_;
 };

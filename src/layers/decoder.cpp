@@ -1,0 +1,173 @@
+#include "layers/decoder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "layers/glue.h"
+#include "ops/adamw/adamw.h"
+#include "ops/attention/attention.h"
+#include "ops/embedding/embedding.h"
+#include "ops/global_norm/global_norm.h"
+#include "ops/linear/linear.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper::layers {
+
+// What every layer of one forward pass reads.
+struct Decoder::Context {
+  const DecoderInput& input;
+  const RopeTables& rope;
+  KvCache* cache;
+  Tensor cu_seqlens_k;
+};
+
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths) {
+  std::vector<int32_t> positions, starts{0};
+  for (const int32_t length : document_lengths) {
+    for (int32_t i = 0; i < length; ++i) positions.push_back(i);
+    starts.push_back(starts.back() + length);
+  }
+  if (positions.size() != ids.size())
+    fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
+  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
+          Tensor::from(starts)};
+}
+
+Decoder::Decoder(DecoderConfig config, DType dtype, const ops::OpsConfig& ops, const HardwareFacts& facts)
+    : config_(std::move(config)), parameters_(decoder_weight_table(config_), dtype) {
+  bind(ops, facts);
+}
+
+void Decoder::bind(const ops::OpsConfig& config, const HardwareFacts& facts) {
+  const DecoderConfig& c = config_;
+  const DType dtype = parameters_.dtype();
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  ops::Binder binder(config, facts);
+  binder.bind<ops::Embedding>({{dtype, c.hidden_size}});
+  std::vector<ops::RmsNorm::Signature> norms{{dtype, c.hidden_size}};
+  if (c.qk_norm) norms.push_back({dtype, c.head_dim});
+  binder.bind<ops::RmsNorm>(norms);
+  binder.bind<ops::Linear>({{dtype, c.hidden_size, q + 2 * kv, c.qkv_bias},
+                            {dtype, q, c.hidden_size, c.output_bias},
+                            {dtype, c.hidden_size, 2 * c.intermediate_size, c.mlp_bias},
+                            {dtype, c.intermediate_size, c.hidden_size, c.mlp_bias},
+                            {dtype, c.hidden_size, c.vocab_size, false}});
+  binder.bind<ops::Rotary>({{dtype, c.head_dim}});
+  const bool window = std::any_of(c.windows.begin(), c.windows.end(), [](int64_t w) { return w > 0; });
+  binder.bind<ops::Attention>({{dtype, c.num_heads, c.num_kv_heads, c.head_dim, window}});
+  binder.bind<ops::Swiglu>({{dtype, c.intermediate_size}});
+  binder.bind<ops::CrossEntropy>({{dtype, c.hidden_size, c.vocab_size}});
+  binder.bind<ops::AdamW>({{dtype}});
+  binder.bind<ops::GlobalNorm>({{}});
+  ops_ = binder.finish();
+}
+
+const RopeTables& Decoder::rope_tables(int64_t positions) const {
+  if (positions > config_.max_positions)
+    fail("{} positions are asked for; the model's max_position_embeddings is {}", positions,
+         config_.max_positions);
+  if (!rope_.cos.defined() || rope_.cos.dim(0) < positions) {
+    const auto grown =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(positions, 256))));
+    rope_ = make_rope_tables(config_.rope, config_.head_dim, std::min(grown, config_.max_positions));
+  }
+  return rope_;
+}
+
+Var Decoder::norm(Tape& tape, const std::string& name, const Var& x) const {
+  return ops::rms_norm(tape, ops_, x, tape.leaf(parameters_.at(name + ".weight")),
+                       static_cast<float>(config_.rms_norm_eps));
+}
+
+Var Decoder::project(Tape& tape, const std::string& name, const Var& x, bool bias) const {
+  const Var weight = tape.leaf(parameters_.at(name + ".weight"));
+  return ops::linear(tape, ops_, x, weight, bias ? tape.leaf(parameters_.at(name + ".bias")) : Var{});
+}
+
+Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& context) const {
+  const std::string name = fmt::format("layers.{}.attention", index);
+  const Var qkv = project(tape, name + ".qkv", x, config_.qkv_bias);
+  auto [q, k, v] = split_heads(tape, qkv, config_.num_heads, config_.num_kv_heads, config_.head_dim);
+  if (config_.qk_norm) {
+    q = norm(tape, name + ".q_norm", q);
+    k = norm(tape, name + ".k_norm", k);
+  }
+  q = ops::rotary(tape, ops_, q, context.input.positions, context.rope.cos, context.rope.sin);
+  k = ops::rotary(tape, ops_, k, context.input.positions, context.rope.cos, context.rope.sin);
+  if (context.cache != nullptr) {
+    auto [keys, values] = context.cache->append(index, k.value, v.value);
+    k = tape.constant(keys);
+    v = tape.constant(values);
+  }
+  ops::Attention op;
+  op.cu_seqlens_q = context.input.cu_seqlens;
+  op.cu_seqlens_k = context.cu_seqlens_k;
+  op.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
+  op.window = config_.windows[static_cast<size_t>(index)];
+  const Var y = merge_heads(tape, ops::attention(tape, ops_, q, k, v, op));
+  return project(tape, name + ".output", y, config_.output_bias);
+}
+
+Var Decoder::mlp(Tape& tape, int64_t index, const Var& x) const {
+  const std::string name = fmt::format("layers.{}.mlp", index);
+  const Var gate_up = project(tape, name + ".gate_up", x, config_.mlp_bias);
+  return project(tape, name + ".down", ops::swiglu(tape, ops_, gate_up), config_.mlp_bias);
+}
+
+Var Decoder::layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const {
+  const std::string name = fmt::format("layers.{}.", index);
+  const Var mixed =
+      residual_add(tape, x, attention(tape, index, norm(tape, name + "input_norm", x), context));
+  return residual_add(tape, mixed, mlp(tape, index, norm(tape, name + "post_attention_norm", mixed)));
+}
+
+Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
+  if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
+  invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
+  const auto positions = input.positions.values<int32_t>();
+  const int64_t furthest = *std::max_element(positions.begin(), positions.end());
+  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens};
+  if (options.cache != nullptr) {
+    invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
+    const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
+    context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
+  }
+  const auto observe = [&](const Var& x) {
+    if (options.hidden_states != nullptr) options.hidden_states->push_back(x.value);
+  };
+  Var x = ops::embedding(tape, ops_, input.ids, tape.leaf(parameters_.at("embedding.weight")));
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    observe(x);
+    if (options.checkpoint_layers && tape.recording()) {
+      // Backward runs this again after `input` and `context` are gone: it keeps its own copies of the
+      // handles.
+      x = tape.checkpoint(x, [this, i, input, rope = context.rope, cu_k = context.cu_seqlens_k](
+                                 Tape& inner, const Var& start) {
+        return layer_forward(inner, i, start, Context{input, rope, nullptr, cu_k});
+      });
+    } else {
+      x = layer_forward(tape, i, x, context);
+    }
+  }
+  if (options.cache != nullptr) options.cache->advance(input.ids.numel());
+  x = norm(tape, "norm", x);
+  observe(x);
+  return x;
+}
+
+Var Decoder::logits(Tape& tape, const Var& hidden) const {
+  return ops::linear(tape, ops_, hidden,
+                     tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight")));
+}
+
+ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
+                                      float scale) const {
+  const Var head = tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight"));
+  return ops::cross_entropy(tape, ops_, hidden, head, targets, scale);
+}
+
+}  // namespace temper::layers

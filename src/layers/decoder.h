@@ -1,0 +1,59 @@
+#pragma once
+#include "layers/decoder_config.h"
+#include "layers/kv_cache.h"
+#include "layers/parameters.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/selection.h"
+
+namespace temper::layers {
+
+// Tokens of one or more documents, one after the other.
+struct DecoderInput {
+  Tensor ids;         // [tokens] int32
+  Tensor positions;   // [tokens] int32, from 0 in each document
+  Tensor cu_seqlens;  // [documents + 1] int32
+};
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths);
+
+WeightTable decoder_weight_table(const DecoderConfig& config);
+
+// A causal language model. Its kernels are bound here, once.
+class Decoder {
+ public:
+  Decoder(DecoderConfig config, DType dtype, const ops::OpsConfig& ops, const HardwareFacts& facts);
+
+  const DecoderConfig& config() const { return config_; }
+  const ops::BoundOps& ops() const { return ops_; }
+  ParameterStore& parameters() { return parameters_; }
+  const ParameterStore& parameters() const { return parameters_; }
+
+  struct Options {
+    KvCache* cache = nullptr;        // one document, continued after what the cache holds
+    bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
+    std::vector<Tensor>* hidden_states = nullptr;  // filled with the input of each layer, then the final norm
+  };
+  // Hidden states after the final norm, [tokens, hidden].
+  Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
+  Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
+  Var logits(Tape& tape, const Var& hidden) const;  // [tokens, vocab]
+  // scale · Σ -log p(target); targets [tokens] int32, CrossEntropy::kIgnore where there is none.
+  ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets, float scale) const;
+
+ private:
+  struct Context;
+  struct Layer;
+  void bind(const ops::OpsConfig& config, const HardwareFacts& facts);
+  Var layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const;
+  Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
+  Var mlp(Tape& tape, int64_t index, const Var& x) const;
+  Var norm(Tape& tape, const std::string& name, const Var& x) const;
+  Var project(Tape& tape, const std::string& name, const Var& x, bool bias) const;
+  const RopeTables& rope_tables(int64_t positions) const;
+
+  DecoderConfig config_;
+  ParameterStore parameters_;
+  ops::BoundOps ops_;
+  mutable RopeTables rope_;  // grown to the longest position seen
+};
+
+}  // namespace temper::layers

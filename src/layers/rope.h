@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace temper::layers {
+
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
+
+// How positions become angles. Formulas: default, Su et al. 2021; linear, Chen et al. 2023
+// (arXiv:2306.15595); llama3, the Llama 3.1 release; yarn, Peng et al. 2023 (arXiv:2309.00071). Names are
+// Hugging Face's.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  double factor = 1;
+  int64_t original_max_position_embeddings = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;                // llama3
+  double beta_fast = 32, beta_slow = 1;                            // yarn
+  std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn
+  bool truncate = true;                                            // yarn
+};
+
+std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);
+double rope_attention_scaling(const RopeConfig& config);
+
+struct RopeTables {
+  Tensor cos, sin;  // [positions, head_dim / 2] float32
+};
+RopeTables make_rope_tables(const RopeConfig& config, int64_t head_dim, int64_t positions);
+
+}  // namespace temper::layers

@@ -1,0 +1,22 @@
+// Llama 1 to 3: full attention, biases as configured.
+#include "models/config_reader.h"
+#include "models/model.h"
+
+namespace temper::models {
+namespace {
+
+layers::DecoderConfig configure_llama(const Json& json, const std::string& where) {
+  ConfigReader reader(json, where);
+  layers::DecoderConfig config;
+  read_decoder(reader, config, 10000);
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
+  config.mlp_bias = reader.boolean("mlp_bias", false);
+  reader.finish();
+  return config;
+}
+
+}  // namespace
+
+void register_llama() { registry<Family>().add("llama", {configure_llama}); }
+
+}  // namespace temper::models

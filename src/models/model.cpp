@@ -1,0 +1,73 @@
+#include "models/model.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/registry.h"
+#include "base/text.h"
+#include "checkpoints/hf_folder.h"
+
+namespace temper::models {
+namespace {
+
+DType dtype_of_config(const Json& config, const std::string& where) {
+  const Json* value = config.find("dtype") != nullptr ? config.find("dtype") : config.find("torch_dtype");
+  if (value == nullptr || value->is_null()) return DType::kF32;
+  const auto dtype = value->is_string() ? dtype_from_string(value->as_string()) : std::nullopt;
+  if (!dtype || !is_float(*dtype))
+    fail("[{}] dtype is {}, expected float32, bfloat16 or float16", where, value->dump());
+  return *dtype;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_model_types() {
+  std::vector<std::string> names;
+  for (const auto& entry : registry<Family>().entries()) names.push_back(entry.name);
+  return names;
+}
+
+layers::DecoderConfig configure(const Json& config, const std::string& where) {
+  const Json* type = config.find("model_type");
+  if (type == nullptr || !type->is_string())
+    fail("[{}] model_type is missing; it must be one of [{}]", where, join(supported_model_types()));
+  const Family* family = registry<Family>().find(type->as_string());
+  if (family == nullptr)
+    fail("[{}] model_type '{}' is not supported; supported are [{}]", where, type->as_string(),
+         join(supported_model_types()));
+  return family->configure(config, where);
+}
+
+std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
+                                   const BuildOptions& options) {
+  const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
+  return std::make_unique<Model>(
+      Model{"", config, layers::Decoder(configure(config, where), dtype, options.ops, options.facts)});
+}
+
+std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
+  if (!is_directory(folder))
+    fail("[{}] is not a folder; expected a model folder in Hugging Face format", folder);
+  const std::string where = join_path(folder, "config.json");
+  const Json config = Json::parse_file(where);
+  // Opened first: missing weights are reported before memory is taken.
+  configure(config, where);
+  const auto files = checkpoints::ModelFolder::open(folder);
+  auto model = build_model(config, where, options);
+  model->folder = folder;
+  const auto& parameters = model->decoder.parameters();
+  checkpoints::load_weights(files, parameters.table(),
+                            [&](const WeightSpec& spec) { return parameters.at(spec.name).value; });
+  return model;
+}
+
+void save_model(const Model& model, const std::string& folder, const std::string& files_from) {
+  const auto& parameters = model.decoder.parameters();
+  checkpoints::SaveOptions options;
+  options.dtype = parameters.dtype();
+  options.original = files_from;
+  checkpoints::save_model(
+      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.at(spec.name).value; },
+      model.config, options);
+}
+
+}  // namespace temper::models

@@ -1,0 +1,40 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "layers/decoder.h"
+
+namespace temper::models {
+
+// A family of models, by the `model_type` of its config.json.
+struct Family {
+  layers::DecoderConfig (*configure)(const Json& config, const std::string& where);
+};
+
+// The family's reading of a config.json; an unsupported model_type is refused with the list of those that
+// are.
+layers::DecoderConfig configure(const Json& config, const std::string& where);
+std::vector<std::string> supported_model_types();
+
+struct BuildOptions {
+  std::optional<DType> dtype;  // absent: the file's dtype
+  ops::OpsConfig ops;
+  HardwareFacts facts = detect_cpu();
+};
+
+// A model and the config.json it came from, which is written back unchanged but for the dtype.
+struct Model {
+  std::string folder;
+  Json config;
+  layers::Decoder decoder;
+};
+
+// Builds without weights (config only), or with the weights of a Hugging Face folder.
+std::unique_ptr<Model> build_model(const Json& config, const std::string& where, const BuildOptions& options);
+std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options);
+// Writes a folder that transformers loads; tokenizer and generation files are copied from `files_from`.
+void save_model(const Model& model, const std::string& folder, const std::string& files_from);
+
+}  // namespace temper::models

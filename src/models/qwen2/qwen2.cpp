@@ -1,0 +1,22 @@
+// Qwen2 and Qwen2.5: biases on q, k and v, optional sliding windows.
+#include "models/config_reader.h"
+#include "models/model.h"
+
+namespace temper::models {
+namespace {
+
+layers::DecoderConfig configure_qwen2(const Json& json, const std::string& where) {
+  ConfigReader reader(json, where);
+  layers::DecoderConfig config;
+  read_decoder(reader, config, 10000);
+  config.qkv_bias = true;
+  read_windows(reader, config);
+  reader.finish();
+  return config;
+}
+
+}  // namespace
+
+void register_qwen2() { registry<Family>().add("qwen2", {configure_qwen2}); }
+
+}  // namespace temper::models

@@ -1,0 +1,68 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace temper::config {
+
+class Schema;
+
+// The type of a value: one scalar, or a list of them.
+struct Type {
+  enum class Scalar { kBool, kInt, kFloat, kString, kChoice };
+  Scalar scalar = Scalar::kString;
+  bool optional = false;  // null is allowed
+  bool list = false;
+  int64_t size = -1;                                     // of a list; -1 is any
+  int64_t lowest = std::numeric_limits<int64_t>::min();  // kInt
+  int64_t highest = std::numeric_limits<int64_t>::max();
+  std::vector<std::string> choices = {};  // kChoice
+};
+
+// One declared key: a value, a group of keys, or a list of groups. The builder functions below the data
+// refine a declaration; they apply to every element of a list.
+struct Field {
+  enum class Kind { kValue, kGroup, kList };
+  Kind kind = Kind::kValue;
+  std::string name;
+  std::string description;
+
+  // kValue: the program's variable as a Json of the declared type (a choice is its name).
+  Type type;
+  Json initial;  // at the time of the declaration
+  std::function<Json()> get;
+  std::function<void(const Json&)> set;
+
+  std::unique_ptr<Schema>
+      group;  // kGroup; of kList: one element as it is by default, for help and unknown keys
+
+  // kList
+  std::function<size_t()> size;
+  std::function<void(size_t)> reset;      // to so many elements with their defaults
+  std::function<Schema(size_t)> element;  // the keys of one element; valid until the next reset
+  std::string shorthand_key;
+
+  bool is_required = false;
+  std::optional<double> minimum, maximum;
+  bool open_minimum = false, open_maximum = false;  // the bound itself is not allowed
+  std::vector<Json> allowed;
+
+  Field& at_least(double bound);
+  Field& above(double bound);
+  Field& at_most(double bound);
+  Field& below(double bound);
+  Field& one_of(std::vector<Json> values);
+  Field& required();                  // an omitted key is an error
+  Field& shorthand(std::string key);  // an element written as one scalar sets this key of it
+};
+
+// What a value must be, or one element of it: "a number above 0", "a list of 2 integers", "one of sft, grpo".
+std::string expectation(const Field& field, bool element = false);
+
+}  // namespace temper::config

@@ -1,0 +1,237 @@
+#include "config/load.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/config_fixture.h"
+
+namespace temper::config {
+namespace {
+
+using namespace fixture;
+using Flags = std::vector<std::string>;
+
+RunConfig loaded(std::string_view yaml, const Flags& flags = {}) {
+  RunConfig run;
+  Schema schema = schema_of(run);
+  load_text(schema, yaml, "run.yaml", flags);
+  return run;
+}
+
+std::string error_of(std::string_view yaml, const Flags& flags = {}) {
+  try {
+    loaded(yaml, flags);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Load, SetsEveryType) {
+  const RunConfig run = loaded(R"(
+name: "0123"
+note: hello there
+buckets: [1, 1e3, 20]
+switches: [true, false]
+precision: 32
+train:
+  steps: 1e6
+  compile: true
+  mode: grpo
+  fallback: sft
+  metrics: [reward, loss]
+  optimizer: {lr: 2e-5, betas: [.5, 0.75], clip: 1, warmup: 0}
+sources:
+  - path: a.jsonl
+    weight: 2
+    columns: [prompt, "response"]
+  - b.jsonl
+)");
+  EXPECT_EQ(run.name, "0123");
+  EXPECT_EQ(run.note, "hello there");
+  EXPECT_EQ(run.buckets, (std::vector<int64_t>{1, 1000, 20}));
+  EXPECT_EQ(run.switches, (std::vector<bool>{true, false}));
+  EXPECT_EQ(run.precision, 32);
+  EXPECT_EQ(run.train.steps, 1000000);
+  EXPECT_TRUE(run.train.compile);
+  EXPECT_EQ(run.train.mode, Mode::kGrpo);
+  EXPECT_EQ(run.train.fallback, Mode::kSft);
+  EXPECT_EQ(run.train.metrics, (std::vector<Metric>{Metric::kReward, Metric::kLoss}));
+  EXPECT_EQ(run.train.optimizer.lr, 2e-5);
+  EXPECT_EQ(run.train.optimizer.betas, (std::array<double, 2>{0.5, 0.75}));
+  EXPECT_EQ(run.train.optimizer.clip, 1.0);
+  EXPECT_EQ(run.train.optimizer.warmup, 0);
+  ASSERT_EQ(run.sources.size(), 2u);
+  EXPECT_EQ(run.sources[0], (Source{"a.jsonl", 2, {"prompt", "response"}}));
+  EXPECT_EQ(run.sources[1], (Source{"b.jsonl", 1, {}}));
+}
+
+TEST(Load, EmptyFilesAndGroupsKeepDefaults) {
+  for (const char* yaml :
+       {"", "\n\n", "# nothing\n", "---\n", "{}", "train:\n  # lr: 1\n", "train: {optimizer: }"})
+    EXPECT_EQ(loaded(yaml), RunConfig()) << yaml;
+}
+
+TEST(Load, NullClearsOptionalsOnly) {
+  EXPECT_EQ(loaded("note: x", {"--note", "null"}).note, std::nullopt);
+  EXPECT_EQ(loaded("train: {optimizer: {clip: ~}}").train.optimizer.clip, std::nullopt);
+  EXPECT_EQ(loaded("note: 'null'").note, "null");
+  EXPECT_EQ(error_of("train:\n  steps:\n"),
+            "[run.yaml:2] 'train.steps': expected an integer at least 0, found null");
+}
+
+TEST(Load, FlagsOverrideTheFile) {
+  const RunConfig run = loaded("train: {optimizer: {lr: 1}}\nsources: [{path: a, weight: 3}]",
+                               {"--train.optimizer.lr", "2e-5", "--train.optimizer.betas=[0.1,0.2]", "--name",
+                                "a: b #c", "--train.compile", "true", "--sources", "[x, {path: y}]",
+                                "--buckets=[]", "--train.mode", "sft", "--train.mode", "grpo", "--note="});
+  EXPECT_EQ(run.train.optimizer.lr, 2e-5);
+  EXPECT_EQ(run.train.optimizer.betas[1], 0.2);
+  EXPECT_EQ(run.name, "a: b #c");
+  EXPECT_TRUE(run.train.compile);
+  EXPECT_EQ(run.sources, (std::vector<Source>{{"x", 1, {}}, {"y", 1, {}}}));
+  EXPECT_TRUE(run.buckets.empty());
+  EXPECT_EQ(run.train.mode, Mode::kGrpo);
+  EXPECT_EQ(run.note, "");
+}
+
+TEST(Load, KnowsWhatWasWritten) {
+  RunConfig run;
+  Schema schema = schema_of(run);
+  load_text(schema, "train: {optimizer: {lr: 1e-5}}\nsources: [{path: a, weight: 3}, b]", "run.yaml",
+            {"--train.steps=1000"});
+  EXPECT_TRUE(schema.was_written("train.optimizer.lr"));
+  EXPECT_TRUE(schema.was_written("train.optimizer"));
+  EXPECT_TRUE(schema.was_written("train.steps"));
+  EXPECT_TRUE(schema.was_written("sources[0].weight"));
+  EXPECT_FALSE(schema.was_written("sources[1].weight"));
+  EXPECT_FALSE(schema.was_written("train.optimizer.clip"));
+  EXPECT_FALSE(schema.was_written("name"));
+  EXPECT_THROW(schema.was_written("train.nothing"), Error);
+  load_text(schema, "", "run.yaml", {"--sources", "[{path: a}]"});
+  EXPECT_FALSE(schema.was_written("sources[0].weight"));
+  EXPECT_FALSE(schema.was_written("train"));
+}
+
+TEST(Load, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(error_of("train:\n  optimizer:\n    lrr: 1\n"),
+            "[run.yaml:3] unknown key 'train.optimizer.lrr'; did you mean 'train.optimizer.lr'?");
+  EXPECT_EQ(error_of("lr: 1"), "[run.yaml:1] unknown key 'lr'; did you mean 'train.optimizer.lr'?");
+  EXPECT_EQ(error_of("trian:\n  steps: 1"), "[run.yaml:1] unknown key 'trian'; did you mean 'train'?");
+  EXPECT_EQ(error_of("sources:\n- path: a\n- path: b\n  wieght: 1\n"),
+            "[run.yaml:4] unknown key 'sources[1].wieght'; did you mean 'sources[1].weight'?");
+  EXPECT_EQ(
+      error_of("train: {zzzzzz: 1}"),
+      "[run.yaml:1] unknown key 'train.zzzzzz'; the keys in 'train' are optimizer, steps, compile, mode, "
+      "fallback, metrics");
+  EXPECT_EQ(error_of("", {"--trian.optimizer.lr", "1"}),
+            "[command line] unknown key 'trian.optimizer.lr'; did you mean 'train.optimizer.lr'?");
+  EXPECT_EQ(error_of("", {"--train.optimizer.warm-up=1"}),
+            "[command line] unknown key 'train.optimizer.warm-up'; did you mean 'train.optimizer.warmup'?");
+  EXPECT_EQ(error_of("", {"--train.steps.more=1"}),
+            "[command line] unknown key 'train.steps.more'; did you mean 'train.steps'?");
+  EXPECT_EQ(error_of("train.steps: 1"),
+            "[run.yaml:1] unknown key 'train.steps'; keys are dotted only in flags, in YAML they are nested");
+}
+
+TEST(Load, WrongValuesSayWhatIsExpected) {
+  EXPECT_EQ(error_of("\ntrain:\n  optimizer:\n    lr: fast\n"),
+            "[run.yaml:4] 'train.optimizer.lr': expected a number above 0, found 'fast'");
+  EXPECT_EQ(error_of("train: {steps: 1.5}"),
+            "[run.yaml:1] 'train.steps': expected an integer at least 0, found '1.5'");
+  EXPECT_EQ(error_of("train: {steps: 1_000}"),
+            "[run.yaml:1] 'train.steps': expected an integer at least 0, found '1_000'; numbers have no "
+            "underscores");
+  EXPECT_EQ(
+      error_of("train: {steps: '5'}"),
+      "[run.yaml:1] 'train.steps': expected an integer at least 0, found the quoted text \"5\"; remove the "
+      "quotes");
+  EXPECT_EQ(
+      error_of("train: {compile: yes}"),
+      "[run.yaml:1] 'train.compile': expected true or false, found 'yes'; only true and false are booleans");
+  EXPECT_EQ(error_of("train: {mode: gpro}"),
+            "[run.yaml:1] 'train.mode': expected one of sft, grpo, found 'gpro'; did you mean 'grpo'?");
+  EXPECT_EQ(error_of("precision: 8"), "[run.yaml:1] 'precision': expected one of 16, 32, found '8'");
+  EXPECT_EQ(
+      error_of("", {"--train.optimizer.warmup", "-1"}),
+      "[command line] 'train.optimizer.warmup': expected an integer at least 0 and at most 1000, found '-1'");
+  EXPECT_EQ(error_of("train: {optimizer: {warmup: 3000000000}}"),
+            "[run.yaml:1] 'train.optimizer.warmup': expected an integer at least 0 and at most 1000, found "
+            "'3000000000'");
+}
+
+TEST(Load, WrongShapesSayWhatIsExpected) {
+  EXPECT_EQ(error_of("train: {optimizer: {betas: [1]}}"),
+            "[run.yaml:1] 'train.optimizer.betas': expected a list of 2 numbers at least 0 and below 1, "
+            "found a list "
+            "of 1");
+  EXPECT_EQ(error_of("train:\n  optimizer:\n    betas:\n    - 0.5\n    - 1\n"),
+            "[run.yaml:5] 'train.optimizer.betas[1]': expected a number at least 0 and below 1, found '1'");
+  EXPECT_EQ(error_of("buckets: 5"),
+            "[run.yaml:1] 'buckets': expected a list of integers at least 1, found '5'");
+  EXPECT_EQ(error_of("name: [a]"), "[run.yaml:1] 'name': expected text, found a list of 1");
+  EXPECT_EQ(error_of("train: 5"), "[run.yaml:1] 'train': expected a mapping of keys, found '5'");
+  EXPECT_EQ(error_of("- a"), "[run.yaml:1] expected a mapping of keys, found a list of 1");
+  EXPECT_EQ(error_of("sources: {path: a}"),
+            "[run.yaml:1] 'sources': expected a list of mappings, found a mapping");
+  EXPECT_EQ(error_of("sources:\n- path: a\n- [b]"),
+            "[run.yaml:3] 'sources[1]': expected a mapping of keys, found a list of 1");
+  EXPECT_EQ(error_of("sources:\n- path: a\n- weight: 1"),
+            "[run.yaml:3] 'sources[1].path' is missing: file to read; expected text");
+}
+
+TEST(Load, WrongFlagsSayWhatToWrite) {
+  EXPECT_EQ(error_of("", {"--sources[0].path", "x"}),
+            "[command line] 'sources[0].path': one element of the list 'sources' cannot be set; set the "
+            "whole list: "
+            "--sources [...]");
+  EXPECT_EQ(
+      error_of("", {"--train.optimizer.betas.0=1"}),
+      "[command line] 'train.optimizer.betas.0': one element of the list 'train.optimizer.betas' cannot be "
+      "set; set the whole list: --train.optimizer.betas [...]");
+  EXPECT_EQ(
+      error_of("", {"--train.optimizer", "{lr: 1}"}),
+      "[command line] 'train.optimizer' is a group of keys; set them one by one: --train.optimizer.lr ...");
+  EXPECT_EQ(error_of("", {"--train.steps"}),
+            "[command line] flag --train.steps has no value; expected an integer at least 0");
+  EXPECT_EQ(error_of("", {"--train.steps", "--name"}),
+            "[command line] flag --train.steps has no value; expected an integer at least 0");
+  EXPECT_EQ(error_of("", {"train.steps=1"}),
+            "[command line] expected a flag such as --key VALUE, found 'train.steps=1'");
+  EXPECT_EQ(error_of("", {"--buckets", "[1, 2"}),
+            "[command line] 'buckets': expected a list of integers at least 1, found '[1, 2'");
+  EXPECT_NE(error_of("", {"--buckets", "[1, [2]"}).find("[command line] not valid YAML: "),
+            std::string::npos);
+}
+
+TEST(Load, RequiredKeysMayComeFromFlags) {
+  struct Needy {
+    std::string path;
+  } needy;
+  Schema schema;
+  schema.field("path", needy.path, "the model").required();
+  EXPECT_THROW(load_text(schema, "", "run.yaml"), Error);
+  load(schema, "", {"--path", "m"});
+  EXPECT_EQ(needy.path, "m");
+}
+
+TEST(Load, ReadsFilesAndNamesThem) {
+  const TemporaryDirectory folder;
+  RunConfig run;
+  Schema schema = schema_of(run);
+  write_file(folder / "run.yaml", "name: here\n");
+  load(schema, folder / "run.yaml");
+  EXPECT_EQ(run.name, "here");
+  try {
+    load(schema, folder / "absent.yaml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "[" + (folder / "absent.yaml") + "] cannot open: No such file or directory");
+  }
+}
+
+}  // namespace
+}  // namespace temper::config

@@ -1,0 +1,138 @@
+#include "config/schema.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace temper::config {
+namespace {
+
+std::string scalar_name(const Type& type, bool plural) {
+  switch (type.scalar) {
+    case Type::Scalar::kBool:
+      return plural ? "true or false values" : "true or false";
+    case Type::Scalar::kInt:
+      return plural ? "integers" : "an integer";
+    case Type::Scalar::kFloat:
+      return plural ? "numbers" : "a number";
+    case Type::Scalar::kString:
+      return plural ? "texts" : "text";
+    case Type::Scalar::kChoice:
+      return (plural ? "names out of " : "one of ") + join(type.choices);
+  }
+  return "";
+}
+
+std::string bounds(const Field& field) {
+  std::vector<std::string> parts;
+  const auto bound = [&](const std::optional<double>& value, bool open, const char* strict,
+                         const char* loose) {
+    if (value) parts.push_back(fmt::format("{} {:g}", open ? strict : loose, *value));
+  };
+  bound(field.minimum, field.open_minimum, "above", "at least");
+  bound(field.maximum, field.open_maximum, "below", "at most");
+  return join(parts, " and ");
+}
+
+}  // namespace
+
+std::string expectation(const Field& field, bool element) {
+  const Type& type = field.type;
+  const bool list = type.list && !element;
+  std::string out;
+  if (field.kind == Field::Kind::kGroup) return "a mapping of keys";
+  if (field.kind == Field::Kind::kList) return "a list of mappings";
+  if (list) out = type.size < 0 ? "a list of " : fmt::format("a list of {} ", type.size);
+  if (field.allowed.empty()) {
+    out += scalar_name(type, list);
+  } else {
+    std::vector<std::string> values;
+    for (const Json& value : field.allowed)
+      values.push_back(value.is_string() ? value.as_string() : value.dump());
+    out += (list ? "values out of " : "one of ") + join(values);
+  }
+  const std::string limits = bounds(field);
+  if (!limits.empty()) out += " " + limits;
+  if (type.optional && !element) out += " or null";
+  return out;
+}
+
+Field& Field::at_least(double bound) {
+  minimum = bound;
+  open_minimum = false;
+  return *this;
+}
+
+Field& Field::above(double bound) {
+  minimum = bound;
+  open_minimum = true;
+  return *this;
+}
+
+Field& Field::at_most(double bound) {
+  maximum = bound;
+  open_maximum = false;
+  return *this;
+}
+
+Field& Field::below(double bound) {
+  maximum = bound;
+  open_maximum = true;
+  return *this;
+}
+
+Field& Field::one_of(std::vector<Json> values) {
+  allowed = std::move(values);
+  return *this;
+}
+
+Field& Field::required() {
+  is_required = true;
+  return *this;
+}
+
+Field& Field::shorthand(std::string key) {
+  invariant(kind == Kind::kList && group->find(key) != nullptr,
+            fmt::format("no key '{}' for a shorthand", key));
+  shorthand_key = std::move(key);
+  return *this;
+}
+
+Field& Schema::add(std::string_view name, std::string_view description, Field::Kind kind) {
+  invariant(find(name) == nullptr, fmt::format("key '{}' is declared twice", name));
+  const bool plain =
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  invariant(plain && !name.empty(), fmt::format("key '{}' must consist of a-z, 0-9 and _", name));
+  auto field = std::make_unique<Field>();
+  field->kind = kind;
+  field->name = name;
+  field->description = description;
+  return *fields_.emplace_back(std::move(field));
+}
+
+const Field* Schema::find(std::string_view name) const {
+  for (const auto& field : fields_)
+    if (field->name == name) return field.get();
+  return nullptr;
+}
+
+const Field* Schema::find_path(std::string_view path) const {
+  const size_t dot = path.find('.');
+  std::string_view name = path.substr(0, dot);
+  const size_t bracket = name.find('[');
+  const Field* field = find(name.substr(0, bracket));
+  if (field == nullptr || dot == std::string_view::npos) return field;
+  if ((field->kind == Field::Kind::kList) != (bracket != std::string_view::npos)) return nullptr;
+  return field->group ? field->group->find_path(path.substr(dot + 1)) : nullptr;
+}
+
+bool Schema::was_written(std::string_view path) const {
+  invariant(find_path(path) != nullptr, fmt::format("no key '{}' is declared", path));
+  const auto at = written_.lower_bound(std::string(path));
+  return std::any_of(at, written_.end(), [&](const std::string& key) {
+    return key == path || key.starts_with(std::string(path) + ".") ||
+           key.starts_with(std::string(path) + "[");
+  });
+}
+
+}  // namespace temper::config

@@ -1,0 +1,198 @@
+// The one file that includes yaml-cpp: its event interface, because its document drops duplicate keys' places
+// and follows cyclic aliases for ever.
+#include "config/yaml.h"
+
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/null.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace temper::config {
+namespace {
+
+// Aliases copy; without a bound, nested ones grow exponentially.
+constexpr size_t kMaxAliasedNodes = 10000;
+
+size_t count_nodes(const Node& node) {
+  size_t count = 1;
+  for (const Node& item : node.items) count += count_nodes(item);
+  for (const auto& [key, value] : node.members) count += count_nodes(value);
+  return count;
+}
+
+class Builder : public YAML::EventHandler {
+ public:
+  explicit Builder(std::string_view where) : where_(where) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) fail("[{}] a second document begins here; only one is read", place(mark));
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (expects_key()) fail("[{}] a key is missing before ':'", place(mark));
+    put({.where = place(mark)}, anchor);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    check_tag(mark, tag);
+    const bool quoted = tag == "!";  // yaml-cpp's mark for anything but a plain scalar
+    if (expects_key()) return set_key(mark, text, quoted);
+    put({.kind = Node::Kind::kText, .text = text, .quoted = quoted, .where = place(mark)}, anchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    open(Node::Kind::kList, mark, anchor);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    open(Node::Kind::kMap, mark, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapEnd() override { close(); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (expects_key()) fail("[{}] a key must be text, found an alias", place(mark));
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) fail("[{}] an alias stands inside the value it refers to", place(mark));
+    aliased_nodes_ += count_nodes(found->second);
+    if (aliased_nodes_ > kMaxAliasedNodes)
+      fail("[{}] aliases expand to more than {} values", place(mark), kMaxAliasedNodes);
+    put(found->second, YAML::NullAnchor);
+  }
+
+  std::string place(const YAML::Mark& mark) const {
+    if (where_ == kCommandLine || mark.is_null()) return where_;
+    return fmt::format("{}:{}", where_, mark.line + 1);
+  }
+
+  Node root;
+
+ private:
+  struct Frame {
+    Node node;
+    YAML::anchor_t anchor;
+    std::optional<std::string> key;  // read, and waiting for its value
+    std::string key_where;
+  };
+
+  bool expects_key() const {
+    return !open_.empty() && open_.back().node.kind == Node::Kind::kMap && !open_.back().key;
+  }
+
+  void check_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (!tag.empty() && tag != "?" && tag != "!")
+      fail("[{}] tags ('{}') are not supported", place(mark), tag);
+  }
+
+  void set_key(const YAML::Mark& mark, const std::string& key, bool quoted) {
+    Frame& frame = open_.back();
+    if (key == "<<" && !quoted)
+      fail("[{}] merge keys ('<<') are not supported; write the keys out", place(mark));
+    for (const auto& [known, value] : frame.node.members)
+      if (known == key)
+        fail("[{}] key '{}' is written twice, first at {}", place(mark), key, value.key_where);
+    frame.key = key;
+    frame.key_where = place(mark);
+  }
+
+  void open(Node::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    open_.push_back({{.kind = kind, .where = place(mark)}, anchor, {}, {}});
+  }
+
+  void close() {
+    Frame frame = std::move(open_.back());
+    open_.pop_back();
+    put(std::move(frame.node), frame.anchor);
+  }
+
+  void put(Node node, YAML::anchor_t anchor) {
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = node;
+    if (open_.empty()) {
+      root = std::move(node);
+      return;
+    }
+    // Not earlier: for an unclosed list yaml-cpp announces a key before it throws.
+    if (expects_key()) fail("[{}] a key must be text, found {}", node.where, describe_node(node));
+    Frame& frame = open_.back();
+    if (frame.node.kind == Node::Kind::kList) {
+      frame.node.items.push_back(std::move(node));
+      return;
+    }
+    node.key_where = frame.key_where;
+    if (node.kind == Node::Kind::kNull) node.where = frame.key_where;  // else where the next key stands
+    frame.node.members.emplace_back(*std::exchange(frame.key, std::nullopt), std::move(node));
+  }
+
+  std::string where_;
+  int documents_ = 0;
+  size_t aliased_nodes_ = 0;
+  std::vector<Frame> open_;
+  std::map<YAML::anchor_t, Node> anchors_;  // finished values only
+};
+
+}  // namespace
+
+std::string describe_node(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::kNull:
+      return "null";
+    case Node::Kind::kText:
+      return node.quoted ? fmt::format("the quoted text \"{}\"", node.text) : fmt::format("'{}'", node.text);
+    case Node::Kind::kList:
+      return fmt::format("a list of {}", node.items.size());
+    case Node::Kind::kMap:
+      return "a mapping";
+  }
+  return "";
+}
+
+Node parse_yaml(std::string_view text, std::string_view where) {
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid < text.size()) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n');
+    fail("[{}:{}] the text is not valid UTF-8", where, line);
+  }
+  Builder builder(where);
+  try {
+    // The end marker makes yaml-cpp see a quote that is still open; at a bare end of file it closes it.
+    std::istringstream stream(fmt::format("{}{}...\n", text, text.ends_with('\n') ? "" : "\n"));
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) continue;
+  } catch (const YAML::DeepRecursion& error) {
+    fail("[{}] lists and mappings are nested too deeply", builder.place(error.mark));
+  } catch (const YAML::Exception& error) {
+    const bool open_quote = error.msg == YAML::ErrorMsg::DOC_IN_SCALAR;
+    fail("[{}] not valid YAML: {}", builder.place(error.mark),
+         open_quote ? "a quote is not closed" : error.msg);
+  }
+  return std::move(builder.root);
+}
+
+Node parse_flag_value(std::string_view text) {
+  static constexpr std::string_view kPairs[] = {"[]", "{}", "\"\"", "''"};
+  for (const std::string_view pair : kPairs)
+    if (text.size() > 1 && text.front() == pair[0] && text.back() == pair[1])
+      return parse_yaml(text, kCommandLine);
+  if (valid_utf8_prefix(text) < text.size()) fail("[{}] '{}' is not valid UTF-8", kCommandLine, text);
+  Node node{.where = std::string(kCommandLine)};
+  if (YAML::IsNullString(std::string(text)) && !text.empty()) return node;
+  node.kind = Node::Kind::kText;
+  node.text = text;
+  return node;
+}
+
+}  // namespace temper::config

@@ -1,0 +1,146 @@
+#include "reports/progress.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace temper::reports {
+namespace {
+
+constexpr const char* kClearLine = "\r\x1b[K";
+constexpr size_t kDefaultWidth = 80;
+
+struct Piece {
+  std::string text;
+  int rank;  // the highest is left out first
+};
+
+// Not a number is known and worth seeing.
+bool known(double value) { return !(value < 0); }
+
+std::string format_rate(double value) {
+  if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
+  if (value >= 1e4) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+std::vector<Piece> pieces_of(const StepReport& report) {
+  std::vector<Piece> pieces;
+  const auto add = [&](int rank, std::string text) { pieces.push_back({std::move(text), rank}); };
+  if (report.total_steps > 0) {
+    const int64_t percent = 100 * report.step / report.total_steps;
+    add(0, fmt::format("step {}/{} {}%", report.step, report.total_steps, percent));
+  } else {
+    add(0, fmt::format("step {}", report.step));
+  }
+  add(1, fmt::format("loss {:.4f}", report.loss));
+  for (const auto& [name, value] : report.extras) add(3, fmt::format("{} {:.4g}", name, value));
+  if (known(report.lr)) add(6, fmt::format("lr {:.2e}", report.lr));
+  if (known(report.grad_norm)) add(4, fmt::format("grad {:.3g}", report.grad_norm));
+  if (known(report.tokens_per_second)) add(5, fmt::format("{} tok/s", format_rate(report.tokens_per_second)));
+  if (known(report.peak_fraction)) add(7, fmt::format("{:.1f}% of peak", 100 * report.peak_fraction));
+  if (report.memory_bytes > 0) add(8, format_bytes(report.memory_bytes));
+  if (report.seconds_left >= 0) add(2, fmt::format("{} left", format_duration(report.seconds_left)));
+  return pieces;
+}
+
+std::string join_pieces(const std::vector<Piece>& pieces) {
+  std::string line;
+  for (const Piece& piece : pieces) line += (line.empty() ? "" : "  ") + piece.text;
+  return line;
+}
+
+size_t terminal_width(std::FILE* out) {
+  winsize size{};
+  if (::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const long width = columns != nullptr ? std::strtol(columns, nullptr, 10) : 0;
+  return width > 0 ? static_cast<size_t>(width) : kDefaultWidth;
+}
+
+}  // namespace
+
+std::string format_step(const StepReport& report, size_t width) {
+  std::vector<Piece> pieces = pieces_of(report);
+  std::string line = join_pieces(pieces);
+  if (width == 0) return line;
+  while (line.size() > width && pieces.size() > 1) {
+    // The later of two equal ranks, so that extras vanish from the end.
+    const auto worst = std::max_element(pieces.rbegin(), pieces.rend(),
+                                        [](const Piece& a, const Piece& b) { return a.rank < b.rank; });
+    pieces.erase(std::prev(worst.base()));
+    line = join_pieces(pieces);
+  }
+  return line.substr(0, width);
+}
+
+ProgressOptions progress_for_stderr() {
+  ProgressOptions options;
+  options.terminal = ::isatty(STDERR_FILENO) == 1;
+  return options;
+}
+
+Progress::Progress(ProgressOptions options) : options_(options) {
+  if (options_.terminal) set_log_prefix(kClearLine);
+}
+
+Progress::~Progress() { finish(); }
+
+void Progress::show(const StepReport& report) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  show(report, std::chrono::duration<double>(now).count());
+}
+
+void Progress::show(const StepReport& report, double now) {
+  latest_ = report;
+  pending_ = true;
+  if (!is_due(report, now)) return;
+  print(report);
+  printed_step_ = report.step;
+  printed_at_ = now;
+}
+
+bool Progress::is_due(const StepReport& report, double now) const {
+  const bool is_last = report.total_steps > 0 && report.step >= report.total_steps;
+  if (printed_step_ < 0 || is_last) return true;
+  const double passed = now - printed_at_;
+  if (options_.terminal) return passed >= options_.redraw_seconds;
+  const bool enough_steps =
+      options_.interval_steps > 0 && report.step - printed_step_ >= options_.interval_steps;
+  return enough_steps || passed >= options_.interval_seconds;
+}
+
+void Progress::print(const StepReport& report) {
+  std::string line;
+  if (options_.terminal) {
+    // One column stays free: some terminals wrap when the last one is filled.
+    const size_t width = options_.width > 0 ? options_.width : terminal_width(options_.out);
+    line = kClearLine + format_step(report, std::max<size_t>(width, 2) - 1);
+  } else {
+    line = format_step(report) + "\n";
+  }
+  std::fwrite(line.data(), 1, line.size(), options_.out);
+  std::fflush(options_.out);
+  live_ = options_.terminal;
+  pending_ = false;
+}
+
+void Progress::finish() {
+  if (pending_) print(latest_);
+  if (live_) {
+    std::fputs("\n", options_.out);
+    std::fflush(options_.out);
+  }
+  live_ = false;
+  if (options_.terminal) set_log_prefix("");
+}
+
+}  // namespace temper::reports

@@ -19,7 +19,7 @@ namespace temper {
 namespace {
 
 [[noreturn]] void fail_system(std::string_view action, const std::string& path, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == ENOMEM;
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM;
   throw Error(fmt::format("[{}] cannot {}: {}{}", path, action, std::strerror(error),
                           full ? "; free some space or choose another folder" : ""),
               full ? ErrorKind::kResources : ErrorKind::kInput);

@@ -1,0 +1,139 @@
+#include "checkpoints/hf_folder.h"
+
+#include <map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoints/names.h"
+
+namespace temper::checkpoints {
+namespace {
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+// file → the tensors that the index maps to it.
+using ShardMap = std::map<std::string, std::vector<std::string>>;
+
+ShardMap read_index(const std::string& path) {
+  const Json index = Json::parse_file(path);
+  const Json* weight_map = index.find("weight_map");
+  if (weight_map == nullptr || !weight_map->is_object())
+    fail(
+        "[{}] found no object 'weight_map', expected tensor names with their files; download the index again",
+        path);
+  ShardMap shards;
+  for (const auto& [name, file] : weight_map->as_object()) {
+    if (!file.is_string())
+      fail("[{}] tensor '{}': found {}, expected a file name", path, name, file.kind_name());
+    if (!is_plain_name(file.as_string()))
+      fail(
+          "[{}] tensor '{}': found the file '{}', expected a plain name inside the folder; do not trust this "
+          "index",
+          path, name, file.as_string());
+    shards[file.as_string()].push_back(name);
+  }
+  return shards;
+}
+
+void check_shard(const SafetensorsFile& file, const std::vector<std::string>& mapped,
+                 const std::string& index) {
+  std::vector<std::string> absent, unmapped;
+  std::unordered_set<std::string_view> known;
+  for (const std::string& name : mapped) {
+    known.insert(name);
+    if (file.find(name) == nullptr) absent.push_back(name);
+  }
+  for (const TensorEntry& entry : file.entries())
+    if (!known.contains(entry.name)) unmapped.push_back(entry.name);
+  if (!absent.empty())
+    fail("[{}] the tensors {} are expected in {}, which does not hold them; download both again", index,
+         list_some(absent), file.path());
+  if (!unmapped.empty())
+    fail("[{}] the tensors {} are found in {}, but {} does not map them to it; download both again",
+         file.path(), list_some(unmapped), file_name(file.path()), file_name(index));
+}
+
+}  // namespace
+
+ModelFolder ModelFolder::open(const std::string& path) {
+  if (!exists(path))
+    fail("[{}] no such folder; expected a model folder with config.json and {}", path, kSingle);
+  if (!is_directory(path)) fail("[{}] is a file, expected the model folder that holds it", path);
+  ModelFolder folder;
+  folder.path_ = path;
+  if (const std::string single = join_path(path, kSingle); exists(single))
+    folder.files_.emplace_back(single);
+  else if (const std::string index = join_path(path, kIndex); exists(index))
+    folder.open_shards(index);
+  else
+    folder.fail_without_weights();
+  for (size_t i = 0; i < folder.files_.size(); ++i)
+    for (const TensorEntry& entry : folder.files_[i].entries()) {
+      folder.names_.push_back(entry.name);
+      folder.file_of_.emplace(entry.name, i);
+    }
+  return folder;
+}
+
+void ModelFolder::open_shards(const std::string& index_path) {
+  const ShardMap shards = read_index(index_path);
+  std::vector<std::string> missing;
+  for (const auto& [file, names] : shards)
+    if (!exists(join_path(path_, file))) missing.push_back(file);
+  if (!missing.empty())
+    fail("[{}] {} of {} shards are missing: {}; download them into the folder", index_path, missing.size(),
+         shards.size(), list_some(missing));
+  for (const auto& [file, names] : shards) {
+    files_.emplace_back(join_path(path_, file));
+    check_shard(files_.back(), names, index_path);
+  }
+}
+
+void ModelFolder::fail_without_weights() const {
+  std::vector<std::string> safetensors, pickles, adapters, gguf;
+  for (const std::string& name : list_directory(path_)) {
+    if (name == "adapter_model.safetensors")
+      adapters.push_back(name);
+    else if (name.ends_with(".safetensors"))
+      safetensors.push_back(name);
+    else if (name.ends_with(".gguf"))
+      gguf.push_back(name);
+    else if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth"))
+      pickles.push_back(name);
+  }
+  const std::string expected = fmt::format("expected {} or {}", kSingle, kIndex);
+  if (!safetensors.empty())
+    fail("[{}] found {}, {}; download the index too, or rename a single file to {}", path_,
+         list_some(safetensors), expected, kSingle);
+  if (!adapters.empty())
+    fail("[{}] found an adapter (adapter_model.safetensors), {}; name its base model's folder", path_,
+         expected);
+  if (!pickles.empty())
+    fail(
+        "[{}] found only {}, {}; convert to safetensors (in Python: AutoModelForCausalLM.from_pretrained(IN)"
+        ".save_pretrained(OUT))",
+        path_, list_some(pickles), expected);
+  if (!gguf.empty())
+    fail("[{}] found only {}, {}; download the model in its original format", path_, list_some(gguf),
+         expected);
+  fail("[{}] found no weights, {}; is this the model's folder?", path_, expected);
+}
+
+Json ModelFolder::config() const { return Json::parse_file(join_path(path_, "config.json")); }
+
+const TensorEntry* ModelFolder::find(std::string_view name) const {
+  const auto found = file_of_.find(name);
+  return found == file_of_.end() ? nullptr : files_[found->second].find(name);
+}
+
+Tensor ModelFolder::tensor(std::string_view name) const {
+  const auto found = file_of_.find(name);
+  if (found == file_of_.end())
+    fail("[{}] tensor '{}': not in this folder of {} tensors; the nearest name is '{}'", path_, name,
+         names_.size(), nearest_tensor(name, names_));
+  return files_[found->second].tensor(name);
+}
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,65 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/json.h"
+#include "checkpoints/safetensors.h"
+#include "weights/weight_table.h"
+
+// Model folders as the Hugging Face libraries read and write them. Errors name the folder or file, what was
+// found, what was expected and what to do.
+namespace temper::checkpoints {
+
+// config.json and the weights in model.safetensors, or in the shards that model.safetensors.index.json maps.
+class ModelFolder {
+ public:
+  // Opens and checks every file: the index and its shards must agree on every tensor.
+  static ModelFolder open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  Json config() const;  // config.json
+  const std::vector<std::string>& names() const { return names_; }
+  const TensorEntry* find(std::string_view name) const;  // null when absent
+  Tensor tensor(std::string_view name) const;            // see SafetensorsFile::tensor
+
+ private:
+  void open_shards(const std::string& index_path);
+  [[noreturn]] void fail_without_weights() const;
+
+  std::string path_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string_view, size_t> file_of_;  // keys live in files_
+};
+
+// The parameter's tensor: where to load to, or what to save.
+using WeightTensors = std::function<Tensor(const WeightSpec&)>;
+
+// Fills each parameter's contiguous destination of spec.shape from its sources, [rows, spec.shape[1:]] each,
+// stacked along dimension 0; floating-point dtypes are converted. Missing and unknown names and wrong shapes
+// are one error that lists them, thrown before anything is loaded.
+void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination);
+
+struct SaveOptions {
+  std::optional<DType> dtype = {};  // what floating-point weights become; absent: they stay as they are
+  int64_t max_shard_bytes = 5'000'000'000;  // of tensors per file
+  std::string original = {};                // the folder that extra files are copied from; "": none
+  std::vector<std::string> extra_files = {
+      "generation_config.json", "tokenizer.json",      "tokenizer_config.json",
+      "tokenizer.model",        "vocab.json",          "merges.txt",
+      "added_tokens.json",      "chat_template.jinja", "chat_template.json",
+      "special_tokens_map.json"};  // those that exist there
+};
+
+// Writes the table's parameters, taken apart into their sources, and config.json (with options.dtype entered
+// under the key it has) as a folder that `transformers` loads. `source` gives [spec.shape] on the host; it is
+// asked once per parameter, and once more before that when options.dtype is absent; one parameter is held at
+// a time. An existing model folder is replaced as a whole, once the new one is complete and synced.
+void save_model(const std::string& path, const WeightTable& table, const WeightTensors& source,
+                const Json& config, const SaveOptions& options = {});
+
+}  // namespace temper::checkpoints

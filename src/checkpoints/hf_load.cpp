@@ -1,0 +1,90 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoints/hf_folder.h"
+#include "checkpoints/names.h"
+
+namespace temper::checkpoints {
+namespace {
+
+struct Misfits {
+  std::vector<std::string> missing, unknown, unlike;
+
+  void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
+    Shape expected = spec.shape;
+    expected[0] = rows;
+    const std::vector<int64_t> wanted(expected.begin(), expected.end());
+    if (entry.shape != wanted)
+      unlike.push_back(fmt::format("'{}' is [{}], expected {}", entry.name, fmt::join(entry.shape, ", "),
+                                   to_string(expected)));
+    else if (!supported_dtype(entry))
+      unlike.push_back(fmt::format("'{}' is {}, expected F32, BF16 or F16", entry.name, entry.dtype));
+  }
+
+  // Adds the nearest name to the first unknown ones; names that are missing are the likeliest.
+  void suggest(const WeightTable& table) {
+    std::vector<std::string> candidates = missing;
+    if (candidates.empty())
+      for (const WeightSpec& spec : table.specs())
+        for (const WeightSource& source : spec.sources) candidates.push_back(source.name);
+    for (size_t i = 0; i < std::min<size_t>(unknown.size(), 10); ++i) {
+      const std::string nearest = nearest_tensor(unknown[i], candidates);
+      unknown[i] =
+          fmt::format("'{}'{}", unknown[i], nearest.empty() ? "" : fmt::format(" (nearest: '{}')", nearest));
+    }
+  }
+};
+
+Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
+  Misfits misfits;
+  for (const WeightSpec& spec : table.specs())
+    for (const WeightSource& source : spec.sources) {
+      const TensorEntry* entry = folder.find(source.name);
+      if (entry == nullptr)
+        misfits.missing.push_back(source.name);
+      else
+        misfits.check_source(*entry, spec, source.rows);
+    }
+  for (const std::string& name : folder.names())
+    if (table.find_source(name).spec == nullptr && !table.ignored().contains(name))
+      misfits.unknown.push_back(name);
+  return misfits;
+}
+
+void check_names(const ModelFolder& folder, const WeightTable& table) {
+  Misfits misfits = find_misfits(folder, table);
+  if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty()) return;
+  misfits.suggest(table);
+  std::string message = fmt::format("[{}] the weights do not fit the model", folder.path());
+  const auto add = [&](std::string_view title, const std::vector<std::string>& lines) {
+    if (!lines.empty()) message += fmt::format("\n  {} {}: {}", lines.size(), title, list_some(lines));
+  };
+  add("missing", misfits.missing);
+  add("unknown", misfits.unknown);
+  add("of another shape or dtype", misfits.unlike);
+  fail("{}\nuse the config.json that belongs to these weights", message);
+}
+
+}  // namespace
+
+void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination) {
+  check_names(folder, table);
+  for (const WeightSpec& spec : table.specs()) {
+    const Tensor to = destination(spec);
+    invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),
+              fmt::format("the destination of {} must be a contiguous {}", spec.name, to_string(spec.shape)));
+    int64_t row = 0;
+    for (const WeightSource& source : spec.sources) {
+      const Tensor from = folder.tensor(source.name);
+      if (from.dtype() != to.dtype() && !(is_float(from.dtype()) && is_float(to.dtype())))
+        fail("[{}] tensor '{}': found {}, expected {}; these cannot be converted", folder.path(), source.name,
+             to_string(from.dtype()), to_string(to.dtype()));
+      to.narrow(0, row, source.rows).copy_from(from);
+      row += source.rows;
+    }
+  }
+}
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoints/hf_folder.h"
+#include "checkpoints/names.h"
+#include "checkpoints/staged_folder.h"
+
+namespace temper::checkpoints {
+namespace {
+
+// One tensor of the files: some rows of a parameter.
+struct Piece {
+  TensorInfo info;
+  const WeightSpec* spec = nullptr;
+  int64_t row = 0;
+  int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
+};
+using Shard = std::vector<Piece>;
+
+int64_t bytes_of(const Shard& shard) {
+  int64_t bytes = 0;
+  for (const Piece& piece : shard) bytes += piece.bytes();
+  return bytes;
+}
+
+Tensor checked_source(const WeightSpec& spec, const WeightTensors& source) {
+  Tensor tensor = source(spec);
+  invariant(tensor.defined() && tensor.shape() == spec.shape,
+            fmt::format("the tensor to save for {} must be {}", spec.name, to_string(spec.shape)));
+  return tensor;
+}
+
+std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& source,
+                               const SaveOptions& options) {
+  std::vector<Piece> pieces;
+  for (const WeightSpec& spec : table.specs()) {
+    const DType dtype = options.dtype ? *options.dtype : checked_source(spec, source).dtype();
+    int64_t row = 0;
+    for (const WeightSource& part : spec.sources) {
+      Shape shape = spec.shape;
+      shape[0] = part.rows;
+      pieces.push_back({{part.name, shape, dtype}, &spec, row});
+      row += part.rows;
+    }
+  }
+  // Wider dtypes first, so that no tensor of a file is misaligned.
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return size_of(a.info.dtype) > size_of(b.info.dtype);
+  });
+  return pieces;
+}
+
+// Cuts in order; a piece larger than the limit gets a file of its own.
+std::vector<Shard> cut_into_shards(const std::vector<Piece>& pieces, int64_t max_bytes) {
+  std::vector<Shard> shards(1);
+  int64_t filled = 0;
+  for (const Piece& piece : pieces) {
+    if (!shards.back().empty() && filled + piece.bytes() > max_bytes) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    filled += piece.bytes();
+    shards.back().push_back(piece);
+  }
+  return shards;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+}
+
+void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards,
+                   const WeightTensors& source) {
+  const WeightSpec* held = nullptr;
+  Tensor tensor;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::vector<TensorInfo> infos;
+    for (const Piece& piece : shards[i]) infos.push_back(piece.info);
+    SafetensorsWriter writer(folder / shard_name(i, shards.size()), std::move(infos));
+    for (const Piece& piece : shards[i]) {
+      if (piece.spec != held) {
+        tensor = Tensor();  // before the next one is made
+        tensor = checked_source(*piece.spec, source).to(piece.info.dtype, MemoryTag::kWorkspace);
+        held = piece.spec;
+      }
+      writer.add(tensor.narrow(0, piece.row, piece.info.shape[0]));
+    }
+    writer.close();
+  }
+}
+
+void write_synced(const std::string& path, std::string_view text) {
+  FileWriter writer(path);
+  writer.write(text);
+  writer.close();
+}
+
+void write_index(const StagedFolder& folder, const std::vector<Shard>& shards) {
+  int64_t bytes = 0, parameters = 0;
+  std::map<std::string, std::string> files;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    bytes += bytes_of(shards[i]);
+    for (const Piece& piece : shards[i]) {
+      parameters += piece.info.shape.numel();
+      files.emplace(piece.info.name, shard_name(i, shards.size()));
+    }
+  }
+  const Json::Object weight_map(files.begin(), files.end());
+  const Json metadata(Json::Object{{"total_parameters", parameters}, {"total_size", bytes}});
+  const Json index(Json::Object{{"metadata", metadata}, {"weight_map", weight_map}});
+  write_synced(folder / "model.safetensors.index.json", index.dump(2, true) + "\n");
+}
+
+Json config_with_dtype(Json config, std::optional<DType> dtype) {
+  if (!config.is_object()) fail("[config.json] found {}, expected an object", config.kind_name());
+  if (!dtype) return config;
+  for (auto& [key, value] : config.as_object()) {
+    if (key == "dtype" || key == "torch_dtype")
+      value = Json(to_string(*dtype));
+    else if (key == "text_config" && value.is_object())
+      value = config_with_dtype(value, dtype);
+  }
+  return config;
+}
+
+void copy_extra_files(const StagedFolder& folder, const SaveOptions& options) {
+  for (const std::string& name : options.extra_files) {
+    invariant(is_plain_name(name), fmt::format("the extra file '{}' must be a plain name", name));
+    const std::string from = join_path(options.original, name);
+    if (options.original.empty() || !exists(from)) continue;
+    const MappedFile file(from);
+    write_synced(folder / name, file.text());
+  }
+}
+
+// Whole folders are replaced: refuse those that do not look like a model.
+void check_target(const std::string& path) {
+  if (!is_directory(path) || exists(join_path(path, "config.json")) || list_directory(path).empty()) return;
+  fail("[{}] is a folder without config.json, expected a model folder or none; choose another name", path);
+}
+
+}  // namespace
+
+void save_model(const std::string& path, const WeightTable& table, const WeightTensors& source,
+                const Json& config, const SaveOptions& options) {
+  if (options.max_shard_bytes <= 0)
+    fail("max_shard_bytes is {}, expected at least 1", options.max_shard_bytes);
+  if (options.dtype && !is_float(*options.dtype))
+    fail("cannot save a model as {}; expected float32, bfloat16 or float16", to_string(*options.dtype));
+  check_target(path);
+  const Json written_config = config_with_dtype(config, options.dtype);
+  const std::vector<Shard> shards =
+      cut_into_shards(list_pieces(table, source, options), options.max_shard_bytes);
+  StagedFolder folder(path);
+  int64_t bytes = 0;
+  for (const Shard& shard : shards) bytes += bytes_of(shard);
+  require_free_disk(folder.path(), bytes);
+  write_weights(folder, shards, source);
+  if (shards.size() > 1) write_index(folder, shards);
+  write_synced(folder / "config.json", written_config.dump(2, true) + "\n");
+  copy_extra_files(folder, options);
+  folder.commit();
+}
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoints/hf_folder.h"
+
+namespace temper::checkpoints {
+namespace {
+
+std::string golden(const std::string& name) {
+  return std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/" + name;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  return at == std::string::npos ? "" : text.replace(at, from.size(), to);
+}
+
+// Every tensor of the folder, with q|k|v and gate|up fused.
+WeightTable table_of(const ModelFolder& folder) {
+  WeightTable table;
+  const auto add = [&](const std::string& name, const std::vector<std::string>& sources) {
+    WeightSpec spec{name, Shape(folder.find(sources[0])->shape), {}, {}};
+    spec.shape[0] = 0;
+    for (const std::string& source : sources) {
+      spec.sources.push_back({source, folder.find(source)->shape[0]});
+      spec.shape[0] += spec.sources.back().rows;
+    }
+    spec.axes.assign(static_cast<size_t>(spec.shape.ndim()), "any");
+    table.add(std::move(spec));
+  };
+  for (const std::string& name : folder.names()) {
+    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (is("q_proj"))
+      add(replaced(name, "q_proj", "qkv"),
+          {name, replaced(name, "q_proj", "k_proj"), replaced(name, "q_proj", "v_proj")});
+    else if (is("gate_proj"))
+      add(replaced(name, "gate_proj", "gate_up"), {name, replaced(name, "gate_proj", "up_proj")});
+    else if (!is("k_proj") && !is("v_proj") && !is("up_proj"))
+      add(name, {name});
+  }
+  return table;
+}
+
+std::unordered_map<std::string, Tensor> load_all(const ModelFolder& folder, const WeightTable& table) {
+  std::unordered_map<std::string, Tensor> weights;
+  load_weights(folder, table, [&](const WeightSpec& spec) {
+    return weights[spec.name] = Tensor::empty(spec.shape, DType::kF32, MemoryTag::kWeights);
+  });
+  return weights;
+}
+
+void expect_same_tensors(const ModelFolder& a, const ModelFolder& b) {
+  EXPECT_EQ(a.names().size(), b.names().size());
+  for (const std::string& name : a.names()) {
+    const Tensor x = a.tensor(name), y = b.tensor(name);
+    ASSERT_EQ(x.shape(), y.shape()) << name;
+    ASSERT_EQ(x.dtype(), y.dtype()) << name;
+    EXPECT_EQ(std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())), 0) << name;
+  }
+}
+
+class HfSave : public testing::TestWithParam<const char*> {
+ protected:
+  void save(const SaveOptions& options) {
+    save_model(
+        target, table, [&](const WeightSpec& spec) { return weights.at(spec.name); }, model.config(),
+        options);
+  }
+  void expect_only_target() { EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"out"}); }
+
+  ModelFolder model = ModelFolder::open(golden(GetParam()));
+  WeightTable table = table_of(model);
+  std::unordered_map<std::string, Tensor> weights = load_all(model, table);
+  TemporaryDirectory folder;
+  std::string target = folder / "out";
+};
+
+TEST_P(HfSave, ReadingThenWritingKeepsEverything) {
+  save({.original = golden(GetParam())});
+  expect_same_tensors(model, ModelFolder::open(target));
+  EXPECT_EQ(read_file(target + "/config.json"), read_file(golden(GetParam()) + "/config.json"));
+  EXPECT_EQ(list_directory(target),
+            (std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors"}));
+  EXPECT_EQ(file_size(target + "/model.safetensors"), file_size(golden(GetParam()) + "/model.safetensors"));
+  expect_only_target();
+}
+
+TEST_P(HfSave, CutsIntoShards) {
+  save({.max_shard_bytes = 150'000});
+  const ModelFolder sharded = ModelFolder::open(target);
+  expect_same_tensors(model, sharded);
+  const Json index = Json::parse_file(target + "/model.safetensors.index.json");
+  int64_t bytes = 0, files = 0;
+  for (const std::string& name : model.names()) bytes += model.tensor(name).bytes();
+  EXPECT_EQ(index.at("metadata").at("total_size").as_int(), bytes);
+  for (const std::string& name : list_directory(target)) files += name.ends_with(".safetensors") ? 1 : 0;
+  const std::string first = fmt::format("model-00001-of-{:05}.safetensors", files);
+  EXPECT_GT(files, 2);
+  EXPECT_TRUE(exists(target + "/" + first));
+  EXPECT_LE(bytes / files, 150'000);
+}
+
+TEST_P(HfSave, ConvertsAndEntersTheDType) {
+  save({.dtype = DType::kBF16});
+  EXPECT_EQ(Json::parse_file(target + "/config.json").at("dtype").as_string(), "bfloat16");
+  const ModelFolder converted = ModelFolder::open(target);
+  for (const std::string& name : model.names()) {
+    const Tensor expected = model.tensor(name).to(DType::kBF16), found = converted.tensor(name);
+    ASSERT_EQ(found.dtype(), DType::kBF16);
+    EXPECT_EQ(std::memcmp(expected.raw(), found.raw(), static_cast<size_t>(found.bytes())), 0) << name;
+  }
+}
+
+TEST_P(HfSave, ReplacesATargetOnlyWhenComplete) {
+  save({});
+  write_file(target + "/stale.txt", "x");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{300'000, before.rlim_max};
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  try {
+    save({.dtype = DType::kF32});
+    ADD_FAILURE() << "the file system was not full";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kResources) << error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  expect_only_target();
+  EXPECT_TRUE(exists(target + "/stale.txt"));
+  expect_same_tensors(model, ModelFolder::open(target));
+  make_directories(folder / ".tmp-out-999999999");  // of a process that was killed
+  save({.dtype = DType::kF16});
+  expect_only_target();
+  EXPECT_FALSE(exists(target + "/stale.txt"));
+  EXPECT_EQ(ModelFolder::open(target).tensor("model.norm.weight").dtype(), DType::kF16);
+}
+
+TEST_P(HfSave, RefusesForeignTargets) {
+  make_directories(target);
+  write_file(target + "/thesis.txt", "x");
+  EXPECT_THROW(save({}), Error);
+  EXPECT_THROW(save_model(
+                   target + "/thesis.txt", table, [&](const WeightSpec& s) { return weights.at(s.name); },
+                   model.config()),
+               Error);
+  EXPECT_EQ(list_directory(target), std::vector<std::string>{"thesis.txt"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, HfSave, testing::Values("llama", "qwen2", "qwen3"));
+
+}  // namespace
+}  // namespace temper::checkpoints

@@ -1,0 +1,36 @@
+#include "base/error.h"
+#include "checkpoints/safetensors_header.h"
+
+namespace temper::checkpoints {
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors)
+    : path_(path), tensors_(std::move(tensors)), file_(path) {
+  file_.write(format_safetensors_header(tensors_, path_));
+}
+
+void SafetensorsWriter::add(const Tensor& tensor) {
+  invariant(next_ < tensors_.size(), fmt::format("[{}] more tensors than were declared", path_));
+  const TensorInfo& info = tensors_[next_++];
+  invariant(tensor.defined() && tensor.dtype() == info.dtype && tensor.shape() == info.shape,
+            fmt::format("[{}] tensor '{}' differs from what was declared: {} {}", path_, info.name,
+                        to_string(info.dtype), to_string(info.shape)));
+  invariant(tensor.device().type == DeviceType::kCpu,
+            fmt::format("[{}] tensor '{}' is on {}; copy it to the host first", path_, info.name,
+                        to_string(tensor.device())));
+  const Tensor compact = tensor.contiguous(MemoryTag::kWorkspace);
+  file_.write(compact.raw(), static_cast<size_t>(compact.bytes()));
+}
+
+FileDigest SafetensorsWriter::close() {
+  invariant(next_ == tensors_.size(),
+            fmt::format("[{}] {} tensors were declared, {} written", path_, tensors_.size(), next_));
+  return file_.close();
+}
+
+int64_t safetensors_bytes(std::span<const TensorInfo> tensors) {
+  auto bytes = static_cast<int64_t>(format_safetensors_header(tensors, "size of a file").size());
+  for (const TensorInfo& info : tensors) bytes += info.shape.numel() * size_of(info.dtype);
+  return bytes;
+}
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace temper::checkpoints {
+
+// A folder that is written beside its target as `.tmp-<name>-<pid>` and takes the target's place when it is
+// complete: readers see the old folder or the new one, never a part. Without commit() it is removed again;
+// what a killed process left behind for the same target is swept away first. One at a time per target.
+class StagedFolder {
+ public:
+  explicit StagedFolder(const std::string& target);
+  ~StagedFolder();
+  StagedFolder(const StagedFolder&) = delete;
+  StagedFolder& operator=(const StagedFolder&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(std::string_view name) const;
+  // Syncs the folder, renames it and syncs its parent. The files must be synced already.
+  void commit();
+
+ private:
+  std::string target_, path_;
+};
+
+// The name of a staged folder of this process, in the target's parent.
+std::string staged_path(const std::string& target);
+
+// Removes the staged folders in `parent` whose target's name is accepted and whose process is gone. A target
+// that was put aside and never replaced is put back. Returns the number of folders handled.
+int64_t sweep_staged(const std::string& parent, const std::function<bool(std::string_view)>& accepts);
+
+// Throws kResources "needs X, has Y free" when the file system of `path` has less than `bytes`.
+void require_free_disk(const std::string& path, int64_t bytes);
+
+}  // namespace temper::checkpoints

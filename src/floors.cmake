@@ -1,2 +1,4 @@
 add_floor(base)
 add_floor(device)
+add_floor(tokenizers)
+add_floor(templates)

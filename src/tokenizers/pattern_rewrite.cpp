@@ -9,7 +9,9 @@
 namespace temper::tokenizers {
 namespace {
 
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}";
+// Word characters; \w, unlike [:word:], has the Latin-1 superscripts and fractions, too.
+constexpr std::string_view kPosixWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
 
 // Oniguruma's names for sets of characters, as items of a PCRE2 class.
 constexpr std::pair<std::string_view, std::string_view> kNamedSets[] = {
@@ -18,12 +20,12 @@ constexpr std::pair<std::string_view, std::string_view> kNamedSets[] = {
     {"upper", "\\p{Uppercase}"},
     {"lower", "\\p{Lowercase}"},
     {"space", "\\p{White_Space}"},
-    {"punct", "\\p{P}\\p{S}"},
+    {"punct", "\\p{P}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"},
     {"cntrl", "\\p{Cc}"},
     {"xdigit", "0-9A-Fa-f"},
     {"blank", "\\p{Zs}\\t"},
-    {"word", kWord},
+    {"word", kPosixWord},
     {"letter", "\\p{L}"},
     {"mark", "\\p{M}"},
     {"number", "\\p{N}"},
@@ -75,7 +77,7 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail("[{}] pattern '{}': {} (at byte {})", where_, pattern_, what, at_);
+    fail("{}: pattern '{}': {} (at byte {})", where_, pattern_, what, at_);
   }
   bool starts(std::string_view prefix) const { return pattern_.substr(at_).starts_with(prefix); }
   std::string_view take(size_t count) {
@@ -223,7 +225,7 @@ class Rewriter {
     const bool negative = name.starts_with('^');
     if (negative) name.remove_prefix(1);
     if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != std::string_view::npos) return false;
-    const std::string_view items = named_set(name);
+    const std::string_view items = name == "punct" ? "\\p{P}\\p{S}" : named_set(name);  // unlike \p{Punct}
     if (items.empty()) refuse(fmt::format("the set [:{}:] is not supported", name));
     at_ = end + 2;
     if (negative)

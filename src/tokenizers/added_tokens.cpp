@@ -1,0 +1,136 @@
+#include "tokenizers/added_tokens.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "tokenizers/component.h"
+#include "tokenizers/pattern.h"
+
+namespace temper::tokenizers {
+namespace {
+
+bool is_white_space(std::string_view character) {
+  const char32_t c = next_utf8(character).value;
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).size); }
+
+bool is_word(std::string_view character) {
+  // The word characters of Unicode's regular expressions (UTS #18): marks and joiners count.
+  static const Pattern pattern =
+      Pattern::regex("\\p{Alphabetic}|\\p{M}|\\p{Nd}|\\p{Pc}|[\\x{200C}\\x{200D}]", "added_tokens");
+  return pattern.find(character, 0).has_value();
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  const std::string_view before = text.substr(0, begin), after = text.substr(end);
+  return (before.empty() || !is_word(last_utf8(before))) &&
+         (after.empty() || !is_word(first_character(after)));
+}
+
+}  // namespace
+
+size_t TokenTrie::child(size_t node, char byte) const {
+  for (const auto& [label, next] : nodes_[node].next)
+    if (label == byte) return next;
+  return 0;
+}
+
+void TokenTrie::add(std::string_view content, size_t token) {
+  if (content.empty()) return;
+  first_bytes_[static_cast<unsigned char>(content[0])] = true;
+  size_t node = 0;
+  for (const char byte : content) {
+    size_t next = child(node, byte);
+    if (next == 0) {
+      next = nodes_.size();
+      nodes_[node].next.emplace_back(byte, next);
+      nodes_.emplace_back();
+    }
+    node = next;
+  }
+  if (nodes_[node].token == kNoToken) nodes_[node].token = token;
+}
+
+TokenTrie::Match TokenTrie::find(std::string_view text, size_t from) const {
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!first_bytes_[static_cast<unsigned char>(text[begin])]) continue;
+    Match longest{begin, begin};
+    size_t node = 0;
+    for (size_t at = begin; at < text.size() && (node = child(node, text[at])) != 0; ++at)
+      if (nodes_[node].token != kNoToken) longest = {begin, at + 1, nodes_[node].token};
+    if (longest.token != kNoToken) return longest;
+  }
+  return {text.size(), text.size()};
+}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
+    : tokens_(std::move(tokens)) {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const AddedToken& token = tokens_[i];
+    if (token.special) special_.insert(token.id);
+    if (token.normalized)
+      normalized_.add(normalizer.normalize(token.content), i);
+    else
+      raw_.add(token.content, i);
+  }
+}
+
+std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_view where) {
+  if (list.is_null()) return {};
+  if (!list.is_array()) fail("{} must be an array, found {}", where, list.kind_name());
+  std::vector<AddedToken> tokens;
+  for (const Json& entry : list.as_array()) {
+    const std::string place = fmt::format("{}[{}]", where, tokens.size());
+    if (!entry.is_object()) fail("{} must be an object, found {}", place, entry.kind_name());
+    AddedToken token;
+    token.content = string_option(entry, "content", "", place);
+    if (token.content.empty()) fail("{}.content must be a text of at least one character", place);
+    const Json& id = required(entry, "id", place);
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) fail("{}.id must be a token id", place);
+    token.id = static_cast<int32_t>(id.as_int());
+    token.special = bool_option(entry, "special", false, place);
+    token.normalized = bool_option(entry, "normalized", !token.special, place);
+    token.single_word = bool_option(entry, "single_word", false, place);
+    token.lstrip = bool_option(entry, "lstrip", false, place);
+    token.rstrip = bool_option(entry, "rstrip", false, place);
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+void AddedTokens::split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const {
+  const auto normalize = [&](std::string_view raw) {
+    split_by(normalized_, normalizer.normalize(raw), uses);
+  };
+  split_by(raw_, text, {normalize, uses.token});
+}
+
+void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const {
+  size_t done = 0;
+  for (size_t from = 0; from < text.size();) {
+    TokenTrie::Match match = trie.find(text, from);
+    if (match.token == TokenTrie::kNoToken) break;
+    from = match.end;
+    const AddedToken& token = tokens_[match.token];
+    if (token.single_word && !stands_alone(text, match.begin, match.end)) continue;
+    if (token.lstrip) {
+      while (match.begin > done && is_white_space(last_utf8(text.substr(0, match.begin))))
+        match.begin -= last_utf8(text.substr(0, match.begin)).size();
+      match.begin = std::max(match.begin, done);
+    }
+    if (token.rstrip)
+      while (match.end < text.size() && is_white_space(text.substr(match.end)))
+        match.end += next_utf8(text.substr(match.end)).size;
+    if (done < match.begin) uses.text(text.substr(done, match.begin - done));
+    if (match.begin < match.end) uses.token(token.id);
+    done = match.end;  // a match inside what rstrip took counts again, as it does in the `tokenizers` library
+  }
+  if (done < text.size()) uses.text(text.substr(done));
+}
+
+}  // namespace temper::tokenizers

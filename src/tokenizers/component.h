@@ -1,0 +1,27 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+// Reading the parts of a tokenizer.json: each is null, one component, or a Sequence of components. `place`
+// says where a component stands, for example "[tokenizer.json] pre_tokenizer.pretokenizers[1]".
+namespace temper::tokenizers {
+
+using ComponentReader = std::function<void(const Json& component, const std::string& place)>;
+
+// Calls `read` for each component, going into Sequences, whose members lie under `members`.
+void for_each_component(const Json& json, std::string_view members, std::string_view place,
+                        const ComponentReader& read);
+
+const std::string& component_type(const Json& component, std::string_view place);
+[[noreturn]] void refuse_component(std::string_view place, std::string_view type, std::string_view supported);
+
+// Options with a default; null counts as absent. A value of another kind is an Error.
+bool bool_option(const Json& component, std::string_view key, bool otherwise, std::string_view place);
+std::string string_option(const Json& component, std::string_view key, std::string_view otherwise,
+                          std::string_view place);
+const Json& required(const Json& component, std::string_view key, std::string_view place);
+
+}  // namespace temper::tokenizers

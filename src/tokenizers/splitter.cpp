@@ -1,0 +1,143 @@
+#include "tokenizers/splitter.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "tokenizers/component.h"
+
+namespace temper::tokenizers {
+namespace {
+
+// What ByteLevel splits by with use_regex (Radford et al., "Language Models are Unsupervised Multitask
+// Learners", 2019).
+constexpr std::string_view kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors = {{
+    {"Isolated", SplitBehavior::kIsolated},
+    {"Removed", SplitBehavior::kRemoved},
+    {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+    {"MergedWithNext", SplitBehavior::kMergedWithNext},
+    {"Contiguous", SplitBehavior::kContiguous},
+}};
+
+SplitBehavior behavior_of(const Json& component, const std::string& place) {
+  const std::string name = string_option(component, "behavior", "", place);
+  for (const auto& [known, behavior] : kBehaviors)
+    if (known == name) return behavior;
+  fail("{}.behavior is '{}'; supported: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous",
+       place, name);
+}
+
+Pattern pattern_of(const Json& component, const std::string& place) {
+  const Json& pattern = required(component, "pattern", place);
+  const Json* regex = pattern.find("Regex");
+  const Json* text = pattern.find("String");
+  if (regex && regex->is_string()) return Pattern::regex(regex->as_string(), place);
+  if (text && text->is_string()) return Pattern::literal(text->as_string(), place);
+  fail("{}.pattern must be {{\"Regex\": …}} or {{\"String\": …}}", place);
+}
+
+}  // namespace
+
+std::vector<Split::Part> Split::find_parts(std::string_view piece) const {
+  std::vector<Part> parts;
+  size_t done = 0;  // all before it lies in a part
+  for (size_t from = 0; from <= piece.size();) {
+    const auto match = pattern_.find(piece, from);
+    if (!match) break;
+    const bool empty = match->begin == match->end;
+    if (!empty || match->begin != done || parts.empty()) {
+      if (done < match->begin) parts.push_back({done, match->begin, invert_});
+      parts.push_back({match->begin, match->end, !invert_});
+      done = match->end;
+    }
+    from = match->end;
+    if (empty && from == piece.size()) break;
+    if (empty) from += next_utf8(piece.substr(from)).size;
+  }
+  if (done < piece.size()) parts.push_back({done, piece.size(), invert_});
+  return parts;
+}
+
+void Split::run(std::string_view piece, std::vector<std::string_view>& out) const {
+  std::vector<Part> parts = find_parts(piece), merged;
+  const bool backwards = behavior_ == SplitBehavior::kMergedWithNext;
+  if (backwards) std::reverse(parts.begin(), parts.end());
+  bool previous = false;
+  for (const Part& part : parts) {
+    const bool joins =
+        behavior_ == SplitBehavior::kContiguous
+            ? part.match == previous
+            : (backwards || behavior_ == SplitBehavior::kMergedWithPrevious) && part.match && !previous;
+    if (joins && !merged.empty()) {
+      merged.back().begin = std::min(merged.back().begin, part.begin);
+      merged.back().end = std::max(merged.back().end, part.end);
+    } else {
+      merged.push_back(part);
+    }
+    previous = part.match;
+  }
+  if (backwards) std::reverse(merged.begin(), merged.end());
+  for (const Part& part : merged) {
+    const bool removed = behavior_ == SplitBehavior::kRemoved && part.match;
+    if (!removed && part.begin < part.end) out.push_back(piece.substr(part.begin, part.end - part.begin));
+  }
+}
+
+Splitter Splitter::from_json(const Json& json, std::string_view where) {
+  Splitter splitter;
+  bool byte_level = false;
+  for_each_component(json, "pretokenizers", where, [&](const Json& component, const std::string& place) {
+    const std::string& type = component_type(component, place);
+    if (byte_level)
+      fail("{}.type is '{}', after ByteLevel; ByteLevel must be the last pre-tokenizer", place, type);
+    if (type == "Split") {
+      splitter.splits_.emplace_back(pattern_of(component, place), behavior_of(component, place),
+                                    bool_option(component, "invert", false, place));
+    } else if (type == "Digits") {
+      const bool individual = bool_option(component, "individual_digits", false, place);
+      splitter.splits_.emplace_back(Pattern::regex("\\p{N}", place),
+                                    individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+                                    false);
+    } else if (type == "ByteLevel") {
+      byte_level = true;
+      splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);
+      if (bool_option(component, "use_regex", true, place))
+        splitter.byte_level_splits_.emplace_back(Pattern::regex(kByteLevelPattern, place),
+                                                 SplitBehavior::kIsolated, false);
+    } else {
+      refuse_component(place, type, "Split, Digits, ByteLevel, Sequence");
+    }
+  });
+  if (!byte_level) fail("{} has no ByteLevel; only byte-level tokenizers are supported", where);
+  return splitter;
+}
+
+void Splitter::run(std::string_view text, const std::function<void(std::string_view)>& use) const {
+  if (text.empty()) return;
+  std::vector<std::string_view> pieces{text}, next;
+  for (const Split& split : splits_) {
+    next.clear();
+    for (const std::string_view piece : pieces) split.run(piece, next);
+    pieces.swap(next);
+  }
+  std::string prefixed;
+  for (std::string_view piece : pieces) {
+    if (add_prefix_space_ && !piece.starts_with(' ')) {
+      prefixed = fmt::format(" {}", piece);
+      piece = prefixed;
+    }
+    if (byte_level_splits_.empty()) {
+      use(piece);
+      continue;
+    }
+    next.clear();
+    byte_level_splits_[0].run(piece, next);
+    for (const std::string_view part : next) use(part);
+  }
+}
+
+}  // namespace temper::tokenizers

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace temper::tokenizers {
+
+// A byte-level BPE tokenizer as a Hugging Face tokenizer.json describes it; gives the ids that the
+// `tokenizers` library gives. What is not supported (README.md) is refused when loading, by an Error that
+// names the file, the component and the alternatives. Truncation and padding in the file are ignored.
+// All const functions may be called from several threads at once.
+class Tokenizer {
+ public:
+  static Tokenizer load(const std::string& folder_or_file);
+  static Tokenizer from_json(std::string_view text, std::string_view where);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Added tokens are recognised inside the text. With add_special_tokens the file's post-processor adds its
+  // own (usually the begin-of-text token). Bytes that are not UTF-8 count as U+FFFD.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const;
+
+  // Bytes that do not join to UTF-8 come out as U+FFFD; ids without a token (padding of the vocabulary) as
+  // nothing.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
+
+  std::optional<int32_t> token_id(std::string_view spelling) const;  // as spelled in the file: "Ġthe"
+  std::string_view token_bytes(int32_t id) const;  // what decode prints; may be part of UTF-8
+  std::string token_text(int32_t id) const;  // for people: control characters and broken UTF-8 as \n, \xE2
+  int32_t vocab_size() const;                // largest id + 1
+  bool is_special(int32_t id) const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::unique_ptr<const State> state);
+  std::unique_ptr<const State> state_;
+};
+
+// Prints ids as they arrive, one by one; never prints half a character. The tokenizer must outlive it.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true)
+      : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {}
+
+  std::string push(int32_t id);  // the text that became printable
+  std::string finish();          // what was held back, as U+FFFD
+  const std::string& text() const { return text_; }
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_tokens_;
+  std::string held_;
+  std::string text_;
+};
+
+}  // namespace temper::tokenizers

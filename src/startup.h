@@ -4,10 +4,12 @@
 // once, first: nothing registers itself.
 namespace temper {
 namespace device { void register_all(); }
+namespace backends { void register_all(); }
 namespace ops { void register_all(); }
 
 inline void register_everything() {
   device::register_all();
+  backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
 }
 }  // namespace temper

@@ -3,18 +3,16 @@
 // The call lists that CMake generates from each kind's rooms. main() and the tests call register_everything()
 // once, first: nothing registers itself.
 namespace temper {
-namespace device {
-void register_all();
-}
-namespace ops {
-void register_all();
-}
-namespace models {
-void register_all();
-}
+// clang-format off
+namespace device { void register_all(); }
+namespace backends { void register_all(); }
+namespace ops { void register_all(); }
+namespace models { void register_all(); }
+// clang-format on
 
 inline void register_everything() {
   device::register_all();
+  backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
   models::register_all();
 }

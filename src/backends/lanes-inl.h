@@ -1,0 +1,92 @@
+// Vectors of float32 over float32 or bfloat16 memory. Compiled once per target by Highway's foreach_target,
+// so the guard toggles and the file is included by .cpp files only, after foreach_target.h.
+#if defined(TEMPER_BACKENDS_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_BACKENDS_LANES_INL_H
+#undef TEMPER_BACKENDS_LANES_INL_H
+#else
+#define TEMPER_BACKENDS_LANES_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::ScalableTag<float>;
+using Lanes = hn::Vec<Floats>;
+using Halves = hn::Rebind<uint16_t, Floats>;
+using Words = hn::RebindToUnsigned<Floats>;
+
+// How many lanes a load or store touches: all, or the first `count` (the others read as 0).
+struct Whole {};
+struct Part {
+  int64_t count;
+};
+
+HWY_INLINE int64_t width() { return static_cast<int64_t>(hn::Lanes(Floats())); }
+
+// Calls body(i, Whole) for whole vectors of [0, count), then body(i, Part) for what is left.
+template <class Body>
+HWY_INLINE void sweep(int64_t count, const Body& body) {
+  int64_t i = 0;
+  for (; i + width() <= count; i += width()) body(i, Whole());
+  if (i < count) body(i, Part{count - i});
+}
+
+HWY_INLINE Lanes widen(hn::Vec<Halves> bits) {
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
+}
+
+// Rounds to nearest even; NaN stays NaN.
+HWY_INLINE hn::Vec<Halves> narrow(Lanes value) {
+  const Words words;
+  const auto bits = hn::BitCast(words, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF))));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40));
+  const auto chosen = hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(value)), quiet, rounded);
+  return hn::DemoteTo(Halves(), hn::BitCast(hn::RebindToSigned<Words>(), chosen));
+}
+
+HWY_INLINE Lanes load(const float* from, Whole) { return hn::LoadU(Floats(), from); }
+HWY_INLINE Lanes load(const BFloat16* from, Whole) {
+  return widen(hn::LoadU(Halves(), reinterpret_cast<const uint16_t*>(from)));
+}
+template <class T>
+HWY_INLINE Lanes load(const T* from, Part part) {
+  HWY_ALIGN T lanes[hn::MaxLanes(Floats())] = {};
+  std::memcpy(lanes, from, static_cast<size_t>(part.count) * sizeof(T));
+  return load(lanes, Whole());
+}
+
+HWY_INLINE void store(Lanes value, float* to, Whole) { hn::StoreU(value, Floats(), to); }
+HWY_INLINE void store(Lanes value, BFloat16* to, Whole) {
+  hn::StoreU(narrow(value), Halves(), reinterpret_cast<uint16_t*>(to));
+}
+template <class T>
+HWY_INLINE void store(Lanes value, T* to, Part part) {
+  HWY_ALIGN T lanes[hn::MaxLanes(Floats())];
+  store(value, lanes, Whole());
+  std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(T));
+}
+
+HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
+HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
+HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
+
+// to[i] = from[i] for count elements, converting between float32 and bfloat16.
+template <class From, class To>
+HWY_INLINE void convert(const From* from, To* to, int64_t count) {
+  sweep(count, [&](int64_t i, auto lanes) HWY_ATTR { store(load(from + i, lanes), to + i, lanes); });
+}
+
+}  // namespace temper::backends::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

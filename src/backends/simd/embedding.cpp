@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <vector>
+
+#include "backends/floats.h"
+#include "backends/simd/rows.h"
+#include "backends/simd/simd.h"
+#include "base/threads.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/simd/embedding.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+
+// sum += row
+void add_row(const Tensor& dy, int64_t token, float* sum) {
+  const int64_t size = dy.dim(1);
+  visit_wide(dy.dtype(), [&]<class T>() HWY_ATTR {
+    const T* row = dy.data<T>() + token * size;
+    sweep(size, [&](int64_t i, auto lanes)
+                    HWY_ATTR { store(hn::Add(load(sum + i, lanes), load(row + i, lanes)), sum + i, lanes); });
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace temper::backends {
+namespace {
+
+using ops::Embedding;
+HWY_EXPORT(add_row);
+
+Tensor run_forward(const Embedding& op) {
+  const int64_t tokens = op.ids.numel(), size = op.table.dim(1);
+  const Tensor y = Tensor::empty({tokens, size}, op.table.dtype());
+  const int64_t bytes = size * size_of(y.dtype());
+  const auto* ids = op.ids.data<int32_t>();
+  const auto* from = static_cast<const std::byte*>(op.table.raw());
+  auto* to = static_cast<std::byte*>(y.raw());
+  parallel_ranges(tokens, rows_per_task(size), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) std::copy_n(from + ids[t] * bytes, bytes, to + t * bytes);
+  });
+  return y;
+}
+
+// Tokens sorted by id, equal ids by position.
+struct Place {
+  int32_t id, token;
+  bool operator<(const Place& other) const { return id != other.id ? id < other.id : token < other.token; }
+};
+
+std::vector<Place> sorted_places(const Tensor& ids) {
+  std::vector<Place> places;
+  for (const int32_t id : ids.values<int32_t>()) places.push_back({id, static_cast<int32_t>(places.size())});
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+// Every task owns a range of the vocabulary, so no two tasks touch the same row.
+void run_backward(const Embedding& op, const Tensor& dy, const GradTarget& table) {
+  if (!table.wanted()) return;
+  const Tensor grads = dy.contiguous();
+  const std::vector<Place> places = sorted_places(op.ids);
+  const int64_t vocab = op.table.dim(0), size = op.table.dim(1);
+  float* sums = table.buffer.data<float>();
+  parallel_ranges(vocab, rows_per_task(size), [&](int64_t begin, int64_t end) {
+    if (!table.accumulate) std::fill(sums + begin * size, sums + end * size, 0.0f);
+    auto place = std::lower_bound(places.begin(), places.end(), Place{static_cast<int32_t>(begin), -1});
+    for (; place != places.end() && place->id < end; ++place)
+      HWY_DYNAMIC_DISPATCH(add_row)(grads, place->token, sums + place->id * size);
+  });
+}
+
+}  // namespace
+
+ops::Kernel<Embedding> embedding_kernel() {
+  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+}
+
+}  // namespace temper::backends
+#endif  // HWY_ONCE

@@ -1,0 +1,15 @@
+#include "backends/simd/simd.h"
+
+namespace temper::backends {
+
+void register_simd();
+void register_simd() {
+  ops::kernels<ops::AdamW>().add("simd", adamw_kernel());
+  ops::kernels<ops::Embedding>().add("simd", embedding_kernel());
+  ops::kernels<ops::GlobalNorm>().add("simd", global_norm_kernel());
+  ops::kernels<ops::RmsNorm>().add("simd", rms_norm_kernel());
+  ops::kernels<ops::Rotary>().add("simd", rotary_kernel());
+  ops::kernels<ops::Swiglu>().add("simd", swiglu_kernel());
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,18 @@
+#pragma once
+#include "ops/adamw/adamw.h"
+#include "ops/embedding/embedding.h"
+#include "ops/global_norm/global_norm.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper::backends {
+
+ops::Kernel<ops::AdamW> adamw_kernel();
+ops::Kernel<ops::Embedding> embedding_kernel();
+ops::Kernel<ops::GlobalNorm> global_norm_kernel();
+ops::Kernel<ops::RmsNorm> rms_norm_kernel();
+ops::Kernel<ops::Rotary> rotary_kernel();
+ops::Kernel<ops::Swiglu> swiglu_kernel();
+
+}  // namespace temper::backends

@@ -1,0 +1,108 @@
+#include "backends/simd/simd.h"
+
+#include "backends/test_support.h"
+
+namespace temper::backends {
+namespace {
+
+using namespace ops;
+
+class Simd : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, Simd, testing::Values(DType::kF32, DType::kBF16));
+
+TEST_P(Simd, RmsNorm) {
+  for (const int64_t size : {1, 16, 37, 1024})
+    expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+      const BoundOps ops = bind<RmsNorm>(provider, {GetParam(), size});
+      Tape tape;
+      const Var x = tape.variable(random_strided({70, 3, size}, GetParam(), 1));
+      const Var weight = tape.variable(random_tensor({size}, GetParam(), 2));
+      const Var y = rms_norm(tape, ops, x, weight, 1e-6f);
+      tape.backward(y, random_tensor(y.shape(), GetParam(), 3));
+      return Results{y.value, x.slot->grad(), weight.slot->grad()};
+    });
+}
+
+TEST_P(Simd, Rotary) {
+  for (const int64_t half : {1, 9, 64})
+    expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+      const BoundOps ops = bind<Rotary>(provider, {GetParam(), 2 * half});
+      Tape tape;
+      const Var x = tape.variable(random_strided({70, 3, 2 * half}, GetParam(), 1));
+      const Tensor cos = random_tensor({50, half}, DType::kF32, 2),
+                   sin = random_tensor({50, half}, DType::kF32, 3);
+      const Var y = rotary(tape, ops, x, random_ids(70, 50, 4), cos, sin);
+      tape.backward(y, random_tensor(y.shape(), GetParam(), 5));
+      return Results{y.value, x.slot->grad()};
+    });
+}
+
+TEST_P(Simd, Swiglu) {
+  for (const int64_t size : {1, 33, 3000})
+    expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+      const BoundOps ops = bind<Swiglu>(provider, {GetParam(), size});
+      Tape tape;
+      const Var x = tape.variable(random_tensor({41, 2 * size}, GetParam(), 1, 4));
+      const Var y = swiglu(tape, ops, x);
+      tape.backward(y, random_tensor(y.shape(), GetParam(), 5));
+      return Results{y.value, x.slot->grad()};
+    });
+}
+
+TEST_P(Simd, SwigluSaturates) {
+  const Tensor x = Tensor::from(std::vector<float>{-1000, 1000, std::nanf(""), 2, 3, 4}).reshape({1, 6});
+  const Tensor y = swiglu_kernel().forward({x});
+  EXPECT_NEAR(y.data<float>()[0], 0, 1e-30);
+  EXPECT_EQ(y.data<float>()[1], 3000);
+  EXPECT_TRUE(std::isnan(y.data<float>()[2]));
+}
+
+TEST_P(Simd, Embedding) {
+  for (const bool accumulate : {false, true})
+    expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+      const BoundOps ops = bind<Embedding>(provider, {GetParam(), 37});
+      Tape tape;
+      const Var table = tape.variable(random_tensor({90, 37}, GetParam(), 1));
+      table.slot->set_buffer(random_tensor({90, 37}, DType::kF32, 6));
+      if (accumulate) table.slot->target({90, 37});
+      const Var y = embedding(tape, ops, random_ids(500, 80, 4), table);
+      tape.backward(y, random_tensor(y.shape(), GetParam(), 5));
+      return Results{y.value, table.slot->grad()};
+    });
+}
+
+TEST_P(Simd, AdamW) {
+  for (const bool master : {false, true}) {
+    if (!master && GetParam() != DType::kF32) continue;
+    expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+      const BoundOps ops = bind<AdamW>(provider, {GetParam()});
+      AdamW op{.slots = {}, .lr = 1e-2f, .clip_scale = 0.5f, .step = 3};
+      Results results;
+      for (const int64_t size : {3, 70001}) {
+        const Shape shape{size};
+        AdamW::Slot slot{random_tensor(shape, GetParam(), 1),  {},
+                         random_tensor(shape, DType::kF32, 2), random_tensor(shape, DType::kF32, 3),
+                         Tensor::zeros(shape, DType::kF32),    0.1f};
+        for (float& v : slot.exp_avg_sq.values<float>()) v = 1e-3f;
+        if (master) slot.master = random_tensor(shape, DType::kF32, 4);
+        op.slots.push_back(slot);
+        for (const Tensor& part : {slot.value, slot.exp_avg, slot.exp_avg_sq}) results.push_back(part);
+        if (master) results.push_back(slot.master);
+      }
+      adamw(ops, op);
+      return results;
+    });
+  }
+}
+
+TEST_P(Simd, GlobalNorm) {
+  expect_faithful("simd", DType::kF32, [&](const std::string& provider) {
+    const BoundOps ops = bind<GlobalNorm>(provider, {});
+    const double norm =
+        global_norm(ops, {{random_tensor({3}, DType::kF32, 1), random_tensor({70001}, DType::kF32, 2)}});
+    return Results{Tensor::from(std::vector<float>{static_cast<float>(norm)})};
+  });
+}
+
+}  // namespace
+}  // namespace temper::backends

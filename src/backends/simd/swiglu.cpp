@@ -1,0 +1,100 @@
+#include "backends/floats.h"
+#include "backends/simd/rows.h"
+#include "backends/simd/simd.h"
+#include "base/threads.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/simd/swiglu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/lanes-inl.h"
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+
+// 1 / (1 + exp(-x)); the clamp keeps exp in range and, by its order of arguments, lets NaN through.
+HWY_INLINE Lanes sigmoid(Lanes x) {
+  const Lanes power = hn::Exp(Floats(), hn::Min(fill(88.0f), hn::Neg(x)));
+  return hn::Div(fill(1), hn::Add(fill(1), power));
+}
+
+template <class T>
+void forward_rows(const T* gate_up, T* y, int64_t rows, int64_t size) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * size, y += size)
+    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
+      const Lanes gate = load(gate_up + i, lanes), up = load(gate_up + size + i, lanes);
+      store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), y + i, lanes);
+    });
+}
+
+template <class T>
+void backward_rows(const T* gate_up, const T* dy, T* dgate_up, int64_t rows, int64_t size) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * size, dgate_up += 2 * size, dy += size)
+    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
+      const Lanes gate = load(gate_up + i, lanes), up = load(gate_up + size + i, lanes),
+                  grad = load(dy + i, lanes);
+      const Lanes s = sigmoid(gate), silu = hn::Mul(gate, s);
+      // d silu = s (1 + gate (1 - s)) = s + silu (1 - s)
+      const Lanes slope = hn::MulAdd(silu, hn::Sub(fill(1), s), s);
+      store(hn::Mul(hn::Mul(grad, up), slope), dgate_up + i, lanes);
+      store(hn::Mul(grad, silu), dgate_up + size + i, lanes);
+    });
+}
+
+void forward(const Tensor& gate_up, const Tensor& y, int64_t begin, int64_t end) {
+  const int64_t size = y.dim(1);
+  visit_wide(y.dtype(), [&]<class T>() {
+    forward_rows(gate_up.data<T>() + begin * 2 * size, y.data<T>() + begin * size, end - begin, size);
+  });
+}
+
+void backward(const Tensor& gate_up, const Tensor& dy, const Tensor& dx, int64_t begin, int64_t end) {
+  const int64_t size = dy.dim(1);
+  visit_wide(dy.dtype(), [&]<class T>() {
+    backward_rows(gate_up.data<T>() + begin * 2 * size, dy.data<T>() + begin * size,
+                  dx.data<T>() + begin * 2 * size, end - begin, size);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace temper::backends {
+namespace {
+
+using ops::Swiglu;
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+
+Tensor run_forward(const Swiglu& op) {
+  const int64_t rows = op.gate_up.dim(0), size = op.gate_up.dim(1) / 2;
+  const Tensor y = Tensor::empty({rows, size}, op.gate_up.dtype());
+  parallel_ranges(rows, rows_per_task(size), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward)(op.gate_up, y, begin, end);
+  });
+  return y;
+}
+
+Tensor run_backward(const Swiglu& op, const Tensor& dy) {
+  const Tensor dx = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype());
+  parallel_ranges(dy.dim(0), rows_per_task(dy.dim(1)), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(backward)(op.gate_up, dy, dx, begin, end);
+  });
+  return dx;
+}
+
+}  // namespace
+
+ops::Kernel<Swiglu> swiglu_kernel() {
+  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+}
+
+}  // namespace temper::backends
+#endif  // HWY_ONCE

@@ -37,6 +37,15 @@ layers::DecoderConfig configure(const Json& config, const std::string& where) {
   return family->configure(config, where);
 }
 
+ops::BoundOps best_ops(const HardwareFacts& facts) {
+  layers::DecoderConfig config;
+  config.vocab_size = config.hidden_size = config.intermediate_size = config.head_dim = config.max_positions = 64;
+  config.num_layers = config.num_heads = config.num_kv_heads = 1;
+  config.qk_norm = true;
+  config.windows = {0};
+  return layers::Decoder(config, DType::kF32, {}, facts).ops();
+}
+
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));

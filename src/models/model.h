@@ -24,6 +24,9 @@ struct BuildOptions {
   HardwareFacts facts = detect_cpu();
 };
 
+// The kernels that a typical decoder gets on this hardware when nothing is written, for reports.
+ops::BoundOps best_ops(const HardwareFacts& facts);
+
 // A model and the config.json it came from, which is written back unchanged but for the dtype.
 struct Model {
   std::string folder;

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+// A light face of the command-line library, so that only program.cpp pays for including it.
+namespace temper::cli {
+
+class Options {
+ public:
+  struct Impl;
+  explicit Options(Impl& impl) : impl_(impl) {}
+
+  void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
+  void positional(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  void option(const std::string& name, std::string& value, const std::string& help);
+  void option(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  void option(const std::string& name, int64_t& value, const std::string& help);
+  void option(const std::string& name, std::optional<int64_t>& value, const std::string& help);
+  void option(const std::string& name, std::optional<double>& value, const std::string& help);
+  void flag(const std::string& name, bool& value, const std::string& help);
+  // Everything after the command's name, unparsed: for commands with dotted configuration flags.
+  void raw(std::vector<std::string>& arguments);
+  void footer(const std::string& text);  // after the help
+
+ private:
+  Impl& impl_;
+};
+
+// Declares a command's options and returns what runs it; the result is the exit code.
+using Declare = std::function<std::function<int()>(Options&)>;
+
+class Program {
+ public:
+  Program();
+  ~Program();
+  // `name` may have a parent: "data inspect".
+  void add(const std::string& name, const std::string& summary, const Declare& declare);
+  // Parses and runs. Errors are printed as "temper: …" and become the exit code of their kind.
+  int run(int argc, char** argv);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One function per command, one file each.
+void add_train(Program& program);
+void add_generate(Program& program);
+void add_chat(Program& program);
+void add_data_inspect(Program& program);
+void add_doctor(Program& program);
+void add_init(Program& program);
+
+}  // namespace temper::cli

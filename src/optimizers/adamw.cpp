@@ -1,0 +1,70 @@
+#include "optimizers/adamw.h"
+
+#include "ops/global_norm/global_norm.h"
+
+namespace temper::optimizers {
+
+AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options)
+    : parameters_(parameters), ops_(ops) {
+  parameters.enable_gradients();
+  op_.beta1 = static_cast<float>(options.beta1);
+  op_.beta2 = static_cast<float>(options.beta2);
+  op_.eps = static_cast<float>(options.eps);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    const Shape& shape = parameter.value.shape();
+    ops::AdamW::Slot slot;
+    slot.value = parameter.value;
+    slot.grad = parameter.grad->grad();
+    slot.exp_avg = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
+    slot.exp_avg_sq = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
+    if (parameters.dtype() != DType::kF32) slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
+    const bool decays = options.decay_all || parameters.spec(i).decay;
+    slot.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
+    op_.slots.push_back(std::move(slot));
+  }
+}
+
+double AdamW::grad_norm() const {
+  ops::GlobalNorm norm;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    // A parameter that no micro-batch reached has a gradient of zero, not what its memory happens to hold.
+    if (!parameters_[i].grad->filled()) op_.slots[i].grad.fill_zero();
+    norm.grads.push_back(op_.slots[i].grad);
+  }
+  return ops::global_norm(ops_, norm);
+}
+
+void AdamW::step(double lr, double clip_scale) {
+  op_.lr = static_cast<float>(lr);
+  op_.clip_scale = static_cast<float>(clip_scale);
+  ops::adamw(ops_, op_);
+  ++op_.step;
+  parameters_.reset_gradients();
+}
+
+std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (size_t i = 0; i < op_.slots.size(); ++i) {
+    const ops::AdamW::Slot& slot = op_.slots[i];
+    const std::string& name = parameters_.spec(i).name;
+    if (slot.master.defined()) tensors.emplace_back("master." + name, slot.master);
+    else tensors.emplace_back("parameter." + name, slot.value);
+    tensors.emplace_back("exp_avg." + name, slot.exp_avg);
+    tensors.emplace_back("exp_avg_sq." + name, slot.exp_avg_sq);
+  }
+  return tensors;
+}
+
+void AdamW::restored(int64_t steps) {
+  op_.step = steps + 1;
+  for (const ops::AdamW::Slot& slot : op_.slots)
+    if (slot.master.defined()) slot.value.copy_from(slot.master);
+}
+
+int64_t AdamW::state_bytes(const layers::ParameterStore& parameters) {
+  const int64_t floats = parameters.dtype() == DType::kF32 ? 2 : 3;
+  return parameters.num_elements() * floats * size_of(DType::kF32);
+}
+
+}  // namespace temper::optimizers

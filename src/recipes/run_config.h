@@ -1,0 +1,97 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/schema.h"
+#include "ops/selection.h"
+#include "tensor/dtype.h"
+#include "training/schedule.h"
+
+// The configuration of a run, as YAML writes it; defaults stand beside the fields.
+namespace temper::recipes {
+
+// One key per op: eager, a provider's name, or nothing for the best on this hardware.
+struct OpsImplementation {
+  std::optional<std::string> attn, cross_entropy_loss, rms_norm, swiglu_mlp, rotary_pos_emb, linear, embedding, adamw,
+      global_norm;
+  ops::OpsConfig to_ops() const;
+};
+
+struct ModelConfig {
+  std::string path;
+  DType dtype = DType::kF32;  // of the parameters; bfloat16 keeps float32 master weights
+  OpsImplementation ops_implementation;
+};
+
+enum class LossOn { kAssistant, kAll };
+enum class Overflow { kTruncate, kDrop, kError };
+enum class OnBadRow { kStop, kSkip };
+
+struct DataConfig {
+  std::vector<std::string> train;
+  std::vector<std::string> eval;
+  LossOn loss = LossOn::kAssistant;
+  bool packing = true;
+  int64_t max_length = 1024;
+  Overflow overflow = Overflow::kTruncate;
+  OnBadRow on_bad_row = OnBadRow::kStop;
+};
+
+struct OptimizerConfig {
+  double lr = 1e-5;
+  std::array<double, 2> betas{0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decay_all = false;
+};
+
+struct ScheduleConfig {
+  training::ScheduleType type = training::ScheduleType::kCosine;
+  int64_t warmup_steps = 0;
+  double final_fraction = 0;
+};
+
+enum class Checkpointing { kNone, kFull };
+enum class Resume { kAuto, kNever };
+
+struct TrainConfig {
+  int64_t steps = 0;          // 0: as many as `epochs` give
+  double epochs = 1;
+  int64_t rows_per_step = 8;  // rows (packed rows with data.packing) in one update
+  int64_t micro_batch_tokens = 0;
+  Checkpointing activation_checkpointing = Checkpointing::kNone;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  double max_grad_norm = 1;
+  int64_t seed = 0;
+  int64_t threads = 0;
+  Resume resume = Resume::kAuto;
+};
+
+struct EvalConfig {
+  int64_t every_steps = 0;
+  int64_t exact_match = 0;     // held-out questions to answer before and after training
+  int64_t max_new_tokens = 64;
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 0;
+  int64_t keep_last = 2;
+};
+
+struct RunConfig {
+  std::string output = "runs/sft";
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  int64_t memory_limit_mib = 0;
+};
+
+void describe(config::Schema& s, RunConfig& c);
+
+}  // namespace temper::recipes

@@ -1,0 +1,46 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "layers/decoder.h"
+#include "rollout/sampler.h"
+
+namespace temper::rollout {
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  int64_t max_new_tokens = 512;
+  std::vector<int32_t> stop_ids;
+};
+
+enum class StopReason { kStopToken, kLength, kContext, kCallback };
+
+struct Generation {
+  std::vector<int32_t> ids;  // without the stop token
+  StopReason reason = StopReason::kLength;
+  int64_t prompt_tokens = 0;   // computed, not taken from the cache
+  double prefill_seconds = 0, decode_seconds = 0;
+};
+
+// Generates with one KV cache that it keeps: a prompt that begins with what the cache holds computes only the
+// rest. The decoder must outlive it. One generator serves one thread.
+class Generator {
+ public:
+  explicit Generator(const layers::Decoder& model) : model_(model) {}
+
+  // Called with each new token; returning false stops.
+  using OnToken = std::function<bool(int32_t id)>;
+  Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnToken& on_token = {});
+
+ private:
+  Tensor advance(std::span<const int32_t> ids);  // logits [vocab] float32 after the last of ids
+  void reserve(int64_t tokens);
+
+  const layers::Decoder& model_;
+  std::unique_ptr<layers::KvCache> cache_;
+  std::vector<int32_t> held_;  // the tokens in the cache
+};
+
+}  // namespace temper::rollout

@@ -1,0 +1,80 @@
+#include "rollout/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace temper::rollout {
+namespace {
+
+void penalize(std::vector<float>& scores, std::span<const int32_t> history, double penalty) {
+  std::vector<int32_t> seen(history.begin(), history.end());
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  for (const int32_t id : seen) {
+    if (id < 0 || static_cast<size_t>(id) >= scores.size()) continue;
+    float& score = scores[static_cast<size_t>(id)];
+    score = static_cast<float>(score > 0 ? score / penalty : score * penalty);
+  }
+}
+
+struct Candidate {
+  int32_t id;
+  double probability;
+};
+
+// Ids from likely to unlikely, cut to top_k, with probabilities that sum to one.
+std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOptions& options) {
+  std::vector<int32_t> ids(scores.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto more_likely = [&](int32_t a, int32_t b) {
+    const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  const size_t kept = options.top_k > 0 ? std::min(ids.size(), static_cast<size_t>(options.top_k)) : ids.size();
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end(), more_likely);
+  ids.resize(kept);
+  std::vector<Candidate> candidates;
+  double sum = 0;
+  const double best = scores[static_cast<size_t>(ids[0])];
+  for (const int32_t id : ids) {
+    const double weight = std::exp((scores[static_cast<size_t>(id)] - best) / options.temperature);
+    candidates.push_back({id, weight});
+    sum += weight;
+  }
+  for (Candidate& candidate : candidates) candidate.probability /= sum;
+  return candidates;
+}
+
+}  // namespace
+
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> history,
+               uint64_t position) {
+  invariant(!logits.empty(), "sampling from no logits");
+  std::vector<float> scores(logits.begin(), logits.end());
+  if (options.repetition_penalty != 1) penalize(scores, history, options.repetition_penalty);
+  if (options.temperature <= 0)
+    return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  const std::vector<Candidate> candidates = rank(scores, options);
+  size_t count = candidates.size();
+  double mass = 0;
+  for (size_t i = 0; i < candidates.size() && options.top_p < 1; ++i) {
+    mass += candidates[i].probability;
+    if (mass >= options.top_p) {
+      count = i + 1;
+      break;
+    }
+  }
+  if (options.top_p >= 1 || mass <= 0) mass = 1;
+  double point = Random(options.seed, RandomPurpose::kSampling).uniform(position) * mass;
+  for (size_t i = 0; i < count; ++i) {
+    point -= candidates[i].probability;
+    if (point < 0) return candidates[i].id;
+  }
+  return candidates[count - 1].id;
+}
+
+}  // namespace temper::rollout

@@ -1,0 +1,22 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace temper::rollout {
+
+struct SamplingOptions {
+  double temperature = 0;         // 0: greedy
+  int64_t top_k = 0;              // keep the k most likely; 0: all
+  double top_p = 1;               // keep the smallest set with at least this probability
+  double repetition_penalty = 1;  // of tokens seen before (Keskar et al., 2019, arXiv:1909.05858)
+  uint64_t seed = 0;
+};
+
+// Chooses the next token from logits [vocab]. The order is the ecosystem's: penalty, temperature, top-k,
+// top-p. Greedy takes the lowest id among equals. Random numbers are keyed by (seed, position): the same
+// arguments give the same token.
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> history,
+               uint64_t position);
+
+}  // namespace temper::rollout

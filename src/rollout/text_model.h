@@ -1,0 +1,24 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "models/model.h"
+#include "rollout/generator.h"
+#include "templates/chat.h"
+#include "tokenizers/tokenizer.h"
+
+namespace temper::rollout {
+
+// A model folder's text side: tokenizer, chat template and generation settings.
+struct TextFiles {
+  tokenizers::Tokenizer tokenizer;
+  std::optional<templates::ChatTemplate> chat;
+  GenerateOptions generation;
+
+  // Checks that the tokenizer's ids fit the vocabulary.
+  static TextFiles load(const std::string& folder, int64_t vocab_size);
+  // The prompt that makes the model answer these messages; an error when the folder has no chat template.
+  std::string chat_prompt(const Json::Array& messages, const Json& extra = Json::Object{}) const;
+};
+
+}  // namespace temper::rollout

@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "layers/decoder_config.h"
+
+namespace temper::training {
+
+// Floating-point operations of the matrix products of one forward pass (a multiply-add counts two), over
+// documents of the given lengths. Causal attention counts the half that is computed.
+double forward_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths);
+
+// Forward and backward: three times the forward products. Recomputation is overhead, not work, and not counted.
+inline double training_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths) {
+  return 3 * forward_flops(config, document_lengths);
+}
+
+}  // namespace temper::training

@@ -1,0 +1,100 @@
+#include "training/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "training/flops.h"
+
+namespace temper::training {
+namespace {
+
+struct MicroBatch {
+  layers::DecoderInput input;
+  Tensor targets;
+  std::vector<int32_t> lengths;
+};
+
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end) {
+  std::vector<int32_t> ids, targets, lengths;
+  for (size_t i = begin; i < end; ++i) {
+    ids.insert(ids.end(), rows[i].ids.begin(), rows[i].ids.end());
+    targets.insert(targets.end(), rows[i].targets.begin(), rows[i].targets.end());
+    lengths.insert(lengths.end(), rows[i].document_lengths.begin(), rows[i].document_lengths.end());
+  }
+  return {layers::make_input(ids, lengths), Tensor::from(targets), lengths};
+}
+
+int64_t count_targets(const std::vector<data::PackedRow>& rows) {
+  int64_t count = 0;
+  for (const data::PackedRow& row : rows)
+    count += std::count_if(row.targets.begin(), row.targets.end(),
+                           [](int32_t target) { return target != ops::CrossEntropy::kIgnore; });
+  return count;
+}
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows, int64_t max_tokens) {
+  std::vector<std::pair<size_t, size_t>> groups;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto length = static_cast<int64_t>(rows[i].ids.size());
+    if (groups.empty() || (max_tokens > 0 && tokens + length > max_tokens)) {
+      groups.emplace_back(i, i);
+      tokens = 0;
+    }
+    groups.back().second = i + 1;
+    tokens += length;
+  }
+  return groups;
+}
+
+Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options)
+    : model_(model), optimizer_(optimizer), options_(options) {}
+
+StepResult Trainer::step(const std::vector<data::PackedRow>& rows, double lr) {
+  StepResult result;
+  result.target_tokens = count_targets(rows);
+  if (result.target_tokens == 0) fail("a step has no target token; check the data with 'temper data inspect'");
+  const auto scale = static_cast<float>(1 / static_cast<double>(result.target_tokens));
+  model_.parameters().reset_gradients();
+  for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end);
+    Tape tape;
+    layers::Decoder::Options forward;
+    forward.checkpoint_layers = options_.checkpoint_layers;
+    const Var hidden = model_.forward(tape, batch.input, forward);
+    const Var loss = model_.loss(tape, hidden, batch.targets, scale).loss;
+    result.loss += loss.value.item();
+    tape.backward(loss);
+    result.tokens += batch.input.ids.numel();
+    result.flops += training_flops(model_.config(), batch.lengths);
+  }
+  result.grad_norm = optimizer_.grad_norm();
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    fail("the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the warm-up "
+         "or continue from an earlier checkpoint",
+         result.loss, result.grad_norm);
+  const double limit = options_.max_grad_norm;
+  // As PyTorch's clip_grad_norm_: the small term keeps a norm of zero harmless.
+  optimizer_.step(lr, limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0);
+  return result;
+}
+
+EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
+  EvalResult result;
+  double sum = 0;
+  for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end);
+    Tape tape(false);
+    const Var hidden = model_.forward(tape, batch.input);
+    const auto nll = model_.loss(tape, hidden, batch.targets, 1).nll.values<float>();
+    for (const float value : nll) sum += value;
+  }
+  result.target_tokens = count_targets(rows);
+  result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
+  return result;
+}
+
+}  // namespace temper::training

@@ -2,6 +2,10 @@
 
 namespace temper::recipes {
 
+using data::LossOn;
+using data::OnBadRow;
+using data::Overflow;
+
 ops::OpsConfig OpsImplementation::to_ops() const {
   ops::OpsConfig config;
   const auto put = [&](const char* field, const std::optional<std::string>& value) {
@@ -19,7 +23,9 @@ ops::OpsConfig OpsImplementation::to_ops() const {
   return config;
 }
 
-static void describe(config::Schema& s, OpsImplementation& c) {
+namespace {
+
+void describe(config::Schema& s, OpsImplementation& c) {
   const char* text = "kernel: eager, or a provider's name; omitted: the best for this hardware";
   s.field("attn_implementation", c.attn, text);
   s.field("cross_entropy_loss_implementation", c.cross_entropy_loss, text);
@@ -32,14 +38,14 @@ static void describe(config::Schema& s, OpsImplementation& c) {
   s.field("global_norm_implementation", c.global_norm, text);
 }
 
-static void describe(config::Schema& s, ModelConfig& c) {
+void describe(config::Schema& s, ModelConfig& c) {
   s.field("path", c.path, "model folder in Hugging Face format").required();
   s.choice("dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
            "of the parameters; bfloat16 keeps float32 master weights and moments");
   s.group("ops_implementation", c.ops_implementation, "the kernel of each op, chosen once");
 }
 
-static void describe(config::Schema& s, DataConfig& c) {
+void describe(config::Schema& s, DataConfig& c) {
   s.field("train", c.train, "JSONL files with messages, prompt/completion or text").required();
   s.field("eval", c.eval, "held-out JSONL files");
   s.choice("loss", c.loss, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
@@ -53,7 +59,7 @@ static void describe(config::Schema& s, DataConfig& c) {
            "what a row that cannot be read does; skipped rows are counted and reported");
 }
 
-static void describe(config::Schema& s, OptimizerConfig& c) {
+void describe(config::Schema& s, OptimizerConfig& c) {
   s.field("lr", c.lr, "peak learning rate").above(0);
   s.field("betas", c.betas, "decay of the first and second moments").at_least(0).below(1);
   s.field("eps", c.eps, "added to the root of the second moment").above(0);
@@ -61,7 +67,7 @@ static void describe(config::Schema& s, OptimizerConfig& c) {
   s.field("decay_all", c.decay_all, "decay norms and biases too");
 }
 
-static void describe(config::Schema& s, ScheduleConfig& c) {
+void describe(config::Schema& s, ScheduleConfig& c) {
   using training::ScheduleType;
   s.choice("type", c.type,
            {{"cosine", ScheduleType::kCosine}, {"linear", ScheduleType::kLinear}, {"constant", ScheduleType::kConstant}},
@@ -70,7 +76,7 @@ static void describe(config::Schema& s, ScheduleConfig& c) {
   s.field("final_fraction", c.final_fraction, "of the peak, at the last update").at_least(0).at_most(1);
 }
 
-static void describe(config::Schema& s, TrainConfig& c) {
+void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "updates; 0: as many as epochs give").at_least(0);
   s.field("epochs", c.epochs, "passes over the data when steps is 0").above(0);
   s.field("rows_per_step", c.rows_per_step, "rows in one update (packed rows with data.packing)").at_least(1);
@@ -87,18 +93,21 @@ static void describe(config::Schema& s, TrainConfig& c) {
            "auto: continue the run that the output folder holds; never: refuse a folder that holds one");
 }
 
-static void describe(config::Schema& s, EvalConfig& c) {
+void describe(config::Schema& s, EvalConfig& c) {
   s.field("every_steps", c.every_steps, "updates between evaluations; 0: only at the end").at_least(0);
   s.field("exact_match", c.exact_match, "held-out questions to answer greedily before and after training").at_least(0);
   s.field("max_new_tokens", c.max_new_tokens, "of an answer").at_least(1);
 }
 
-static void describe(config::Schema& s, CheckpointConfig& c) {
+void describe(config::Schema& s, CheckpointConfig& c) {
   s.field("every_steps", c.every_steps, "updates between checkpoints; 0: only at the end").at_least(0);
   s.field("keep_last", c.keep_last, "checkpoints kept, besides the best one").at_least(1);
 }
 
+}  // namespace
+
 void describe(config::Schema& s, RunConfig& c) {
+  s.field("recipe", c.recipe, "how training is wired together").one_of({"sft"});
   s.field("output", c.output, "the run's folder");
   s.group("model", c.model, "what is trained");
   s.group("data", c.data, "what it is trained on");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/schema.h"
+#include "data/reader.h"
 #include "ops/selection.h"
 #include "tensor/dtype.h"
 #include "training/schedule.h"
@@ -26,18 +27,14 @@ struct ModelConfig {
   OpsImplementation ops_implementation;
 };
 
-enum class LossOn { kAssistant, kAll };
-enum class Overflow { kTruncate, kDrop, kError };
-enum class OnBadRow { kStop, kSkip };
-
 struct DataConfig {
   std::vector<std::string> train;
   std::vector<std::string> eval;
-  LossOn loss = LossOn::kAssistant;
+  data::LossOn loss = data::LossOn::kAssistant;
   bool packing = true;
   int64_t max_length = 1024;
-  Overflow overflow = Overflow::kTruncate;
-  OnBadRow on_bad_row = OnBadRow::kStop;
+  data::Overflow overflow = data::Overflow::kTruncate;
+  data::OnBadRow on_bad_row = data::OnBadRow::kStop;
 };
 
 struct OptimizerConfig {
@@ -83,6 +80,7 @@ struct CheckpointConfig {
 };
 
 struct RunConfig {
+  std::string recipe = "sft";
   std::string output = "runs/sft";
   ModelConfig model;
   DataConfig data;
@@ -93,5 +91,15 @@ struct RunConfig {
 };
 
 void describe(config::Schema& s, RunConfig& c);
+
+struct RunOptions {
+  bool dry_run = false;         // check everything, train nothing
+  bool explain_memory = false;  // print the table by tag, planned and actual
+};
+
+// A way of training; rooms register theirs by name.
+struct Recipe {
+  void (*run)(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+};
 
 }  // namespace temper::recipes

@@ -9,6 +9,8 @@
 namespace temper::training {
 namespace {
 
+static_assert(data::kIgnore == ops::CrossEntropy::kIgnore, "data and loss must agree on positions without a target");
+
 struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;
@@ -20,16 +22,14 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
   for (size_t i = begin; i < end; ++i) {
     ids.insert(ids.end(), rows[i].ids.begin(), rows[i].ids.end());
     targets.insert(targets.end(), rows[i].targets.begin(), rows[i].targets.end());
-    lengths.insert(lengths.end(), rows[i].document_lengths.begin(), rows[i].document_lengths.end());
+    for (const int64_t length : rows[i].document_lengths) lengths.push_back(static_cast<int32_t>(length));
   }
   return {layers::make_input(ids, lengths), Tensor::from(targets), lengths};
 }
 
 int64_t count_targets(const std::vector<data::PackedRow>& rows) {
   int64_t count = 0;
-  for (const data::PackedRow& row : rows)
-    count += std::count_if(row.targets.begin(), row.targets.end(),
-                           [](int32_t target) { return target != ops::CrossEntropy::kIgnore; });
+  for (const data::PackedRow& row : rows) count += row.num_targets();
   return count;
 }
 
@@ -39,7 +39,7 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data:
   std::vector<std::pair<size_t, size_t>> groups;
   int64_t tokens = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto length = static_cast<int64_t>(rows[i].ids.size());
+    const int64_t length = rows[i].size();
     if (groups.empty() || (max_tokens > 0 && tokens + length > max_tokens)) {
       groups.emplace_back(i, i);
       tokens = 0;

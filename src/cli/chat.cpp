@@ -1,0 +1,92 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/program.h"
+#include "cli/sampling.h"
+#include "rollout/text_model.h"
+
+namespace temper::cli {
+namespace {
+
+struct Arguments {
+  std::string model, system;
+  bool stats = false;
+  SamplingArguments sampling;
+};
+
+class Conversation {
+ public:
+  Conversation(const models::Model& model, const rollout::TextFiles& text, const rollout::GenerateOptions& options,
+               const std::string& system)
+      : text_(text), options_(options), system_(system), generator_(model.decoder) {
+    clear();
+  }
+
+  void clear() {
+    messages_.clear();
+    if (!system_.empty()) messages_.push_back(Json::Object{{"role", "system"}, {"content", system_}});
+  }
+
+  rollout::Generation say(const std::string& line) {
+    messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
+    const std::vector<int32_t> prompt = text_.tokenizer.encode(text_.chat_prompt(messages_));
+    tokenizers::StreamDecoder stream(text_.tokenizer);
+    const auto print = [](const std::string& piece) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    };
+    const rollout::Generation result = generator_.generate(prompt, options_, [&](int32_t id) {
+      print(stream.push(id));
+      return true;
+    });
+    print(stream.finish() + "\n");
+    messages_.push_back(Json::Object{{"role", "assistant"}, {"content", stream.text()}});
+    return result;
+  }
+
+ private:
+  const rollout::TextFiles& text_;
+  rollout::GenerateOptions options_;
+  std::string system_;
+  rollout::Generator generator_;
+  Json::Array messages_;
+};
+
+int chat(const Arguments& arguments) {
+  const auto model = load_for_inference(arguments.model, arguments.sampling);
+  const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
+  if (!text.chat) text.chat_prompt({});  // says what is missing
+  Conversation conversation(*model, text, arguments.sampling.apply(text.generation), arguments.system);
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  if (terminal) log_info("Type a message; /clear starts anew, /exit or Ctrl-D leaves.");
+  for (std::string line;;) {
+    if (terminal) std::fputs("> ", stdout), std::fflush(stdout);
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line == "/clear") conversation.clear();
+    if (line.empty() || line == "/clear") continue;
+    const rollout::Generation result = conversation.say(line);
+    if (arguments.stats) log_info(describe(result));
+  }
+  if (terminal) std::fputs("\n", stdout);
+  return 0;
+}
+
+}  // namespace
+
+void add_chat(Program& program) {
+  program.add("chat", "talk with a model; messages come from standard input", [](Options& options) {
+    auto arguments = std::make_shared<Arguments>();
+    options.positional("model", arguments->model, "model folder in Hugging Face format");
+    options.option("--system", arguments->system, "a system message");
+    options.flag("--stats", arguments->stats, "a line about speed after each answer");
+    arguments->sampling.declare(options);
+    return [arguments] { return chat(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

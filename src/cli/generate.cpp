@@ -1,0 +1,70 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cli/program.h"
+#include "cli/sampling.h"
+#include "rollout/text_model.h"
+
+namespace temper::cli {
+namespace {
+
+struct Arguments {
+  std::string model, prompt, prompt_file, system;
+  bool raw = false, quiet = false;
+  SamplingArguments sampling;
+};
+
+std::string prompt_of(const Arguments& arguments, const rollout::TextFiles& text) {
+  if (arguments.prompt.empty() == arguments.prompt_file.empty())
+    fail("[generate] give one of --prompt and --prompt-file");
+  const std::string prompt = arguments.prompt.empty() ? read_file(arguments.prompt_file) : arguments.prompt;
+  if (arguments.raw || !text.chat) return prompt;
+  Json::Array messages;
+  if (!arguments.system.empty())
+    messages.push_back(Json::Object{{"role", "system"}, {"content", arguments.system}});
+  messages.push_back(Json::Object{{"role", "user"}, {"content", prompt}});
+  return text.chat_prompt(messages);
+}
+
+int generate(const Arguments& arguments) {
+  const auto model = load_for_inference(arguments.model, arguments.sampling);
+  const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
+  const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
+  const bool plain = arguments.raw || !text.chat;
+  const std::vector<int32_t> ids = text.tokenizer.encode(prompt_of(arguments, text), plain);
+  rollout::Generator generator(model->decoder);
+  tokenizers::StreamDecoder stream(text.tokenizer);
+  const auto print = [](const std::string& piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  const rollout::Generation result = generator.generate(ids, options, [&](int32_t id) {
+    print(stream.push(id));
+    return true;
+  });
+  print(stream.finish() + "\n");
+  if (!arguments.quiet) log_info(describe(result));
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(Program& program) {
+  program.add("generate", "continue a prompt with a model", [](Options& options) {
+    auto arguments = std::make_shared<Arguments>();
+    options.positional("model", arguments->model, "model folder in Hugging Face format");
+    options.option("-p,--prompt", arguments->prompt, "the prompt");
+    options.option("--prompt-file", arguments->prompt_file, "a file that holds the prompt");
+    options.option("--system", arguments->system, "a system message for the chat template");
+    options.flag("--raw", arguments->raw, "do not apply the model's chat template");
+    options.flag("-q,--quiet", arguments->quiet, "no line about speed at the end");
+    arguments->sampling.declare(options);
+    return [arguments] { return generate(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

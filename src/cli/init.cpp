@@ -1,0 +1,41 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/program.h"
+#include "models/model.h"
+
+namespace temper::cli {
+namespace {
+
+struct Arguments {
+  std::string source, output;
+  int64_t seed = 0;
+};
+
+int init(const Arguments& arguments) {
+  if (arguments.seed < 0) fail("[--seed] {} is out of range; expected 0 or more", arguments.seed);
+  if (exists(arguments.output)) fail("[{}] exists already; choose another folder or remove it", arguments.output);
+  const std::string where = join_path(arguments.source, "config.json");
+  const auto model = models::build_model(Json::parse_file(where), where, {});
+  auto& parameters = model->decoder.parameters();
+  parameters.initialize(static_cast<uint64_t>(arguments.seed), model->decoder.config().initializer_range);
+  models::save_model(*model, arguments.output, arguments.source);
+  std::printf("%s: %lld parameters\n", arguments.output.c_str(), static_cast<long long>(parameters.num_elements()));
+  return 0;
+}
+
+}  // namespace
+
+void add_init(Program& program) {
+  program.add("init", "make a model with random weights from a config.json", [](Options& options) {
+    auto arguments = std::make_shared<Arguments>();
+    options.positional("source", arguments->source, "folder with config.json and the tokenizer's files");
+    options.positional("output", arguments->output, "the new model folder");
+    options.option("--seed", arguments->seed, "of the random numbers");
+    return [arguments] { return init(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,19 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "recipes/run_config.h"
+
+namespace temper::cli {
+
+// "run.yaml --train.optimizer.lr 2e-5 --dry-run": a configuration file (optional), the command's own flags and
+// dotted configuration flags, in any order.
+struct RunArguments {
+  std::string yaml_file;
+  std::vector<std::string> flags;   // dotted, for config::load
+  std::vector<std::string> chosen;  // of the command's own flags
+  bool has(const std::string& flag) const;
+};
+RunArguments parse_run_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& own_flags);
+
+}  // namespace temper::cli

@@ -1,0 +1,64 @@
+#include "cli/sampling.h"
+
+#include "base/error.h"
+#include "base/threads.h"
+
+namespace temper::cli {
+
+void SamplingArguments::declare(Options& options) {
+  options.option("-t,--temperature", temperature, "0 is greedy");
+  options.option("--top-k", top_k, "sample from the k most likely tokens; 0: from all");
+  options.option("--top-p", top_p, "sample from the smallest set of tokens with this probability");
+  options.option("--repetition-penalty", repetition_penalty, "above 1 makes tokens seen before less likely");
+  options.option("-n,--max-new-tokens", max_new_tokens, "at most so many new tokens");
+  options.option("--seed", seed, "of the random numbers");
+  options.flag("--greedy", greedy, "always the most likely token");
+  options.option("--threads", threads, "0: one per core");
+  options.option("--dtype", dtype, "float32 or bfloat16; default: the model's");
+}
+
+rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {
+  const auto check = [](const char* name, double value, double lowest, double highest) {
+    if (!(value >= lowest && value <= highest))
+      fail("[{}] {} is out of range; expected {} to {}", name, value, lowest, highest);
+  };
+  if (temperature) options.sampling.temperature = *temperature;
+  // Asking for sampling implies a temperature.
+  else if ((top_k || top_p) && options.sampling.temperature == 0) options.sampling.temperature = 1;
+  if (greedy) options.sampling.temperature = 0;
+  if (top_k) options.sampling.top_k = *top_k;
+  if (top_p) options.sampling.top_p = *top_p;
+  if (repetition_penalty) options.sampling.repetition_penalty = *repetition_penalty;
+  if (max_new_tokens) options.max_new_tokens = *max_new_tokens;
+  options.sampling.seed = static_cast<uint64_t>(seed);
+  check("--temperature", options.sampling.temperature, 0, 1e6);
+  check("--top-p", options.sampling.top_p, 1e-9, 1);
+  check("--top-k", static_cast<double>(options.sampling.top_k), 0, 1e9);
+  check("--repetition-penalty", options.sampling.repetition_penalty, 1e-6, 1e6);
+  check("--max-new-tokens", static_cast<double>(options.max_new_tokens), 1, 1e9);
+  return options;
+}
+
+std::unique_ptr<models::Model> load_for_inference(const std::string& folder, const SamplingArguments& arguments) {
+  if (arguments.threads < 0) fail("[--threads] {} is out of range; expected 0 or more", arguments.threads);
+  if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
+  models::BuildOptions options;
+  if (!arguments.dtype.empty()) {
+    options.dtype = dtype_from_string(arguments.dtype);
+    if (!options.dtype || !is_float(*options.dtype))
+      fail("[--dtype] '{}' is not supported; use float32 or bfloat16", arguments.dtype);
+  }
+  return models::load_model(folder, options);
+}
+
+std::string describe(const rollout::Generation& generation) {
+  const auto count = static_cast<double>(generation.ids.size());
+  std::string why;
+  if (generation.reason == rollout::StopReason::kLength) why = "; stopped at --max-new-tokens";
+  if (generation.reason == rollout::StopReason::kContext) why = "; stopped at the end of the model's context";
+  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens at {:.1f} tokens/s{}", generation.prompt_tokens,
+                     generation.prefill_seconds, generation.ids.size(),
+                     generation.decode_seconds > 0 ? count / generation.decode_seconds : 0.0, why);
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,26 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "cli/program.h"
+#include "models/model.h"
+#include "rollout/generator.h"
+
+namespace temper::cli {
+
+// The options that generate and chat share. What is not given comes from the model's generation_config.json.
+struct SamplingArguments {
+  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<int64_t> top_k, max_new_tokens;
+  int64_t seed = 0, threads = 0;
+  bool greedy = false;
+  std::string dtype;
+
+  void declare(Options& options);
+  rollout::GenerateOptions apply(rollout::GenerateOptions defaults) const;
+};
+
+std::unique_ptr<models::Model> load_for_inference(const std::string& folder, const SamplingArguments& arguments);
+std::string describe(const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
+
+}  // namespace temper::cli

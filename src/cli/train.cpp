@@ -1,0 +1,49 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/registry.h"
+#include "cli/program.h"
+#include "cli/run_arguments.h"
+#include "config/load.h"
+#include "config/print.h"
+#include "recipes/run_config.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "Train a model: supervised fine-tuning of a Hugging Face folder.\n"
+    "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory]\n\n"
+    "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train nothing\n"
+    "  --explain-memory  print memory by region, planned and actual\n"
+    "  --help            this text\n\n"
+    "Keys, in YAML or as flags (--train.optimizer.lr 2e-5):\n";
+
+int train(const std::vector<std::string>& arguments) {
+  const RunArguments parsed =
+      parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--help", "-h"});
+  recipes::RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  if (parsed.has("--help") || parsed.has("-h") || arguments.empty()) {
+    std::fputs((kUsage + config::help(schema)).c_str(), stdout);
+    return 0;
+  }
+  config::load(schema, parsed.yaml_file, parsed.flags);
+  const recipes::Recipe* recipe = registry<recipes::Recipe>().find(config.recipe);
+  invariant(recipe != nullptr, "the configuration allows only registered recipes");
+  recipe->run(config, config::dump(schema), {parsed.has("--dry-run"), parsed.has("--explain-memory")});
+  return 0;
+}
+
+}  // namespace
+
+void add_train(Program& program) {
+  program.add("train", "train a model as a configuration says", [](Options& options) {
+    auto arguments = std::make_shared<std::vector<std::string>>();
+    options.raw(*arguments);
+    return [arguments] { return train(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

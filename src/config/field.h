@@ -39,8 +39,8 @@ struct Field {
   std::function<Json()> get;
   std::function<void(const Json&)> set;
 
-  std::unique_ptr<Schema>
-      group;  // kGroup; of kList: one element as it is by default, for help and unknown keys
+  // kGroup: its keys; kList: those of one element with its defaults, for help and unknown keys.
+  std::unique_ptr<Schema> group;
 
   // kList
   std::function<size_t()> size;

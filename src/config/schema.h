@@ -32,8 +32,8 @@ class Schema {
                      detail::PlainFromJson{});
   }
 
-  // An enum, an optional of one or a vector of them: s.choice("mode", c.mode, {{"fast", Mode::kFast}, …},
-  // "…").
+  // An enum, an optional of one or a vector of them:
+  //   s.choice("mode", c.mode, {{"fast", Mode::kFast}, {"exact", Mode::kExact}}, "how to multiply");
   template <class T, class Enum = typename detail::EnumOf<T>::type>
   Field& choice(std::string_view name, T& value, const std::type_identity_t<Names<Enum>>& names,
                 std::string_view description) {

@@ -65,19 +65,21 @@ std::vector<Curve> curves_of(const std::vector<LossSeries>& series) {
     curve.dots = one.style == LossSeries::Style::kEval;
     if (one.style == LossSeries::Style::kTrain && one.points.size() >= kFewestSmoothed) {
       curve.faint = one.points;
-      curve.strong = smooth(one.points, std::max(2.0, static_cast<double>(one.points.size()) / 60));
+      curve.strong = smooth(one.points, std::max(2.0, static_cast<double>(one.points.size()) / 150));
     }
     curves.push_back(std::move(curve));
   }
   return curves;
 }
 
-// A few spikes of the raw values may leave the picture: they would flatten everything else.
+// A few spikes of the raw values may leave the picture, since they would flatten everything else; where a run
+// starts may not.
 void add_faint(Range& range, const std::vector<PlotPoint>& points) {
   std::vector<double> values;
   for (const PlotPoint& point : points)
     if (drawable(point)) values.push_back(point.value);
   if (values.empty()) return;
+  range.add(values.front());
   std::sort(values.begin(), values.end());
   const size_t cut = values.size() / 100;
   range.add(values[cut]);

@@ -71,6 +71,7 @@ std::optional<StateReader> open_newest(const std::string& root) {
   for (const StateInfo& state : states) try {
       return StateReader::open(state.path);
     } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;  // no memory is no damage
       log_warning(fmt::format("{}; this training state is damaged and passed over", error.what()));
     }
   fail(

@@ -20,11 +20,6 @@ namespace {
 constexpr std::string_view kPrefix = ".tmp-";
 constexpr std::string_view kAside = ".old";  // a target that makes room on file systems without exchange
 
-std::string without_slashes(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
 // Two folders change places in one step; false where the file system cannot.
 bool exchange(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
@@ -58,6 +53,11 @@ bool is_in_use(pid_t process) { return process != ::getpid() && (::kill(process,
 
 }  // namespace
 
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 std::string staged_path(const std::string& target) {
   const std::string clean = without_slashes(target);
   return join_path(parent_path(clean), fmt::format("{}{}-{}", kPrefix, file_name(clean), ::getpid()));
@@ -74,7 +74,9 @@ StagedFolder::StagedFolder(const std::string& target)
   make_directories(path_);
 }
 
-StagedFolder::~StagedFolder() {
+StagedFolder::~StagedFolder() { discard(); }
+
+void StagedFolder::discard() noexcept {
   try {
     if (!path_.empty() && exists(path_)) remove_all(path_);
   } catch (const Error& error) {
@@ -96,7 +98,8 @@ void StagedFolder::commit() {
     rename_path(path_, target_);
     path_ = aside;
   }
-  sync_directory(parent);  // path_ now names the old folder, which the destructor removes
+  sync_directory(parent);
+  discard();  // path_ now names the old folder
 }
 
 int64_t sweep_staged(const std::string& parent, const std::function<bool(std::string_view)>& accepts) {
@@ -116,6 +119,14 @@ int64_t sweep_staged(const std::string& parent, const std::function<bool(std::st
     ++handled;
   }
   return handled;
+}
+
+void discard_folder(const std::string& path) {
+  const std::string doomed = staged_path(path);
+  if (exists(doomed)) remove_all(doomed);
+  rename_path(path, doomed);
+  sync_directory(parent_path(doomed));
+  remove_all(doomed);
 }
 
 void require_free_disk(const std::string& path, int64_t bytes) {

@@ -21,8 +21,11 @@ class StagedFolder {
   void commit();
 
  private:
+  void discard() noexcept;
   std::string target_, path_;
 };
+
+std::string without_slashes(std::string path);  // at its end
 
 // The name of a staged folder of this process, in the target's parent.
 std::string staged_path(const std::string& target);
@@ -30,6 +33,9 @@ std::string staged_path(const std::string& target);
 // Removes the staged folders in `parent` whose target's name is accepted and whose process is gone. A target
 // that was put aside and never replaced is put back. Returns the number of folders handled.
 int64_t sweep_staged(const std::string& parent, const std::function<bool(std::string_view)>& accepts);
+
+// Renames the folder to its staged path, then removes it: half-deleted, it is never seen under its name.
+void discard_folder(const std::string& path);
 
 // Throws kResources "needs X, has Y free" when the file system of `path` has less than `bytes`.
 void require_free_disk(const std::string& path, int64_t bytes);

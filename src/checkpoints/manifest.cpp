@@ -1,0 +1,68 @@
+#include "checkpoints/manifest.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "checkpoints/names.h"
+
+namespace temper::checkpoints {
+namespace {
+
+constexpr int64_t kVersion = 1;
+
+Manifest parse_manifest(const Json& json) {
+  if (const int64_t version = json.at("version").as_int(); version != kVersion)
+    fail("found version {}, expected {}; use the Temper that wrote it", version, kVersion);
+  Manifest manifest{json.at("step").as_int(), {}};
+  for (const auto& [name, file] : json.at("files").as_object()) {
+    if (!is_plain_name(name)) fail("found the file '{}', expected a plain name inside the folder", name);
+    manifest.files[name] = {file.at("size").as_int(), file.at("hash").as_string()};
+  }
+  return manifest;
+}
+
+}  // namespace
+
+void write_manifest(const std::string& folder, const Manifest& manifest) {
+  Json::Object files;
+  for (const auto& [name, digest] : manifest.files)
+    files.emplace_back(name, Json(Json::Object{{"size", digest.size}, {"hash", digest.hash}}));
+  const Json json(Json::Object{{"version", kVersion}, {"step", manifest.step}, {"files", std::move(files)}});
+  FileWriter writer(join_path(folder, kManifestName));
+  writer.write(json.dump(2) + "\n");
+  writer.close();
+}
+
+Manifest read_manifest(const std::string& folder, int64_t step) {
+  const std::string path = join_path(folder, kManifestName);
+  const Json json = Json::parse_file(path);
+  Manifest manifest;
+  try {
+    manifest = parse_manifest(json);
+  } catch (const Error& error) {
+    fail("[{}] {}", path, error.what());
+  }
+  if (manifest.step != step) fail("[{}] found step {}, expected {}", path, manifest.step, step);
+  return manifest;
+}
+
+void check_sizes(const std::string& folder, const Manifest& manifest) {
+  for (const auto& [name, digest] : manifest.files) {
+    const std::string path = join_path(folder, name);
+    if (!exists(path)) fail("[{}] found no such file, expected {} bytes", path, digest.size);
+    if (const int64_t size = file_size(path); size != digest.size)
+      fail("[{}] found {} bytes, expected {}", path, size, digest.size);
+  }
+}
+
+void check_hashes(const std::string& folder, const Manifest& manifest) {
+  const std::vector<std::pair<std::string, FileDigest>> files(manifest.files.begin(), manifest.files.end());
+  parallel_for(static_cast<int64_t>(files.size()), [&](int64_t i) {
+    const auto& [name, digest] = files[static_cast<size_t>(i)];
+    const std::string path = join_path(folder, name);
+    if (const std::string hash = hash_file(path); hash != digest.hash)
+      fail("[{}] found the hash {}, expected {}", path, hash, digest.hash);
+  });
+}
+
+}  // namespace temper::checkpoints

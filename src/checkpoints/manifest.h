@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "checkpoints/hashed_file.h"
+
+// manifest.json of a training state: which files it has, and their sizes and hashes.
+namespace temper::checkpoints {
+
+inline constexpr const char* kManifestName = "manifest.json";
+
+struct Manifest {
+  int64_t step = 0;
+  std::map<std::string, FileDigest> files;
+};
+
+void write_manifest(const std::string& folder, const Manifest& manifest);  // synced
+
+// Throws for a manifest that is absent, cut short, of a newer version, or of another step than `step`.
+Manifest read_manifest(const std::string& folder, int64_t step);
+
+// Throws when a file is absent or differs in size, naming it, what was found and what was expected.
+void check_sizes(const std::string& folder, const Manifest& manifest);
+void check_hashes(const std::string& folder, const Manifest& manifest);
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "backends/floats.h"
+#include "backends/onednn/blocks.h"
+#include "backends/onednn/onednn.h"
+#include "backends/onednn/product.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::Linear;
+
+// Below this many rows the weights' way through memory costs more than the products.
+constexpr int64_t kFewRows = 16;
+
+void forward_few(const Linear& op, const Tensor& y) {
+  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
+  const Tensor x = op.x.to(DType::kF32, MemoryTag::kWorkspace);
+  const int64_t grain = std::max<int64_t>(4, (1 << 16) / std::max<int64_t>(in, 1) / 4 * 4);
+  parallel_ranges(out, grain, [&](int64_t begin, int64_t end) {
+    dot_rows(block_of(x), rows, block_of(op.weight), in, op.bias, block_of(y), begin, end);
+  });
+}
+
+Tensor forward(const Linear& op) {
+  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
+  const Tensor y = Tensor::empty({rows, out}, op.x.dtype());
+  if (rows <= kFewRows)
+    forward_few(op, y);
+  else
+    multiply(Product{.a = rows_of(op.x),
+                     .b = transpose_of(op.weight),
+                     .m = rows,
+                     .n = out,
+                     .k = in,
+                     .c = y,
+                     .bias = op.bias});
+  return y;
+}
+
+// Each task owns some columns. Pieces of rows are summed first, which keeps rounding errors small.
+void sum_columns(const Tensor& dy, const GradTarget& bias) {
+  constexpr int64_t kColumns = 256, kPiece = 128;
+  const int64_t rows = dy.dim(0);
+  float* sums = bias.buffer.data<float>();
+  parallel_ranges(dy.dim(1), kColumns, [&](int64_t begin, int64_t end) {
+    if (!bias.accumulate) std::fill(sums + begin, sums + end, 0.0f);
+    const Tensor columns = dy.narrow(1, begin, end - begin);
+    for (int64_t row = 0; row < rows; row += kPiece) {
+      float part[kColumns] = {};
+      add_column_sums(block_of(columns, row), std::min(kPiece, rows - row), end - begin, part);
+      for (int64_t i = begin; i < end; ++i) sums[i] += part[i - begin];
+    }
+  });
+}
+
+Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const GradTarget& weight,
+                const GradTarget& bias) {
+  const Tensor dy = dy_any.contiguous(MemoryTag::kWorkspace);
+  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
+  if (bias.wanted()) sum_columns(dy, bias);
+  if (weight.wanted())
+    multiply(Product{.a = transpose_of(dy),
+                     .b = rows_of(op.x),
+                     .m = out,
+                     .n = in,
+                     .k = rows,
+                     .c = weight.buffer,
+                     .bias = {},
+                     .accumulate = weight.accumulate});
+  if (!want_dx) return {};
+  const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
+  multiply(
+      Product{.a = rows_of(dy), .b = rows_of(op.weight), .m = rows, .n = in, .k = out, .c = dx, .bias = {}});
+  return dx;
+}
+
+}  // namespace
+
+ops::Kernel<Linear> linear_kernel() {
+  return {.accepts = refuse_float16, .forward = forward, .backward = backward};
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,106 @@
+#include "backends/onednn/matmul.h"
+
+#include <dnnl.hpp>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+// oneDNN cuts its work by the number of threads it sees, when it compiles and when it runs.
+class OneThread {
+ public:
+  OneThread() : before_(num_threads()) { set_num_threads(1); }
+  ~OneThread() { set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+dnnl::engine& engine() {
+  static dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  return instance;
+}
+
+dnnl::memory::desc describe(const Matrix& matrix, int64_t rows, int64_t columns) {
+  const auto type =
+      matrix.dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  const dnnl::memory::dims strides =
+      matrix.transposed ? dnnl::memory::dims{1, matrix.stride} : dnnl::memory::dims{matrix.stride, 1};
+  return {{rows, columns}, type, strides};
+}
+
+struct Compiled {
+  dnnl::memory::desc a, b, c, scratchpad;
+  dnnl::matmul run;
+};
+
+Compiled compile(const Tile& tile) {
+  Compiled made;
+  made.a = describe(tile.a, tile.m, tile.k);
+  made.b = describe(tile.b, tile.k, tile.n);
+  made.c = describe({tile.c, DType::kF32, tile.stride, false}, tile.m, tile.n);
+  dnnl::primitive_attr attributes;
+  // The library's own scratchpad is shared between primitives made on one thread.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (tile.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::matmul::primitive_desc chosen({made.a, made.b, made.c}, attributes, engine());
+  made.scratchpad = chosen.scratchpad_desc();
+  made.run = dnnl::matmul(chosen);
+  return made;
+}
+
+// Bounded: training meets few shapes; a server with many simply compiles some of them again.
+Compiled compiled_for(const Tile& tile) {
+  using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool>;
+  constexpr size_t kMaxKept = 1024;
+  static std::mutex mutex;
+  static std::map<Key, Compiled> kept;
+  const Key key{tile.a.dtype,      tile.m,         tile.n,      tile.k,
+                tile.a.stride,     tile.b.stride,  tile.stride, tile.a.transposed,
+                tile.b.transposed, tile.accumulate};
+  const std::lock_guard lock(mutex);
+  const auto found = kept.find(key);
+  if (found != kept.end()) return found->second;
+  if (kept.size() >= kMaxKept) kept.clear();
+  return kept.emplace(key, compile(tile)).first->second;
+}
+
+}  // namespace
+
+void gemm(const Tile& tile) {
+  const OneThread guard;
+  const auto status = dnnl_sgemm(tile.a.transposed ? 'T' : 'N', tile.b.transposed ? 'T' : 'N', tile.m, tile.n,
+                                 tile.k, 1.0f, static_cast<const float*>(tile.a.data), tile.a.stride,
+                                 static_cast<const float*>(tile.b.data), tile.b.stride,
+                                 tile.accumulate ? 1.0f : 0.0f, tile.c, tile.stride);
+  invariant(status == dnnl_success,
+            fmt::format("oneDNN sgemm failed with status {}", static_cast<int>(status)));
+}
+
+void matmul(const Tile& tile) {
+  const OneThread guard;
+  const Compiled compiled = compiled_for(tile);
+  thread_local dnnl::stream stream(engine());
+  const int64_t scratch_bytes = static_cast<int64_t>(compiled.scratchpad.get_size());
+  const Tensor scratch = Tensor::empty({scratch_bytes}, DType::kU8, MemoryTag::kWorkspace);
+  const auto memory = [](const dnnl::memory::desc& description, const void* data) {
+    return dnnl::memory(description, engine(), const_cast<void*>(data));
+  };
+  compiled.run.execute(stream, {{DNNL_ARG_SRC, memory(compiled.a, tile.a.data)},
+                                {DNNL_ARG_WEIGHTS, memory(compiled.b, tile.b.data)},
+                                {DNNL_ARG_DST, memory(compiled.c, tile.c)},
+                                {DNNL_ARG_SCRATCHPAD, memory(compiled.scratchpad, scratch.raw())}});
+  stream.wait();
+}
+
+}  // namespace temper::backends

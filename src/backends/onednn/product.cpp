@@ -1,0 +1,61 @@
+#include "backends/onednn/product.h"
+
+#include <algorithm>
+
+#include "backends/onednn/blocks.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// 256 x 256 is near the peak; smaller products give some of it up for enough tiles to share.
+struct Cut {
+  int64_t m, n;
+};
+Cut cut_for(int64_t m, int64_t n) {
+  constexpr int64_t kEnoughTiles = 64;
+  for (const Cut cut : {Cut{256, 256}, Cut{128, 256}})
+    if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= kEnoughTiles) return cut;
+  return {128, 128};
+}
+
+void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t column, Bf16Path path) {
+  Tile tile{.a = product.a.block(row, 0),
+            .b = product.b.block(0, column),
+            .m = std::min(cut.m, product.m - row),
+            .n = std::min(cut.n, product.n - column),
+            .k = product.k};
+  tile.accumulate = product.accumulate || product.bias.defined();
+  const bool in_place = product.c.dtype() == DType::kF32;
+  const Block c = block_of(product.c.narrow(1, column, tile.n), row);
+  Tensor scratch;
+  if (in_place) {
+    tile.c = static_cast<float*>(c.data);
+    tile.stride = c.stride;
+  } else {
+    scratch = Tensor::empty({tile.m, tile.n}, DType::kF32, MemoryTag::kWorkspace);
+    tile.c = scratch.data<float>();
+    tile.stride = tile.n;
+  }
+  if (product.bias.defined())  // every row starts from the bias
+    copy_block({static_cast<std::byte*>(product.bias.raw()) + column * size_of(product.bias.dtype()),
+                product.bias.dtype(), 0},
+               {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
+  multiply(tile, path);
+  if (!in_place) copy_block({tile.c, DType::kF32, tile.stride}, c, tile.m, tile.n);
+}
+
+}  // namespace
+
+void multiply(const Product& product, Bf16Path path) {
+  if (product.m == 0 || product.n == 0) return;
+  const Cut cut = cut_for(product.m, product.n);
+  const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(product.n, cut.n);
+  // Neighbouring tiles share their columns, which are the weights.
+  parallel_for(down * across,
+               [&](int64_t i) { run_tile(product, cut, i % down * cut.m, i / down * cut.n, path); });
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,80 @@
+#include "backends/onednn/tile.h"
+
+#include <algorithm>
+
+#include "backends/onednn/blocks.h"
+#include "backends/onednn/matmul.h"
+#include "device/facts.h"
+
+namespace temper::backends {
+namespace {
+
+// k is cut so that a widened block of 256 rows stays in the second-level cache.
+constexpr int64_t kDepth = 512;
+
+// Compiling pays for the shape that most tiles have; every other shape goes to gemm.
+bool worth_compiling(const Tile& tile) {
+  return tile.m % 128 == 0 && tile.n % 128 == 0 && !tile.a.transposed && tile.b.transposed;
+}
+
+void multiply_floats(const Tile& tile) { worth_compiling(tile) ? matmul(tile) : gemm(tile); }
+
+// A float32 copy of a block of rows x columns in `scratch`; float32 blocks stay where they are.
+Matrix widened(const Matrix& matrix, int64_t rows, int64_t columns, const Tensor& scratch) {
+  if (matrix.dtype == DType::kF32) return matrix;
+  const int64_t lines = matrix.transposed ? columns : rows, size = matrix.transposed ? rows : columns;
+  copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride},
+             {scratch.raw(), DType::kF32, size}, lines, size);
+  return {scratch.raw(), DType::kF32, size, matrix.transposed};
+}
+
+Tensor scratch_for(const Matrix& matrix, int64_t count) {
+  return matrix.dtype == DType::kF32 ? Tensor() : Tensor::empty({count}, DType::kF32, MemoryTag::kWorkspace);
+}
+
+void multiply_widened(const Tile& tile) {
+  const int64_t depth = std::min(tile.k, kDepth);
+  const Tensor scratch_a = scratch_for(tile.a, tile.m * depth),
+               scratch_b = scratch_for(tile.b, tile.n * depth);
+  Tile part = tile;
+  for (int64_t k = 0; k < tile.k; k += depth, part.accumulate = true) {
+    part.k = std::min(depth, tile.k - k);
+    part.a = widened(tile.a.block(0, k), tile.m, part.k, scratch_a);
+    part.b = widened(tile.b.block(k, 0), part.k, tile.n, scratch_b);
+    multiply_floats(part);
+  }
+}
+
+}  // namespace
+
+Matrix Matrix::block(int64_t row, int64_t column) const {
+  const int64_t offset = transposed ? column * stride + row : row * stride + column;
+  return {static_cast<const std::byte*>(data) + offset * size_of(dtype), dtype, stride, transposed};
+}
+
+Matrix rows_of(const Tensor& tensor) { return {tensor.raw(), tensor.dtype(), tensor.dim(1), false}; }
+Matrix transpose_of(const Tensor& tensor) { return {tensor.raw(), tensor.dtype(), tensor.dim(1), true}; }
+
+Bf16Path bf16_path() {
+  static const Bf16Path path = detect_cpu().native_bf16 ? Bf16Path::kNative : Bf16Path::kWiden;
+  return path;
+}
+
+void multiply(const Tile& tile, Bf16Path path) {
+  if (tile.m == 0 || tile.n == 0) return;
+  if (tile.k == 0) {
+    for (int64_t row = 0; row < tile.m && !tile.accumulate; ++row)
+      std::fill_n(tile.c + row * tile.stride, tile.n, 0.0f);
+    return;
+  }
+  const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
+  const bool halves = tile.a.dtype == DType::kBF16 && tile.b.dtype == DType::kBF16;
+  if (floats)
+    multiply_floats(tile);
+  else if (halves && path == Bf16Path::kNative)
+    matmul(tile);
+  else
+    multiply_widened(tile);
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,37 @@
+#pragma once
+#include "tensor/tensor.h"
+
+namespace temper::backends {
+
+// A matrix in memory. Its element (i, j) lies at data[i * stride + j], or at data[j * stride + i] if
+// transposed.
+struct Matrix {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;  // float32 or bfloat16
+  int64_t stride = 0;
+  bool transposed = false;
+
+  Matrix block(int64_t row, int64_t column) const;  // the matrix that starts at (row, column)
+};
+
+// The rows of a compact tensor, or of its transpose.
+Matrix rows_of(const Tensor& tensor);
+Matrix transpose_of(const Tensor& tensor);
+
+// c [m, n] = a [m, k] b [k, n], plus c when accumulating; c is float32 with rows `stride` apart.
+struct Tile {
+  Matrix a, b;
+  int64_t m = 0, n = 0, k = 0;
+  float* c = nullptr;
+  int64_t stride = 0;
+  bool accumulate = false;
+};
+
+// How two bfloat16 operands are multiplied: widened to float32 first, or by the processor's own instructions.
+enum class Bf16Path { kWiden, kNative };
+Bf16Path bf16_path();  // the faster one here, decided once
+
+// Computes the tile on the calling thread alone: the result never depends on the number of threads.
+void multiply(const Tile& tile, Bf16Path path = bf16_path());
+
+}  // namespace temper::backends

@@ -43,7 +43,13 @@ void GradSlot::add(const Tensor& grad) {
 }
 
 GradTarget GradSlot::target(const Shape& shape) {
-  if (!grad_.defined()) grad_ = Tensor::empty(shape, DType::kF32, MemoryTag::kGradients);
+  if (!grad_.defined()) {
+    grad_ = Tensor::empty(shape, DType::kF32, MemoryTag::kGradients);
+  } else if (!persistent_) {
+    // What arrived from elsewhere may be another's memory, strided, or of the value's dtype.
+    grad_ = grad_.to(DType::kF32).contiguous();
+    if (grad_.shares_storage()) grad_ = grad_.clone();
+  }
   invariant(grad_.shape() == shape && grad_.dtype() == DType::kF32,
             "a gradient target is float32 of the value's shape");
   const bool accumulate = std::exchange(filled_, true);

@@ -58,8 +58,8 @@ void Tape::backward(const Var& output, Tensor seed) {
   if (!output.requires_grad()) fail("backward from a value that depends on no trained parameter");
   if (!seed.defined()) {
     if (output.value.numel() != 1) fail("backward from {} needs a seed gradient", to_string(output.shape()));
-    seed = Tensor::empty(output.shape(), DType::kF32);
-    *seed.data<float>() = 1;
+    seed = Tensor::empty(output.shape(), output.dtype());
+    visit_float(output.dtype(), [&]<class T>() { *seed.data<T>() = T(1.0f); });
   }
   output.slot->add(seed);
   seed = Tensor();

@@ -47,6 +47,42 @@ TEST(Tape, SharedGradientsAreNotOverwritten) {
   EXPECT_EQ(b.slot->grad().item(), 1.f);
 }
 
+TEST(GradSlot, TargetsAreNobodyElsesMemory) {
+  const Tensor given = scalar(5);
+  GradSlot adopted;
+  adopted.add(given);
+  const GradTarget target = adopted.target({1});
+  EXPECT_TRUE(target.accumulate);
+  *target.buffer.data<float>() += 1;
+  EXPECT_EQ(given.item(), 5.f);
+  EXPECT_EQ(adopted.grad().item(), 6.f);
+
+  GradSlot rounded;  // another op has added a gradient of the value's dtype
+  rounded.add(scalar(3).to(DType::kBF16));
+  EXPECT_EQ(rounded.target({1}).buffer.item(), 3.f);
+}
+
+TEST(GradSlot, TargetsOfParametersAreTheirBuffers) {
+  const Tensor buffer = scalar(5);
+  GradSlot slot;
+  slot.set_buffer(buffer);
+  const GradTarget first = slot.target({1}), second = slot.target({1});
+  EXPECT_FALSE(first.accumulate);
+  EXPECT_TRUE(second.accumulate);
+  EXPECT_EQ(first.buffer.raw(), buffer.raw());
+  EXPECT_EQ(second.buffer.raw(), buffer.raw());
+  EXPECT_THROW(slot.target({2}), Error);
+}
+
+TEST(Tape, ScalarsStartWithOnesOfTheirDType) {
+  Tape tape;
+  const Var x = tape.variable(scalar(2).to(DType::kBF16));
+  const Var y = tape.record(x.value, {&x}, [x](const Tensor& grad) { x.slot->add(grad); });
+  tape.backward(y);
+  EXPECT_EQ(x.slot->grad().dtype(), DType::kBF16);
+  EXPECT_EQ(x.slot->grad().item(), 1.f);
+}
+
 TEST(Tape, CheckpointGivesTheSameGradients) {
   const Parameter w = parameter(3);
   const auto body = [&w](Tape& tape, const Var& x) {

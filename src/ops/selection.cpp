@@ -23,6 +23,8 @@ std::string BoundOps::report() const {
 }
 
 void Binder::choose(std::string_view op, std::string_view field, const std::vector<Candidate>& candidates) {
+  invariant(!result_.bound_.contains(op),
+            fmt::format("op {} was bound twice: name all signatures at once", op));
   BoundOps::Choice choice{std::string(op), fmt::format("{}_implementation", field), "", false, {}};
   const auto written = config_.written.find(choice.field);
   choice.written = written != config_.written.end();
@@ -34,9 +36,10 @@ void Binder::choose(std::string_view op, std::string_view field, const std::vect
   for (const Candidate& candidate : candidates) {
     if (!candidate.refusal) possible.push_back(candidate.provider);
     if (!wanted.empty() && candidate.provider != wanted) continue;
+    if (chosen != nullptr) continue;  // only better ones were passed over
     if (candidate.refusal)
       choice.refused.push_back(fmt::format("{}: {}", candidate.provider, *candidate.refusal));
-    else if (chosen == nullptr)
+    else
       chosen = &candidate;
   }
   if (chosen == nullptr) {

@@ -53,7 +53,7 @@ void for_each_pair(const Shape& out, const Shape& a, const Shape& b, Body body) 
 // f(x, y) and its derivatives df/dx, df/dy as functions of (x, y).
 template <class F, class Fx, class Fy>
 Var binary(Tape& tape, const Var& a, const Var& b, F f, Fx fx, Fy fy) {
-  if (a.dtype() != b.dtype()) fail("{} combined with {}", to_string(a.dtype()), to_string(b.dtype()));
+  check_same_dtype(a, b);
   const Shape shape = broadcast_shape(a.shape(), b.shape());
   const Tensor x = floats(a.value), y = floats(b.value);
   Tensor out = Tensor::empty(shape, DType::kF32);

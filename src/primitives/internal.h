@@ -6,6 +6,10 @@ namespace temper::primitives {
 // The values as compact float32.
 inline Tensor floats(const Tensor& tensor) { return tensor.to(DType::kF32).contiguous(); }
 
+inline void check_same_dtype(const Var& a, const Var& b) {
+  if (a.dtype() != b.dtype()) fail("{} combined with {}", to_string(a.dtype()), to_string(b.dtype()));
+}
+
 // Passes a float32 gradient to a value: rounded to its dtype, except where a parameter collects float32.
 inline void give(const Var& input, const Tensor& grad) {
   if (!input.requires_grad()) return;

@@ -63,8 +63,8 @@ Var matmul(Tape& tape, const Var& a, const Var& b, MatmulOptions options) {
 
 Var sum_last(Tape& tape, const Var& input) {
   const Tensor x = floats(input.value);
-  const int64_t width = x.dim(-1), rows = width == 0 ? 0 : x.numel() / width;
   Tensor out = Tensor::empty(with_last(x.shape(), 1), DType::kF32);
+  const int64_t width = x.dim(-1), rows = out.numel();
   for (int64_t r = 0; r < rows; ++r) {
     double sum = 0;
     for (int64_t i = 0; i < width; ++i) sum += x.data<float>()[r * width + i];
@@ -80,7 +80,9 @@ Var sum_last(Tape& tape, const Var& input) {
 
 Var max_last(Tape& tape, const Var& input) {
   const Tensor x = floats(input.value);
-  const int64_t width = x.dim(-1), rows = x.numel() / width;
+  const int64_t width = x.dim(-1);
+  if (width == 0) fail("the largest of no values: {}", to_string(x.shape()));
+  const int64_t rows = x.numel() / width;
   Tensor out = Tensor::empty(with_last(x.shape(), 1), DType::kF32);
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = x.data<float>() + r * width;

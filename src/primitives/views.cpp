@@ -22,6 +22,7 @@ Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length) {
 
 Var concat_first(Tape& tape, const std::vector<Var>& parts) {
   if (parts.empty()) fail("concatenation of nothing");
+  for (const Var& part : parts) check_same_dtype(parts[0], part);
   Shape shape = parts[0].shape();
   shape[0] = 0;
   std::vector<const Var*> inputs;
@@ -45,6 +46,7 @@ Var concat_first(Tape& tape, const std::vector<Var>& parts) {
 }
 
 Var concat_last(Tape& tape, const Var& a, const Var& b) {
+  check_same_dtype(a, b);
   const int last = a.value.ndim() - 1;
   const int64_t split = a.shape()[last], rest = b.shape()[last];
   Shape shape = a.shape();
@@ -82,6 +84,9 @@ Var take_last(Tape& tape, const Var& input, const Tensor& ids) {
   shape[shape.ndim() - 1] = 1;
   Tensor out = Tensor::empty(shape, DType::kF32);
   const auto columns = ids.values<int32_t>();
+  if (ids.numel() != out.numel()) fail("{} columns taken from {}", ids.numel(), to_string(x.shape()));
+  for (const int32_t column : columns)
+    if (column < 0 || column >= width) fail("column {} of {}", column, to_string(x.shape()));
   for (size_t r = 0; r < columns.size(); ++r)
     out.data<float>()[r] = x.data<float>()[static_cast<int64_t>(r) * width + columns[r]];
   return tape.record(out.to(input.dtype()), {&input}, [input, ids, width](const Tensor& grad) {

@@ -43,6 +43,7 @@ void adamw(const BoundOps& ops, const AdamW& op) {
       check_contiguous(name, label, *tensor);
     }
     check_contiguous(name, "value", slot.value);
+    if (slot.master.defined()) check_contiguous(name, "master", slot.master);
   }
   if (op.step < 1) fail("[adamw] step is {}, needs to count from 1", op.step);
   const auto& kernel = ops.get<AdamW>();

@@ -48,6 +48,7 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
     parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries), p::narrow(tape, wide_k, 0, k0, keys),
                                  p::narrow(tape, wide_v, 0, k0, keys), op.scale, op.window));
   }
+  if (parts.empty()) return tape.record(Tensor::empty(q.shape(), q.dtype()), {&q, &k, &v}, [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 

@@ -36,7 +36,7 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
                      [op, x = x.slot, weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
                        const GradTarget dweight = weight ? weight->target(op.weight.shape()) : GradTarget{};
                        const GradTarget dbias = bias ? bias->target(op.bias.shape()) : GradTarget{};
-                       const Tensor dx = kernel.backward(op, dy, x != nullptr, dweight, dbias);
+                       const Tensor dx = kernel.backward(op, dy.contiguous(), x != nullptr, dweight, dbias);
                        if (x) x->add(dx);
                      });
 }

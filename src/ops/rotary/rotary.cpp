@@ -35,6 +35,10 @@ Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& position
   check_ndim(op_name, "cos", cos, 2);
   check_shape(op_name, "cos", cos, {cos.dim(0), x.shape()[2] / 2});
   check_shape(op_name, "sin", sin, cos.shape());
+  for (const auto& [label, table] : {std::pair{"cos", &cos}, {"sin", &sin}}) {
+    check_dtype(op_name, label, *table, DType::kF32);
+    check_contiguous(op_name, label, *table);
+  }
   for (const int32_t position : positions.values<int32_t>())
     if (position < 0 || position >= cos.dim(0))
       fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position, cos.dim(0));

@@ -1,0 +1,184 @@
+#include "ops/adamw/adamw.h"
+
+#include <cmath>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+struct Options {
+  DType dtype = DType::kF32;
+  bool master = true;
+  float clip_scale = 1;
+  double grad_scale = 1;
+  int64_t first_step = 1;
+  float eps = 1e-8f;
+};
+
+// The parameters of one run: weights and moments in double beside the slots of the op.
+struct Reference {
+  Doubles w, m, v;
+};
+
+AdamW make_op(const std::vector<Shape>& shapes, const Options& options) {
+  AdamW op;
+  op.lr = 0.01f;
+  op.eps = options.eps;
+  op.clip_scale = options.clip_scale;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const Tensor weights = tensor_of(normal(i, shapes[i]), shapes[i], DType::kF32);
+    AdamW::Slot slot;
+    slot.value = options.master ? weights.to(options.dtype).clone() : weights;
+    if (options.master) slot.master = weights;
+    slot.grad = Tensor::empty(shapes[i], DType::kF32);
+    slot.exp_avg = Tensor::zeros(shapes[i], DType::kF32);
+    slot.exp_avg_sq = Tensor::zeros(shapes[i], DType::kF32);
+    slot.weight_decay = i % 2 == 0 ? 0.1f : 0;
+    op.slots.push_back(slot);
+  }
+  return op;
+}
+
+// The first element of each slot never has a gradient.
+void set_grads(AdamW& op, const Options& options) {
+  for (size_t i = 0; i < op.slots.size(); ++i) {
+    const Tensor& grad = op.slots[i].grad;
+    Doubles values = normal(100 * static_cast<uint64_t>(op.step) + i, grad.shape(), options.grad_scale);
+    if (!values.empty()) values[0] = 0;
+    grad.copy_from(tensor_of(values, grad.shape(), DType::kF32));
+  }
+}
+
+void update(const AdamW& op, const AdamW::Slot& slot, Reference& r) {
+  const double beta1 = op.beta1, beta2 = op.beta2, lr = op.lr, step = static_cast<double>(op.step);
+  const Doubles grad = values_of(slot.grad);
+  for (size_t i = 0; i < grad.size(); ++i) {
+    const double g = op.clip_scale * grad[i];
+    r.m[i] = beta1 * r.m[i] + (1 - beta1) * g;
+    r.v[i] = beta2 * r.v[i] + (1 - beta2) * g * g;
+    const double m = r.m[i] / (1 - std::pow(beta1, step)), v = r.v[i] / (1 - std::pow(beta2, step));
+    r.w[i] -= lr * slot.weight_decay * r.w[i] + lr * m / (std::sqrt(v) + op.eps);
+  }
+}
+
+void compare(const AdamW::Slot& slot, const Reference& r) {
+  EXPECT_TRUE(close(values_of(slot.exp_avg), r.m, 1e-6)) << "exp_avg";
+  EXPECT_TRUE(close(values_of(slot.exp_avg_sq), r.v, 1e-6)) << "exp_avg_sq";
+  const Tensor& weights = slot.master.defined() ? slot.master : slot.value;
+  EXPECT_TRUE(close(values_of(weights), r.w, 1e-6)) << "weights";
+  EXPECT_EQ(values_of(slot.value), values_of(weights.to(slot.value.dtype())))
+      << "value is the rounded master";
+}
+
+constexpr int kSteps = 4;
+
+std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& options, bool check_every_step) {
+  std::vector<Reference> references;
+  for (const AdamW::Slot& slot : op.slots) {
+    const Doubles zeros(static_cast<size_t>(slot.value.numel()));
+    references.push_back({values_of(slot.master.defined() ? slot.master : slot.value), zeros, zeros});
+  }
+  op.step = options.first_step;
+  for (int i = 0; i < kSteps; ++i, ++op.step) {
+    set_grads(op, options);
+    adamw(ops, op);
+    for (size_t s = 0; check_every_step && s < op.slots.size(); ++s) {
+      SCOPED_TRACE(fmt::format("step {}, slot {} {}", op.step, s, to_string(op.slots[s].value.shape())));
+      update(op, op.slots[s], references[s]);
+      compare(op.slots[s], references[s]);
+    }
+  }
+  return op.slots;
+}
+
+void check(const std::vector<Shape>& shapes, const Options& options = {}) {
+  for (const BoundKernel& kernel : bind_every_kernel<AdamW>({options.dtype})) {
+    SCOPED_TRACE(fmt::format("{}, {}{}", kernel.provider, to_string(options.dtype),
+                             options.master ? " with master" : ""));
+    const Threads two(2);
+    const auto first = train(kernel.ops, make_op(shapes, options), options, true);
+    const auto same_as_first = [&](const std::vector<AdamW::Slot>& again) {
+      for (size_t s = 0; s < again.size(); ++s) {
+        EXPECT_EQ(values_of(again[s].exp_avg), values_of(first[s].exp_avg));
+        EXPECT_EQ(values_of(again[s].exp_avg_sq), values_of(first[s].exp_avg_sq));
+        EXPECT_EQ(values_of(again[s].value), values_of(first[s].value));
+      }
+    };
+    same_as_first(train(kernel.ops, make_op(shapes, options), options, false));
+    const Threads one(1);
+    same_as_first(train(kernel.ops, make_op(shapes, options), options, false));
+  }
+}
+
+const std::vector<Shape> kShapes{{1}, {7}, {3, 64}, {0}, {513}, {10, 1000}};
+
+TEST(AdamW, EveryKernelAgrees) {
+  check(kShapes);
+  check(kShapes, {.master = false});
+  check(kShapes, {.dtype = DType::kBF16});
+  check(kShapes, {.dtype = DType::kF16});
+  check({});
+}
+
+TEST(AdamW, ManyValues) { check({{70'001}, {300, 400}}, {.dtype = DType::kBF16}); }
+
+TEST(AdamW, ClipScale) {
+  check(kShapes, {.clip_scale = 0.037f});
+  check(kShapes, {.dtype = DType::kBF16, .clip_scale = 0});
+}
+
+TEST(AdamW, LargeAndSmallGradients) {
+  check(kShapes, {.grad_scale = 1e6});
+  check(kShapes, {.grad_scale = 1e-7});
+  check(kShapes, {.grad_scale = 1e-4, .eps = 1e-3f});
+}
+
+// Late in a run the bias corrections are 1, and the first steps' are the hardest to form in float32.
+TEST(AdamW, LateSteps) { check(kShapes, {.first_step = 1'000'000}); }
+
+TEST(AdamW, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<AdamW>("eager", {});
+  const auto expect = [&](const std::function<void(AdamW&)>& change, std::string_view message) {
+    AdamW op = make_op({{4, 3}}, {.dtype = DType::kBF16});
+    change(op);
+    expect_error([&] { adamw(ops, op); }, message);
+  };
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  expect([](AdamW& op) { op.slots[0].value = {}; }, "[adamw] value is missing");
+  expect(
+      [](AdamW& op) {
+        op.slots[0].value = Tensor::zeros({4, 3}, DType::kI32);
+      },
+      "[adamw] value is int32, needs float32, bfloat16 or float16");
+  expect([](AdamW& op) { op.slots[0].master = {}; },
+         "[adamw] value (without master weights) is bfloat16, needs float32");
+  expect([](AdamW& op) { op.slots[0].master = op.slots[0].value; },
+         "[adamw] master is bfloat16, needs float32");
+  expect([&](AdamW& op) { op.slots[0].master = f32({3, 4}); }, "[adamw] master is [3, 4], needs [4, 3]");
+  expect(
+      [&](AdamW& op) {
+        op.slots[0].master = f32({3, 4}).transpose(0, 1);
+      },
+      "[adamw] master [4, 3] has strides [1, 4], needs them without gaps");
+  expect([&](AdamW& op) { op.slots[0].grad = f32({12}); }, "[adamw] grad is [12], needs [4, 3]");
+  expect([](AdamW& op) { op.slots[0].grad = op.slots[0].value; }, "[adamw] grad is bfloat16, needs float32");
+  expect([](AdamW& op) { op.slots[0].grad = {}; }, "[adamw] grad is missing");
+  expect(
+      [&](AdamW& op) {
+        op.slots[0].exp_avg = f32({4, 4}).narrow(1, 0, 3);
+      },
+      "[adamw] exp_avg [4, 3] has strides [4, 1], needs them without gaps");
+  expect([](AdamW& op) { op.slots[0].exp_avg_sq = {}; }, "[adamw] exp_avg_sq is missing");
+  expect(
+      [](AdamW& op) {
+        op.slots[0].value = Tensor::zeros({3, 4}, DType::kBF16).transpose(0, 1);
+      },
+      "[adamw] value [4, 3] has strides [1, 4], needs them without gaps");
+  expect([](AdamW& op) { op.step = 0; }, "[adamw] step is 0, needs to count from 1");
+}
+
+}  // namespace
+}  // namespace temper::ops

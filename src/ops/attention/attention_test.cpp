@@ -1,0 +1,234 @@
+#include "ops/attention/attention.h"
+
+#include <cmath>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+// Documents by the number of their queries and keys.
+struct Setup {
+  std::vector<std::pair<int32_t, int32_t>> documents;
+  int64_t heads = 1, kv_heads = 1, head_dim = 8, window = 0;
+  double logit_scale = 1;
+  bool fused = false;  // q, k and v are views of one [tokens, heads + 2 kv_heads, head_dim] layout
+};
+
+std::vector<std::pair<int32_t, int32_t>> packed(const std::vector<int32_t>& lengths) {
+  std::vector<std::pair<int32_t, int32_t>> documents;
+  for (const int32_t length : lengths) documents.emplace_back(length, length);
+  return documents;
+}
+
+// One query of one head: adds softmax(scale · q kᵀ) v over the keys in [first, last] to y.
+void attend(const double* q, const double* k, const double* v, double* y, int64_t first, int64_t last,
+            int64_t stride, int64_t dim, double scale) {
+  Doubles logits;
+  double largest = -1e300, sum = 0;
+  for (int64_t j = first; j <= last; ++j) {
+    double dot = 0;
+    for (int64_t i = 0; i < dim; ++i) dot += q[i] * k[j * stride + i];
+    logits.push_back(scale * dot);
+    largest = std::max(largest, logits.back());
+  }
+  for (double& logit : logits) {
+    logit = std::exp(logit - largest);
+    sum += logit;
+  }
+  for (int64_t j = first; j <= last; ++j)
+    for (int64_t i = 0; i < dim; ++i) y[i] += logits[j - first] / sum * v[j * stride + i];
+}
+
+Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inputs) {
+  const int64_t dim = s.head_dim, group = s.heads / s.kv_heads, stride = s.kv_heads * dim;
+  Doubles y(inputs[0].size());
+  int64_t q0 = 0, k0 = 0;
+  for (const auto& [queries, keys] : s.documents) {
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t h = 0; h < s.heads; ++h) {
+        const int64_t last = i + keys - queries, at = ((q0 + i) * s.heads + h) * dim;
+        const int64_t first = s.window == 0 ? 0 : std::max<int64_t>(0, last - s.window + 1);
+        const int64_t kv = k0 * stride + h / group * dim;
+        attend(&inputs[0][at], &inputs[1][kv], &inputs[2][kv], &y[at], first, last, stride, dim, scale);
+      }
+    q0 += queries;
+    k0 += keys;
+  }
+  return y;
+}
+
+Attention documents_of(const Setup& s, float scale) {
+  std::vector<int32_t> q{0}, k{0};
+  for (const auto& [queries, keys] : s.documents) {
+    q.push_back(q.back() + queries);
+    k.push_back(k.back() + keys);
+  }
+  Attention op;
+  op.cu_seqlens_q = ints(q);
+  op.cu_seqlens_k = ints(k);
+  op.scale = scale;
+  op.window = s.window;
+  return op;
+}
+
+void check(const Setup& s) {
+  const float scale = 1 / std::sqrt(static_cast<float>(s.head_dim));
+  const Attention op = documents_of(s, scale);
+  const int64_t tokens = op.cu_seqlens_q.values<int32_t>().back(),
+                kv_tokens = op.cu_seqlens_k.values<int32_t>().back();
+  const Shape q{tokens, s.heads, s.head_dim}, k{kv_tokens, s.kv_heads, s.head_dim};
+  Case c;
+  c.name = fmt::format("{} documents, q {}, k {}, window {}, logits × {}{}", s.documents.size(), to_string(q),
+                       to_string(k), s.window, s.logit_scale, s.fused ? ", fused" : "");
+  c.inputs = {{"q", q, normal(1, q, s.logit_scale)}, {"k", k, normal(2, k)}, {"v", k, normal(3, k)}};
+  if (s.fused) {
+    c.inputs[0].padding = {1, 0, 2 * s.kv_heads};
+    c.inputs[1].padding = {1, s.heads, s.kv_heads};
+    c.inputs[2].padding = {1, s.heads + s.kv_heads, 0};
+  }
+  c.reference = [s, scale](const std::vector<Doubles>& inputs) { return reference(s, scale, inputs); };
+  c.run = [op](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{attention(tape, ops, v[0], v[1], v[2], op), {}};
+  };
+  int64_t work = 0;
+  for (const auto& [queries, keys] : s.documents) {
+    work += int64_t{queries} * keys * s.heads * s.head_dim;
+    c.terms = std::max<int64_t>(c.terms, keys);
+  }
+  c.samples = work < 100'000 ? 16 : work < 1'000'000 ? 6 : 1;
+  c.terms = std::max(c.terms, s.head_dim);
+  c.floor = 0.1;  // a query with one key has no gradient, and kernels find the difference of two sums
+  c.roundings = s.logit_scale > 1 ? 3 : 1;
+  check_every_kernel<Attention>(
+      c, {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .window = s.window > 0});
+}
+
+TEST(Attention, HeadDims) {
+  for (const int64_t dim : {8, 16, 64, 80, 128})
+    check({.documents = packed({9}), .heads = 2, .kv_heads = 2, .head_dim = dim});
+}
+
+TEST(Attention, GroupedQueries) {
+  for (const int64_t group : {1, 2, 3, 4})
+    check({.documents = packed({7, 4}), .heads = 2 * group, .kv_heads = 2, .head_dim = 16});
+  check({.documents = packed({6}), .heads = 4, .kv_heads = 1});
+}
+
+TEST(Attention, PackedDocuments) {
+  check({.documents = packed({1})});
+  check({.documents = packed({1, 1, 1}), .heads = 2});
+  check({.documents = packed({5, 0, 1, 33, 0}), .heads = 2});
+  check({.documents = packed({0, 3})});
+  check({.documents = packed({16, 17, 31, 32}), .heads = 2, .kv_heads = 1, .head_dim = 16});
+}
+
+TEST(Attention, NoTokens) {
+  check({.documents = packed({0})});
+  check({.documents = packed({0, 0}), .heads = 4, .kv_heads = 2});
+}
+
+TEST(Attention, MoreKeysThanQueries) {
+  check({.documents = {{1, 40}}, .heads = 4, .kv_heads = 2, .head_dim = 16});
+  check({.documents = {{5, 21}, {1, 9}, {3, 3}}, .heads = 2});
+  check({.documents = {{0, 4}, {2, 5}}, .heads = 2});
+  check({.documents = {{1, 300}, {1, 129}, {1, 1}}, .heads = 4, .kv_heads = 2, .head_dim = 16});
+}
+
+TEST(Attention, Windows) {
+  check({.documents = packed({20, 3}), .heads = 2, .window = 1});
+  check({.documents = packed({20, 3}), .heads = 2, .window = 5});
+  check({.documents = packed({9}), .heads = 2, .window = 100});
+  check({.documents = {{4, 30}, {1, 50}}, .heads = 2, .kv_heads = 1, .head_dim = 16, .window = 7});
+  check({.documents = packed({150}), .head_dim = 16, .window = 70});
+}
+
+TEST(Attention, StridedTokens) {
+  check({.documents = packed({9, 4}), .heads = 4, .kv_heads = 2, .head_dim = 16, .fused = true});
+  check({.documents = {{3, 9}, {1, 1}}, .heads = 3, .kv_heads = 1, .window = 4, .fused = true});
+}
+
+TEST(Attention, LongDocumentsCrossTiles) {
+  check({.documents = packed({129, 2}), .heads = 2, .kv_heads = 1, .head_dim = 16});
+  check({.documents = packed({64, 65, 128}), .head_dim = 8});
+  check({.documents = packed({261}), .head_dim = 16, .fused = true});
+  check({.documents = packed({257}), .heads = 2, .kv_heads = 2, .head_dim = 8, .window = 130});
+  check({.documents = {{70, 270}}, .heads = 2, .kv_heads = 1, .head_dim = 64});
+}
+
+TEST(Attention, LargeLogits) { check({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27}); }
+
+TEST(Attention, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<Attention>("eager", {});
+  Tape tape;
+  struct Arguments {
+    Tensor q = Tensor::zeros({5, 4, 8}, DType::kF32), k = Tensor::zeros({6, 2, 8}, DType::kF32), v = k;
+    Tensor starts_q = ints({0, 2, 5}), starts_k = ints({0, 2, 6});
+    int64_t window = 0;
+  };
+  const auto expect = [&](const std::function<void(Arguments&)>& change, std::string_view message) {
+    Arguments a;
+    change(a);
+    Attention op;
+    op.cu_seqlens_q = a.starts_q;
+    op.cu_seqlens_k = a.starts_k;
+    op.window = a.window;
+    expect_error([&] { attention(tape, ops, {a.q, {}}, {a.k, {}}, {a.v, {}}, op); }, message);
+  };
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  expect([&](Arguments& a) { a.q = {}; }, "[attention] q is missing");
+  expect([&](Arguments& a) { a.q = f32({5, 32}); }, "[attention] q is [5, 32], needs 3 dimensions");
+  expect([&](Arguments& a) { a.k = f32({6, 16}); }, "[attention] k is [6, 16], needs 3 dimensions");
+  expect([&](Arguments& a) { a.k = a.v = f32({6, 2, 9}); }, "[attention] k is [6, 2, 9], needs [6, 2, 8]");
+  expect([&](Arguments& a) { a.v = f32({5, 2, 8}); }, "[attention] v is [5, 2, 8], needs [6, 2, 8]");
+  expect(
+      [&](Arguments& a) {
+        a.k = a.v = f32({6, 3, 8});
+      },
+      "[attention] 4 query heads are not a multiple of 3 key heads");
+  expect(
+      [&](Arguments& a) {
+        a.k = a.v = f32({6, 0, 8});
+      },
+      "[attention] 4 query heads are not a multiple of 0 key heads");
+  expect([&](Arguments& a) { a.v = a.v.to(DType::kBF16); }, "[attention] v is bfloat16, needs float32");
+  expect(
+      [&](Arguments& a) {
+        a.k = Tensor::zeros({6, 2, 8}, DType::kI32);
+      },
+      "[attention] k is int32, needs float32");
+  expect(
+      [&](Arguments& a) {
+        a.q = f32({5, 8, 4}).transpose(1, 2);
+      },
+      "[attention] q [5, 4, 8] has strides [32, 1, 4], needs them without gaps");
+  expect(
+      [&](Arguments& a) {
+        a.k = f32({6, 2, 9}).narrow(2, 0, 8);
+      },
+      "[attention] k [6, 2, 8] has strides [18, 9, 1], needs them without gaps");
+  expect([&](Arguments& a) { a.starts_q = {}; }, "[attention] cu_seqlens_q is missing");
+  expect([&](Arguments& a) { a.starts_q = Tensor::zeros({3}, DType::kI64); },
+         "[attention] cu_seqlens_q is int64, needs int32");
+  for (const auto& starts :
+       std::vector<std::vector<int32_t>>{{0}, {1, 2, 5}, {0, 2, 4}, {0, 6, 5}, {0, -1, 5}})
+    expect([&](Arguments& a) { a.starts_q = ints(starts); },
+           "[attention] cu_seqlens_q must rise from 0 to 5 without falling");
+  expect(
+      [&](Arguments& a) {
+        a.starts_k = ints({0, 2, 5});
+      },
+      "[attention] cu_seqlens_k must rise from 0 to 6 without falling");
+  expect([&](Arguments& a) { a.starts_k = ints({0, 6}); }, "[attention] cu_seqlens_k is [2], needs [3]");
+  expect(
+      [&](Arguments& a) {
+        a.starts_k = ints({0, 4, 6});
+      },
+      "[attention] document 1 has 3 queries but 2 keys");
+  expect([&](Arguments& a) { a.window = -1; }, "[attention] window is -1, needs 0 (none) or more");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,73 @@
+#include "ops/global_norm/global_norm.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+void check(const std::vector<Tensor>& grads, std::string_view name) {
+  double sum = 0;
+  for (const Tensor& grad : grads)
+    for (const double g : values_of(grad)) sum += g * g;
+  for (const BoundKernel& kernel : bind_every_kernel<GlobalNorm>({})) {
+    SCOPED_TRACE(fmt::format("{}, {}", kernel.provider, name));
+    const Threads two(2);
+    const double norm = global_norm(kernel.ops, {grads});
+    EXPECT_NEAR(norm, std::sqrt(sum), 1e-12 * std::sqrt(sum));
+    EXPECT_EQ(global_norm(kernel.ops, {grads}), norm) << "second run";
+    const Threads one(1);
+    EXPECT_EQ(global_norm(kernel.ops, {grads}), norm) << "one thread";
+  }
+}
+
+Tensor grad(const Shape& shape, double scale = 1) {
+  return tensor_of(normal(static_cast<uint64_t>(shape.numel()), shape, scale), shape, DType::kF32);
+}
+
+TEST(GlobalNorm, EveryKernelAgrees) {
+  check({}, "no gradients");
+  check({grad({0})}, "an empty gradient");
+  for (const int64_t size : {1, 7, 64, 100, 513, 4096, 65537})
+    check({grad({size})}, fmt::format("{} values", size));
+  check({grad({3, 5}), grad({0, 4}), grad({70, 100}), grad({1}), grad({200'003})}, "several gradients");
+}
+
+TEST(GlobalNorm, HugeAndTinyValues) {
+  check({grad({100}, 1e30), grad({100}, 1e-30)}, "squares beyond float32");
+  check({grad({1000}, 1e-30)}, "squares below float32");
+  check({grad({70}, 1e-41)}, "denormal");
+  check({grad({50'000}, 1e-4), grad({1}, 1e8)}, "one large among many small");
+  check({Tensor::zeros({40}, DType::kF32)}, "zeros");
+}
+
+TEST(GlobalNorm, WhatIsNotFiniteShows) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const BoundKernel& kernel : bind_every_kernel<GlobalNorm>({})) {
+    Doubles values = normal(1, {100});
+    values[63] = -kInf;
+    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}), kInf) << kernel.provider;
+    values[99] = std::nan("");
+    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}})))
+        << kernel.provider;
+  }
+}
+
+TEST(GlobalNorm, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<GlobalNorm>("eager", {});
+  expect_error([&] { global_norm(ops, {{grad({4}), Tensor()}}); }, "[global_norm] grad is missing");
+  expect_error([&] { global_norm(ops, {{grad({4}).to(DType::kBF16)}}); },
+               "[global_norm] grad is bfloat16, needs float32");
+  expect_error(
+      [&] {
+        global_norm(ops, {{grad({4, 2}).transpose(0, 1)}});
+      },
+      "[global_norm] grad [2, 4] has strides [1, 2], needs them without gaps");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,82 @@
+#include "ops/linear/linear.h"
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+struct Sizes {
+  int64_t rows, in, out;
+};
+
+Doubles reference(const Sizes& n, const std::vector<Doubles>& inputs) {
+  const Doubles &x = inputs[0], &weight = inputs[1];
+  Doubles y;
+  for (int64_t r = 0; r < n.rows; ++r)
+    for (int64_t o = 0; o < n.out; ++o) {
+      double sum = inputs.size() > 2 ? inputs[2][o] : 0;
+      for (int64_t i = 0; i < n.in; ++i) sum += x[r * n.in + i] * weight[o * n.in + i];
+      y.push_back(sum);
+    }
+  return y;
+}
+
+void check(const Sizes& n, bool bias, Role role) {
+  Case c;
+  c.name = fmt::format("[{}, {}] to {}{}", n.rows, n.in, n.out, bias ? " with bias" : "");
+  c.inputs = {{"x", {n.rows, n.in}, normal(1, {n.rows, n.in})},
+              {"weight", {n.out, n.in}, normal(2, {n.out, n.in}), role}};
+  if (bias) c.inputs.push_back({"bias", {n.out}, normal(3, {n.out}), role});
+  c.reference = [n](const std::vector<Doubles>& inputs) { return reference(n, inputs); };
+  c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{linear(tape, ops, v[0], v[1], v.size() > 2 ? v[2] : Var{}), {}};
+  };
+  c.terms = std::max({n.rows, n.in, n.out});
+  c.roundings = bias ? 2 : 1;  // eager rounds the product before it adds the bias
+  if (n.rows * n.in * n.out > 100'000) c.samples = 4;
+  check_every_kernel<Linear>(c, {.in = n.in, .out = n.out, .bias = bias});
+}
+
+TEST(Linear, EveryKernelAgrees) {
+  for (const Sizes& n :
+       std::vector<Sizes>{{1, 1, 1}, {1, 7, 64}, {3, 64, 7}, {5, 100, 1}, {2, 1, 100}, {33, 65, 31}})
+    for (const bool bias : {false, true}) check(n, bias, Role::kParameter);
+  check({4, 9, 5}, true, Role::kVariable);
+}
+
+TEST(Linear, EveryKernelAgreesOnLargerSizes) {
+  check({1, 513, 320}, true, Role::kParameter);
+  check({130, 64, 100}, false, Role::kParameter);
+  check({65, 513, 129}, true, Role::kParameter);
+}
+
+TEST(Linear, NoRows) { check({0, 8, 4}, true, Role::kParameter); }
+
+TEST(Linear, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<Linear>("eager", {});
+  Tape tape;
+  const auto call = [&](const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
+    return [&tape, &ops, x, weight, bias] { linear(tape, ops, {x, {}}, {weight, {}}, {bias, {}}); };
+  };
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  const Tensor x = f32({2, 8}), weight = f32({4, 8});
+  expect_error(call({}, weight), "[linear] x is missing");
+  expect_error(call(f32({8}), weight), "[linear] x is [8], needs 2 dimensions");
+  expect_error(call(x, f32({4, 8, 1})), "[linear] weight is [4, 8, 1], needs 2 dimensions");
+  expect_error(call(Tensor::zeros({2, 8}, DType::kI32), weight),
+               "[linear] x is int32, needs float32, bfloat16 or float16");
+  expect_error(call(x, weight.to(DType::kBF16)), "[linear] weight is bfloat16, needs float32");
+  expect_error(call(f32({2, 7}), weight), "[linear] x is [2, 7], needs [2, 8]");
+  expect_error(call(f32({2, 9}).narrow(1, 0, 8), weight),
+               "[linear] x [2, 8] has strides [9, 1], needs them without gaps");
+  expect_error(call(x, f32({8, 4}).transpose(0, 1)),
+               "[linear] weight [4, 8] has strides [1, 4], needs them without gaps");
+  expect_error(call(x, weight, f32({5})), "[linear] bias is [5], needs [4]");
+  expect_error(call(x, weight, f32({4}).to(DType::kF16)), "[linear] bias is float16, needs float32");
+  expect_error(call(x, weight, f32({1, 4})), "[linear] bias is [1, 4], needs [4]");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,70 @@
+#include "ops/swiglu/swiglu.h"
+
+#include <cmath>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+Doubles reference(int64_t rows, int64_t width, const Doubles& gate_up) {
+  Doubles y;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < width; ++i) {
+      const double gate = gate_up[r * 2 * width + i], up = gate_up[r * 2 * width + width + i];
+      y.push_back(gate / (1 + std::exp(-gate)) * up);
+    }
+  return y;
+}
+
+Case make_case(int64_t rows, int64_t width, double scale = 1) {
+  Case c;
+  c.name = fmt::format("[{}, 2 · {}], scale {}", rows, width, scale);
+  c.inputs = {{"gate_up", {rows, 2 * width}, normal(1, {rows, 2 * width}, scale)}};
+  c.reference = [rows, width](const std::vector<Doubles>& inputs) {
+    return reference(rows, width, inputs[0]);
+  };
+  c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{swiglu(tape, ops, v[0]), {}};
+  };
+  return c;
+}
+
+TEST(Swiglu, EveryKernelAgrees) {
+  for (const int64_t width : {1, 7, 64, 100, 513})
+    for (const int64_t rows : {1, 3, 33})
+      check_every_kernel<Swiglu>(make_case(rows, width), {.intermediate = width});
+  check_every_kernel<Swiglu>(make_case(300, 150), {.intermediate = 150});
+}
+
+TEST(Swiglu, LargeValues) {
+  Case c = make_case(3, 8, 5);
+  for (int64_t i = 0; i < 8; ++i) c.inputs[0].values[static_cast<size_t>(16 + i)] = i % 2 == 0 ? 80 : -80;
+  check_every_kernel<Swiglu>(c, {.intermediate = 8});
+  for (int64_t i = 0; i < 8; ++i) c.inputs[0].values[static_cast<size_t>(16 + i)] = i % 2 == 0 ? 200 : -200;
+  check_every_kernel<Swiglu>(c, {.intermediate = 8});
+  for (double& value : c.inputs[0].values) value = 0;
+  check_every_kernel<Swiglu>(c, {.intermediate = 8});
+}
+
+TEST(Swiglu, NoRows) { check_every_kernel<Swiglu>(make_case(0, 8), {.intermediate = 8}); }
+
+TEST(Swiglu, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<Swiglu>("eager", {});
+  Tape tape;
+  const auto call = [&](const Tensor& x) {
+    return [&tape, &ops, x] { swiglu(tape, ops, tape.constant(x)); };
+  };
+  expect_error(call({}), "[swiglu] gate_up is missing");
+  expect_error(call(Tensor::zeros({8}, DType::kF32)), "[swiglu] gate_up is [8], needs 2 dimensions");
+  expect_error(call(Tensor::zeros({2, 8}, DType::kI64)),
+               "[swiglu] gate_up is int64, needs float32, bfloat16 or float16");
+  expect_error(call(Tensor::zeros({2, 8}, DType::kF32).narrow(1, 0, 6)),
+               "[swiglu] gate_up [2, 6] has strides [8, 1], needs them without gaps");
+  expect_error(call(Tensor::zeros({2, 7}, DType::kF32)), "[swiglu] gate_up is [2, 7], needs an even width");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,151 @@
+#include "primitives/primitives.h"
+#include "tests/support/op_testing.h"
+
+namespace temper::primitives {
+namespace {
+
+using namespace op_testing;
+
+// Views and copies move elements: y[i] = inputs[from[i].first][from[i].second], here as one list of all
+// inputs.
+void check(std::string name, std::vector<Input> inputs, std::vector<size_t> from,
+           const std::function<Var(Tape&, const std::vector<Var>&)>& function) {
+  Case c;
+  c.name = std::move(name);
+  c.inputs = std::move(inputs);
+  c.reference = [from = std::move(from)](const std::vector<Doubles>& v) {
+    Doubles all, y;
+    for (const Doubles& values : v) all.insert(all.end(), values.begin(), values.end());
+    for (const size_t i : from) y.push_back(all[i]);
+    return y;
+  };
+  c.run = [function](Tape& tape, const ops::BoundOps&, const std::vector<Var>& v) {
+    return Result{function(tape, v), {}};
+  };
+  c.view = true;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    check_case(c, dtype, {}, {{"primitives", {}}});
+}
+
+Input input(uint64_t seed, const Shape& shape, Role role = Role::kVariable) {
+  return {"input " + std::to_string(seed), shape, normal(seed, shape), role};
+}
+
+TEST(Views, Reshape) {
+  check("reshape", {input(1, {2, 3})}, {0, 1, 2, 3, 4, 5}, [](Tape& tape, const std::vector<Var>& v) {
+    return reshape(tape, v[0], {3, -1});
+  });
+  Tape tape;
+  expect_error(
+      [&] {
+        reshape(tape, tape.constant(Tensor::zeros({2, 3}, DType::kF32)), {4, 2});
+      },
+      "cannot view [2, 3] as [4, 2]");
+}
+
+TEST(Views, Transpose) {
+  check("transpose", {input(1, {2, 3}, Role::kParameter)}, {0, 3, 1, 4, 2, 5},
+        [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 0, 1); });
+  check("transpose of the outer two", {input(1, {2, 2, 2})}, {0, 1, 4, 5, 2, 3, 6, 7},
+        [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 1, 0); });
+}
+
+TEST(Views, Narrow) {
+  check("columns", {input(1, {2, 4}, Role::kParameter)}, {1, 2, 5, 6},
+        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 1, 1, 2); });
+  check("rows", {input(1, {3, 2})}, {2, 3, 4, 5},
+        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 1, 2); });
+  check("nothing", {input(1, {3, 2})}, {},
+        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 3, 0); });
+  Tape tape;
+  expect_error(
+      [&] {
+        narrow(tape, tape.constant(Tensor::zeros({2, 3}, DType::kF32)), 1, 2, 2);
+      },
+      "rows 2 to 4 of dimension 1 of [2, 3]");
+}
+
+TEST(Views, PartsOverlapAndAddUp) {
+  check("x[0:2] beside x[1:3]", {input(1, {3, 2})}, {0, 1, 2, 3, 2, 3, 4, 5},
+        [](Tape& tape, const std::vector<Var>& v) {
+          return concat_first(tape, {narrow(tape, v[0], 0, 0, 2), narrow(tape, v[0], 0, 1, 2)});
+        });
+}
+
+TEST(Views, Concatenation) {
+  check("first", {input(1, {1, 2}), input(2, {0, 2}), input(3, {2, 2}, Role::kParameter)}, {0, 1, 2, 3, 4, 5},
+        [](Tape& tape, const std::vector<Var>& v) { return concat_first(tape, v); });
+  check("last", {input(1, {2, 1}), input(2, {2, 2})}, {0, 2, 3, 1, 4, 5},
+        [](Tape& tape, const std::vector<Var>& v) { return concat_last(tape, v[0], v[1]); });
+  Tape tape;
+  const Var x = tape.constant(Tensor::zeros({2, 3}, DType::kF32)),
+            tall = tape.constant(Tensor::zeros({3, 3}, DType::kF32)),
+            wide = tape.constant(Tensor::zeros({2, 4}, DType::kF32)),
+            half = tape.constant(Tensor::zeros({2, 3}, DType::kBF16));
+  expect_error([&] { concat_first(tape, {}); }, "concatenation of nothing");
+  expect_error([&] { concat_first(tape, {x, wide}); }, "cannot copy [2, 4] into [2, 3]");
+  expect_error([&] { concat_first(tape, {x, half}); }, "float32 combined with bfloat16");
+  expect_error([&] { concat_last(tape, x, tall); }, "cannot copy [3, 3] into [2, 3]");
+  expect_error([&] { concat_last(tape, x, half); }, "float32 combined with bfloat16");
+}
+
+TEST(Views, Gather) {
+  check("rows", {input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
+        [](Tape& tape, const std::vector<Var>& v) {
+          return gather_rows(tape, v[0], ints({3, 0, 3, 3}));
+        });
+  check("one of each row", {input(1, {3, 4})}, {2, 4, 11}, [](Tape& tape, const std::vector<Var>& v) {
+    return take_last(tape, v[0], ints({2, 0, 3}));
+  });
+  Tape tape;
+  const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32));
+  EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
+  expect_error([&] { gather_rows(tape, x, ints({3})); }, "rows 3 to 4 of dimension 0 of [3, 4]");
+  expect_error([&] { take_last(tape, x, ints({0, 4, 0})); }, "column 4 of [3, 4]");
+  expect_error([&] { take_last(tape, x, ints({0, -1, 0})); }, "column -1 of [3, 4]");
+  expect_error([&] { take_last(tape, x, ints({0, 0})); }, "2 columns taken from [3, 4]");
+}
+
+TEST(Views, Cast) {
+  Tape tape;
+  const Var x = tape.variable(tensor_of({1, 2.5}, {2}, DType::kF32));
+  const Var y = cast(tape, x, DType::kBF16);
+  EXPECT_EQ(y.dtype(), DType::kBF16);
+  EXPECT_EQ(cast(tape, y, DType::kBF16).slot, y.slot) << "nothing to do: the same value";
+  tape.backward(y, tensor_of({3, 1.5}, {2}, DType::kBF16));
+  EXPECT_EQ(x.slot->grad().dtype(), DType::kF32);
+  EXPECT_EQ(values_of(x.slot->grad()), (Doubles{3, 1.5}));
+}
+
+TEST(Views, TwoDTypesOrShapesThatDoNotFitAreErrors) {
+  Tape tape;
+  const auto zeros = [&](Shape shape, DType dtype = DType::kF32) {
+    return tape.constant(Tensor::zeros(shape, dtype));
+  };
+  expect_error([&] { add(tape, zeros({2, 3}), zeros({2})); }, "cannot broadcast [2, 3] with [2]");
+  expect_error([&] { mul(tape, zeros({2}), zeros({2}, DType::kF16)); }, "float32 combined with float16");
+  expect_error([&] { matmul(tape, zeros({2, 3}), zeros({2, 3})); }, "matmul of [2, 3] and [2, 3]");
+  expect_error(
+      [&] {
+        matmul(tape, zeros({2, 3}), zeros({3, 2}), {.transpose_b = true});
+      },
+      "matmul of [2, 3] and [3, 2] transposed");
+  expect_error(
+      [&] {
+        matmul(tape, zeros({2, 3}), zeros({1, 3, 2}));
+      },
+      "matmul of float32 [2, 3] and float32 [1, 3, 2]");
+  expect_error(
+      [&] {
+        matmul(tape, zeros({2, 3}), zeros({3, 2}, DType::kBF16));
+      },
+      "matmul of float32 [2, 3] and bfloat16 [3, 2]");
+  expect_error(
+      [&] {
+        matmul(tape, zeros({2, 3, 4}), zeros({3, 4, 2}));
+      },
+      "matmul of [2, 3, 4] and [3, 4, 2]");
+}
+
+}  // namespace
+}  // namespace temper::primitives

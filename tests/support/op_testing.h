@@ -1,0 +1,125 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+
+#include "ops/selection.h"
+
+// One loop that tests every kernel of an op, forward and backward, against plain loops in double. A test
+// states the op once as a Case; kernels that are registered later are tested without a new line.
+namespace temper::op_testing {
+
+using Doubles = std::vector<double>;
+
+Doubles normal(uint64_t seed, const Shape& shape, double scale = 1, double mean = 0);
+Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype);  // rounded to dtype
+Tensor ints(const std::vector<int32_t>& values);
+Doubles values_of(const Tensor& tensor);  // of any strides, in row-major order
+
+// NaN around an input along one dimension: it becomes a strided view, and reading beyond it shows.
+struct Padding {
+  int dim = 0;
+  int64_t before = 0, after = 0;
+};
+Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding);
+
+enum class Role {
+  kVariable,   // a value of the forward pass: its gradient has its dtype
+  kParameter,  // trained: its gradient is float32 and accumulates in a buffer that stays
+};
+
+struct Input {
+  std::string name = {};
+  Shape shape = {};
+  Doubles values = {};
+  Role role = Role::kVariable;
+  std::optional<Padding> padding = {};
+};
+
+struct Result {
+  Var y = {};
+  std::vector<Tensor> others = {};  // compared with the reference, not differentiated
+};
+
+struct Case {
+  std::string name = {};
+  std::vector<Input> inputs = {};
+  // From the inputs' values to the values of y and then of the others.
+  std::function<Doubles(const std::vector<Doubles>&)> reference = {};
+  std::function<Result(Tape&, const ops::BoundOps&, const std::vector<Var>&)> run = {};
+  int64_t terms = 1;     // the longest sum in the op: float32 tolerances grow with its square root
+  int64_t samples = 16;  // elements per input compared with central differences; smaller inputs: all
+  double floor = 1e-3;   // errors are relative to the tensor's largest value, but at least to this
+  double roundings = 1;  // to a 16-bit dtype, on the way to y
+  bool root = false;     // y is a loss: backward starts there, with 1
+  bool view = false;     // y may be a strided view
+};
+
+struct BoundKernel {
+  std::string provider;
+  ops::BoundOps ops;
+};
+
+// Forward and gradients of each kernel on one dtype; gradients are also compared in full with `baseline`, a
+// float32 run of the composition on the same rounded inputs. Checks accumulation, frozen inputs, inference,
+// strided seeds, and that results are the same bits for a second run and for one thread.
+void check_case(const Case& c, DType dtype, const ops::BoundOps& baseline,
+                const std::vector<BoundKernel>& kernels);
+
+// The message must be exactly this.
+void expect_error(const std::function<void()>& call, std::string_view message);
+
+// Every found value within tolerance · max(floor, largest expected).
+testing::AssertionResult close(const Doubles& found, const Doubles& expected, double tolerance,
+                               double floor = 0);
+
+// Sets the number of threads as long as it lives.
+class Threads {
+ public:
+  explicit Threads(int count);
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+const HardwareFacts& facts();  // of this machine
+void report_refusal(std::string_view op, std::string_view provider, std::string_view sentence);
+
+template <class Op>
+ops::BoundOps bind_kernel(const std::string& provider, const typename Op::Signature& signature) {
+  ops::OpsConfig config;
+  config.fallback = provider;
+  ops::Binder binder(config, facts());
+  binder.bind<Op>({signature});
+  return binder.finish();
+}
+
+// Every registered kernel that accepts the signature; refusals are printed, eager may not refuse.
+template <class Op>
+std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signature) {
+  std::vector<BoundKernel> bound;
+  for (const auto& entry : ops::kernels<Op>().entries()) {
+    try {
+      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature)});
+    } catch (const Error& error) {
+      report_refusal(Op::kName, entry.name, error.what());
+    }
+  }
+  return bound;
+}
+
+template <class Op>
+void check_every_kernel(const Case& c, typename Op::Signature signature) {
+  signature.dtype = DType::kF32;
+  const ops::BoundOps baseline = bind_kernel<Op>(std::string(ops::kEager), signature);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    signature.dtype = dtype;
+    check_case(c, dtype, baseline, bind_every_kernel<Op>(signature));
+  }
+}
+
+}  // namespace temper::op_testing

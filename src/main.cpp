@@ -1,1 +1,6 @@
-int main() { return 0; }
+#include "startup.h"
+
+int main() {
+  temper::register_everything();
+  return 0;
+}

@@ -1,0 +1,39 @@
+#pragma once
+#include <memory>
+
+#include "tensor/tensor.h"
+
+namespace temper {
+
+// Where a backward kernel puts a parameter's gradient.
+struct GradTarget {
+  Tensor buffer;            // float32, the parameter's shape; undefined: nobody wants it
+  bool accumulate = false;  // add to what is there; otherwise overwrite
+  bool wanted() const { return buffer.defined(); }
+};
+
+// dst += src, element by element, in float32 arithmetic.
+void add_in_place(const Tensor& dst, const Tensor& src);
+
+// The gradient of one value while a tape runs backward.
+class GradSlot {
+ public:
+  // Adds a contribution. The first one is adopted; later ones are added in place unless the memory is shared.
+  void add(const Tensor& grad);
+  // For kernels that accumulate themselves: the buffer, made on first use, and whether it holds something.
+  GradTarget target(const Shape& shape);
+  Tensor take();  // the gradient, and forgets it; undefined when nothing arrived
+  const Tensor& grad() const { return grad_; }
+  bool filled() const { return filled_; }
+  // A gradient held in a buffer that stays (a parameter's): reset keeps the memory, drops the value.
+  void set_buffer(Tensor buffer);
+  bool persistent() const { return persistent_; }
+  void reset() { filled_ = false; }
+
+ private:
+  Tensor grad_;
+  bool filled_ = false;
+  bool persistent_ = false;
+};
+
+}  // namespace temper

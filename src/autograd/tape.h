@@ -1,0 +1,68 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "autograd/grad_slot.h"
+
+namespace temper {
+
+// A value that a tape may differentiate with respect to.
+struct Var {
+  Tensor value;
+  std::shared_ptr<GradSlot> slot;  // null: no gradient flows here
+  bool requires_grad() const { return slot != nullptr; }
+  const Shape& shape() const { return value.shape(); }
+  DType dtype() const { return value.dtype(); }
+};
+
+// A trained tensor. Its gradient outlives tapes and accumulates over micro-batches in float32.
+struct Parameter {
+  Tensor value;
+  std::shared_ptr<GradSlot> grad;  // null while frozen
+};
+
+// Records closures in the order of execution and runs them backward once. It knows no op: an op hands it
+// outputs, inputs and a function from the outputs' gradients to the inputs' slots. What a closure captured is
+// freed as soon as it has run.
+class Tape {
+ public:
+  // A tape that does not record is for inference: record() then only wraps its outputs.
+  explicit Tape(bool recording = true) : recording_(recording) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  bool recording() const { return recording_; }
+  size_t size() const { return nodes_.size(); }
+
+  Var constant(Tensor value) const { return {std::move(value), nullptr}; }
+  Var leaf(const Parameter& parameter) const { return {parameter.value, recording_ ? parameter.grad : nullptr}; }
+  Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>()}; }
+
+  using Backward = std::function<void(const Tensor& grad)>;
+  using BackwardMany = std::function<void(const std::vector<Tensor>& grads)>;  // undefined where none arrived
+
+  // One output. `backward` runs only if a gradient arrives at it, and only if an input requires one.
+  Var record(Tensor output, const std::vector<const Var*>& inputs, Backward backward);
+  std::vector<Var> record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
+                          BackwardMany backward);
+
+  // Activation checkpointing: runs `body` without recording and keeps only its input; backward runs it again,
+  // recording, and differentiates that. `body` may use parameters; it must compute the same thing twice.
+  Var checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body);
+
+  // Runs everything backward from `output` with gradient `seed` (ones for a scalar), emptying the tape.
+  void backward(const Var& output, Tensor seed = {});
+
+ private:
+  struct Node {
+    std::vector<std::shared_ptr<GradSlot>> outputs;
+    BackwardMany backward;
+  };
+  std::vector<Var> push(std::vector<Tensor> outputs, BackwardMany backward);
+
+  bool recording_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace temper

@@ -1,0 +1,92 @@
+#include "autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+Tensor scalar(float value) { return Tensor::from(std::vector<float>{value}); }
+
+// y = a * b
+Var multiply(Tape& tape, const Var& a, const Var& b) {
+  return tape.record(scalar(a.value.item() * b.value.item()), {&a, &b}, [a, b](const Tensor& grad) {
+    if (a.requires_grad()) a.slot->add(scalar(grad.item() * b.value.item()));
+    if (b.requires_grad()) b.slot->add(scalar(grad.item() * a.value.item()));
+  });
+}
+
+Parameter parameter(float value) { return {scalar(value), std::make_shared<GradSlot>()}; }
+
+TEST(Tape, AccumulatesOverPathsAndCalls) {
+  const Parameter w = parameter(3);
+  w.grad->set_buffer(Tensor::empty({1}, DType::kF32));
+  for (int call = 1; call <= 2; ++call) {
+    Tape tape;
+    const Var x = tape.leaf(w);
+    tape.backward(multiply(tape, multiply(tape, x, x), x));  // d(w³) = 3w²
+    EXPECT_EQ(w.grad->grad().item(), 27.f * static_cast<float>(call));
+    EXPECT_EQ(tape.size(), 0u);
+  }
+  w.grad->reset();
+  Tape tape;
+  tape.backward(multiply(tape, tape.leaf(w), tape.constant(scalar(5))));
+  EXPECT_EQ(w.grad->grad().item(), 5.f);
+}
+
+TEST(Tape, SharedGradientsAreNotOverwritten) {
+  Tape tape;
+  const Var a = tape.variable(scalar(1)), b = tape.variable(scalar(2));
+  const Var sum = tape.record(scalar(3), {&a, &b}, [a, b](const Tensor& grad) {
+    a.slot->add(grad);
+    b.slot->add(grad);
+  });
+  const Var out = multiply(tape, sum, tape.constant(scalar(1)));
+  a.slot->add(scalar(10));
+  tape.backward(out);
+  EXPECT_EQ(a.slot->grad().item(), 11.f);
+  EXPECT_EQ(b.slot->grad().item(), 1.f);
+}
+
+TEST(Tape, CheckpointGivesTheSameGradients) {
+  const Parameter w = parameter(3);
+  const auto body = [&w](Tape& tape, const Var& x) { return multiply(tape, multiply(tape, x, tape.leaf(w)), x); };
+  Tape plain;
+  const Var x = plain.variable(scalar(2));
+  plain.backward(body(plain, x));
+  const float dx = x.slot->take().item(), dw = w.grad->take().item();
+  Tape saving;
+  const Var again = saving.variable(scalar(2));
+  const Var out = saving.checkpoint(again, body);
+  EXPECT_EQ(saving.size(), 1u);
+  EXPECT_EQ(out.value.item(), 12.f);
+  saving.backward(out);
+  EXPECT_EQ(again.slot->take().item(), dx);
+  EXPECT_EQ(w.grad->take().item(), dw);
+}
+
+TEST(Tape, FreesWhatClosuresHeldAsItGoes) {
+  std::weak_ptr<int> first_alive;
+  bool first_freed_before_second = false;
+  Tape tape;
+  const Var x = tape.variable(scalar(1));
+  const Var middle = tape.record(scalar(1), {&x}, [&](const Tensor& grad) {
+    first_freed_before_second = first_alive.expired();
+    x.slot->add(grad);
+  });
+  auto token = std::make_shared<int>(1);
+  first_alive = token;
+  const Var end = tape.record(scalar(1), {&middle}, [middle, token](const Tensor& grad) { middle.slot->add(grad); });
+  token.reset();
+  tape.backward(end);
+  EXPECT_TRUE(first_freed_before_second);
+}
+
+TEST(Tape, InferenceRecordsNothing) {
+  Tape tape(false);
+  const Var x = tape.leaf(parameter(2));
+  EXPECT_FALSE(multiply(tape, x, x).requires_grad());
+  EXPECT_EQ(tape.size(), 0u);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,35 @@
+#include "device/facts.h"
+
+#include <sstream>
+
+#include "base/files.h"
+#include "base/threads.h"
+#include "device/memory.h"
+
+namespace temper {
+
+std::string_view to_string(HardwareClass hardware) {
+  static constexpr std::string_view kNames[] = {"cpu", "gpu", "npu"};
+  return kNames[static_cast<size_t>(hardware)];
+}
+
+HardwareFacts detect_cpu() {
+  HardwareFacts facts;
+  facts.cores = num_threads();
+  facts.memory_bytes = available_host_bytes();
+  std::istringstream lines(exists("/proc/cpuinfo") ? read_file("/proc/cpuinfo") : std::string());
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    const std::string value = line.find(": ") == std::string::npos ? "" : line.substr(line.find(": ") + 2);
+    if (line.rfind("model name", 0) == 0) facts.name = value;
+    if (line.rfind("flags", 0) != 0) continue;
+    std::istringstream flags(value);
+    for (std::string flag; flags >> flag;)
+      if (flag == "avx2" || flag == "fma" || flag == "f16c" || flag.rfind("avx512", 0) == 0 || flag.rfind("amx", 0) == 0) {
+        facts.features.push_back(flag);
+        facts.native_bf16 = facts.native_bf16 || flag == "avx512_bf16" || flag == "amx_bf16";
+      }
+  }
+  return facts;
+}
+
+}  // namespace temper

@@ -1,0 +1,55 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "device/device.h"
+
+namespace temper {
+
+// What memory is for. Every tag has a region of its own in each device's pool.
+enum class MemoryTag : uint8_t { kWeights, kGradients, kOptimizer, kActivations, kKvCache, kWorkspace, kData };
+inline constexpr int kNumMemoryTags = 7;
+std::string_view to_string(MemoryTag tag);
+
+struct RegionUsage {
+  int64_t live = 0;    // bytes in use
+  int64_t peak = 0;    // the most that was in use at once
+  int64_t held = 0;    // bytes taken from the device, live or kept for reuse
+  int64_t allocations = 0;  // calls so far
+  bool paused = false;
+};
+using MemoryUsage = std::array<RegionUsage, kNumMemoryTags>;
+
+enum class PauseMode { kDrop, kKeep };  // contents are lost, or moved to host memory
+
+// Hands out a device's memory from tagged regions. A region can be paused: its physical memory returns to the
+// device while its addresses stay reserved; resume() brings it back at the same addresses. Calls in the wrong
+// state throw. Thread-safe.
+class Pool {
+ public:
+  virtual ~Pool() = default;
+  // 64-byte aligned, uninitialised. Throws kResources with the table by tag when the limit is reached.
+  virtual void* allocate(int64_t bytes, MemoryTag tag) = 0;
+  virtual void release(void* memory, MemoryTag tag) noexcept = 0;
+  virtual void pause(MemoryTag tag, PauseMode mode) = 0;
+  virtual void resume(MemoryTag tag) = 0;
+  virtual MemoryUsage usage() const = 0;
+  virtual void reset_peak() = 0;
+  virtual void set_limit(int64_t bytes) = 0;  // of all regions together
+  virtual int64_t limit() const = 0;
+};
+
+Pool& pool(Device device = {});  // throws when no room provides that device
+using PoolFactory = Pool& (*)(int index);
+void register_pool(DeviceType type, PoolFactory factory);
+
+// The table by tag, planned beside actual where a plan is given (bytes; negative: not planned).
+std::string memory_table(const MemoryUsage& usage, const std::array<int64_t, kNumMemoryTags>* planned = nullptr);
+
+int64_t peak_resident_bytes();     // of this process, as the system counts it
+int64_t current_resident_bytes();
+int64_t available_host_bytes();    // free for new allocations, honouring control-group limits
+
+}  // namespace temper

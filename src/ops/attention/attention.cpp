@@ -1,0 +1,108 @@
+#include "ops/attention/attention.h"
+
+#include <limits>
+
+#include "ops/checks.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+// 0 where query i may see key j, -inf elsewhere; [queries, keys].
+Tensor make_mask(int64_t queries, int64_t keys, int64_t window) {
+  Tensor mask = Tensor::zeros({queries, keys}, DType::kF32);
+  float* cell = mask.data<float>();
+  for (int64_t i = 0; i < queries; ++i)
+    for (int64_t j = 0; j < keys; ++j, ++cell) {
+      const int64_t distance = i + keys - queries - j;
+      if (distance < 0 || (window > 0 && distance >= window)) *cell = -std::numeric_limits<float>::infinity();
+    }
+  return mask;
+}
+
+// One document: q [queries, heads, d], k and v [keys, kv_heads, d] → [queries, heads, d], all float32.
+Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float scale, int64_t window) {
+  const int64_t queries = q.shape()[0], heads = q.shape()[1], dim = q.shape()[2];
+  const int64_t keys = k.shape()[0], kv_heads = k.shape()[1], group = heads / kv_heads;
+  const Var q_heads = p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});
+  const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
+  const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
+  const Var masked = p::add(tape, shaped, tape.constant(make_mask(queries, keys, window)));
+  const Var weights = p::exp(tape, p::sub(tape, masked, p::max_last(tape, masked)));
+  const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
+  const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});
+  const Var y = p::matmul(tape, grouped, p::transpose(tape, v, 0, 1));
+  return p::transpose(tape, p::reshape(tape, y, {heads, queries, dim}), 0, 1);
+}
+
+Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
+  const Var wide_q = p::cast(tape, q, DType::kF32), wide_k = p::cast(tape, k, DType::kF32),
+            wide_v = p::cast(tape, v, DType::kF32);
+  const auto starts_q = op.cu_seqlens_q.values<int32_t>(), starts_k = op.cu_seqlens_k.values<int32_t>();
+  std::vector<Var> parts;
+  for (size_t d = 0; d + 1 < starts_q.size(); ++d) {
+    const int64_t q0 = starts_q[d], queries = starts_q[d + 1] - q0, k0 = starts_k[d], keys = starts_k[d + 1] - k0;
+    if (queries == 0) continue;
+    parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries), p::narrow(tape, wide_k, 0, k0, keys),
+                                 p::narrow(tape, wide_v, 0, k0, keys), op.scale, op.window));
+  }
+  return p::cast(tape, p::concat_first(tape, parts), q.dtype());
+}
+
+void check_documents(std::string_view name, const Tensor& starts, int64_t tokens) {
+  check_ndim(Attention::kName, name, starts, 1);
+  check_dtype(Attention::kName, name, starts, DType::kI32);
+  const auto values = starts.values<int32_t>();
+  bool ordered = values.size() >= 2 && values.front() == 0 && values.back() == tokens;
+  for (size_t i = 0; ordered && i + 1 < values.size(); ++i) ordered = values[i] <= values[i + 1];
+  if (!ordered) fail("[attention] {} must rise from 0 to {} without falling", name, tokens);
+}
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& op) {
+  constexpr auto name = Attention::kName;
+  check_ndim(name, "q", q, 3);
+  check_float(name, "q", q);
+  check_ndim(name, "k", k, 3);
+  check_shape(name, "k", k, {k.dim(0), k.dim(1), q.dim(2)});
+  check_shape(name, "v", v, k.shape());
+  if (k.dim(1) < 1 || q.dim(1) % k.dim(1) != 0)
+    fail("[attention] {} query heads are not a multiple of {} key heads", q.dim(1), k.dim(1));
+  for (const auto& [label, tensor] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}}) {
+    check_dtype(name, label, *tensor, q.dtype());
+    check_contiguous(name, label, *tensor, 2);
+  }
+  check_documents("cu_seqlens_q", op.cu_seqlens_q, q.dim(0));
+  check_documents("cu_seqlens_k", op.cu_seqlens_k, k.dim(0));
+  check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
+  const auto a = op.cu_seqlens_q.values<int32_t>(), b = op.cu_seqlens_k.values<int32_t>();
+  for (size_t i = 0; i + 1 < a.size(); ++i)
+    if (b[i + 1] - b[i] < a[i + 1] - a[i])
+      fail("[attention] document {} has {} queries but {} keys", i, a[i + 1] - a[i], b[i + 1] - b[i]);
+  if (op.window < 0) fail("[attention] window is {}, needs 0 (none) or more", op.window);
+}
+
+}  // namespace
+
+Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const Var& v, Attention op) {
+  check(q.value, k.value, v.value, op);
+  const auto& kernel = ops.get<Attention>();
+  if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op);
+  op.q = q.value;
+  op.k = k.value;
+  op.v = v.value;
+  const bool wants_grad = tape.recording() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  const Attention::Output out = kernel.forward(op, wants_grad);
+  return tape.record(out.y, {&q, &k, &v},
+                     [op, out, q = q.slot, k = k.slot, v = v.slot, &kernel](const Tensor& dy) {
+                       const Attention::Grads grads = kernel.backward(op, out, dy.contiguous());
+                       if (q) q->add(grads.q);
+                       if (k) k->add(grads.k);
+                       if (v) v->add(grads.v);
+                     });
+}
+
+void register_attention() { kernels<Attention>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+
+}  // namespace temper::ops

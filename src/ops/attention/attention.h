@@ -1,0 +1,40 @@
+#pragma once
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// Causal attention over packed documents with grouped queries. For each document and head h:
+//   y = softmax(scale · q kᵀ + mask) v      with k, v of head h / (heads / kv_heads)
+// A document with Lq queries and Lk ≥ Lq keys is aligned at its end: query i sees keys j ≤ i + Lk - Lq and,
+// with a window, only those with i + Lk - Lq - j < window. Softmax and sums are float32.
+struct Attention {
+  static constexpr std::string_view kName = "attention", kField = "attn";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool window = false;
+  };
+
+  Tensor q;             // [tokens, heads, head_dim]; tokens may have any stride
+  Tensor k, v;          // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
+  Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
+  Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its queries
+  float scale = 1;      // usually 1 / sqrt(head_dim)
+  int64_t window = 0;   // 0: no limit
+
+  struct Output {
+    Tensor y;    // [tokens, heads, head_dim], compact
+    Tensor lse;  // [heads, tokens] float32: log of the softmax's denominator; undefined unless wanted
+  };
+  struct Grads {
+    Tensor q, k, v;  // compact, of the inputs' shapes and dtype
+  };
+  using Forward = Output(const Attention&, bool want_lse);
+  using Backward = Grads(const Attention&, const Output&, const Tensor& dy);  // dy compact
+  using Compose = Var(Tape&, const Var& q, const Var& k, const Var& v, const Attention&);
+};
+
+// `op` carries everything but q, k and v.
+Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const Var& v, Attention op);
+
+}  // namespace temper::ops

@@ -1,0 +1,17 @@
+#pragma once
+#include <initializer_list>
+#include <string_view>
+
+#include "autograd/tape.h"
+
+// Checks for the front doors. Each failure is one Error "[op] tensor is …, needs …".
+namespace temper::ops {
+
+void check_shape(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& expected);
+void check_ndim(std::string_view op, std::string_view name, const Tensor& tensor, int expected);
+void check_dtype(std::string_view op, std::string_view name, const Tensor& tensor, DType expected);
+void check_float(std::string_view op, std::string_view name, const Tensor& tensor);
+// The last `dims` dimensions without gaps (all of them by default).
+void check_contiguous(std::string_view op, std::string_view name, const Tensor& tensor, int dims = Shape::kMaxDims);
+
+}  // namespace temper::ops

@@ -1,0 +1,42 @@
+#pragma once
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// loss = scale · Σ_t -log softmax(weight · hidden[t])[targets[t]] over the tokens whose target is not kIgnore.
+// The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits. `scale` is one
+// over the number of target tokens of the global batch, known before the forward pass. Softmax is float32.
+//
+// Forward also forms the gradients (logits exist only there): hidden's is kept, the weight's is added to its
+// target at once. The loss must therefore be the root of the tape: backward takes seed 1 only.
+struct CrossEntropy {
+  static constexpr std::string_view kName = "cross_entropy", kField = "cross_entropy_loss";
+  static constexpr int32_t kIgnore = -100;
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t hidden = 0, vocab = 0;
+  };
+
+  Tensor hidden;   // [tokens, hidden]
+  Tensor weight;   // [vocab, hidden]
+  Tensor targets;  // [tokens] int32: in [0, vocab) or kIgnore; checked at the front door
+  float scale = 1;
+
+  struct Output {
+    Tensor loss;     // [1] float32
+    Tensor nll;      // [tokens] float32: -log p of each target, 0 where ignored
+    Tensor dhidden;  // [tokens, hidden], hidden's dtype; undefined unless wanted
+  };
+  using Forward = Output(const CrossEntropy&, bool want_dhidden, const GradTarget& weight);
+  using Backward = void();  // forward has done it
+  struct Vars {
+    Var loss;
+    Tensor nll;
+  };
+  using Compose = Vars(Tape&, const Var& hidden, const Var& weight, const Tensor& targets, float scale);
+};
+
+CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
+                                 const Tensor& targets, float scale);
+
+}  // namespace temper::ops

@@ -1,0 +1,33 @@
+#include "ops/embedding/embedding.h"
+
+#include "ops/checks.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+Var compose(Tape& tape, const Tensor& ids, const Var& table) { return primitives::gather_rows(tape, table, ids); }
+
+}  // namespace
+
+Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& table) {
+  check_ndim(Embedding::kName, "ids", ids, 1);
+  check_dtype(Embedding::kName, "ids", ids, DType::kI32);
+  check_ndim(Embedding::kName, "table", table.value, 2);
+  check_float(Embedding::kName, "table", table.value);
+  check_contiguous(Embedding::kName, "table", table.value);
+  for (const int32_t id : ids.values<int32_t>())
+    if (id < 0 || id >= table.shape()[0])
+      fail("[embedding] token id {} is outside the vocabulary [0, {})", id, table.shape()[0]);
+
+  const auto& kernel = ops.get<Embedding>();
+  if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);
+  const Embedding op{ids, table.value};
+  return tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
+    kernel.backward(op, dy, slot->target(op.table.shape()));
+  });
+}
+
+void register_embedding() { kernels<Embedding>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+
+}  // namespace temper::ops

@@ -1,0 +1,33 @@
+#include "ops/global_norm/global_norm.h"
+
+#include <cmath>
+
+#include "ops/checks.h"
+
+namespace temper::ops {
+namespace {
+
+double compose(const GlobalNorm& op) {
+  double sum = 0;
+  for (const Tensor& grad : op.grads) {
+    double part = 0;
+    for (const float g : grad.values<float>()) part += double{g} * g;
+    sum += part;
+  }
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+double global_norm(const BoundOps& ops, const GlobalNorm& op) {
+  for (const Tensor& grad : op.grads) {
+    check_dtype(GlobalNorm::kName, "grad", grad, DType::kF32);
+    check_contiguous(GlobalNorm::kName, "grad", grad);
+  }
+  const auto& kernel = ops.get<GlobalNorm>();
+  return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
+}
+
+void register_global_norm() { kernels<GlobalNorm>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+
+}  // namespace temper::ops

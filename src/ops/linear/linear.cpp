@@ -1,0 +1,46 @@
+#include "ops/linear/linear.h"
+
+#include "ops/checks.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias) {
+  const Var y = primitives::matmul(tape, x, weight, {.transpose_b = true});
+  return bias.value.defined() ? primitives::add(tape, y, bias) : y;
+}
+
+void check(const Var& x, const Var& weight, const Var& bias) {
+  constexpr auto op = Linear::kName;
+  check_ndim(op, "x", x.value, 2);
+  check_ndim(op, "weight", weight.value, 2);
+  check_float(op, "x", x.value);
+  check_dtype(op, "weight", weight.value, x.dtype());
+  check_shape(op, "x", x.value, {x.shape()[0], weight.shape()[1]});
+  check_contiguous(op, "x", x.value);
+  check_contiguous(op, "weight", weight.value);
+  if (!bias.value.defined()) return;
+  check_shape(op, "bias", bias.value, {weight.shape()[0]});
+  check_dtype(op, "bias", bias.value, x.dtype());
+}
+
+}  // namespace
+
+Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
+  check(x, weight, bias);
+  const auto& kernel = ops.get<Linear>();
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
+  const Linear op{x.value, weight.value, bias.value};
+  return tape.record(kernel.forward(op), {&x, &weight, &bias},
+                     [op, x = x.slot, weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
+                       const GradTarget dweight = weight ? weight->target(op.weight.shape()) : GradTarget{};
+                       const GradTarget dbias = bias ? bias->target(op.bias.shape()) : GradTarget{};
+                       const Tensor dx = kernel.backward(op, dy, x != nullptr, dweight, dbias);
+                       if (x) x->add(dx);
+                     });
+}
+
+void register_linear() { kernels<Linear>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+
+}  // namespace temper::ops

@@ -1,0 +1,29 @@
+#pragma once
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// y = x weightᵀ + bias. Products accumulate in float32; gradients of weight and bias are float32.
+struct Linear {
+  static constexpr std::string_view kName = "linear", kField = "linear";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t in = 0, out = 0;
+    bool bias = false;
+  };
+
+  Tensor x;       // [rows, in]
+  Tensor weight;  // [out, in]
+  Tensor bias;    // [out], or undefined
+
+  using Forward = Tensor(const Linear&);  // y [rows, out], x's dtype
+  // Returns dx [rows, in] when want_dx, otherwise an undefined tensor.
+  using Backward = Tensor(const Linear&, const Tensor& dy, bool want_dx, const GradTarget& weight,
+                          const GradTarget& bias);
+  using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias);
+};
+
+// bias may be Var{} (none).
+Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias = {});
+
+}  // namespace temper::ops

@@ -1,0 +1,37 @@
+#include "ops/swiglu/swiglu.h"
+
+#include "ops/checks.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+Var compose(Tape& tape, const Var& gate_up) {
+  const int64_t intermediate = gate_up.shape()[1] / 2;
+  const Var wide = p::cast(tape, gate_up, DType::kF32);
+  const Var gate = p::narrow(tape, wide, 1, 0, intermediate), up = p::narrow(tape, wide, 1, intermediate, intermediate);
+  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
+  return p::cast(tape, y, gate_up.dtype());
+}
+
+}  // namespace
+
+Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
+  check_ndim(Swiglu::kName, "gate_up", gate_up.value, 2);
+  check_float(Swiglu::kName, "gate_up", gate_up.value);
+  check_contiguous(Swiglu::kName, "gate_up", gate_up.value);
+  if (gate_up.shape()[1] % 2 != 0) fail("[swiglu] gate_up is {}, needs an even width", to_string(gate_up.shape()));
+
+  const auto& kernel = ops.get<Swiglu>();
+  if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
+  const Swiglu op{gate_up.value};
+  return tape.record(kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, &kernel](const Tensor& dy) {
+    slot->add(kernel.backward(op, dy.contiguous()));
+  });
+}
+
+void register_swiglu() { kernels<Swiglu>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+
+}  // namespace temper::ops

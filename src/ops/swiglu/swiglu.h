@@ -1,0 +1,23 @@
+#pragma once
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// y = silu(gate) * up, with silu(z) = z / (1 + exp(-z)) (Shazeer, 2020). Computed in float32, rounded once.
+struct Swiglu {
+  static constexpr std::string_view kName = "swiglu", kField = "swiglu_mlp";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t intermediate = 0;
+  };
+
+  Tensor gate_up;  // [rows, 2 * intermediate]: gate, then up
+
+  using Forward = Tensor(const Swiglu&);                     // y [rows, intermediate]
+  using Backward = Tensor(const Swiglu&, const Tensor& dy);  // dgate_up
+  using Compose = Var(Tape&, const Var& gate_up);
+};
+
+Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up);
+
+}  // namespace temper::ops

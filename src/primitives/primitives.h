@@ -1,0 +1,41 @@
+#pragma once
+#include "autograd/tape.h"
+
+// What compositions are made of: tensor functions with their gradients. They compute in float32, whatever the
+// dtype, and round results to the dtype of their first input; two inputs must have the same dtype. They are
+// written to be obviously right, not fast: fast kernels live in backends.
+namespace temper::primitives {
+
+struct MatmulOptions {
+  bool transpose_b = false;  // b is [..., n, k] instead of [..., k, n]
+};
+// [m, k] x [k, n] → [m, n], or the same with one leading batch dimension on both.
+Var matmul(Tape& tape, const Var& a, const Var& b, MatmulOptions options = {});
+
+// Element by element with broadcasting (sizes aligned at the right; 1 stretches).
+Var add(Tape& tape, const Var& a, const Var& b);
+Var sub(Tape& tape, const Var& a, const Var& b);
+Var mul(Tape& tape, const Var& a, const Var& b);
+Var div(Tape& tape, const Var& a, const Var& b);
+
+Var scale(Tape& tape, const Var& x, float factor);
+Var add_scalar(Tape& tape, const Var& x, float term);
+Var exp(Tape& tape, const Var& x);
+Var log(Tape& tape, const Var& x);
+Var rsqrt(Tape& tape, const Var& x);
+Var sigmoid(Tape& tape, const Var& x);
+Var cast(Tape& tape, const Var& x, DType dtype);
+
+// Over the last dimension, which stays with size 1.
+Var sum_last(Tape& tape, const Var& x);
+Var max_last(Tape& tape, const Var& x);  // a constant: no gradient flows through it
+
+Var reshape(Tape& tape, const Var& x, Shape shape);
+Var transpose(Tape& tape, const Var& x, int a, int b);
+Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length);
+Var concat_first(Tape& tape, const std::vector<Var>& parts);      // along dimension 0
+Var concat_last(Tape& tape, const Var& a, const Var& b);          // along the last dimension
+Var gather_rows(Tape& tape, const Var& table, const Tensor& ids);  // [rows, width], int32 [n] → [n, width]
+Var take_last(Tape& tape, const Var& x, const Tensor& ids);        // x[..., ids[...]] → [..., 1]; int32
+
+}  // namespace temper::primitives

@@ -1,0 +1,103 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/memory.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace temper {
+
+// A block of a pool, or borrowed memory kept alive by its owner.
+class Storage {
+ public:
+  Storage(int64_t bytes, MemoryTag tag, Device device);
+  Storage(void* data, int64_t bytes, std::shared_ptr<const void> owner);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  std::byte* data_;
+  int64_t bytes_;
+  MemoryTag tag_ = MemoryTag::kData;
+  Device device_;
+  std::shared_ptr<const void> owner_;
+};
+
+// A view of a storage: dtype, sizes and strides (in elements). Copying a Tensor copies the handle; data is
+// shared. A default-constructed Tensor is undefined. No mathematics lives here.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  static Tensor empty(Shape shape, DType dtype, MemoryTag tag = MemoryTag::kActivations, Device device = {});
+  static Tensor zeros(Shape shape, DType dtype, MemoryTag tag = MemoryTag::kActivations, Device device = {});
+  // Memory of somebody else, for example a mapped file; `owner` is kept as long as the tensor lives.
+  static Tensor borrow(const void* data, Shape shape, DType dtype, std::shared_ptr<const void> owner);
+  template <class T>
+  static Tensor from(std::span<const T> values, Shape shape, MemoryTag tag = MemoryTag::kData) {
+    Tensor tensor = empty(shape, dtype_of<T>(), tag);
+    tensor.copy_from_host(values.data(), static_cast<int64_t>(values.size_bytes()));
+    return tensor;
+  }
+  template <class T>
+  static Tensor from(const std::vector<T>& values, MemoryTag tag = MemoryTag::kData) {
+    return from(std::span<const T>(values), {static_cast<int64_t>(values.size())}, tag);
+  }
+
+  bool defined() const { return storage_ != nullptr; }
+  DType dtype() const { return dtype_; }
+  Device device() const { return storage_->device(); }
+  const Shape& shape() const { return shape_; }
+  const Shape& strides() const { return strides_; }
+  int ndim() const { return shape_.ndim(); }
+  int64_t dim(int index) const;  // negative counts from the end
+  int64_t stride(int index) const;
+  int64_t numel() const { return shape_.numel(); }
+  int64_t bytes() const { return numel() * size_of(dtype_); }
+  bool is_contiguous() const;
+  // The last `dims` dimensions are laid out without gaps (outer strides may be anything).
+  bool is_contiguous_from(int dims) const;
+  bool shares_storage() const { return storage_.use_count() > 1; }
+
+  void* raw() const { return storage_->data() + offset_ * size_of(dtype_); }
+  template <class T>
+  T* data() const {
+    if (dtype_of<T>() != dtype_) fail_dtype(dtype_of<T>());
+    return static_cast<T*>(raw());
+  }
+  template <class T>
+  std::span<T> values() const {  // contiguous tensors only
+    require_contiguous();
+    return {data<T>(), static_cast<size_t>(numel())};
+  }
+
+  // Views: the same storage. reshape needs a contiguous tensor; one size may be -1.
+  Tensor reshape(Shape shape) const;
+  Tensor narrow(int dim, int64_t start, int64_t length) const;
+  Tensor transpose(int a, int b) const;
+
+  Tensor contiguous(MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a compact copy
+  Tensor clone(MemoryTag tag = MemoryTag::kActivations) const;       // always a compact copy
+  void copy_from(const Tensor& source) const;  // same shape; converts between floating-point dtypes
+  Tensor to(DType dtype, MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a converted copy
+  void fill_zero() const;                      // contiguous tensors only
+  void copy_from_host(const void* data, int64_t bytes) const;
+  float item() const;                          // the one element, as float
+
+ private:
+  [[noreturn]] void fail_dtype(DType asked) const;
+  void require_contiguous() const;
+
+  std::shared_ptr<Storage> storage_;
+  int64_t offset_ = 0;  // in elements
+  Shape shape_, strides_;
+  DType dtype_ = DType::kF32;
+};
+
+}  // namespace temper

@@ -1,0 +1,38 @@
+#include "weights/weight_table.h"
+
+#include "base/error.h"
+
+namespace temper {
+
+void WeightTable::add(WeightSpec spec) {
+  int64_t rows = 0;
+  for (size_t i = 0; i < spec.sources.size(); ++i) {
+    rows += spec.sources[i].rows;
+    const bool added = by_source_.emplace(spec.sources[i].name, std::pair(specs_.size(), i)).second;
+    invariant(added, fmt::format("weight table: {} is declared twice", spec.sources[i].name));
+  }
+  invariant(spec.shape.ndim() > 0 && rows == spec.shape[0],
+            fmt::format("weight table: sources of {} fill {} rows of {}", spec.name, rows, to_string(spec.shape)));
+  invariant(spec.axes.size() == static_cast<size_t>(spec.shape.ndim()),
+            fmt::format("weight table: {} names {} axes for {}", spec.name, spec.axes.size(), to_string(spec.shape)));
+  invariant(by_name_.emplace(spec.name, specs_.size()).second,
+            fmt::format("weight table: {} is declared twice", spec.name));
+  specs_.push_back(std::move(spec));
+}
+
+const WeightSpec* WeightTable::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : &specs_[found->second];
+}
+
+WeightTable::Place WeightTable::find_source(std::string_view hf_name) const {
+  const auto found = by_source_.find(std::string(hf_name));
+  if (found == by_source_.end()) return {};
+  const auto [spec_index, source_index] = found->second;
+  const WeightSpec& spec = specs_[spec_index];
+  int64_t row = 0;
+  for (size_t i = 0; i < source_index; ++i) row += spec.sources[i].rows;
+  return {&spec, row, spec.sources[source_index].rows};
+}
+
+}  // namespace temper

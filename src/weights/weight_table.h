@@ -1,0 +1,55 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tensor/shape.h"
+
+namespace temper {
+
+// How tensor parallelism splits a weight.
+enum class Split : uint8_t { kReplicated, kColumn /* output rows */, kRow /* input columns */, kVocab };
+
+// One Hugging Face tensor that a parameter is made of: `rows` consecutive rows of dimension 0.
+struct WeightSource {
+  std::string name;  // "model.layers.0.self_attn.q_proj.weight"
+  int64_t rows = 0;
+};
+
+// Everything that is known about one parameter, declared once per family. Loading, saving, resharding,
+// adapters, quantizers and weight sync read this and nothing else.
+struct WeightSpec {
+  std::string name;                   // "layers.0.attention.qkv.weight"
+  Shape shape;
+  std::vector<std::string> axes;      // "vocab", "hidden", "heads*head_dim", …; one per dimension
+  std::vector<WeightSource> sources;  // stacked along dimension 0, in this order
+  Split split = Split::kReplicated;
+  bool decay = true;      // weight decay applies by default
+  bool lora = false;      // adapters may target it
+  bool quantize = false;  // quantizers may target it
+};
+
+class WeightTable {
+ public:
+  void add(WeightSpec spec);  // checks that names are new and that the sources' rows fill the shape
+  const std::vector<WeightSpec>& specs() const { return specs_; }
+  const WeightSpec* find(std::string_view name) const;
+  // The parameter and the first row that a Hugging Face tensor fills; null spec when it is nobody's.
+  struct Place {
+    const WeightSpec* spec = nullptr;
+    int64_t row = 0, rows = 0;
+  };
+  Place find_source(std::string_view hf_name) const;
+  // Tensors that files may hold and that are not loaded, with the reason ("tied to model.embed_tokens.weight").
+  void ignore(std::string hf_name, std::string reason) { ignored_.emplace(std::move(hf_name), std::move(reason)); }
+  const std::unordered_map<std::string, std::string>& ignored() const { return ignored_; }
+
+ private:
+  std::vector<WeightSpec> specs_;
+  std::unordered_map<std::string, size_t> by_name_;
+  std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
+  std::unordered_map<std::string, std::string> ignored_;
+};
+
+}  // namespace temper

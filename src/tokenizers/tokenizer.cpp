@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/bpe.h"
@@ -86,12 +87,62 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   ids.reserve(text.size() / 3 + 8);
   if (add_special_tokens) ids = state.post_processor.before;
   const std::string clean = replace_invalid_utf8(text);
-  const auto use_piece = [&](std::string_view piece) { state.bpe.encode(piece, ids); };
+  const auto use_piece = [&](const Piece& piece) { state.bpe.encode(piece.text, ids); };
   const auto use_text = [&](std::string_view part) { state.splitter.run(part, use_piece); };
-  state.added.split(clean, state.normalizer, {use_text, [&](int32_t id) { ids.push_back(id); }});
+  state.added.split(clean, state.normalizer, {use_text, [&](int32_t id, auto) { ids.push_back(id); }});
   if (add_special_tokens)
     ids.insert(ids.end(), state.post_processor.after.begin(), state.post_processor.after.end());
   return ids;
+}
+
+Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
+  if (const size_t valid = valid_utf8_prefix(text); valid != text.size())
+    fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
+  const State& state = *state_;
+  Encoding out;
+  if (add_special_tokens) out.ids = state.post_processor.before;
+  out.spans.assign(out.ids.size(), {0, 0});
+  const auto use_token = [&](int32_t id, ByteSpan span) {
+    out.ids.push_back(id);
+    out.spans.push_back(span);
+  };
+  // Offsets go from the piece to the stretch, through the alignment, to the text.
+  const auto use_stretch = [&](std::string_view raw) {
+    const AlignedText normal = state.normalizer.normalize_aligned(raw);
+    const auto origin = static_cast<size_t>(raw.data() - text.data());
+    const auto span_of = [&](size_t begin, size_t end) {
+      const size_t source = normal.alignment.source_begin(begin);
+      return ByteSpan{origin + source, origin + (end > begin ? normal.alignment.source_end(end) : source)};
+    };
+    const auto start_of = [&](std::string_view part) {
+      return static_cast<size_t>(part.data() - normal.text.data());
+    };
+    const auto use_part = [&](std::string_view part) {
+      state.splitter.run(part, [&](const Piece& piece) {
+        const size_t first = out.ids.size(), start = start_of(part) + piece.begin;
+        state.bpe.encode(piece.text, out.ids);
+        const auto source = [&](size_t at) { return start + (at > piece.added ? at - piece.added : 0); };
+        size_t at = 0;
+        for (size_t i = first; i < out.ids.size(); ++i) {
+          const size_t end = at + token_bytes(out.ids[i]).size();
+          out.spans.push_back(span_of(source(at), source(end)));
+          at = end;
+        }
+        invariant(at == piece.text.size(), "the tokens of a piece have other bytes than the piece");
+      });
+    };
+    const auto use_added = [&](int32_t id, std::string_view taken) {
+      use_token(id, span_of(start_of(taken), start_of(taken) + taken.size()));
+    };
+    state.added.split_normalized(normal.text, {use_part, use_added});
+  };
+  state.added.split_raw(text, {use_stretch, [&](int32_t id, std::string_view taken) {
+                                 const auto begin = static_cast<size_t>(taken.data() - text.data());
+                                 use_token(id, {begin, begin + taken.size()});
+                               }});
+  if (add_special_tokens)
+    for (const int32_t id : state.post_processor.after) use_token(id, {text.size(), text.size()});
+  return out;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

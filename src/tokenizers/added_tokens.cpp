@@ -116,15 +116,17 @@ void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const U
     from = match.end;
     const AddedToken& token = tokens_[match.token];
     if (token.single_word && !stands_alone(text, match.begin, match.end)) continue;
-    if (token.lstrip)
+    if (token.lstrip) {
       while (match.begin > done && is_white_space(last_utf8(text.substr(0, match.begin))))
         match.begin -= last_utf8(text.substr(0, match.begin)).size();
+      match.begin = std::max(match.begin, done);
+    }
     if (token.rstrip)
       while (match.end < text.size() && is_white_space(text.substr(match.end)))
         match.end += next_utf8(text.substr(match.end)).size;
     if (done < match.begin) uses.text(text.substr(done, match.begin - done));
-    uses.token(token.id, text.substr(match.begin, match.end - match.begin));
-    done = match.end;
+    if (match.begin < match.end) uses.token(token.id, text.substr(match.begin, match.end - match.begin));
+    done = match.end;  // a match inside what rstrip took counts again, as it does in the `tokenizers` library
   }
   if (done < text.size()) uses.text(text.substr(done));
 }

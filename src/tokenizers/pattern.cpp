@@ -61,7 +61,7 @@ Pattern Pattern::compile(std::string_view pattern, unsigned options, std::string
   code->compiled.reset(
       pcre2_compile(units(pattern), pattern.size(), options, &error, &offset, context.get()));
   if (!code->compiled)
-    fail("[{}] pattern '{}' cannot be compiled: {} (at byte {})", where, pattern, error_text(error), offset);
+    fail("{}: pattern '{}' cannot be compiled: {} (at byte {})", where, pattern, error_text(error), offset);
   code->jit = pcre2_jit_compile(code->compiled.get(), PCRE2_JIT_COMPLETE) == 0;
   code->source = pattern;
   code->where = where;
@@ -90,7 +90,7 @@ std::optional<Pattern::Match> Pattern::find(std::string_view text, size_t from) 
         pcre2_match(code, units(text), text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, nullptr);
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found < 0)
-    fail("[{}] pattern '{}' failed on a text of {} bytes: {}", code_->where, code_->source, text.size(),
+    fail("{}: pattern '{}' failed on a text of {} bytes: {}", code_->where, code_->source, text.size(),
          error_text(found));
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
   return Match{offsets[0], offsets[1]};

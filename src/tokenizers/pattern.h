@@ -8,7 +8,7 @@
 namespace temper::tokenizers {
 
 // The same pattern for PCRE2: tokenizer.json is written for Oniguruma, whose \s, \w, \h, \b, (?m), {n,m}+,
-// script properties and nested or intersected classes mean something else. Errors start with "[where]".
+// script properties and nested or intersected classes mean something else. Errors start with `where`.
 std::string rewrite_pattern(std::string_view pattern, std::string_view where);
 
 // A compiled pattern; find may be called from several threads at once.

@@ -9,7 +9,9 @@
 namespace temper::tokenizers {
 namespace {
 
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}";
+// Word characters; outside classes \w has the Latin-1 superscripts and fractions, too.
+constexpr std::string_view kClassWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
 
 // Oniguruma's names for sets of characters, as items of a PCRE2 class.
 constexpr std::pair<std::string_view, std::string_view> kNamedSets[] = {
@@ -18,12 +20,12 @@ constexpr std::pair<std::string_view, std::string_view> kNamedSets[] = {
     {"upper", "\\p{Uppercase}"},
     {"lower", "\\p{Lowercase}"},
     {"space", "\\p{White_Space}"},
-    {"punct", "\\p{P}\\p{S}"},
+    {"punct", "\\p{P}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"},
     {"cntrl", "\\p{Cc}"},
     {"xdigit", "0-9A-Fa-f"},
     {"blank", "\\p{Zs}\\t"},
-    {"word", kWord},
+    {"word", kClassWord},
     {"letter", "\\p{L}"},
     {"mark", "\\p{M}"},
     {"number", "\\p{N}"},
@@ -75,7 +77,7 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail("[{}] pattern '{}': {} (at byte {})", where_, pattern_, what, at_);
+    fail("{}: pattern '{}': {} (at byte {})", where_, pattern_, what, at_);
   }
   bool starts(std::string_view prefix) const { return pattern_.substr(at_).starts_with(prefix); }
   std::string_view take(size_t count) {
@@ -149,7 +151,7 @@ class Rewriter {
     } else {
       Union set;
       const size_t before = at_;
-      if (class_escape(set)) return atom(set.expression());
+      if (class_escape(set, kWord)) return atom(set.expression());
       at_ = before;
       atom(take(2));
       return;
@@ -160,14 +162,14 @@ class Rewriter {
   static std::string negated(std::string_view items) { return fmt::format("[^{}]", items); }
 
   // Adds an escape that stands for a set of characters or that PCRE2 spells otherwise; false for all others.
-  bool class_escape(Union& set) {
+  bool class_escape(Union& set, std::string_view word) {
     if (at_ + 1 >= pattern_.size()) refuse("ends in a backslash");
     const char kind = pattern_[at_ + 1];
     std::string_view items;
     if (kind == 's' || kind == 'S')
       items = "\\p{White_Space}";
     else if (kind == 'w' || kind == 'W')
-      items = kWord;
+      items = word;
     else if (kind == 'h' || kind == 'H')
       items = "0-9A-Fa-f";
     else if (kind == 'u')
@@ -223,7 +225,7 @@ class Rewriter {
     const bool negative = name.starts_with('^');
     if (negative) name.remove_prefix(1);
     if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != std::string_view::npos) return false;
-    const std::string_view items = named_set(name);
+    const std::string_view items = name == "punct" ? "\\p{P}\\p{S}" : named_set(name);  // unlike \p{Punct}
     if (items.empty()) refuse(fmt::format("the set [:{}:] is not supported", name));
     at_ = end + 2;
     if (negative)
@@ -251,7 +253,7 @@ class Rewriter {
         if (!posix_set(set)) set.nested.push_back(character_class());
       } else if (!starts("\\")) {
         set.items += take(1);
-      } else if (!class_escape(set)) {
+      } else if (!class_escape(set, kClassWord)) {
         set.items += take(2);
       }
     }

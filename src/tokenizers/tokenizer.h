@@ -35,10 +35,10 @@ class Tokenizer {
   // own (usually the begin-of-text token). Bytes that are not UTF-8 count as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const;
 
-  // The same ids, with the bytes of `text` that each came from; begins and ends never decrease. Tokens may
-  // cover parts of a character. Where normalization changed characters, a token that touches them covers
-  // the whole group (a character and its marks). A token of an added space or of the post-processor covers
-  // nothing. Text that is not UTF-8 is an Error.
+  // The same ids, with the bytes of `text` that each came from. A token may cover part of a character. Where
+  // normalization changed characters, a token that touches them covers the whole group (a character and its
+  // marks). A token of an added space or of the post-processor covers nothing. Text that is not UTF-8 is an
+  // Error.
   Encoding encode_with_offsets(std::string_view text, bool add_special_tokens = false) const;
 
   // Bytes that do not join to UTF-8 come out as U+FFFD; ids without a token (padding of the vocabulary) as

@@ -104,10 +104,8 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
 }
 
 void AddedTokens::split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const {
-  const auto normalize = [&](std::string_view raw) {
-    split_by(normalized_, normalizer.normalize(raw), uses);
-  };
-  split_by(raw_, text, {normalize, uses.token});
+  const auto normalize = [&](std::string_view raw) { split_normalized(normalizer.normalize(raw), uses); };
+  split_raw(text, {normalize, uses.token});
 }
 
 void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const {
@@ -127,7 +125,7 @@ void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const U
       while (match.end < text.size() && is_white_space(text.substr(match.end)))
         match.end += next_utf8(text.substr(match.end)).size;
     if (done < match.begin) uses.text(text.substr(done, match.begin - done));
-    if (match.begin < match.end) uses.token(token.id);
+    if (match.begin < match.end) uses.token(token.id, text.substr(match.begin, match.end - match.begin));
     done = match.end;  // a match inside what rstrip took counts again, as it does in the `tokenizers` library
   }
   if (done < text.size()) uses.text(text.substr(done));

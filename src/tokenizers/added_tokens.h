@@ -50,12 +50,15 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
   static std::vector<AddedToken> from_json(const Json& list, std::string_view where);
 
-  // A stretch of text between tokens (already normalized), or a token's id.
+  // A stretch of text between tokens, or a token's id and the text it took; both views lie in what is split.
   struct Uses {
     std::function<void(std::string_view)> text;
-    std::function<void(int32_t)> token;
+    std::function<void(int32_t, std::string_view)> token;
   };
+  // First the tokens of the raw text; each stretch between them is normalized and split by the others.
   void split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const;
+  void split_raw(std::string_view text, const Uses& uses) const { split_by(raw_, text, uses); }
+  void split_normalized(std::string_view text, const Uses& uses) const { split_by(normalized_, text, uses); }
   bool is_special(int32_t id) const { return special_.contains(id); }
 
  private:

@@ -9,8 +9,8 @@
 namespace temper::tokenizers {
 namespace {
 
-// Word characters; \w, unlike [:word:], has the Latin-1 superscripts and fractions, too.
-constexpr std::string_view kPosixWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Word characters; outside classes \w has the Latin-1 superscripts and fractions, too.
+constexpr std::string_view kClassWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
 
 // Oniguruma's names for sets of characters, as items of a PCRE2 class.
@@ -25,7 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kNamedSets[] = {
     {"cntrl", "\\p{Cc}"},
     {"xdigit", "0-9A-Fa-f"},
     {"blank", "\\p{Zs}\\t"},
-    {"word", kPosixWord},
+    {"word", kClassWord},
     {"letter", "\\p{L}"},
     {"mark", "\\p{M}"},
     {"number", "\\p{N}"},
@@ -151,7 +151,7 @@ class Rewriter {
     } else {
       Union set;
       const size_t before = at_;
-      if (class_escape(set)) return atom(set.expression());
+      if (class_escape(set, kWord)) return atom(set.expression());
       at_ = before;
       atom(take(2));
       return;
@@ -162,14 +162,14 @@ class Rewriter {
   static std::string negated(std::string_view items) { return fmt::format("[^{}]", items); }
 
   // Adds an escape that stands for a set of characters or that PCRE2 spells otherwise; false for all others.
-  bool class_escape(Union& set) {
+  bool class_escape(Union& set, std::string_view word) {
     if (at_ + 1 >= pattern_.size()) refuse("ends in a backslash");
     const char kind = pattern_[at_ + 1];
     std::string_view items;
     if (kind == 's' || kind == 'S')
       items = "\\p{White_Space}";
     else if (kind == 'w' || kind == 'W')
-      items = kWord;
+      items = word;
     else if (kind == 'h' || kind == 'H')
       items = "0-9A-Fa-f";
     else if (kind == 'u')
@@ -253,7 +253,7 @@ class Rewriter {
         if (!posix_set(set)) set.nested.push_back(character_class());
       } else if (!starts("\\")) {
         set.items += take(1);
-      } else if (!class_escape(set)) {
+      } else if (!class_escape(set, kClassWord)) {
         set.items += take(2);
       }
     }

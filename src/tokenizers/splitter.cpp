@@ -116,7 +116,7 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
   return splitter;
 }
 
-void Splitter::run(std::string_view text, const std::function<void(std::string_view)>& use) const {
+void Splitter::run(std::string_view text, const std::function<void(const Piece&)>& use) const {
   if (text.empty()) return;
   std::vector<std::string_view> pieces{text}, next;
   for (const Split& split : splits_) {
@@ -126,17 +126,22 @@ void Splitter::run(std::string_view text, const std::function<void(std::string_v
   }
   std::string prefixed;
   for (std::string_view piece : pieces) {
+    const auto begin = static_cast<size_t>(piece.data() - text.data());
+    size_t added = 0;
     if (add_prefix_space_ && !piece.starts_with(' ')) {
       prefixed = fmt::format(" {}", piece);
       piece = prefixed;
-    }
-    if (byte_level_splits_.empty()) {
-      use(piece);
-      continue;
+      added = 1;
     }
     next.clear();
-    byte_level_splits_[0].run(piece, next);
-    for (const std::string_view part : next) use(part);
+    if (byte_level_splits_.empty())
+      next.push_back(piece);
+    else
+      byte_level_splits_[0].run(piece, next);
+    for (const std::string_view part : next) {
+      const auto at = static_cast<size_t>(part.data() - piece.data());
+      use({part, begin + (at > added ? at - added : 0), at < added ? added - at : 0});
+    }
   }
 }
 

@@ -30,13 +30,20 @@ class Split {
   bool invert_;
 };
 
+// A piece of the text, at `begin` in it; its first `added` bytes (a space, if any) are not from the text.
+struct Piece {
+  std::string_view text;
+  size_t begin = 0;
+  size_t added = 0;
+};
+
 // The pre-tokenizer: splits, one after the other, then the byte level, which is always last.
 class Splitter {
  public:
   static Splitter from_json(const Json& json, std::string_view where);
 
   // Calls `use` with each piece in order. `text` is valid UTF-8.
-  void run(std::string_view text, const std::function<void(std::string_view)>& use) const;
+  void run(std::string_view text, const std::function<void(const Piece&)>& use) const;
 
  private:
   std::vector<Split> splits_;

@@ -44,6 +44,7 @@ TEST(Pattern, MeansWhatOnigurumaMeans) {
   EXPECT_EQ(isolate("\\s+", "a\u180eb\u0085c\u3000d"), (Pieces{"a\u180eb", "\u0085", "c", "\u3000", "d"}));
   EXPECT_EQ(isolate("[^\\s]+", "a\u180e\u2028b"), (Pieces{"a\u180e", "\u2028", "b"}));
   EXPECT_EQ(isolate("\\w+", "e\u0301\u203f\u00b2 \u2074"), (Pieces{"e\u0301\u203f\u00b2", " \u2074"}));
+  EXPECT_EQ(isolate("[\\w]+", "a\u00b2b"), (Pieces{"a", "\u00b2", "b"}));
   EXPECT_EQ(isolate("\\p{Han}+", "\u4e00\u3001\u4e01"), (Pieces{"\u4e00", "\u3001", "\u4e01"}));
   EXPECT_EQ(isolate("[a-z&&[^aeiou]]+", "bcdaxe"), (Pieces{"bcd", "a", "x", "e"}));
   EXPECT_EQ(isolate("[a[0-9]]+", "b1a2c"), (Pieces{"b", "1a2", "c"}));
@@ -78,7 +79,7 @@ TEST(Splitter, DigitsAndText) {
   const auto run = [](std::string_view json, std::string_view text) {
     Pieces pieces;
     Splitter::from_json(Json::parse(json, "test"), "[test] pre_tokenizer")
-        .run(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+        .run(text, [&](const Piece& piece) { pieces.emplace_back(piece.text); });
     return pieces;
   };
   EXPECT_EQ(run(R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},

@@ -3,8 +3,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizers/added_tokens.h"
+#include "tokenizers/alignment.h"
 #include "tokenizers/bpe.h"
 #include "tokenizers/component.h"
 #include "tokenizers/model.h"
@@ -55,7 +57,41 @@ struct Tokenizer::State {
         splitter(Splitter::from_json(component(file, "pre_tokenizer"), "[" + where + "] pre_tokenizer")),
         post_processor(
             PostProcessor::from_json(component(file, "post_processor"), "[" + where + "] post_processor")) {}
+
+  void encode_stretch(std::string_view raw, size_t origin, Encoding& out) const;
 };
+
+// What stands between two raw tokens; `origin` is where it begins in the text.
+void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, Encoding& out) const {
+  const AlignedText normal = normalize_aligned(normalizer, raw);
+  const auto start_of = [&](std::string_view part) {
+    return static_cast<size_t>(part.data() - normal.text.data());
+  };
+  const auto add_span = [&](size_t begin, size_t end) {
+    const size_t source = normal.alignment.source_begin(begin);
+    const size_t source_end = end > begin ? normal.alignment.source_end(end) : source;
+    out.spans.push_back({origin + source, origin + source_end});
+  };
+  const auto use_piece = [&](const Piece& piece, size_t start) {
+    const auto place = [&](size_t at) { return start + (at > piece.added ? at - piece.added : 0); };
+    size_t i = out.ids.size(), at = 0;
+    bpe.encode(piece.text, out.ids);
+    for (; i < out.ids.size(); ++i) {
+      const size_t end = at + vocabulary.bytes(out.ids[i]).size();
+      add_span(place(at), place(end));
+      at = end;
+    }
+    invariant(at == piece.text.size(), "the tokens of a piece have other bytes than the piece");
+  };
+  const auto use_part = [&](std::string_view part) {
+    splitter.run(part, [&](const Piece& piece) { use_piece(piece, start_of(part) + piece.begin); });
+  };
+  const auto use_token = [&](int32_t id, std::string_view taken) {
+    out.ids.push_back(id);
+    add_span(start_of(taken), start_of(taken) + taken.size());
+  };
+  added.split_normalized(normal.text, {use_part, use_token});
+}
 
 Tokenizer::Tokenizer(std::unique_ptr<const State> state) : state_(std::move(state)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -86,12 +122,33 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   ids.reserve(text.size() / 3 + 8);
   if (add_special_tokens) ids = state.post_processor.before;
   const std::string clean = replace_invalid_utf8(text);
-  const auto use_piece = [&](std::string_view piece) { state.bpe.encode(piece, ids); };
+  const auto use_piece = [&](const Piece& piece) { state.bpe.encode(piece.text, ids); };
   const auto use_text = [&](std::string_view part) { state.splitter.run(part, use_piece); };
-  state.added.split(clean, state.normalizer, {use_text, [&](int32_t id) { ids.push_back(id); }});
+  state.added.split(clean, state.normalizer, {use_text, [&](int32_t id, auto) { ids.push_back(id); }});
   if (add_special_tokens)
     ids.insert(ids.end(), state.post_processor.after.begin(), state.post_processor.after.end());
   return ids;
+}
+
+Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
+  if (const size_t valid = valid_utf8_prefix(text); valid != text.size())
+    fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
+  Encoding out;
+  const auto add = [&](int32_t id, ByteSpan span) {
+    out.ids.push_back(id);
+    out.spans.push_back(span);
+  };
+  const auto start_of = [&](std::string_view part) { return static_cast<size_t>(part.data() - text.data()); };
+  const auto use_token = [&](int32_t id, std::string_view taken) {
+    add(id, {start_of(taken), start_of(taken) + taken.size()});
+  };
+  const auto use_text = [&](std::string_view raw) { state_->encode_stretch(raw, start_of(raw), out); };
+  if (add_special_tokens)
+    for (const int32_t id : state_->post_processor.before) add(id, {0, 0});
+  state_->added.split_raw(text, {use_text, use_token});
+  if (add_special_tokens)
+    for (const int32_t id : state_->post_processor.after) add(id, {text.size(), text.size()});
+  return out;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

@@ -9,6 +9,16 @@
 
 namespace temper::tokenizers {
 
+struct ByteSpan {
+  size_t begin = 0, end = 0;
+  bool operator==(const ByteSpan&) const = default;
+};
+
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<ByteSpan> spans;  // one for each id: its bytes in the text
+};
+
 // A byte-level BPE tokenizer as a Hugging Face tokenizer.json describes it; gives the ids that the
 // `tokenizers` library gives. What is not supported (README.md) is refused when loading, by an Error that
 // names the file, the component and the alternatives. Truncation and padding in the file are ignored.
@@ -24,6 +34,12 @@ class Tokenizer {
   // Added tokens are recognised inside the text. With add_special_tokens the file's post-processor adds its
   // own (usually the begin-of-text token). Bytes that are not UTF-8 count as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const;
+
+  // The same ids, with the bytes of `text` that each came from. A token may cover part of a character. Where
+  // normalization changed characters, a token that touches them covers the whole group (a character and its
+  // marks). A token of an added space or of the post-processor covers nothing. Text that is not UTF-8 is an
+  // Error.
+  Encoding encode_with_offsets(std::string_view text, bool add_special_tokens = false) const;
 
   // Bytes that do not join to UTF-8 come out as U+FFFD; ids without a token (padding of the vocabulary) as
   // nothing.

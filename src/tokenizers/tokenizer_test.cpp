@@ -109,6 +109,13 @@ TEST(Tokenizer, NormalizedTokensAreFoundAfterTheRawOnes) {
   EXPECT_EQ(tokenizer.encode("\u00c5"), (Ids{0xC3, 0x85}));
 }
 
+TEST(Tokenizer, MarksNewerThanUnicode9DoNotMove) {
+  Json json = tiny({});
+  json.set("normalizer", json_of(R"({"type":"NFC"})"));
+  EXPECT_EQ(made(json).encode("\u0eb9\u0eba"), (Ids{0xE0, 0xBA, 0xB9, 0xE0, 0xBA, 0xBA}));
+  EXPECT_EQ(made(json).encode("a\u0301\u0323"), (Ids{0xE1, 0xBA, 0xA1, 0xCC, 0x81}));  // these do
+}
+
 TEST(Tokenizer, TokensStripAndStandAlone) {
   const Tokenizer tokenizer = made(
       tiny({}, {json_of(R"({"content":"<L>","lstrip":true})"), json_of(R"({"content":"<R>","rstrip":true})"),

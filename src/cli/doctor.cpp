@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "backends/onednn/peak.h"
+#include "backends/peak.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"

@@ -27,6 +27,9 @@ class Decoder {
   ParameterStore& parameters() { return parameters_; }
   const ParameterStore& parameters() const { return parameters_; }
 
+  // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
+  void prepare_positions(int64_t positions) const { rope_tables(positions); }
+
   struct Options {
     KvCache* cache = nullptr;        // one document, continued after what the cache holds
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations

@@ -80,7 +80,7 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "updates; 0: as many as epochs give").at_least(0);
   s.field("epochs", c.epochs, "passes over the data when steps is 0").above(0);
   s.field("rows_per_step", c.rows_per_step, "rows in one update (packed rows with data.packing)").at_least(1);
-  s.field("micro_batch_tokens", c.micro_batch_tokens, "tokens computed at once; 0: the whole update").at_least(0);
+  s.field("micro_batch_tokens", c.micro_batch_tokens, "tokens computed at once (at least one row); 0: the whole update").at_least(0);
   s.choice("activation_checkpointing", c.activation_checkpointing,
            {{"none", Checkpointing::kNone}, {"full", Checkpointing::kFull}},
            "full: keep only each layer's input and compute the rest again in backward");

@@ -58,7 +58,7 @@ struct TrainConfig {
   int64_t steps = 0;          // 0: as many as `epochs` give
   double epochs = 1;
   int64_t rows_per_step = 8;  // rows (packed rows with data.packing) in one update
-  int64_t micro_batch_tokens = 0;
+  int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

@@ -1,0 +1,12 @@
+#pragma once
+#include "tensor/dtype.h"
+
+namespace temper::backends {
+
+// Measures the floating-point operations per second that a backend's best product of large matrices reaches.
+using PeakProbe = double (*)(DType dtype, int threads);  // rooms register theirs by provider
+
+// The best of all probes, measured once per process and kept; 0 when no backend has one.
+double measured_matmul_peak(DType dtype, int threads);
+
+}  // namespace temper::backends

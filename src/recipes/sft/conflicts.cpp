@@ -1,0 +1,39 @@
+#include <set>
+
+#include "config/load.h"
+#include "recipes/sft/sft.h"
+
+namespace temper::recipes {
+namespace {
+
+// Keys that change what is watched or kept, or only the time a step takes, or that extend a run.
+const std::set<std::string, std::less<>> kFree = {"output",        "train.threads", "train.resume", "train.steps",
+                                                  "train.epochs",  "eval",          "checkpoint",   "memory_limit_mib",
+                                                  "data.eval",     "train.activation_checkpointing"};
+
+void compare(const config::Schema& before, const config::Schema& now, const std::string& prefix,
+             std::vector<std::string>& differences) {
+  for (const auto& field : now.fields()) {
+    const std::string path = prefix + field->name;
+    if (kFree.contains(path)) continue;
+    const config::Field* old = before.find(field->name);
+    if (field->kind == config::Field::Kind::kGroup) {
+      compare(*old->group, *field->group, path + ".", differences);
+    } else if (!(old->get() == field->get())) {
+      differences.push_back(fmt::format("{}: {}, now {}", path, old->get().dump(), field->get().dump()));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, const RunConfig& now) {
+  RunConfig before, copy = now;
+  config::Schema old_schema = config::schema_of(before), schema = config::schema_of(copy);
+  config::load(old_schema, old_yaml_file);
+  std::vector<std::string> differences;
+  compare(old_schema, schema, "", differences);
+  return differences;
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "recipes/sft/session.h"
+
+namespace temper::recipes {
+
+struct Answer {
+  std::string question, expected, found;
+  bool correct() const { return expected == found; }
+};
+
+// Answers the first `count` held-out rows greedily and compares with what they say, white space at both ends
+// aside. A row asks with everything before its last assistant message, or with its prompt; `text` rows cannot
+// ask and are an error.
+std::vector<Answer> answer_questions(const Session& session, int64_t count);
+double accuracy(const std::vector<Answer>& answers);
+
+}  // namespace temper::recipes

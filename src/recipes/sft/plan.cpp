@@ -1,0 +1,79 @@
+#include "recipes/sft/plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "layers/decoder.h"
+
+namespace temper::recipes {
+namespace {
+
+int64_t& at(MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; }
+
+int64_t num_parameters(const layers::DecoderConfig& model) {
+  int64_t count = 0;
+  const WeightTable table = layers::decoder_weight_table(model);
+  for (const WeightSpec& spec : table.specs()) count += spec.shape.numel();
+  return count;
+}
+
+// Elements that one layer keeps per token for its backward pass.
+int64_t saved_per_token(const layers::DecoderConfig& c) {
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  const int64_t normed = c.qk_norm ? q + kv : 0;
+  // Two norms' inputs and outputs, q|k|v before and after rotation, attention's result, gate|up, their product.
+  return 4 * c.hidden_size + (q + 2 * kv) + normed + (q + kv) + q + 3 * c.intermediate_size;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model) {
+  const int64_t parameters = num_parameters(model), width = size_of(config.model.dtype);
+  const int64_t floats = size_of(DType::kF32);
+  const int64_t whole = config.train.rows_per_step * config.data.max_length;
+  const int64_t limit = config.train.micro_batch_tokens;
+  const int64_t tokens = limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
+  const int64_t layer = saved_per_token(model) * width;
+  const bool recompute = config.train.activation_checkpointing == Checkpointing::kFull;
+  const int64_t layers = recompute ? model.hidden_size * width * model.num_layers + layer : layer * model.num_layers;
+  MemoryPlan plan;
+  plan.fill(0);
+  at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
+  at(plan, MemoryTag::kGradients) = parameters * floats;
+  at(plan, MemoryTag::kOptimizer) = parameters * floats * (config.model.dtype == DType::kF32 ? 2 : 3);
+  // Backward needs about one more layer's worth while it runs.
+  at(plan, MemoryTag::kActivations) = tokens * (layers + layer + 3 * model.hidden_size * width);
+  at(plan, MemoryTag::kWorkspace) = int64_t{64} << 20;
+  return plan;
+}
+
+int64_t state_bytes(const RunConfig&, const layers::DecoderConfig& model) {
+  return num_parameters(model) * 3 * size_of(DType::kF32) + (1 << 20);  // weights (or masters) and two moments
+}
+
+int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model) {
+  // The newest state is complete before the oldest goes; then the final and the best model.
+  const int64_t states = config.checkpoint.keep_last + 1 + (config.data.eval.empty() ? 0 : 1);
+  const int64_t models = config.data.eval.empty() ? 1 : 3;
+  return states * state_bytes(config, model) + models * num_parameters(model) * size_of(config.model.dtype);
+}
+
+void check_memory(const MemoryPlan& plan, int64_t limit) {
+  const int64_t total = std::accumulate(plan.begin(), plan.end(), int64_t{0});
+  const int64_t activations = plan[static_cast<size_t>(MemoryTag::kActivations)];
+  const int64_t fixed = total - activations;
+  if (fixed > limit)
+    fail_resources(
+        "[memory] weights, gradients and optimizer states need {}, but only {} may be used; train a smaller model, "
+        "use model.dtype bfloat16, or a machine with more memory",
+        format_bytes(fixed), format_bytes(limit));
+  if (total > limit)
+    log_warning(fmt::format("about {} may be needed and {} may be used; if it runs out, lower "
+                            "train.micro_batch_tokens or set train.activation_checkpointing to full",
+                            format_bytes(total), format_bytes(limit)));
+}
+
+}  // namespace temper::recipes

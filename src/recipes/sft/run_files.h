@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+
+#include "base/files.h"
+
+namespace temper::recipes {
+
+// Where a run keeps what it makes.
+struct RunFiles {
+  std::string folder;
+  std::string config() const { return join_path(folder, "config.yaml"); }
+  std::string metrics() const { return join_path(folder, "metrics.jsonl"); }
+  std::string events() const { return join_path(folder, "tensorboard"); }
+  std::string states() const { return join_path(folder, "checkpoints"); }
+  std::string model() const { return join_path(folder, "model"); }
+  std::string best() const { return join_path(folder, "best"); }
+  std::string curve() const { return join_path(folder, "loss.svg"); }
+  std::string summary() const { return join_path(folder, "summary.json"); }
+};
+
+}  // namespace temper::recipes

@@ -1,0 +1,112 @@
+#include "recipes/sft/session.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/threads.h"
+
+namespace temper::recipes {
+namespace {
+
+Json read_model_config(const std::string& folder) {
+  if (!is_directory(folder)) fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
+  return Json::parse_file(join_path(folder, "config.json"));
+}
+
+data::RowOptions row_options(const DataConfig& config, const rollout::TextFiles& text) {
+  data::RowOptions options;
+  options.loss = config.loss;
+  options.max_length = config.max_length;
+  options.overflow = config.overflow;
+  // What ends a text is what generation stops at.
+  if (!text.generation.stop_ids.empty()) options.eos_id = text.generation.stop_ids.front();
+  return options;
+}
+
+RunConfig prepared(RunConfig config) {
+  if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
+  if (config.memory_limit_mib > 0) pool().set_limit(config.memory_limit_mib << 20);
+  return config;
+}
+
+}  // namespace
+
+data::ChatRenderer chat_renderer(const rollout::TextFiles& text) {
+  if (!text.chat) return {};
+  return [&chat = *text.chat](const Json::Array& messages, bool add_generation_prompt, const Json& extra) {
+    const templates::Rendered rendered = chat.render_with_spans(messages, add_generation_prompt, extra);
+    data::RenderedChat result{rendered.text, chat.marks_generation(), {}};
+    for (const auto& [begin, end] : rendered.generation) result.generation_spans.push_back({begin, end});
+    return result;
+  };
+}
+
+DataSet::DataSet(const std::vector<std::string>& paths, const DataConfig& config, const rollout::TextFiles& text)
+    : source(std::make_unique<data::Source>(paths)),
+      encoder(std::make_unique<data::RowEncoder>(text.tokenizer, chat_renderer(text), row_options(config, text))) {}
+
+std::vector<data::PackedRow> DataSet::read_all(const DataConfig& config, data::RowCounts* counts) const {
+  data::LoaderOptions options;
+  options.shuffle = false;
+  options.packing = config.packing;
+  options.rows_per_step = 64;
+  options.on_bad_row = config.on_bad_row;
+  data::Loader loader(*source, *encoder, options);
+  std::vector<data::PackedRow> rows;
+  while (auto batch = loader.next())
+    for (data::PackedRow& row : batch->rows) rows.push_back(std::move(row));
+  if (counts != nullptr) *counts = loader.counts();
+  return rows;
+}
+
+data::LoaderOptions loader_options(const RunConfig& config) {
+  data::LoaderOptions options;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.packing = config.data.packing;
+  options.rows_per_step = config.train.rows_per_step;
+  options.num_epochs = 0;  // the step count ends the run
+  options.on_bad_row = config.data.on_bad_row;
+  return options;
+}
+
+Session::Session(const RunConfig& given)
+    : config(prepared(given)),
+      model_config(read_model_config(config.model.path)),
+      architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
+      text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)),
+      train(config.data.train, config.data, text) {
+  if (!config.data.eval.empty()) eval.emplace(config.data.eval, config.data, text);
+  if (config.eval.exact_match > 0 && !eval) fail("[eval.exact_match] is set, but data.eval names no file to ask from");
+  if (config.data.max_length > architecture.max_positions)
+    fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
+         architecture.max_positions);
+}
+
+int64_t Session::total_steps() const {
+  if (config.train.steps > 0) return config.train.steps;
+  const double per_epoch = data::estimate_steps_per_epoch(*train.source, *train.encoder, loader_options(config));
+  return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
+}
+
+void Session::load_weights() {
+  models::BuildOptions build;
+  build.dtype = config.model.dtype;
+  build.ops = config.model.ops_implementation.to_ops();
+  model = models::load_model(config.model.path, build);
+  log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
+                       static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
+                       to_string(config.model.dtype)));
+  log_info("kernels:\n" + model->decoder.ops().report());
+  const OptimizerConfig& o = config.train.optimizer;
+  optimizer = std::make_unique<optimizers::AdamW>(
+      model->decoder.parameters(), model->decoder.ops(),
+      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all});
+  trainer = std::make_unique<training::Trainer>(
+      model->decoder, *optimizer,
+      training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,
+                               config.train.activation_checkpointing == Checkpointing::kFull});
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,168 @@
+#include "recipes/sft/sft.h"
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "backends/peak.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "recipes/sft/plan.h"
+
+namespace temper::recipes {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+training::Schedule schedule_of(const TrainConfig& config, int64_t total_steps) {
+  return {config.schedule.type, config.optimizer.lr, config.schedule.warmup_steps, total_steps,
+          config.schedule.final_fraction};
+}
+
+void run_sft(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
+  SftRun(config, resolved_yaml, options).run();
+}
+
+}  // namespace
+
+SftRun::SftRun(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options)
+    : options_(options), resolved_yaml_(resolved_yaml), session_(config), files_{config.output} {}
+
+void SftRun::run() {
+  const MemoryPlan plan = plan_memory(session_.config, session_.architecture);
+  check_memory(plan, pool().limit());
+  if (options_.dry_run) return check();
+  open_folder();
+  session_.load_weights();
+  loader_ = std::make_unique<data::Loader>(*session_.train.source, *session_.train.encoder,
+                                           loader_options(session_.config));
+  if (session_.eval) eval_rows_ = session_.eval->read_all(session_.config.data, nullptr);
+  const bool resumed = restore();
+  metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
+  events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
+  if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
+  peak_flops_ = backends::measured_matmul_peak(session_.config.model.dtype, num_threads());
+  train();
+  finish();
+  if (options_.explain_memory) log_info(memory_table(pool().usage(), &plan));
+}
+
+void SftRun::train() {
+  const int64_t total = session_.total_steps();
+  if (state_.step >= total)
+    log_info(fmt::format("nothing to train: {} of {} steps are done", state_.step, total));
+  const training::StopSignals signals;
+  progress_ = std::make_unique<reports::Progress>();
+  const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
+  while (state_.step < total) {
+    train_one(total);
+    const bool last = state_.step == total;
+    if (due(session_.config.eval.every_steps) || last) evaluate();
+    if (due(session_.config.checkpoint.every_steps) || last || signals.requested()) save();
+    if (signals.requested() && !last) {
+      progress_->finish();
+      throw Error(fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command to go on",
+                              state_.step, files_.folder),
+                  ErrorKind::kInterrupted);
+    }
+  }
+  progress_->finish();
+  progress_.reset();
+}
+
+void SftRun::train_one(int64_t total_steps) {
+  const double start = seconds_now();
+  const std::optional<data::Batch> batch = loader_->next();
+  invariant(batch.has_value(), "an endless loader ended");
+  const double lr = schedule_of(session_.config.train, total_steps).at(state_.step);
+  const training::StepResult result = session_.trainer->step(batch->rows, lr);
+  ++state_.step;
+  state_.tokens += result.tokens;
+  state_.last_loss = result.loss;
+  const double seconds = seconds_now() - start;
+  state_.train_seconds += seconds;
+  report(result, lr, seconds, total_steps);
+}
+
+void SftRun::report(const training::StepResult& result, double lr, double seconds, int64_t total_steps) {
+  reports::StepReport line;
+  line.step = state_.step;
+  line.total_steps = total_steps;
+  line.loss = result.loss;
+  line.lr = lr;
+  line.grad_norm = result.grad_norm;
+  line.tokens_per_second = static_cast<double>(result.tokens) / seconds;
+  if (peak_flops_ > 0) line.peak_fraction = result.flops / seconds / peak_flops_;
+  line.memory_bytes = current_resident_bytes();
+  line.seconds_left = state_.train_seconds / static_cast<double>(state_.step) * static_cast<double>(total_steps - state_.step);
+  progress_->show(line);
+  metrics_->write(state_.step, {{"loss", result.loss},
+                                {"lr", lr},
+                                {"grad_norm", result.grad_norm},
+                                {"tokens", state_.tokens},
+                                {"target_tokens", result.target_tokens},
+                                {"seconds", seconds},
+                                {"tokens_per_second", line.tokens_per_second},
+                                {"peak_fraction", line.peak_fraction}});
+  events_->write(state_.step, {{"train/loss", result.loss},
+                               {"train/lr", lr},
+                               {"train/grad_norm", result.grad_norm},
+                               {"train/tokens_per_second", line.tokens_per_second}});
+}
+
+void SftRun::evaluate() {
+  if (eval_rows_.empty()) return;
+  const training::EvalResult result = session_.trainer->evaluate(eval_rows_);
+  metrics_->write(state_.step, {{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}});
+  events_->write(state_.step, {{"eval/loss", result.loss}});
+  const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
+  log_info(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss, better ? ", the best so far" : ""));
+  if (!better) return;
+  state_.best_loss = result.loss;
+  state_.best_step = state_.step;
+  models::save_model(*session_.model, files_.best(), session_.config.model.path);
+}
+
+void SftRun::ask(const char* when, double& result) {
+  const double start = seconds_now();
+  answers_ = answer_questions(session_, session_.config.eval.exact_match);
+  result = accuracy(answers_);
+  log_info(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
+                       answers_.size(), format_duration(seconds_now() - start)));
+}
+
+void SftRun::finish() {
+  if (session_.config.eval.exact_match > 0) ask("after", accuracy_after_);
+  models::save_model(*session_.model, files_.model(), session_.config.model.path);
+  metrics_->close();
+  events_->close();
+  draw_curve();
+  write_file(files_.summary(), summary().dump(2) + "\n");
+  for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
+    log_info(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
+                         answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
+  log_info(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds), files_.model()));
+}
+
+Json SftRun::summary() const {
+  const auto known = [](double value) { return value < 0 ? Json() : Json(value); };
+  return Json::Object{{"steps", state_.step},
+                      {"loss", state_.last_loss},
+                      {"eval_loss", known(state_.best_loss)},
+                      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
+                      {"accuracy_before", known(state_.accuracy_before)},
+                      {"accuracy_after", known(accuracy_after_)},
+                      {"train_seconds", state_.train_seconds},
+                      {"tokens", state_.tokens},
+                      {"tokens_per_second", state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
+                      {"peak_memory_bytes", peak_resident_bytes()},
+                      {"model", files_.model()}};
+}
+
+void register_sft() { registry<Recipe>().add("sft", {run_sft}); }
+
+}  // namespace temper::recipes

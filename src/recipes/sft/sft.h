@@ -1,0 +1,66 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "recipes/sft/exact_match.h"
+#include "recipes/sft/run_files.h"
+#include "recipes/sft/session.h"
+#include "reports/metrics.h"
+#include "reports/plot.h"
+#include "reports/progress.h"
+#include "reports/tensorboard.h"
+#include "training/signals.h"
+
+namespace temper::recipes {
+
+// Supervised fine-tuning, from the configuration to the folder with the trained model.
+class SftRun {
+ public:
+  SftRun(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+  void run();
+
+ private:
+  // What a resumed run continues with, besides tensors and the data's position.
+  struct State {
+    int64_t step = 0;
+    int64_t tokens = 0;
+    double train_seconds = 0;
+    double accuracy_before = -1;
+    double best_loss = -1;
+    int64_t best_step = -1;
+    double last_loss = 0;
+  };
+
+  void check() const;  // --dry-run
+  void open_folder();
+  bool restore();
+  void save();
+  void train();
+  void train_one(int64_t total_steps);
+  void report(const training::StepResult& result, double lr, double seconds, int64_t total_steps);
+  void evaluate();
+  void ask(const char* when, double& accuracy);
+  void finish();
+  void draw_curve() const;
+  Json summary() const;
+
+  RunOptions options_;
+  std::string resolved_yaml_;
+  Session session_;
+  RunFiles files_;
+  State state_;
+  double accuracy_after_ = -1;
+  double peak_flops_ = 0;
+  std::vector<data::PackedRow> eval_rows_;
+  std::vector<Answer> answers_;
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<reports::MetricsWriter> metrics_;
+  std::unique_ptr<reports::TensorBoardWriter> events_;
+  std::unique_ptr<reports::Progress> progress_;
+};
+
+// Keys whose values differ between the configuration of a folder's run and this one, and that would make the
+// continued run another run ("train.optimizer.lr: 1e-05, now 2e-05").
+std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, const RunConfig& now);
+
+}  // namespace temper::recipes

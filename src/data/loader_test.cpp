@@ -1,0 +1,243 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "data/test_support.h"
+
+namespace temper::data {
+namespace {
+
+// Rows of different lengths, some long, some bad, each with its number in it.
+std::vector<std::string> some_rows(int count, bool with_bad = true) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < count; ++i) {
+    std::string text = fmt::format("row {}:", i);
+    for (int word = 0; word < i * 7 % 11; ++word) text += " x";
+    lines.push_back(with_bad && i % 9 == 4 ? R"({"wrong": 1})" : Json(Json::Object{{"text", text}}).dump());
+  }
+  return lines;
+}
+
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest() {
+    row_options_.eos_id = 3000;
+    row_options_.max_length = 24;
+    options_.seed = 5;
+    options_.num_epochs = 3;
+    options_.rows_per_step = 2;
+    options_.pack_window = 3;
+    options_.on_bad_row = OnBadRow::kSkip;
+    open(some_rows(23));
+  }
+
+  void open(const std::vector<std::string>& lines) {
+    source_ = std::make_unique<Source>(std::vector<std::string>{write_lines(folder_, "rows.jsonl", lines)});
+  }
+  RowEncoder encoder() const { return RowEncoder(qwen(), chatml(), row_options_); }
+
+  TemporaryDirectory folder_;
+  std::unique_ptr<Source> source_;
+  RowOptions row_options_;
+  LoaderOptions options_;
+};
+
+std::string print(const Batch& batch) {
+  std::string out = fmt::format("epoch {} at {} tokens {} targets {}:", batch.epoch, batch.progress,
+                                batch.tokens, batch.target_tokens);
+  for (const PackedRow& row : batch.rows) {
+    out += " [";
+    for (size_t i = 0; i < row.ids.size(); ++i) out += fmt::format("{}>{} ", row.ids[i], row.targets[i]);
+    for (const int64_t length : row.document_lengths) out += fmt::format("/{}", length);
+    out += "]";
+  }
+  return out;
+}
+
+std::vector<std::string> all_batches(Loader& loader) {
+  std::vector<std::string> out;
+  while (const auto batch = loader.next()) out.push_back(print(*batch));
+  return out;
+}
+
+// The texts of all documents.
+std::vector<std::string> documents_of(const Batch& batch) {
+  std::vector<std::string> out;
+  for (const PackedRow& row : batch.rows) {
+    size_t begin = 0;
+    for (const int64_t length : row.document_lengths) {
+      out.push_back(qwen().decode(std::span(row.ids).subspan(begin, static_cast<size_t>(length)), true));
+      begin += static_cast<size_t>(length);
+    }
+  }
+  return out;
+}
+
+TEST_F(LoaderTest, EachEpochReadsEachRowOnce) {
+  const RowEncoder encode = encoder();
+  for (const bool packing : {true, false}) {
+    options_.packing = packing;
+    Loader loader(*source_, encode, options_);
+    std::map<std::string, int> seen;
+    size_t rows_in_short_steps = 0;
+    while (const auto batch = loader.next()) {
+      EXPECT_EQ(rows_in_short_steps, 0u) << "only the last step may be short";
+      if (batch->rows.size() < 2) rows_in_short_steps = batch->rows.size();
+      int64_t tokens = 0, targets = 0;
+      for (const PackedRow& row : batch->rows) {
+        EXPECT_LE(row.size(), row_options_.max_length);
+        tokens += row.size();
+        targets += row.num_targets();
+      }
+      EXPECT_EQ(tokens, batch->tokens);
+      EXPECT_EQ(targets, batch->target_tokens);
+      for (const std::string& text : documents_of(*batch)) ++seen[text];
+    }
+    EXPECT_EQ(seen.size(), 20u);
+    for (const auto& [text, count] : seen) EXPECT_EQ(count, 3) << text;
+    EXPECT_EQ(loader.counts().rows, 69);
+    EXPECT_EQ(loader.counts().bad, 9);
+  }
+}
+
+TEST_F(LoaderTest, ResumingAtEveryStepGoesOnExactly) {
+  const RowEncoder encode = encoder();
+  for (const bool packing : {true, false})
+    for (const bool prefetch : {true, false})
+      for (const int64_t tokens_per_step : {0, 60}) {
+        options_.packing = packing;
+        options_.prefetch = prefetch;
+        options_.tokens_per_step = tokens_per_step;
+        options_.rows_per_step = tokens_per_step > 0 ? 0 : 3;
+        Loader whole(*source_, encode, options_);
+        std::vector<std::string> states = {whole.state().dump()}, batches;
+        while (const auto batch = whole.next()) {
+          batches.push_back(print(*batch));
+          states.push_back(whole.state().dump());
+        }
+        EXPECT_GT(batches.size(), 5u);
+        for (size_t step = 0; step < states.size(); ++step) {
+          Loader resumed(*source_, encode, options_);
+          if (step % 2) resumed.next();  // what it did before does not matter
+          resumed.restore(Json::parse(states[step], "state"));
+          EXPECT_EQ(resumed.state().dump(), states[step]);
+          EXPECT_EQ(all_batches(resumed),
+                    std::vector(batches.begin() + static_cast<std::ptrdiff_t>(step), batches.end()));
+          EXPECT_EQ(resumed.state(), whole.state());
+        }
+      }
+}
+
+TEST_F(LoaderTest, ThreadsAndPrefetchDoNotMatter) {
+  const RowEncoder encode = encoder();
+  Loader background(*source_, encode, options_);
+  const auto expected = all_batches(background);
+  options_.prefetch = false;
+  const int threads = num_threads();
+  for (const int count : {1, 4}) {
+    set_num_threads(count);
+    Loader loader(*source_, encode, options_);
+    EXPECT_EQ(all_batches(loader), expected);
+  }
+  set_num_threads(threads);
+}
+
+TEST_F(LoaderTest, ShufflesByEpochAndSeed) {
+  const auto order = [](uint64_t seed, int64_t epoch) {
+    const EpochOrder shuffled = EpochOrder::shuffled(1000, seed, epoch);
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < 1000; ++i) rows.push_back(shuffled[i]);
+    return rows;
+  };
+  std::vector<int64_t> sorted = order(1, 0);
+  EXPECT_EQ(sorted, order(1, 0));
+  EXPECT_NE(sorted, order(1, 1));
+  EXPECT_NE(sorted, order(2, 0));
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_NE(sorted, order(1, 0));
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(sorted[static_cast<size_t>(i)], i);
+}
+
+TEST_F(LoaderTest, EvaluationReadsInTheOrderOfTheFile) {
+  options_.shuffle = false;
+  options_.packing = false;
+  options_.num_epochs = 1;
+  const RowEncoder encode = encoder();
+  Loader loader(*source_, encode, options_);
+  std::vector<std::string> texts;
+  while (const auto batch = loader.next())
+    for (const std::string& text : documents_of(*batch)) texts.push_back(text.substr(0, text.find(':')));
+  ASSERT_EQ(texts.size(), 20u);
+  EXPECT_EQ(texts[3], "row 3");
+  EXPECT_EQ(texts[4], "row 5");  // the fifth is bad
+  EXPECT_EQ(texts[19], "row 21");
+}
+
+TEST_F(LoaderTest, EndlessWhenThereAreNoEpochs) {
+  options_.num_epochs = 0;
+  options_.rows_per_step = 50;  // more than an epoch has
+  const RowEncoder encode = encoder();
+  Loader loader(*source_, encode, options_);
+  for (int step = 0; step < 5; ++step) {
+    const auto batch = loader.next();
+    ASSERT_TRUE(batch);
+    EXPECT_EQ(batch->rows.size(), 50u);
+  }
+  EXPECT_GT(loader.counts().rows, 230);
+}
+
+TEST_F(LoaderTest, RestoringOtherDataOrAnotherOrderIsAnError) {
+  const RowEncoder encode = encoder();
+  Loader loader(*source_, encode, options_);
+  loader.next();
+  const Json state = loader.state();
+  options_.seed = 6;
+  Loader other_seed(*source_, encode, options_);
+  EXPECT_EQ(
+      message_of([&] { other_seed.restore(state); }),
+      "[data] cannot resume with other settings: seed was 5, is 6; restore the setting, or start a new run");
+  options_.seed = 5;
+  const Source other({write_lines(folder_, "other.jsonl", some_rows(24))});
+  Loader other_data(other, encode, options_);
+  EXPECT_TRUE(message_of([&] {
+                other_data.restore(state);
+              }).starts_with("[data] cannot resume with other data: rows was 23, is 24; give the files"));
+}
+
+TEST_F(LoaderTest, ErrorsComeThrough) {
+  options_.on_bad_row = OnBadRow::kStop;
+  options_.shuffle = false;
+  const RowEncoder encode = encoder();
+  Loader loader(*source_, encode, options_);
+  EXPECT_NE(message_of([&] { all_batches(loader); }).find("rows.jsonl:5] a row has no text"),
+            std::string::npos);
+  options_.on_bad_row = OnBadRow::kSkip;
+  const Source hopeless({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})});
+  options_.num_epochs = 0;
+  Loader none(hopeless, encode, options_);
+  EXPECT_NE(message_of([&] { none.next(); }).find("no row is left to train on: kept 0 of 2 rows"),
+            std::string::npos);
+  options_.tokens_per_step = 5;
+  EXPECT_EQ(message_of([&] { Loader(*source_, encode, options_); }),
+            "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");
+}
+
+TEST_F(LoaderTest, EstimatesTheStepsOfAnEpoch) {
+  options_.num_epochs = 1;
+  open(some_rows(400, false));
+  const RowEncoder encode = encoder();
+  for (const bool packing : {true, false}) {
+    options_.packing = packing;
+    Loader loader(*source_, encode, options_);
+    const auto steps = static_cast<double>(all_batches(loader).size());
+    EXPECT_NEAR(estimate_steps_per_epoch(*source_, encode, options_), steps, 0.05 * steps);
+  }
+}
+
+}  // namespace
+}  // namespace temper::data

@@ -1,0 +1,82 @@
+#include "data/pack.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace temper::data {
+
+int64_t PackedRow::num_targets() const {
+  return size() - std::count(targets.begin(), targets.end(), kIgnore);
+}
+
+int64_t num_tokens(std::span<const Document> documents) {
+  return std::accumulate(documents.begin(), documents.end(), int64_t{0},
+                         [](int64_t sum, const Document& document) { return sum + document.example.size(); });
+}
+
+PackedRow pack(std::span<const Document> documents) {
+  PackedRow row;
+  row.ids.reserve(static_cast<size_t>(num_tokens(documents)));
+  row.targets.reserve(row.ids.capacity());
+  for (const auto& [index, example] : documents) {
+    row.ids.insert(row.ids.end(), example.ids.begin(), example.ids.end());
+    for (size_t t = 1; t < example.ids.size(); ++t)
+      row.targets.push_back(example.loss_mask[t] ? example.ids[t] : kIgnore);
+    row.targets.push_back(kIgnore);
+    row.document_lengths.push_back(example.size());
+  }
+  return row;
+}
+
+Packer::Packer(PackOptions options) : options_(options) {
+  if (options.packing && options.max_tokens <= 0)
+    fail("[data] packing needs a max_length of at least 1, found {}", options.max_tokens);
+  if (options.window <= 0) fail("[data] the packing window is {}, expected at least 1", options.window);
+}
+
+void Packer::add(Document document) {
+  const int64_t size = document.example.size(), limit = options_.max_tokens;
+  invariant(size > 0, "a document without tokens");
+  if (limit > 0 && size > limit)
+    fail("[data] a document of {} tokens is longer than max_length, {}", size, limit);
+  if (!options_.packing) {
+    closed_.emplace_back().push_back(std::move(document));
+    return;
+  }
+  const auto room = std::find_if(open_tokens_.begin(), open_tokens_.end(),
+                                 [&](int64_t tokens) { return tokens + size <= limit; });
+  auto group = static_cast<size_t>(room - open_tokens_.begin());
+  if (room == open_tokens_.end()) {
+    if (open_.size() == static_cast<size_t>(options_.window))
+      close(static_cast<size_t>(std::max_element(open_tokens_.begin(), open_tokens_.end()) -
+                                open_tokens_.begin()));
+    group = open_.size();
+    open_.emplace_back();
+    open_tokens_.push_back(0);
+  }
+  open_[group].push_back(std::move(document));
+  open_tokens_[group] += size;
+  if (open_tokens_[group] == limit) close(group);
+}
+
+void Packer::close(size_t group) {
+  const auto at = static_cast<std::ptrdiff_t>(group);
+  closed_.push_back(std::move(open_[group]));
+  open_.erase(open_.begin() + at);
+  open_tokens_.erase(open_tokens_.begin() + at);
+}
+
+void Packer::flush() {
+  while (!open_.empty()) close(0);
+}
+
+void Packer::restore(std::deque<DocumentGroup> closed, std::vector<DocumentGroup> open) {
+  closed_ = std::move(closed);
+  open_ = std::move(open);
+  open_tokens_.clear();
+  for (const DocumentGroup& group : open_) open_tokens_.push_back(num_tokens(group));
+}
+
+}  // namespace temper::data

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "data/row.h"
+
+namespace temper::data {
+
+constexpr int32_t kIgnore = -100;  // a target that has no loss
+
+// Documents one after the other, and what the model is to predict at each position: the next token of the
+// same document where that is a target, else kIgnore.
+struct PackedRow {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> targets;           // as many as ids
+  std::vector<int64_t> document_lengths;  // sum to the number of ids
+
+  int64_t size() const { return static_cast<int64_t>(ids.size()); }
+  int64_t num_targets() const;
+};
+
+// An example and the row of the source that it was made of.
+struct Document {
+  int64_t row = 0;
+  Example example;
+};
+using DocumentGroup = std::vector<Document>;
+
+int64_t num_tokens(std::span<const Document> documents);
+PackedRow pack(std::span<const Document> documents);
+
+struct PackOptions {
+  bool packing = true;     // else each document is a group of its own
+  int64_t max_tokens = 0;  // of a group; 0 only without packing: no limit
+  int64_t window = 64;     // groups that are open at a time
+};
+
+// Puts documents into groups of at most max_tokens tokens, first fit: into the oldest open group that has
+// room. When none has and the window is full, the fullest group closes. Documents stay whole. The result
+// depends only on the documents and their order.
+class Packer {
+ public:
+  explicit Packer(PackOptions options);
+  void add(Document document);                             // an Error when it is longer than max_tokens
+  void flush();                                            // closes the open groups, the oldest first
+  std::deque<DocumentGroup>& closed() { return closed_; }  // in the order of closing; for the caller to take
+
+  // For saving and restoring what is held: closed groups, then open ones, the oldest first.
+  const std::deque<DocumentGroup>& closed() const { return closed_; }
+  const std::vector<DocumentGroup>& open() const { return open_; }
+  void restore(std::deque<DocumentGroup> closed, std::vector<DocumentGroup> open);
+
+ private:
+  void close(size_t group);
+  PackOptions options_;
+  std::deque<DocumentGroup> closed_;
+  std::vector<DocumentGroup> open_;
+  std::vector<int64_t> open_tokens_;
+};
+
+}  // namespace temper::data

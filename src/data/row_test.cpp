@@ -1,0 +1,225 @@
+#include "data/row.h"
+
+#include <gtest/gtest.h>
+
+#include "data/reader.h"
+#include "data/test_support.h"
+
+namespace temper::data {
+namespace {
+
+using Runs = std::vector<std::string>;
+constexpr int32_t kEndOfText = 3000, kTurnEnd = 3002;
+
+RowOptions with_eos() {
+  RowOptions options;
+  options.eos_id = kEndOfText;
+  return options;
+}
+
+Example encode(std::string_view row, const RowOptions& options = with_eos(), ChatRenderer render = chatml()) {
+  return RowEncoder(qwen(), std::move(render), options).encode(Json::parse(row, "row")).example;
+}
+
+std::string error_of(std::string_view row, ChatRenderer render = chatml()) {
+  return message_of([&] { encode(row, with_eos(), render); });
+}
+
+constexpr std::string_view kTwoTurns = R"({"id": 7, "messages": [
+  {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+  {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"},
+  {"role": "assistant", "content": "See you."}]})";
+
+TEST(Row, TextIsAllTargetsAndEndsWithEos) {
+  const Example example = encode(R"({"text": "one two"})");
+  EXPECT_EQ(example.format, RowFormat::kText);
+  EXPECT_EQ(example.ids.back(), kEndOfText);
+  EXPECT_EQ(target_runs(example), Runs{"one two<|endoftext|>"});
+  EXPECT_EQ(example.num_targets(), example.size() - 1);
+  EXPECT_EQ(target_runs(encode(R"({"text": "one two"})", RowOptions())), Runs{"one two"});
+  const Example once = encode(R"({"text": "one<|endoftext|>"})");
+  EXPECT_EQ(target_runs(once), Runs{"one<|endoftext|>"});
+}
+
+TEST(Row, CompletionIsTheTarget) {
+  const Example example = encode(R"({"prompt": "1 + 1 =\n", "completion": "two", "text": null})");
+  EXPECT_EQ(example.format, RowFormat::kPromptCompletion);
+  EXPECT_EQ(target_runs(example), Runs{"two<|endoftext|>"});
+  RowOptions all = with_eos();
+  all.loss = LossOn::kAll;
+  EXPECT_EQ(target_runs(encode(R"({"prompt": "1 + 1 =\n", "completion": "two"})", all)),
+            Runs{"1 + 1 =\ntwo<|endoftext|>"});
+}
+
+TEST(Row, ATokenThatStraddlesTheBeginningIsNoTarget) {
+  // The whole text decides the tokens: the end of the prompt and the completion make one.
+  const std::string text = "return the";
+  const auto whole = qwen().encode_with_offsets(text);
+  size_t longest = 0;
+  for (size_t i = 0; i < whole.ids.size(); ++i)
+    if (whole.spans[i].end - whole.spans[i].begin > whole.spans[longest].end - whole.spans[longest].begin)
+      longest = i;
+  const auto span = whole.spans[longest];
+  ASSERT_GT(span.end - span.begin, 1u);
+  Json row =
+      Json::Object{{"prompt", text.substr(0, span.begin + 1)}, {"completion", text.substr(span.begin + 1)}};
+  const Example example = encode(row.dump());
+  EXPECT_EQ(std::vector<int32_t>(example.ids.begin(), example.ids.end() - 1), whole.ids);
+  for (size_t i = 0; i < whole.ids.size(); ++i) EXPECT_EQ(example.loss_mask[i], i > longest) << i;
+  EXPECT_EQ(example.loss_mask.back(), 1);
+}
+
+TEST(Row, AssistantTurnsWithTheirEndAreTargets) {
+  for (const ChatRenderer& render : {chatml(), chatml_marked(), chatml_thinking()}) {
+    const Example example = encode(kTwoTurns, with_eos(), render);
+    EXPECT_EQ(example.format, RowFormat::kMessages);
+    Runs expected = {"Hello!<|im_end|>", "See you.<|im_end|>"};
+    if (target_runs(example)[1] != expected[1]) expected[1] = "<think>\n\n</think>\n\n" + expected[1];
+    EXPECT_EQ(target_runs(example), expected);
+    EXPECT_NE(example.ids.back(), kEndOfText);
+  }
+  RowOptions all;
+  all.loss = LossOn::kAll;
+  EXPECT_EQ(target_runs(encode(kTwoTurns, all)).size(), 1u);
+}
+
+TEST(Row, PromptAndCompletionMayBeMessages) {
+  const std::string row = R"({"prompt": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}],
+    "completion": [{"role": "assistant", "content": "See you."}]})";
+  for (const ChatRenderer& render : {chatml(), chatml_marked()})
+    EXPECT_EQ(target_runs(encode(row, with_eos(), render)), Runs{"See you.<|im_end|>"});
+}
+
+TEST(Row, ThinkingOfEarlierTurnsIsNotWritten) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHello!"},
+    {"role": "user", "content": "Hello!"},
+    {"role": "assistant", "content": "<think>\nAgain.\n</think>\n\nHello!"}]})";
+  EXPECT_EQ(target_runs(encode(row, with_eos(), chatml_thinking())),
+            (Runs{"Hello!<|im_end|>", "<think>\nAgain.\n</think>\n\nHello!<|im_end|>"}));
+}
+
+TEST(Row, ToolCallsAreTargetsAndAnswersAreNot) {
+  const std::string row = R"({"tools": [{"name": "add"}], "messages": [{"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "add"}}]},
+    {"role": "tool", "content": "2"}, {"role": "assistant", "content": "It is 2."},
+    {"role": "user", "content": "Thanks"}, {"role": "assistant", "content": "Bye"}]})";
+  const std::string call = "<tool_call>\n{\"name\": \"add\"}\n</tool_call><|im_end|>";
+  const Example plain = encode(row);
+  EXPECT_EQ(target_runs(plain), (Runs{call, "It is 2.<|im_end|>", "Bye<|im_end|>"}));
+  EXPECT_NE(qwen().decode(plain.ids).find("tools: [{\"name\": \"add\"}]"), std::string::npos);
+  // Both turns of the first exchange lost their thinking: found by what stands behind them.
+  EXPECT_EQ(target_runs(encode(row, with_eos(), chatml_thinking())),
+            (Runs{call, "It is 2.<|im_end|>", "<think>\n\n</think>\n\nBye<|im_end|>"}));
+}
+
+TEST(Row, WhiteSpaceInsideATurnIsATarget) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "<|endoftext|>\n a \n"}]})";
+  EXPECT_EQ(target_runs(encode(row)), Runs{"<|endoftext|>\n a \n<|im_end|>"});
+}
+
+TEST(Row, DecomposedCharactersKeepTheirMask) {
+  const std::string row =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"e\xCC\x81\"},"
+      "{\"role\": \"assistant\", \"content\": \"e\xCC\x81t\xC3\xA9 e\xCC\x81\"}]}";
+  EXPECT_EQ(target_runs(encode(row)), Runs{"\xC3\xA9t\xC3\xA9 \xC3\xA9<|im_end|>"});
+}
+
+// A template whose earlier turns end otherwise than the last, with the same words in all of them.
+TEST(Row, RefusesWhatItCannotTellApart) {
+  const auto odd_ends = [](const Json::Array& messages, bool prompt, const Json&) {
+    RenderedChat out;
+    for (size_t i = 0; i < messages.size(); ++i)
+      out.text += messages[i].at("role").as_string() + ": " + messages[i].at("content").as_string() +
+                  (i + 1 == messages.size() ? "<|im_end|>\n" : "<|endoftext|>\n");
+    if (prompt) out.text += "assistant: ";
+    return out;
+  };
+  const std::string same = R"({"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "a"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})";
+  const std::string error = error_of(same, odd_ends);
+  EXPECT_TRUE(error.starts_with("messages[1]: ")) << error;
+  EXPECT_NE(error.find("{% generation %}"), std::string::npos) << error;
+  const auto no_prompt_prefix = [](const Json::Array& messages, bool prompt, const Json& extra) {
+    RenderedChat out = chatml()(messages, prompt, extra);
+    if (prompt) out.text += "<think>\n";
+    return out;
+  };
+  EXPECT_NE(error_of(kTwoTurns, no_prompt_prefix).find("messages[2]: the assistant turn does not begin"),
+            std::string::npos);
+}
+
+TEST(Row, ErrorsNameTheField) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"([1])", "a row must be an object, found an array"},
+      {R"({"a": 1, "text": null})",
+       "a row has no text to train on (fields: a, text (null)); expected one of: messages; prompt and "
+       "completion; text"},
+      {R"({"text": "a", "prompt": "b"})",
+       "a row has the fields of more than one format (fields: text, prompt); expected one of: messages; "
+       "prompt and completion; text"},
+      {R"({"prompt": "b"})",
+       "completion is missing beside prompt (fields: prompt); expected one of: messages; prompt and "
+       "completion; text"},
+      {R"({"text": 3})", "text must be a string, found an integer"},
+      {R"({"prompt": 3, "completion": "a"})",
+       "prompt must be a string or a list of messages, found an integer"},
+      {R"({"prompt": "a", "completion": []})", "completion must be a string, found an array"},
+      {R"({"messages": "a"})", "messages must be an array, found a string"},
+      {R"({"messages": []})", "messages is empty, expected at least one message"},
+      {R"({"messages": [1]})", "messages[0] must be an object, found an integer"},
+      {R"({"messages": [{"content": "a"}]})", "messages[0].role is missing"},
+      {R"({"messages": [{"role": 1, "content": "a"}]})",
+       "messages[0].role must be a string, found an integer"},
+      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [1]}]})",
+       "messages[1].content must be a string, found an array"},
+      {R"({"messages": [{"role": "assistant"}]})",
+       "messages[0].content is missing, expected a string (or tool_calls)"},
+      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "beep"}]})",
+       "messages[1].role is 'robot', which the chat template does not write"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "tools": {}})",
+       "tools must be an array, found an object"},
+  };
+  for (const auto& [row, expected] : cases) EXPECT_EQ(error_of(row), expected) << row;
+  EXPECT_EQ(error_of(kTwoTurns, nullptr), "the row is a conversation, but the model has no chat template");
+}
+
+TEST(Row, LongRowsAreTruncatedDroppedOrErrors) {
+  RowOptions options = with_eos();
+  options.max_length = 4;
+  const Json row = Json::parse(R"({"text": "1 2 3 4 5 6"})", "row");
+  const auto encode_with = [&](Overflow overflow) {
+    options.overflow = overflow;
+    return RowEncoder(qwen(), chatml(), options).encode(row);
+  };
+  const EncodedRow cut = encode_with(Overflow::kTruncate);
+  EXPECT_EQ(cut.status, RowStatus::kKept);
+  EXPECT_EQ(cut.example.size(), 4);
+  EXPECT_EQ(cut.example.loss_mask.size(), 4u);
+  EXPECT_TRUE(cut.example.truncated());
+  EXPECT_EQ(encode_with(Overflow::kDrop).status, RowStatus::kTooLong);
+  EXPECT_NE(message_of([&] { encode_with(Overflow::kError); }).find("max_length is 4"), std::string::npos);
+}
+
+TEST(Reader, CountsWhatBecomesOfRows) {
+  const TemporaryDirectory folder;
+  const std::string path =
+      write_lines(folder, "rows.jsonl",
+                  {R"({"text": "a b"})", R"({"text": "1 2 3 4 5 6 7 8 9 10 11 12"})",
+                   R"({"prompt": "1 2 3 4 5 6 7 8 9 10", "completion": "x"})", "", R"({"no": "text"})", "{"});
+  const Source source({path});
+  RowOptions options = with_eos();
+  options.max_length = 8;
+  const RowEncoder encoder(qwen(), chatml(), options);
+  RowCounts counts;
+  for (int64_t i = 0; i < source.size(); ++i) counts.add(read_row(source, encoder, i), OnBadRow::kSkip);
+  EXPECT_EQ(counts.describe(), "kept 2 of 5 rows (1 truncated); dropped 1 without a target token, 2 bad");
+  EXPECT_EQ(RowCounts::from_json(counts.to_json()).to_json(), counts.to_json());
+  const std::string error = message_of([&] { counts.add(read_row(source, encoder, 3), OnBadRow::kStop); });
+  EXPECT_TRUE(error.starts_with("[" + path + ":5] a row has no text")) << error;
+}
+
+}  // namespace
+}  // namespace temper::data

@@ -1,0 +1,56 @@
+#include "data/source.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/test_support.h"
+
+namespace temper::data {
+namespace {
+
+TEST(Source, ReadsRowsAcrossFilesAndLineEnds) {
+  const TemporaryDirectory folder;
+  write_file(folder / "a.jsonl", "\xEF\xBB\xBF{\"n\":0}\r\n\r\n  \n{\"n\":1}");
+  write_file(folder / "empty.jsonl", "");
+  write_file(folder / "b.jsonl", "\n{\"n\":2}\n{\"n\":3}\n\n");
+  const Source source(
+      {folder / "a.jsonl", folder / "empty.jsonl", folder / "b.jsonl", folder / "empty.jsonl"});
+  ASSERT_EQ(source.size(), 4);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(source.row(i).at("n").as_int(), i);
+  EXPECT_EQ(source.text(0), "{\"n\":0}");
+  EXPECT_EQ(source.place(0), (folder / "a.jsonl") + ":1");
+  EXPECT_EQ(source.place(1), (folder / "a.jsonl") + ":4");
+  EXPECT_EQ(source.place(2), (folder / "b.jsonl") + ":2");
+  EXPECT_EQ(source.place(3), (folder / "b.jsonl") + ":3");
+}
+
+TEST(Source, ErrorsNameFileAndLine) {
+  const TemporaryDirectory folder;
+  const std::string path = write_lines(folder, "a.jsonl", {"{}", "", "{\"a\": }", "{\"a\":1,\"a\":2}"});
+  const Source source({path});
+  EXPECT_TRUE(message_of([&] { source.row(1); }).starts_with(fmt::format("[{}:3:7] not valid JSON", path)))
+      << message_of([&] { source.row(1); });
+  EXPECT_TRUE(message_of([&] { source.row(2); }).starts_with(fmt::format("[{}:4", path)))
+      << message_of([&] { source.row(2); });
+  write_file(folder / "blank.jsonl", "\n \n");
+  EXPECT_EQ(message_of([&] { Source({folder / "blank.jsonl"}); }),
+            fmt::format("[{}] no rows, expected one JSON object per line", folder / "blank.jsonl"));
+  EXPECT_EQ(message_of([] { Source(std::vector<std::string>{}); }),
+            "[data] no files given, expected at least one JSONL file");
+  EXPECT_NE(message_of([&] { Source({folder / "absent.jsonl"}); }).find("absent.jsonl"), std::string::npos);
+}
+
+TEST(Source, FingerprintIsOfTheContent) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> lines(100000, R"({"text": "the same line many times"})");
+  const Source first({write_lines(folder, "a.jsonl", lines)});
+  const Source same({write_lines(folder, "elsewhere.jsonl", lines)});
+  lines[50000][10] = 'X';
+  const Source other({write_lines(folder, "b.jsonl", lines)});
+  EXPECT_EQ(first.fingerprint(), same.fingerprint());
+  EXPECT_NE(first.fingerprint(), other.fingerprint());
+  EXPECT_EQ(first.fingerprint().at("rows").as_int(), 100000);
+}
+
+}  // namespace
+}  // namespace temper::data

@@ -76,6 +76,12 @@ HWY_INLINE void store(Lanes value, T* to, Part part) {
   std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(T));
 }
 
+// The lanes that a Part has; the others become 0.
+HWY_INLINE Lanes only(Lanes value, Whole) { return value; }
+HWY_INLINE Lanes only(Lanes value, Part part) {
+  return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<size_t>(part.count)), value);
+}
+
 HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
 HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
 HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }

@@ -3,8 +3,8 @@
 
 namespace temper::backends {
 
-// The same products as oneDNN offers them; both run on the calling thread alone.
-void gemm(const Tile& tile);    // float32; any shape at once
-void matmul(const Tile& tile);  // both operands of one dtype; compiles code for each new shape and keeps it
+// The products as oneDNN offers them; both run on the calling thread alone.
+void gemm(const Tile& tile);    // float32 operands; any shape at once
+void matmul(const Tile& tile);  // bfloat16 operands; compiles code for each new shape and keeps it
 
 }  // namespace temper::backends

@@ -3,6 +3,9 @@
 namespace temper::backends {
 
 void register_onednn();
-void register_onednn() { ops::kernels<ops::Linear>().add("onednn", linear_kernel()); }
+void register_onednn() {
+  ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
+  ops::kernels<ops::Linear>().add("onednn", linear_kernel());
+}
 
 }  // namespace temper::backends

@@ -1,8 +1,12 @@
 #pragma once
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
 #include "ops/linear/linear.h"
 
 namespace temper::backends {
 
+ops::Kernel<ops::Attention> attention_kernel();
+ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 
 }  // namespace temper::backends

@@ -10,13 +10,13 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// 256 x 256 is near the peak; smaller products give some of it up for enough tiles to share.
+// Large tiles come near the peak; smaller products give some of it up for enough tiles to share.
 struct Cut {
   int64_t m, n;
 };
 Cut cut_for(int64_t m, int64_t n) {
-  constexpr int64_t kEnoughTiles = 64;
-  for (const Cut cut : {Cut{256, 256}, Cut{128, 256}})
+  constexpr int64_t kEnoughTiles = 16;
+  for (const Cut cut : {Cut{512, 512}, Cut{256, 512}, Cut{256, 256}, Cut{128, 256}})
     if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= kEnoughTiles) return cut;
   return {128, 128};
 }

@@ -9,39 +9,36 @@
 namespace temper::backends {
 namespace {
 
-// k is cut so that a widened block of 256 rows stays in the second-level cache.
+// k is cut so that the widened blocks of a tile stay in the cache.
 constexpr int64_t kDepth = 512;
 
-// Compiling pays for the shape that most tiles have; every other shape goes to gemm.
-bool worth_compiling(const Tile& tile) {
-  return tile.m % 128 == 0 && tile.n % 128 == 0 && !tile.a.transposed && tile.b.transposed;
-}
+// Lines of a power of two fall into the same cache sets when gemm walks across them, as it does along k.
+constexpr int64_t kGap = 16;
 
-void multiply_floats(const Tile& tile) { worth_compiling(tile) ? matmul(tile) : gemm(tile); }
-
-// A float32 copy of a block of rows x columns in `scratch`; float32 blocks stay where they are.
-Matrix widened(const Matrix& matrix, int64_t rows, int64_t columns, const Tensor& scratch) {
+// A float32 copy of rows x columns in `scratch`; float32 matrices stay where they are.
+Matrix widened(const Matrix& matrix, int64_t rows, int64_t columns, int64_t gap, const Tensor& scratch) {
   if (matrix.dtype == DType::kF32) return matrix;
   const int64_t lines = matrix.transposed ? columns : rows, size = matrix.transposed ? rows : columns;
-  copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride},
-             {scratch.raw(), DType::kF32, size}, lines, size);
-  return {scratch.raw(), DType::kF32, size, matrix.transposed};
+  const Block copy{scratch.raw(), DType::kF32, size + gap};
+  copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride}, copy, lines, size);
+  return {copy.data, DType::kF32, copy.stride, matrix.transposed};
 }
 
-Tensor scratch_for(const Matrix& matrix, int64_t count) {
-  return matrix.dtype == DType::kF32 ? Tensor() : Tensor::empty({count}, DType::kF32, MemoryTag::kWorkspace);
+Tensor scratch_for(const Matrix& matrix, int64_t size, int64_t depth) {
+  if (matrix.dtype == DType::kF32) return {};
+  return Tensor::empty({(size + kGap) * depth}, DType::kF32, MemoryTag::kWorkspace);
 }
 
 void multiply_widened(const Tile& tile) {
   const int64_t depth = std::min(tile.k, kDepth);
-  const Tensor scratch_a = scratch_for(tile.a, tile.m * depth),
-               scratch_b = scratch_for(tile.b, tile.n * depth);
+  const Tensor scratch_a = scratch_for(tile.a, tile.m, depth), scratch_b = scratch_for(tile.b, tile.n, depth);
+  const int64_t gap_a = tile.a.transposed ? kGap : 0, gap_b = tile.b.transposed ? 0 : kGap;
   Tile part = tile;
   for (int64_t k = 0; k < tile.k; k += depth, part.accumulate = true) {
     part.k = std::min(depth, tile.k - k);
-    part.a = widened(tile.a.block(0, k), tile.m, part.k, scratch_a);
-    part.b = widened(tile.b.block(k, 0), part.k, tile.n, scratch_b);
-    multiply_floats(part);
+    part.a = widened(tile.a.block(0, k), tile.m, part.k, gap_a, scratch_a);
+    part.b = widened(tile.b.block(k, 0), part.k, tile.n, gap_b, scratch_b);
+    gemm(part);
   }
 }
 
@@ -70,7 +67,7 @@ void multiply(const Tile& tile, Bf16Path path) {
   const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
   const bool halves = tile.a.dtype == DType::kBF16 && tile.b.dtype == DType::kBF16;
   if (floats)
-    multiply_floats(tile);
+    gemm(tile);
   else if (halves && path == Bf16Path::kNative)
     matmul(tile);
   else

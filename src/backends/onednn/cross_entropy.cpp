@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "backends/floats.h"
+#include "backends/onednn/blocks.h"
+#include "backends/onednn/logits.h"
+#include "backends/onednn/onednn.h"
+#include "backends/onednn/tile.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::CrossEntropy;
+
+constexpr int64_t kVocabBlock = 512;        // logits of one task
+constexpr int64_t kLogitsBytes = 64 << 20;  // of one chunk of tokens
+constexpr int64_t kMaxPieces = 32;          // partial sums of hidden's gradient
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What all chunks share. Tokens without a target are left out: no product is spent on them.
+struct Job {
+  const CrossEntropy& op;
+  std::vector<int32_t> kept;  // tokens that have a target
+  int64_t hidden, vocab, blocks;
+  bool want_dhidden;
+  GradTarget weight;
+  CrossEntropy::Output out;
+};
+
+// A chunk of kept tokens: their rows of hidden and of logits side by side.
+struct Chunk {
+  int64_t first, count;
+  Tensor hidden;    // [count, hidden]
+  Tensor logits;    // [count, vocab] float32
+  Tensor lse;       // [count] float32
+  bool accumulate;  // the weight's gradient holds something already
+};
+
+int32_t token_of(const Job& job, const Chunk& chunk, int64_t row) {
+  return job.kept[static_cast<size_t>(chunk.first + row)];
+}
+
+int32_t target_of(const Job& job, const Chunk& chunk, int64_t row) {
+  return job.op.targets.data<int32_t>()[token_of(job, chunk, row)];
+}
+
+void gather_hidden(const Job& job, const Chunk& chunk) {
+  for (int64_t row = 0; row < chunk.count; ++row)
+    copy_block(block_of(job.op.hidden, token_of(job, chunk, row)), block_of(chunk.hidden, row), 1,
+               job.hidden);
+}
+
+// Fills the logits and, from each block's share, lse and nll.
+void form_logits(Job& job, const Chunk& chunk) {
+  std::vector<Softmax> shares(static_cast<size_t>(job.blocks * chunk.count));
+  parallel_for(job.blocks, [&](int64_t block) {
+    const int64_t begin = block * kVocabBlock, size = std::min(kVocabBlock, job.vocab - begin);
+    float* logits = chunk.logits.data<float>() + begin;
+    multiply(Tile{.a = rows_of(chunk.hidden),
+                  .b = transpose_of(job.op.weight).block(0, begin),
+                  .m = chunk.count,
+                  .n = size,
+                  .k = job.hidden,
+                  .c = logits,
+                  .stride = job.vocab});
+    measure_rows(logits, chunk.count, size, job.vocab, &shares[static_cast<size_t>(block * chunk.count)]);
+  });
+  for (int64_t row = 0; row < chunk.count; ++row) {
+    const auto share = [&](int64_t block) { return shares[static_cast<size_t>(block * chunk.count + row)]; };
+    float largest = share(0).largest;
+    for (int64_t block = 1; block < job.blocks; ++block) largest = std::max(largest, share(block).largest);
+    double sum = 0;
+    for (int64_t block = 0; block < job.blocks; ++block)
+      sum += share(block).sum * std::exp(double{share(block).largest} - largest);
+    const double lse = largest + std::log(sum);
+    chunk.lse.data<float>()[row] = static_cast<float>(lse);
+    const float logit = chunk.logits.data<float>()[row * job.vocab + target_of(job, chunk, row)];
+    job.out.nll.data<float>()[token_of(job, chunk, row)] = static_cast<float>(lse - logit);
+  }
+}
+
+// Turns one block of logits into their gradient, (softmax - target) · scale.
+void differentiate(const Job& job, const Chunk& chunk, int64_t begin, int64_t size) {
+  float* logits = chunk.logits.data<float>() + begin;
+  exponentiate_rows(logits, chunk.count, size, job.vocab, chunk.lse.data<float>(), job.op.scale);
+  for (int64_t row = 0; row < chunk.count; ++row) {
+    const int64_t target = target_of(job, chunk, row) - begin;
+    if (target >= 0 && target < size) logits[row * job.vocab + target] -= job.op.scale;
+  }
+}
+
+// One block's products: its rows of the weight's gradient, and its share of hidden's into `sums`.
+void multiply_gradients(const Job& job, const Chunk& chunk, int64_t begin, int64_t size, float* sums,
+                        bool more) {
+  Matrix grad{chunk.logits.data<float>() + begin, DType::kF32, job.vocab, false};
+  Tensor rounded;
+  if (job.op.hidden.dtype() == DType::kBF16 && bf16_path() == Bf16Path::kNative) {
+    rounded = Tensor::empty({chunk.count, size}, DType::kBF16, MemoryTag::kWorkspace);
+    copy_block({chunk.logits.data<float>() + begin, DType::kF32, job.vocab}, block_of(rounded), chunk.count,
+               size);
+    grad = rows_of(rounded);
+  }
+  if (job.weight.wanted())
+    multiply(Tile{.a = {grad.data, grad.dtype, grad.stride, true},
+                  .b = rows_of(chunk.hidden),
+                  .m = size,
+                  .n = job.hidden,
+                  .k = chunk.count,
+                  .c = job.weight.buffer.data<float>() + begin * job.hidden,
+                  .stride = job.hidden,
+                  .accumulate = chunk.accumulate});
+  if (job.want_dhidden)
+    multiply(Tile{.a = grad,
+                  .b = rows_of(job.op.weight).block(begin, 0),
+                  .m = chunk.count,
+                  .n = job.hidden,
+                  .k = size,
+                  .c = sums,
+                  .stride = job.hidden,
+                  .accumulate = more});
+}
+
+// A fixed number of pieces sum hidden's gradient over their blocks; then the pieces are added in order.
+void form_gradients(const Job& job, const Chunk& chunk) {
+  const int64_t per_piece = ceil_div(job.blocks, kMaxPieces), pieces = ceil_div(job.blocks, per_piece);
+  const int64_t size = chunk.count * job.hidden;
+  const Tensor partial =
+      Tensor::empty({pieces, job.want_dhidden ? size : 0}, DType::kF32, MemoryTag::kWorkspace);
+  parallel_for(pieces, [&](int64_t piece) {
+    float* sums = partial.data<float>() + piece * size * job.want_dhidden;
+    const int64_t last = std::min(job.blocks, (piece + 1) * per_piece);
+    for (int64_t block = piece * per_piece; block < last; ++block) {
+      const int64_t begin = block * kVocabBlock, columns = std::min(kVocabBlock, job.vocab - begin);
+      differentiate(job, chunk, begin, columns);
+      multiply_gradients(job, chunk, begin, columns, sums, block > piece * per_piece);
+    }
+  });
+  if (!job.want_dhidden) return;
+  parallel_for(chunk.count, [&](int64_t row) {
+    float* sums = partial.data<float>() + row * job.hidden;
+    add_column_sums({sums + size, DType::kF32, size}, pieces - 1, job.hidden, sums);
+    copy_block({sums, DType::kF32, 0}, block_of(job.out.dhidden, token_of(job, chunk, row)), 1, job.hidden);
+  });
+}
+
+Job start(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
+  const int64_t tokens = op.targets.numel(), vocab = op.weight.dim(0);
+  Job job{op, {}, op.hidden.dim(1), vocab, ceil_div(vocab, kVocabBlock), want_dhidden, weight, {}};
+  for (int64_t t = 0; t < tokens; ++t)
+    if (op.targets.data<int32_t>()[t] != CrossEntropy::kIgnore) job.kept.push_back(static_cast<int32_t>(t));
+  job.out.loss = Tensor::empty({1}, DType::kF32);
+  job.out.nll = Tensor::zeros({tokens}, DType::kF32);
+  if (want_dhidden) job.out.dhidden = Tensor::zeros(op.hidden.shape(), op.hidden.dtype());
+  if (weight.wanted() && !weight.accumulate && job.kept.empty()) weight.buffer.fill_zero();
+  return job;
+}
+
+CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
+  Job job = start(op, want_dhidden, weight);
+  const int64_t count = static_cast<int64_t>(job.kept.size());
+  const int64_t most = std::max<int64_t>(16, kLogitsBytes / (4 * std::max<int64_t>(job.vocab, 1)));
+  const int64_t chunk_size = ceil_div(count, std::max<int64_t>(1, ceil_div(count, most)));  // even chunks
+  // Widened once per chunk where the products would widen it for every block.
+  const DType hidden_dtype = bf16_path() == Bf16Path::kNative ? op.hidden.dtype() : DType::kF32;
+  const Tensor hidden = Tensor::empty({chunk_size, job.hidden}, hidden_dtype, MemoryTag::kWorkspace);
+  const Tensor logits = Tensor::empty({chunk_size, job.vocab}, DType::kF32, MemoryTag::kWorkspace);
+  const Tensor lse = Tensor::empty({chunk_size}, DType::kF32, MemoryTag::kWorkspace);
+  for (int64_t first = 0; first < count; first += chunk_size) {
+    const Chunk chunk{first, std::min(chunk_size, count - first), hidden, logits,
+                      lse,   weight.accumulate || first > 0};
+    gather_hidden(job, chunk);
+    form_logits(job, chunk);
+    if (want_dhidden || weight.wanted()) form_gradients(job, chunk);
+  }
+  double sum = 0;
+  for (const float nll : job.out.nll.values<float>()) sum += nll;
+  job.out.loss.data<float>()[0] = static_cast<float>(sum * op.scale);
+  return job.out;
+}
+
+}  // namespace
+
+ops::Kernel<CrossEntropy> cross_entropy_kernel() {
+  return {.accepts = refuse_float16, .forward = forward, .backward = nullptr};
+}
+
+}  // namespace temper::backends

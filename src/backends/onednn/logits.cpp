@@ -1,0 +1,67 @@
+#include "backends/onednn/logits.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/onednn/logits.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/lanes-inl.h"
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+
+Softmax measure_row(const float* row, int64_t size) {
+  float largest = row[0];
+  int64_t i = 0;
+  if (size >= width()) {
+    Lanes most = hn::LoadU(Floats(), row);
+    for (; i + width() <= size; i += width()) most = hn::Max(most, hn::LoadU(Floats(), row + i));
+    largest = hn::GetLane(hn::MaxOfLanes(Floats(), most));
+  }
+  for (; i < size; ++i) largest = row[i] > largest ? row[i] : largest;
+  Lanes sums = none();
+  sweep(size, [&](int64_t at, auto lanes) HWY_ATTR {
+    const Lanes power = hn::Exp(Floats(), hn::Sub(load(row + at, lanes), fill(largest)));
+    sums = hn::Add(sums, only(power, lanes));
+  });
+  return {largest, total(sums)};
+}
+
+void measure(const float* logits, int64_t rows, int64_t size, int64_t stride, Softmax* out) {
+  for (int64_t row = 0; row < rows; ++row) out[row] = measure_row(logits + row * stride, size);
+}
+
+void exponentiate(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse, float scale) {
+  for (int64_t row = 0; row < rows; ++row, logits += stride)
+    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
+      const Lanes power = hn::Exp(Floats(), hn::Sub(load(logits + i, lanes), fill(lse[row])));
+      store(hn::Mul(power, fill(scale)), logits + i, lanes);
+    });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace temper::backends {
+namespace {
+HWY_EXPORT(measure);
+HWY_EXPORT(exponentiate);
+}  // namespace
+
+void measure_rows(const float* logits, int64_t rows, int64_t size, int64_t stride, Softmax* rows_out) {
+  HWY_DYNAMIC_DISPATCH(measure)(logits, rows, size, stride, rows_out);
+}
+
+void exponentiate_rows(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
+                       float scale) {
+  HWY_DYNAMIC_DISPATCH(exponentiate)(logits, rows, size, stride, lse, scale);
+}
+
+}  // namespace temper::backends
+#endif  // HWY_ONCE

@@ -1,7 +1,5 @@
 #include "ops/selection.h"
 
-#include "ops/rms_norm/rms_norm.h"
-#include "ops/swiglu/swiglu.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -15,6 +13,15 @@ struct Probe {
   struct Signature {
     int64_t width = 0;
   };
+  using Forward = int();
+  using Backward = void();
+  using Compose = int();
+};
+
+// A second one, so that a model has two fields.
+struct Filter {
+  static constexpr std::string_view kName = "filter", kField = "filter_mlp";
+  struct Signature {};
   using Forward = int();
   using Backward = void();
   using Compose = int();
@@ -34,6 +41,7 @@ Refusal native_bf16_only(const Probe::Signature&, const HardwareFacts& facts) {
 void register_probe() {
   auto& registry = kernels<Probe>();
   if (registry.find("fast") != nullptr) return;
+  kernels<Filter>().add(kEager, {.accepts = accept_all<Filter::Signature>, .compose = [] { return 6; }});
   registry.add("fast", {.accepts = native_bf16_only, .forward = [] { return 1; }});
   registry.add("narrow", {.accepts = narrow_only, .forward = [] { return 2; }});
   registry.add("device", {.hardware = HardwareClass::kGpu,
@@ -131,18 +139,19 @@ TEST(Selection, AChoiceThatCannotRunIsAnError) {
 TEST(Selection, UnknownFieldsAreErrorsWithTheNearestName) {
   const auto bind_two = [](const std::string& field) {
     Binder binder(written(field, "eager"), machine());
-    binder.bind<RmsNorm>({{}});
-    binder.bind<Swiglu>({{}});
+    binder.bind<Probe>({{64}});
+    binder.bind<Filter>({{}});
     binder.finish();
   };
   expect_error(
-      [&] { bind_two("rmsnorm_implementation"); },
-      "[model.ops_implementation] unknown field 'rmsnorm_implementation', did you mean "
-      "'rms_norm_implementation'?; this model has [rms_norm_implementation, swiglu_mlp_implementation]");
-  expect_error([&] { bind_two("dropout"); },
-               "[model.ops_implementation] unknown field 'dropout'; this model has [rms_norm_implementation, "
-               "swiglu_mlp_implementation]");
-  bind_two("swiglu_mlp_implementation");
+      [&] { bind_two("filtermlp_implementation"); },
+      "[model.ops_implementation] unknown field 'filtermlp_implementation', did you mean "
+      "'filter_mlp_implementation'?; this model has [filter_mlp_implementation, probe_implementation]");
+  expect_error(
+      [&] { bind_two("dropout"); },
+      "[model.ops_implementation] unknown field 'dropout'; this model has [filter_mlp_implementation, "
+      "probe_implementation]");
+  bind_two("filter_mlp_implementation");
 }
 
 TEST(Selection, ReportSaysWhatWasChosenAndWhatWasPassedOver) {
@@ -173,8 +182,8 @@ TEST(Selection, MistakesOfOursAreDefects) {
     }
     return ErrorKind::kInterrupted;
   };
-  const BoundOps other = op_testing::bind_kernel<RmsNorm>("eager", {});
-  EXPECT_EQ(kind_of([&] { other.get<Probe>(); }), ErrorKind::kDefect);
+  const BoundOps ops = bind({}, machine(), {64});
+  EXPECT_EQ(kind_of([&] { ops.get<Filter>(); }), ErrorKind::kDefect);
   EXPECT_EQ(kind_of([] {
               Binder binder({}, machine());
               binder.bind<Probe>({{64}});

@@ -201,7 +201,7 @@ void Tensor::fill_zero() const {
 void Tensor::copy_from_host(const void* data, int64_t size) const {
   require_contiguous();
   if (size != bytes()) fail("{} bytes do not fill {} {}", size, to_string(dtype_), to_string(shape_));
-  std::memcpy(raw(), data, static_cast<size_t>(size));
+  if (size > 0) std::memcpy(raw(), data, static_cast<size_t>(size));  // an empty vector's data is null
 }
 
 float Tensor::item() const {

@@ -1,1 +1,80 @@
-namespace temper::cli { class Program; void add_data_inspect(Program&); void add_data_inspect(Program&) {} }
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/program.h"
+#include "cli/run_arguments.h"
+#include "config/load.h"
+#include "data/inspect.h"
+#include "recipes/sft/session.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "Show what a run would train on: rows as tokens with their loss mask, and a summary.\n"
+    "Usage: temper data inspect [RUN.yaml] [--KEY VALUE ...] [--rows N] [--first N] [--eval] [--summary]\n\n"
+    "  --rows N    rows to print (3)\n"
+    "  --first N   the first row to print, from 0\n"
+    "  --eval      data.eval instead of data.train\n"
+    "  --summary   only the summary\n\n"
+    "Tokens are followed by |; targets are green on a terminal and stand in [[ ]] elsewhere.\n";
+
+// Takes "--name N" out of the flags.
+int64_t take_number(std::vector<std::string>& flags, const std::string& name, int64_t otherwise) {
+  for (size_t i = 0; i < flags.size(); ++i) {
+    std::string value;
+    size_t count = 1;
+    if (flags[i].rfind(name + "=", 0) == 0) {
+      value = flags[i].substr(name.size() + 1);
+    } else if (flags[i] == name && i + 1 < flags.size()) {
+      value = flags[i + 1];
+      count = 2;
+    } else {
+      continue;
+    }
+    if (value.empty() || value.size() > 12 || value.find_first_not_of("0123456789") != std::string::npos)
+      fail("[{}] '{}' is not a number of rows", name, value);
+    flags.erase(flags.begin() + static_cast<std::ptrdiff_t>(i), flags.begin() + static_cast<std::ptrdiff_t>(i + count));
+    return std::stoll(value);
+  }
+  return otherwise;
+}
+
+int inspect(const std::vector<std::string>& arguments) {
+  RunArguments parsed = parse_run_arguments(arguments, {"--eval", "--summary", "--help", "-h"});
+  if (parsed.has("--help") || parsed.has("-h") || arguments.empty()) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  const int64_t rows = take_number(parsed.flags, "--rows", 3), first = take_number(parsed.flags, "--first", 0);
+  recipes::RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  config::load(schema, parsed.yaml_file, parsed.flags);
+  const recipes::Session session(config);
+  if (parsed.has("--eval") && !session.eval) fail("[data.eval] names no file");
+  const recipes::DataSet& set = parsed.has("--eval") ? *session.eval : session.train;
+  const bool color = isatty(STDOUT_FILENO) != 0;
+  for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.source->size()); ++i) {
+    const data::ReadRow read = data::read_row(*set.source, *set.encoder, i);
+    std::printf("row %lld (%s)\n", static_cast<long long>(i), set.source->place(i).c_str());
+    if (!read.error.empty()) std::printf("  bad: %s\n\n", read.error.c_str());
+    else std::printf("%s\n", data::describe_row(read.row.example, session.text.tokenizer, color).c_str());
+  }
+  std::fputs(data::describe(data::summarize(*set.source, *set.encoder, config.data.on_bad_row)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+void add_data_inspect(Program& program) {
+  program.add("data inspect", "print rows as tokens with their loss mask", [](Options& options) {
+    auto arguments = std::make_shared<std::vector<std::string>>();
+    options.raw(*arguments);
+    return [arguments] { return inspect(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

@@ -46,6 +46,17 @@ void Options::raw(std::vector<std::string>& arguments) {
 }
 void Options::footer(const std::string& text) { impl_.app->footer(text); }
 
+namespace {
+
+// The sub-command of that name, or null.
+CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (command->get_name() == name) return const_cast<CLI::App*>(command);
+  return nullptr;
+}
+
+}  // namespace
+
 struct Program::State {
   CLI::App app{"Temper post-trains large language models.", "temper"};
   std::vector<std::pair<CLI::App*, std::function<int()>>> commands;
@@ -64,7 +75,7 @@ void Program::add(const std::string& name, const std::string& summary, const Dec
   if (const size_t space = name.find(' '); space != std::string::npos) {
     last = name.substr(space + 1);
     const std::string group = name.substr(0, space);
-    CLI::App* existing = parent->get_subcommand_no_throw(group);
+    CLI::App* existing = find_command(*parent, group);
     parent = existing != nullptr ? existing : parent->add_subcommand(group, "commands about " + group);
     parent->require_subcommand(1);
   }
@@ -79,7 +90,7 @@ namespace {
 std::string explain(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' && find_command(app, argv[1]) == nullptr) {
     const std::string nearest = nearest_name(argv[1], names);
     return fmt::format("unknown command '{}'{}; commands are [{}]", argv[1],
                        nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(names));

@@ -23,8 +23,6 @@ ops::OpsConfig OpsImplementation::to_ops() const {
   return config;
 }
 
-namespace {
-
 void describe(config::Schema& s, OpsImplementation& c) {
   const char* text = "kernel: eager, or a provider's name; omitted: the best for this hardware";
   s.field("attn_implementation", c.attn, text);
@@ -103,8 +101,6 @@ void describe(config::Schema& s, CheckpointConfig& c) {
   s.field("every_steps", c.every_steps, "updates between checkpoints; 0: only at the end").at_least(0);
   s.field("keep_last", c.keep_last, "checkpoints kept, besides the best one").at_least(1);
 }
-
-}  // namespace
 
 void describe(config::Schema& s, RunConfig& c) {
   s.field("recipe", c.recipe, "how training is wired together").one_of({"sft"});

@@ -90,6 +90,15 @@ struct RunConfig {
   int64_t memory_limit_mib = 0;
 };
 
+// The keys of each struct, found by config::Schema.
+void describe(config::Schema& s, OpsImplementation& c);
+void describe(config::Schema& s, ModelConfig& c);
+void describe(config::Schema& s, DataConfig& c);
+void describe(config::Schema& s, OptimizerConfig& c);
+void describe(config::Schema& s, ScheduleConfig& c);
+void describe(config::Schema& s, TrainConfig& c);
+void describe(config::Schema& s, EvalConfig& c);
+void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);
 
 struct RunOptions {

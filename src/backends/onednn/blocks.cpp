@@ -56,27 +56,33 @@ HWY_INLINE void dots(const float* x, int64_t x_stride, const T* weight, int64_t 
     for (int c = 0; c < kColumns; ++c) out[r][c] = total(sums[r][c]);
 }
 
+HWY_INLINE void put(const Block& y, int64_t index, float value) {
+  if (y.dtype == DType::kF32)
+    static_cast<float*>(y.data)[index] = value;
+  else
+    static_cast<BFloat16*>(y.data)[index] = BFloat16(value);
+}
+
 template <int kRows, class T>
 void dot_few(const Block& x, int64_t row, const Block& weight, int64_t size, const Tensor& bias,
              const Block& y, int64_t begin, int64_t end) {
   constexpr int kColumns = 4;
   const float* from = static_cast<const float*>(x.data) + row * x.stride;
   const T* rows = static_cast<const T*>(weight.data);
-  T* to = static_cast<T*>(y.data) + row * y.stride;
-  const auto finish = [&](float sum, int64_t o) {
-    return T(bias.defined() ? sum + static_cast<float>(bias.data<T>()[o]) : sum);
+  const auto finish = [&](float sum, int r, int64_t o) {
+    put(y, (row + r) * y.stride + o, bias.defined() ? sum + static_cast<float>(bias.data<T>()[o]) : sum);
   };
   int64_t o = begin;
   for (; o + kColumns <= end; o += kColumns) {
     float out[kRows][kColumns];
     dots<kRows, kColumns>(from, x.stride, rows + o * weight.stride, weight.stride, size, out);
     for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < kColumns; ++c) to[r * y.stride + o + c] = finish(out[r][c], o + c);
+      for (int c = 0; c < kColumns; ++c) finish(out[r][c], r, o + c);
   }
   for (; o < end; ++o) {
     float out[kRows][1];
     dots<kRows, 1>(from, x.stride, rows + o * weight.stride, weight.stride, size, out);
-    for (int r = 0; r < kRows; ++r) to[r * y.stride + o] = finish(out[r][0], o);
+    for (int r = 0; r < kRows; ++r) finish(out[r][0], r, o);
   }
 }
 

@@ -14,9 +14,9 @@ namespace {
 
 using ops::CrossEntropy;
 
-constexpr int64_t kVocabBlock = 512;        // logits of one task
-constexpr int64_t kLogitsBytes = 64 << 20;  // of one chunk of tokens
-constexpr int64_t kMaxPieces = 32;          // partial sums of hidden's gradient
+constexpr int64_t kVocabBlock = 512;         // logits of one task
+constexpr int64_t kLogitsBytes = 128 << 20;  // of one chunk of tokens: enough to use each weight 200 times
+constexpr int64_t kMaxPieces = 32;           // partial sums of hidden's gradient
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -4,6 +4,7 @@ namespace temper::backends {
 
 void register_onednn();
 void register_onednn() {
+  ops::kernels<ops::Attention>().add("onednn", attention_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
 }

@@ -1,0 +1,124 @@
+// The forward pass: each task owns a block of queries of one document under one key head, and walks over the
+// tiles of keys that it sees, keeping a running softmax (Milakov and Gimelshein, 2018; Dao et al., 2022).
+#include "backends/onednn/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "backends/floats.h"
+#include "backends/onednn/matmul.h"
+#include "backends/onednn/onednn.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::Attention;
+
+// With few rows the keys' and values' way through memory costs most: they are read where they are.
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kFewKeys = 64;
+
+struct Task {
+  Document document;
+  int64_t kv_head, first, count;  // queries [first, first + count)
+};
+
+struct Running {
+  float *q, *y, *largest, *sum;  // y is not yet divided by sum
+};
+
+void step_few(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
+              const Running& state) {
+  const int64_t dim = op.q.dim(2);
+  dot_rows({state.q, DType::kF32, dim}, scores.rows, keys, dim, {}, {scores.data, DType::kF32, scores.stride},
+           0, scores.columns);
+  softmax_step(scores, state.largest, state.sum, state.y, dim);
+  mix_rows(scores, values, state.y, dim);
+}
+
+void step_many(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
+               const Running& state, float* wide) {
+  const int64_t dim = op.q.dim(2);
+  gemm({.a = {state.q, DType::kF32, dim},
+        .b = transposed(widened(keys, scores.columns, dim, wide)),
+        .m = scores.rows,
+        .n = scores.columns,
+        .k = dim,
+        .c = scores.data,
+        .stride = scores.stride});
+  softmax_step(scores, state.largest, state.sum, state.y, dim);
+  gemm({.a = {scores.data, DType::kF32, scores.stride},
+        .b = widened(values, scores.columns, dim, wide),
+        .m = scores.rows,
+        .n = dim,
+        .k = scores.columns,
+        .c = state.y,
+        .stride = dim,
+        .accumulate = true});
+}
+
+// Divides by the softmax's sums and writes y and lse.
+void finish(const Attention& op, const Task& task, const Running& state, const Attention::Output& out) {
+  const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
+  const int64_t token = task.document.query + task.first, head = task.kv_head * group;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (out.lse.defined())
+      out.lse.data<float>()[(head + r % group) * op.q.dim(0) + token + r / group] =
+          state.largest[r] + std::log(state.sum[r]);
+    state.sum[r] = 1 / state.sum[r];
+  }
+  scale_rows(state.y, rows, dim, state.sum);
+  copy_block({state.y, DType::kF32, group * dim}, heads_at(out.y, token, head), task.count, group * dim);
+}
+
+void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
+  const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
+  const Document& document = task.document;
+  const int64_t tile = rows <= kFewRows ? kFewKeys : kTileKeys;
+  Scratch scratch(rows * (2 * dim + tile + 2) + tile * dim);
+  const Running state{scratch.take(rows * dim), scratch.take(rows * dim), scratch.take(rows),
+                      scratch.take(rows)};
+  float *scores = scratch.take(rows * tile), *wide = scratch.take(tile * dim);
+  std::fill_n(state.y, rows * dim, 0.0f);
+  std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.sum, rows, 0.0f);
+  copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
+             {state.q, DType::kF32, group * dim}, task.count, group * dim);
+
+  const int64_t position = task.first + document.offset(), end = position + task.count;
+  const int64_t begin = op.window > 0 ? std::max<int64_t>(0, position - op.window + 1) : 0;
+  for (int64_t key = begin; key < end; key += tile) {
+    const int64_t columns = std::min(tile, end - key);
+    const Scores part{scores, rows, columns, columns, position + 1 - key, group, op.window, op.scale};
+    const Block keys = heads_at(op.k, document.key + key, task.kv_head),
+                values = heads_at(op.v, document.key + key, task.kv_head);
+    if (rows <= kFewRows)
+      step_few(op, keys, values, part, state);
+    else
+      step_many(op, keys, values, part, state, wide);
+  }
+  finish(op, task, state, out);
+}
+
+Attention::Output forward(const Attention& op, bool want_lse) {
+  Attention::Output out{Tensor::empty(op.q.shape(), op.q.dtype()), {}};
+  if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
+  std::vector<Task> tasks;
+  const int64_t per_tile = queries_per_tile(op);
+  for (const Document& document : documents_of(op))
+    for (int64_t kv_head = 0; kv_head < op.k.dim(1); ++kv_head)
+      for (int64_t first = 0; first < document.queries; first += per_tile)
+        tasks.push_back({document, kv_head, first, std::min(per_tile, document.queries - first)});
+  parallel_for(static_cast<int64_t>(tasks.size()),
+               [&](int64_t i) { run_task(op, tasks[static_cast<size_t>(i)], out); });
+  return out;
+}
+
+}  // namespace
+
+ops::Kernel<Attention> attention_kernel() {
+  return {.accepts = refuse_float16, .forward = forward, .backward = attention_backward};
+}
+
+}  // namespace temper::backends

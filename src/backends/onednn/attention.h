@@ -1,0 +1,73 @@
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "backends/onednn/blocks.h"
+#include "backends/onednn/scores.h"
+#include "backends/onednn/tile.h"
+#include "ops/attention/attention.h"
+
+// What attention's two directions share.
+namespace temper::backends {
+
+constexpr int64_t kTileRows = 256;  // queries times the heads of a group
+constexpr int64_t kTileKeys = 256;
+
+// Queries and keys of one document; query i stands at key i + offset.
+struct Document {
+  int64_t query, queries, key, keys;
+  int64_t offset() const { return keys - queries; }
+};
+
+inline std::vector<Document> documents_of(const ops::Attention& op) {
+  const int32_t *q = op.cu_seqlens_q.data<int32_t>(), *k = op.cu_seqlens_k.data<int32_t>();
+  std::vector<Document> documents;
+  for (int64_t d = 0; d + 1 < op.cu_seqlens_q.numel(); ++d)
+    documents.push_back({q[d], q[d + 1] - q[d], k[d], k[d + 1] - k[d]});
+  return documents;
+}
+
+inline int64_t group_of(const ops::Attention& op) { return op.q.dim(1) / op.k.dim(1); }
+inline int64_t queries_per_tile(const ops::Attention& op) {
+  return std::max<int64_t>(1, kTileRows / group_of(op));
+}
+
+// The rows of [tokens, heads, dim] from a token on, each from a head on.
+inline Block heads_at(const Tensor& tensor, int64_t token, int64_t head) {
+  const int64_t offset = token * tensor.stride(0) + head * tensor.dim(2);
+  return {static_cast<std::byte*>(tensor.raw()) + offset * size_of(tensor.dtype()), tensor.dtype(),
+          tensor.stride(0)};
+}
+
+// A float32 matrix over `scratch` with the block's contents, or over the block itself where it is float32.
+inline Matrix widened(const Block& block, int64_t rows, int64_t size, float* scratch) {
+  if (block.dtype == DType::kF32) return {block.data, DType::kF32, block.stride, false};
+  copy_block(block, {scratch, DType::kF32, size}, rows, size);
+  return {scratch, DType::kF32, size, false};
+}
+
+inline Matrix transposed(Matrix matrix) {
+  matrix.transposed = !matrix.transposed;
+  return matrix;
+}
+
+// Hands out parts of one workspace tensor.
+class Scratch {
+ public:
+  explicit Scratch(int64_t floats) : memory_(Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace)) {}
+  float* take(int64_t floats) {
+    float* part = memory_.data<float>() + used_;
+    used_ += floats;
+    invariant(used_ <= memory_.numel(), "attention's scratch is too small");
+    return part;
+  }
+
+ private:
+  Tensor memory_;
+  int64_t used_ = 0;
+};
+
+ops::Attention::Grads attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
+                                         const Tensor& dy);
+
+}  // namespace temper::backends

@@ -1,0 +1,162 @@
+// The backward pass: each task owns every n-th block of keys of one document under one key head, so it alone
+// writes their gradients, and sums the queries' gradient into a part of its own. The parts are added in
+// order.
+#include <cstring>
+
+#include "backends/onednn/attention.h"
+#include "backends/onednn/matmul.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::Attention;
+
+struct Backward {
+  const Attention& op;
+  const Attention::Output& out;
+  const Tensor& dy;
+  Attention::Grads grads;
+  int64_t group, dim, parts;
+  Tensor delta;  // [heads, tokens]: dy · y
+  Tensor dq;     // [parts, kv_heads, tokens, group, dim] float32
+};
+
+// How many tasks share a document under one key head: by shape alone, enough to keep many cores busy.
+int64_t parts_for(const Attention& op, const std::vector<Document>& documents) {
+  constexpr int64_t kEnoughTasks = 32, kMostParts = 8, kKeysPerPart = 1024;
+  int64_t longest = 0;
+  for (const Document& document : documents) longest = std::max(longest, document.keys);
+  const int64_t tasks = std::max<int64_t>(1, static_cast<int64_t>(documents.size()) * op.k.dim(1));
+  return std::clamp<int64_t>(std::min(kEnoughTasks / tasks, longest / kKeysPerPart), 1, kMostParts);
+}
+
+int64_t blocks_of(const Document& document) { return (document.keys + kTileKeys - 1) / kTileKeys; }
+
+float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t token) {
+  const int64_t tokens = pass.op.q.dim(0);
+  return pass.dq.data<float>() +
+         ((part * pass.op.k.dim(1) + kv_head) * tokens + token) * pass.group * pass.dim;
+}
+
+// Memory of one task. Keys and values stay while queries pass by.
+struct Buffers {
+  Scratch scratch;
+  float *q, *dy, *p, *dp, *lse, *delta, *wide_k, *wide_v, *dk, *dv;
+  Buffers(int64_t rows, int64_t dim) : scratch(2 * rows * (dim + kTileKeys + 1) + 4 * kTileKeys * dim) {
+    for (float** part : {&q, &dy}) *part = scratch.take(rows * dim);
+    for (float** part : {&p, &dp}) *part = scratch.take(rows * kTileKeys);
+    for (float** part : {&lse, &delta}) *part = scratch.take(rows);
+    for (float** part : {&wide_k, &wide_v, &dk, &dv}) *part = scratch.take(kTileKeys * dim);
+  }
+};
+
+struct Keys {
+  Matrix k, v;
+  int64_t first, count;
+};
+
+void load_queries(const Backward& pass, int64_t token, int64_t count, int64_t kv_head, const Buffers& to) {
+  const int64_t size = pass.group * pass.dim, head = kv_head * pass.group, tokens = pass.op.q.dim(0);
+  copy_block(heads_at(pass.op.q, token, head), {to.q, DType::kF32, size}, count, size);
+  copy_block(heads_at(pass.dy, token, head), {to.dy, DType::kF32, size}, count, size);
+  for (int64_t r = 0; r < count * pass.group; ++r) {
+    const int64_t at = (head + r % pass.group) * tokens + token + r / pass.group;
+    to.lse[r] = pass.out.lse.data<float>()[at];
+    to.delta[r] = pass.delta.data<float>()[at];
+  }
+}
+
+// One tile: adds to dk, dv and to the queries' part.
+void run_tile(const Backward& pass, const Document& document, const Keys& keys, int64_t first, int64_t count,
+              const Buffers& buffers, float* dq) {
+  const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
+  const int64_t columns = std::min(keys.count, position + count - keys.first);
+  const Matrix q{buffers.q, DType::kF32, dim}, dy{buffers.dy, DType::kF32, dim};
+  const Matrix p{buffers.p, DType::kF32, columns}, dp{buffers.dp, DType::kF32, columns};
+  gemm({q, transposed(keys.k), rows, columns, dim, buffers.p, columns, false});
+  gemm({dy, transposed(keys.v), rows, columns, dim, buffers.dp, columns, false});
+  softmax_backward({buffers.p, rows, columns, columns, position + 1 - keys.first, pass.group, pass.op.window,
+                    pass.op.scale},
+                   buffers.dp, buffers.lse, buffers.delta);
+  gemm({transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
+  gemm({transposed(dp), q, columns, dim, rows, buffers.dk, dim, true});
+  gemm({dp, keys.k, rows, dim, columns, dq, dim, true});
+}
+
+void run_keys(const Backward& pass, const Document& document, int64_t kv_head, int64_t part,
+              int64_t first_key, Buffers& buffers) {
+  const int64_t dim = pass.dim, offset = document.offset(), token = document.key + first_key;
+  const int64_t count = std::min(kTileKeys, document.keys - first_key);
+  const Keys keys{widened(heads_at(pass.op.k, token, kv_head), count, dim, buffers.wide_k),
+                  widened(heads_at(pass.op.v, token, kv_head), count, dim, buffers.wide_v), first_key, count};
+  std::fill_n(buffers.dk, count * dim, 0.0f);
+  std::fill_n(buffers.dv, count * dim, 0.0f);
+  const int64_t begin = std::max<int64_t>(0, first_key - offset);
+  int64_t end = document.queries;
+  if (pass.op.window > 0) end = std::min(end, first_key + count - 1 - offset + pass.op.window);
+  const int64_t step = queries_per_tile(pass.op);
+  for (int64_t first = begin; first < end; first += step) {
+    const int64_t queries = std::min(step, end - first), query = document.query + first;
+    load_queries(pass, query, queries, kv_head, buffers);
+    run_tile(pass, document, keys, first, queries, buffers, dq_part(pass, part, kv_head, query));
+  }
+  copy_block({buffers.dk, DType::kF32, dim}, heads_at(pass.grads.k, token, kv_head), count, dim);
+  copy_block({buffers.dv, DType::kF32, dim}, heads_at(pass.grads.v, token, kv_head), count, dim);
+}
+
+void run_part(const Backward& pass, const Document& document, int64_t kv_head, int64_t part) {
+  if (part >= blocks_of(document)) return;
+  const int64_t size = pass.group * pass.dim;
+  std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * size, 0.0f);
+  Buffers buffers(queries_per_tile(pass.op) * pass.group, pass.dim);
+  // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
+  for (int64_t block = part; block < blocks_of(document); block += pass.parts)
+    run_keys(pass, document, kv_head, part, block * kTileKeys, buffers);
+}
+
+void add_parts(const Backward& pass, const Document& document, int64_t kv_head) {
+  const int64_t size = pass.group * pass.dim, parts = std::min(pass.parts, blocks_of(document));
+  const int64_t part_stride = pass.op.q.numel();
+  float* sums = dq_part(pass, 0, kv_head, document.query);
+  add_column_sums({sums + part_stride, DType::kF32, part_stride}, parts - 1, document.queries * size, sums);
+  copy_block({sums, DType::kF32, size}, heads_at(pass.grads.q, document.query, kv_head * pass.group),
+             document.queries, size);
+}
+
+void form_delta(const Backward& pass) {
+  const int64_t heads = pass.op.q.dim(1), tokens = pass.op.q.dim(0);
+  parallel_for(heads, [&](int64_t head) {
+    dot_pairs(heads_at(pass.dy, 0, head), heads_at(pass.out.y, 0, head), tokens, pass.dim,
+              pass.delta.data<float>() + head * tokens);
+  });
+}
+
+}  // namespace
+
+Attention::Grads attention_backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
+  const std::vector<Document> documents = documents_of(op);
+  const int64_t kv_heads = op.k.dim(1), count = static_cast<int64_t>(documents.size());
+  const int64_t parts = parts_for(op, documents);
+  const Backward pass{op,
+                      out,
+                      dy,
+                      {Tensor::empty(op.q.shape(), op.q.dtype()), Tensor::empty(op.k.shape(), op.k.dtype()),
+                       Tensor::empty(op.v.shape(), op.v.dtype())},
+                      group_of(op),
+                      op.q.dim(2),
+                      parts,
+                      Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32, MemoryTag::kWorkspace),
+                      Tensor::empty({parts, op.q.numel()}, DType::kF32, MemoryTag::kWorkspace)};
+  form_delta(pass);
+  parallel_for(count * kv_heads * parts, [&](int64_t i) {
+    const int64_t pair = i / parts;
+    run_part(pass, documents[static_cast<size_t>(pair / kv_heads)], pair % kv_heads, i % parts);
+  });
+  parallel_for(count * kv_heads, [&](int64_t i) {
+    add_parts(pass, documents[static_cast<size_t>(i / kv_heads)], i % kv_heads);
+  });
+  return pass.grads;
+}
+
+}  // namespace temper::backends

@@ -42,6 +42,7 @@ TEST(Embedding, EveryKernelAgrees) {
   check(11, 64, std::vector<int32_t>(40, 5));
   check(320, 100, random_ids(130, 320));
   check(1000, 65, random_ids(300, 20));
+  check(100, 65, random_ids(1500, 100));
   check(5003, 8, random_ids(64, 5003));
 }
 

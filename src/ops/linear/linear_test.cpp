@@ -49,6 +49,10 @@ TEST(Linear, EveryKernelAgrees) {
 TEST(Linear, EveryKernelAgreesOnLargerSizes) {
   check({1, 513, 320}, true, Role::kParameter);
   check({130, 64, 100}, false, Role::kParameter);
+  check({130, 20, 300}, true, Role::kParameter);
+  check({600, 24, 30}, true, Role::kParameter);
+  check({16, 65, 33}, true, Role::kParameter);
+  check({17, 65, 33}, true, Role::kParameter);
   check({65, 513, 129}, true, Role::kParameter);
 }
 

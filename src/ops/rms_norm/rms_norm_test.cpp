@@ -53,6 +53,8 @@ TEST(RmsNorm, EveryKernelAgrees) {
   check({5});
   check({2, 3, 4, 16});
   check({300, 40});
+  check({700, 100});
+  check({3000, 33});
   check({3, 9}, {.role = Role::kVariable});
 }
 

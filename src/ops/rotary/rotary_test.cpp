@@ -67,6 +67,7 @@ TEST(Rotary, EveryKernelAgrees) {
   check({1, 1, 2}, {599});
   check({130, 2, 16}, counting(130));
   check({40, 12, 64}, counting(40), {}, 1.3);
+  check({599, 4, 16}, counting(599));
 }
 
 TEST(Rotary, PositionsRepeatAndJump) {

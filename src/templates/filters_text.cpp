@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "templates/filters.h"
+#include "templates/methods.h"
+#include "templates/operators.h"
+#include "templates/print.h"
+#include "templates/unicode.h"
+
+namespace temper::templates {
+namespace {
+
+template <std::string (*Map)(std::string_view)>
+Value mapped(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "this filter", {});
+  return Map(to_text(subject));
+}
+
+std::string same(std::string_view text) { return std::string(text); }
+
+// Words start after white space and after any of -({[<.
+std::string title_words(std::string_view text) {
+  std::string out;
+  bool start = true;
+  while (!text.empty()) {
+    const Utf8Step step = next_utf8(text);
+    const std::string_view character = text.substr(0, step.size);
+    const bool separates =
+        is_space(step.value) || std::string_view("-({[<").find(character) != std::string_view::npos;
+    out += separates ? std::string(character) : start ? upper(character) : lower(character);
+    start = separates;
+    text.remove_prefix(step.size);
+  }
+  return out;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&#34;";
+    else if (c == '\'')
+      out += "&#39;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+Value trim(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'trim'", {"chars"});
+  return strip(to_text(subject), args.get(0), Side::kBoth);
+}
+
+Value replace_filter(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'replace'", {"old", "new", "count"}, 2);
+  return replace(to_text(subject), to_text(args[0]), to_text(args[1]), args.integer(2, -1));
+}
+
+Value indent(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'indent'", {"width", "first", "blank"});
+  const bool text_width = args.get(0) && args[0].is_string();
+  const std::string indentation =
+      text_width ? args[0].text()
+                 : std::string(static_cast<size_t>(std::clamp<int64_t>(args.integer(0, 4), 0, 10000)), ' ');
+  const bool blank = args.truth(2, false);
+  require_defined(subject);
+  const std::string text = to_text(subject) + "\n";
+  std::string out;
+  if (args.truth(1, false)) out = indentation;
+  bool first = true;
+  for (const std::string_view line : split_lines(text, false)) {
+    if (!first) {
+      out += '\n';
+      if (blank || !line.empty()) out += indentation;
+    }
+    out += line;
+    check_text_size(1, out.size());
+    first = false;
+  }
+  return out;
+}
+
+Value center(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'center'", {"width"});
+  return pad(to_text(subject), args.integer(0, 80), " ", Side::kBoth);
+}
+
+Value format(const Value& subject, const Arguments& arguments) {
+  if (arguments.named.empty()) return percent_format(to_text(subject), Value::tuple(arguments.positional));
+  if (!arguments.positional.empty()) fail("filter 'format' takes positional or named arguments, not both");
+  Dict entries;
+  for (const auto& [name, value] : arguments.named) entries.emplace_back(name, value);
+  return percent_format(to_text(subject), Value::dict(std::move(entries)));
+}
+
+Value truncate(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'truncate'", {"length", "killwords", "end", "leeway"});
+  const int64_t length = args.integer(0, 255), leeway = args.integer(3, 5);
+  const std::string end = args.text(2, "...");
+  const auto end_size = static_cast<int64_t>(length_of(Value(end)));
+  if (length < end_size || leeway < 0)
+    fail("filter 'truncate': length must be at least {}, leeway 0", end_size);
+  const std::u32string text = to_utf32(to_text(subject));
+  if (static_cast<int64_t>(text.size()) <= length + leeway) return to_utf8(text);
+  std::u32string kept = text.substr(0, static_cast<size_t>(length - end_size));
+  if (!args.truth(1, false)) kept = kept.substr(0, kept.rfind(U' '));
+  return to_utf8(kept) + end;
+}
+
+Value wordcount(const Value& subject, const Arguments&) {
+  int64_t count = 0;
+  bool inside = false;
+  for (const char32_t c : to_utf32(to_text(subject))) {
+    const bool word = is_alpha(c) || is_numeric(c) || c == '_';
+    count += word && !inside;
+    inside = word;
+  }
+  return count;
+}
+
+Value tojson(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'tojson'", {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ascii_only = args.truth(0, false);
+  style.sort_keys = args.truth(3, false);
+  if (args.get(1) && !args[1].is_none()) {
+    style.spread = true;
+    style.item_separator.pop_back();  // no space before a line end
+    style.indent =
+        args[1].is_string()
+            ? args[1].text()
+            : std::string(static_cast<size_t>(std::clamp<int64_t>(args.integer(1, 0), 0, 1000)), ' ');
+  }
+  if (args.get(2) && !args[2].is_none()) {
+    const List separators = items_of(args[2]);
+    if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string())
+      fail("filter 'tojson': separators must be two texts");
+    style.item_separator = separators[0].text();
+    style.key_separator = separators[1].text();
+  }
+  return to_json(subject, style);
+}
+
+constexpr std::pair<std::string_view, Filter> kFilters[] = {{"upper", mapped<upper>},
+                                                            {"lower", mapped<lower>},
+                                                            {"title", mapped<title_words>},
+                                                            {"capitalize", mapped<capitalize>},
+                                                            {"string", mapped<same>},
+                                                            {"safe", mapped<same>},
+                                                            {"e", mapped<escape_html>},
+                                                            {"escape", mapped<escape_html>},
+                                                            {"forceescape", mapped<escape_html>},
+                                                            {"trim", trim},
+                                                            {"replace", replace_filter},
+                                                            {"indent", indent},
+                                                            {"center", center},
+                                                            {"format", format},
+                                                            {"truncate", truncate},
+                                                            {"wordcount", wordcount},
+                                                            {"tojson", tojson}};
+
+}  // namespace
+
+Filter find_text_filter(std::string_view name) {
+  for (const auto& [known, filter] : kFilters)
+    if (known == name) return filter;
+  return nullptr;
+}
+
+}  // namespace temper::templates

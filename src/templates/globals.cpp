@@ -1,0 +1,95 @@
+// The functions that every template can call.
+#include <ctime>
+
+#include "base/error.h"
+#include "templates/interpreter.h"
+#include "templates/operators.h"
+#include "templates/print.h"
+
+namespace temper::templates {
+namespace {
+
+constexpr int64_t kLongestRange = 100000;
+
+Value range(const Arguments& arguments) {
+  const Bound args(arguments, "range", {"start", "stop", "step"}, 1);
+  const bool only_stop = args.get(1) == nullptr;
+  const int64_t start = only_stop ? 0 : args.integer(0, 0), stop = args.integer(only_stop ? 0 : 1, 0);
+  const int64_t step = args.integer(2, 1);
+  if (step == 0) fail("range() arg 3 must not be zero");
+  List items;
+  for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
+    if (static_cast<int64_t>(items.size()) == kLongestRange)
+      fail("a range has at most {} items", kLongestRange);
+    items.emplace_back(i);
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  return Value::list(std::move(items));
+}
+
+Dict entries_of(const Arguments& arguments, std::string_view what) {
+  Dict entries;
+  if (arguments.positional.size() > 1) fail("{} takes at most one positional argument", what);
+  const auto put = [&](const Value& key, const Value& value) {
+    for (auto& entry : entries)
+      if (equals(entry.first, key)) {
+        entry.second = value;
+        return;
+      }
+    entries.emplace_back(key, value);
+  };
+  for (const Value& source : arguments.positional) {
+    if (source.is_dict()) {
+      entries = source.entries();
+      continue;
+    }
+    for (const Value& item : items_of(source)) {
+      const List pair = items_of(item);
+      if (pair.size() != 2) fail("{} needs pairs, found {} values", what, pair.size());
+      put(pair[0], pair[1]);
+    }
+  }
+  for (const auto& [name, value] : arguments.named) put(name, value);
+  return entries;
+}
+
+Value dict(const Arguments& arguments) { return Value::dict(entries_of(arguments, "dict")); }
+
+Value raise_exception(const Arguments& arguments) {
+  const Bound args(arguments, "raise_exception", {"message"}, 1);
+  fail("{}", to_text(args[0]));
+}
+
+Value strftime_now(const Arguments& arguments) {
+  const Bound args(arguments, "strftime_now", {"format"}, 1);
+  const std::string format = args.text(0, "");
+  if (format.size() > 200) fail("strftime_now: the format has more than 200 bytes");
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char buffer[4096];
+  const size_t size = std::strftime(buffer, sizeof buffer, format.c_str(), &local);
+  return std::string(buffer, size);
+}
+
+}  // namespace
+
+Value Interpreter::make_namespace(const Arguments& arguments) {
+  Namespace names;
+  for (const auto& [key, value] : entries_of(arguments, "namespace"))
+    names.entries.emplace_back(to_text(key), value);
+  namespaces_.push_back(std::move(names));
+  return &namespaces_.back();
+}
+
+void Interpreter::add_globals() {
+  scope_->set("range", Function{"range", range});
+  scope_->set("dict", Function{"dict", dict});
+  scope_->set("namespace", Function{"namespace", [this](const Arguments& arguments) {
+                                      return make_namespace(arguments);
+                                    }});
+  scope_->set("raise_exception", Function{"raise_exception", raise_exception});
+  scope_->set("strftime_now", Function{"strftime_now", strftime_now});
+}
+
+}  // namespace temper::templates

@@ -1,0 +1,166 @@
+#include "templates/operators.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "templates/loop.h"
+
+namespace temper::templates {
+namespace {
+
+using Kind = Value::Kind;
+
+bool is_sequence(const Value& value) { return value.is(Kind::kList) || value.is(Kind::kTuple); }
+
+bool same_numbers(const Value& a, const Value& b) {
+  return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
+}
+
+bool same_entries(const Dict& a, const Value& b) {
+  if (a.size() != b.entries().size()) return false;
+  return std::all_of(a.begin(), a.end(), [&](const auto& entry) {
+    return std::any_of(b.entries().begin(), b.entries().end(), [&](const auto& other) {
+      return equals(entry.first, other.first) && equals(entry.second, other.second);
+    });
+  });
+}
+
+}  // namespace
+
+void require_defined(const Value& value) {
+  if (value.is_undefined()) fail("{}", value.message());
+}
+
+bool is_true(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+    case Kind::kInt:
+      return value.integer() != 0;
+    case Kind::kFloat:
+      return value.number() != 0;
+    case Kind::kString:
+      return !value.text().empty();
+    case Kind::kList:
+    case Kind::kTuple:
+      return !value.items().empty();
+    case Kind::kDict:
+      return !value.entries().empty();
+    default:
+      return true;
+  }
+}
+
+bool equals(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return same_numbers(a, b);
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      return a.text() == b.text();
+    case Kind::kList:
+    case Kind::kTuple:
+      return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
+    case Kind::kDict:
+      return same_entries(a.entries(), b);
+    case Kind::kNamespace:
+      return &a.names() == &b.names();
+    case Kind::kLoop:
+      return &a.loop() == &b.loop();
+    case Kind::kFunction:
+      return &a.function() == &b.function();
+    default:
+      return &a.items() == &b.items();
+  }
+}
+
+bool less_than(const Value& a, const Value& b) {
+  require_defined(a);
+  require_defined(b);
+  if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
+  if (a.is_number() && b.is_number()) return a.number() < b.number();
+  if (a.is_string() && b.is_string()) return a.text() < b.text();
+  if (is_sequence(a) && a.kind() == b.kind())
+    return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(),
+                                        b.items().end(), less_than);
+  fail("'<' not supported between instances of '{}' and '{}'", a.type_name(), b.type_name());
+}
+
+bool contains(const Value& container, const Value& item) {
+  switch (container.kind()) {
+    case Kind::kUndefined:
+      return false;
+    case Kind::kString:
+      if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", item.type_name());
+      return container.text().find(item.text()) != std::string::npos;
+    case Kind::kDict:
+      return std::any_of(container.entries().begin(), container.entries().end(),
+                         [&](const auto& entry) { return equals(entry.first, item); });
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kGenerator: {
+      const List items = items_of(container);
+      return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equals(other, item); });
+    }
+    default:
+      fail("argument of type '{}' is not iterable", container.type_name());
+  }
+}
+
+List items_of(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kUndefined:
+      return {};
+    case Kind::kList:
+    case Kind::kTuple:
+      return value.items();
+    case Kind::kGenerator:
+      return value.take_generator();
+    case Kind::kDict: {
+      List keys;
+      for (const auto& entry : value.entries()) keys.push_back(entry.first);
+      return keys;
+    }
+    case Kind::kString: {
+      List characters;
+      for (std::string_view rest = value.text(); !rest.empty();) {
+        const size_t size = next_utf8(rest).size;
+        characters.emplace_back(rest.substr(0, size));
+        check_items(characters.size(), 1);
+        rest.remove_prefix(size);
+      }
+      return characters;
+    }
+    default:
+      fail("'{}' object is not iterable", value.type_name());
+  }
+}
+
+size_t length_of(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kList:
+    case Kind::kTuple:
+      return value.items().size();
+    case Kind::kDict:
+      return value.entries().size();
+    case Kind::kString: {
+      size_t count = 0;
+      for (const char c : value.text()) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+      return count;
+    }
+    case Kind::kLoop:
+      return static_cast<size_t>(value.loop().length());
+    default:
+      fail("object of type '{}' has no len()", value.type_name());
+  }
+}
+
+}  // namespace temper::templates

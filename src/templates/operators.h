@@ -1,0 +1,31 @@
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "templates/value.h"
+
+// Python's operators. What Python refuses is an Error; undefined values fail with their own message.
+namespace temper::templates {
+
+bool is_true(const Value& value);
+bool equals(const Value& a, const Value& b);
+bool less_than(const Value& a, const Value& b);
+bool contains(const Value& container, const Value& item);
+void require_defined(const Value& value);
+
+// Binary + - * / // % **, named by their spelling.
+Value arithmetic(std::string_view op, const Value& a, const Value& b);
+Value negative(const Value& value);
+int64_t to_int64(double value);  // truncates; an Error when it does not fit
+
+List items_of(const Value& value);  // what a for loop sees; empties generators
+size_t length_of(const Value& value);
+
+// value.name: methods first, then keys. value[key]: keys first, then attributes.
+Value get_attribute(const Value& value, std::string_view name);
+Value get_item(const Value& value, const Value& key);
+Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step);
+
+std::string percent_format(std::string_view format, const Value& values);  // 'format' % values
+
+}  // namespace temper::templates

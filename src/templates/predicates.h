@@ -1,0 +1,13 @@
+#pragma once
+#include <string_view>
+
+#include "templates/arguments.h"
+#include "templates/value.h"
+
+namespace temper::templates {
+
+// subject is name(arguments); Jinja calls them tests.
+using Predicate = bool (*)(const Value& subject, const Arguments& arguments);
+Predicate find_predicate(std::string_view name);  // null when there is none
+
+}  // namespace temper::templates

@@ -1,0 +1,23 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "templates/value.h"
+
+namespace temper::templates {
+
+std::string to_text(const Value& value);  // Python's str()
+std::string repr(const Value& value);     // Python's repr()
+
+// Python's json.dumps. With indent lists and objects are spread over lines.
+struct JsonStyle {
+  bool ascii_only = false;
+  bool sort_keys = false;
+  bool spread = false;
+  std::string indent;
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+};
+std::string to_json(const Value& value, const JsonStyle& style);
+
+}  // namespace temper::templates

@@ -1,0 +1,37 @@
+#include "templates/template.h"
+
+#include "base/error.h"
+#include "templates/interpreter.h"
+#include "templates/lexer.h"
+#include "templates/parser.h"
+
+namespace temper::templates {
+
+struct Template::Parsed {
+  Block block;
+  std::string where;
+};
+
+Template::Template(std::unique_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
+Template::Template(Template&&) noexcept = default;
+Template& Template::operator=(Template&&) noexcept = default;
+Template::~Template() = default;
+
+Template Template::parse(std::string_view source, std::string_view where) {
+  Block block = Parser(tokenize(source, where), where).parse();
+  return Template(std::make_unique<const Parsed>(Parsed{std::move(block), std::string(where)}));
+}
+
+std::string Template::render(const Json& values) const { return render_with_generation(values).text; }
+
+Rendered Template::render_with_generation(const Json& values) const {
+  Interpreter interpreter(values);
+  try {
+    interpreter.run(parsed_->block);
+  } catch (const Error& error) {
+    throw Error(fmt::format("[{}:{}] {}", parsed_->where, interpreter.line(), error.what()), error.kind());
+  }
+  return {std::move(interpreter.output()), std::move(interpreter.generation())};
+}
+
+}  // namespace temper::templates

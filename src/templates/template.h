@@ -1,0 +1,40 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace temper::templates {
+
+// A rendered template and the byte ranges [begin, end) of the text that stood in {% generation %} blocks.
+// Blocks inside macros and set blocks have no place in the text, and no range.
+struct Rendered {
+  std::string text;
+  std::vector<std::pair<size_t, size_t>> generation;
+};
+
+// A template in the Jinja that model cards use, as transformers sets it up: trim_blocks, lstrip_blocks, loop
+// controls, raise_exception, strftime_now, tojson without HTML escapes; values cannot be changed. Errors are
+// "[where:line] …". Rendering is a pure function of the values (but for strftime_now), bounded in depth,
+// steps and size; one template may render in several threads at once.
+class Template {
+ public:
+  static Template parse(std::string_view source, std::string_view where);
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
+
+  std::string render(const Json& values) const;  // values is an object
+  Rendered render_with_generation(const Json& values) const;
+
+ private:
+  struct Parsed;
+  explicit Template(std::unique_ptr<const Parsed> parsed);
+  std::unique_ptr<const Parsed> parsed_;
+};
+
+}  // namespace temper::templates

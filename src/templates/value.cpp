@@ -1,0 +1,135 @@
+#include "templates/value.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace temper::templates {
+namespace {
+
+int checked_depth(int depth) {
+  if (depth > kMostDepth) fail("lists are nested more than {} levels deep", kMostDepth);
+  return depth;
+}
+
+int depth_around(const List& items) {
+  int depth = 0;
+  for (const Value& item : items) depth = std::max(depth, item.depth());
+  return checked_depth(depth + 1);
+}
+
+template <class Data>
+Data make_sequence(List items) {
+  check_items(items.size(), 1);
+  Data data;
+  data.depth = depth_around(items);
+  data.items = std::move(items);
+  return data;
+}
+
+}  // namespace
+
+void check_text_size(size_t pieces, size_t bytes_each) {
+  if (bytes_each != 0 && pieces > kMostText / bytes_each)
+    fail("a text would be larger than {} bytes", kMostText);
+}
+
+void check_items(size_t count, size_t times) {
+  if (times != 0 && count > kMostItems / times) fail("a list would have more than {} items", kMostItems);
+}
+
+Value::Value(std::string text) {
+  check_text_size(1, text.size());
+  data_ = std::make_shared<const std::string>(std::move(text));
+}
+
+Value Value::list(List items) {
+  Value value;
+  value.data_ = std::make_shared<const ListData>(make_sequence<ListData>(std::move(items)));
+  return value;
+}
+
+Value Value::tuple(List items) {
+  Value value;
+  value.data_ = std::make_shared<const TupleData>(make_sequence<TupleData>(std::move(items)));
+  return value;
+}
+
+Value Value::generator(List items) {
+  Value value;
+  value.data_ = std::make_shared<GeneratorData>(make_sequence<GeneratorData>(std::move(items)));
+  return value;
+}
+
+Value Value::dict(Dict entries) {
+  int depth = 0;
+  for (const auto& [key, item] : entries) depth = std::max({depth, key.depth(), item.depth()});
+  DictData data{std::move(entries), checked_depth(depth + 1)};
+  Value value;
+  value.data_ = std::make_shared<const DictData>(std::move(data));
+  return value;
+}
+
+Value Value::from_json(const Json& json) {
+  switch (json.kind()) {
+    case Json::Kind::kNull:
+      return None();
+    case Json::Kind::kBool:
+      return json.as_bool();
+    case Json::Kind::kInt:
+      return json.as_int();
+    case Json::Kind::kFloat:
+      return json.as_double();
+    case Json::Kind::kString:
+      return json.as_string();
+    case Json::Kind::kArray: {
+      List items;
+      for (const Json& item : json.as_array()) items.push_back(from_json(item));
+      return list(std::move(items));
+    }
+    case Json::Kind::kObject:
+      break;
+  }
+  Dict entries;
+  for (const auto& [key, item] : json.as_object()) entries.emplace_back(key, from_json(item));
+  return dict(std::move(entries));
+}
+
+int64_t Value::integer() const { return is(Kind::kBool) ? std::get<bool>(data_) : std::get<int64_t>(data_); }
+
+double Value::number() const {
+  return is(Kind::kFloat) ? std::get<double>(data_) : static_cast<double>(integer());
+}
+
+const List& Value::items() const {
+  if (is(Kind::kList)) return std::get<std::shared_ptr<const ListData>>(data_)->items;
+  if (is(Kind::kTuple)) return std::get<std::shared_ptr<const TupleData>>(data_)->items;
+  return std::get<std::shared_ptr<GeneratorData>>(data_)->items;
+}
+
+List Value::take_generator() const {
+  return std::exchange(std::get<std::shared_ptr<GeneratorData>>(data_)->items, {});
+}
+
+const Value* Value::find(std::string_view key) const {
+  for (const auto& [name, value] : entries())
+    if (name.is_string() && name.text() == key) return &value;
+  return nullptr;
+}
+
+std::string_view Value::type_name() const {
+  static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool",       "int",       "float",
+                                                "str",       "list",     "tuple",      "generator", "dict",
+                                                "Namespace", "function", "LoopContext"};
+  return kNames[static_cast<size_t>(kind())];
+}
+
+int Value::depth() const {
+  if (is(Kind::kList)) return std::get<std::shared_ptr<const ListData>>(data_)->depth;
+  if (is(Kind::kTuple)) return std::get<std::shared_ptr<const TupleData>>(data_)->depth;
+  if (is(Kind::kGenerator)) return std::get<std::shared_ptr<GeneratorData>>(data_)->depth;
+  if (is(Kind::kDict)) return std::get<std::shared_ptr<const DictData>>(data_)->depth;
+  return 0;
+}
+
+}  // namespace temper::templates

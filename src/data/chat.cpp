@@ -69,10 +69,10 @@ class TurnFinder {
   ByteSpan find(size_t turn) const {
     const std::string prompt = render_(first_messages(messages_, turn), true, extra_).text;
     if (!full_.starts_with(prompt)) refuse(turn, "does not begin where the generation prompt for it ends");
-    Json::Array until = first_messages(messages_, turn + 1);
+    Json until = first_messages(messages_, turn + 1);
     const std::string written = render_(until, false, extra_).text;
     if (written.size() >= prompt.size() && full_.starts_with(written)) return {prompt.size(), written.size()};
-    return {prompt.size(), find_end(prompt.size(), until)};
+    return {prompt.size(), find_end(prompt.size(), turn, std::move(until))};
   }
 
   [[noreturn]] static void refuse(size_t turn, std::string_view problem) {
@@ -87,14 +87,13 @@ class TurnFinder {
   // The template wrote the turn differently once more turns followed. With the sentinel in it, the whole text
   // shows all that is written behind; there must stand the same end-of-turn text as after a last turn, and
   // before it what the assistant wrote.
-  size_t find_end(size_t begin, Json::Array& until) const {
-    const size_t turn = until.size() - 1;
+  size_t find_end(size_t begin, size_t turn, Json until) const {
     std::optional<Marked> marked = mark_content(messages_[turn]);
     if (!marked) marked = mark_call(messages_[turn]);
     if (!marked) refuse(turn, "is empty");
-    until[turn] = marked->message;
-    Json::Array all = messages_;
-    all[turn] = std::move(marked->message);
+    Json all = messages_;
+    until.as_array()[turn] = marked->message;
+    all.as_array()[turn] = std::move(marked->message);
     const std::string ending = behind_sentinel(until, turn), rest = behind_sentinel(all, turn);
     if (trim(ending).empty()) refuse(turn, "has no end-of-turn text");
     if (!rest.starts_with(ending) || !full_.ends_with(rest)) refuse(turn, "does not end like a last turn");
@@ -105,7 +104,7 @@ class TurnFinder {
     refuse(turn, "does not hold its content");
   }
 
-  std::string behind_sentinel(const Json::Array& messages, size_t turn) const {
+  std::string behind_sentinel(const Json& messages, size_t turn) const {
     const std::string text = render_(messages, false, extra_).text;
     const size_t at = text.rfind(kSentinel);
     if (at == std::string::npos || text.find(kSentinel) != at) refuse(turn, "does not hold its content once");
@@ -131,12 +130,18 @@ ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json&
                      const ChatRenderer& render) {
   RenderedChat full = render(messages, false, extra);
   ChatText chat{std::move(full.text), {}};
-  if (full.has_generation_blocks) {
-    size_t skip = 0;
-    if (first_turn > 0)
-      skip = render(first_messages(messages, first_turn), false, extra).generation_spans.size();
-    for (size_t i = skip; i < full.generation_spans.size(); ++i)
-      chat.assistant.push_back(full.generation_spans[i]);
+  if (!full.generation_spans.empty()) {
+    size_t begin = 0;
+    if (first_turn > 0) {
+      const std::string prompt = render(first_messages(messages, first_turn), false, extra).text;
+      if (!chat.text.starts_with(prompt))
+        fail(
+            "the template writes the prompt's messages differently once the completion follows, so their "
+            "tokens cannot be told apart; give the row as messages");
+      begin = prompt.size();
+    }
+    for (const ByteSpan span : full.generation_spans)
+      if (span.begin >= begin) chat.assistant.push_back(span);
     return chat;
   }
   const TurnFinder finder(messages, extra, render, chat.text);

@@ -14,14 +14,13 @@ using tokenizers::ByteSpan;
 // A conversation as the chat template writes it.
 struct RenderedChat {
   std::string text;
-  bool has_generation_blocks = false;      // whether the template marks assistant turns itself
-  std::vector<ByteSpan> generation_spans;  // the bytes inside {% generation %} blocks
+  std::vector<ByteSpan> generation_spans;  // the bytes inside {% generation %} blocks, if there are any
 };
 
-// Writes messages; `extra` holds further variables of the template (tools, enable_thinking, …). Called from
-// several threads at once. Errors are Errors without a place.
+// Writes messages (an array); `extra` holds further variables of the template (tools, enable_thinking, …).
+// Called from several threads at once. Errors are Errors without a place.
 using ChatRenderer =
-    std::function<RenderedChat(const Json::Array& messages, bool add_generation_prompt, const Json& extra)>;
+    std::function<RenderedChat(const Json& messages, bool add_generation_prompt, const Json& extra)>;
 
 // The text of a conversation and the bytes that assistant turns wrote, ascending, without overlaps.
 struct ChatText {
@@ -29,7 +28,7 @@ struct ChatText {
   std::vector<ByteSpan> assistant;
 };
 
-// Only assistant turns from `first_turn` on have spans. Templates with {% generation %} blocks say
+// Only assistant turns from `first_turn` on have spans. Templates that wrote {% generation %} blocks say
 // themselves where these are. For others a span begins where the generation prompt for it ends and ends where
 // the end-of-turn text behind its content ends; where that cannot be established beyond doubt, an Error names
 // the turn and what to do.

@@ -129,7 +129,8 @@ TEST(Row, DecomposedCharactersKeepTheirMask) {
 
 // A template whose earlier turns end otherwise than the last, with the same words in all of them.
 TEST(Row, RefusesWhatItCannotTellApart) {
-  const auto odd_ends = [](const Json::Array& messages, bool prompt, const Json&) {
+  const auto odd_ends = [](const Json& chat, bool prompt, const Json&) {
+    const Json::Array& messages = chat.as_array();
     RenderedChat out;
     for (size_t i = 0; i < messages.size(); ++i)
       out.text += messages[i].at("role").as_string() + ": " + messages[i].at("content").as_string() +
@@ -142,7 +143,7 @@ TEST(Row, RefusesWhatItCannotTellApart) {
   const std::string error = error_of(same, odd_ends);
   EXPECT_TRUE(error.starts_with("messages[1]: ")) << error;
   EXPECT_NE(error.find("{% generation %}"), std::string::npos) << error;
-  const auto no_prompt_prefix = [](const Json::Array& messages, bool prompt, const Json& extra) {
+  const auto no_prompt_prefix = [](const Json& messages, bool prompt, const Json& extra) {
     RenderedChat out = chatml()(messages, prompt, extra);
     if (prompt) out.text += "<think>\n";
     return out;

@@ -35,9 +35,9 @@ std::pair<std::string, std::string> split_thinking(const std::string& content) {
   return {std::string(trim(content.substr(end + 8))), std::string(trim(thinking))};
 }
 
-RenderedChat render_chatml(const Json::Array& messages, bool prompt, const Json& extra, bool marked) {
-  RenderedChat out{tools_of(extra), marked, {}};
-  for (const Json& message : messages) {
+RenderedChat render_chatml(const Json& messages, bool prompt, const Json& extra, bool marked) {
+  RenderedChat out{tools_of(extra), {}};
+  for (const Json& message : messages.as_array()) {
     const std::string& role = message.at("role").as_string();
     if (!is_known_role(role)) continue;
     out.text += "<|im_start|>" + role + "\n";
@@ -49,8 +49,9 @@ RenderedChat render_chatml(const Json::Array& messages, bool prompt, const Json&
   return out;
 }
 
-RenderedChat render_thinking(const Json::Array& messages, bool prompt, const Json& extra) {
-  RenderedChat out{tools_of(extra), false, {}};
+RenderedChat render_thinking(const Json& chat, bool prompt, const Json& extra) {
+  const Json::Array& messages = chat.as_array();
+  RenderedChat out{tools_of(extra), {}};
   size_t last_query = 0;
   for (size_t i = 0; i < messages.size(); ++i)
     if (messages[i].at("role") == Json("user")) last_query = i;
@@ -74,13 +75,13 @@ const Tokenizer& qwen() {
 }
 
 ChatRenderer chatml() {
-  return [](const Json::Array& messages, bool prompt, const Json& extra) {
+  return [](const Json& messages, bool prompt, const Json& extra) {
     return render_chatml(messages, prompt, extra, false);
   };
 }
 
 ChatRenderer chatml_marked() {
-  return [](const Json::Array& messages, bool prompt, const Json& extra) {
+  return [](const Json& messages, bool prompt, const Json& extra) {
     return render_chatml(messages, prompt, extra, true);
   };
 }

@@ -18,7 +18,7 @@ TextFiles TextFiles::load(const std::string& folder, int64_t vocab_size) {
 
 std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extra) const {
   if (!chat) fail("the model folder has no chat template (chat_template.jinja or tokenizer_config.json); use plain prompts");
-  return chat->render(messages, true, extra);
+  return chat->render(Json(messages), true, extra);
 }
 
 }  // namespace temper::rollout

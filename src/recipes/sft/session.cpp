@@ -35,9 +35,9 @@ RunConfig prepared(RunConfig config) {
 
 data::ChatRenderer chat_renderer(const rollout::TextFiles& text) {
   if (!text.chat) return {};
-  return [&chat = *text.chat](const Json::Array& messages, bool add_generation_prompt, const Json& extra) {
-    const templates::Rendered rendered = chat.render_with_spans(messages, add_generation_prompt, extra);
-    data::RenderedChat result{rendered.text, chat.marks_generation(), {}};
+  return [&chat = *text.chat](const Json& messages, bool add_generation_prompt, const Json& extra) {
+    const templates::Rendered rendered = chat.render_with_generation(messages, add_generation_prompt, extra);
+    data::RenderedChat result{rendered.text, {}};
     for (const auto& [begin, end] : rendered.generation) result.generation_spans.push_back({begin, end});
     return result;
   };

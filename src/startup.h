@@ -8,6 +8,7 @@ namespace device { void register_all(); }
 namespace backends { void register_all(); }
 namespace ops { void register_all(); }
 namespace models { void register_all(); }
+namespace recipes { void register_all(); }
 // clang-format on
 
 inline void register_everything() {
@@ -15,5 +16,6 @@ inline void register_everything() {
   backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
   models::register_all();
+  recipes::register_all();
 }
 }  // namespace temper

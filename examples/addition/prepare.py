@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Writes what the addition demo needs: a small Qwen3 without weights, its tokenizer and chat data.
+
+Usage: prepare.py FOLDER
+  FOLDER/qwen3-tiny   config.json, tokenizer.json, tokenizer_config.json, generation_config.json
+  FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
+  FOLDER/eval.jsonl   additions that are not in the training data
+"""
+import json
+import pathlib
+import random
+import sys
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+WORDS = ["What", "Ġis", "Ġ+", "user", "assistant"]  # one token each
+PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
+           r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+CHAT_TEMPLATE = ("{%- for message in messages %}\n"
+                 "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\n"
+                 "{%- endfor %}\n"
+                 "{%- if add_generation_prompt %}\n"
+                 "{{- '<|im_start|>assistant\\n' }}\n"
+                 "{%- endif %}\n")
+HELD_OUT = 500
+
+
+def byte_alphabet():
+    """The printable character that stands for each byte in a byte-level vocabulary."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names = {byte: chr(byte) for byte in printable}
+    for byte in range(256):
+        if byte not in names:
+            names[byte] = chr(256 + len(names) - len(printable))
+    return [names[byte] for byte in range(256)]
+
+
+def tokenizer():
+    vocab = {name: index for index, name in enumerate(byte_alphabet())}
+    merges = []
+    for word in WORDS:
+        for length in range(2, len(word) + 1):
+            if word[:length] not in vocab:
+                merges.append([word[:length - 1], word[length - 1]])
+                vocab[word[:length]] = len(vocab)
+    added = [{"id": len(vocab) + index, "content": token, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False, "special": True} for index, token in enumerate(SPECIAL)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+            "normalizer": {"type": "NFC"},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+            "post_processor": None, "decoder": byte_level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                      "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False,
+                      "ignore_merges": False, "vocab": vocab, "merges": merges}}
+
+
+def model_config(end_of_turn):
+    return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False,
+            "attention_dropout": 0.0, "bos_token_id": None, "eos_token_id": end_of_turn, "dtype": "float32",
+            "head_dim": 32, "hidden_act": "silu", "hidden_size": 128, "initializer_range": 0.05,
+            "intermediate_size": 384, "max_position_embeddings": 512, "num_attention_heads": 4,
+            "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+            "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+            "tie_word_embeddings": True, "use_cache": True, "vocab_size": 320}
+
+
+def row(a, b):
+    return {"messages": [{"role": "user", "content": f"What is {a} + {b}?"},
+                         {"role": "assistant", "content": str(a + b)}]}
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    model = folder / "qwen3-tiny"
+    model.mkdir(parents=True, exist_ok=True)
+    tokens = tokenizer()
+    end_of_turn = next(token["id"] for token in tokens["added_tokens"] if token["content"] == "<|im_end|>")
+    write_json(model / "tokenizer.json", tokens)
+    write_json(model / "config.json", model_config(end_of_turn))
+    write_json(model / "generation_config.json", {"eos_token_id": end_of_turn, "do_sample": False})
+    write_json(model / "tokenizer_config.json",
+               {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>",
+                "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE})
+    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
+    random.Random(0).shuffle(pairs)
+    for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
+        lines = [json.dumps(row(a, b)) for a, b in part]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main()

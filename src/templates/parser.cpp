@@ -82,7 +82,7 @@ Block Parser::parse() {
 Block Parser::block(Words ends) {
   const Deeper deeper(*this);
   Block statements;
-  const int line = now().line;
+  const int line = at_ > 0 ? tokens_[at_ - 1].line : 1;
   while (true) {
     links_ = 0;
     const Token& token = now();

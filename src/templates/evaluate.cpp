@@ -9,7 +9,7 @@ namespace temper::templates {
 namespace {
 
 constexpr int kMostLevels = 1200;
-constexpr int64_t kMostSteps = 50'000'000;
+constexpr int64_t kMostSteps = 20'000'000;
 constexpr size_t kMostBytes = size_t{2} << 30;  // of all texts made
 
 }  // namespace

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "templates/filters.h"
@@ -59,15 +59,15 @@ Value reverse(const Value& subject, const Arguments&) {
   if (subject.is_string()) return get_slice(subject, None(), None(), -1);
   List items = items_of(subject);
   std::reverse(items.begin(), items.end());
-  return Value::generator(std::move(items));
+  const bool read_once = subject.is(Value::Kind::kGenerator);
+  return read_once ? Value::list(std::move(items)) : Value::generator(std::move(items));
 }
 
 Value sort(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'sort'", {"reverse", "case_sensitive", "attribute"});
   const bool case_sensitive = args.truth(1, false);
-  Getter key = key_getter(args.get(2), case_sensitive);
-  if (args.get(2) && args[2].is_string() && args[2].text().find(',') != std::string::npos) {
-    std::vector<Getter> keys;  // "a,b" sorts by both
+  std::vector<Getter> keys;  // "a,b" sorts by both
+  if (args.get(2) && args[2].is_string()) {
     std::string_view rest = args[2].text();
     while (true) {
       const size_t comma = std::min(rest.find(','), rest.size());
@@ -76,12 +76,14 @@ Value sort(const Value& subject, const Arguments& arguments) {
       if (comma == rest.size()) break;
       rest.remove_prefix(comma + 1);
     }
-    key = [keys](const Value& item) {
-      List values;
-      for (const Getter& get : keys) values.push_back(get(item));
-      return Value::list(std::move(values));
-    };
+  } else {
+    keys.push_back(key_getter(args.get(2), case_sensitive));
   }
+  const Getter key = [keys](const Value& item) {  // a list: what is equal need not be comparable
+    List values;
+    for (const Getter& get : keys) values.push_back(get(item));
+    return Value::list(std::move(values));
+  };
   return Value::list(sorted(items_of(subject), key, args.truth(0, false)));
 }
 
@@ -106,7 +108,7 @@ Value extreme(const Value& subject, const Arguments& arguments) {
   const List items = items_of(subject);
   if (items.empty()) return Undefined{"No aggregated item, sequence was empty."};
   const Value* best = &items[0];
-  for (const Value& item : items)
+  for (const Value& item : std::span(items).subspan(1))
     if (largest ? less_than(key(*best), key(item)) : less_than(key(item), key(*best))) best = &item;
   return *best;
 }

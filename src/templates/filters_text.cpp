@@ -17,6 +17,12 @@ Value mapped(const Value& subject, const Arguments& arguments) {
   return Map(to_text(subject));
 }
 
+const std::string& only_text(const Value& subject, std::string_view filter) {
+  require_defined(subject);
+  if (!subject.is_string()) fail("filter '{}' needs a str, found {}", filter, subject.type_name());
+  return subject.text();
+}
+
 std::string same(std::string_view text) { return std::string(text); }
 
 // Words start after white space and after any of -({[<.
@@ -71,8 +77,7 @@ Value indent(const Value& subject, const Arguments& arguments) {
       text_width ? args[0].text()
                  : std::string(static_cast<size_t>(std::clamp<int64_t>(args.integer(0, 4), 0, 10000)), ' ');
   const bool blank = args.truth(2, false);
-  require_defined(subject);
-  const std::string text = to_text(subject) + "\n";
+  const std::string text = only_text(subject, "indent") + "\n";
   std::string out;
   if (args.truth(1, false)) out = indentation;
   bool first = true;
@@ -108,7 +113,7 @@ Value truncate(const Value& subject, const Arguments& arguments) {
   const auto end_size = static_cast<int64_t>(length_of(Value(end)));
   if (length < end_size || leeway < 0)
     fail("filter 'truncate': length must be at least {}, leeway 0", end_size);
-  const std::u32string text = to_utf32(to_text(subject));
+  const std::u32string text = to_utf32(only_text(subject, "truncate"));
   if (static_cast<int64_t>(text.size()) <= length + leeway) return to_utf8(text);
   std::u32string kept = text.substr(0, static_cast<size_t>(length - end_size));
   if (!args.truth(1, false)) kept = kept.substr(0, kept.rfind(U' '));

@@ -1,5 +1,7 @@
 #include "templates/interpreter.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "templates/loop.h"
 #include "templates/operators.h"
@@ -222,35 +224,42 @@ Value Interpreter::call_macro(const Callee& callee, const Arguments& arguments) 
 }
 
 void Interpreter::bind(const Callee& callee, const Arguments& arguments) {
-  const auto& names = callee.signature->names;
-  const auto& defaults = callee.signature->defaults;
+  const Signature& signature = *callee.signature;
+  const auto& names = signature.names;
+  const size_t required = names.size() - signature.defaults.size();
   Dict named;
   for (const auto& [name, value] : arguments.named) named.emplace_back(name, value);
-  const auto take_named = [&](const std::string& name) -> std::optional<Value> {
-    for (size_t i = 0; i < named.size(); ++i)
-      if (named[i].first.text() == name) {
-        Value value = named[i].second;
-        named.erase(named.begin() + static_cast<std::ptrdiff_t>(i));
-        return value;
-      }
-    return std::nullopt;
+  const auto take_named = [&](std::string_view name) -> std::optional<Value> {
+    const auto found = std::find_if(named.begin(), named.end(),
+                                    [&](const auto& entry) { return entry.first.text() == name; });
+    if (found == named.end()) return std::nullopt;
+    Value value = found->second;
+    named.erase(found);
+    return value;
   };
   for (size_t i = 0; i < names.size(); ++i) {
-    const size_t required = names.size() - defaults.size();
     if (i < arguments.positional.size())
       scope_->set(names[i], arguments.positional[i]);
     else if (auto value = take_named(names[i]))
       scope_->set(names[i], *value);
     else if (i >= required)
-      scope_->set(names[i], evaluate(*defaults[i - required]));
+      scope_->set(names[i], evaluate(*signature.defaults[i - required]));
     else
       scope_->set(names[i], Undefined{fmt::format("parameter '{}' was not provided", names[i])});
   }
-  if (auto caller = take_named("caller")) scope_->set("caller", *caller);
-  List rest;
-  for (size_t i = names.size(); i < arguments.positional.size(); ++i) rest.push_back(arguments.positional[i]);
-  scope_->set("varargs", Value::tuple(std::move(rest)));
-  scope_->set("kwargs", Value::dict(std::move(named)));
+  const bool has_caller = std::find(names.begin(), names.end(), "caller") != names.end();
+  if (signature.uses_caller && !has_caller)
+    scope_->set("caller", take_named("caller").value_or(Undefined{"No caller defined"}));
+  if (arguments.positional.size() > names.size() && !signature.uses_varargs)
+    fail("macro '{}' takes not more than {} argument(s), found {}", callee.name, names.size(),
+         arguments.positional.size());
+  if (!named.empty() && !signature.uses_kwargs)
+    fail("macro '{}' takes no keyword argument '{}'", callee.name, named[0].first.text());
+  const size_t used = std::min(names.size(), arguments.positional.size());
+  if (signature.uses_varargs)
+    scope_->set("varargs", Value::tuple({arguments.positional.begin() + static_cast<std::ptrdiff_t>(used),
+                                         arguments.positional.end()}));
+  if (signature.uses_kwargs) scope_->set("kwargs", Value::dict(std::move(named)));
 }
 
 Interpreter::Flow Interpreter::execute(const With& node) {

@@ -119,8 +119,7 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
     for (const size_t i : positions(characters.size())) append_utf8(out, characters[i]);
     return out;
   }
-  if (!value.is(Kind::kList) && !value.is(Kind::kTuple))
-    return Undefined{fmt::format("{} has no slices", describe(value))};
+  if (!value.is(Kind::kList) && !value.is(Kind::kTuple)) fail("{} has no slices", describe(value));
   List out;
   for (const size_t i : positions(value.items().size())) out.push_back(value.items()[i]);
   return value.is(Kind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));

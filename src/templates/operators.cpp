@@ -86,9 +86,12 @@ bool less_than(const Value& a, const Value& b) {
   if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.is_string() && b.is_string()) return a.text() < b.text();
-  if (is_sequence(a) && a.kind() == b.kind())
-    return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(),
-                                        b.items().end(), less_than);
+  if (is_sequence(a) && a.kind() == b.kind()) {  // the first pair that is not equal decides
+    const auto [left, right] =
+        std::mismatch(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
+    if (right == b.items().end()) return false;
+    return left == a.items().end() || less_than(*left, *right);
+  }
   fail("'<' not supported between instances of '{}' and '{}'", a.type_name(), b.type_name());
 }
 

@@ -173,6 +173,9 @@ ExpressionPtr Parser::primary() {
     if (token.text == "true" || token.text == "True") return make(token.line, Constant{true});
     if (token.text == "false" || token.text == "False") return make(token.line, Constant{false});
     if (token.text == "none" || token.text == "None") return make(token.line, Constant{None()});
+    if (token.text == "varargs") used_.uses_varargs = true;
+    if (token.text == "kwargs") used_.uses_kwargs = true;
+    if (token.text == "caller") used_.uses_caller = true;
     return make(token.line, Name{token.text});
   }
   if (token.kind == Kind::kString) {

@@ -82,7 +82,7 @@ Block Parser::parse() {
 Block Parser::block(Words ends) {
   const Deeper deeper(*this);
   Block statements;
-  const int line = now().line;
+  const int line = at_ > 0 ? tokens_[at_ - 1].line : 1;
   while (true) {
     links_ = 0;
     const Token& token = now();
@@ -198,7 +198,7 @@ Statement Parser::set_statement(int line) {
 Statement Parser::macro_statement(int line) {
   std::string name = expect_name();
   Signature parameters = signature();
-  Block body = block_until("endmacro", Body::kCaught);
+  Block body = macro_body(parameters, "endmacro");
   return {line, Macro{std::move(name), std::move(parameters), std::move(body)}};
 }
 
@@ -207,7 +207,7 @@ Statement Parser::call_statement(int line) {
   if (now().is_operator("(")) parameters = signature();
   ExpressionPtr call = expression();
   if (!std::holds_alternative<Call>(call->node)) refuse("expected a call", line);
-  Block body = block_until("endcall", Body::kCaught);
+  Block body = macro_body(parameters, "endcall");
   return {line, CallBlock{std::move(call), std::move(parameters), std::move(body)}};
 }
 
@@ -237,6 +237,19 @@ Signature Parser::signature() {
   }
   take();
   return parameters;
+}
+
+Block Parser::macro_body(Signature& parameters, std::string_view end) {
+  Signature around = std::exchange(used_, Signature());
+  Block body = block_until(end, Body::kCaught);
+  parameters.uses_varargs = used_.uses_varargs;
+  parameters.uses_kwargs = used_.uses_kwargs;
+  parameters.uses_caller = used_.uses_caller;
+  used_ = std::move(around);
+  used_.uses_varargs |= parameters.uses_varargs;
+  used_.uses_kwargs |= parameters.uses_kwargs;
+  used_.uses_caller |= parameters.uses_caller;
+  return body;
 }
 
 Target Parser::target(bool with_namespace) {

@@ -44,6 +44,7 @@ class Parser {
   Statement call_statement(int line);
   Statement with_statement(int line);
   Signature signature();
+  Block macro_body(Signature& parameters, std::string_view end);
   Target target(bool with_namespace);
   Target target_part(bool with_namespace);
   int loops_ = 0;  // open for loops, for break and continue
@@ -82,7 +83,8 @@ class Parser {
   std::string where_;
   size_t at_ = 0;
   int depth_ = 0;
-  int links_ = 0;  // of the tag at hand
+  Signature used_;  // of the innermost macro: only what its body uses
+  int links_ = 0;   // of the tag at hand
 };
 
 class Parser::Deeper {

@@ -27,8 +27,8 @@ class PercentFormatter {
         conversion();
       check_text_size(1, out_.size());
     }
-    if (used_ < items_.size() && !values_.is_dict())
-      fail("not all arguments converted during string formatting");
+    const bool container = values_.is_dict() || values_.is(Value::Kind::kList);  // need not be used
+    if (used_ < items_.size() && !container) fail("not all arguments converted during string formatting");
     return std::move(out_);
   }
 

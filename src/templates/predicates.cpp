@@ -111,7 +111,7 @@ constexpr std::pair<std::string_view, Predicate> kPredicates[] = {
     {"mapping", is_kind<Kind::kDict>},
     {"iterable", iterable},
     {"sequence", sequence},
-    {"callable", is_kind<Kind::kFunction>},
+    {"callable", is_kind<Kind::kFunction, Kind::kUndefined>},
     {"odd", odd},
     {"even", even},
     {"divisibleby", divisible_by},

@@ -64,12 +64,15 @@ std::string dict_repr(const Dict& entries) {
 
 }  // namespace
 
-std::string to_text(const Value& value) { return value.is_string() ? value.text() : repr(value); }
+std::string to_text(const Value& value) {
+  if (value.is_undefined()) return "";
+  return value.is_string() ? value.text() : repr(value);
+}
 
 std::string repr(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::kUndefined:
-      return "";
+      return "Undefined";
     case Value::Kind::kNone:
       return "None";
     case Value::Kind::kBool:

@@ -100,6 +100,8 @@ using Block = std::vector<std::unique_ptr<const Statement>>;
 struct Signature {
   std::vector<std::string> names;
   Expressions defaults;  // of the last names
+  // Whether the body asks for what no parameter takes: further arguments, and the body of a call block.
+  bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
 };
 
 struct Text {

@@ -100,8 +100,10 @@ std::string swapcase(std::string_view text) {
   return map_characters(text, [](std::string& out, char32_t c) {
     if (is_upper(c))
       put_lower(out, c);
-    else
+    else if (is_lower(c))
       put_upper(out, c);
+    else
+      append_utf8(out, c);
   });
 }
 

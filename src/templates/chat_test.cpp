@@ -1,0 +1,70 @@
+#include "templates/chat.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace temper::templates {
+namespace {
+
+const Json kMessages = Json::Array{Json::Object{{"role", "user"}, {"content", "hi"}}};
+
+TEST(ChatTemplate, ReadsTheConfigurationOfTheTokenizer) {
+  const TemporaryDirectory folder;
+  write_file(
+      folder / "tokenizer_config.json",
+      R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}{{ tools is none }}",
+                 "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null})");
+  write_file(folder / "special_tokens_map.json",
+             R"({"bos_token": "<other>", "pad_token": {"content": "<pad>"}})");
+  const auto chat = ChatTemplate::load(folder.path());
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(chat->render(kMessages, false), "<s>hi</s><pad>True");
+}
+
+TEST(ChatTemplate, PrefersItsOwnFile) {
+  const TemporaryDirectory folder;
+  write_file(folder / "tokenizer_config.json", R"({"chat_template": "config"})");
+  write_file(folder / "chat_template.jinja",
+             "{% generation %}own{% endgeneration %} {{ add_generation_prompt }} {{ think }}\n");
+  const auto chat = ChatTemplate::load(folder.path());
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(chat->render(kMessages, true, Json::Object{{"think", false}}), "own True False");
+  const Rendered rendered = chat->render_with_generation(kMessages, false);
+  EXPECT_EQ(rendered.text, "own False ");
+  EXPECT_EQ(rendered.generation, (std::vector<std::pair<size_t, size_t>>{{0, 3}}));
+}
+
+TEST(ChatTemplate, TakesTheDefaultOfAList) {
+  const TemporaryDirectory folder;
+  write_file(
+      folder / "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(ChatTemplate::load(folder.path())->render(kMessages, true), "d");
+  write_file(folder / "tokenizer_config.json",
+             R"({"chat_template": [{"name": "tool_use", "template": "t"}]})");
+  EXPECT_THROW(ChatTemplate::load(folder.path()), Error);
+}
+
+TEST(ChatTemplate, MayBeAbsent) {
+  const TemporaryDirectory folder;
+  EXPECT_FALSE(ChatTemplate::load(folder.path()).has_value());
+  write_file(folder / "tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_FALSE(ChatTemplate::load(folder.path()).has_value());
+}
+
+TEST(ChatTemplate, ErrorsNameTheFile) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.jinja", "\n{{ messages[0].nope.x }}");
+  try {
+    ChatTemplate::load(folder.path())->render(kMessages, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "[" + (folder / "chat_template.jinja") + ":2] 'dict object' has no attribute 'nope'");
+  }
+}
+
+}  // namespace
+}  // namespace temper::templates

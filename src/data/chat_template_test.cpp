@@ -1,0 +1,76 @@
+#include "data/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/row.h"
+#include "data/test_support.h"
+
+namespace temper::data {
+namespace {
+
+using Runs = std::vector<std::string>;
+
+// In the manner of Qwen3: thinking is written only behind the last user message.
+constexpr std::string_view kThinking = R"jinja(
+{%- set last = namespace(query=0) -%}
+{%- for m in messages %}{% if m.role == 'user' %}{% set last.query = loop.index0 %}{% endif %}{% endfor -%}
+{%- for m in messages -%}
+{%- if m.role not in ['system', 'user', 'assistant', 'tool'] %}{{ raise_exception('unexpected role ' + m.role) }}{% endif -%}
+{{- '<|im_start|>' + m.role + '\n' -}}
+{%- set content = m.content -%}
+{%- set thinking = '' -%}
+{%- if '</think>' in content -%}
+{%- set thinking = content.split('</think>')[0].split('<think>')[-1].strip() -%}
+{%- set content = content.split('</think>')[-1].lstrip('\n') -%}
+{%- endif -%}
+{%- if m.role == 'assistant' and loop.index0 > last.query and (loop.last or thinking) -%}
+{{- '<think>\n' + thinking + '\n</think>\n\n' -}}
+{%- endif -%}
+{{- content + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+)jinja";
+
+constexpr std::string_view kMarked = R"jinja(
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' -}}
+{%- if m.role == 'assistant' -%}
+{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}
+{%- else %}{{ m.content + '<|im_end|>\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+)jinja";
+
+constexpr std::string_view kRow = R"({"messages": [{"role": "user", "content": "Hi"},
+  {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHello!"},
+  {"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hello!"}]})";
+
+Example encode(std::string_view source, std::string_view row) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.jinja", source);
+  auto loaded = templates::ChatTemplate::load(folder.path());
+  auto shared = std::make_shared<const templates::ChatTemplate>(std::move(*loaded));
+  return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row")).example;
+}
+
+TEST(ChatTemplate, FindsTurnsOfAThinkingTemplate) {
+  EXPECT_EQ(target_runs(encode(kThinking, kRow)),
+            (Runs{"Hello!<|im_end|>", "<think>\n\n</think>\n\nHello!<|im_end|>"}));
+}
+
+TEST(ChatTemplate, UsesGenerationBlocks) {
+  EXPECT_EQ(target_runs(encode(kMarked, kRow)),
+            (Runs{"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>", "Hello!<|im_end|>"}));
+}
+
+TEST(ChatTemplate, ItsErrorsComeThrough) {
+  const std::string error =
+      message_of([] { encode(kThinking, R"({"messages": [{"role": "robot", "content": "beep"}]})"); });
+  EXPECT_NE(error.find("unexpected role robot"), std::string::npos) << error;
+  EXPECT_FALSE(renderer_of(nullptr));
+}
+
+}  // namespace
+}  // namespace temper::data

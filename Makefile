@@ -1,0 +1,50 @@
+# make demo   install what is missing, build, train a small model and show that it learned
+# make test   build and run every test            (PRESET=asan for the sanitizers)
+# make check  format, layers, and the tests of what was built: seconds
+# make parity numbers against transformers (TEMPER_GOLDENS names the folder)
+# make bench  measured speed of the ops and of training
+PRESET ?= release
+BUILD := build/$(PRESET)
+TEMPER := build/release/temper
+JOBS ?= $(shell nproc)
+
+.PHONY: all setup build release test check parity bench demo clean format
+
+all: build
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@cmake --preset $(PRESET) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+
+test: build
+	@python3 tools/check_layers.py
+	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS)
+
+parity: build
+	@$(BUILD)/tests/test_parity
+
+check:
+	@tools/setup.sh --check
+	@tools/format.sh --check
+	@python3 tools/check_layers.py
+	@cmake --preset $(PRESET) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -E 'test_ops|test_parity|test_cli'
+
+format:
+	@tools/setup.sh --check
+	@tools/format.sh
+
+bench: build
+	@$(BUILD)/bench/temper_bench_train
+	@$(BUILD)/bench/temper_bench_ops
+
+demo:
+	@$(MAKE) --no-print-directory build PRESET=release
+	@examples/addition/demo.sh $(TEMPER)
+
+clean:
+	rm -rf build

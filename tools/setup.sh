@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs what building and testing need: Debian packages only. As root or through sudo; elsewhere it prints
+# what is missing and ends with 1.
+set -euo pipefail
+packages=(g++ cmake ninja-build make ccache pkg-config python3 libdnnl-dev libhwy-dev libfmt-dev libyaml-cpp-dev
+          libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+[ "${1:-}" = "--check" ] && packages+=(clang-format)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "installing: ${missing[*]}"
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+    echo "Neither root nor sudo without a password. Please install these packages and run the command again:"
+    echo "  apt-get install --no-install-recommends ${missing[*]}"
+    exit 1
+  fi
+  sudo=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${sudo[@]}" apt-get update -qq
+"${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"

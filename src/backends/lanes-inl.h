@@ -7,6 +7,7 @@
 #define TEMPER_BACKENDS_LANES_INL_H
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -85,6 +86,14 @@ HWY_INLINE Lanes only(Lanes value, Part part) {
 HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
 HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
 HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
+
+// Asks for rows that will be needed soon: the processor foresees a long row, but not short rows far apart.
+template <class T>
+HWY_INLINE void fetch_ahead(const T* rows, int64_t count, int64_t size, int64_t stride) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t row = 0; row < count; ++row, rows += stride)
+    for (int64_t i = 0; i < size; i += kLine) hwy::Prefetch(rows + i);
+}
 
 // to[i] = from[i] for count elements, converting between float32 and bfloat16.
 template <class From, class To>

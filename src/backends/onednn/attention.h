@@ -12,6 +12,7 @@ namespace temper::backends {
 
 constexpr int64_t kTileRows = 256;  // queries times the heads of a group
 constexpr int64_t kTileKeys = 256;
+constexpr int64_t kScoreStride = kTileKeys + 16;  // rows of a power of two share cache sets
 
 // Queries and keys of one document; query i stands at key i + offset.
 struct Document {
@@ -39,9 +40,8 @@ inline Block heads_at(const Tensor& tensor, int64_t token, int64_t head) {
           tensor.stride(0)};
 }
 
-// A float32 matrix over `scratch` with the block's contents, or over the block itself where it is float32.
+// A compact float32 copy of a block in `scratch`: rows far apart would share cache sets in the products.
 inline Matrix widened(const Block& block, int64_t rows, int64_t size, float* scratch) {
-  if (block.dtype == DType::kF32) return {block.data, DType::kF32, block.stride, false};
   copy_block(block, {scratch, DType::kF32, size}, rows, size);
   return {scratch, DType::kF32, size, false};
 }

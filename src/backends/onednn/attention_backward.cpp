@@ -43,9 +43,9 @@ float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t toke
 struct Buffers {
   Scratch scratch;
   float *q, *dy, *p, *dp, *lse, *delta, *wide_k, *wide_v, *dk, *dv;
-  Buffers(int64_t rows, int64_t dim) : scratch(2 * rows * (dim + kTileKeys + 1) + 4 * kTileKeys * dim) {
+  Buffers(int64_t rows, int64_t dim) : scratch(2 * rows * (dim + kScoreStride + 1) + 4 * kTileKeys * dim) {
     for (float** part : {&q, &dy}) *part = scratch.take(rows * dim);
-    for (float** part : {&p, &dp}) *part = scratch.take(rows * kTileKeys);
+    for (float** part : {&p, &dp}) *part = scratch.take(rows * kScoreStride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
     for (float** part : {&wide_k, &wide_v, &dk, &dv}) *part = scratch.take(kTileKeys * dim);
   }
@@ -73,11 +73,11 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
   const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
   const int64_t columns = std::min(keys.count, position + count - keys.first);
   const Matrix q{buffers.q, DType::kF32, dim}, dy{buffers.dy, DType::kF32, dim};
-  const Matrix p{buffers.p, DType::kF32, columns}, dp{buffers.dp, DType::kF32, columns};
-  gemm({q, transposed(keys.k), rows, columns, dim, buffers.p, columns, false});
-  gemm({dy, transposed(keys.v), rows, columns, dim, buffers.dp, columns, false});
-  softmax_backward({buffers.p, rows, columns, columns, position + 1 - keys.first, pass.group, pass.op.window,
-                    pass.op.scale},
+  const Matrix p{buffers.p, DType::kF32, kScoreStride}, dp{buffers.dp, DType::kF32, kScoreStride};
+  gemm({q, transposed(keys.k), rows, columns, dim, buffers.p, kScoreStride, false});
+  gemm({dy, transposed(keys.v), rows, columns, dim, buffers.dp, kScoreStride, false});
+  softmax_backward({buffers.p, rows, columns, kScoreStride, position + 1 - keys.first, pass.group,
+                    pass.op.window, pass.op.scale},
                    buffers.dp, buffers.lse, buffers.delta);
   gemm({transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
   gemm({transposed(dp), q, columns, dim, rows, buffers.dk, dim, true});

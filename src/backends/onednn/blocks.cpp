@@ -74,6 +74,8 @@ void dot_few(const Block& x, int64_t row, const Block& weight, int64_t size, con
   };
   int64_t o = begin;
   for (; o + kColumns <= end; o += kColumns) {
+    if (weight.stride > size)
+      fetch_ahead(rows + (o + 2 * kColumns) * weight.stride, kColumns, size, weight.stride);
     float out[kRows][kColumns];
     dots<kRows, kColumns>(from, x.stride, rows + o * weight.stride, weight.stride, size, out);
     for (int r = 0; r < kRows; ++r)

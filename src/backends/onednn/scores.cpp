@@ -99,6 +99,7 @@ HWY_INLINE void mix_some(const Scores& weights, int64_t row, const T* values, in
     for (int v = 0; v < kVectors; ++v) sums[r][v] = load(y + r * dim + v * width(), lanes);
   const float* weight = weights.data + row * weights.stride;
   for (int64_t j = 0; j < weights.columns; ++j, values += stride) {
+    fetch_ahead(values + 8 * stride, 1, kVectors * width(), stride);
     Lanes value[kVectors];
     for (int v = 0; v < kVectors; ++v) value[v] = load(values + v * width(), lanes);
     for (int r = 0; r < kRows; ++r) {

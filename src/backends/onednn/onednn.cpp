@@ -1,5 +1,7 @@
 #include "backends/onednn/onednn.h"
 
+#include "backends/onednn/peak.h"
+
 namespace temper::backends {
 
 void register_onednn();
@@ -7,6 +9,7 @@ void register_onednn() {
   ops::kernels<ops::Attention>().add("onednn", attention_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
+  registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }
 
 }  // namespace temper::backends

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <mutex>
 
 #include "backends/onednn/product.h"
 #include "base/threads.h"
@@ -34,19 +32,14 @@ double measure(DType dtype, int threads) {
 
 }  // namespace
 
-double measured_matmul_peak(DType dtype, int threads) {
+double onednn_matmul_peak(DType dtype, int threads) {
   if (dtype != DType::kF32 && dtype != DType::kBF16)
     fail("[peak] dtype is {}, needs float32 or bfloat16", to_string(dtype));
-  static std::mutex mutex;
-  static std::map<std::pair<DType, int>, double> known;
-  const std::lock_guard lock(mutex);
-  const auto found = known.find({dtype, threads});
-  if (found != known.end()) return found->second;
   const int before = num_threads();
   set_num_threads(threads);
   const double peak = measure(dtype, threads);
   set_num_threads(before);
-  return known[{dtype, threads}] = peak;
+  return peak;
 }
 
 }  // namespace temper::backends

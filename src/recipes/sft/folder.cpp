@@ -17,7 +17,8 @@ constexpr const char* kTensors = "optimizer.safetensors";
 
 void SftRun::open_folder() {
   make_directories(files_.folder);
-  if (exists(files_.config())) {
+  // A folder without a state holds nothing that could be continued or lost.
+  if (exists(files_.config()) && !checkpoints::list_states(files_.states()).empty()) {
     if (session_.config.train.resume == Resume::kNever)
       fail("[{}] holds a run already, and train.resume is never; choose another output, or train.resume auto",
            files_.folder);

@@ -15,7 +15,7 @@ struct Cut {
   int64_t m, n;
 };
 Cut cut_for(int64_t m, int64_t n) {
-  constexpr int64_t kEnoughTiles = 16;
+  constexpr int64_t kEnoughTiles = 8;
   for (const Cut cut : {Cut{512, 512}, Cut{256, 512}, Cut{256, 256}, Cut{128, 256}})
     if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= kEnoughTiles) return cut;
   return {128, 128};

@@ -42,6 +42,41 @@ void multiply_widened(const Tile& tile) {
   }
 }
 
+// Rows and depth follow the batch; rounded up, they make few shapes to compile.
+constexpr int64_t kRound = 32, kNativeDepth = 1024;
+int64_t round_up(int64_t size) { return (size + kRound - 1) / kRound * kRound; }
+
+// A copy with zeros around it, kept alive by `scratch`; the matrix itself where it has the wanted size.
+Matrix padded(const Matrix& matrix, int64_t rows, int64_t columns, int64_t new_rows, int64_t new_columns,
+              Tensor& scratch) {
+  if (rows == new_rows && columns == new_columns) return matrix;
+  const int64_t lines = matrix.transposed ? columns : rows, size = matrix.transposed ? rows : columns;
+  const Shape shape = matrix.transposed ? Shape{new_columns, new_rows} : Shape{new_rows, new_columns};
+  scratch = Tensor::zeros(shape, matrix.dtype, MemoryTag::kWorkspace);
+  copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride}, block_of(scratch), lines, size);
+  return {scratch.raw(), matrix.dtype, shape[1], matrix.transposed};
+}
+
+void multiply_native(const Tile& tile) {
+  Tile part = tile;
+  part.m = round_up(tile.m);
+  Tensor c, a, b;
+  if (part.m != tile.m) {
+    c = Tensor::empty({part.m, tile.n}, DType::kF32, MemoryTag::kWorkspace);
+    if (tile.accumulate) copy_block({tile.c, DType::kF32, tile.stride}, block_of(c), tile.m, tile.n);
+    part.c = c.data<float>();
+    part.stride = tile.n;
+  }
+  for (int64_t k = 0; k < tile.k; k += kNativeDepth, part.accumulate = true) {
+    const int64_t depth = std::min(kNativeDepth, tile.k - k);
+    part.k = round_up(depth);
+    part.a = padded(tile.a.block(0, k), tile.m, depth, part.m, part.k, a);
+    part.b = padded(tile.b.block(k, 0), depth, tile.n, part.k, tile.n, b);
+    matmul(part);
+  }
+  if (c.defined()) copy_block(block_of(c), {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
+}
+
 }  // namespace
 
 Matrix Matrix::block(int64_t row, int64_t column) const {
@@ -69,7 +104,7 @@ void multiply(const Tile& tile, Bf16Path path) {
   if (floats)
     gemm(tile);
   else if (halves && path == Bf16Path::kNative)
-    matmul(tile);
+    multiply_native(tile);
   else
     multiply_widened(tile);
 }

@@ -9,7 +9,7 @@ python3 "$here/prepare.py" build/demo
 "$temper" train "$here/run.yaml"
 echo
 echo "A conversation with the trained model (temper chat runs/addition/model):"
-for question in "What is 47 + 38?" "What is 91 + 9?" "What is 64 + 71?"; do
+for question in "What is 47 + 38?" "What is 91 + 19?" "What is 64 + 71?"; do
   echo "  > $question"
   echo "  $(echo "$question" | "$temper" chat runs/addition/model --greedy 2>/dev/null)"
 done

@@ -3,7 +3,8 @@
 
 namespace temper::backends {
 
-// Measures, for about a quarter of a second, the floating-point operations per second that a backend's best product of large matrices reaches.
+// Measures, for about a quarter of a second, the floating-point operations per second that a backend's best
+// product of large matrices reaches.
 using PeakProbe = double (*)(DType dtype, int threads);  // rooms register theirs by provider
 
 // The best of all probes, measured once per process and kept; 0 when no backend has one.

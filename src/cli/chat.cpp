@@ -21,8 +21,8 @@ struct Arguments {
 
 class Conversation {
  public:
-  Conversation(const models::Model& model, const rollout::TextFiles& text, const rollout::GenerateOptions& options,
-               const std::string& system)
+  Conversation(const models::Model& model, const rollout::TextFiles& text,
+               const rollout::GenerateOptions& options, const std::string& system)
       : text_(text), options_(options), system_(system), generator_(model.decoder) {
     clear();
   }

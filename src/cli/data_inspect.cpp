@@ -37,7 +37,8 @@ int64_t take_number(std::vector<std::string>& flags, const std::string& name, in
     }
     if (value.empty() || value.size() > 12 || value.find_first_not_of("0123456789") != std::string::npos)
       fail("[{}] '{}' is not a number of rows", name, value);
-    flags.erase(flags.begin() + static_cast<std::ptrdiff_t>(i), flags.begin() + static_cast<std::ptrdiff_t>(i + count));
+    flags.erase(flags.begin() + static_cast<std::ptrdiff_t>(i),
+                flags.begin() + static_cast<std::ptrdiff_t>(i + count));
     return std::stoll(value);
   }
   return otherwise;
@@ -49,7 +50,8 @@ int inspect(const std::vector<std::string>& arguments) {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  const int64_t rows = take_number(parsed.flags, "--rows", 3), first = take_number(parsed.flags, "--first", 0);
+  const int64_t rows = take_number(parsed.flags, "--rows", 3),
+                first = take_number(parsed.flags, "--first", 0);
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
@@ -60,10 +62,13 @@ int inspect(const std::vector<std::string>& arguments) {
   for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.source->size()); ++i) {
     const data::ReadRow read = data::read_row(*set.source, *set.encoder, i);
     std::printf("row %lld (%s)\n", static_cast<long long>(i), set.source->place(i).c_str());
-    if (!read.error.empty()) std::printf("  bad: %s\n\n", read.error.c_str());
-    else std::printf("%s\n", data::describe_row(read.row.example, session.text.tokenizer, color).c_str());
+    if (!read.error.empty())
+      std::printf("  bad: %s\n\n", read.error.c_str());
+    else
+      std::printf("%s\n", data::describe_row(read.row.example, session.text.tokenizer, color).c_str());
   }
-  std::fputs(data::describe(data::summarize(*set.source, *set.encoder, config.data.on_bad_row)).c_str(), stdout);
+  std::fputs(data::describe(data::summarize(*set.source, *set.encoder, config.data.on_bad_row)).c_str(),
+             stdout);
   return 0;
 }
 

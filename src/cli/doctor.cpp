@@ -18,13 +18,15 @@ int doctor(bool peak) {
   std::printf("temper      %s (%s build)\n", TEMPER_VERSION, TEMPER_BUILD_TYPE);
   std::printf("processor   %s, %d threads\n", facts.name.c_str(), facts.cores);
   std::printf("features    %s\n", join(facts.features, " ").c_str());
-  std::printf("bf16        %s\n", facts.native_bf16 ? "in hardware" : "not in hardware: products are computed in float32");
+  std::printf("bf16        %s\n",
+              facts.native_bf16 ? "in hardware" : "not in hardware: products are computed in float32");
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());
   std::printf("disk        %s free here\n", format_bytes(free_disk_bytes(".")).c_str());
   std::printf("models      %s\n", join(models::supported_model_types()).c_str());
   const ops::BoundOps ops = models::best_ops(facts);
   std::printf("kernels     defaults on this machine\n");
-  for (const auto& choice : ops.choices()) std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());
+  for (const auto& choice : ops.choices())
+    std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());
   if (peak)
     for (const DType dtype : {DType::kF32, DType::kBF16})
       std::printf("peak        %s products: %.0f GFLOP/s\n", std::string(to_string(dtype)).c_str(),

@@ -16,13 +16,15 @@ struct Arguments {
 
 int init(const Arguments& arguments) {
   if (arguments.seed < 0) fail("[--seed] {} is out of range; expected 0 or more", arguments.seed);
-  if (exists(arguments.output)) fail("[{}] exists already; choose another folder or remove it", arguments.output);
+  if (exists(arguments.output))
+    fail("[{}] exists already; choose another folder or remove it", arguments.output);
   const std::string where = join_path(arguments.source, "config.json");
   const auto model = models::build_model(Json::parse_file(where), where, {});
   auto& parameters = model->decoder.parameters();
   parameters.initialize(static_cast<uint64_t>(arguments.seed), model->decoder.config().initializer_range);
   models::save_model(*model, arguments.output, arguments.source);
-  std::printf("%s: %lld parameters\n", arguments.output.c_str(), static_cast<long long>(parameters.num_elements()));
+  std::printf("%s: %lld parameters\n", arguments.output.c_str(),
+              static_cast<long long>(parameters.num_elements()));
   return 0;
 }
 

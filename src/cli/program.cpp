@@ -15,7 +15,8 @@ struct Options::Impl {
   CLI::App* app;
 };
 
-void Options::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
+void Options::positional(const std::string& name, std::string& value, const std::string& help,
+                         bool required) {
   impl_.app->add_option(name, value, help)->required(required);
 }
 void Options::positional(const std::string& name, std::vector<std::string>& values, const std::string& help) {

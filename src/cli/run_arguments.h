@@ -6,14 +6,15 @@
 
 namespace temper::cli {
 
-// "run.yaml --train.optimizer.lr 2e-5 --dry-run": a configuration file (optional), the command's own flags and
-// dotted configuration flags, in any order.
+// "run.yaml --train.optimizer.lr 2e-5 --dry-run": a configuration file (optional), the command's own flags
+// and dotted configuration flags, in any order.
 struct RunArguments {
   std::string yaml_file;
   std::vector<std::string> flags;   // dotted, for config::load
   std::vector<std::string> chosen;  // of the command's own flags
   bool has(const std::string& flag) const;
 };
-RunArguments parse_run_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& own_flags);
+RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
+                                 const std::vector<std::string>& own_flags);
 
 }  // namespace temper::cli

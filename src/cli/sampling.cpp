@@ -24,7 +24,8 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
   };
   if (temperature) options.sampling.temperature = *temperature;
   // Asking for sampling implies a temperature.
-  else if ((top_k || top_p) && options.sampling.temperature == 0) options.sampling.temperature = 1;
+  else if ((top_k || top_p) && options.sampling.temperature == 0)
+    options.sampling.temperature = 1;
   if (greedy) options.sampling.temperature = 0;
   if (top_k) options.sampling.top_k = *top_k;
   if (top_p) options.sampling.top_p = *top_p;
@@ -39,7 +40,8 @@ rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions optio
   return options;
 }
 
-std::unique_ptr<models::Model> load_for_inference(const std::string& folder, const SamplingArguments& arguments) {
+std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
+                                                  const SamplingArguments& arguments) {
   if (arguments.threads < 0) fail("[--threads] {} is out of range; expected 0 or more", arguments.threads);
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
   models::BuildOptions options;
@@ -56,8 +58,8 @@ std::string describe(const rollout::Generation& generation) {
   std::string why;
   if (generation.reason == rollout::StopReason::kLength) why = "; stopped at --max-new-tokens";
   if (generation.reason == rollout::StopReason::kContext) why = "; stopped at the end of the model's context";
-  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens at {:.1f} tokens/s{}", generation.prompt_tokens,
-                     generation.prefill_seconds, generation.ids.size(),
+  return fmt::format("{} prompt tokens in {:.2f}s, {} new tokens at {:.1f} tokens/s{}",
+                     generation.prompt_tokens, generation.prefill_seconds, generation.ids.size(),
                      generation.decode_seconds > 0 ? count / generation.decode_seconds : 0.0, why);
 }
 

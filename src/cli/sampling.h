@@ -20,7 +20,9 @@ struct SamplingArguments {
   rollout::GenerateOptions apply(rollout::GenerateOptions defaults) const;
 };
 
-std::unique_ptr<models::Model> load_for_inference(const std::string& folder, const SamplingArguments& arguments);
-std::string describe(const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
+std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
+                                                  const SamplingArguments& arguments);
+std::string describe(
+    const rollout::Generation& generation);  // "12 prompt tokens in 0.01s, 30 new at 210 tokens/s"
 
 }  // namespace temper::cli

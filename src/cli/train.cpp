@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kUsage =
     "Train a model: supervised fine-tuning of a Hugging Face folder.\n"
     "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory]\n\n"
-    "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train nothing\n"
+    "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train "
+    "nothing\n"
     "  --explain-memory  print memory by region, planned and actual\n"
     "  --help            this text\n\n"
     "Keys, in YAML or as flags (--train.optimizer.lr 2e-5):\n";

@@ -39,7 +39,8 @@ layers::DecoderConfig configure(const Json& config, const std::string& where) {
 
 ops::BoundOps best_ops(const HardwareFacts& facts) {
   layers::DecoderConfig config;
-  config.vocab_size = config.hidden_size = config.intermediate_size = config.head_dim = config.max_positions = 64;
+  config.vocab_size = config.hidden_size = config.intermediate_size = config.head_dim = config.max_positions =
+      64;
   config.num_layers = config.num_heads = config.num_kv_heads = 1;
   config.qk_norm = true;
   config.windows = {0};

@@ -18,7 +18,8 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
     slot.grad = parameter.grad->grad();
     slot.exp_avg = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
     slot.exp_avg_sq = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
-    if (parameters.dtype() != DType::kF32) slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
+    if (parameters.dtype() != DType::kF32)
+      slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
     const bool decays = options.decay_all || parameters.spec(i).decay;
     slot.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
     op_.slots.push_back(std::move(slot));
@@ -48,8 +49,10 @@ std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
   for (size_t i = 0; i < op_.slots.size(); ++i) {
     const ops::AdamW::Slot& slot = op_.slots[i];
     const std::string& name = parameters_.spec(i).name;
-    if (slot.master.defined()) tensors.emplace_back("master." + name, slot.master);
-    else tensors.emplace_back("parameter." + name, slot.value);
+    if (slot.master.defined())
+      tensors.emplace_back("master." + name, slot.master);
+    else
+      tensors.emplace_back("parameter." + name, slot.value);
     tensors.emplace_back("exp_avg." + name, slot.exp_avg);
     tensors.emplace_back("exp_avg_sq." + name, slot.exp_avg_sq);
   }

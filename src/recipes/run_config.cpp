@@ -48,7 +48,8 @@ void describe(config::Schema& s, DataConfig& c) {
   s.field("eval", c.eval, "held-out JSONL files");
   s.choice("loss", c.loss, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
            "which tokens are targets: those the assistant wrote, or all");
-  s.field("packing", c.packing, "put several documents into one row; attention and positions stay per document");
+  s.field("packing", c.packing,
+          "put several documents into one row; attention and positions stay per document");
   s.field("max_length", c.max_length, "tokens in a row").at_least(2);
   s.choice("overflow", c.overflow,
            {{"truncate", Overflow::kTruncate}, {"drop", Overflow::kDrop}, {"error", Overflow::kError}},
@@ -61,14 +62,17 @@ void describe(config::Schema& s, OptimizerConfig& c) {
   s.field("lr", c.lr, "peak learning rate").above(0);
   s.field("betas", c.betas, "decay of the first and second moments").at_least(0).below(1);
   s.field("eps", c.eps, "added to the root of the second moment").above(0);
-  s.field("weight_decay", c.weight_decay, "decoupled; norms and biases are exempt unless decay_all").at_least(0);
+  s.field("weight_decay", c.weight_decay, "decoupled; norms and biases are exempt unless decay_all")
+      .at_least(0);
   s.field("decay_all", c.decay_all, "decay norms and biases too");
 }
 
 void describe(config::Schema& s, ScheduleConfig& c) {
   using training::ScheduleType;
   s.choice("type", c.type,
-           {{"cosine", ScheduleType::kCosine}, {"linear", ScheduleType::kLinear}, {"constant", ScheduleType::kConstant}},
+           {{"cosine", ScheduleType::kCosine},
+            {"linear", ScheduleType::kLinear},
+            {"constant", ScheduleType::kConstant}},
            "of the learning rate after the warm-up");
   s.field("warmup_steps", c.warmup_steps, "updates of linear rise").at_least(0);
   s.field("final_fraction", c.final_fraction, "of the peak, at the last update").at_least(0).at_most(1);
@@ -78,13 +82,16 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "updates; 0: as many as epochs give").at_least(0);
   s.field("epochs", c.epochs, "passes over the data when steps is 0").above(0);
   s.field("rows_per_step", c.rows_per_step, "rows in one update (packed rows with data.packing)").at_least(1);
-  s.field("micro_batch_tokens", c.micro_batch_tokens, "tokens computed at once (at least one row); 0: the whole update").at_least(0);
+  s.field("micro_batch_tokens", c.micro_batch_tokens,
+          "tokens computed at once (at least one row); 0: the whole update")
+      .at_least(0);
   s.choice("activation_checkpointing", c.activation_checkpointing,
            {{"none", Checkpointing::kNone}, {"full", Checkpointing::kFull}},
            "full: keep only each layer's input and compute the rest again in backward");
   s.group("optimizer", c.optimizer, "AdamW");
   s.group("schedule", c.schedule, "the learning rate over time");
-  s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping").at_least(0);
+  s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping")
+      .at_least(0);
   s.field("seed", c.seed, "of shuffling and initialization").at_least(0);
   s.field("threads", c.threads, "0: one per core").at_least(0);
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
@@ -93,7 +100,8 @@ void describe(config::Schema& s, TrainConfig& c) {
 
 void describe(config::Schema& s, EvalConfig& c) {
   s.field("every_steps", c.every_steps, "updates between evaluations; 0: only at the end").at_least(0);
-  s.field("exact_match", c.exact_match, "held-out questions to answer greedily before and after training").at_least(0);
+  s.field("exact_match", c.exact_match, "held-out questions to answer greedily before and after training")
+      .at_least(0);
   s.field("max_new_tokens", c.max_new_tokens, "of an answer").at_least(1);
 }
 
@@ -110,7 +118,8 @@ void describe(config::Schema& s, RunConfig& c) {
   s.group("train", c.train, "how it is trained");
   s.group("eval", c.eval, "how it is judged");
   s.group("checkpoint", c.checkpoint, "what is kept of it");
-  s.field("memory_limit_mib", c.memory_limit_mib, "of all tensors together; 0: 95 % of what is free").at_least(0);
+  s.field("memory_limit_mib", c.memory_limit_mib, "of all tensors together; 0: 95 % of what is free")
+      .at_least(0);
 }
 
 }  // namespace temper::recipes

@@ -16,8 +16,8 @@ namespace temper::recipes {
 
 // One key per op: eager, a provider's name, or nothing for the best on this hardware.
 struct OpsImplementation {
-  std::optional<std::string> attn, cross_entropy_loss, rms_norm, swiglu_mlp, rotary_pos_emb, linear, embedding, adamw,
-      global_norm;
+  std::optional<std::string> attn, cross_entropy_loss, rms_norm, swiglu_mlp, rotary_pos_emb, linear,
+      embedding, adamw, global_norm;
   ops::OpsConfig to_ops() const;
 };
 
@@ -55,7 +55,7 @@ enum class Checkpointing { kNone, kFull };
 enum class Resume { kAuto, kNever };
 
 struct TrainConfig {
-  int64_t steps = 0;          // 0: as many as `epochs` give
+  int64_t steps = 0;  // 0: as many as `epochs` give
   double epochs = 1;
   int64_t rows_per_step = 8;  // rows (packed rows with data.packing) in one update
   int64_t micro_batch_tokens = 8192;
@@ -70,7 +70,7 @@ struct TrainConfig {
 
 struct EvalConfig {
   int64_t every_steps = 0;
-  int64_t exact_match = 0;     // held-out questions to answer before and after training
+  int64_t exact_match = 0;  // held-out questions to answer before and after training
   int64_t max_new_tokens = 64;
 };
 

@@ -12,10 +12,20 @@ namespace temper::rollout {
 namespace {
 
 // Keys without effect on the result here: bookkeeping, other engines' caches, training-time outputs.
-const std::set<std::string, std::less<>> kNoEffect = {
-    "_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "decoder_start_token_id",
-    "use_cache", "cache_implementation", "output_attentions", "output_hidden_states", "output_scores",
-    "output_logits", "return_dict_in_generate", "max_length", "_commit_hash"};
+const std::set<std::string, std::less<>> kNoEffect = {"_from_model_config",
+                                                      "transformers_version",
+                                                      "bos_token_id",
+                                                      "pad_token_id",
+                                                      "decoder_start_token_id",
+                                                      "use_cache",
+                                                      "cache_implementation",
+                                                      "output_attentions",
+                                                      "output_hidden_states",
+                                                      "output_scores",
+                                                      "output_logits",
+                                                      "return_dict_in_generate",
+                                                      "max_length",
+                                                      "_commit_hash"};
 
 // Settings whose default changes nothing.
 bool is_neutral(std::string_view key, const Json& value) {
@@ -33,7 +43,8 @@ void read_stop_ids(const Json& config, const std::string& where, std::vector<int
   if (value == nullptr || value->is_null()) return;
   const Json::Array list = value->is_array() ? value->as_array() : Json::Array{*value};
   for (const Json& id : list) {
-    if (!id.is_int()) fail("[{}] eos_token_id has {}, expected an integer or a list of integers", where, id.dump());
+    if (!id.is_int())
+      fail("[{}] eos_token_id has {}, expected an integer or a list of integers", where, id.dump());
     const auto number = static_cast<int32_t>(id.as_int());
     if (std::find(stop_ids.begin(), stop_ids.end(), number) == stop_ids.end()) stop_ids.push_back(number);
   }
@@ -60,12 +71,18 @@ GenerateOptions read_generation_config(const std::string& model_folder) {
   options.sampling.temperature = 1;
   for (const auto& [key, value] : config.as_object()) {
     if (value.is_null() || key == "eos_token_id" || kNoEffect.contains(key)) continue;
-    if (key == "do_sample") do_sample = value.as_bool();
-    else if (key == "temperature") options.sampling.temperature = read_number(value, where, key, 0);
-    else if (key == "top_p") options.sampling.top_p = read_number(value, where, key, 0);
-    else if (key == "top_k") options.sampling.top_k = static_cast<int64_t>(read_number(value, where, key, 0));
-    else if (key == "repetition_penalty") options.sampling.repetition_penalty = read_number(value, where, key, 1e-6);
-    else if (key == "max_new_tokens") options.max_new_tokens = static_cast<int64_t>(read_number(value, where, key, 1));
+    if (key == "do_sample")
+      do_sample = value.as_bool();
+    else if (key == "temperature")
+      options.sampling.temperature = read_number(value, where, key, 0);
+    else if (key == "top_p")
+      options.sampling.top_p = read_number(value, where, key, 0);
+    else if (key == "top_k")
+      options.sampling.top_k = static_cast<int64_t>(read_number(value, where, key, 0));
+    else if (key == "repetition_penalty")
+      options.sampling.repetition_penalty = read_number(value, where, key, 1e-6);
+    else if (key == "max_new_tokens")
+      options.max_new_tokens = static_cast<int64_t>(read_number(value, where, key, 1));
     else if (!is_neutral(key, value))
       log_warning(fmt::format("[{}] {} = {} is not supported and has no effect", where, key, value.dump()));
   }

@@ -20,7 +20,8 @@ constexpr size_t kPrefillTokens = 2048;
 Tensor Generator::advance(std::span<const int32_t> ids) {
   Tape tape(false);
   layers::DecoderInput input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
-  for (int32_t& position : input.positions.values<int32_t>()) position += static_cast<int32_t>(cache_->length());
+  for (int32_t& position : input.positions.values<int32_t>())
+    position += static_cast<int32_t>(cache_->length());
   layers::Decoder::Options options;
   options.cache = cache_.get();
   const Tensor hidden = model_.forward(tape, input, options).value;
@@ -37,15 +38,18 @@ void Generator::reserve(int64_t tokens) {
   held_.clear();
 }
 
-Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnToken& on_token) {
+Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                               const OnToken& on_token) {
   if (prompt.empty()) fail("[generate] the prompt has no tokens; give some text, or use a chat template");
   const int64_t context = model_.config().max_positions;
   const auto length = static_cast<int64_t>(prompt.size());
-  if (length >= context) fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
+  if (length >= context)
+    fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
   reserve(std::min(context, length + options.max_new_tokens));
 
   // At least the last prompt token is computed: its logits are needed.
-  const auto same = std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1).first - held_.begin();
+  const auto same =
+      std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1).first - held_.begin();
   cache_->truncate(same);
   held_.resize(static_cast<size_t>(same));
 

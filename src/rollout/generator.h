@@ -20,7 +20,7 @@ enum class StopReason { kStopToken, kLength, kContext, kCallback };
 struct Generation {
   std::vector<int32_t> ids;  // without the stop token
   StopReason reason = StopReason::kLength;
-  int64_t prompt_tokens = 0;   // computed, not taken from the cache
+  int64_t prompt_tokens = 0;  // computed, not taken from the cache
   double prefill_seconds = 0, decode_seconds = 0;
 };
 
@@ -32,7 +32,8 @@ class Generator {
 
   // Called with each new token; returning false stops.
   using OnToken = std::function<bool(int32_t id)>;
-  Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnToken& on_token = {});
+  Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                      const OnToken& on_token = {});
 
  private:
   Tensor advance(std::span<const int32_t> ids);  // logits [vocab] float32 after the last of ids

@@ -34,7 +34,8 @@ std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOpti
     const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  const size_t kept = options.top_k > 0 ? std::min(ids.size(), static_cast<size_t>(options.top_k)) : ids.size();
+  const size_t kept =
+      options.top_k > 0 ? std::min(ids.size(), static_cast<size_t>(options.top_k)) : ids.size();
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end(), more_likely);
   ids.resize(kept);
   std::vector<Candidate> candidates;
@@ -51,8 +52,8 @@ std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOpti
 
 }  // namespace
 
-int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> history,
-               uint64_t position) {
+int32_t sample(std::span<const float> logits, const SamplingOptions& options,
+               std::span<const int32_t> history, uint64_t position) {
   invariant(!logits.empty(), "sampling from no logits");
   std::vector<float> scores(logits.begin(), logits.end());
   if (options.repetition_penalty != 1) penalize(scores, history, options.repetition_penalty);

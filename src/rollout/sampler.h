@@ -16,7 +16,7 @@ struct SamplingOptions {
 // Chooses the next token from logits [vocab]. The order is the ecosystem's: penalty, temperature, top-k,
 // top-p. Greedy takes the lowest id among equals. Random numbers are keyed by (seed, position): the same
 // arguments give the same token.
-int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> history,
-               uint64_t position);
+int32_t sample(std::span<const float> logits, const SamplingOptions& options,
+               std::span<const int32_t> history, uint64_t position);
 
 }  // namespace temper::rollout

@@ -1,5 +1,5 @@
 #pragma once
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "models/model.h"
@@ -12,7 +12,7 @@ namespace temper::rollout {
 // A model folder's text side: tokenizer, chat template and generation settings.
 struct TextFiles {
   tokenizers::Tokenizer tokenizer;
-  std::optional<templates::ChatTemplate> chat;
+  std::shared_ptr<const templates::ChatTemplate> chat;  // null: the folder has none
   GenerateOptions generation;
 
   // Checks that the tokenizer's ids fit the vocabulary.

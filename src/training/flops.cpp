@@ -5,7 +5,8 @@
 namespace temper::training {
 
 double forward_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths) {
-  const auto hidden = static_cast<double>(config.hidden_size), inner = static_cast<double>(config.intermediate_size);
+  const auto hidden = static_cast<double>(config.hidden_size),
+             inner = static_cast<double>(config.intermediate_size);
   const auto q = static_cast<double>(config.num_heads * config.head_dim);
   const auto kv = static_cast<double>(config.num_kv_heads * config.head_dim);
   const double layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * inner;

@@ -10,7 +10,8 @@ namespace temper::training {
 // documents of the given lengths. Causal attention counts the half that is computed.
 double forward_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths);
 
-// Forward and backward: three times the forward products. Recomputation is overhead, not work, and not counted.
+// Forward and backward: three times the forward products. Recomputation is overhead, not work, and not
+// counted.
 inline double training_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths) {
   return 3 * forward_flops(config, document_lengths);
 }

@@ -12,7 +12,8 @@ double Schedule::at(int64_t step) const {
   if (type == ScheduleType::kConstant) return peak;
   const auto span = static_cast<double>(std::max<int64_t>(total_steps - warmup_steps, 1));
   const double done = std::min(static_cast<double>(step - warmup_steps) / span, 1.0);
-  const double remaining = type == ScheduleType::kLinear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
+  const double remaining =
+      type == ScheduleType::kLinear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
   return peak * (final_fraction + (1 - final_fraction) * remaining);
 }
 

@@ -5,8 +5,8 @@ namespace temper::training {
 
 enum class ScheduleType { kConstant, kLinear, kCosine };
 
-// The learning rate of each update, counted from 0: a linear rise over warmup_steps to peak, then constant, or
-// falling linearly or by half a cosine to final_fraction · peak at total_steps.
+// The learning rate of each update, counted from 0: a linear rise over warmup_steps to peak, then constant,
+// or falling linearly or by half a cosine to final_fraction · peak at total_steps.
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   double peak = 1e-5;

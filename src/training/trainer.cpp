@@ -9,7 +9,8 @@
 namespace temper::training {
 namespace {
 
-static_assert(data::kIgnore == ops::CrossEntropy::kIgnore, "data and loss must agree on positions without a target");
+static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
+              "data and loss must agree on positions without a target");
 
 struct MicroBatch {
   layers::DecoderInput input;
@@ -35,7 +36,8 @@ int64_t count_targets(const std::vector<data::PackedRow>& rows) {
 
 }  // namespace
 
-std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows, int64_t max_tokens) {
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens) {
   std::vector<std::pair<size_t, size_t>> groups;
   int64_t tokens = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -56,7 +58,8 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
 StepResult Trainer::step(const std::vector<data::PackedRow>& rows, double lr) {
   StepResult result;
   result.target_tokens = count_targets(rows);
-  if (result.target_tokens == 0) fail("a step has no target token; check the data with 'temper data inspect'");
+  if (result.target_tokens == 0)
+    fail("a step has no target token; check the data with 'temper data inspect'");
   const auto scale = static_cast<float>(1 / static_cast<double>(result.target_tokens));
   model_.parameters().reset_gradients();
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
@@ -73,9 +76,11 @@ StepResult Trainer::step(const std::vector<data::PackedRow>& rows, double lr) {
   }
   result.grad_norm = optimizer_.grad_norm();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    fail("the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the warm-up "
-         "or continue from an earlier checkpoint",
-         result.loss, result.grad_norm);
+    fail(
+        "the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the "
+        "warm-up "
+        "or continue from an earlier checkpoint",
+        result.loss, result.grad_norm);
   const double limit = options_.max_grad_norm;
   // As PyTorch's clip_grad_norm_: the small term keeps a norm of zero harmless.
   optimizer_.step(lr, limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0);

@@ -8,8 +8,8 @@
 namespace temper::training {
 
 struct TrainerOptions {
-  double max_grad_norm = 1;         // 0: no clipping
-  int64_t micro_batch_tokens = 0;   // at most so many tokens in one pass (at least one row); 0: all at once
+  double max_grad_norm = 1;        // 0: no clipping
+  int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
   bool checkpoint_layers = false;
 };
 
@@ -41,6 +41,7 @@ class Trainer {
 };
 
 // Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
-std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows, int64_t max_tokens);
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens);
 
 }  // namespace temper::training

@@ -23,11 +23,14 @@ class Cli : public testing::Test {
   static void SetUpTestSuite() {
     shared_ = new TemporaryDirectory;
     const std::string folder = shared_->path();
-    ASSERT_EQ(std::system(("python3 " TEMPER_SOURCE_DIR "/examples/addition/prepare.py " + folder).c_str()), 0);
+    ASSERT_EQ(std::system(("python3 " TEMPER_SOURCE_DIR "/examples/addition/prepare.py " + folder).c_str()),
+              0);
     ASSERT_EQ(run("init " + folder + "/qwen3-tiny " + folder + "/model").code, 0);
-    write_file(folder + "/run.yaml", "output: " + folder + "/run\nmodel:\n  path: " + folder + "/model\ndata:\n  train: [" + folder +
-                                         "/train.jsonl]\n  max_length: 64\ntrain:\n  steps: 12\n  rows_per_step: 4\n"
-                                         "  optimizer:\n    lr: 1e-3\ncheckpoint:\n  every_steps: 5\n");
+    write_file(folder + "/run.yaml",
+               "output: " + folder + "/run\nmodel:\n  path: " + folder + "/model\ndata:\n  train: [" +
+                   folder +
+                   "/train.jsonl]\n  max_length: 64\ntrain:\n  steps: 12\n  rows_per_step: 4\n"
+                   "  optimizer:\n    lr: 1e-3\ncheckpoint:\n  every_steps: 5\n");
   }
   static void TearDownTestSuite() { delete shared_; }
 
@@ -40,7 +43,8 @@ class Cli : public testing::Test {
     const std::string command = std::string(TEMPER_BINARY) + " " + arguments + " <" + (files / "in") + " >" +
                                 (files / "out") + " 2>" + (files / "err");
     const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(files / "out"), read_file(files / "err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(files / "out"),
+            read_file(files / "err")};
   }
 
   static void expect_refused(const std::string& arguments, int code, const std::string& message) {
@@ -56,7 +60,8 @@ class Cli : public testing::Test {
     const std::string text = read_file(run_folder + "/metrics.jsonl");
     for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
       const Json line = Json::parse(std::string_view(text).substr(begin, end - begin), "metrics");
-      if (const Json* loss = line.find("loss")) values.push_back(line.at("step").dump() + " " + loss->dump() + " " + line.at("grad_norm").dump());
+      if (const Json* loss = line.find("loss"))
+        values.push_back(line.at("step").dump() + " " + loss->dump() + " " + line.at("grad_norm").dump());
     }
     return values;
   }
@@ -66,14 +71,17 @@ class Cli : public testing::Test {
 
 TEST_F(Cli, ARunMakesEverythingItPromises) {
   const std::string out = folder() + "/promises";
-  const Outcome outcome = run("train " + yaml() + " --output " + out + " --data.eval [" + folder() + "/eval.jsonl] --eval.exact_match 4");
+  const Outcome outcome = run("train " + yaml() + " --output " + out + " --data.eval [" + folder() +
+                              "/eval.jsonl] --eval.exact_match 4");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* name : {"config.yaml", "metrics.jsonl", "loss.svg", "summary.json", "model/model.safetensors", "model/config.json",
-                           "model/tokenizer.json", "best/model.safetensors", "checkpoints/step-000012/manifest.json"})
+  for (const char* name : {"config.yaml", "metrics.jsonl", "loss.svg", "summary.json",
+                           "model/model.safetensors", "model/config.json", "model/tokenizer.json",
+                           "best/model.safetensors", "checkpoints/step-000012/manifest.json"})
     EXPECT_TRUE(exists(join_path(out, name))) << name;
   EXPECT_FALSE(list_directory(out + "/tensorboard").empty());
   const Json summary = Json::parse_file(out + "/summary.json");
-  for (const char* key : {"accuracy_before", "accuracy_after", "train_seconds", "tokens_per_second", "peak_memory_bytes"})
+  for (const char* key :
+       {"accuracy_before", "accuracy_after", "train_seconds", "tokens_per_second", "peak_memory_bytes"})
     EXPECT_TRUE(summary.at(key).is_number()) << key;
   EXPECT_EQ(losses(out).size(), 12u);
   const Outcome answer = run("generate " + out + "/model -p 'What is 10 + 10?' -n 4 --greedy");
@@ -90,7 +98,8 @@ TEST_F(Cli, AStoppedRunContinuesBitForBit) {
     if (child == 0) {
       const std::string log = folder() + "/parts.log";
       ::freopen(log.c_str(), "a", stderr);
-      ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", parts.c_str(), static_cast<char*>(nullptr));
+      ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", parts.c_str(),
+              static_cast<char*>(nullptr));
       ::_exit(127);
     }
     // Stopped as soon as it has made a step that was not there before, whichever that is.
@@ -119,7 +128,8 @@ TEST_F(Cli, AKilledRunContinuesFromItsCheckpoint) {
   const pid_t child = fork();
   if (child == 0) {
     ::freopen("/dev/null", "a", stderr);
-    ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", killed.c_str(), static_cast<char*>(nullptr));
+    ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", killed.c_str(),
+            static_cast<char*>(nullptr));
     ::_exit(127);
   }
   for (int i = 0; i < 6000 && !(exists(killed + "/metrics.jsonl") && losses(killed).size() >= 7); ++i)
@@ -148,15 +158,19 @@ TEST_F(Cli, InspectShowsTargets) {
 TEST_F(Cli, BadInputIsRefusedWithTheWayOut) {
   expect_refused("train " + yaml() + " --train.optimizer.lerning_rate 1", 2, "train.optimizer.");
   expect_refused("train " + folder() + "/none.yaml", 2, "none.yaml");
-  expect_refused("train " + yaml() + " --model.path " + folder() + "/nowhere --output " + folder() + "/x", 2, "nowhere");
+  expect_refused("train " + yaml() + " --model.path " + folder() + "/nowhere --output " + folder() + "/x", 2,
+                 "nowhere");
   expect_refused("train " + yaml() + " --data.train [" + folder() + "/none.jsonl]", 2, "none.jsonl");
   expect_refused("train " + yaml() + " --memory_limit_mib 1 --output " + folder() + "/x", 4, "[memory]");
-  expect_refused("train " + yaml() + " --model.ops_implementation.attn_implementation magic --output " + folder() + "/x", 2,
-                 "is not a registered backend");
+  expect_refused(
+      "train " + yaml() + " --model.ops_implementation.attn_implementation magic --output " + folder() + "/x",
+      2, "is not a registered backend");
   expect_refused("generate " + folder() + "/model", 2, "--prompt");
   expect_refused("generate " + folder() + "/model -p x --top-p 7", 2, "--top-p");
-  write_file(folder() + "/bad.jsonl", read_file(folder() + "/eval.jsonl").substr(0, 200) + "\n{\"question\": 1}\n");
-  expect_refused("train " + yaml() + " --data.train [" + folder() + "/bad.jsonl] --output " + folder() + "/x", 2, "bad.jsonl:");
+  write_file(folder() + "/bad.jsonl",
+             read_file(folder() + "/eval.jsonl").substr(0, 200) + "\n{\"question\": 1}\n");
+  expect_refused("train " + yaml() + " --data.train [" + folder() + "/bad.jsonl] --output " + folder() + "/x",
+                 2, "bad.jsonl:");
 }
 
 TEST_F(Cli, ATruncatedModelIsRefused) {
@@ -172,7 +186,8 @@ TEST_F(Cli, ATruncatedModelIsRefused) {
 TEST_F(Cli, AnotherConfigurationDoesNotContinueARun) {
   const std::string out = folder() + "/conflict";
   ASSERT_EQ(run("train " + yaml() + " --output " + out).code, 0);
-  expect_refused("train " + yaml() + " --output " + out + " --train.optimizer.lr 1e-2", 2, "train.optimizer.lr: 0.001, now 0.01");
+  expect_refused("train " + yaml() + " --output " + out + " --train.optimizer.lr 1e-2", 2,
+                 "train.optimizer.lr: 0.001, now 0.01");
   expect_refused("train " + yaml() + " --output " + out + " --train.resume never", 2, "holds a run already");
 }
 

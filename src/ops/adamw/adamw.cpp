@@ -20,7 +20,8 @@ void compose(const AdamW& op) {
       m[i] = op.beta1 * m[i] + (1 - op.beta1) * g;
       v[i] = op.beta2 * v[i] + (1 - op.beta2) * g * g;
       const float denominator = std::sqrt(v[i] / static_cast<float>(correction2)) + op.eps;
-      w[i] -= op.lr * slot.weight_decay * w[i] + op.lr * (m[i] / static_cast<float>(correction1)) / denominator;
+      w[i] -=
+          op.lr * slot.weight_decay * w[i] + op.lr * (m[i] / static_cast<float>(correction1)) / denominator;
     }
     if (slot.master.defined()) slot.value.copy_from(slot.master);
   }
@@ -33,8 +34,10 @@ void adamw(const BoundOps& ops, const AdamW& op) {
   for (const AdamW::Slot& slot : op.slots) {
     check_float(name, "value", slot.value);
     const Shape& shape = slot.value.shape();
-    if (slot.master.defined()) check_dtype(name, "master", slot.master, DType::kF32);
-    else check_dtype(name, "value (without master weights)", slot.value, DType::kF32);
+    if (slot.master.defined())
+      check_dtype(name, "master", slot.master, DType::kF32);
+    else
+      check_dtype(name, "value (without master weights)", slot.value, DType::kF32);
     if (slot.master.defined()) check_shape(name, "master", slot.master, shape);
     for (const auto& [label, tensor] :
          {std::pair{"grad", &slot.grad}, {"exp_avg", &slot.exp_avg}, {"exp_avg_sq", &slot.exp_avg_sq}}) {
@@ -47,8 +50,10 @@ void adamw(const BoundOps& ops, const AdamW& op) {
   }
   if (op.step < 1) fail("[adamw] step is {}, needs to count from 1", op.step);
   const auto& kernel = ops.get<AdamW>();
-  if (kernel.compose != nullptr) kernel.compose(op);
-  else kernel.forward(op);
+  if (kernel.compose != nullptr)
+    kernel.compose(op);
+  else
+    kernel.forward(op);
 }
 
 void register_adamw() { kernels<AdamW>().add(kEager, {.accepts = accept_all, .compose = compose}); }

@@ -13,11 +13,11 @@ struct AdamW {
     DType dtype = DType::kF32;  // of the parameters
   };
   struct Slot {
-    Tensor value;        // the parameter, any float dtype; rewritten from master when there is one
-    Tensor master;       // float32 master weights, or undefined: `value` itself is updated (then float32)
-    Tensor grad;         // float32
-    Tensor exp_avg;      // float32, m
-    Tensor exp_avg_sq;   // float32, v
+    Tensor value;       // the parameter, any float dtype; rewritten from master when there is one
+    Tensor master;      // float32 master weights, or undefined: `value` itself is updated (then float32)
+    Tensor grad;        // float32
+    Tensor exp_avg;     // float32, m
+    Tensor exp_avg_sq;  // float32, v
     float weight_decay = 0;
   };
 

@@ -43,12 +43,15 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
   const auto starts_q = op.cu_seqlens_q.values<int32_t>(), starts_k = op.cu_seqlens_k.values<int32_t>();
   std::vector<Var> parts;
   for (size_t d = 0; d + 1 < starts_q.size(); ++d) {
-    const int64_t q0 = starts_q[d], queries = starts_q[d + 1] - q0, k0 = starts_k[d], keys = starts_k[d + 1] - k0;
+    const int64_t q0 = starts_q[d], queries = starts_q[d + 1] - q0, k0 = starts_k[d],
+                  keys = starts_k[d + 1] - k0;
     if (queries == 0) continue;
-    parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries), p::narrow(tape, wide_k, 0, k0, keys),
-                                 p::narrow(tape, wide_v, 0, k0, keys), op.scale, op.window));
+    parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries),
+                                 p::narrow(tape, wide_k, 0, k0, keys), p::narrow(tape, wide_v, 0, k0, keys),
+                                 op.scale, op.window));
   }
-  if (parts.empty()) return tape.record(Tensor::empty(q.shape(), q.dtype()), {&q, &k, &v}, [](const Tensor&) {});
+  if (parts.empty())
+    return tape.record(Tensor::empty(q.shape(), q.dtype()), {&q, &k, &v}, [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 

@@ -18,7 +18,8 @@ struct Attention {
   Tensor q;             // [tokens, heads, head_dim]; tokens may have any stride
   Tensor k, v;          // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
-  Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its queries
+  Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
+                        // queries
   float scale = 1;      // usually 1 / sqrt(head_dim)
   int64_t window = 0;   // 0: no limit
 

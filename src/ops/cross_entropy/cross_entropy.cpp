@@ -8,7 +8,8 @@ namespace {
 
 namespace p = primitives;
 
-CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets, float scale) {
+CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets,
+                           float scale) {
   const int64_t tokens = hidden.shape()[0];
   Tensor kept = Tensor::zeros({tokens, 1}, DType::kF32), safe = Tensor::zeros({tokens}, DType::kI32);
   for (int64_t t = 0; t < tokens; ++t) {
@@ -38,8 +39,8 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets) {
   check_dtype(op, "targets", targets, DType::kI32);
   for (const int32_t target : targets.values<int32_t>())
     if (target != CrossEntropy::kIgnore && (target < 0 || target >= weight.shape()[0]))
-      fail("[cross_entropy] target {} is outside the vocabulary [0, {}) and not {}", target, weight.shape()[0],
-           CrossEntropy::kIgnore);
+      fail("[cross_entropy] target {} is outside the vocabulary [0, {}) and not {}", target,
+           weight.shape()[0], CrossEntropy::kIgnore);
 }
 
 }  // namespace
@@ -53,13 +54,17 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   const GradTarget target = learn_weight ? weight.slot->target(weight.shape()) : GradTarget{};
   const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, scale},
                                                   tape.recording() && hidden.requires_grad(), target);
-  const Var loss = tape.record(out.loss, {&hidden, &weight}, [slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {
-    if (seed.item() != 1) fail("[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
-    if (slot) slot->add(dhidden);
-  });
+  const Var loss = tape.record(
+      out.loss, {&hidden, &weight}, [slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {
+        if (seed.item() != 1)
+          fail("[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
+        if (slot) slot->add(dhidden);
+      });
   return {loss, out.nll};
 }
 
-void register_cross_entropy() { kernels<CrossEntropy>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_cross_entropy() {
+  kernels<CrossEntropy>().add(kEager, {.accepts = accept_all, .compose = compose});
+}
 
 }  // namespace temper::ops

@@ -3,9 +3,10 @@
 
 namespace temper::ops {
 
-// loss = scale · Σ_t -log softmax(weight · hidden[t])[targets[t]] over the tokens whose target is not kIgnore.
-// The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits. `scale` is one
-// over the number of target tokens of the global batch, known before the forward pass. Softmax is float32.
+// loss = scale · Σ_t -log softmax(weight · hidden[t])[targets[t]] over the tokens whose target is not
+// kIgnore. The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits.
+// `scale` is one over the number of target tokens of the global batch, known before the forward pass. Softmax
+// is float32.
 //
 // Forward also forms the gradients (logits exist only there): hidden's is kept, the weight's is added to its
 // target at once. The loss must therefore be the root of the tape: backward takes seed 1 only.

@@ -6,7 +6,9 @@
 namespace temper::ops {
 namespace {
 
-Var compose(Tape& tape, const Tensor& ids, const Var& table) { return primitives::gather_rows(tape, table, ids); }
+Var compose(Tape& tape, const Tensor& ids, const Var& table) {
+  return primitives::gather_rows(tape, table, ids);
+}
 
 }  // namespace
 

@@ -14,7 +14,7 @@ struct Embedding {
   Tensor ids;    // [tokens] int32, each in [0, vocab): checked at the front door
   Tensor table;  // [vocab, hidden]
 
-  using Forward = Tensor(const Embedding&);                                          // y [tokens, hidden]
+  using Forward = Tensor(const Embedding&);  // y [tokens, hidden]
   using Backward = void(const Embedding&, const Tensor& dy, const GradTarget& table);
   using Compose = Var(Tape&, const Tensor& ids, const Var& table);
 };

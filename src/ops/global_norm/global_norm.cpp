@@ -28,6 +28,8 @@ double global_norm(const BoundOps& ops, const GlobalNorm& op) {
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 
-void register_global_norm() { kernels<GlobalNorm>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_global_norm() {
+  kernels<GlobalNorm>().add(kEager, {.accepts = accept_all, .compose = compose});
+}
 
 }  // namespace temper::ops

@@ -3,8 +3,8 @@
 
 namespace temper::ops {
 
-// sqrt(Σ g²) over all gradients, in double, summed over fixed pieces in a fixed order: the same for any number
-// of threads.
+// sqrt(Σ g²) over all gradients, in double, summed over fixed pieces in a fixed order: the same for any
+// number of threads.
 struct GlobalNorm {
   static constexpr std::string_view kName = "global_norm", kField = "global_norm";
   struct Signature {};

@@ -10,7 +10,8 @@ namespace p = primitives;
 
 Var compose(Tape& tape, const Var& x, const Var& weight, float eps) {
   const Var wide = p::cast(tape, x, DType::kF32);
-  const Var mean = p::scale(tape, p::sum_last(tape, p::mul(tape, wide, wide)), 1.0f / static_cast<float>(x.value.dim(-1)));
+  const Var mean =
+      p::scale(tape, p::sum_last(tape, p::mul(tape, wide, wide)), 1.0f / static_cast<float>(x.value.dim(-1)));
   const Var inv_rms = p::rsqrt(tape, p::add_scalar(tape, mean, eps));
   const Var y = p::mul(tape, p::mul(tape, wide, inv_rms), p::cast(tape, weight, DType::kF32));
   return p::cast(tape, y, x.dtype());
@@ -31,12 +32,13 @@ Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, f
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, eps);
   const RmsNorm op{x.value, weight.value, eps};
   const RmsNorm::Output out = kernel.forward(op);
-  return tape.record(out.y, {&x, &weight},
-                     [op, inv_rms = out.inv_rms, x = x.slot, weight = weight.slot, &kernel](const Tensor& dy) {
-                       const Tensor dx = kernel.backward(op, inv_rms, dy.contiguous(),
-                                                         weight ? weight->target(op.weight.shape()) : GradTarget{});
-                       if (x) x->add(dx);
-                     });
+  return tape.record(
+      out.y, {&x, &weight},
+      [op, inv_rms = out.inv_rms, x = x.slot, weight = weight.slot, &kernel](const Tensor& dy) {
+        const Tensor dx = kernel.backward(op, inv_rms, dy.contiguous(),
+                                          weight ? weight->target(op.weight.shape()) : GradTarget{});
+        if (x) x->add(dx);
+      });
 }
 
 void register_rms_norm() { kernels<RmsNorm>().add(kEager, {.accepts = accept_all, .compose = compose}); }

@@ -41,7 +41,8 @@ Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& position
   }
   for (const int32_t position : positions.values<int32_t>())
     if (position < 0 || position >= cos.dim(0))
-      fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position, cos.dim(0));
+      fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
+           cos.dim(0));
 
   const auto& kernel = ops.get<Rotary>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, positions, cos, sin);

@@ -11,7 +11,8 @@ namespace p = primitives;
 Var compose(Tape& tape, const Var& gate_up) {
   const int64_t intermediate = gate_up.shape()[1] / 2;
   const Var wide = p::cast(tape, gate_up, DType::kF32);
-  const Var gate = p::narrow(tape, wide, 1, 0, intermediate), up = p::narrow(tape, wide, 1, intermediate, intermediate);
+  const Var gate = p::narrow(tape, wide, 1, 0, intermediate),
+            up = p::narrow(tape, wide, 1, intermediate, intermediate);
   const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
   return p::cast(tape, y, gate_up.dtype());
 }
@@ -22,7 +23,8 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   check_ndim(Swiglu::kName, "gate_up", gate_up.value, 2);
   check_float(Swiglu::kName, "gate_up", gate_up.value);
   check_contiguous(Swiglu::kName, "gate_up", gate_up.value);
-  if (gate_up.shape()[1] % 2 != 0) fail("[swiglu] gate_up is {}, needs an even width", to_string(gate_up.shape()));
+  if (gate_up.shape()[1] % 2 != 0)
+    fail("[swiglu] gate_up is {}, needs an even width", to_string(gate_up.shape()));
 
   const auto& kernel = ops.get<Swiglu>();
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);

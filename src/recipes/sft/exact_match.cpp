@@ -27,7 +27,10 @@ Question question_of(const Json& row, const std::string& place, const rollout::T
   if (prompt != nullptr && completion != nullptr && prompt->is_string() && completion->is_string())
     return {text.tokenizer.encode(prompt->as_string(), true), prompt->as_string(),
             std::string(data::trim(completion->as_string()))};
-  fail("[{}] eval.exact_match needs rows of messages that end with an assistant's, or of prompt and completion", place);
+  fail(
+      "[{}] eval.exact_match needs rows of messages that end with an assistant's, or of prompt and "
+      "completion",
+      place);
 }
 
 }  // namespace
@@ -59,7 +62,8 @@ std::vector<Answer> answer_questions(const Session& session, int64_t count) {
 
 double accuracy(const std::vector<Answer>& answers) {
   if (answers.empty()) return 0;
-  const auto correct = std::count_if(answers.begin(), answers.end(), [](const Answer& a) { return a.correct(); });
+  const auto correct =
+      std::count_if(answers.begin(), answers.end(), [](const Answer& a) { return a.correct(); });
   return static_cast<double>(correct) / static_cast<double>(answers.size());
 }
 

@@ -24,9 +24,10 @@ void SftRun::open_folder() {
            files_.folder);
     const std::vector<std::string> conflicts = conflicting_keys(files_.config(), session_.config);
     if (!conflicts.empty())
-      fail("[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
-           "Choose another output, or restore these keys",
-           files_.folder, join(conflicts, "\n  "));
+      fail(
+          "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
+          "Choose another output, or restore these keys",
+          files_.folder, join(conflicts, "\n  "));
   }
   checkpoints::sweep_temporary(files_.states());
   checkpoints::require_free_disk(files_.folder, plan_disk(session_.config, session_.architecture));

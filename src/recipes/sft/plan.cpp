@@ -24,7 +24,8 @@ int64_t num_parameters(const layers::DecoderConfig& model) {
 int64_t saved_per_token(const layers::DecoderConfig& c) {
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   const int64_t normed = c.qk_norm ? q + kv : 0;
-  // Two norms' inputs and outputs, q|k|v before and after rotation, attention's result, gate|up, their product.
+  // Two norms' inputs and outputs, q|k|v before and after rotation, attention's result, gate|up, their
+  // product.
   return 4 * c.hidden_size + (q + 2 * kv) + normed + (q + kv) + q + 3 * c.intermediate_size;
 }
 
@@ -38,7 +39,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   const int64_t tokens = limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
   const int64_t layer = saved_per_token(model) * width;
   const bool recompute = config.train.activation_checkpointing == Checkpointing::kFull;
-  const int64_t layers = recompute ? model.hidden_size * width * model.num_layers + layer : layer * model.num_layers;
+  const int64_t layers =
+      recompute ? model.hidden_size * width * model.num_layers + layer : layer * model.num_layers;
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
@@ -51,7 +53,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
 }
 
 int64_t state_bytes(const RunConfig&, const layers::DecoderConfig& model) {
-  return num_parameters(model) * 3 * size_of(DType::kF32) + (1 << 20);  // weights (or masters) and two moments
+  return num_parameters(model) * 3 * size_of(DType::kF32) +
+         (1 << 20);  // weights (or masters) and two moments
 }
 
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model) {
@@ -67,13 +70,15 @@ void check_memory(const MemoryPlan& plan, int64_t limit) {
   const int64_t fixed = total - activations;
   if (fixed > limit)
     fail_resources(
-        "[memory] weights, gradients and optimizer states need {}, but only {} may be used; train a smaller model, "
+        "[memory] weights, gradients and optimizer states need {}, but only {} may be used; train a smaller "
+        "model, "
         "use model.dtype bfloat16, or a machine with more memory",
         format_bytes(fixed), format_bytes(limit));
   if (total > limit)
-    log_warning(fmt::format("about {} may be needed and {} may be used; if it runs out, lower "
-                            "train.micro_batch_tokens or set train.activation_checkpointing to full",
-                            format_bytes(total), format_bytes(limit)));
+    log_warning(
+        fmt::format("about {} may be needed and {} may be used; if it runs out, lower "
+                    "train.micro_batch_tokens or set train.activation_checkpointing to full",
+                    format_bytes(total), format_bytes(limit)));
 }
 
 }  // namespace temper::recipes

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "device/memory.h"
-#include "recipes/run_config.h"
 #include "layers/decoder_config.h"
+#include "recipes/run_config.h"
 
 namespace temper::recipes {
 
@@ -16,7 +16,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
 int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model);
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model);
 
-// Refuses a run whose weights, gradients and moments cannot fit; warns when its activations probably will not.
+// Refuses a run whose weights, gradients and moments cannot fit; warns when its activations probably will
+// not.
 void check_memory(const MemoryPlan& plan, int64_t limit);
 
 }  // namespace temper::recipes

@@ -6,12 +6,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "data/chat_template.h"
 
 namespace temper::recipes {
 namespace {
 
 Json read_model_config(const std::string& folder) {
-  if (!is_directory(folder)) fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
+  if (!is_directory(folder))
+    fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
   return Json::parse_file(join_path(folder, "config.json"));
 }
 
@@ -33,19 +35,12 @@ RunConfig prepared(RunConfig config) {
 
 }  // namespace
 
-data::ChatRenderer chat_renderer(const rollout::TextFiles& text) {
-  if (!text.chat) return {};
-  return [&chat = *text.chat](const Json& messages, bool add_generation_prompt, const Json& extra) {
-    const templates::Rendered rendered = chat.render_with_generation(messages, add_generation_prompt, extra);
-    data::RenderedChat result{rendered.text, {}};
-    for (const auto& [begin, end] : rendered.generation) result.generation_spans.push_back({begin, end});
-    return result;
-  };
-}
-
-DataSet::DataSet(const std::vector<std::string>& paths, const DataConfig& config, const rollout::TextFiles& text)
+DataSet::DataSet(const std::vector<std::string>& paths, const DataConfig& config,
+                 const rollout::TextFiles& text)
     : source(std::make_unique<data::Source>(paths)),
-      encoder(std::make_unique<data::RowEncoder>(text.tokenizer, chat_renderer(text), row_options(config, text))) {}
+      encoder(std::make_unique<data::RowEncoder>(
+          text.tokenizer, data::renderer_of(text.chat),
+          row_options(config, text))) {}
 
 std::vector<data::PackedRow> DataSet::read_all(const DataConfig& config, data::RowCounts* counts) const {
   data::LoaderOptions options;
@@ -78,7 +73,8 @@ Session::Session(const RunConfig& given)
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)),
       train(config.data.train, config.data, text) {
   if (!config.data.eval.empty()) eval.emplace(config.data.eval, config.data, text);
-  if (config.eval.exact_match > 0 && !eval) fail("[eval.exact_match] is set, but data.eval names no file to ask from");
+  if (config.eval.exact_match > 0 && !eval)
+    fail("[eval.exact_match] is set, but data.eval names no file to ask from");
   if (config.data.max_length > architecture.max_positions)
     fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
          architecture.max_positions);
@@ -86,7 +82,8 @@ Session::Session(const RunConfig& given)
 
 int64_t Session::total_steps() const {
   if (config.train.steps > 0) return config.train.steps;
-  const double per_epoch = data::estimate_steps_per_epoch(*train.source, *train.encoder, loader_options(config));
+  const double per_epoch =
+      data::estimate_steps_per_epoch(*train.source, *train.encoder, loader_options(config));
   return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
 }
 

@@ -22,7 +22,6 @@ struct DataSet {
 };
 
 data::LoaderOptions loader_options(const RunConfig& config);
-data::ChatRenderer chat_renderer(const rollout::TextFiles& text);
 
 // Everything that a run needs before its first step, made in the order in which mistakes are cheapest: files
 // and text before weights, weights before moments.

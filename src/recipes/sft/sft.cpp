@@ -44,7 +44,8 @@ void SftRun::run() {
   const bool resumed = restore();
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
-  if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
+  if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0)
+    ask("before", state_.accuracy_before);
   peak_flops_ = backends::measured_matmul_peak(session_.config.model.dtype, num_threads());
   train();
   finish();
@@ -65,9 +66,11 @@ void SftRun::train() {
     if (due(session_.config.checkpoint.every_steps) || last || signals.requested()) save();
     if (signals.requested() && !last) {
       progress_->finish();
-      throw Error(fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command to go on",
-                              state_.step, files_.folder),
-                  ErrorKind::kInterrupted);
+      throw Error(
+          fmt::format(
+              "stopped by a signal after step {}; everything is saved in {}: run the same command to go on",
+              state_.step, files_.folder),
+          ErrorKind::kInterrupted);
     }
   }
   progress_->finish();
@@ -98,7 +101,8 @@ void SftRun::report(const training::StepResult& result, double lr, double second
   line.tokens_per_second = static_cast<double>(result.tokens) / seconds;
   if (peak_flops_ > 0) line.peak_fraction = result.flops / seconds / peak_flops_;
   line.memory_bytes = current_resident_bytes();
-  line.seconds_left = state_.train_seconds / static_cast<double>(state_.step) * static_cast<double>(total_steps - state_.step);
+  line.seconds_left = state_.train_seconds / static_cast<double>(state_.step) *
+                      static_cast<double>(total_steps - state_.step);
   progress_->show(line);
   metrics_->write(state_.step, {{"loss", result.loss},
                                 {"lr", lr},
@@ -120,7 +124,8 @@ void SftRun::evaluate() {
   metrics_->write(state_.step, {{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}});
   events_->write(state_.step, {{"eval/loss", result.loss}});
   const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
-  log_info(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss, better ? ", the best so far" : ""));
+  log_info(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss,
+                       better ? ", the best so far" : ""));
   if (!better) return;
   state_.best_loss = result.loss;
   state_.best_step = state_.step;
@@ -145,22 +150,25 @@ void SftRun::finish() {
   for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
     log_info(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                          answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
-  log_info(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds), files_.model()));
+  log_info(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds),
+                       files_.model()));
 }
 
 Json SftRun::summary() const {
   const auto known = [](double value) { return value < 0 ? Json() : Json(value); };
-  return Json::Object{{"steps", state_.step},
-                      {"loss", state_.last_loss},
-                      {"eval_loss", known(state_.best_loss)},
-                      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
-                      {"accuracy_before", known(state_.accuracy_before)},
-                      {"accuracy_after", known(accuracy_after_)},
-                      {"train_seconds", state_.train_seconds},
-                      {"tokens", state_.tokens},
-                      {"tokens_per_second", state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
-                      {"peak_memory_bytes", peak_resident_bytes()},
-                      {"model", files_.model()}};
+  return Json::Object{
+      {"steps", state_.step},
+      {"loss", state_.last_loss},
+      {"eval_loss", known(state_.best_loss)},
+      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
+      {"accuracy_before", known(state_.accuracy_before)},
+      {"accuracy_after", known(accuracy_after_)},
+      {"train_seconds", state_.train_seconds},
+      {"tokens", state_.tokens},
+      {"tokens_per_second",
+       state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
+      {"peak_memory_bytes", peak_resident_bytes()},
+      {"model", files_.model()}};
 }
 
 void register_sft() { registry<Recipe>().add("sft", {run_sft}); }

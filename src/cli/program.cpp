@@ -93,8 +93,8 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && find_command(app, argv[1]) == nullptr) {
     const std::string nearest = nearest_name(argv[1], names);
-    return fmt::format("unknown command '{}'{}; commands are [{}]", argv[1],
-                       nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(names));
+    return fmt::format("unknown command '{}'{} Commands are [{}]", argv[1],
+                       nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest), join(names));
   }
   return fmt::format("{}; see 'temper --help' or 'temper COMMAND --help'", error.what());
 }

@@ -38,9 +38,8 @@ RunConfig prepared(RunConfig config) {
 DataSet::DataSet(const std::vector<std::string>& paths, const DataConfig& config,
                  const rollout::TextFiles& text)
     : source(std::make_unique<data::Source>(paths)),
-      encoder(std::make_unique<data::RowEncoder>(
-          text.tokenizer, data::renderer_of(text.chat),
-          row_options(config, text))) {}
+      encoder(std::make_unique<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
+                                                 row_options(config, text))) {}
 
 std::vector<data::PackedRow> DataSet::read_all(const DataConfig& config, data::RowCounts* counts) const {
   data::LoaderOptions options;

@@ -65,9 +65,4 @@ void AdamW::restored(int64_t steps) {
     if (slot.master.defined()) slot.value.copy_from(slot.master);
 }
 
-int64_t AdamW::state_bytes(const layers::ParameterStore& parameters) {
-  const int64_t floats = parameters.dtype() == DType::kF32 ? 2 : 3;
-  return parameters.num_elements() * floats * size_of(DType::kF32);
-}
-
 }  // namespace temper::optimizers

@@ -29,7 +29,6 @@ class AdamW {
   std::vector<std::pair<std::string, Tensor>> state() const;
   // After the tensors of state() were overwritten: the count of updates, and values rewritten from masters.
   void restored(int64_t steps);
-  static int64_t state_bytes(const layers::ParameterStore& parameters);  // on top of values and gradients
 
  private:
   layers::ParameterStore& parameters_;

@@ -22,6 +22,18 @@ std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const 
   return {k_[index].narrow(0, 0, length_ + tokens), v_[index].narrow(0, 0, length_ + tokens)};
 }
 
+void KvCache::reserve(int64_t capacity) {
+  if (capacity <= capacity_) return;
+  for (std::vector<Tensor>* tensors : {&k_, &v_})
+    for (Tensor& tensor : *tensors) {
+      const Tensor grown =
+          Tensor::empty({capacity, tensor.dim(1), tensor.dim(2)}, tensor.dtype(), MemoryTag::kKvCache);
+      if (length_ > 0) grown.narrow(0, 0, length_).copy_from(tensor.narrow(0, 0, length_));
+      tensor = grown;
+    }
+  capacity_ = capacity;
+}
+
 void KvCache::truncate(int64_t length) {
   invariant(length >= 0 && length <= length_, "a KV cache can only be cut shorter");
   length_ = length;

@@ -16,7 +16,8 @@ class KvCache {
   // of everything so far. advance() moves length() once all layers have appended.
   std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
   void advance(int64_t tokens) { length_ += tokens; }
-  void truncate(int64_t length);  // forgets everything after the first `length` tokens
+  void reserve(int64_t capacity);  // grows, keeping what it holds
+  void truncate(int64_t length);   // forgets everything after the first `length` tokens
 
  private:
   std::vector<Tensor> k_, v_;  // each [capacity, kv_heads, head_dim]

@@ -17,10 +17,10 @@ struct RopeConfig {
   double theta = 10000;
   double factor = 1;
   int64_t original_max_position_embeddings = 0;
-  double low_freq_factor = 1, high_freq_factor = 4;                // llama3
-  double beta_fast = 32, beta_slow = 1;                            // yarn
-  std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn
-  bool truncate = true;                                            // yarn
+  double low_freq_factor = 1, high_freq_factor = 4;                               // llama3
+  double beta_fast = 32, beta_slow = 1;                                           // yarn
+  std::optional<double> attention_factor = {}, mscale = {}, mscale_all_dim = {};  // yarn
+  bool truncate = true;                                                           // yarn
 };
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);

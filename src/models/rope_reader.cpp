@@ -114,6 +114,8 @@ class RopeReader {
 layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions) {
   RopeConfig rope;
   rope.theta = reader.number("rope_theta", default_theta);
+  if (!(rope.theta > 0))
+    reader.refuse("rope_theta", fmt::format("is {}, expected a positive number", rope.theta));
   rope.original_max_position_embeddings = max_positions;
   const Json* scaling = reader.find("rope_scaling");
   const Json* parameters = reader.find("rope_parameters");

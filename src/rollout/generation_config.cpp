@@ -71,9 +71,10 @@ GenerateOptions read_generation_config(const std::string& model_folder) {
   options.sampling.temperature = 1;
   for (const auto& [key, value] : config.as_object()) {
     if (value.is_null() || key == "eos_token_id" || kNoEffect.contains(key)) continue;
-    if (key == "do_sample")
+    if (key == "do_sample") {
+      if (!value.is_bool()) fail("[{}] do_sample is {}, expected true or false", where, value.dump());
       do_sample = value.as_bool();
-    else if (key == "temperature")
+    } else if (key == "temperature")
       options.sampling.temperature = read_number(value, where, key, 0);
     else if (key == "top_p")
       options.sampling.top_p = read_number(value, where, key, 0);

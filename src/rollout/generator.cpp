@@ -31,11 +31,13 @@ Tensor Generator::advance(std::span<const int32_t> ids) {
 }
 
 void Generator::reserve(int64_t tokens) {
-  if (cache_ != nullptr && cache_->capacity() >= tokens) return;
   const auto& config = model_.config();
-  cache_ = std::make_unique<layers::KvCache>(config.num_layers, tokens, config.num_kv_heads, config.head_dim,
-                                             model_.parameters().dtype());
-  held_.clear();
+  if (cache_ == nullptr)
+    cache_ = std::make_unique<layers::KvCache>(config.num_layers, tokens, config.num_kv_heads,
+                                               config.head_dim, model_.parameters().dtype());
+  // Doubled, so that a long conversation is moved seldom.
+  if (cache_->capacity() < tokens)
+    cache_->reserve(std::min(config.max_positions, std::max(tokens, 2 * cache_->capacity())));
 }
 
 Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOptions& options,

@@ -10,9 +10,9 @@
 namespace temper::rollout {
 
 struct GenerateOptions {
-  SamplingOptions sampling;
+  SamplingOptions sampling = {};
   int64_t max_new_tokens = 512;
-  std::vector<int32_t> stop_ids;
+  std::vector<int32_t> stop_ids = {};
 };
 
 enum class StopReason { kStopToken, kLength, kContext, kCallback };

@@ -29,6 +29,13 @@ int64_t saved_per_token(const layers::DecoderConfig& c) {
   return 4 * c.hidden_size + (q + 2 * kv) + normed + (q + kv) + q + 3 * c.intermediate_size;
 }
 
+// The most gradients that one token has at once while backward runs: of the residual stream, and inside the
+// MLP or the attention.
+int64_t backward_per_token(const layers::DecoderConfig& c) {
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  return c.hidden_size + std::max(3 * c.intermediate_size, 2 * (q + 2 * kv));
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model) {
@@ -46,8 +53,7 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kGradients) = parameters * floats;
   at(plan, MemoryTag::kOptimizer) = parameters * floats * (config.model.dtype == DType::kF32 ? 2 : 3);
-  // Backward needs about one more layer's worth while it runs.
-  at(plan, MemoryTag::kActivations) = tokens * (layers + layer + 3 * model.hidden_size * width);
+  at(plan, MemoryTag::kActivations) = tokens * (layers + backward_per_token(model) * width);
   at(plan, MemoryTag::kWorkspace) = int64_t{64} << 20;
   return plan;
 }

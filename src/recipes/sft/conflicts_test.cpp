@@ -1,0 +1,39 @@
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "recipes/sft/sft.h"
+
+namespace temper::recipes {
+namespace {
+
+std::vector<std::string> conflicts(const std::string& old_yaml, const RunConfig& now) {
+  const std::string file = testing::TempDir() + "conflicts.yaml";
+  write_file(file, "model: {path: m}\n" + old_yaml);
+  return conflicting_keys(file, now);
+}
+
+TEST(Conflicts, NameOldAndNewValue) {
+  RunConfig now;
+  now.model.path = "m";
+  now.train.optimizer.lr = 2e-5;
+  now.data.train = {"b.jsonl"};
+  EXPECT_EQ(conflicts("data: {train: [a.jsonl]}\ntrain: {optimizer: {lr: 1e-5}}\n", now),
+            (std::vector<std::string>{R"(data.train: ["a.jsonl"], now ["b.jsonl"])",
+                                      "train.optimizer.lr: 1e-05, now 2e-05"}));
+}
+
+TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
+  RunConfig now;
+  now.model.path = "m";
+  now.data.train = {"a.jsonl"};
+  now.train.steps = 900;
+  now.train.threads = 7;
+  now.checkpoint.every_steps = 3;
+  now.eval.every_steps = 4;
+  now.data.eval = {"held_out.jsonl"};
+  now.train.activation_checkpointing = Checkpointing::kFull;
+  EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
+}
+
+}  // namespace
+}  // namespace temper::recipes

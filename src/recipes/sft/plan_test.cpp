@@ -1,0 +1,106 @@
+#include "recipes/sft/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "optimizers/adamw.h"
+#include "tests/support/tiny_model.h"
+#include "training/trainer.h"
+
+namespace temper::recipes {
+namespace {
+
+Json medium_config() {
+  Json::Object config = tiny_config("qwen3").as_object();
+  for (auto& [key, value] : config) {
+    if (key == "hidden_size") value = 256;
+    if (key == "intermediate_size") value = 768;
+    if (key == "head_dim") value = 64;
+    if (key == "num_hidden_layers") value = 4;
+    if (key == "vocab_size") value = 2048;
+    if (key == "max_position_embeddings") value = 256;
+  }
+  return config;
+}
+
+data::PackedRow row_of(int64_t tokens) {
+  data::PackedRow row;
+  row.document_lengths = {tokens};
+  for (int64_t i = 0; i < tokens; ++i) {
+    row.ids.push_back(static_cast<int32_t>(i * 37 % 2048));
+    row.targets.push_back(static_cast<int32_t>((i + 1) * 37 % 2048));
+  }
+  return row;
+}
+
+struct Variant {
+  DType dtype;
+  Checkpointing checkpointing;
+};
+
+class PlanTest : public testing::TestWithParam<Variant> {};
+
+// The plan is a promise: a run that it admits must not run out of memory later, and one that fits must not be
+// turned away.
+TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
+  RunConfig config;
+  config.model.dtype = GetParam().dtype;
+  config.data.max_length = 256;
+  config.train.rows_per_step = 8;
+  config.train.micro_batch_tokens = 1024;
+  config.train.activation_checkpointing = GetParam().checkpointing;
+  const Json json = medium_config();
+  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"));
+
+  const MemoryUsage before = pool().usage();
+  pool().reset_peak();
+  models::BuildOptions build;
+  build.dtype = config.model.dtype;
+  const auto model = models::build_model(json, "medium", build);
+  auto& parameters = model->decoder.parameters();
+  parameters.initialize(1, 0.02);
+  optimizers::AdamW optimizer(parameters, model->decoder.ops(), {});
+  training::Trainer trainer(model->decoder, optimizer,
+                            {.micro_batch_tokens = config.train.micro_batch_tokens,
+                             .checkpoint_layers = GetParam().checkpointing == Checkpointing::kFull});
+  const std::vector<data::PackedRow> rows(8, row_of(256));
+  for (int i = 0; i < 2; ++i) trainer.step(rows, 1e-4);
+  const MemoryUsage after = pool().usage();
+
+  for (const MemoryTag tag :
+       {MemoryTag::kWeights, MemoryTag::kGradients, MemoryTag::kOptimizer, MemoryTag::kActivations}) {
+    const auto index = static_cast<size_t>(tag);
+    const auto used = static_cast<double>(after[index].peak - before[index].live);
+    const auto planned = static_cast<double>(plan[index]);
+    const double slack = tag == MemoryTag::kActivations ? 0.25 : 0.02;
+    EXPECT_GE(planned, used * (1 - slack / 2)) << to_string(tag) << "\n" << memory_table(after, &plan);
+    EXPECT_LE(planned, used * (1 + slack)) << to_string(tag) << "\n" << memory_table(after, &plan);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
+                         testing::Values(Variant{DType::kF32, Checkpointing::kNone},
+                                         Variant{DType::kF32, Checkpointing::kFull},
+                                         Variant{DType::kBF16, Checkpointing::kNone},
+                                         Variant{DType::kBF16, Checkpointing::kFull}),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", to_string(info.param.dtype),
+                                              info.param.checkpointing == Checkpointing::kFull ? "full" : "none");
+                         });
+
+TEST(CheckMemory, RefusesWhatCannotFit) {
+  MemoryPlan plan{};
+  plan[static_cast<size_t>(MemoryTag::kWeights)] = 100;
+  plan[static_cast<size_t>(MemoryTag::kActivations)] = 1000;
+  EXPECT_NO_THROW(check_memory(plan, 200));  // a warning: activations are an estimate
+  try {
+    check_memory(plan, 50);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kResources);
+  }
+}
+
+}  // namespace
+}  // namespace temper::recipes

@@ -1,0 +1,100 @@
+#include "rollout/generator.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::rollout {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+class GeneratorTest : public testing::Test {
+ protected:
+  // Greedy without a cache: the whole text again for each token.
+  Ids slow(Ids ids, int64_t count) const {
+    const size_t prompt = ids.size();
+    for (int64_t i = 0; i < count; ++i) {
+      Tape tape(false);
+      const auto input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
+      const Tensor hidden = model_->decoder.forward(tape, input).value;
+      const Tensor last = hidden.narrow(0, hidden.dim(0) - 1, 1);
+      const Tensor logits = model_->decoder.logits(tape, tape.constant(last)).value;
+      ids.push_back(sample(logits.values<float>(), {}, {}, 0));
+    }
+    return {ids.begin() + static_cast<std::ptrdiff_t>(prompt), ids.end()};
+  }
+  std::unique_ptr<models::Model> model_ = tiny_model();
+  Generator generator_{model_->decoder};
+};
+
+TEST_F(GeneratorTest, TheCacheChangesNothing) {
+  const Ids prompt{3, 14, 15, 9, 26};
+  const Generation found = generator_.generate(prompt, {.max_new_tokens = 20});
+  EXPECT_EQ(found.ids, slow(prompt, 20));
+  EXPECT_EQ(found.reason, StopReason::kLength);
+  EXPECT_EQ(found.prompt_tokens, 5);
+}
+
+TEST_F(GeneratorTest, AConversationComputesOnlyWhatIsNew) {
+  Ids prompt{3, 14, 15};
+  const Ids first = generator_.generate(prompt, {.max_new_tokens = 6}).ids;
+  prompt.insert(prompt.end(), first.begin(), first.end());
+  prompt.insert(prompt.end(), {40, 41});
+  const Generation second = generator_.generate(prompt, {.max_new_tokens = 6});
+  // The last answered token was chosen, never computed: it comes with the two new ones.
+  EXPECT_EQ(second.prompt_tokens, 3);
+  EXPECT_EQ(second.ids, slow(prompt, 6));
+  // Another beginning, a shorter text, and the same text again.
+  const Ids other{3, 14, 7, 7};
+  EXPECT_EQ(generator_.generate(other, {.max_new_tokens = 4}).ids, slow(other, 4));
+  const Generation again = generator_.generate(Ids{3, 14}, {.max_new_tokens = 4});
+  EXPECT_EQ(again.prompt_tokens, 1);
+  EXPECT_EQ(again.ids, slow({3, 14}, 4));
+}
+
+TEST_F(GeneratorTest, StopsAtStopTokensContextAndCallback) {
+  const Ids prompt{3, 14, 15, 9, 26};
+  const Ids free = slow(prompt, 8);
+  const Generation stopped = generator_.generate(prompt, {.max_new_tokens = 8, .stop_ids = {free[3]}});
+  EXPECT_EQ(stopped.reason, StopReason::kStopToken);
+  const auto first = std::find(free.begin(), free.end(), free[3]);
+  EXPECT_EQ(stopped.ids, Ids(free.begin(), first));
+
+  Ids seen;
+  const Generation called = generator_.generate(prompt, {.max_new_tokens = 8}, [&](int32_t id) {
+    seen.push_back(id);
+    return seen.size() < 2;
+  });
+  EXPECT_EQ(called.reason, StopReason::kCallback);
+  EXPECT_EQ(called.ids, Ids(free.begin(), free.begin() + 2));
+  EXPECT_EQ(seen, called.ids);
+
+  Ids full(60);
+  std::iota(full.begin(), full.end(), -10);
+  for (int32_t& id : full) id = (id + 58) % 48;
+  const Generation at_end = generator_.generate(full, {.max_new_tokens = 20});
+  EXPECT_EQ(at_end.reason, StopReason::kContext);
+  EXPECT_EQ(at_end.ids.size(), 4u);
+}
+
+TEST_F(GeneratorTest, SamplingDependsOnSeedOnly) {
+  const Ids prompt{1, 2, 3};
+  const GenerateOptions five{.sampling = {.temperature = 2, .seed = 5}, .max_new_tokens = 16};
+  GenerateOptions six = five;
+  six.sampling.seed = 6;
+  const Ids a = generator_.generate(prompt, five).ids;
+  EXPECT_EQ(generator_.generate(prompt, five).ids, a);
+  EXPECT_NE(generator_.generate(prompt, six).ids, a);
+}
+
+TEST_F(GeneratorTest, RefusesWhatCannotBeContinued) {
+  EXPECT_THROW(generator_.generate(Ids{}, {}), Error);
+  EXPECT_THROW(generator_.generate(Ids(64, 1), {}), Error);
+}
+
+}  // namespace
+}  // namespace temper::rollout

@@ -1,0 +1,161 @@
+#include "training/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "tests/support/tiny_model.h"
+#include "training/flops.h"
+
+namespace temper::training {
+namespace {
+
+using data::PackedRow;
+
+// Rows of the documents given; every other token is a target.
+PackedRow row_of(uint32_t seed, const std::vector<int64_t>& lengths) {
+  PackedRow row;
+  row.document_lengths = lengths;
+  for (const int64_t length : lengths)
+    for (int64_t i = 0; i < length; ++i) {
+      seed = seed * 1664525 + 1013904223;
+      row.ids.push_back(static_cast<int32_t>(seed >> 8) % 48);
+      row.targets.push_back(i + 1 < length && i % 2 == 0 ? static_cast<int32_t>(seed >> 16) % 48
+                                                          : data::kIgnore);
+    }
+  return row;
+}
+
+const std::vector<PackedRow> kRows{row_of(1, {9}), row_of(2, {4, 12}), row_of(3, {20}), row_of(4, {3, 3, 5})};
+
+struct Bench {
+  explicit Bench(const TrainerOptions& options = {}, const TinyModel& tiny = {})
+      : model(tiny_model(tiny)),
+        optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
+        trainer(model->decoder, optimizer, options) {}
+  std::vector<float> weights() const {
+    std::vector<float> all;
+    for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
+      for (const float value : model->decoder.parameters()[i].value.to(DType::kF32).values<float>())
+        all.push_back(value);
+    return all;
+  }
+  std::unique_ptr<models::Model> model;
+  optimizers::AdamW optimizer;
+  Trainer trainer;
+};
+
+TEST(Trainer, TheMicroBatchSplitDoesNotChangeTheStep) {
+  Bench whole;
+  const StepResult expected = whole.trainer.step(kRows, 1e-3);
+  EXPECT_GT(expected.grad_norm, 0.1);
+  for (const int64_t tokens : {1, 16, 30}) {
+    Bench cut({.micro_batch_tokens = tokens});
+    const StepResult found = cut.trainer.step(kRows, 1e-3);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-6 * expected.loss) << tokens;
+    EXPECT_NEAR(found.grad_norm, expected.grad_norm, 1e-5 * expected.grad_norm) << tokens;
+    EXPECT_EQ(found.target_tokens, expected.target_tokens);
+    EXPECT_DOUBLE_EQ(found.flops, expected.flops);
+  }
+}
+
+TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
+  const PackedRow packed = row_of(5, {7, 11, 2});
+  std::vector<PackedRow> separate;
+  size_t start = 0;
+  for (const int64_t length : packed.document_lengths) {
+    const auto end = static_cast<std::ptrdiff_t>(start) + length;
+    separate.push_back({{packed.ids.begin() + static_cast<std::ptrdiff_t>(start), packed.ids.begin() + end},
+                        {packed.targets.begin() + static_cast<std::ptrdiff_t>(start), packed.targets.begin() + end},
+                        {length}});
+    start = static_cast<size_t>(end);
+  }
+  Bench one, many({.micro_batch_tokens = 1});
+  const StepResult a = one.trainer.step({packed}, 1e-3), b = many.trainer.step(separate, 1e-3);
+  EXPECT_NEAR(a.loss, b.loss, 1e-6 * b.loss);
+  EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
+}
+
+TEST(Trainer, RecomputedLayersGiveTheSameBits) {
+  Bench kept, recomputed({.checkpoint_layers = true});
+  for (int i = 0; i < 3; ++i) {
+    const StepResult a = kept.trainer.step(kRows, 1e-2), b = recomputed.trainer.step(kRows, 1e-2);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(kept.weights(), recomputed.weights());
+}
+
+TEST(Trainer, TheStepsLossIsTheMeanOverTargets) {
+  Bench setup;
+  const EvalResult before = setup.trainer.evaluate(kRows);
+  const StepResult step = setup.trainer.step(kRows, 0);
+  EXPECT_EQ(before.target_tokens, step.target_tokens);
+  EXPECT_NEAR(before.loss, step.loss, 1e-6 * step.loss);
+  // Of one row, in double, from the model's own logits.
+  Tape tape(false);
+  const PackedRow& row = kRows[2];
+  const auto input = layers::make_input(row.ids, std::vector<int32_t>{20});
+  const Tensor logits = setup.model->decoder.logits(tape, setup.model->decoder.forward(tape, input)).value;
+  double sum = 0;
+  for (int64_t i = 0; i < 20; ++i) {
+    if (row.targets[static_cast<size_t>(i)] == data::kIgnore) continue;
+    const auto values = logits.narrow(0, i, 1).contiguous().values<float>();
+    double total = 0;
+    for (const float value : values) total += std::exp(double{value});
+    sum += std::log(total) - double{values[static_cast<size_t>(row.targets[static_cast<size_t>(i)])]};
+  }
+  EXPECT_NEAR(setup.trainer.evaluate({row}).loss, sum / static_cast<double>(row.num_targets()), 1e-5);
+}
+
+TEST(Trainer, LearnsOneBatchByHeart) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Bench setup({}, {.dtype = dtype, .deviation = 0.05});
+    const double first = setup.trainer.step(kRows, 1e-2).loss;
+    double last = first;
+    for (int i = 0; i < 60; ++i) last = setup.trainer.step(kRows, 1e-2).loss;
+    EXPECT_LT(last, first / 4) << to_string(dtype);
+  }
+}
+
+TEST(Trainer, ClippingLimitsTheNorm) {
+  // After one step without momentum's history AdamW moves by lr whatever the scale, so two steps are compared.
+  Bench free({.max_grad_norm = 0}), loose({.max_grad_norm = 1e9}), tight({.max_grad_norm = 1e-3});
+  for (int i = 0; i < 2; ++i)
+    for (Bench* setup : {&free, &loose, &tight}) setup->trainer.step({kRows[static_cast<size_t>(i)]}, 1e-2);
+  EXPECT_EQ(free.weights(), loose.weights());
+  EXPECT_NE(free.weights(), tight.weights());
+}
+
+TEST(Trainer, DivergenceAndEmptyStepsLeaveTheModelAsItWas) {
+  Bench setup;
+  const std::vector<float> before = setup.weights();
+  PackedRow silent = kRows[0];
+  std::fill(silent.targets.begin(), silent.targets.end(), data::kIgnore);
+  EXPECT_THROW(setup.trainer.step({silent}, 1e-3), Error);
+  EXPECT_EQ(setup.weights(), before);
+  Tensor value = setup.model->decoder.parameters().at("norm.weight").value;
+  const float kept = value.data<float>()[0];
+  value.data<float>()[0] = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(setup.trainer.step(kRows, 1e-3), Error);
+  value.data<float>()[0] = kept;
+  EXPECT_EQ(setup.weights(), before);
+}
+
+TEST(Flops, CountProductsAndCausalHalves) {
+  layers::DecoderConfig config = tiny_model()->decoder.config();
+  // Per token: q|k|v 32·64, output 32·32, three MLP matrices 32·48; twice; and the head 32·48.
+  const double products = 2.0 * (2 * (32 * 64 + 32 * 32 + 3 * 32 * 48) + 32 * 48);
+  // Two layers, scores and their sum with values: 2·2 operations for each of 10·11/2 pairs and 32 channels.
+  const std::vector<int32_t> ten{10}, split{4, 6};
+  EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 2 * 4 * 32 * 55.0);
+  EXPECT_DOUBLE_EQ(forward_flops(config, split), 10 * products + 2 * 4 * 32 * (10.0 + 21));
+  config.windows = {3, 0};  // the first layer attends to at most 3: 1 + 2 + 8·3 pairs
+  EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 4 * 32 * (27.0 + 55));
+  EXPECT_DOUBLE_EQ(training_flops(config, ten), 3 * forward_flops(config, ten));
+}
+
+}  // namespace
+}  // namespace temper::training

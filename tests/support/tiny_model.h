@@ -1,0 +1,21 @@
+#pragma once
+#include <memory>
+
+#include "models/model.h"
+
+// A model small enough for unit tests, with normal weights of its own seed. Built with eager kernels unless
+// told otherwise.
+namespace temper {
+
+struct TinyModel {
+  const char* type = "qwen3";
+  DType dtype = DType::kF32;
+  ops::OpsConfig ops{{}, std::string(ops::kEager)};
+  double deviation = 0.3;  // wide enough that every token has its own answer
+};
+
+// Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64.
+Json tiny_config(const char* type = "qwen3");
+std::unique_ptr<models::Model> tiny_model(const TinyModel& options = {});
+
+}  // namespace temper

@@ -43,7 +43,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   ++rows;
   if (!read.error.empty()) {
     if (on_bad_row == OnBadRow::kStop)
-      fail("{}; set on_bad_row: skip to go on without such rows", read.error);
+      fail("{}; set data.on_bad_row: skip to go on without such rows", read.error);
     if (bad < kLoggedRows) log_warning(fmt::format("row skipped: {}", read.error));
     if (++bad == kLoggedRows) log_warning("further skipped rows are counted, not shown");
     return;

@@ -56,7 +56,8 @@ TEST(Rope, FrequenciesAreThoseOfTransformers) {
     const std::vector<float> found = rope_inverse_frequencies(expected.config, 16);
     ASSERT_EQ(found.size(), expected.frequencies.size());
     for (size_t i = 0; i < found.size(); ++i)
-      EXPECT_NEAR(found[i], expected.frequencies[i], 1e-6 * expected.frequencies[i]) << expected.name << " " << i;
+      EXPECT_NEAR(found[i], expected.frequencies[i], 1e-6 * expected.frequencies[i])
+          << expected.name << " " << i;
     EXPECT_NEAR(rope_attention_scaling(expected.config), expected.scaling, 1e-12) << expected.name;
   }
   RopeConfig given = kYarn;

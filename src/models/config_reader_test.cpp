@@ -35,7 +35,8 @@ std::string refusal(const char* type, const std::string& changes) {
 }
 
 void expect_refused(const char* type, const std::string& changes, const std::string& with) {
-  EXPECT_NE(refusal(type, changes).find(with), std::string::npos) << changes << "\n" << refusal(type, changes);
+  EXPECT_NE(refusal(type, changes).find(with), std::string::npos) << changes << "\n"
+                                                                  << refusal(type, changes);
 }
 
 TEST(ModelConfig, FamiliesDiffer) {
@@ -55,7 +56,8 @@ TEST(ModelConfig, FamiliesDiffer) {
 TEST(ModelConfig, EveryKeyIsKnownOrRefused) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     expect_refused(type, R"({"rms_norm_epss": 1e-5})", "did you mean 'rms_norm_eps'");
-    expect_refused(type, R"({"quantization_config": {"bits": 4}})", "quantized checkpoints are not supported");
+    expect_refused(type, R"({"quantization_config": {"bits": 4}})",
+                   "quantized checkpoints are not supported");
     EXPECT_EQ(refusal(type, R"({"use_cache": true, "torch_dtype": "bfloat16", "architectures": ["X"],
                                 "transformers_version": "4.40", "bos_token_id": 1, "eos_token_id": [1, 2]})"),
               "accepted");
@@ -80,12 +82,14 @@ TEST(ModelConfig, ValuesAreChecked) {
 }
 
 TEST(ModelConfig, BothSpellingsOfRotaryAgree) {
-  const auto old_way = read("llama", R"({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
+  const auto old_way =
+      read("llama", R"({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
       "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 32}})");
   const auto new_way = read("llama", R"({"rope_theta": null, "rope_parameters": {"rope_theta": 5e5,
       "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
       "original_max_position_embeddings": 32}})");
-  EXPECT_EQ(layers::rope_inverse_frequencies(old_way.rope, 8), layers::rope_inverse_frequencies(new_way.rope, 8));
+  EXPECT_EQ(layers::rope_inverse_frequencies(old_way.rope, 8),
+            layers::rope_inverse_frequencies(new_way.rope, 8));
   EXPECT_EQ(old_way.rope.type, layers::RopeType::kLlama3);
   EXPECT_EQ(new_way.rope.theta, 5e5);
   // The oldest name of the type, and none at all.
@@ -107,14 +111,17 @@ TEST(ModelConfig, RotaryMistakesAreRefused) {
 TEST(ModelConfig, WindowsByLayerTypesOrByCount) {
   using Windows = std::vector<int64_t>;
   EXPECT_EQ(read("qwen2").windows, (Windows{0, 0}));
-  EXPECT_EQ(read("qwen2", R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1})").windows,
-            (Windows{0, 16}));
+  EXPECT_EQ(
+      read("qwen2", R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1})").windows,
+      (Windows{0, 16}));
   EXPECT_EQ(read("qwen3", R"({"use_sliding_window": true, "sliding_window": 16,
-                              "layer_types": ["sliding_attention", "full_attention"]})").windows,
+                              "layer_types": ["sliding_attention", "full_attention"]})")
+                .windows,
             (Windows{16, 0}));
   // A window that is written but switched off has no effect.
-  EXPECT_EQ(read("qwen2", R"({"use_sliding_window": false, "sliding_window": 16, "max_window_layers": 0})").windows,
-            (Windows{0, 0}));
+  EXPECT_EQ(
+      read("qwen2", R"({"use_sliding_window": false, "sliding_window": 16, "max_window_layers": 0})").windows,
+      (Windows{0, 0}));
   expect_refused("qwen3", R"({"layer_types": ["full_attention"]})", "num_hidden_layers = 2");
   expect_refused("qwen3", R"({"layer_types": ["full_attention", "linear_attention"]})", "'linear_attention'");
   expect_refused("qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})",

@@ -23,7 +23,7 @@ PackedRow row_of(uint32_t seed, const std::vector<int64_t>& lengths) {
       seed = seed * 1664525 + 1013904223;
       row.ids.push_back(static_cast<int32_t>(seed >> 8) % 48);
       row.targets.push_back(i + 1 < length && i % 2 == 0 ? static_cast<int32_t>(seed >> 16) % 48
-                                                          : data::kIgnore);
+                                                         : data::kIgnore);
     }
   return row;
 }
@@ -67,9 +67,10 @@ TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
   size_t start = 0;
   for (const int64_t length : packed.document_lengths) {
     const auto end = static_cast<std::ptrdiff_t>(start) + length;
-    separate.push_back({{packed.ids.begin() + static_cast<std::ptrdiff_t>(start), packed.ids.begin() + end},
-                        {packed.targets.begin() + static_cast<std::ptrdiff_t>(start), packed.targets.begin() + end},
-                        {length}});
+    separate.push_back(
+        {{packed.ids.begin() + static_cast<std::ptrdiff_t>(start), packed.ids.begin() + end},
+         {packed.targets.begin() + static_cast<std::ptrdiff_t>(start), packed.targets.begin() + end},
+         {length}});
     start = static_cast<size_t>(end);
   }
   Bench one, many({.micro_batch_tokens = 1});
@@ -121,7 +122,8 @@ TEST(Trainer, LearnsOneBatchByHeart) {
 }
 
 TEST(Trainer, ClippingLimitsTheNorm) {
-  // After one step without momentum's history AdamW moves by lr whatever the scale, so two steps are compared.
+  // After one step without momentum's history AdamW moves by lr whatever the scale, so two steps are
+  // compared.
   Bench free({.max_grad_norm = 0}), loose({.max_grad_norm = 1e9}), tight({.max_grad_norm = 1e-3});
   for (int i = 0; i < 2; ++i)
     for (Bench* setup : {&free, &loose, &tight}) setup->trainer.step({kRows[static_cast<size_t>(i)]}, 1e-2);

@@ -1,73 +1,13 @@
 // The program as a user runs it: exit codes, messages, files, and that a stopped run continues bit for bit.
-#include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <thread>
 
-#include "base/files.h"
-#include "base/json.h"
+#include "tests/cli/cli_fixture.h"
 
 namespace temper {
 namespace {
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-class Cli : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryDirectory;
-    const std::string folder = shared_->path();
-    ASSERT_EQ(std::system(("python3 " TEMPER_SOURCE_DIR "/examples/addition/prepare.py " + folder).c_str()),
-              0);
-    ASSERT_EQ(run("init " + folder + "/qwen3-tiny " + folder + "/model").code, 0);
-    write_file(folder + "/run.yaml",
-               "output: " + folder + "/run\nmodel:\n  path: " + folder + "/model\ndata:\n  train: [" +
-                   folder +
-                   "/train.jsonl]\n  max_length: 64\ntrain:\n  steps: 12\n  rows_per_step: 4\n"
-                   "  optimizer:\n    lr: 1e-3\ncheckpoint:\n  every_steps: 5\n");
-  }
-  static void TearDownTestSuite() { delete shared_; }
-
-  static std::string folder() { return shared_->path(); }
-  static std::string yaml() { return folder() + "/run.yaml"; }
-
-  static Outcome run(const std::string& arguments, const std::string& input = "") {
-    const TemporaryDirectory files;
-    write_file(files / "in", input);
-    const std::string command = std::string(TEMPER_BINARY) + " " + arguments + " <" + (files / "in") + " >" +
-                                (files / "out") + " 2>" + (files / "err");
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(files / "out"),
-            read_file(files / "err")};
-  }
-
-  static void expect_refused(const std::string& arguments, int code, const std::string& message) {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.err;
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << arguments << "\n" << outcome.err;
-    EXPECT_EQ(outcome.err.find("defect"), std::string::npos) << outcome.err;
-  }
-
-  // The losses of a run's metrics file, by step.
-  static std::vector<std::string> losses(const std::string& run_folder) {
-    std::vector<std::string> values;
-    const std::string text = read_file(run_folder + "/metrics.jsonl");
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      const Json line = Json::parse(std::string_view(text).substr(begin, end - begin), "metrics");
-      if (const Json* loss = line.find("loss"))
-        values.push_back(line.at("step").dump() + " " + loss->dump() + " " + line.at("grad_norm").dump());
-    }
-    return values;
-  }
-
-  static inline TemporaryDirectory* shared_ = nullptr;
-};
 
 TEST_F(Cli, ARunMakesEverythingItPromises) {
   const std::string out = folder() + "/promises";
@@ -153,34 +93,6 @@ TEST_F(Cli, InspectShowsTargets) {
   const Outcome outcome = run("data inspect " + yaml() + " --rows 1");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("<|im_end|>|]]"), std::string::npos) << outcome.out;
-}
-
-TEST_F(Cli, BadInputIsRefusedWithTheWayOut) {
-  expect_refused("train " + yaml() + " --train.optimizer.lerning_rate 1", 2, "train.optimizer.");
-  expect_refused("train " + folder() + "/none.yaml", 2, "none.yaml");
-  expect_refused("train " + yaml() + " --model.path " + folder() + "/nowhere --output " + folder() + "/x", 2,
-                 "nowhere");
-  expect_refused("train " + yaml() + " --data.train [" + folder() + "/none.jsonl]", 2, "none.jsonl");
-  expect_refused("train " + yaml() + " --memory_limit_mib 1 --output " + folder() + "/x", 4, "[memory]");
-  expect_refused(
-      "train " + yaml() + " --model.ops_implementation.attn_implementation magic --output " + folder() + "/x",
-      2, "is not a registered backend");
-  expect_refused("generate " + folder() + "/model", 2, "--prompt");
-  expect_refused("generate " + folder() + "/model -p x --top-p 7", 2, "--top-p");
-  write_file(folder() + "/bad.jsonl",
-             read_file(folder() + "/eval.jsonl").substr(0, 200) + "\n{\"question\": 1}\n");
-  expect_refused("train " + yaml() + " --data.train [" + folder() + "/bad.jsonl] --output " + folder() + "/x",
-                 2, "bad.jsonl:");
-}
-
-TEST_F(Cli, ATruncatedModelIsRefused) {
-  const std::string broken = folder() + "/broken";
-  make_directories(broken);
-  for (const std::string& name : list_directory(folder() + "/model")) {
-    const std::string text = read_file(folder() + "/model/" + name);
-    write_file(broken + "/" + name, name == "model.safetensors" ? text.substr(0, text.size() - 100) : text);
-  }
-  expect_refused("generate " + broken + " -p x", 2, "model.safetensors");
 }
 
 TEST_F(Cli, AnotherConfigurationDoesNotContinueARun) {

@@ -3,12 +3,10 @@
 namespace temper {
 
 Json tiny_config(const char* type) {
-  return Json::Object{{"model_type", type},          {"vocab_size", 48},
-                      {"hidden_size", 32},           {"intermediate_size", 48},
-                      {"num_hidden_layers", 2},      {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2},    {"head_dim", 8},
-                      {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-6},
-                      {"rope_theta", 10000.0},       {"tie_word_embeddings", true}};
+  return Json::Object{{"model_type", type},       {"vocab_size", 48},       {"hidden_size", 32},
+                      {"intermediate_size", 48},  {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2}, {"head_dim", 8},          {"max_position_embeddings", 64},
+                      {"rms_norm_eps", 1e-6},     {"rope_theta", 10000.0},  {"tie_word_embeddings", true}};
 }
 
 std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {

@@ -79,15 +79,14 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
-                         testing::Values(Variant{DType::kF32, Checkpointing::kNone},
-                                         Variant{DType::kF32, Checkpointing::kFull},
-                                         Variant{DType::kBF16, Checkpointing::kNone},
-                                         Variant{DType::kBF16, Checkpointing::kFull}),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}", to_string(info.param.dtype),
-                                              info.param.checkpointing == Checkpointing::kFull ? "full" : "none");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Variants, PlanTest,
+    testing::Values(Variant{DType::kF32, Checkpointing::kNone}, Variant{DType::kF32, Checkpointing::kFull},
+                    Variant{DType::kBF16, Checkpointing::kNone}, Variant{DType::kBF16, Checkpointing::kFull}),
+    [](const auto& info) {
+      return fmt::format("{}_{}", to_string(info.param.dtype),
+                         info.param.checkpointing == Checkpointing::kFull ? "full" : "none");
+    });
 
 TEST(CheckMemory, RefusesWhatCannotFit) {
   MemoryPlan plan{};

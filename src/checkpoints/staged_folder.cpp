@@ -21,7 +21,7 @@ constexpr std::string_view kPrefix = ".tmp-";
 constexpr std::string_view kAside = ".old";  // a target that makes room on file systems without exchange
 
 // Two folders change places in one step; false where the file system cannot.
-bool exchange(const std::string& a, const std::string& b) {
+bool exchange_names(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;
   rename_path(a, b);  // for its message
@@ -91,7 +91,7 @@ void StagedFolder::commit() {
   const std::string parent = parent_path(target_);
   if (!exists(target_)) {
     rename_path(path_, target_);
-  } else if (!exchange(path_, target_)) {
+  } else if (!exchange_names(path_, target_)) {
     const std::string aside =
         join_path(parent, fmt::format("{}{}{}-{}", kPrefix, file_name(target_), kAside, ::getpid()));
     rename_path(target_, aside);

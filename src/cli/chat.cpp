@@ -13,7 +13,7 @@
 namespace temper::cli {
 namespace {
 
-struct Arguments {
+struct ChatArguments {
   std::string model, system;
   bool stats = false;
   SamplingArguments sampling;
@@ -57,7 +57,7 @@ class Conversation {
   Json::Array messages_;
 };
 
-int chat(const Arguments& arguments) {
+int chat(const ChatArguments& arguments) {
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   if (!text.chat) text.chat_prompt({});  // says what is missing
@@ -80,7 +80,7 @@ int chat(const Arguments& arguments) {
 
 void add_chat(Program& program) {
   program.add("chat", "talk with a model; messages come from standard input", [](Options& options) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ChatArguments>();
     options.positional("model", arguments->model, "model folder in Hugging Face format");
     options.option("--system", arguments->system, "a system message");
     options.flag("--stats", arguments->stats, "a line about speed after each answer");

@@ -12,13 +12,13 @@
 namespace temper::cli {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string model, prompt, prompt_file, system;
   bool raw = false, quiet = false;
   SamplingArguments sampling;
 };
 
-std::string prompt_of(const Arguments& arguments, const rollout::TextFiles& text) {
+std::string prompt_of(const GenerateArguments& arguments, const rollout::TextFiles& text) {
   if (arguments.prompt.empty() == arguments.prompt_file.empty())
     fail("[generate] give one of --prompt and --prompt-file");
   const std::string prompt = arguments.prompt.empty() ? read_file(arguments.prompt_file) : arguments.prompt;
@@ -30,7 +30,7 @@ std::string prompt_of(const Arguments& arguments, const rollout::TextFiles& text
   return text.chat_prompt(messages);
 }
 
-int generate(const Arguments& arguments) {
+int generate(const GenerateArguments& arguments) {
   const auto model = load_for_inference(arguments.model, arguments.sampling);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
@@ -55,7 +55,7 @@ int generate(const Arguments& arguments) {
 
 void add_generate(Program& program) {
   program.add("generate", "continue a prompt with a model", [](Options& options) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<GenerateArguments>();
     options.positional("model", arguments->model, "model folder in Hugging Face format");
     options.option("-p,--prompt", arguments->prompt, "the prompt");
     options.option("--prompt-file", arguments->prompt_file, "a file that holds the prompt");

@@ -9,12 +9,12 @@
 namespace temper::cli {
 namespace {
 
-struct Arguments {
+struct InitArguments {
   std::string source, output;
   int64_t seed = 0;
 };
 
-int init(const Arguments& arguments) {
+int init(const InitArguments& arguments) {
   if (arguments.seed < 0) fail("[--seed] {} is out of range; expected 0 or more", arguments.seed);
   if (exists(arguments.output))
     fail("[{}] exists already; choose another folder or remove it", arguments.output);
@@ -32,7 +32,7 @@ int init(const Arguments& arguments) {
 
 void add_init(Program& program) {
   program.add("init", "make a model with random weights from a config.json", [](Options& options) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<InitArguments>();
     options.positional("source", arguments->source, "folder with config.json and the tokenizer's files");
     options.positional("output", arguments->output, "the new model folder");
     options.option("--seed", arguments->seed, "of the random numbers");

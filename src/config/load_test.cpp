@@ -19,7 +19,7 @@ RunConfig loaded(std::string_view yaml, const Flags& flags = {}) {
   return run;
 }
 
-std::string error_of(std::string_view yaml, const Flags& flags = {}) {
+std::string load_error(std::string_view yaml, const Flags& flags = {}) {
   try {
     loaded(yaml, flags);
   } catch (const Error& error) {
@@ -78,7 +78,7 @@ TEST(Load, NullClearsOptionalsOnly) {
   EXPECT_EQ(loaded("note: x", {"--note", "null"}).note, std::nullopt);
   EXPECT_EQ(loaded("train: {optimizer: {clip: ~}}").train.optimizer.clip, std::nullopt);
   EXPECT_EQ(loaded("note: 'null'").note, "null");
-  EXPECT_EQ(error_of("train:\n  steps:\n"),
+  EXPECT_EQ(load_error("train:\n  steps:\n"),
             "[run.yaml:2] 'train.steps': expected an integer at least 0, found null");
 }
 
@@ -116,93 +116,93 @@ TEST(Load, KnowsWhatWasWritten) {
 }
 
 TEST(Load, UnknownKeysNameTheNearest) {
-  EXPECT_EQ(error_of("train:\n  optimizer:\n    lrr: 1\n"),
+  EXPECT_EQ(load_error("train:\n  optimizer:\n    lrr: 1\n"),
             "[run.yaml:3] unknown key 'train.optimizer.lrr'; did you mean 'train.optimizer.lr'?");
-  EXPECT_EQ(error_of("lr: 1"), "[run.yaml:1] unknown key 'lr'; did you mean 'train.optimizer.lr'?");
-  EXPECT_EQ(error_of("trian:\n  steps: 1"), "[run.yaml:1] unknown key 'trian'; did you mean 'train'?");
-  EXPECT_EQ(error_of("sources:\n- path: a\n- path: b\n  wieght: 1\n"),
+  EXPECT_EQ(load_error("lr: 1"), "[run.yaml:1] unknown key 'lr'; did you mean 'train.optimizer.lr'?");
+  EXPECT_EQ(load_error("trian:\n  steps: 1"), "[run.yaml:1] unknown key 'trian'; did you mean 'train'?");
+  EXPECT_EQ(load_error("sources:\n- path: a\n- path: b\n  wieght: 1\n"),
             "[run.yaml:4] unknown key 'sources[1].wieght'; did you mean 'sources[1].weight'?");
   EXPECT_EQ(
-      error_of("train: {zzzzzz: 1}"),
+      load_error("train: {zzzzzz: 1}"),
       "[run.yaml:1] unknown key 'train.zzzzzz'; the keys in 'train' are optimizer, steps, compile, mode, "
       "fallback, metrics");
-  EXPECT_EQ(error_of("", {"--trian.optimizer.lr", "1"}),
+  EXPECT_EQ(load_error("", {"--trian.optimizer.lr", "1"}),
             "[command line] unknown key 'trian.optimizer.lr'; did you mean 'train.optimizer.lr'?");
-  EXPECT_EQ(error_of("", {"--train.optimizer.warm-up=1"}),
+  EXPECT_EQ(load_error("", {"--train.optimizer.warm-up=1"}),
             "[command line] unknown key 'train.optimizer.warm-up'; did you mean 'train.optimizer.warmup'?");
-  EXPECT_EQ(error_of("", {"--train.steps.more=1"}),
+  EXPECT_EQ(load_error("", {"--train.steps.more=1"}),
             "[command line] unknown key 'train.steps.more'; did you mean 'train.steps'?");
-  EXPECT_EQ(error_of("train.steps: 1"),
+  EXPECT_EQ(load_error("train.steps: 1"),
             "[run.yaml:1] unknown key 'train.steps'; keys are dotted only in flags, in YAML they are nested");
 }
 
 TEST(Load, WrongValuesSayWhatIsExpected) {
-  EXPECT_EQ(error_of("\ntrain:\n  optimizer:\n    lr: fast\n"),
+  EXPECT_EQ(load_error("\ntrain:\n  optimizer:\n    lr: fast\n"),
             "[run.yaml:4] 'train.optimizer.lr': expected a number above 0, found 'fast'");
-  EXPECT_EQ(error_of("train: {steps: 1.5}"),
+  EXPECT_EQ(load_error("train: {steps: 1.5}"),
             "[run.yaml:1] 'train.steps': expected an integer at least 0, found '1.5'");
-  EXPECT_EQ(error_of("train: {steps: 1_000}"),
+  EXPECT_EQ(load_error("train: {steps: 1_000}"),
             "[run.yaml:1] 'train.steps': expected an integer at least 0, found '1_000'; numbers have no "
             "underscores");
   EXPECT_EQ(
-      error_of("train: {steps: '5'}"),
+      load_error("train: {steps: '5'}"),
       "[run.yaml:1] 'train.steps': expected an integer at least 0, found the quoted text \"5\"; remove the "
       "quotes");
   EXPECT_EQ(
-      error_of("train: {compile: yes}"),
+      load_error("train: {compile: yes}"),
       "[run.yaml:1] 'train.compile': expected true or false, found 'yes'; only true and false are booleans");
-  EXPECT_EQ(error_of("train: {mode: gpro}"),
+  EXPECT_EQ(load_error("train: {mode: gpro}"),
             "[run.yaml:1] 'train.mode': expected one of sft, grpo, found 'gpro'; did you mean 'grpo'?");
-  EXPECT_EQ(error_of("precision: 8"), "[run.yaml:1] 'precision': expected one of 16, 32, found '8'");
+  EXPECT_EQ(load_error("precision: 8"), "[run.yaml:1] 'precision': expected one of 16, 32, found '8'");
   EXPECT_EQ(
-      error_of("", {"--train.optimizer.warmup", "-1"}),
+      load_error("", {"--train.optimizer.warmup", "-1"}),
       "[command line] 'train.optimizer.warmup': expected an integer at least 0 and at most 1000, found '-1'");
-  EXPECT_EQ(error_of("train: {optimizer: {warmup: 3000000000}}"),
+  EXPECT_EQ(load_error("train: {optimizer: {warmup: 3000000000}}"),
             "[run.yaml:1] 'train.optimizer.warmup': expected an integer at least 0 and at most 1000, found "
             "'3000000000'");
 }
 
 TEST(Load, WrongShapesSayWhatIsExpected) {
-  EXPECT_EQ(error_of("train: {optimizer: {betas: [1]}}"),
+  EXPECT_EQ(load_error("train: {optimizer: {betas: [1]}}"),
             "[run.yaml:1] 'train.optimizer.betas': expected a list of 2 numbers at least 0 and below 1, "
             "found a list "
             "of 1");
-  EXPECT_EQ(error_of("train:\n  optimizer:\n    betas:\n    - 0.5\n    - 1\n"),
+  EXPECT_EQ(load_error("train:\n  optimizer:\n    betas:\n    - 0.5\n    - 1\n"),
             "[run.yaml:5] 'train.optimizer.betas[1]': expected a number at least 0 and below 1, found '1'");
-  EXPECT_EQ(error_of("buckets: 5"),
+  EXPECT_EQ(load_error("buckets: 5"),
             "[run.yaml:1] 'buckets': expected a list of integers at least 1, found '5'");
-  EXPECT_EQ(error_of("name: [a]"), "[run.yaml:1] 'name': expected text, found a list of 1");
-  EXPECT_EQ(error_of("train: 5"), "[run.yaml:1] 'train': expected a mapping of keys, found '5'");
-  EXPECT_EQ(error_of("- a"), "[run.yaml:1] expected a mapping of keys, found a list of 1");
-  EXPECT_EQ(error_of("sources: {path: a}"),
+  EXPECT_EQ(load_error("name: [a]"), "[run.yaml:1] 'name': expected text, found a list of 1");
+  EXPECT_EQ(load_error("train: 5"), "[run.yaml:1] 'train': expected a mapping of keys, found '5'");
+  EXPECT_EQ(load_error("- a"), "[run.yaml:1] expected a mapping of keys, found a list of 1");
+  EXPECT_EQ(load_error("sources: {path: a}"),
             "[run.yaml:1] 'sources': expected a list of mappings, found a mapping");
-  EXPECT_EQ(error_of("sources:\n- path: a\n- [b]"),
+  EXPECT_EQ(load_error("sources:\n- path: a\n- [b]"),
             "[run.yaml:3] 'sources[1]': expected a mapping of keys, found a list of 1");
-  EXPECT_EQ(error_of("sources:\n- path: a\n- weight: 1"),
+  EXPECT_EQ(load_error("sources:\n- path: a\n- weight: 1"),
             "[run.yaml:3] 'sources[1].path' is missing: file to read; expected text");
 }
 
 TEST(Load, WrongFlagsSayWhatToWrite) {
-  EXPECT_EQ(error_of("", {"--sources[0].path", "x"}),
+  EXPECT_EQ(load_error("", {"--sources[0].path", "x"}),
             "[command line] 'sources[0].path': one element of the list 'sources' cannot be set; set the "
             "whole list: "
             "--sources [...]");
   EXPECT_EQ(
-      error_of("", {"--train.optimizer.betas.0=1"}),
+      load_error("", {"--train.optimizer.betas.0=1"}),
       "[command line] 'train.optimizer.betas.0': one element of the list 'train.optimizer.betas' cannot be "
       "set; set the whole list: --train.optimizer.betas [...]");
   EXPECT_EQ(
-      error_of("", {"--train.optimizer", "{lr: 1}"}),
+      load_error("", {"--train.optimizer", "{lr: 1}"}),
       "[command line] 'train.optimizer' is a group of keys; set them one by one: --train.optimizer.lr ...");
-  EXPECT_EQ(error_of("", {"--train.steps"}),
+  EXPECT_EQ(load_error("", {"--train.steps"}),
             "[command line] flag --train.steps has no value; expected an integer at least 0");
-  EXPECT_EQ(error_of("", {"--train.steps", "--name"}),
+  EXPECT_EQ(load_error("", {"--train.steps", "--name"}),
             "[command line] flag --train.steps has no value; expected an integer at least 0");
-  EXPECT_EQ(error_of("", {"train.steps=1"}),
+  EXPECT_EQ(load_error("", {"train.steps=1"}),
             "[command line] expected a flag such as --key VALUE, found 'train.steps=1'");
-  EXPECT_EQ(error_of("", {"--buckets", "[1, 2"}),
+  EXPECT_EQ(load_error("", {"--buckets", "[1, 2"}),
             "[command line] 'buckets': expected a list of integers at least 1, found '[1, 2'");
-  EXPECT_NE(error_of("", {"--buckets", "[1, [2]"}).find("[command line] not valid YAML: "),
+  EXPECT_NE(load_error("", {"--buckets", "[1, [2]"}).find("[command line] not valid YAML: "),
             std::string::npos);
 }
 

@@ -7,7 +7,7 @@
 namespace temper::config {
 namespace {
 
-std::string error_of(std::string_view text) {
+std::string yaml_error(std::string_view text) {
   try {
     parse_yaml(text, "f.yaml");
   } catch (const Error& error) {
@@ -29,45 +29,45 @@ TEST(Yaml, KeepsOrderLinesAndQuotes) {
 }
 
 TEST(Yaml, RefusesWhatWouldBeAmbiguous) {
-  EXPECT_EQ(error_of("a: 1\nb: 2\na: 3\n"), "[f.yaml:3] key 'a' is written twice, first at f.yaml:1");
-  EXPECT_EQ(error_of("x:\n- {k: 1, 'k': 2}"), "[f.yaml:2] key 'k' is written twice, first at f.yaml:2");
-  EXPECT_EQ(error_of("a: &a\n  b: 1\nc:\n  <<: *a\n"),
+  EXPECT_EQ(yaml_error("a: 1\nb: 2\na: 3\n"), "[f.yaml:3] key 'a' is written twice, first at f.yaml:1");
+  EXPECT_EQ(yaml_error("x:\n- {k: 1, 'k': 2}"), "[f.yaml:2] key 'k' is written twice, first at f.yaml:2");
+  EXPECT_EQ(yaml_error("a: &a\n  b: 1\nc:\n  <<: *a\n"),
             "[f.yaml:4] merge keys ('<<') are not supported; write the keys out");
-  EXPECT_EQ(error_of("a: !!int 5"), "[f.yaml:1] tags ('tag:yaml.org,2002:int') are not supported");
-  EXPECT_EQ(error_of("a: !mine [5]"), "[f.yaml:1] tags ('!mine') are not supported");
-  EXPECT_EQ(error_of("a: 1\n---\nb: 1\n"), "[f.yaml:2] a second document begins here; only one is read");
-  EXPECT_EQ(error_of("[a]: 1"), "[f.yaml:1] a key must be text, found a list of 1");
-  EXPECT_EQ(error_of("? {a: b}\n: 1"), "[f.yaml:1] a key must be text, found a mapping");
-  EXPECT_EQ(error_of("~: 1"), "[f.yaml:1] a key is missing before ':'");
-  EXPECT_EQ(error_of("a: 1\nb: \xFF"), "[f.yaml:2] the text is not valid UTF-8");
+  EXPECT_EQ(yaml_error("a: !!int 5"), "[f.yaml:1] tags ('tag:yaml.org,2002:int') are not supported");
+  EXPECT_EQ(yaml_error("a: !mine [5]"), "[f.yaml:1] tags ('!mine') are not supported");
+  EXPECT_EQ(yaml_error("a: 1\n---\nb: 1\n"), "[f.yaml:2] a second document begins here; only one is read");
+  EXPECT_EQ(yaml_error("[a]: 1"), "[f.yaml:1] a key must be text, found a list of 1");
+  EXPECT_EQ(yaml_error("? {a: b}\n: 1"), "[f.yaml:1] a key must be text, found a mapping");
+  EXPECT_EQ(yaml_error("~: 1"), "[f.yaml:1] a key is missing before ':'");
+  EXPECT_EQ(yaml_error("a: 1\nb: \xFF"), "[f.yaml:2] the text is not valid UTF-8");
 }
 
 TEST(Yaml, CopiesAliasesButNotCycles) {
   const Node root = parse_yaml("a: &x [1, 2]\nb: *x\n", "f.yaml");
   EXPECT_EQ(root.members[1].second.items.size(), 2u);
   EXPECT_EQ(root.members[1].second.key_where, "f.yaml:2");
-  EXPECT_EQ(error_of("a: &x\n  b: *x\n"), "[f.yaml:2] an alias stands inside the value it refers to");
-  EXPECT_EQ(error_of("a: &x [*x]\n"), "[f.yaml:1] an alias stands inside the value it refers to");
+  EXPECT_EQ(yaml_error("a: &x\n  b: *x\n"), "[f.yaml:2] an alias stands inside the value it refers to");
+  EXPECT_EQ(yaml_error("a: &x [*x]\n"), "[f.yaml:1] an alias stands inside the value it refers to");
   std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
   for (int i = 1; i < 12; ++i) {
     bomb += fmt::format("a{}: &a{} [", i, i);
     for (int k = 0; k < 10; ++k) bomb += fmt::format("*a{},", i - 1);
     bomb += "]\n";
   }
-  EXPECT_NE(error_of(bomb).find("aliases expand to more than"), std::string::npos);
+  EXPECT_NE(yaml_error(bomb).find("aliases expand to more than"), std::string::npos);
 }
 
 TEST(Yaml, SyntaxErrorsNameTheLine) {
   for (const char* text : {"a: 1\nb: [1, 2\n", "a: 1\nb: \"x\n", "a: 1\n\tb: 2\n", "a: 1\nb: *nothing\n",
                            "a: 1\nb: c: d\n", "a: 1\nb: 'x"}) {
-    const std::string error = error_of(text);
+    const std::string error = yaml_error(text);
     EXPECT_TRUE(error.starts_with("[f.yaml:2] not valid YAML: ") ||
                 error.starts_with("[f.yaml:3] not valid YAML: "))
         << text << " -> " << error;
   }
-  EXPECT_NE(error_of(std::string(100000, '[')).find("nested too deeply"), std::string::npos);
-  EXPECT_EQ(error_of("a: \"x\nb: 1\n"), "[f.yaml:3] not valid YAML: a quote is not closed");
-  EXPECT_NE(error_of("a: 1\n]").find("not valid YAML"), std::string::npos);
+  EXPECT_NE(yaml_error(std::string(100000, '[')).find("nested too deeply"), std::string::npos);
+  EXPECT_EQ(yaml_error("a: \"x\nb: 1\n"), "[f.yaml:3] not valid YAML: a quote is not closed");
+  EXPECT_NE(yaml_error("a: 1\n]").find("not valid YAML"), std::string::npos);
 }
 
 TEST(Yaml, FlagValuesAreTakenAsTheyStand) {

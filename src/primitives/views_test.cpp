@@ -8,8 +8,8 @@ using namespace op_testing;
 
 // Views and copies move elements: y[i] = inputs[from[i].first][from[i].second], here as one list of all
 // inputs.
-void check(std::string name, std::vector<Input> inputs, std::vector<size_t> from,
-           const std::function<Var(Tape&, const std::vector<Var>&)>& function) {
+void check_view(std::string name, std::vector<Input> inputs, std::vector<size_t> from,
+                const std::function<Var(Tape&, const std::vector<Var>&)>& function) {
   Case c;
   c.name = std::move(name);
   c.inputs = std::move(inputs);
@@ -27,14 +27,15 @@ void check(std::string name, std::vector<Input> inputs, std::vector<size_t> from
     check_case(c, dtype, {}, {{"primitives", {}}});
 }
 
-Input input(uint64_t seed, const Shape& shape, Role role = Role::kVariable) {
+Input view_input(uint64_t seed, const Shape& shape, Role role = Role::kVariable) {
   return {"input " + std::to_string(seed), shape, normal(seed, shape), role};
 }
 
 TEST(Views, Reshape) {
-  check("reshape", {input(1, {2, 3})}, {0, 1, 2, 3, 4, 5}, [](Tape& tape, const std::vector<Var>& v) {
-    return reshape(tape, v[0], {3, -1});
-  });
+  check_view("reshape", {view_input(1, {2, 3})}, {0, 1, 2, 3, 4, 5},
+             [](Tape& tape, const std::vector<Var>& v) {
+               return reshape(tape, v[0], {3, -1});
+             });
   Tape tape;
   expect_error(
       [&] {
@@ -44,19 +45,19 @@ TEST(Views, Reshape) {
 }
 
 TEST(Views, Transpose) {
-  check("transpose", {input(1, {2, 3}, Role::kParameter)}, {0, 3, 1, 4, 2, 5},
-        [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 0, 1); });
-  check("transpose of the outer two", {input(1, {2, 2, 2})}, {0, 1, 4, 5, 2, 3, 6, 7},
-        [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 1, 0); });
+  check_view("transpose", {view_input(1, {2, 3}, Role::kParameter)}, {0, 3, 1, 4, 2, 5},
+             [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 0, 1); });
+  check_view("transpose of the outer two", {view_input(1, {2, 2, 2})}, {0, 1, 4, 5, 2, 3, 6, 7},
+             [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 1, 0); });
 }
 
 TEST(Views, Narrow) {
-  check("columns", {input(1, {2, 4}, Role::kParameter)}, {1, 2, 5, 6},
-        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 1, 1, 2); });
-  check("rows", {input(1, {3, 2})}, {2, 3, 4, 5},
-        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 1, 2); });
-  check("nothing", {input(1, {3, 2})}, {},
-        [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 3, 0); });
+  check_view("columns", {view_input(1, {2, 4}, Role::kParameter)}, {1, 2, 5, 6},
+             [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 1, 1, 2); });
+  check_view("rows", {view_input(1, {3, 2})}, {2, 3, 4, 5},
+             [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 1, 2); });
+  check_view("nothing", {view_input(1, {3, 2})}, {},
+             [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 0, 3, 0); });
   Tape tape;
   expect_error(
       [&] {
@@ -66,17 +67,17 @@ TEST(Views, Narrow) {
 }
 
 TEST(Views, PartsOverlapAndAddUp) {
-  check("x[0:2] beside x[1:3]", {input(1, {3, 2})}, {0, 1, 2, 3, 2, 3, 4, 5},
-        [](Tape& tape, const std::vector<Var>& v) {
-          return concat_first(tape, {narrow(tape, v[0], 0, 0, 2), narrow(tape, v[0], 0, 1, 2)});
-        });
+  check_view("x[0:2] beside x[1:3]", {view_input(1, {3, 2})}, {0, 1, 2, 3, 2, 3, 4, 5},
+             [](Tape& tape, const std::vector<Var>& v) {
+               return concat_first(tape, {narrow(tape, v[0], 0, 0, 2), narrow(tape, v[0], 0, 1, 2)});
+             });
 }
 
 TEST(Views, Concatenation) {
-  check("first", {input(1, {1, 2}), input(2, {0, 2}), input(3, {2, 2}, Role::kParameter)}, {0, 1, 2, 3, 4, 5},
-        [](Tape& tape, const std::vector<Var>& v) { return concat_first(tape, v); });
-  check("last", {input(1, {2, 1}), input(2, {2, 2})}, {0, 2, 3, 1, 4, 5},
-        [](Tape& tape, const std::vector<Var>& v) { return concat_last(tape, v[0], v[1]); });
+  check_view("first", {view_input(1, {1, 2}), view_input(2, {0, 2}), view_input(3, {2, 2}, Role::kParameter)},
+             {0, 1, 2, 3, 4, 5}, [](Tape& tape, const std::vector<Var>& v) { return concat_first(tape, v); });
+  check_view("last", {view_input(1, {2, 1}), view_input(2, {2, 2})}, {0, 2, 3, 1, 4, 5},
+             [](Tape& tape, const std::vector<Var>& v) { return concat_last(tape, v[0], v[1]); });
   Tape tape;
   const Var x = tape.constant(Tensor::zeros({2, 3}, DType::kF32)),
             tall = tape.constant(Tensor::zeros({3, 3}, DType::kF32)),
@@ -90,13 +91,14 @@ TEST(Views, Concatenation) {
 }
 
 TEST(Views, Gather) {
-  check("rows", {input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
-        [](Tape& tape, const std::vector<Var>& v) {
-          return gather_rows(tape, v[0], ints({3, 0, 3, 3}));
-        });
-  check("one of each row", {input(1, {3, 4})}, {2, 4, 11}, [](Tape& tape, const std::vector<Var>& v) {
-    return take_last(tape, v[0], ints({2, 0, 3}));
-  });
+  check_view("rows", {view_input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
+             [](Tape& tape, const std::vector<Var>& v) {
+               return gather_rows(tape, v[0], ints({3, 0, 3, 3}));
+             });
+  check_view("one of each row", {view_input(1, {3, 4})}, {2, 4, 11},
+             [](Tape& tape, const std::vector<Var>& v) {
+               return take_last(tape, v[0], ints({2, 0, 3}));
+             });
   Tape tape;
   const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32));
   EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));

@@ -6,7 +6,7 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Value::Kind;
+using ValueKind = Value::Kind;
 
 [[noreturn]] void refuse(std::string_view op, const Value& a, const Value& b) {
   require_defined(a);
@@ -94,11 +94,11 @@ Value repeat(const Value& value, int64_t times) {
   List out;
   for (size_t i = 0; i < count && !value.items().empty(); ++i)
     out.insert(out.end(), value.items().begin(), value.items().end());
-  return value.is(Kind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
+  return value.is(ValueKind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
 }
 
 bool repeats(const Value& value) {
-  return value.is_string() || value.is(Kind::kList) || value.is(Kind::kTuple);
+  return value.is_string() || value.is(ValueKind::kList) || value.is(ValueKind::kTuple);
 }
 
 }  // namespace
@@ -111,10 +111,10 @@ int64_t to_int64(double value) {
 Value arithmetic(std::string_view op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return numbers(op, a, b);
   if (op == "+" && a.is_string() && b.is_string()) return a.text() + b.text();
-  if (op == "+" && a.kind() == b.kind() && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
+  if (op == "+" && a.kind() == b.kind() && (a.is(ValueKind::kList) || a.is(ValueKind::kTuple))) {
     List items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
-    return a.is(Kind::kList) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+    return a.is(ValueKind::kList) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
   }
   if (op == "*" && repeats(a) && b.is_integer()) return repeat(a, b.integer());
   if (op == "*" && repeats(b) && a.is_integer()) return repeat(b, a.integer());

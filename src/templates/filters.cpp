@@ -104,14 +104,14 @@ Value attr(const Value& subject, const Arguments& arguments) {
   return key ? Value(Undefined{fmt::format("'dict object' has no attribute '{}'", args.text(0, ""))}) : found;
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kCommonFilters[] = {
     {"default", default_filter}, {"d", default_filter},   {"int", int_filter}, {"float", float_filter},
     {"abs", abs_filter},         {"round", round_filter}, {"attr", attr}};
 
 }  // namespace
 
 Filter find_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kCommonFilters)
     if (known == name) return filter;
   if (const Filter filter = find_text_filter(name)) return filter;
   if (const Filter filter = find_list_filter(name)) return filter;

@@ -171,7 +171,7 @@ Value groupby(const Value& subject, const Arguments& arguments) {
   return Value::list(std::move(groups));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kListFilters[] = {
     {"list", list},     {"first", first},        {"last", last},         {"length", length},
     {"count", length},  {"join", join},          {"reverse", reverse},   {"sort", sort},
     {"unique", unique}, {"min", extreme<false>}, {"max", extreme<true>}, {"sum", sum},
@@ -180,7 +180,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_list_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kListFilters)
     if (known == name) return filter;
   return nullptr;
 }

@@ -60,16 +60,16 @@ Value select(const Value& subject, const Arguments& arguments) {
   return Value::generator(std::move(kept));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {{"map", map},
-                                                            {"select", select<true, false>},
-                                                            {"reject", select<false, false>},
-                                                            {"selectattr", select<true, true>},
-                                                            {"rejectattr", select<false, true>}};
+constexpr std::pair<std::string_view, Filter> kSelectFilters[] = {{"map", map},
+                                                                  {"select", select<true, false>},
+                                                                  {"reject", select<false, false>},
+                                                                  {"selectattr", select<true, true>},
+                                                                  {"rejectattr", select<false, true>}};
 
 }  // namespace
 
 Filter find_select_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kSelectFilters)
     if (known == name) return filter;
   return nullptr;
 }

@@ -154,28 +154,28 @@ Value tojson(const Value& subject, const Arguments& arguments) {
   return to_json(subject, style);
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {{"upper", mapped<upper>},
-                                                            {"lower", mapped<lower>},
-                                                            {"title", mapped<title_words>},
-                                                            {"capitalize", mapped<capitalize>},
-                                                            {"string", mapped<same>},
-                                                            {"safe", mapped<same>},
-                                                            {"e", mapped<escape_html>},
-                                                            {"escape", mapped<escape_html>},
-                                                            {"forceescape", mapped<escape_html>},
-                                                            {"trim", trim},
-                                                            {"replace", replace_filter},
-                                                            {"indent", indent},
-                                                            {"center", center},
-                                                            {"format", format},
-                                                            {"truncate", truncate},
-                                                            {"wordcount", wordcount},
-                                                            {"tojson", tojson}};
+constexpr std::pair<std::string_view, Filter> kTextFilters[] = {{"upper", mapped<upper>},
+                                                                {"lower", mapped<lower>},
+                                                                {"title", mapped<title_words>},
+                                                                {"capitalize", mapped<capitalize>},
+                                                                {"string", mapped<same>},
+                                                                {"safe", mapped<same>},
+                                                                {"e", mapped<escape_html>},
+                                                                {"escape", mapped<escape_html>},
+                                                                {"forceescape", mapped<escape_html>},
+                                                                {"trim", trim},
+                                                                {"replace", replace_filter},
+                                                                {"indent", indent},
+                                                                {"center", center},
+                                                                {"format", format},
+                                                                {"truncate", truncate},
+                                                                {"wordcount", wordcount},
+                                                                {"tojson", tojson}};
 
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kTextFilters)
     if (known == name) return filter;
   return nullptr;
 }

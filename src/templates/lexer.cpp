@@ -11,7 +11,7 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 constexpr std::array<std::string_view, 27> kOperators = {"==", "!=", ">=", "<=", "//", "**", "+", "-", "/",
                                                          "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
@@ -44,7 +44,7 @@ class Lexer {
 
   std::vector<Token> run() {
     while (at_ < source_.size()) text_and_tag();
-    add(Kind::kEnd, "");
+    add(TokenKind::kEnd, "");
     return std::move(tokens_);
   }
 
@@ -52,7 +52,7 @@ class Lexer {
   [[noreturn]] void refuse(std::string_view what) const { fail("[{}:{}] {}", where_, line_, what); }
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   bool starts(std::string_view prefix) const { return rest().starts_with(prefix); }
-  void add(Kind kind, std::string_view text) { tokens_.push_back({kind, std::string(text), line_}); }
+  void add(TokenKind kind, std::string_view text) { tokens_.push_back({kind, std::string(text), line_}); }
   std::string_view take(size_t count) {
     const std::string_view taken = rest().substr(0, count);
     line_ += static_cast<int>(std::count(taken.begin(), taken.end(), '\n'));
@@ -90,7 +90,7 @@ class Lexer {
       if ((start > 0 || at_line_start_) && space_size(indentation) == indentation.size())
         text = text.substr(0, start);
     }
-    if (!text.empty()) tokens_.push_back({Kind::kText, std::string(text), line});
+    if (!text.empty()) tokens_.push_back({TokenKind::kText, std::string(text), line});
   }
 
   static char sign_after(std::string_view tag) {
@@ -115,7 +115,7 @@ class Lexer {
     if (raw > 0) return raw_block(raw);
     take(sign == ' ' ? 2 : 3);
     if (kind == '#') return comment();
-    add(kind == '{' ? Kind::kOutputBegin : Kind::kBlockBegin, "");
+    add(kind == '{' ? TokenKind::kOutputBegin : TokenKind::kBlockBegin, "");
     expression(kind == '{');
   }
 
@@ -162,7 +162,7 @@ class Lexer {
       if (at_ >= source_.size()) refuse(fmt::format("a tag is not closed by {}", end));
       const bool sign = (starts("-") || (starts("+") && !output)) && rest().substr(1).starts_with(end);
       if (open_.empty() && (sign || starts(end))) {
-        add(output ? Kind::kOutputEnd : Kind::kBlockEnd, "");
+        add(output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd, "");
         const std::string_view tag = take(sign ? 3 : 2);
         return end_tag(tag[0], !output);
       }
@@ -176,13 +176,13 @@ class Lexer {
     if (is_word(c)) {
       size_t size = 1;
       while (size < rest().size() && is_word(rest()[size])) ++size;
-      return add(Kind::kName, take(size));
+      return add(TokenKind::kName, take(size));
     }
     if (c == '"' || c == '\'') return string(c);
     for (const std::string_view op : kOperators)
       if (starts(op)) {
         balance(op);
-        add(Kind::kOperator, op);
+        add(TokenKind::kOperator, op);
         take(op.size());
         return;
       }
@@ -210,7 +210,7 @@ class Lexer {
     if (starts("0x") || starts("0X") || starts("0o") || starts("0b")) {
       size_t size = 2;
       while (size < rest().size() && is_word(rest()[size])) ++size;
-      return add(Kind::kInteger, take(size));
+      return add(TokenKind::kInteger, take(size));
     }
     const bool after_dot = !tokens_.empty() && tokens_.back().is_operator(".");
     size_t size = digits(0);
@@ -230,7 +230,7 @@ class Lexer {
     }
     std::string text(rest().substr(0, size));
     text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
-    add(is_float ? Kind::kFloat : Kind::kInteger, text);
+    add(is_float ? TokenKind::kFloat : TokenKind::kInteger, text);
     take(size);
   }
 
@@ -240,7 +240,7 @@ class Lexer {
     if (size >= rest().size()) refuse("a string is not closed");
     const auto value = unescape(rest().substr(1, size - 1));
     if (!value) refuse("a string has an escape that cannot be read");
-    add(Kind::kString, *value);
+    add(TokenKind::kString, *value);
     take(size + 1);
   }
 

@@ -10,7 +10,7 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Value::Kind;
+using ValueKind = Value::Kind;
 
 // What would change a value of the template's caller is out of reach, and so is Python's machinery.
 constexpr std::array<std::string_view, 14> kUnsafe = {
@@ -30,13 +30,13 @@ Value missing(const Value& value, const Value& key) {
 
 bool unsafe(const Value& value, std::string_view name) {
   if (name.starts_with("__")) return true;
-  const bool container = value.is(Kind::kList) || value.is_dict();
+  const bool container = value.is(ValueKind::kList) || value.is_dict();
   return container && std::find(kUnsafe.begin(), kUnsafe.end(), name) != kUnsafe.end();
 }
 
 std::optional<Value> own_attribute(const Value& value, std::string_view name) {
-  if (value.is(Kind::kLoop)) return value.loop().attribute(name);
-  if (value.is(Kind::kNamespace)) {
+  if (value.is(ValueKind::kLoop)) return value.loop().attribute(name);
+  if (value.is(ValueKind::kNamespace)) {
     for (const auto& [key, item] : value.names().entries)
       if (key == name) return item;
     return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<Value> entry(const Value& value, const Value& key) {
     return std::nullopt;
   }
   if (!key.is_integer()) return std::nullopt;
-  const bool sequence = value.is_string() || value.is(Kind::kList) || value.is(Kind::kTuple);
+  const bool sequence = value.is_string() || value.is(ValueKind::kList) || value.is(ValueKind::kTuple);
   if (!sequence) return std::nullopt;
   const auto size = static_cast<int64_t>(length_of(value));
   const int64_t index = key.integer() < 0 ? key.integer() + size : key.integer();
@@ -119,10 +119,10 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
     for (const size_t i : positions(characters.size())) append_utf8(out, characters[i]);
     return out;
   }
-  if (!value.is(Kind::kList) && !value.is(Kind::kTuple)) fail("{} has no slices", describe(value));
+  if (!value.is(ValueKind::kList) && !value.is(ValueKind::kTuple)) fail("{} has no slices", describe(value));
   List out;
   for (const size_t i : positions(value.items().size())) out.push_back(value.items()[i]);
-  return value.is(Kind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
+  return value.is(ValueKind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
 }
 
 }  // namespace temper::templates

@@ -10,9 +10,9 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Value::Kind;
+using ValueKind = Value::Kind;
 
-bool is_sequence(const Value& value) { return value.is(Kind::kList) || value.is(Kind::kTuple); }
+bool is_sequence(const Value& value) { return value.is(ValueKind::kList) || value.is(ValueKind::kTuple); }
 
 bool same_numbers(const Value& a, const Value& b) {
   return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
@@ -35,20 +35,20 @@ void require_defined(const Value& value) {
 
 bool is_true(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
-    case Kind::kNone:
+    case ValueKind::kUndefined:
+    case ValueKind::kNone:
       return false;
-    case Kind::kBool:
-    case Kind::kInt:
+    case ValueKind::kBool:
+    case ValueKind::kInt:
       return value.integer() != 0;
-    case Kind::kFloat:
+    case ValueKind::kFloat:
       return value.number() != 0;
-    case Kind::kString:
+    case ValueKind::kString:
       return !value.text().empty();
-    case Kind::kList:
-    case Kind::kTuple:
+    case ValueKind::kList:
+    case ValueKind::kTuple:
       return !value.items().empty();
-    case Kind::kDict:
+    case ValueKind::kDict:
       return !value.entries().empty();
     default:
       return true;
@@ -59,21 +59,21 @@ bool equals(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return same_numbers(a, b);
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kUndefined:
-    case Kind::kNone:
+    case ValueKind::kUndefined:
+    case ValueKind::kNone:
       return true;
-    case Kind::kString:
+    case ValueKind::kString:
       return a.text() == b.text();
-    case Kind::kList:
-    case Kind::kTuple:
+    case ValueKind::kList:
+    case ValueKind::kTuple:
       return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
-    case Kind::kDict:
+    case ValueKind::kDict:
       return same_entries(a.entries(), b);
-    case Kind::kNamespace:
+    case ValueKind::kNamespace:
       return &a.names() == &b.names();
-    case Kind::kLoop:
+    case ValueKind::kLoop:
       return &a.loop() == &b.loop();
-    case Kind::kFunction:
+    case ValueKind::kFunction:
       return &a.function() == &b.function();
     default:
       return &a.items() == &b.items();
@@ -97,17 +97,17 @@ bool less_than(const Value& a, const Value& b) {
 
 bool contains(const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::kUndefined:
+    case ValueKind::kUndefined:
       return false;
-    case Kind::kString:
+    case ValueKind::kString:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", item.type_name());
       return container.text().find(item.text()) != std::string::npos;
-    case Kind::kDict:
+    case ValueKind::kDict:
       return std::any_of(container.entries().begin(), container.entries().end(),
                          [&](const auto& entry) { return equals(entry.first, item); });
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kGenerator: {
+    case ValueKind::kList:
+    case ValueKind::kTuple:
+    case ValueKind::kGenerator: {
       const List items = items_of(container);
       return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equals(other, item); });
     }
@@ -118,19 +118,19 @@ bool contains(const Value& container, const Value& item) {
 
 List items_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
+    case ValueKind::kUndefined:
       return {};
-    case Kind::kList:
-    case Kind::kTuple:
+    case ValueKind::kList:
+    case ValueKind::kTuple:
       return value.items();
-    case Kind::kGenerator:
+    case ValueKind::kGenerator:
       return value.take_generator();
-    case Kind::kDict: {
+    case ValueKind::kDict: {
       List keys;
       for (const auto& entry : value.entries()) keys.push_back(entry.first);
       return keys;
     }
-    case Kind::kString: {
+    case ValueKind::kString: {
       List characters;
       for (std::string_view rest = value.text(); !rest.empty();) {
         const size_t size = next_utf8(rest).size;
@@ -147,19 +147,19 @@ List items_of(const Value& value) {
 
 size_t length_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
+    case ValueKind::kUndefined:
       return 0;
-    case Kind::kList:
-    case Kind::kTuple:
+    case ValueKind::kList:
+    case ValueKind::kTuple:
       return value.items().size();
-    case Kind::kDict:
+    case ValueKind::kDict:
       return value.entries().size();
-    case Kind::kString: {
+    case ValueKind::kString: {
       size_t count = 0;
       for (const char c : value.text()) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
       return count;
     }
-    case Kind::kLoop:
+    case ValueKind::kLoop:
       return static_cast<size_t>(value.loop().length());
     default:
       fail("object of type '{}' has no len()", value.type_name());

@@ -10,7 +10,7 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 template <class Node>
 ExpressionPtr make(int line, Node node) {
@@ -21,8 +21,8 @@ ExpressionPtr make(int line, Node node) {
 
 bool Parser::at_tuple_end() const {
   const Token& token = now();
-  return token.kind == Kind::kOutputEnd || token.kind == Kind::kBlockEnd || token.is_operator(")") ||
-         token.is_name("recursive");
+  return token.kind == TokenKind::kOutputEnd || token.kind == TokenKind::kBlockEnd ||
+         token.is_operator(")") || token.is_name("recursive");
 }
 
 ExpressionPtr Parser::tuple(TupleRules rules) {
@@ -93,7 +93,7 @@ ExpressionPtr Parser::comparison() {
   const int line = now().line;
   compare.first = sum();
   while (true) {
-    const bool symbol = now().kind == Kind::kOperator &&
+    const bool symbol = now().kind == TokenKind::kOperator &&
                         std::find(kOperators.begin(), kOperators.end(), now().text) != kOperators.end();
     std::string op;
     if (symbol)
@@ -168,7 +168,7 @@ ExpressionPtr Parser::unary(bool with_filters) {
 
 ExpressionPtr Parser::primary() {
   const Token token = now();
-  if (token.kind == Kind::kName) {
+  if (token.kind == TokenKind::kName) {
     take();
     if (token.text == "true" || token.text == "True") return make(token.line, Constant{true});
     if (token.text == "false" || token.text == "False") return make(token.line, Constant{false});
@@ -178,12 +178,12 @@ ExpressionPtr Parser::primary() {
     if (token.text == "caller") used_.uses_caller = true;
     return make(token.line, Name{token.text});
   }
-  if (token.kind == Kind::kString) {
+  if (token.kind == TokenKind::kString) {
     std::string value;
-    while (now().kind == Kind::kString) value += take().text;
+    while (now().kind == TokenKind::kString) value += take().text;
     return make(token.line, Constant{Value(std::move(value))});
   }
-  if (token.kind == Kind::kInteger || token.kind == Kind::kFloat) return number(take());
+  if (token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat) return number(take());
   if (skip_operator("(")) {
     ExpressionPtr inner = tuple({.in_parentheses = true});
     expect_operator(")");
@@ -195,7 +195,7 @@ ExpressionPtr Parser::primary() {
 }
 
 ExpressionPtr Parser::number(const Token& token) {
-  if (token.kind == Kind::kFloat) return make(token.line, Constant{std::stod(token.text)});
+  if (token.kind == TokenKind::kFloat) return make(token.line, Constant{std::stod(token.text)});
   std::string_view digits = token.text;
   const char kind = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
   const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;
@@ -234,7 +234,7 @@ ExpressionPtr Parser::postfix(ExpressionPtr object) {
     link();
     const int line = now().line;
     if (skip_operator(".")) {
-      if (now().kind == Kind::kInteger)
+      if (now().kind == TokenKind::kInteger)
         object = make(line, Item{std::move(object), number(take())});
       else
         object = make(line, Attribute{std::move(object), expect_name()});
@@ -273,7 +273,7 @@ CallArguments Parser::call_arguments() {
   CallArguments arguments;
   expect_operator("(");
   while (!now().is_operator(")")) {
-    const bool named = now().kind == Kind::kName && ahead().is_operator("=");
+    const bool named = now().kind == TokenKind::kName && ahead().is_operator("=");
     if (skip_operator("*")) {
       if (arguments.star || arguments.star_star)
         refuse("only one *list, before **dict, is allowed in a call", line);
@@ -339,10 +339,10 @@ ExpressionPtr Parser::test(ExpressionPtr subject) {
   TestCall call{std::move(subject), expect_name(), {}};
   if (!find_predicate(call.name)) refuse(fmt::format("no test named '{}'", call.name), line);
   const Token& token = now();
-  const bool literal = token.kind == Kind::kString || token.kind == Kind::kInteger ||
-                       token.kind == Kind::kFloat || token.is_operator("[") || token.is_operator("{");
-  const bool name =
-      token.kind == Kind::kName && !token.is_name("else") && !token.is_name("or") && !token.is_name("and");
+  const bool literal = token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
+                       token.kind == TokenKind::kFloat || token.is_operator("[") || token.is_operator("{");
+  const bool name = token.kind == TokenKind::kName && !token.is_name("else") && !token.is_name("or") &&
+                    !token.is_name("and");
   if (token.is_operator("(")) {
     call.arguments = call_arguments();
   } else if (literal || name) {

@@ -8,7 +8,7 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 }  // namespace
 
@@ -34,11 +34,11 @@ void Parser::expect_operator(std::string_view op) {
 }
 
 std::string Parser::expect_name() {
-  if (now().kind != Kind::kName) refuse(fmt::format("expected a name, found {}", describe_now()));
+  if (now().kind != TokenKind::kName) refuse(fmt::format("expected a name, found {}", describe_now()));
   return take().text;
 }
 
-void Parser::expect(Kind kind, std::string_view what) {
+void Parser::expect(TokenKind kind, std::string_view what) {
   if (now().kind != kind) refuse(fmt::format("expected {}, found {}", what, describe_now()));
   take();
 }
@@ -53,19 +53,19 @@ void Parser::link() {
 
 std::string Parser::describe_now() const {
   switch (now().kind) {
-    case Kind::kText:
+    case TokenKind::kText:
       return "text";
-    case Kind::kBlockBegin:
+    case TokenKind::kBlockBegin:
       return "'{%'";
-    case Kind::kBlockEnd:
+    case TokenKind::kBlockEnd:
       return "'%}'";
-    case Kind::kOutputBegin:
+    case TokenKind::kOutputBegin:
       return "'{{'";
-    case Kind::kOutputEnd:
+    case TokenKind::kOutputEnd:
       return "'}}'";
-    case Kind::kString:
+    case TokenKind::kString:
       return "a string";
-    case Kind::kEnd:
+    case TokenKind::kEnd:
       return "the end of the template";
     default:
       return fmt::format("'{}'", now().text);
@@ -74,7 +74,7 @@ std::string Parser::describe_now() const {
 
 Block Parser::parse() {
   Block all = block({});
-  if (now().kind != Kind::kEnd) refuse(fmt::format("unexpected tag '{}'", ahead().text));
+  if (now().kind != TokenKind::kEnd) refuse(fmt::format("unexpected tag '{}'", ahead().text));
   return all;
 }
 
@@ -86,23 +86,23 @@ Block Parser::block(Words ends) {
   while (true) {
     links_ = 0;
     const Token& token = now();
-    if (token.kind == Kind::kEnd) {
+    if (token.kind == TokenKind::kEnd) {
       if (ends.size() == 0) return statements;
       refuse(fmt::format("the tag of line {} is not closed by '{}'", line, *std::prev(ends.end())));
     }
-    if (token.kind == Kind::kBlockBegin &&
+    if (token.kind == TokenKind::kBlockBegin &&
         std::any_of(ends.begin(), ends.end(), [&](auto end) { return ahead().is_name(end); })) {
       take();
       return statements;
     }
-    if (token.kind == Kind::kText) {
+    if (token.kind == TokenKind::kText) {
       statements.push_back(std::make_unique<Statement>(Statement{token.line, Text{token.text}}));
       take();
-    } else if (token.kind == Kind::kOutputBegin) {
+    } else if (token.kind == TokenKind::kOutputBegin) {
       const int output_line = take().line;
       ExpressionPtr value = tuple({});
       statements.push_back(std::make_unique<Statement>(Statement{output_line, Output{std::move(value)}}));
-      expect(Kind::kOutputEnd, "'}}'");
+      expect(TokenKind::kOutputEnd, "'}}'");
     } else {
       take();
       statements.push_back(std::make_unique<Statement>(statement()));
@@ -112,13 +112,13 @@ Block Parser::block(Words ends) {
 
 // The body of a tag and its end tag.
 Block Parser::block_until(std::string_view end, Body kind) {
-  expect(Kind::kBlockEnd, "'%}'");
+  expect(TokenKind::kBlockEnd, "'%}'");
   const int loops = loops_;
   if (kind == Body::kCaught) loops_ = 0;
   Block body = block({end});
   loops_ = loops;
   take();
-  expect(Kind::kBlockEnd, "'%}'");
+  expect(TokenKind::kBlockEnd, "'%}'");
   return body;
 }
 
@@ -138,7 +138,7 @@ Statement Parser::statement() {
   }
   if (tag == "break" || tag == "continue") {
     if (loops_ == 0) refuse(fmt::format("'{}' outside of a loop", tag), line);
-    expect(Kind::kBlockEnd, "'%}'");
+    expect(TokenKind::kBlockEnd, "'%}'");
     if (tag == "break") return {line, Break{}};
     return {line, Continue{}};
   }
@@ -156,14 +156,14 @@ Statement Parser::for_statement(int line) {
   loop.items = tuple({.with_conditional = false});
   if (skip_name("if")) loop.filter = expression();
   if (now().is_name("recursive")) refuse("recursive loops are not supported");
-  expect(Kind::kBlockEnd, "'%}'");
+  expect(TokenKind::kBlockEnd, "'%}'");
   ++loops_;
   loop.body = block({"else", "endfor"});
   --loops_;
   if (take().text == "else")
     loop.otherwise = block_until("endfor");
   else
-    expect(Kind::kBlockEnd, "'%}'");
+    expect(TokenKind::kBlockEnd, "'%}'");
   return {line, std::move(loop)};
 }
 
@@ -171,7 +171,7 @@ Statement Parser::if_statement(int line) {
   If choice;
   while (true) {
     ExpressionPtr condition = tuple({.with_conditional = false});
-    expect(Kind::kBlockEnd, "'%}'");
+    expect(TokenKind::kBlockEnd, "'%}'");
     choice.branches.emplace_back(std::move(condition), block({"elif", "else", "endif"}));
     const bool more = now().is_name("elif"), otherwise = now().is_name("else");
     take();
@@ -179,7 +179,7 @@ Statement Parser::if_statement(int line) {
     if (otherwise)
       choice.otherwise = block_until("endif");
     else
-      expect(Kind::kBlockEnd, "'%}'");
+      expect(TokenKind::kBlockEnd, "'%}'");
     return {line, std::move(choice)};
   }
 }
@@ -188,7 +188,7 @@ Statement Parser::set_statement(int line) {
   Target to = target(true);
   if (skip_operator("=")) {
     ExpressionPtr value = tuple({});
-    expect(Kind::kBlockEnd, "'%}'");
+    expect(TokenKind::kBlockEnd, "'%}'");
     return {line, Set{std::move(to), std::move(value)}};
   }
   ExpressionPtr filter = now().is_operator("|") ? (take(), filter_chain()) : nullptr;
@@ -213,7 +213,7 @@ Statement Parser::call_statement(int line) {
 
 Statement Parser::with_statement(int line) {
   With with;
-  while (now().kind != Kind::kBlockEnd) {
+  while (now().kind != TokenKind::kBlockEnd) {
     if (!with.values.empty()) expect_operator(",");
     Target to = target_part(false);
     expect_operator("=");

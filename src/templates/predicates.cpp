@@ -11,9 +11,9 @@
 namespace temper::templates {
 namespace {
 
-using Kind = Value::Kind;
+using ValueKind = Value::Kind;
 
-template <Kind... kinds>
+template <ValueKind... kinds>
 bool is_kind(const Value& subject, const Arguments&) {
   return (subject.is(kinds) || ...);
 }
@@ -22,17 +22,17 @@ bool defined(const Value& subject, const Arguments&) { return !subject.is_undefi
 
 template <bool value>
 bool is_bool(const Value& subject, const Arguments&) {
-  return subject.is(Kind::kBool) && (subject.integer() != 0) == value;
+  return subject.is(ValueKind::kBool) && (subject.integer() != 0) == value;
 }
 
 bool iterable(const Value& subject, const Arguments&) {
-  return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(Kind::kList) ||
-         subject.is(Kind::kTuple) || subject.is(Kind::kGenerator) || subject.is(Kind::kLoop);
+  return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(ValueKind::kList) ||
+         subject.is(ValueKind::kTuple) || subject.is(ValueKind::kGenerator) || subject.is(ValueKind::kLoop);
 }
 
 bool sequence(const Value& subject, const Arguments&) {
-  return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(Kind::kList) ||
-         subject.is(Kind::kTuple);
+  return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(ValueKind::kList) ||
+         subject.is(ValueKind::kTuple);
 }
 
 const Value& only_argument(const Arguments& arguments, std::string_view test) {
@@ -99,19 +99,19 @@ bool never(const Value&, const Arguments&) { return false; }
 
 constexpr std::pair<std::string_view, Predicate> kPredicates[] = {
     {"defined", defined},
-    {"undefined", is_kind<Kind::kUndefined>},
-    {"none", is_kind<Kind::kNone>},
-    {"boolean", is_kind<Kind::kBool>},
+    {"undefined", is_kind<ValueKind::kUndefined>},
+    {"none", is_kind<ValueKind::kNone>},
+    {"boolean", is_kind<ValueKind::kBool>},
     {"true", is_bool<true>},
     {"false", is_bool<false>},
-    {"integer", is_kind<Kind::kInt>},
-    {"float", is_kind<Kind::kFloat>},
-    {"number", is_kind<Kind::kInt, Kind::kFloat, Kind::kBool>},
-    {"string", is_kind<Kind::kString>},
-    {"mapping", is_kind<Kind::kDict>},
+    {"integer", is_kind<ValueKind::kInt>},
+    {"float", is_kind<ValueKind::kFloat>},
+    {"number", is_kind<ValueKind::kInt, ValueKind::kFloat, ValueKind::kBool>},
+    {"string", is_kind<ValueKind::kString>},
+    {"mapping", is_kind<ValueKind::kDict>},
     {"iterable", iterable},
     {"sequence", sequence},
-    {"callable", is_kind<Kind::kFunction, Kind::kUndefined>},
+    {"callable", is_kind<ValueKind::kFunction, ValueKind::kUndefined>},
     {"odd", odd},
     {"even", even},
     {"divisibleby", divisible_by},

@@ -7,10 +7,6 @@
 #include "base/error.h"
 
 namespace temper::tokenizers {
-namespace {
-
-constexpr size_t kStackStart = 64 << 10, kStackMost = 32 << 20;
-
 template <auto Free>
 struct Deleter {
   template <class T>
@@ -20,6 +16,10 @@ struct Deleter {
 };
 template <class T, auto Free>
 using Handle = std::unique_ptr<T, Deleter<Free>>;
+
+namespace {
+
+constexpr size_t kStackStart = 64 << 10, kStackMost = 32 << 20;
 
 // What matching writes to; one for each thread.
 struct Scratch {

@@ -56,7 +56,9 @@ TEST_F(BadInput, TruncatedFiles) {
 }
 
 TEST_F(BadInput, WeightsOfAnotherShapeOrDType) {
-  const auto wider = [](const std::string& text) { return replaced(text, R"("vocab_size": 320)", R"("vocab_size": 400)"); };
+  const auto wider = [](const std::string& text) {
+    return replaced(text, R"("vocab_size": 320)", R"("vocab_size": 400)");
+  };
   expect_refused("generate " + model_with("config.json", wider) + " -p x", 2,
                  "'model.embed_tokens.weight' is [320, 128], expected [400, 128]");
   const auto integers = [](const std::string& text) { return replaced(text, R"("F32")", R"("I32")"); };
@@ -65,8 +67,9 @@ TEST_F(BadInput, WeightsOfAnotherShapeOrDType) {
 }
 
 TEST_F(BadInput, TemplateErrorsHaveTheirLine) {
-  const std::string broken = model_with(
-      "chat_template.jinja", [](const std::string&) { return "{% for m in messages %}\n{{ m.content }\n{% endfor %}"; });
+  const std::string broken = model_with("chat_template.jinja", [](const std::string&) {
+    return "{% for m in messages %}\n{{ m.content }\n{% endfor %}";
+  });
   expect_refused(train_from(broken), 2, "chat_template.jinja:2] unexpected '}'");
   const std::string refusing = model_with("chat_template.jinja", [](const std::string&) {
     return "{% for m in messages %}\n\n{{ raise_exception('no ' + m.role) }}{% endfor %}";
@@ -83,8 +86,8 @@ TEST_F(BadInput, AFullDiskLosesNothingThatWasSaved) {
   const std::string manifest = read_file(out + "/checkpoints/step-000005/manifest.json");
   // Files may not grow beyond a limit that a checkpoint of this model exceeds.
   const TemporaryDirectory files;
-  const std::string command = "trap '' XFSZ; ulimit -f 60; " TEMPER_BINARY " train " + yaml() + " --output " + out +
-                              " --train.steps 12 2>" + (files / "err");
+  const std::string command = "trap '' XFSZ; ulimit -f 60; " TEMPER_BINARY " train " + yaml() + " --output " +
+                              out + " --train.steps 12 2>" + (files / "err");
   const int status = std::system(command.c_str());
   const std::string said = read_file(files / "err");
   EXPECT_EQ(WEXITSTATUS(status), 4) << said;

@@ -6,7 +6,7 @@ namespace {
 
 using namespace ops;
 
-struct Case {
+struct Documents {
   std::vector<int32_t> queries, keys;  // of each document; keys empty: as many as queries
   int64_t heads, kv_heads, dim, window;
 };
@@ -17,7 +17,7 @@ Tensor starts_of(const std::vector<int32_t>& lengths) {
   return Tensor::from(starts);
 }
 
-Results results(const std::string& provider, DType dtype, const Case& c) {
+Results results(const std::string& provider, DType dtype, const Documents& c) {
   const BoundOps ops = bind<Attention>(provider, {dtype, c.heads, c.kv_heads, c.dim, c.window > 0});
   Attention op;
   op.cu_seqlens_q = starts_of(c.queries);
@@ -39,17 +39,17 @@ class OnednnAttention : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, OnednnAttention, testing::Values(DType::kF32, DType::kBF16));
 
 TEST_P(OnednnAttention, AgreesWithEager) {
-  for (const Case& c :
-       {Case{{1}, {}, 1, 1, 8, 0}, Case{{3, 0, 1, 20}, {}, 4, 2, 16, 0}, Case{{65}, {}, 6, 2, 40, 0},
-        Case{{300}, {}, 2, 2, 24, 0}, Case{{300, 7}, {}, 4, 1, 9, 100}, Case{{40, 20}, {}, 2, 1, 64, 1},
-        Case{{1, 5, 0}, {600, 5, 9}, 8, 2, 72, 0}, Case{{2, 90}, {300, 500}, 3, 3, 33, 70},
-        Case{{12}, {}, 2, 1, 256, 0}})
+  for (const Documents& c : {Documents{{1}, {}, 1, 1, 8, 0}, Documents{{3, 0, 1, 20}, {}, 4, 2, 16, 0},
+                             Documents{{65}, {}, 6, 2, 40, 0}, Documents{{300}, {}, 2, 2, 24, 0},
+                             Documents{{300, 7}, {}, 4, 1, 9, 100}, Documents{{40, 20}, {}, 2, 1, 64, 1},
+                             Documents{{1, 5, 0}, {600, 5, 9}, 8, 2, 72, 0},
+                             Documents{{2, 90}, {300, 500}, 3, 3, 33, 70}, Documents{{12}, {}, 2, 1, 256, 0}})
     expect_faithful("onednn", GetParam(), [&](const std::string& p) { return results(p, GetParam(), c); });
 }
 
 // Long enough for several tasks to share one document's queries.
 TEST_P(OnednnAttention, LongDocument) {
-  const Case c{{2100}, {}, 2, 1, 8, 0};
+  const Documents c{{2100}, {}, 2, 1, 8, 0};
   expect_faithful("onednn", GetParam(), [&](const std::string& p) { return results(p, GetParam(), c); });
 }
 

@@ -10,15 +10,16 @@ using namespace ops;
 class Onednn : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, Onednn, testing::Values(DType::kF32, DType::kBF16));
 
-struct Case {
+struct LinearSize {
   int64_t rows, in, out;
   bool bias;
 };
 
 TEST_P(Onednn, Linear) {
-  for (const Case c :
-       {Case{1, 64, 96, true}, Case{3, 33, 5, false}, Case{7, 600, 130, true}, Case{17, 64, 64, false},
-        Case{300, 70, 270, true}, Case{256, 700, 256, false}, Case{600, 600, 300, true}})
+  for (const LinearSize c :
+       {LinearSize{1, 64, 96, true}, LinearSize{3, 33, 5, false}, LinearSize{7, 600, 130, true},
+        LinearSize{17, 64, 64, false}, LinearSize{300, 70, 270, true}, LinearSize{256, 700, 256, false},
+        LinearSize{600, 600, 300, true}})
     expect_faithful("onednn", GetParam(), [&](const std::string& provider) {
       const BoundOps ops = bind<Linear>(provider, {GetParam(), c.in, c.out, c.bias});
       Tape tape;

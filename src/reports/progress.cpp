@@ -35,26 +35,22 @@ std::string format_rate(double value) {
 std::vector<Piece> pieces_of(const StepReport& report) {
   std::vector<Piece> pieces;
   const auto add = [&](int rank, std::string text) { pieces.push_back({std::move(text), rank}); };
-  if (report.total_steps > 0) {
-    const int64_t percent = 100 * report.step / report.total_steps;
-    add(0, fmt::format("step {}/{} {}%", report.step, report.total_steps, percent));
-  } else {
-    add(0, fmt::format("step {}", report.step));
-  }
+  add(0, report.total_steps > 0 ? fmt::format("step {}/{}", report.step, report.total_steps)
+                                : fmt::format("step {}", report.step));
   add(1, fmt::format("loss {:.4f}", report.loss));
   for (const auto& [name, value] : report.extras) add(3, fmt::format("{} {:.4g}", name, value));
-  if (known(report.lr)) add(6, fmt::format("lr {:.2e}", report.lr));
+  if (known(report.lr)) add(6, fmt::format("lr {:.1e}", report.lr));
   if (known(report.grad_norm)) add(4, fmt::format("grad {:.3g}", report.grad_norm));
   if (known(report.tokens_per_second)) add(5, fmt::format("{} tok/s", format_rate(report.tokens_per_second)));
-  if (known(report.peak_fraction)) add(7, fmt::format("{:.1f}% of peak", 100 * report.peak_fraction));
+  if (known(report.peak_fraction)) add(7, fmt::format("{:.0f}% peak", 100 * report.peak_fraction));
   if (report.memory_bytes > 0) add(8, format_bytes(report.memory_bytes));
   if (report.seconds_left >= 0) add(2, fmt::format("{} left", format_duration(report.seconds_left)));
   return pieces;
 }
 
-std::string join_pieces(const std::vector<Piece>& pieces) {
+std::string join_pieces(const std::vector<Piece>& pieces, const char* gap = "  ") {
   std::string line;
-  for (const Piece& piece : pieces) line += (line.empty() ? "" : "  ") + piece.text;
+  for (const Piece& piece : pieces) line += (line.empty() ? "" : gap) + piece.text;
   return line;
 }
 
@@ -72,12 +68,13 @@ std::string format_step(const StepReport& report, size_t width) {
   std::vector<Piece> pieces = pieces_of(report);
   std::string line = join_pieces(pieces);
   if (width == 0) return line;
+  if (line.size() > width) line = join_pieces(pieces, " ");
   while (line.size() > width && pieces.size() > 1) {
     // The later of two equal ranks, so that extras vanish from the end.
     const auto worst = std::max_element(pieces.rbegin(), pieces.rend(),
                                         [](const Piece& a, const Piece& b) { return a.rank < b.rank; });
     pieces.erase(std::prev(worst.base()));
-    line = join_pieces(pieces);
+    line = join_pieces(pieces, " ");
   }
   return line.substr(0, width);
 }

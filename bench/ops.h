@@ -64,7 +64,7 @@ void for_each_provider(const typename Op::Signature& signature, bool eager_too,
   const HardwareFacts facts = detect_cpu();
   for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
     if ((provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;
-    ops::Binder binder({{}, provider}, facts);
+    ops::Binder binder({.fallback = provider}, facts);
     binder.template bind<Op>({signature});
     add_one(provider, binder.finish());
   }

@@ -2,11 +2,31 @@
 # sub-folders are rooms (add_kind + add_room). Files named *_test.cpp go to the tests of their folder,
 # *_bench.cpp to the benchmarks, everything else into the library.
 
-# Distributes sources over the library, the folder's tests and the benchmarks. With TEMPER_UNITY neighbours in a
-# folder are compiled together, four at a time: most of a file's cost is what it shares with the others. A new file
-# moves only its folder's groups.
+# With TEMPER_UNITY neighbours in a folder are compiled together, four at a time: most of a file's cost is what it
+# shares with the others. A new file moves only its folder's groups.
+function(temper_group_sources target)
+  foreach(source ${ARGN})
+    cmake_path(GET source PARENT_PATH place)
+    string(MAKE_C_IDENTIFIER ${place} place)
+    if(NOT DEFINED count_${place})
+      set(count_${place} 0)
+    endif()
+    math(EXPR group "${count_${place}} / 4")
+    math(EXPR count_${place} "${count_${place}} + 1")
+    set(properties UNITY_GROUP ${place}_${group})
+    # Highway compiles a file once per target by including it again: such files stand alone.
+    file(STRINGS ${source} alone REGEX "foreach_target" LIMIT_COUNT 1)
+    if(alone)
+      set(properties SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES ${properties})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TEMPER_UNITY} UNITY_BUILD_MODE GROUP)
+endfunction()
+
+# Distributes sources over the library, the folder's tests and the benchmarks.
 function(temper_add_sources folder)
-  set(count 0)
+  set(library "")
   foreach(source ${ARGN})
     if(source MATCHES "_test\\.cpp$")
       set_property(GLOBAL APPEND PROPERTY temper_tests_${folder} ${source})
@@ -14,20 +34,11 @@ function(temper_add_sources folder)
     elseif(source MATCHES "_bench\\.cpp$")
       set_property(GLOBAL APPEND PROPERTY temper_benches ${source})
     else()
-      target_sources(temper_lib PRIVATE ${source})
-      cmake_path(GET source PARENT_PATH place)
-      string(MAKE_C_IDENTIFIER ${place} place)
-      math(EXPR group "${count} / 4")
-      math(EXPR count "${count} + 1")
-      # Highway compiles a file once per target by including it again: such files stand alone.
-      file(STRINGS ${source} alone REGEX "foreach_target" LIMIT_COUNT 1)
-      if(alone)
-        set_source_files_properties(${source} TARGET_DIRECTORY temper_lib PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-      else()
-        set_source_files_properties(${source} TARGET_DIRECTORY temper_lib PROPERTIES UNITY_GROUP ${place}_${group})
-      endif()
+      list(APPEND library ${source})
     endif()
   endforeach()
+  target_sources(temper_lib PRIVATE ${library})
+  temper_group_sources(temper_lib ${library})
 endfunction()
 
 # A floor without rooms: all of src/<folder>/*.cpp.
@@ -101,6 +112,6 @@ function(temper_add_test_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE temper_test_support)
   target_precompile_headers(${name} REUSE_FROM temper_test_support)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ${TEMPER_UNITY} UNITY_BUILD_BATCH_SIZE 4)
+  temper_group_sources(${name} ${ARGN})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 600)
 endfunction()

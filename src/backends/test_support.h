@@ -40,7 +40,7 @@ inline Tensor random_ids(int64_t count, int64_t limit, uint32_t seed) {
 template <class Op>
 ops::BoundOps bind(std::string provider, typename Op::Signature signature) {
   HardwareFacts facts;
-  ops::Binder binder({{}, std::move(provider)}, facts);
+  ops::Binder binder({.fallback = std::move(provider)}, facts);
   binder.bind<Op>({signature});
   return binder.finish();
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,14 @@ class Registry {
     Value value;
   };
 
+  // The same name twice is a defect, unless the values can be compared and are equal.
   void add(std::string_view name, Value value) {
-    invariant(find(name) == nullptr, fmt::format("registered twice: {}", name));
+    if (const Value* known = find(name)) {
+      bool same = false;
+      if constexpr (std::equality_comparable<Value>) same = *known == value;
+      invariant(same, fmt::format("registered twice, with different content: {}", name));
+      return;
+    }
     entries_.push_back({std::string(name), std::move(value)});
   }
 

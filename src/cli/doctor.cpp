@@ -23,7 +23,7 @@ int doctor(bool peak) {
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());
   std::printf("disk        %s free here\n", format_bytes(free_disk_bytes(".")).c_str());
   std::printf("models      %s\n", join(models::supported_model_types()).c_str());
-  const ops::BoundOps ops = models::best_ops(facts);
+  const ops::BoundOps ops = models::bind_kernels(models::typical_config(), "typical model", {});
   std::printf("kernels     defaults on this machine\n");
   for (const auto& choice : ops.choices())
     std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());

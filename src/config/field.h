@@ -13,9 +13,10 @@ namespace temper::config {
 
 class Schema;
 
-// The type of a value: one scalar, or a list of them.
+// The type of a value: one scalar, or a list of them. A table, a mapping of mappings to text with free keys,
+// counts as a scalar: it is set as a whole.
 struct Type {
-  enum class Scalar { kBool, kInt, kFloat, kString, kChoice };
+  enum class Scalar { kBool, kInt, kFloat, kString, kChoice, kTable };
   Scalar scalar = Scalar::kString;
   bool optional = false;  // null is allowed
   bool list = false;

@@ -83,7 +83,23 @@ std::string hint(const Type& type, const Node& node) {
        describe_node(node), hint(field.type, node));
 }
 
+std::optional<Json> read_table(const Node& node) {
+  if (node.kind != Node::Kind::kMap) return std::nullopt;
+  Json::Object rows;
+  for (const auto& [row, cells] : node.members) {
+    if (cells.kind != Node::Kind::kMap) return std::nullopt;
+    Json::Object values;
+    for (const auto& [key, value] : cells.members) {
+      if (value.kind != Node::Kind::kText) return std::nullopt;
+      values.emplace_back(key, value.text);
+    }
+    rows.emplace_back(row, std::move(values));
+  }
+  return rows;
+}
+
 std::optional<Json> read_scalar(const Type& type, const Node& node) {
+  if (type.scalar == Type::Scalar::kTable) return read_table(node);
   if (node.kind != Node::Kind::kText) return std::nullopt;
   if (type.scalar == Type::Scalar::kString) return Json(node.text);
   if (type.scalar == Type::Scalar::kChoice) {
@@ -221,6 +237,12 @@ std::string print_value(const Json& value) {
     std::vector<std::string> items;
     for (const Json& item : value.as_array()) items.push_back(print_value(item));
     return fmt::format("[{}]", join(items));
+  }
+  if (value.is_object()) {
+    std::vector<std::string> items;
+    for (const auto& [key, item] : value.as_object())
+      items.push_back(fmt::format("{}: {}", is_plain(key) ? key : quote(key), print_value(item)));
+    return fmt::format("{{{}}}", join(items));
   }
   if (value.kind() != Json::Kind::kFloat || std::isfinite(value.as_double())) return value.dump();
   invariant(!std::isnan(value.as_double()), "a configuration value is not a number");

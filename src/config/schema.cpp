@@ -19,6 +19,8 @@ std::string scalar_name(const Type& type, bool plural) {
       return plural ? "texts" : "text";
     case Type::Scalar::kChoice:
       return (plural ? "names out of " : "one of ") + join(type.choices);
+    case Type::Scalar::kTable:
+      return "a mapping of mappings to text";
   }
   return "";
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,6 +15,9 @@ namespace temper::config {
 // The names of an enum's values.
 template <class Enum>
 using Names = std::vector<std::pair<std::string, Enum>>;
+
+// Free keys, each with free keys of its own: {"layers.0-3.*": {rms_norm: eager}}.
+using Table = std::map<std::string, std::map<std::string, std::string>>;
 
 namespace detail {
 
@@ -61,6 +65,10 @@ struct TypeOf<std::vector<T>> {
     type.list = true;
     return type;
   }
+};
+template <>
+struct TypeOf<Table> {
+  static Type get() { return {.scalar = Type::Scalar::kTable}; }
 };
 template <size_t N>
 struct TypeOf<std::array<double, N>> {
@@ -126,12 +134,26 @@ void from_json(const Json& json, std::array<double, N>& values, const Scalar& sc
 }
 
 struct PlainToJson {
+  Json operator()(const Table& table) const {
+    Json::Object rows;
+    for (const auto& [row, cells] : table) {
+      Json::Object values;
+      for (const auto& [key, value] : cells) values.emplace_back(key, value);
+      rows.emplace_back(row, std::move(values));
+    }
+    return rows;
+  }
   template <class T>
   Json operator()(const T& value) const {
     return Json(value);
   }
 };
 struct PlainFromJson {
+  void operator()(const Json& json, Table& table) const {
+    table.clear();
+    for (const auto& [row, cells] : json.as_object())
+      for (const auto& [key, value] : cells.as_object()) table[row][key] = value.as_string();
+  }
   void operator()(const Json& json, bool& value) const { value = json.as_bool(); }
   void operator()(const Json& json, int& value) const { value = static_cast<int>(json.as_int()); }
   void operator()(const Json& json, int64_t& value) const { value = json.as_int(); }

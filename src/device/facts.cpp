@@ -1,5 +1,6 @@
 #include "device/facts.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/files.h"
@@ -8,9 +9,8 @@
 
 namespace temper {
 
-std::string_view to_string(HardwareClass hardware) {
-  static constexpr std::string_view kNames[] = {"cpu", "gpu", "npu"};
-  return kNames[static_cast<size_t>(hardware)];
+bool HardwareFacts::has_package(std::string_view package) const {
+  return std::find(packages.begin(), packages.end(), package) != packages.end();
 }
 
 HardwareFacts detect_cpu() {

@@ -6,10 +6,8 @@
 
 #include "base/error.h"
 #include "layers/glue.h"
-#include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/embedding/embedding.h"
-#include "ops/global_norm/global_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
@@ -37,34 +35,8 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
           Tensor::from(starts)};
 }
 
-Decoder::Decoder(DecoderConfig config, DType dtype, const ops::OpsConfig& ops, const HardwareFacts& facts)
-    : config_(std::move(config)), parameters_(decoder_weight_table(config_), dtype) {
-  bind(ops, facts);
-}
-
-void Decoder::bind(const ops::OpsConfig& config, const HardwareFacts& facts) {
-  const DecoderConfig& c = config_;
-  const DType dtype = parameters_.dtype();
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  ops::Binder binder(config, facts);
-  binder.bind<ops::Embedding>({{dtype, c.hidden_size}});
-  std::vector<ops::RmsNorm::Signature> norms{{dtype, c.hidden_size}};
-  if (c.qk_norm) norms.push_back({dtype, c.head_dim});
-  binder.bind<ops::RmsNorm>(norms);
-  binder.bind<ops::Linear>({{dtype, c.hidden_size, q + 2 * kv, c.qkv_bias},
-                            {dtype, q, c.hidden_size, c.output_bias},
-                            {dtype, c.hidden_size, 2 * c.intermediate_size, c.mlp_bias},
-                            {dtype, c.intermediate_size, c.hidden_size, c.mlp_bias},
-                            {dtype, c.hidden_size, c.vocab_size, false}});
-  binder.bind<ops::Rotary>({{dtype, c.head_dim}});
-  const bool window = std::any_of(c.windows.begin(), c.windows.end(), [](int64_t w) { return w > 0; });
-  binder.bind<ops::Attention>({{dtype, c.num_heads, c.num_kv_heads, c.head_dim, window}});
-  binder.bind<ops::Swiglu>({{dtype, c.intermediate_size}});
-  binder.bind<ops::CrossEntropy>({{dtype, c.hidden_size, c.vocab_size}});
-  binder.bind<ops::AdamW>({{dtype}});
-  binder.bind<ops::GlobalNorm>({{}});
-  ops_ = binder.finish();
-}
+Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops)
+    : config_(std::move(config)), parameters_(decoder_weight_table(config_), dtype), ops_(std::move(ops)) {}
 
 const RopeTables& Decoder::rope_tables(int64_t positions) const {
   if (positions > config_.max_positions)
@@ -79,13 +51,14 @@ const RopeTables& Decoder::rope_tables(int64_t positions) const {
 }
 
 Var Decoder::norm(Tape& tape, const std::string& name, const Var& x) const {
-  return ops::rms_norm(tape, ops_, x, tape.leaf(parameters_.at(name + ".weight")),
+  return ops::rms_norm(tape, ops_.at(name), x, tape.leaf(parameters_.at(name + ".weight")),
                        static_cast<float>(config_.rms_norm_eps));
 }
 
 Var Decoder::project(Tape& tape, const std::string& name, const Var& x, bool bias) const {
   const Var weight = tape.leaf(parameters_.at(name + ".weight"));
-  return ops::linear(tape, ops_, x, weight, bias ? tape.leaf(parameters_.at(name + ".bias")) : Var{});
+  return ops::linear(tape, ops_.at(name), x, weight,
+                     bias ? tape.leaf(parameters_.at(name + ".bias")) : Var{});
 }
 
 Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& context) const {
@@ -96,8 +69,9 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
     q = norm(tape, name + ".q_norm", q);
     k = norm(tape, name + ".k_norm", k);
   }
-  q = ops::rotary(tape, ops_, q, context.input.positions, context.rope.cos, context.rope.sin);
-  k = ops::rotary(tape, ops_, k, context.input.positions, context.rope.cos, context.rope.sin);
+  const ops::BoundOps& ops = ops_.at(name);
+  q = ops::rotary(tape, ops, q, context.input.positions, context.rope.cos, context.rope.sin);
+  k = ops::rotary(tape, ops, k, context.input.positions, context.rope.cos, context.rope.sin);
   if (context.cache != nullptr) {
     auto [keys, values] = context.cache->append(index, k.value, v.value);
     k = tape.constant(keys);
@@ -108,14 +82,14 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
   op.cu_seqlens_k = context.cu_seqlens_k;
   op.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   op.window = config_.windows[static_cast<size_t>(index)];
-  const Var y = merge_heads(tape, ops::attention(tape, ops_, q, k, v, op));
+  const Var y = merge_heads(tape, ops::attention(tape, ops, q, k, v, op));
   return project(tape, name + ".output", y, config_.output_bias);
 }
 
 Var Decoder::mlp(Tape& tape, int64_t index, const Var& x) const {
   const std::string name = fmt::format("layers.{}.mlp", index);
   const Var gate_up = project(tape, name + ".gate_up", x, config_.mlp_bias);
-  return project(tape, name + ".down", ops::swiglu(tape, ops_, gate_up), config_.mlp_bias);
+  return project(tape, name + ".down", ops::swiglu(tape, ops_.at(name), gate_up), config_.mlp_bias);
 }
 
 Var Decoder::layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const {
@@ -139,7 +113,8 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   const auto observe = [&](const Var& x) {
     if (options.hidden_states != nullptr) options.hidden_states->push_back(x.value);
   };
-  Var x = ops::embedding(tape, ops_, input.ids, tape.leaf(parameters_.at("embedding.weight")));
+  Var x =
+      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight")));
   for (int64_t i = 0; i < config_.num_layers; ++i) {
     observe(x);
     if (options.checkpoint_layers && tape.recording()) {
@@ -160,14 +135,14 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden) const {
-  return ops::linear(tape, ops_, hidden,
+  return ops::linear(tape, ops_.at("head"), hidden,
                      tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight")));
 }
 
 ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                       float scale) const {
   const Var head = tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight"));
-  return ops::cross_entropy(tape, ops_, hidden, head, targets, scale);
+  return ops::cross_entropy(tape, ops_.at("head"), hidden, head, targets, scale);
 }
 
 }  // namespace temper::layers

@@ -17,10 +17,14 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
+// The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
+ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
+                           const HardwareFacts& facts, const std::string& family);
+
 // A causal language model. Its kernels are bound here, once.
 class Decoder {
  public:
-  Decoder(DecoderConfig config, DType dtype, const ops::OpsConfig& ops, const HardwareFacts& facts);
+  Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops);
 
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }
@@ -45,7 +49,6 @@ class Decoder {
  private:
   struct Context;
   struct Layer;
-  void bind(const ops::OpsConfig& config, const HardwareFacts& facts);
   Var layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const;
   Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
   Var mlp(Tape& tape, int64_t index, const Var& x) const;

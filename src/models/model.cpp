@@ -31,27 +31,38 @@ layers::DecoderConfig configure(const Json& config, const std::string& where) {
   if (type == nullptr || !type->is_string())
     fail("[{}] model_type is missing; it must be one of [{}]", where, join(supported_model_types()));
   const Family* family = registry<Family>().find(type->as_string());
+  if (family == nullptr && ops::family_tables().find(type->as_string()) != nullptr)
+    fail("[{}] model_type '{}' is not built yet; only the choice of its kernels is known. Supported are [{}]",
+         where, type->as_string(), join(supported_model_types()));
   if (family == nullptr)
     fail("[{}] model_type '{}' is not supported; supported are [{}]", where, type->as_string(),
          join(supported_model_types()));
   return family->configure(config, where);
 }
 
-ops::BoundOps best_ops(const HardwareFacts& facts) {
-  layers::DecoderConfig config;
-  config.vocab_size = config.hidden_size = config.intermediate_size = config.head_dim = config.max_positions =
-      64;
-  config.num_layers = config.num_heads = config.num_kv_heads = 1;
-  config.qk_norm = true;
-  config.windows = {0};
-  return layers::Decoder(config, DType::kF32, {}, facts).ops();
+Json typical_config() {
+  return Json::Object{
+      {"model_type", "qwen3"},     {"vocab_size", 32000},    {"hidden_size", 1024},
+      {"intermediate_size", 3072}, {"num_hidden_layers", 1}, {"num_attention_heads", 16},
+      {"num_key_value_heads", 8},  {"head_dim", 128},        {"max_position_embeddings", 4096}};
+}
+
+ops::BoundOps bind_kernels(const Json& config, const std::string& where, const BuildOptions& options) {
+  if (options.purpose == Purpose::kTraining && !options.ops)
+    fail("[{}] a model is built for training without a choice of kernels; give one, or ops::all_eager()",
+         where);
+  const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
+  const layers::DecoderConfig architecture = configure(config, where);
+  return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
+                              config.at("model_type").as_string());
 }
 
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
+  ops::BoundOps ops = bind_kernels(config, where, options);
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   return std::make_unique<Model>(
-      Model{"", config, layers::Decoder(configure(config, where), dtype, options.ops, options.facts)});
+      Model{"", config, layers::Decoder(configure(config, where), dtype, std::move(ops))});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {

@@ -18,14 +18,22 @@ struct Family {
 layers::DecoderConfig configure(const Json& config, const std::string& where);
 std::vector<std::string> supported_model_types();
 
+enum class Purpose { kInference, kTraining };
+
 struct BuildOptions {
-  std::optional<DType> dtype;  // absent: the file's dtype
-  ops::OpsConfig ops;
+  std::optional<DType> dtype = {};  // absent: the file's dtype
+  // Training without a choice of kernels is an error: a script that wants one that runs everywhere asks for
+  // ops::all_eager() by name. Inference takes the best for the hardware.
+  std::optional<ops::OpsConfig> ops = {};
+  Purpose purpose = Purpose::kInference;
   HardwareFacts facts = detect_cpu();
 };
 
-// The kernels that a typical decoder gets on this hardware when nothing is written, for reports.
-ops::BoundOps best_ops(const HardwareFacts& facts);
+// A small model of a common shape, for reports that need one.
+Json typical_config();
+
+// The kernels of a model, without building it.
+ops::BoundOps bind_kernels(const Json& config, const std::string& where, const BuildOptions& options);
 
 // A model and the config.json it came from, which is written back unchanged but for the dtype.
 struct Model {

@@ -11,17 +11,31 @@ namespace temper::ops {
 
 using Refusal = std::optional<std::string>;  // empty: accepted; otherwise a sentence that says why not
 
+// A way to cut a kernel's work, and the on-chip memory that it takes.
+struct Tiling {
+  std::string name;  // "128x64"
+  int64_t scratch_bits = 0;
+};
+
+// The first tiling that fits; a sentence with the figures when none does, and nothing when there are none.
+Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, Tiling* chosen);
+
 // One provider's implementation of one op. `Op` declares:
 //   kName, kField (its key in ops_implementation), Signature (what a choice may depend on),
 //   Compose (a function on Vars, for `eager`), Forward and Backward (functions on Tensors).
 // A kernel has either `compose`, whose gradient comes from the primitives, or `forward` and `backward`.
 template <class Op>
 struct Kernel {
-  HardwareClass hardware = HardwareClass::kCpu;  // ignored for eager, which runs everywhere
+  std::string_view hardware = hardware::kCpu;  // ignored for eager, which runs everywhere
   Refusal (*accepts)(const typename Op::Signature&, const HardwareFacts&) = nullptr;
   typename Op::Compose* compose = nullptr;
   typename Op::Forward* forward = nullptr;
   typename Op::Backward* backward = nullptr;
+  // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
+  // hardware is taken when the kernel is chosen; if none does the kernel is refused.
+  std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;
+
+  bool operator==(const Kernel&) const = default;
 };
 
 inline constexpr std::string_view kEager = "eager";

@@ -1,68 +1,178 @@
 #include "ops/selection.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 
 namespace temper::ops {
+namespace {
 
-std::vector<BoundOps::Choice> BoundOps::choices() const {
-  std::vector<Choice> all;
-  for (const auto& [name, bound] : bound_) all.push_back(bound.choice);
-  return all;
+std::string grouped(int64_t number) {
+  return number < 1000 ? std::to_string(number)
+                       : fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
+}
+
+}  // namespace
+
+Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, Tiling* chosen) {
+  const int64_t budget = facts.scratch_bytes * 8;
+  const Tiling* smallest = nullptr;
+  for (const Tiling& tiling : tilings) {
+    if (budget == 0 || tiling.scratch_bits <= budget) {
+      *chosen = tiling;
+      return std::nullopt;
+    }
+    if (smallest == nullptr || tiling.scratch_bits < smallest->scratch_bits) smallest = &tiling;
+  }
+  if (smallest == nullptr) return std::nullopt;
+  return fmt::format("needs {} bits, the {} has {}", grouped(smallest->scratch_bits), facts.scratch_name,
+                     grouped(budget));
+}
+
+Binder::Binder(OpsConfig config, HardwareFacts facts, std::string family)
+    : config_(std::move(config)), facts_(std::move(facts)), family_(std::move(family)) {
+  check_ops_config(config_, facts_);
+  FieldValues written;
+  for (const auto& [key, name] : config_.written) written[field_of(key)] = name;
+  config_.written = std::move(written);
+  for (auto& [pattern, values] : config_.overrides) {
+    FieldValues fields;
+    for (const auto& [key, name] : values) fields[field_of(key)] = name;
+    values = std::move(fields);
+    matched_[pattern] = false;
+  }
+}
+
+const Binder::Candidate* Binder::choose(const Named& named, const std::string& written,
+                                        const std::string& wanted, const std::vector<KernelInfo>& registered,
+                                        const std::vector<Candidate>& candidates, Choice& choice) const {
+  choice.op = named.op;
+  choice.field = named.field + "_implementation";
+  choice.written = written;
+  const NameQuery query{named.field, facts_, family_, registered};
+  ResolvedName resolved{wanted};
+  if (!wanted.empty()) resolved = resolve_name(query, wanted);
+
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : candidates) {
+    const std::string reason = candidate.refusal.value_or("");
+    const bool right = wanted.empty() || (candidate.provider == resolved.provider &&
+                                          candidate.family == (resolved.added != nullptr));
+    if (chosen == nullptr && right && !candidate.refusal) {
+      chosen = &candidate;
+      continue;
+    }
+    (chosen == nullptr && right ? choice.passed_over : choice.others).push_back({candidate.provider, reason});
+  }
+  if (chosen != nullptr) {
+    choice.provider = chosen->provider;
+    choice.tilings = chosen->tilings;
+    return chosen;
+  }
+  // What could be written instead: names that stand for a kernel that is here and accepts.
+  std::set<std::string> able;
+  for (const Candidate& candidate : candidates)
+    if (!candidate.refusal) able.insert(candidate.provider);
+  std::vector<std::string> possible;
+  for (const std::string& name : possible_names(query))
+    if (able.contains(resolve_name(query, name).provider)) possible.push_back(name);
+  const std::string what =
+      wanted == resolved.provider ? "" : fmt::format("stands for '{}', which ", resolved.provider);
+  const std::string why = choice.passed_over.empty()
+                              ? what + "is not in this build"
+                              : what + fmt::format("cannot run: {}", choice.passed_over.front().reason);
+  fail("[model.ops_implementation] {}={} {}. Set it to one of [{}]", choice.field, wanted, why,
+       join(possible));
+}
+
+const FieldValues* Binder::override_of(const std::string& module, const std::string& field,
+                                       std::string* pattern) {
+  const FieldValues* found = nullptr;
+  for (const auto& [candidate, values] : config_.overrides) {
+    if (!module_matches(candidate, module)) continue;
+    if (!values.contains(field)) continue;
+    matched_[candidate] = true;
+    if (found != nullptr)
+      fail("[model.ops_implementation] overrides '{}' and '{}' both set {} of {}; make them disjoint",
+           *pattern, candidate, field, module);
+    found = &values;
+    *pattern = candidate;
+  }
+  return found;
+}
+
+void Binder::bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
+                     const std::vector<KernelInfo>& registered, const Candidates& candidates) {
+  invariant(!result_.kernels_.contains(key),
+            fmt::format("op {} was bound twice: name all signatures at once", named.op));
+  std::map<std::string, std::vector<size_t>> groups;  // uses by the override that names them; "" without one
+  groups[""];
+  for (size_t i = 0; i < modules.size(); ++i) {
+    std::string pattern;
+    override_of(modules[i], named.field, &pattern);
+    groups[pattern].push_back(i);
+  }
+  for (const auto& [pattern, members] : groups) {
+    const FieldValues& values = pattern.empty() ? config_.written : config_.overrides.at(pattern);
+    const auto written = values.find(named.field);
+    const bool is_written = written != values.end();
+    const auto& best = config_.without_fallback;
+    const bool falls_back = std::find(best.begin(), best.end(), named.field) == best.end();
+    const std::string wanted = is_written ? written->second : falls_back ? config_.fallback : "";
+    Choice choice;
+    choice.modules = pattern;
+    const std::vector<Candidate> asked = candidates(members);
+    const void* kernel = choose(named, is_written ? wanted : "", wanted, registered, asked, choice)->kernel;
+    if (pattern.empty())
+      result_.kernels_[key] = kernel;
+    else
+      for (const size_t member : members) overridden_[modules[member]][key] = kernel;
+    result_.choices_.push_back(std::move(choice));
+  }
+}
+
+BoundOps Binder::finish() {
+  for (const auto& [pattern, matched] : matched_)
+    if (!matched)
+      fail(
+          "[model.ops_implementation] the override '{}' names no module that has one of its fields; modules "
+          "are "
+          "named as in 'layers.0.mlp', ranges as in 'layers.0-3.*'",
+          pattern);
+  for (const auto& [module, kernels] : overridden_) {
+    auto ops = std::make_shared<BoundOps>();
+    ops->kernels_ = result_.kernels_;
+    for (const auto& [op, kernel] : kernels) ops->kernels_[op] = kernel;
+    result_.modules_.emplace(module, std::move(ops));
+  }
+  std::set<std::string> used;
+  for (const Choice& choice : result_.choices_) used.insert(choice.field);
+  for (const auto& [field, name] : config_.written) {
+    if (used.contains(field + "_implementation")) continue;
+    Choice choice;
+    choice.field = field + "_implementation";
+    choice.written = name;
+    result_.choices_.push_back(std::move(choice));
+  }
+  std::stable_sort(result_.choices_.begin(), result_.choices_.end(),
+                   [](const Choice& a, const Choice& b) { return a.field < b.field; });
+  return std::move(result_);
 }
 
 std::string BoundOps::report() const {
   std::string out;
-  for (const Choice& choice : choices()) {
-    out += fmt::format("{:<34} {:<8} ({})\n", choice.field, choice.provider,
-                       choice.written ? "as written" : "default");
-    for (const std::string& refusal : choice.refused) out += fmt::format("{:<34} not {}\n", "", refusal);
+  for (const Choice& choice : choices_) {
+    const std::string name = choice.modules.empty() ? choice.field : "  " + choice.modules;
+    std::string how = choice.written.empty() ? "default" : "as written";
+    if (!choice.written.empty() && choice.written != choice.provider) how += ": " + choice.written;
+    if (choice.op.empty()) how += "; this model has no such op";
+    for (const std::string& tiling : choice.tilings) how += "; tiles " + tiling;
+    out += fmt::format("{:<37} {:<8} ({})\n", name, choice.op.empty() ? "-" : choice.provider, how);
+    for (const PassedOver& other : choice.passed_over)
+      out += fmt::format("{:<37} not {}: {}\n", "", other.provider, other.reason);
   }
   return out;
-}
-
-void Binder::choose(std::string_view op, std::string_view field, const std::vector<Candidate>& candidates) {
-  invariant(!result_.bound_.contains(op),
-            fmt::format("op {} was bound twice: name all signatures at once", op));
-  BoundOps::Choice choice{std::string(op), fmt::format("{}_implementation", field), "", false, {}};
-  const auto written = config_.written.find(choice.field);
-  choice.written = written != config_.written.end();
-  const std::string wanted = choice.written ? written->second : config_.fallback;
-  config_.written.erase(choice.field);
-
-  const Candidate* chosen = nullptr;
-  std::vector<std::string> possible;
-  for (const Candidate& candidate : candidates) {
-    if (!candidate.refusal) possible.push_back(candidate.provider);
-    if (!wanted.empty() && candidate.provider != wanted) continue;
-    if (chosen != nullptr) continue;  // only better ones were passed over
-    if (candidate.refusal)
-      choice.refused.push_back(fmt::format("{}: {}", candidate.provider, *candidate.refusal));
-    else
-      chosen = &candidate;
-  }
-  if (chosen == nullptr) {
-    std::sort(possible.begin(), possible.end());
-    const std::string why =
-        choice.refused.empty() ? "is not a registered backend" : "cannot run: " + choice.refused[0];
-    fail("[model.ops_implementation] {}={} {}. Set it to one of [{}]", choice.field, wanted, why,
-         join(possible));
-  }
-  choice.provider = chosen->provider;
-  result_.bound_[op] = {chosen->kernel, std::move(choice)};
-}
-
-BoundOps Binder::finish() {
-  if (!config_.written.empty()) {
-    std::vector<std::string> fields;
-    for (const auto& choice : result_.choices()) fields.push_back(choice.field);
-    const std::string& unknown = config_.written.begin()->first;
-    const std::string nearest = nearest_name(unknown, fields);
-    fail("[model.ops_implementation] unknown field '{}'{}; this model has [{}]", unknown,
-         nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(fields));
-  }
-  return std::move(result_);
 }
 
 }  // namespace temper::ops

@@ -1,81 +1,138 @@
 #pragma once
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ops/kernel.h"
+#include "ops/resolve.h"
 
 namespace temper::ops {
 
-// What the user wrote under model.ops_implementation: op field → provider. Fields left out are not in the
-// map.
-struct OpsConfig {
-  std::map<std::string, std::string> written;
-  std::string fallback;  // provider for every field that was left out; empty: the best for the hardware
+// A kernel that was not chosen, and why.
+struct PassedOver {
+  std::string provider, reason;
 };
 
-// The kernels of one model, chosen once and never changed.
+// One decision, as reports show it.
+struct Choice {
+  std::string op, field, provider;
+  std::string written;                  // the name in the configuration; empty: left out
+  std::string modules;                  // the pattern of an override; empty: everywhere else
+  std::vector<PassedOver> passed_over;  // better ones that cannot run here
+  std::vector<PassedOver> others;    // that could have been written instead; a reason where they cannot run
+  std::vector<std::string> tilings;  // of kernels that work in on-chip memory, one for each signature
+};
+
+// The kernels of one model, chosen once: nothing can bind an op of a living model anew.
 class BoundOps {
  public:
   template <class Op>
   const Kernel<Op>& get() const {
-    const auto found = bound_.find(Op::kName);
-    invariant(found != bound_.end(), fmt::format("op {} was not bound when the model was built", Op::kName));
-    return *static_cast<const Kernel<Op>*>(found->second.kernel);
+    const auto found = kernels_.find(Op::kName);
+    invariant(found != kernels_.end(),
+              fmt::format("op {} was not bound when the model was built", Op::kName));
+    return *static_cast<const Kernel<Op>*>(found->second);
+  }
+  // The kernels of one module ("layers.0.mlp"): these, but for what overrides say.
+  const BoundOps& at(std::string_view module) const {
+    const auto found = modules_.find(module);
+    return found == modules_.end() ? *this : *found->second;
   }
 
-  struct Choice {
-    std::string op, field, provider;
-    bool written = false;
-    std::vector<std::string>
-        refused;  // "onednn: head_dim must be at most 256": why better ones were passed over
-  };
-  std::vector<Choice> choices() const;
+  const std::vector<Choice>& choices() const { return choices_; }
   std::string report() const;  // one line per op, for the log
 
  private:
   friend class Binder;
-  struct Bound {
-    const void* kernel = nullptr;
-    Choice choice;
-  };
-  std::map<std::string_view, Bound> bound_;
+  std::map<std::string_view, const void*> kernels_;  // by op
+  std::map<std::string, std::shared_ptr<const BoundOps>, std::less<>> modules_;
+  std::vector<Choice> choices_;  // sorted by field
 };
 
-// Collects the ops a model uses and chooses a kernel for each: from what was written, the hardware and the
-// registered kernels, nothing else. A choice that cannot run is an error that says why and lists what can.
+// Collects the ops a model uses and chooses a kernel for each: from what was written, the hardware, the
+// family and the registered kernels, nothing else. A choice that cannot run is an error that says why and
+// lists what can.
 class Binder {
  public:
-  Binder(const OpsConfig& config, const HardwareFacts& facts) : config_(config), facts_(facts) {}
+  Binder(OpsConfig config, HardwareFacts facts, std::string family = "");
 
-  // The kernel must accept every signature the model uses the op with.
+  // A module of the model that uses an op.
+  template <class Signature>
+  struct Use {
+    std::string module;
+    Signature signature;
+  };
+
+  // All uses of an op at once; its kernel must accept each of their signatures.
+  template <class Op>
+  void bind(const std::vector<Use<typename Op::Signature>>& uses) {
+    std::vector<std::string> modules;
+    for (const auto& use : uses) modules.push_back(use.module);
+    bind_op({std::string(Op::kName), std::string(Op::kField)}, Op::kName, modules, kernel_infos<Op>(),
+            [&](const std::vector<size_t>& members) { return candidates<Op>(uses, members); });
+  }
   template <class Op>
   void bind(const std::vector<typename Op::Signature>& signatures) {
-    std::vector<Candidate> candidates;
-    for (const auto& [provider, kernel] : kernels<Op>().entries()) {
-      Candidate candidate{provider, &kernel, std::nullopt};
-      if (kernel.compose == nullptr && kernel.hardware != facts_.hardware)
-        candidate.refusal =
-            fmt::format("is for {}, this is {}", to_string(kernel.hardware), to_string(facts_.hardware));
-      for (const auto& signature : signatures)
-        if (!candidate.refusal) candidate.refusal = kernel.accepts(signature, facts_);
-      candidates.push_back(std::move(candidate));
-    }
-    choose(Op::kName, Op::kField, candidates);
+    std::vector<Use<typename Op::Signature>> uses;
+    for (const auto& signature : signatures) uses.push_back({"", signature});
+    bind<Op>(uses);
   }
 
-  BoundOps finish();  // refuses fields in the configuration that no op of this model has
+  // Refuses patterns that no module matches. Fields that this model has no op for stay in the report.
+  BoundOps finish();
 
  private:
   struct Candidate {
     std::string provider;
     const void* kernel;
-    Refusal refusal;
+    bool family = false;  // the family's own
+    Refusal refusal = {};
+    std::vector<std::string> tilings = {};
   };
-  void choose(std::string_view op, std::string_view field, const std::vector<Candidate>& candidates);
+  struct Named {
+    std::string op, field;
+  };
+  using Candidates = std::function<std::vector<Candidate>(const std::vector<size_t>& uses)>;
+
+  // The family's kernels, then the registry's, each asked about the uses.
+  template <class Op>
+  std::vector<Candidate> candidates(const std::vector<Use<typename Op::Signature>>& uses,
+                                    const std::vector<size_t>& members) const {
+    std::vector<Candidate> all;
+    for (const auto& added : family_table(family_).added)
+      if (added.field == Op::kField && added.hardware == facts_.hardware && added.kernel != nullptr)
+        all.push_back({added.name.provider, added.kernel, true});
+    for (const auto& [provider, kernel] : kernels<Op>().entries()) all.push_back({provider, &kernel});
+    for (Candidate& candidate : all) {
+      const auto& kernel = *static_cast<const Kernel<Op>*>(candidate.kernel);
+      if (kernel.compose == nullptr && kernel.hardware != facts_.hardware)
+        candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
+      for (const size_t member : members) {
+        const auto& signature = uses[member].signature;
+        if (!candidate.refusal) candidate.refusal = kernel.accepts(signature, facts_);
+        if (candidate.refusal || kernel.tilings == nullptr) continue;
+        Tiling tiling;
+        candidate.refusal = choose_tiling(kernel.tilings(signature), facts_, &tiling);
+        candidate.tilings.push_back(tiling.name);
+      }
+    }
+    return all;
+  }
+
+  void bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
+               const std::vector<KernelInfo>& registered, const Candidates& candidates);
+  const Candidate* choose(const Named& named, const std::string& written, const std::string& wanted,
+                          const std::vector<KernelInfo>& registered, const std::vector<Candidate>& candidates,
+                          Choice& choice) const;
+  const FieldValues* override_of(const std::string& module, const std::string& field, std::string* pattern);
 
   OpsConfig config_;
   HardwareFacts facts_;
+  std::string family_;
+  std::map<std::string, bool> matched_;  // override patterns that named a module so far
+  std::map<std::string, std::map<std::string_view, const void*>> overridden_;  // by module
   BoundOps result_;
 };
 

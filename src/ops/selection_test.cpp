@@ -17,6 +17,7 @@ struct Probe {
   using Backward = void();
   using Compose = int();
 };
+using Use = Binder::Use<Probe::Signature>;
 
 // A second one, so that a model has two fields.
 struct Filter {
@@ -37,38 +38,67 @@ Refusal native_bf16_only(const Probe::Signature&, const HardwareFacts& facts) {
   return std::nullopt;
 }
 
-// In order of preference: fast, narrow, device (a gpu's), eager, spare.
+// 230,048 bytes for the large tile, a quarter of it for the small one.
+std::vector<Tiling> probe_tilings(const Probe::Signature& signature) {
+  const int64_t scale = signature.width >= 1024 ? 4 : 1;
+  return {{"128x128", scale * 1840384}, {"64x64", scale * 460096}};
+}
+
+const Kernel<Probe>& batch_invariant() {
+  static const Kernel<Probe> kernel{.accepts = accept_all<Probe::Signature>, .forward = [] { return 7; }};
+  return kernel;
+}
+
+// In order of preference: fast, narrow, device (a gpu's), tiled (an npu's), eager, spare.
 void register_probe() {
   auto& registry = kernels<Probe>();
   if (registry.find("fast") != nullptr) return;
-  kernels<Filter>().add(kEager, {.accepts = accept_all<Filter::Signature>, .compose = [] { return 6; }});
   registry.add("fast", {.accepts = native_bf16_only, .forward = [] { return 1; }});
   registry.add("narrow", {.accepts = narrow_only, .forward = [] { return 2; }});
-  registry.add("device", {.hardware = HardwareClass::kGpu,
-                          .accepts = accept_all<Probe::Signature>,
-                          .forward = [] { return 3; }});
-  registry.add(kEager, {.accepts = accept_all<Probe::Signature>, .compose = [] { return 4; }});
+  registry.add("device", {.hardware = hardware::kGpu, .accepts = accept_all<Probe::Signature>, .forward = [] {
+                            return 3;
+                          }});
+  registry.add("tiled", {.hardware = hardware::kNpu,
+                         .accepts = accept_all<Probe::Signature>,
+                         .forward = [] { return 8; },
+                         .tilings = probe_tilings});
+  register_op<Probe>([] { return 4; });
+  register_op<Filter>([] { return 6; });
   registry.add("spare", {.accepts = narrow_only, .forward = [] { return 5; }});
+  FamilyTable family;
+  family.disabled = {{"probe", "spare", "no kernel matching this backend's signature"}};
+  family.added = {{"probe", {"invariant", "invariant"}, "cpu", &batch_invariant()}};
+  family_tables().add("probe_family", family);
 }
 
-HardwareFacts machine(HardwareClass hardware = HardwareClass::kCpu, bool native_bf16 = false) {
+HardwareFacts machine(bool native_bf16 = false) {
   register_probe();
   HardwareFacts facts;
-  facts.hardware = hardware;
   facts.native_bf16 = native_bf16;
   return facts;
 }
 
+HardwareFacts known(const char* name) {
+  register_probe();
+  return known_hardware(name);
+}
+
 OpsConfig written(const std::string& field, const std::string& provider) {
-  OpsConfig config;
-  config.written[field] = provider;
+  return {.written = {{field, provider}}};
+}
+
+// Every field that an NPU demands, so that the probe's can be tried there.
+OpsConfig on_npu(const std::string& field = "", const std::string& provider = "") {
+  OpsConfig config{.written = hardware_table(hardware::kNpu).suggested};
+  if (!field.empty()) config.written[field] = provider;
   return config;
 }
 
-BoundOps bind(const OpsConfig& config, const HardwareFacts& facts, const std::vector<int64_t>& widths) {
+BoundOps bind(const OpsConfig& config, const HardwareFacts& facts, const std::vector<int64_t>& widths,
+              const std::string& family = "") {
   std::vector<Probe::Signature> signatures;
   for (const int64_t width : widths) signatures.push_back({width});
-  Binder binder(config, facts);
+  Binder binder(config, facts, family);
   binder.bind<Probe>(signatures);
   return binder.finish();
 }
@@ -79,11 +109,11 @@ int run(const BoundOps& ops) {
 }
 
 TEST(Selection, TheFirstThatAcceptsIsTheDefault) {
-  EXPECT_EQ(run(bind({}, machine(HardwareClass::kCpu, true), {64})), 1);
+  EXPECT_EQ(run(bind({}, machine(true), {64})), 1);
   EXPECT_EQ(run(bind({}, machine(), {64})), 2);
   EXPECT_EQ(run(bind({}, machine(), {512})), 4);
-  EXPECT_EQ(run(bind({}, machine(HardwareClass::kGpu), {64})), 3);
-  EXPECT_EQ(run(bind({}, machine(HardwareClass::kNpu), {64})), 4);
+  EXPECT_EQ(run(bind({}, known("cuda-sm90"), {64})), 3);
+  EXPECT_EQ(run(bind(on_npu(), known("ascend-910b"), {64})), 8);
 }
 
 TEST(Selection, EverySignatureMustBeAccepted) {
@@ -93,84 +123,165 @@ TEST(Selection, EverySignatureMustBeAccepted) {
 
 TEST(Selection, WhatIsWrittenIsKept) {
   for (const auto& [provider, number] : {std::pair{"narrow", 2}, {"eager", 4}, {"spare", 5}}) {
-    const BoundOps ops =
-        bind(written("probe_implementation", provider), machine(HardwareClass::kCpu, true), {64});
+    const BoundOps ops = bind(written("probe_implementation", provider), machine(true), {64});
     EXPECT_EQ(run(ops), number);
     ASSERT_EQ(ops.choices().size(), 1u);
     EXPECT_EQ(ops.choices()[0].provider, provider);
     EXPECT_EQ(ops.choices()[0].field, "probe_implementation");
-    EXPECT_TRUE(ops.choices()[0].written);
-    EXPECT_TRUE(ops.choices()[0].refused.empty());
+    EXPECT_EQ(ops.choices()[0].written, provider);
+    EXPECT_TRUE(ops.choices()[0].passed_over.empty());
   }
 }
 
 TEST(Selection, TheFallbackCountsAsADefault) {
-  OpsConfig config;
-  config.fallback = "eager";
+  OpsConfig config{.fallback = "eager"};
   const BoundOps ops = bind(config, machine(), {64});
   EXPECT_EQ(run(ops), 4);
-  EXPECT_FALSE(ops.choices()[0].written);
-  config.written["probe_implementation"] = "spare";
+  EXPECT_TRUE(ops.choices()[0].written.empty());
+  config.written["probe"] = "spare";
   EXPECT_EQ(run(bind(config, machine(), {64})), 5);
+  config.written.clear();
+  config.without_fallback = {"probe"};
+  EXPECT_EQ(run(bind(config, machine(), {64})), 2);
 }
 
 TEST(Selection, AChoiceThatCannotRunIsAnError) {
-  expect_error([] { bind(written("probe_implementation", "narow"), machine(), {64}); },
-               "[model.ops_implementation] probe_implementation=narow is not a registered backend. "
-               "Set it to one of [eager, narrow, spare]");
+  expect_error([] { bind(written("probe", "narow"), machine(), {64}); },
+               "[model.ops_implementation] probe_implementation=narow is not a registered backend for probe. "
+               "Set it to one of [eager, fast, narrow, spare]");
   expect_error(
       [] {
-        bind(written("probe_implementation", "narrow"), machine(), {64, 512});
+        bind(written("probe", "narrow"), machine(), {64, 512});
       },
-      "[model.ops_implementation] probe_implementation=narrow cannot run: narrow: width 512 must be at most "
+      "[model.ops_implementation] probe_implementation=narrow cannot run: width 512 must be at most "
       "256. Set it to one of [eager]");
-  expect_error(
-      [] { bind(written("probe_implementation", "device"), machine(), {64}); },
-      "[model.ops_implementation] probe_implementation=device cannot run: device: is for gpu, this is cpu. "
-      "Set it to one of [eager, narrow, spare]");
-  OpsConfig fallback;
-  fallback.fallback = "fast";
-  expect_error(
-      [&] { bind(fallback, machine(), {512}); },
-      "[model.ops_implementation] probe_implementation=fast cannot run: fast: needs bfloat16 products in "
-      "hardware. Set it to one of [eager]");
+  expect_error([] { bind(written("probe", "device"), machine(), {64}); },
+               "[model.ops_implementation] probe_implementation=device requires NVIDIA GPU but none is "
+               "available. Set it to one of [eager, fast, narrow, spare]");
+  expect_error([] { bind({.fallback = "fast"}, machine(), {512}); },
+               "[model.ops_implementation] probe_implementation=fast cannot run: needs bfloat16 products in "
+               "hardware. Set it to one of [eager]");
 }
 
 TEST(Selection, UnknownFieldsAreErrorsWithTheNearestName) {
-  const auto bind_two = [](const std::string& field) {
-    Binder binder(written(field, "eager"), machine());
-    binder.bind<Probe>({{64}});
-    binder.bind<Filter>({{}});
-    binder.finish();
-  };
-  expect_error(
-      [&] { bind_two("filtermlp_implementation"); },
-      "[model.ops_implementation] unknown field 'filtermlp_implementation', did you mean "
-      "'filter_mlp_implementation'?; this model has [filter_mlp_implementation, probe_implementation]");
-  expect_error(
-      [&] { bind_two("dropout"); },
-      "[model.ops_implementation] unknown field 'dropout'; this model has [filter_mlp_implementation, "
-      "probe_implementation]");
-  bind_two("filter_mlp_implementation");
+  try {
+    bind(written("filtermlp_implementation", "eager"), machine(), {64});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what())
+                  .find("[model.ops_implementation] unknown field 'filtermlp_implementation', "
+                        "did you mean 'filter_mlp'?; known are [adamw, attn, "),
+              0u)
+        << error.what();
+  }
+}
+
+TEST(Selection, AFieldThatTheModelHasNoOpForStaysInTheReport) {
+  EXPECT_EQ(bind(written("moe", "eager"), machine(true), {64}).report(),
+            "moe_implementation                    -        (as written: eager; this model has no such op)\n"
+            "probe_implementation                  fast     (default)\n");
 }
 
 TEST(Selection, ReportSaysWhatWasChosenAndWhatWasPassedOver) {
   EXPECT_EQ(bind({}, machine(), {512}).report(),
-            "probe_implementation               eager    (default)\n"
-            "                                   not fast: needs bfloat16 products in hardware\n"
-            "                                   not narrow: width 512 must be at most 256\n"
-            "                                   not device: is for gpu, this is cpu\n");
-  EXPECT_EQ(bind(written("probe_implementation", "spare"), machine(), {8}).report(),
-            "probe_implementation               spare    (as written)\n");
+            "probe_implementation                  eager    (default)\n"
+            "                                      not fast: needs bfloat16 products in hardware\n"
+            "                                      not narrow: width 512 must be at most 256\n"
+            "                                      not device: is for gpu, this is cpu\n"
+            "                                      not tiled: is for npu, this is cpu\n");
+  EXPECT_EQ(bind(written("probe", "spare"), machine(), {8}).report(),
+            "probe_implementation                  spare    (as written)\n");
+}
+
+TEST(Selection, FamiliesAddAndDisable) {
+  EXPECT_EQ(run(bind(written("probe", "invariant"), machine(), {64}, "probe_family")), 7);
+  // The family's table comes before the registry.
+  EXPECT_EQ(run(bind({}, machine(true), {64}, "probe_family")), 7);
+  expect_error(
+      [] { bind(written("probe", "spare"), machine(), {64}, "probe_family"); },
+      "[model.ops_implementation] probe_implementation=spare is explicitly disabled for probe_family: no "
+      "kernel matching this backend's signature. Set it to one of [eager, fast, invariant, narrow]");
+  expect_error(
+      [] { bind(written("probe", "invariant"), machine(), {64}, "llama"); },
+      "[model.ops_implementation] probe_implementation=invariant is not a registered backend for llama. "
+      "Set it to one of [eager, fast, narrow, spare]");
+}
+
+TEST(Selection, OverridesNameModules) {
+  const auto bind_layers = [](const std::map<std::string, FieldValues>& overrides) {
+    Binder binder({.overrides = overrides}, machine());
+    std::vector<Use> uses{{"norm", {64}}};
+    for (int i = 0; i < 6; ++i) uses.push_back({fmt::format("layers.{}.input_norm", i), {i == 5 ? 512 : 64}});
+    binder.bind<Probe>(uses);
+    return binder.finish();
+  };
+  const BoundOps ops =
+      bind_layers({{"layers.0-3.*", {{"probe", "spare"}}}, {"layers.5.*", {{"probe", "eager"}}}});
+  EXPECT_EQ(run(ops.at("norm")), 2);
+  EXPECT_EQ(run(ops.at("layers.0.input_norm")), 5);
+  EXPECT_EQ(run(ops.at("layers.3.input_norm")), 5);
+  EXPECT_EQ(run(ops.at("layers.4.input_norm")), 2);
+  EXPECT_EQ(run(ops.at("layers.5.input_norm")), 4);
+  EXPECT_EQ(ops.report(),
+            "probe_implementation                  narrow   (default)\n"
+            "                                      not fast: needs bfloat16 products in hardware\n"
+            "  layers.0-3.*                        spare    (as written)\n"
+            "  layers.5.*                          eager    (as written)\n");
+  // Where the fifth layer is not excepted, its width refuses the kernel that the others could take.
+  EXPECT_EQ(run(bind_layers({{"layers.0.*", {{"probe", "spare"}}}}).at("norm")), 4);
+  EXPECT_THROW(bind_layers({{"layers.9.*", {{"probe", "eager"}}}}), Error);
+  EXPECT_THROW(bind_layers({{"layers.*", {{"probe", "eager"}}}, {"*", {{"probe", "narrow"}}}}), Error);
+}
+
+TEST(Selection, ModulePatterns) {
+  EXPECT_TRUE(module_matches("layers.0-3.*", "layers.2.attention.qkv"));
+  EXPECT_TRUE(module_matches("layers.*.mlp", "layers.12.mlp"));
+  EXPECT_TRUE(module_matches("*", "norm"));
+  EXPECT_FALSE(module_matches("layers.0-3.*", "layers.4.mlp"));
+  EXPECT_FALSE(module_matches("layers.0-3", "layers.2.mlp"));
+  EXPECT_FALSE(module_matches("layers.2.mlp.*", "layers.2.mlp"));
+  EXPECT_FALSE(module_matches("layers.a-b.*", "layers.2.mlp"));
+}
+
+TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
+  HardwareFacts facts = known("ascend-910b");
+  EXPECT_EQ(bind(on_npu("probe", "eager"), facts, {64}).choices()[0].tilings, std::vector<std::string>{});
+  const auto tilings = [&] {
+    const BoundOps ops = bind(on_npu(), facts, {64});
+    for (const Choice& choice : ops.choices())
+      if (choice.op == "probe") return choice.tilings;
+    return std::vector<std::string>();
+  };
+  EXPECT_EQ(tilings(), std::vector<std::string>{"64x64"});
+  facts.scratch_bytes = 256 << 10;
+  EXPECT_EQ(tilings(), std::vector<std::string>{"128x128"});
+  facts.scratch_bytes = 192 << 10;
+  const BoundOps refused = bind(on_npu(), facts, {1024});
+  EXPECT_EQ(run(refused), 4);
+  EXPECT_NE(refused.report().find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
+            std::string::npos)
+      << refused.report();
 }
 
 TEST(Selection, TwoModelsInOneProcessAreBoundDifferently) {
-  const BoundOps policy = bind(written("probe_implementation", "narrow"), machine(), {64});
-  const BoundOps teacher = bind(written("probe_implementation", "eager"), machine(), {512});
+  const BoundOps policy = bind(written("probe", "narrow"), machine(), {64});
+  const BoundOps teacher = bind(written("probe", "eager"), machine(), {512});
   const BoundOps copy = policy;
   EXPECT_EQ(run(policy), 2);
   EXPECT_EQ(run(teacher), 4);
   EXPECT_EQ(run(copy), 2);
+}
+
+TEST(Selection, TheSameKernelTwiceIsNoErrorButAnotherIs) {
+  machine();
+  const auto forward = [] { return 9; };
+  const Kernel<Filter> kernel{.accepts = accept_all<Filter::Signature>, .forward = forward};
+  kernels<Filter>().add("again", kernel);
+  kernels<Filter>().add("again", kernel);
+  Kernel<Filter> other = kernel;
+  other.hardware = hardware::kGpu;
+  EXPECT_THROW(kernels<Filter>().add("again", other), Error);
+  EXPECT_EQ(kernels<Filter>().entries().size(), 2u);
 }
 
 TEST(Selection, MistakesOfOursAreDefects) {
@@ -186,8 +297,8 @@ TEST(Selection, MistakesOfOursAreDefects) {
   EXPECT_EQ(kind_of([&] { ops.get<Filter>(); }), ErrorKind::kDefect);
   EXPECT_EQ(kind_of([] {
               Binder binder({}, machine());
-              binder.bind<Probe>({{64}});
-              binder.bind<Probe>({{512}});
+              binder.bind<Probe>(std::vector<Probe::Signature>{{64}});
+              binder.bind<Probe>(std::vector<Probe::Signature>{{512}});
             }),
             ErrorKind::kDefect);
 }

@@ -6,34 +6,23 @@ using data::LossOn;
 using data::OnBadRow;
 using data::Overflow;
 
+OpsImplementation::OpsImplementation() {
+  for (const std::string& field : ops::all_fields()) fields.emplace(field, std::nullopt);
+}
+
 ops::OpsConfig OpsImplementation::to_ops() const {
   ops::OpsConfig config;
-  const auto put = [&](const char* field, const std::optional<std::string>& value) {
-    if (value) config.written.emplace(std::string(field) + "_implementation", *value);
-  };
-  put("attn", attn);
-  put("cross_entropy_loss", cross_entropy_loss);
-  put("rms_norm", rms_norm);
-  put("swiglu_mlp", swiglu_mlp);
-  put("rotary_pos_emb", rotary_pos_emb);
-  put("linear", linear);
-  put("embedding", embedding);
-  put("adamw", adamw);
-  put("global_norm", global_norm);
+  for (const auto& [field, name] : fields)
+    if (name) config.written.emplace(field, *name);
+  config.overrides = overrides;
   return config;
 }
 
 void describe(config::Schema& s, OpsImplementation& c) {
-  const char* text = "kernel: eager, or a provider's name; omitted: the best for this hardware";
-  s.field("attn_implementation", c.attn, text);
-  s.field("cross_entropy_loss_implementation", c.cross_entropy_loss, text);
-  s.field("rms_norm_implementation", c.rms_norm, text);
-  s.field("swiglu_mlp_implementation", c.swiglu_mlp, text);
-  s.field("rotary_pos_emb_implementation", c.rotary_pos_emb, text);
-  s.field("linear_implementation", c.linear, text);
-  s.field("embedding_implementation", c.embedding, text);
-  s.field("adamw_implementation", c.adamw, text);
-  s.field("global_norm_implementation", c.global_norm, text);
+  for (auto& [field, name] : c.fields)
+    s.field(field + "_implementation", name,
+            "kernel: eager, a name from 'temper ops'; omitted: the best for this hardware");
+  s.field("overrides", c.overrides, "other kernels by module: {\"layers.0-3.*\": {rms_norm: eager}}");
 }
 
 void describe(config::Schema& s, ModelConfig& c) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,10 +15,11 @@
 // The configuration of a run, as YAML writes it; defaults stand beside the fields.
 namespace temper::recipes {
 
-// One key per op: eager, a provider's name, or nothing for the best on this hardware.
+// One key per op: eager, a kernel's name, or nothing for the best on this hardware.
 struct OpsImplementation {
-  std::optional<std::string> attn, cross_entropy_loss, rms_norm, swiglu_mlp, rotary_pos_emb, linear,
-      embedding, adamw, global_norm;
+  OpsImplementation();  // every field that the hardware tables have, none of them written
+  std::map<std::string, std::optional<std::string>> fields;
+  config::Table overrides;
   ops::OpsConfig to_ops() const;
 };
 

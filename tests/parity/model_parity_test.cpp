@@ -68,7 +68,7 @@ class ModelParity : public testing::TestWithParam<Case> {
   std::unique_ptr<models::Model> load(DType dtype) const {
     models::BuildOptions options;
     options.dtype = dtype;
-    if (GetParam().kernels == "eager") options.ops.fallback = "eager";
+    if (GetParam().kernels == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
     return models::load_model(folder_, options);
   }
 

@@ -10,7 +10,7 @@ namespace temper {
 struct TinyModel {
   const char* type = "qwen3";
   DType dtype = DType::kF32;
-  ops::OpsConfig ops{{}, std::string(ops::kEager)};
+  ops::OpsConfig ops{.fallback = std::string(ops::kEager)};
   double deviation = 0.3;  // wide enough that every token has its own answer
 };
 

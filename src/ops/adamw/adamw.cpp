@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 
 namespace temper::ops {
 namespace {
@@ -56,6 +57,6 @@ void adamw(const BoundOps& ops, const AdamW& op) {
     kernel.forward(op);
 }
 
-void register_adamw() { kernels<AdamW>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_adamw() { register_op<AdamW>(compose); }
 
 }  // namespace temper::ops

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -107,6 +108,6 @@ Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const
                      });
 }
 
-void register_attention() { kernels<Attention>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_attention() { register_op<Attention>(compose); }
 
 }  // namespace temper::ops

@@ -1,6 +1,7 @@
 #include "ops/cross_entropy/cross_entropy.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -63,8 +64,6 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   return {loss, out.nll};
 }
 
-void register_cross_entropy() {
-  kernels<CrossEntropy>().add(kEager, {.accepts = accept_all, .compose = compose});
-}
+void register_cross_entropy() { register_op<CrossEntropy>(compose); }
 
 }  // namespace temper::ops

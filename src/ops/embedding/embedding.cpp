@@ -1,6 +1,7 @@
 #include "ops/embedding/embedding.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -30,6 +31,6 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   });
 }
 
-void register_embedding() { kernels<Embedding>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_embedding() { register_op<Embedding>(compose); }
 
 }  // namespace temper::ops

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 
 namespace temper::ops {
 namespace {
@@ -28,8 +29,6 @@ double global_norm(const BoundOps& ops, const GlobalNorm& op) {
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 
-void register_global_norm() {
-  kernels<GlobalNorm>().add(kEager, {.accepts = accept_all, .compose = compose});
-}
+void register_global_norm() { register_op<GlobalNorm>(compose); }
 
 }  // namespace temper::ops

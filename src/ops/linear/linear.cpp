@@ -1,6 +1,7 @@
 #include "ops/linear/linear.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -41,6 +42,6 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
                      });
 }
 
-void register_linear() { kernels<Linear>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_linear() { register_op<Linear>(compose); }
 
 }  // namespace temper::ops

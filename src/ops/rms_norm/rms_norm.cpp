@@ -1,6 +1,7 @@
 #include "ops/rms_norm/rms_norm.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -41,6 +42,6 @@ Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, f
       });
 }
 
-void register_rms_norm() { kernels<RmsNorm>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_rms_norm() { register_op<RmsNorm>(compose); }
 
 }  // namespace temper::ops

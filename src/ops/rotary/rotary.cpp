@@ -1,6 +1,7 @@
 #include "ops/rotary/rotary.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -52,6 +53,6 @@ Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& position
   });
 }
 
-void register_rotary() { kernels<Rotary>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_rotary() { register_op<Rotary>(compose); }
 
 }  // namespace temper::ops

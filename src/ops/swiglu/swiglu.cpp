@@ -1,6 +1,7 @@
 #include "ops/swiglu/swiglu.h"
 
 #include "ops/checks.h"
+#include "ops/op_info.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -34,6 +35,6 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   });
 }
 
-void register_swiglu() { kernels<Swiglu>().add(kEager, {.accepts = accept_all, .compose = compose}); }
+void register_swiglu() { register_op<Swiglu>(compose); }
 
 }  // namespace temper::ops

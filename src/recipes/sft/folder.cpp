@@ -72,10 +72,7 @@ void SftRun::save() {
 
 void SftRun::check() const {
   const RunConfig& config = session_.config;
-  models::BuildOptions build;
-  build.dtype = config.model.dtype;
-  build.ops = config.model.ops_implementation.to_ops();
-  const auto model = models::load_model(config.model.path, build);
+  const auto model = models::load_model(config.model.path, session_.build_options());
   data::LoaderOptions options = loader_options(config);
   options.prefetch = false;
   data::Loader loader(*session_.train.source, *session_.train.encoder, options);

@@ -86,11 +86,16 @@ int64_t Session::total_steps() const {
   return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
 }
 
-void Session::load_weights() {
+models::BuildOptions Session::build_options() const {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.ops = config.model.ops_implementation.to_ops();
-  model = models::load_model(config.model.path, build);
+  build.purpose = models::Purpose::kTraining;
+  return build;
+}
+
+void Session::load_weights() {
+  model = models::load_model(config.model.path, build_options());
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        to_string(config.model.dtype)));

@@ -39,6 +39,7 @@ struct Session {
   std::unique_ptr<training::Trainer> trainer;
 
   int64_t total_steps() const;
+  models::BuildOptions build_options() const;
   void load_weights();  // model, optimizer, trainer
 };
 

@@ -1,0 +1,25 @@
+#include "ops/hardware_table.h"
+
+#include "base/text.h"
+#include "ops/op_info.h"
+
+namespace temper::ops {
+
+const HardwareTable& hardware_table(std::string_view hardware) {
+  const HardwareTable* table = hardware_tables().find(hardware);
+  if (table != nullptr) return *table;
+  std::vector<std::string> names;
+  for (const auto& entry : hardware_tables().entries()) names.push_back(entry.name);
+  fail("no table of kernels for hardware '{}'; known are [{}], plug-ins can bring more", hardware, join(names));
+}
+
+void check_hardware_tables(const Registry<HardwareTable>& tables, const Registry<OpInfo>& ops) {
+  std::vector<std::string> missing;
+  for (const auto& [hardware, table] : tables.entries())
+    for (const auto& [name, op] : ops.entries())
+      if (!table.fields.contains(std::string(op.field)))
+        missing.push_back(fmt::format("{}: {}", hardware, op.field));
+  if (!missing.empty()) fail("allow-list missing entries for registered ops: [{}]", join(missing));
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,103 @@
+// The tables of the hardware that Temper knows itself.
+#include "ops/hardware_table.h"
+
+namespace temper::ops {
+namespace {
+
+HardwareTable cpu_table() {
+  HardwareTable table;
+  table.label = "CPU";
+  table.fields = {
+      {"attn", {{{"onednn", "onednn"}, {"flash_attention_2", "onednn"}, {"sdpa", "onednn"}}}},
+      {"moe", {}},
+      {"cross_entropy_loss", {{{"onednn", "onednn"}, {"chunk_loss", "onednn"}}}},
+      {"rms_norm", {{{"simd", "simd"}}}},
+      {"swiglu_mlp", {{{"simd", "simd"}}}},
+      {"rotary_pos_emb", {{{"simd", "simd"}}}},
+      {"load_balancing_loss", {{{"triton", "triton", "triton"}}}},
+      {"rms_norm_gated", {}},
+      {"causal_conv1d", {}},
+      {"chunk_gated_delta_rule", {}},
+      {"linear", {{{"onednn", "onednn"}}}},
+      {"embedding", {{{"simd", "simd"}}}},
+      {"adamw", {{{"simd", "simd"}}}},
+      {"global_norm", {{{"simd", "simd"}}}},
+  };
+  return table;
+}
+
+HardwareTable gpu_table() {
+  const FieldNames fused{{{"cuda", "cuda"}, {"liger_kernel", "cuda"}}};
+  const FieldNames linear_attention{{{"cuda", "cuda"}, {"fla", "cuda"}}};
+  const FieldNames plain{{{"cuda", "cuda"}}};
+  HardwareTable table;
+  table.label = "NVIDIA GPU";
+  table.fields = {
+      {"attn",
+       {{{"cudnn", "cudnn"},
+         {"flash_attention_2", "cudnn"},
+         {"flash_attention_3", "cudnn", "", 90},
+         {"sdpa", "cudnn"}}}},
+      {"moe",
+       {{{"cuda", "cuda"},
+         {"fused_triton", "cuda"},
+         {"fused_quack", "cuda", "", 90},
+         {"fused", "cuda", "", 0, "fused_triton or fused_quack"}}}},
+      {"cross_entropy_loss", {{{"cuda", "cuda"}, {"chunk_loss", "cuda"}, {"liger_kernel", "cuda"}}}},
+      {"rms_norm", fused},
+      {"swiglu_mlp", fused},
+      {"rotary_pos_emb", fused},
+      {"load_balancing_loss", {{{"cuda", "cuda"}, {"triton", "triton", "triton"}}}},
+      {"rms_norm_gated", linear_attention},
+      {"causal_conv1d", linear_attention},
+      {"chunk_gated_delta_rule", linear_attention},
+      {"linear", {{{"cublaslt", "cublaslt"}}}},
+      {"embedding", plain},
+      {"adamw", plain},
+      {"global_norm", plain},
+  };
+  return table;
+}
+
+HardwareTable npu_table() {
+  HardwareTable table;
+  table.label = "Ascend NPU";
+  table.strict = true;
+  table.fields = {
+      {"attn", {{{"flash_attention_2", "npu"}}, true}},
+      {"moe", {{{"fused_npu", "npu"}}}},
+      {"cross_entropy_loss", {{{"chunk_loss", "npu"}, {"npu", "npu"}}}},
+      {"rms_norm", {{{"npu", "npu"}}}},
+      {"swiglu_mlp", {}},
+      {"rotary_pos_emb", {{{"npu", "npu"}}}},
+      {"load_balancing_loss", {{{"triton", "triton", "triton"}}}},
+      {"rms_norm_gated", {}},
+      {"causal_conv1d", {}},
+      {"chunk_gated_delta_rule", {}},
+      {"linear", {}},
+      {"embedding", {}},
+      {"adamw", {}},
+      {"global_norm", {}},
+  };
+  table.must_be_written = {"attn",       "moe",            "cross_entropy_loss", "rms_norm",
+                           "swiglu_mlp", "rotary_pos_emb", "load_balancing_loss"};
+  table.suggested = {{"attn", "flash_attention_2"}, {"moe", "fused_npu"},    {"cross_entropy_loss", "chunk_loss"},
+                     {"rms_norm", "npu"},           {"swiglu_mlp", "eager"}, {"rotary_pos_emb", "npu"},
+                     {"load_balancing_loss", "eager"}};
+  return table;
+}
+
+}  // namespace
+
+Registry<HardwareTable>& hardware_tables() {
+  static Registry<HardwareTable> tables = [] {
+    Registry<HardwareTable> known;
+    known.add(hardware::kCpu, cpu_table());
+    known.add(hardware::kGpu, gpu_table());
+    known.add(hardware::kNpu, npu_table());
+    return known;
+  }();
+  return tables;
+}
+
+}  // namespace temper::ops

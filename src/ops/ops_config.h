@@ -1,0 +1,27 @@
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace temper::ops {
+
+using FieldValues = std::map<std::string, std::string>;  // field, without "_implementation" → name
+
+// What the user wrote under model.ops_implementation. Fields left out are not in the maps.
+struct OpsConfig {
+  FieldValues written = {};
+  std::map<std::string, FieldValues> overrides = {};  // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
+  std::string fallback = {};  // for every field that was left out; empty: the best for the hardware
+  std::vector<std::string> without_fallback = {};  // fields that get the best for the hardware all the same
+};
+
+// A configuration that runs everywhere: eager, but attention by the best kernel that can run, because eager
+// attention holds a matrix of tokens × tokens. `written` are fields to choose otherwise.
+OpsConfig all_eager(FieldValues written = {});
+
+// Whether a pattern names a module: segments between dots are equal, `*`, or a range of numbers (0-3); a last
+// segment `*` also stands for everything below.
+bool module_matches(std::string_view pattern, std::string_view module);
+
+}  // namespace temper::ops

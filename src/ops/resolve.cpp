@@ -1,0 +1,163 @@
+#include "ops/resolve.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace temper::ops {
+namespace {
+
+constexpr std::string_view kSuffix = "_implementation";
+
+std::string label_of(std::string_view hardware) {
+  const HardwareTable* table = hardware_tables().find(hardware);
+  return table == nullptr ? std::string(hardware) : table->label;
+}
+
+// Why a name that this hardware knows cannot be used on this machine.
+Refusal missing(const KernelName& name, const HardwareFacts& facts) {
+  if (!name.package.empty() && !facts.has_package(name.package))
+    return fmt::format("needs the package '{}', which is not installed: install it or use eager", name.package);
+  if (name.min_capability > facts.compute_capability)
+    return fmt::format("needs compute capability {}.{}, {} has {}.{}", name.min_capability / 10,
+                       name.min_capability % 10, facts.name, facts.compute_capability / 10,
+                       facts.compute_capability % 10);
+  return std::nullopt;
+}
+
+const KernelName* find_name(std::string_view hardware, const std::string& field, const std::string& name) {
+  const HardwareTable* table = hardware_tables().find(hardware);
+  if (table == nullptr || !table->fields.contains(field)) return nullptr;
+  for (const KernelName& known : table->fields.at(field).names)
+    if (known.name == name) return &known;
+  return nullptr;
+}
+
+// Other hardware on which the name means something: by a table, a family or a kernel.
+std::string other_hardware(const NameQuery& query, const std::string& name) {
+  for (const auto& added : family_table(query.family).added)
+    if (added.field == query.field && added.name.name == name) return added.hardware;
+  for (const auto& [hardware, table] : hardware_tables().entries())
+    if (hardware != query.facts.hardware && find_name(hardware, query.field, name) != nullptr) return hardware;
+  for (const KernelInfo& kernel : query.registered)
+    if (kernel.provider == name && !kernel.hardware.empty()) return kernel.hardware;
+  return "";
+}
+
+[[noreturn]] void refuse(const NameQuery& query, const std::string& name, const std::string& why) {
+  fail("[model.ops_implementation] {}{}={} {}. Set it to one of [{}]", query.field, kSuffix, name, why,
+       join(possible_names(query)));
+}
+
+// Whether kernels that no table names may be written.
+bool is_open(const NameQuery& query) {
+  const HardwareTable& table = hardware_table(query.facts.hardware);
+  const auto field = table.fields.find(query.field);
+  return !table.strict || (field != table.fields.end() && field->second.open);
+}
+
+}  // namespace
+
+std::vector<std::string> possible_names(const NameQuery& query) {
+  std::set<std::string> names{std::string(kEager)};
+  const HardwareTable& table = hardware_table(query.facts.hardware);
+  if (const auto field = table.fields.find(query.field); field != table.fields.end())
+    for (const KernelName& known : field->second.names)
+      if (!missing(known, query.facts) && known.deprecated.empty()) names.insert(known.name);
+  const FamilyTable& family = family_table(query.family);
+  for (const auto& added : family.added)
+    if (added.field == query.field && added.hardware == query.facts.hardware && !missing(added.name, query.facts))
+      names.insert(added.name.name);
+  if (is_open(query))
+    for (const KernelInfo& kernel : query.registered)
+      if (kernel.hardware == query.facts.hardware) names.insert(kernel.provider);
+  std::erase_if(names, [&](const std::string& name) { return family.find_disabled(query.field, name) != nullptr; });
+  return {names.begin(), names.end()};
+}
+
+ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
+  if (name == kEager) return {name};
+  const FamilyTable& family = family_table(query.family);
+  if (const auto* disabled = family.find_disabled(query.field, name))
+    refuse(query, name, fmt::format("is explicitly disabled for {}: {}", query.family, disabled->reason));
+  for (const auto& added : family.added) {
+    if (added.field != query.field || added.name.name != name || added.hardware != query.facts.hardware) continue;
+    if (const Refusal why = missing(added.name, query.facts)) refuse(query, name, *why);
+    return {added.name.provider, &added};
+  }
+  if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
+    if (const Refusal why = missing(*known, query.facts)) refuse(query, name, *why);
+    if (!known->deprecated.empty())
+      log_warning(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field, kSuffix,
+                              name, known->deprecated));
+    return {known->provider};
+  }
+  if (!is_open(query))
+    refuse(query, name, fmt::format("is not supported on {}", label_of(query.facts.hardware)));
+  for (const KernelInfo& kernel : query.registered)
+    if (kernel.provider == name && kernel.hardware == query.facts.hardware) return {name};
+  if (const std::string other = other_hardware(query, name); !other.empty())
+    refuse(query, name, fmt::format("requires {} but none is available", label_of(other)));
+  refuse(query, name,
+         fmt::format("is not a registered backend for {}", query.family.empty() ? query.field : query.family));
+}
+
+std::vector<std::string> all_fields() {
+  std::set<std::string> fields;
+  for (const auto& [hardware, table] : hardware_tables().entries())
+    for (const auto& [field, names] : table.fields) fields.insert(field);
+  for (const auto& [name, op] : op_infos().entries()) fields.emplace(op.field);
+  return {fields.begin(), fields.end()};
+}
+
+std::string field_of(const std::string& key) {
+  const std::vector<std::string> fields = all_fields();
+  const std::string field = key.ends_with(kSuffix) ? key.substr(0, key.size() - kSuffix.size()) : key;
+  if (std::find(fields.begin(), fields.end(), field) != fields.end()) return field;
+  const std::string nearest = nearest_name(field, fields);
+  fail("[model.ops_implementation] unknown field '{}'{}; known are [{}]", key,
+       nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(fields));
+}
+
+std::string suggested_block(const HardwareTable& table) {
+  std::string block = "model:\n  ops_implementation:\n";
+  for (const auto& [field, names] : table.fields) {
+    const auto value = table.suggested.find(field);
+    if (value == table.suggested.end() && table.strict) continue;
+    const std::string best = names.names.empty() ? std::string(kEager) : names.names.front().provider;
+    block += fmt::format("    {}{}: {}\n", field, kSuffix, value == table.suggested.end() ? best : value->second);
+  }
+  return block;
+}
+
+void check_ops_config(const OpsConfig& config, const HardwareFacts& facts) {
+  const HardwareTable& table = hardware_table(facts.hardware);
+  const auto registered = [](const std::string& field) {
+    for (const auto& [name, op] : op_infos().entries())
+      if (op.field == field) return op.kernels();
+    return std::vector<KernelInfo>();
+  };
+  const auto check = [&](const FieldValues& values) {
+    for (const auto& [key, name] : values) {
+      const std::string field = field_of(key);
+      const NameQuery query{field, facts, "", registered(field)};
+      if (table.strict && !is_open(query)) resolve_name(query, name);
+      // A family may know more names, but none gets hardware or packages that are not there.
+      if (find_name(facts.hardware, field, name) != nullptr || !other_hardware(query, name).empty())
+        resolve_name(query, name);
+    }
+  };
+  check(config.written);
+  for (const auto& [pattern, values] : config.overrides) check(values);
+  if (!config.fallback.empty()) return;
+  std::vector<std::string> absent;
+  for (const std::string& field : table.must_be_written)
+    if (!config.written.contains(field)) absent.push_back(field + std::string(kSuffix));
+  if (absent.empty()) return;
+  fail("[model.ops_implementation] on {} every field must be written; missing are [{}]. For example:\n{}",
+       table.label, join(absent), suggested_block(table));
+}
+
+}  // namespace temper::ops

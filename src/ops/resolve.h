@@ -1,0 +1,42 @@
+#pragma once
+#include "ops/family_table.h"
+#include "ops/op_info.h"
+#include "ops/ops_config.h"
+
+// From what a configuration says to a kernel's provider, before any kernel is asked whether it can run.
+namespace temper::ops {
+
+// Who asks: one field, on some hardware, for a family of models ("" for none).
+struct NameQuery {
+  std::string field;
+  const HardwareFacts& facts;
+  std::string family = {};
+  std::vector<KernelInfo> registered = {};  // the op's kernels, where the op is known
+};
+
+struct ResolvedName {
+  std::string provider;
+  const FamilyTable::Added* added = nullptr;  // the family's own kernel
+};
+
+// What `name` stands for. Throws when the name is disabled for the family, means other hardware, needs what is
+// missing, or is not known; every message lists what could be written instead.
+ResolvedName resolve_name(const NameQuery& query, const std::string& name);
+
+// Everything that may be written, sorted, with `eager`; without what is disabled for the family.
+std::vector<std::string> possible_names(const NameQuery& query);
+
+// The fields that configurations may have: those of every table and op, sorted.
+std::vector<std::string> all_fields();
+
+// A field's name without "_implementation"; an unknown one is an error with the nearest.
+std::string field_of(const std::string& key);
+
+// All that can be said without a model: fields, names, and on strict hardware fields that are missing (named
+// all at once, with a block to paste).
+void check_ops_config(const OpsConfig& config, const HardwareFacts& facts);
+
+// The block of fields that a run on this hardware may start from, as YAML.
+std::string suggested_block(const HardwareTable& table);
+
+}  // namespace temper::ops

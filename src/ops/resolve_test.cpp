@@ -1,0 +1,170 @@
+// What may be written for each field on each class of hardware, without any model.
+#include "ops/resolve.h"
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using op_testing::expect_error;
+
+const char* const kMinimalNpu[][2] = {{"attn_implementation", "flash_attention_2"},
+                                      {"moe_implementation", "fused_npu"},
+                                      {"cross_entropy_loss_implementation", "chunk_loss"},
+                                      {"rms_norm_implementation", "npu"},
+                                      {"rotary_pos_emb_implementation", "npu"},
+                                      {"swiglu_mlp_implementation", "eager"},
+                                      {"load_balancing_loss_implementation", "eager"}};
+
+OpsConfig minimal_npu() {
+  OpsConfig config;
+  for (const auto& [field, name] : kMinimalNpu) config.written[field_of(field)] = name;
+  return config;
+}
+
+void check(const char* hardware, const std::string& field, const std::string& name,
+           std::vector<std::string> packages = {}) {
+  HardwareFacts facts = known_hardware(hardware);
+  facts.packages = std::move(packages);
+  OpsConfig config = facts.hardware == hardware::kNpu ? minimal_npu() : OpsConfig{};
+  config.written[field] = name;
+  check_ops_config(config, facts);
+}
+
+void expect_refused(const char* hardware, const std::string& field, const std::string& name,
+                    const std::string& why, std::vector<std::string> packages = {}) {
+  expect_error([&] { check(hardware, field, name, packages); },
+               fmt::format("[model.ops_implementation] {}_implementation={} {}", field, name, why));
+}
+
+TEST(Resolve, EagerIsAcceptedForEveryFieldOnEveryDevice) {
+  for (const std::string& hardware : known_hardware_names())
+    for (const std::string& field : all_fields()) EXPECT_NO_THROW(check(hardware.c_str(), field, "eager")) << field;
+}
+
+TEST(Resolve, TheMinimalNpuBlockPasses) {
+  EXPECT_NO_THROW(check_ops_config(minimal_npu(), known_hardware("ascend-910b")));
+}
+
+TEST(Resolve, OnAnNpuMissingFieldsAreNamedAtOnceWithABlockToPaste) {
+  OpsConfig config = minimal_npu();
+  config.written.erase("moe");
+  config.written.erase("rms_norm");
+  const std::string block =
+      "model:\n  ops_implementation:\n    attn_implementation: flash_attention_2\n"
+      "    cross_entropy_loss_implementation: chunk_loss\n    load_balancing_loss_implementation: eager\n"
+      "    moe_implementation: fused_npu\n    rms_norm_implementation: npu\n"
+      "    rotary_pos_emb_implementation: npu\n    swiglu_mlp_implementation: eager\n";
+  expect_error([&] { check_ops_config(config, known_hardware("ascend-910b")); },
+               "[model.ops_implementation] on Ascend NPU every field must be written; missing are "
+               "[moe_implementation, rms_norm_implementation]. For example:\n" +
+                   block);
+  // Elsewhere every field has a default.
+  EXPECT_NO_THROW(check_ops_config({}, known_hardware("cuda-sm90")));
+  EXPECT_NO_THROW(check_ops_config({}, known_hardware("cpu-avx2")));
+}
+
+TEST(Resolve, OnAnNpuNamesOutsideTheTableAreRefused) {
+  const std::string not_here = "is not supported on Ascend NPU. Set it to one of ";
+  expect_refused("ascend-910b", "rms_norm", "liger_kernel", not_here + "[eager, npu]");
+  expect_refused("ascend-910b", "rotary_pos_emb", "triton", not_here + "[eager, npu]");
+  expect_refused("ascend-910b", "swiglu_mlp", "npu", not_here + "[eager]");
+  expect_refused("ascend-910b", "cross_entropy_loss", "liger_kernel", not_here + "[chunk_loss, eager, npu]");
+  expect_refused("ascend-910b", "moe", "fused_triton", not_here + "[eager, fused_npu]");
+  expect_refused("ascend-910b", "load_balancing_loss", "npu", not_here + "[eager]");
+  expect_refused("ascend-910b", "load_balancing_loss", "npu", not_here + "[eager, triton]", {"triton"});
+  EXPECT_NO_THROW(check("ascend-910b", "load_balancing_loss", "triton", {"triton"}));
+}
+
+TEST(Resolve, NpuNamesNeedAnNpu) {
+  const std::string why = "requires Ascend NPU but none is available. Set it to one of ";
+  expect_refused("cuda-sm90", "rms_norm", "npu", why + "[cuda, eager, liger_kernel]");
+  expect_refused("cpu-avx512", "rotary_pos_emb", "npu", why + "[eager, simd]");
+  expect_refused("cpu-avx512", "moe", "fused_npu", why + "[eager]");
+  expect_refused("cuda-sm80", "moe", "fused_npu", why + "[cuda, eager, fused_triton]");
+}
+
+TEST(Resolve, TritonMeansWhatItsFieldSays) {
+  for (const char* hardware : {"cpu-avx2", "cuda-sm90", "ascend-910b"}) {
+    try {
+      check(hardware, "load_balancing_loss", "triton");
+      ADD_FAILURE() << hardware;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(
+                    "needs the package 'triton', which is not installed: install it or use eager"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_NO_THROW(check("cuda-sm90", "load_balancing_loss", "triton", {"triton"}));
+}
+
+TEST(Resolve, TheMoeGatesKeepTheirHardware) {
+  const std::string gpu = "requires NVIDIA GPU but none is available. Set it to one of [eager]";
+  for (const char* name : {"fused_triton", "fused_quack", "fused"}) expect_refused("cpu-avx2", "moe", name, gpu);
+  EXPECT_NO_THROW(check("cuda-sm90", "moe", "fused_quack"));
+  expect_refused("cuda-sm80", "moe", "fused_quack",
+                 "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [cuda, eager, fused_triton]");
+  testing::internal::CaptureStderr();
+  check("cuda-sm90", "moe", "fused");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("moe_implementation=fused is deprecated; write fused_triton"),
+            std::string::npos);
+}
+
+TEST(Resolve, AliasesBecomeKernelsOfTheHardware) {
+  const auto provider = [](const char* hardware, const char* field, const char* name) {
+    const HardwareFacts facts = known_hardware(hardware);
+    return resolve_name({field, facts}, name).provider;
+  };
+  EXPECT_EQ(provider("cpu-avx2", "attn", "flash_attention_2"), "onednn");
+  EXPECT_EQ(provider("cuda-sm90", "attn", "flash_attention_2"), "cudnn");
+  EXPECT_EQ(provider("cuda-sm90", "attn", "flash_attention_3"), "cudnn");
+  EXPECT_EQ(provider("cuda-sm90", "rms_norm", "liger_kernel"), "cuda");
+  EXPECT_EQ(provider("cpu-avx2", "cross_entropy_loss", "chunk_loss"), "onednn");
+  EXPECT_THROW(provider("cuda-sm80", "attn", "flash_attention_3"), Error);
+}
+
+TEST(Resolve, FamiliesThatAreNotBuiltYetHaveTheirTables) {
+  const auto resolve = [](const char* hardware, const char* family, const char* field, const char* name,
+                          std::vector<std::string> packages = {}) {
+    HardwareFacts facts = known_hardware(hardware);
+    facts.packages = std::move(packages);
+    return resolve_name({field, facts, family}, name);
+  };
+  for (const char* family : {"qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"}) {
+    expect_error([&] { resolve("ascend-910b", family, "rotary_pos_emb", "npu"); },
+                 fmt::format("[model.ops_implementation] rotary_pos_emb_implementation=npu is explicitly disabled "
+                             "for {}: no kernel matching this backend's signature. Set it to one of [eager]",
+                             family));
+    EXPECT_EQ(resolve("cuda-sm90", family, "rotary_pos_emb", "multimodal").provider, "multimodal");
+  }
+  EXPECT_EQ(resolve("ascend-910b", "qwen3_vl", "rotary_pos_emb", "npu").provider, "npu");
+  EXPECT_NE(resolve("cuda-sm90", "deepseek_v3", "rms_norm", "triton", {"triton"}).added, nullptr);
+  expect_error([&] { resolve("cuda-sm90", "llama", "rms_norm", "triton", {"triton"}); },
+               "[model.ops_implementation] rms_norm_implementation=triton is not a registered backend for llama. "
+               "Set it to one of [cuda, eager, liger_kernel]");
+  expect_error([&] { resolve("cuda-sm90", "wan", "rotary_pos_emb", "liger_kernel", {"triton"}); },
+               "[model.ops_implementation] rotary_pos_emb_implementation=liger_kernel is explicitly disabled for "
+               "wan: it rotates halves, this family rotates pairs over three axes. Set it to one of [eager, triton]");
+  EXPECT_NE(resolve("ascend-910b", "wan", "rotary_pos_emb", "npu").added, nullptr);
+}
+
+TEST(Resolve, EveryRegisteredOpHasAnEntryInEveryTable) {
+  EXPECT_NO_THROW(check_hardware_tables(hardware_tables(), op_infos()));
+  Registry<OpInfo> ops = op_infos();
+  ops.add("injected", {"injected", "injected_op", nullptr});
+  expect_error([&] { check_hardware_tables(hardware_tables(), ops); },
+               "allow-list missing entries for registered ops: [cpu: injected_op, gpu: injected_op, npu: "
+               "injected_op]");
+}
+
+TEST(Resolve, AllEagerRunsEverywhere) {
+  const OpsConfig config = all_eager({{"rms_norm", "simd"}});
+  EXPECT_EQ(config.fallback, "eager");
+  EXPECT_EQ(config.written.at("rms_norm"), "simd");
+  for (const std::string& hardware : known_hardware_names())
+    EXPECT_NO_THROW(check_ops_config(all_eager(), known_hardware(hardware)));
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -38,7 +38,9 @@ format:
 	@tools/setup.sh --check
 	@tools/format.sh
 
-bench: build
+bench: setup
+	@cmake --preset $(PRESET) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target bench
 	@$(BUILD)/bench/temper_bench_train
 	@$(BUILD)/bench/temper_bench_ops
 

@@ -1,11 +1,18 @@
+#include <cstdio>
+
 #include "cli/program.h"
 #include "ops/hardware_table.h"
 #include "ops/op_info.h"
 #include "startup.h"
 
 int main(int argc, char** argv) {
-  temper::register_everything();
-  temper::ops::check_hardware_tables(temper::ops::hardware_tables(), temper::ops::op_infos());
+  try {
+    temper::register_everything();
+    temper::ops::check_hardware_tables(temper::ops::hardware_tables(), temper::ops::op_infos());
+  } catch (const temper::Error& error) {
+    std::fprintf(stderr, "temper: %s\n", error.what());
+    return static_cast<int>(error.kind());
+  }
   temper::cli::Program program;
   temper::cli::add_train(program);
   temper::cli::add_generate(program);
@@ -13,5 +20,6 @@ int main(int argc, char** argv) {
   temper::cli::add_data_inspect(program);
   temper::cli::add_init(program);
   temper::cli::add_doctor(program);
+  temper::cli::add_ops(program);
   return program.run(argc, argv);
 }

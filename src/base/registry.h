@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <concepts>
 #include <string>
 #include <string_view>
@@ -26,6 +27,15 @@ class Registry {
       return;
     }
     entries_.push_back({std::string(name), std::move(value)});
+  }
+
+  // The same, in front of an entry that is there; at the end when it is not.
+  void add_before(std::string_view next, std::string_view name, Value value) {
+    add(name, std::move(value));
+    const auto place = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& entry) { return entry.name == next; });
+    if (place != entries_.end() && place + 1 < entries_.end())
+      std::rotate(place, entries_.end() - 1, entries_.end());
   }
 
   const Value* find(std::string_view name) const {

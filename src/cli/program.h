@@ -54,5 +54,6 @@ void add_chat(Program& program);
 void add_data_inspect(Program& program);
 void add_doctor(Program& program);
 void add_init(Program& program);
+void add_ops(Program& program);
 
 }  // namespace temper::cli

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "device/memory.h"
 
@@ -11,6 +12,19 @@ namespace temper {
 
 bool HardwareFacts::has_package(std::string_view package) const {
   return std::find(packages.begin(), packages.end(), package) != packages.end();
+}
+
+Registry<Detector>& detectors() { return registry<Detector>(); }
+
+HardwareFacts detect_hardware(std::string_view hardware) {
+  if (hardware == hardware::kCpu) return detect_cpu();
+  std::vector<std::string> known{std::string(hardware::kCpu)};
+  for (const auto& entry : detectors().entries()) known.push_back(entry.name);
+  const Detector* detector = detectors().find(hardware);
+  if (detector == nullptr) fail("[device] '{}' is not known; use one of [{}]", hardware, join(known));
+  const std::optional<HardwareFacts> facts = (*detector)();
+  if (!facts) fail("[device] no device of '{}' was found on this machine", hardware);
+  return *facts;
 }
 
 HardwareFacts detect_cpu() {

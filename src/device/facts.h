@@ -1,8 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/registry.h"
 
 namespace temper {
 
@@ -29,6 +33,12 @@ struct HardwareFacts {
 };
 
 HardwareFacts detect_cpu();
+
+// The first device of a class of hardware that a plug-in brought; nothing where there is none.
+using Detector = std::function<std::optional<HardwareFacts>()>;
+Registry<Detector>& detectors();
+// Facts of "cpu" or of a class with a detector. An error when there is no such class or device.
+HardwareFacts detect_hardware(std::string_view hardware);
 
 // Facts of hardware that need not be here, by name; an unknown name is an error with the list.
 HardwareFacts known_hardware(std::string_view name);

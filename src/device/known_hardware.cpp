@@ -45,10 +45,12 @@ HardwareFacts npu(const char* name) {
 const std::vector<Known>& all_known() {
   static const std::vector<Known> known{
       {"ascend-910b", npu("Ascend 910B")},
-      {"cpu-amx", cpu("a processor with AMX", true, {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"})},
+      {"cpu-amx",
+       cpu("a processor with AMX", true, {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"})},
       {"cpu-avx2", cpu("a processor with AVX2", false, {"avx2", "fma", "f16c"})},
       {"cpu-avx512", cpu("a processor with AVX-512", false, {"avx2", "fma", "f16c", "avx512f"})},
-      {"cpu-avx512-bf16", cpu("a processor with AVX-512 BF16", true, {"avx2", "fma", "f16c", "avx512f", "avx512_bf16"})},
+      {"cpu-avx512-bf16",
+       cpu("a processor with AVX-512 BF16", true, {"avx2", "fma", "f16c", "avx512f", "avx512_bf16"})},
       {"cuda-sm80", gpu("NVIDIA A100", 80, 163)},
       {"cuda-sm89", gpu("NVIDIA L40S", 89, 99)},
       {"cuda-sm90", gpu("NVIDIA H100", 90, 227)},

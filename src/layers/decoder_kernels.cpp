@@ -17,16 +17,19 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
   using Binder = ops::Binder;
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   std::vector<Binder::Use<ops::RmsNorm::Signature>> norms{{"norm", {dtype, c.hidden_size}}};
-  std::vector<Binder::Use<ops::Linear::Signature>> linears{{"head", {dtype, c.hidden_size, c.vocab_size, false}}};
+  std::vector<Binder::Use<ops::Linear::Signature>> linears{
+      {"head", {dtype, c.hidden_size, c.vocab_size, false}}};
   std::vector<Binder::Use<ops::Rotary::Signature>> rotaries;
   std::vector<Binder::Use<ops::Attention::Signature>> attentions;
   std::vector<Binder::Use<ops::Swiglu::Signature>> swiglus;
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    const std::string layer = fmt::format("layers.{}.", i), attention = layer + "attention", mlp = layer + "mlp";
+    const std::string layer = fmt::format("layers.{}.", i), attention = layer + "attention",
+                      mlp = layer + "mlp";
     norms.push_back({layer + "input_norm", {dtype, c.hidden_size}});
     norms.push_back({layer + "post_attention_norm", {dtype, c.hidden_size}});
     if (c.qk_norm)
-      for (const char* name : {".q_norm", ".k_norm"}) norms.push_back({attention + name, {dtype, c.head_dim}});
+      for (const char* name : {".q_norm", ".k_norm"})
+        norms.push_back({attention + name, {dtype, c.head_dim}});
     linears.push_back({attention + ".qkv", {dtype, c.hidden_size, q + 2 * kv, c.qkv_bias}});
     linears.push_back({attention + ".output", {dtype, q, c.hidden_size, c.output_bias}});
     linears.push_back({mlp + ".gate_up", {dtype, c.hidden_size, 2 * c.intermediate_size, c.mlp_bias}});

@@ -26,7 +26,8 @@ TEST(ModelKernels, TrainingNeedsAChoice) {
   options.ops = ops::all_eager();
   const ops::BoundOps ops = bind_kernels(tiny_config(), "tiny", options);
   EXPECT_EQ(provider_of(ops, "rms_norm"), "eager");
-  EXPECT_NE(provider_of(ops, "attention"), "eager");  // never a matrix of tokens × tokens where it can be helped
+  EXPECT_NE(provider_of(ops, "attention"),
+            "eager");  // never a matrix of tokens × tokens where it can be helped
 }
 
 TEST(ModelKernels, HardwareThatIsNotHereIsBoundToo) {
@@ -54,7 +55,8 @@ TEST(ModelKernels, AFamilyThatIsNotBuiltSaysSo) {
     bind_kernels(config, "config.json", {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("'qwen2_vl' is not built yet"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'qwen2_vl' is not built yet"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -38,7 +38,8 @@ Registry<FamilyTable>& family_tables() {
   static Registry<FamilyTable> tables = [] {
     Registry<FamilyTable> known;
     known.add("qwen3_vl", {});
-    for (const char* family : {"qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"}) known.add(family, multimodal_rotary());
+    for (const char* family : {"qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"})
+      known.add(family, multimodal_rotary());
     known.add("deepseek_v3", deepseek_v3());
     known.add("wan", wan());
     return known;

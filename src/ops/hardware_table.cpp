@@ -10,7 +10,8 @@ const HardwareTable& hardware_table(std::string_view hardware) {
   if (table != nullptr) return *table;
   std::vector<std::string> names;
   for (const auto& entry : hardware_tables().entries()) names.push_back(entry.name);
-  fail("no table of kernels for hardware '{}'; known are [{}], plug-ins can bring more", hardware, join(names));
+  fail("no table of kernels for hardware '{}'; known are [{}], plug-ins can bring more", hardware,
+       join(names));
 }
 
 void check_hardware_tables(const Registry<HardwareTable>& tables, const Registry<OpInfo>& ops) {

@@ -32,7 +32,7 @@ struct HardwareTable {
   std::string label;                         // "Ascend NPU"
   std::map<std::string, FieldNames> fields;  // by field, without "_implementation"
   bool strict = false;                       // names outside the table are refused before any model is read
-  std::vector<std::string> must_be_written = {};  // fields without a default
+  std::vector<std::string> must_be_written = {};      // fields without a default
   std::map<std::string, std::string> suggested = {};  // a block to paste: field, value
 
   bool operator==(const HardwareTable&) const = default;

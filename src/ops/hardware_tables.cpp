@@ -79,10 +79,14 @@ HardwareTable npu_table() {
       {"adamw", {}},
       {"global_norm", {}},
   };
-  table.must_be_written = {"attn",       "moe",            "cross_entropy_loss", "rms_norm",
-                           "swiglu_mlp", "rotary_pos_emb", "load_balancing_loss"};
-  table.suggested = {{"attn", "flash_attention_2"}, {"moe", "fused_npu"},    {"cross_entropy_loss", "chunk_loss"},
-                     {"rms_norm", "npu"},           {"swiglu_mlp", "eager"}, {"rotary_pos_emb", "npu"},
+  table.must_be_written = {
+      "attn", "moe", "cross_entropy_loss", "rms_norm", "swiglu_mlp", "rotary_pos_emb", "load_balancing_loss"};
+  table.suggested = {{"attn", "flash_attention_2"},
+                     {"moe", "fused_npu"},
+                     {"cross_entropy_loss", "chunk_loss"},
+                     {"rms_norm", "npu"},
+                     {"swiglu_mlp", "eager"},
+                     {"rotary_pos_emb", "npu"},
                      {"load_balancing_loss", "eager"}};
   return table;
 }

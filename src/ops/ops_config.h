@@ -11,7 +11,8 @@ using FieldValues = std::map<std::string, std::string>;  // field, without "_imp
 // What the user wrote under model.ops_implementation. Fields left out are not in the maps.
 struct OpsConfig {
   FieldValues written = {};
-  std::map<std::string, FieldValues> overrides = {};  // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
+  std::map<std::string, FieldValues> overrides =
+      {};                     // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
   std::string fallback = {};  // for every field that was left out; empty: the best for the hardware
   std::vector<std::string> without_fallback = {};  // fields that get the best for the hardware all the same
 };

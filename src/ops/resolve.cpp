@@ -19,7 +19,8 @@ std::string label_of(std::string_view hardware) {
 // Why a name that this hardware knows cannot be used on this machine.
 Refusal missing(const KernelName& name, const HardwareFacts& facts) {
   if (!name.package.empty() && !facts.has_package(name.package))
-    return fmt::format("needs the package '{}', which is not installed: install it or use eager", name.package);
+    return fmt::format("needs the package '{}', which is not installed: install it or use eager",
+                       name.package);
   if (name.min_capability > facts.compute_capability)
     return fmt::format("needs compute capability {}.{}, {} has {}.{}", name.min_capability / 10,
                        name.min_capability % 10, facts.name, facts.compute_capability / 10,
@@ -40,7 +41,8 @@ std::string other_hardware(const NameQuery& query, const std::string& name) {
   for (const auto& added : family_table(query.family).added)
     if (added.field == query.field && added.name.name == name) return added.hardware;
   for (const auto& [hardware, table] : hardware_tables().entries())
-    if (hardware != query.facts.hardware && find_name(hardware, query.field, name) != nullptr) return hardware;
+    if (hardware != query.facts.hardware && find_name(hardware, query.field, name) != nullptr)
+      return hardware;
   for (const KernelInfo& kernel : query.registered)
     if (kernel.provider == name && !kernel.hardware.empty()) return kernel.hardware;
   return "";
@@ -68,12 +70,14 @@ std::vector<std::string> possible_names(const NameQuery& query) {
       if (!missing(known, query.facts) && known.deprecated.empty()) names.insert(known.name);
   const FamilyTable& family = family_table(query.family);
   for (const auto& added : family.added)
-    if (added.field == query.field && added.hardware == query.facts.hardware && !missing(added.name, query.facts))
+    if (added.field == query.field && added.hardware == query.facts.hardware &&
+        !missing(added.name, query.facts))
       names.insert(added.name.name);
   if (is_open(query))
     for (const KernelInfo& kernel : query.registered)
       if (kernel.hardware == query.facts.hardware) names.insert(kernel.provider);
-  std::erase_if(names, [&](const std::string& name) { return family.find_disabled(query.field, name) != nullptr; });
+  std::erase_if(names,
+                [&](const std::string& name) { return family.find_disabled(query.field, name) != nullptr; });
   return {names.begin(), names.end()};
 }
 
@@ -83,15 +87,16 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   if (const auto* disabled = family.find_disabled(query.field, name))
     refuse(query, name, fmt::format("is explicitly disabled for {}: {}", query.family, disabled->reason));
   for (const auto& added : family.added) {
-    if (added.field != query.field || added.name.name != name || added.hardware != query.facts.hardware) continue;
+    if (added.field != query.field || added.name.name != name || added.hardware != query.facts.hardware)
+      continue;
     if (const Refusal why = missing(added.name, query.facts)) refuse(query, name, *why);
     return {added.name.provider, &added};
   }
   if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
     if (const Refusal why = missing(*known, query.facts)) refuse(query, name, *why);
     if (!known->deprecated.empty())
-      log_warning(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field, kSuffix,
-                              name, known->deprecated));
+      log_warning(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
+                              kSuffix, name, known->deprecated));
     return {known->provider};
   }
   if (!is_open(query))
@@ -100,8 +105,9 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
     if (kernel.provider == name && kernel.hardware == query.facts.hardware) return {name};
   if (const std::string other = other_hardware(query, name); !other.empty())
     refuse(query, name, fmt::format("requires {} but none is available", label_of(other)));
-  refuse(query, name,
-         fmt::format("is not a registered backend for {}", query.family.empty() ? query.field : query.family));
+  refuse(
+      query, name,
+      fmt::format("is not a registered backend for {}", query.family.empty() ? query.field : query.family));
 }
 
 std::vector<std::string> all_fields() {
@@ -127,7 +133,8 @@ std::string suggested_block(const HardwareTable& table) {
     const auto value = table.suggested.find(field);
     if (value == table.suggested.end() && table.strict) continue;
     const std::string best = names.names.empty() ? std::string(kEager) : names.names.front().provider;
-    block += fmt::format("    {}{}: {}\n", field, kSuffix, value == table.suggested.end() ? best : value->second);
+    block +=
+        fmt::format("    {}{}: {}\n", field, kSuffix, value == table.suggested.end() ? best : value->second);
   }
   return block;
 }

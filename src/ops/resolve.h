@@ -19,8 +19,8 @@ struct ResolvedName {
   const FamilyTable::Added* added = nullptr;  // the family's own kernel
 };
 
-// What `name` stands for. Throws when the name is disabled for the family, means other hardware, needs what is
-// missing, or is not known; every message lists what could be written instead.
+// What `name` stands for. Throws when the name is disabled for the family, means other hardware, needs what
+// is missing, or is not known; every message lists what could be written instead.
 ResolvedName resolve_name(const NameQuery& query, const std::string& name);
 
 // Everything that may be written, sorted, with `eager`; without what is disabled for the family.

@@ -39,7 +39,8 @@ void expect_refused(const char* hardware, const std::string& field, const std::s
 
 TEST(Resolve, EagerIsAcceptedForEveryFieldOnEveryDevice) {
   for (const std::string& hardware : known_hardware_names())
-    for (const std::string& field : all_fields()) EXPECT_NO_THROW(check(hardware.c_str(), field, "eager")) << field;
+    for (const std::string& field : all_fields())
+      EXPECT_NO_THROW(check(hardware.c_str(), field, "eager")) << field;
 }
 
 TEST(Resolve, TheMinimalNpuBlockPasses) {
@@ -90,8 +91,8 @@ TEST(Resolve, TritonMeansWhatItsFieldSays) {
       check(hardware, "load_balancing_loss", "triton");
       ADD_FAILURE() << hardware;
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(
-                    "needs the package 'triton', which is not installed: install it or use eager"),
+      EXPECT_NE(std::string(error.what())
+                    .find("needs the package 'triton', which is not installed: install it or use eager"),
                 std::string::npos)
           << error.what();
     }
@@ -101,13 +102,16 @@ TEST(Resolve, TritonMeansWhatItsFieldSays) {
 
 TEST(Resolve, TheMoeGatesKeepTheirHardware) {
   const std::string gpu = "requires NVIDIA GPU but none is available. Set it to one of [eager]";
-  for (const char* name : {"fused_triton", "fused_quack", "fused"}) expect_refused("cpu-avx2", "moe", name, gpu);
+  for (const char* name : {"fused_triton", "fused_quack", "fused"})
+    expect_refused("cpu-avx2", "moe", name, gpu);
   EXPECT_NO_THROW(check("cuda-sm90", "moe", "fused_quack"));
-  expect_refused("cuda-sm80", "moe", "fused_quack",
-                 "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [cuda, eager, fused_triton]");
+  expect_refused(
+      "cuda-sm80", "moe", "fused_quack",
+      "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [cuda, eager, fused_triton]");
   testing::internal::CaptureStderr();
   check("cuda-sm90", "moe", "fused");
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("moe_implementation=fused is deprecated; write fused_triton"),
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "moe_implementation=fused is deprecated; write fused_triton"),
             std::string::npos);
 }
 
@@ -132,20 +136,23 @@ TEST(Resolve, FamiliesThatAreNotBuiltYetHaveTheirTables) {
     return resolve_name({field, facts, family}, name);
   };
   for (const char* family : {"qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"}) {
-    expect_error([&] { resolve("ascend-910b", family, "rotary_pos_emb", "npu"); },
-                 fmt::format("[model.ops_implementation] rotary_pos_emb_implementation=npu is explicitly disabled "
-                             "for {}: no kernel matching this backend's signature. Set it to one of [eager]",
-                             family));
+    expect_error(
+        [&] { resolve("ascend-910b", family, "rotary_pos_emb", "npu"); },
+        fmt::format("[model.ops_implementation] rotary_pos_emb_implementation=npu is explicitly disabled "
+                    "for {}: no kernel matching this backend's signature. Set it to one of [eager]",
+                    family));
     EXPECT_EQ(resolve("cuda-sm90", family, "rotary_pos_emb", "multimodal").provider, "multimodal");
   }
   EXPECT_EQ(resolve("ascend-910b", "qwen3_vl", "rotary_pos_emb", "npu").provider, "npu");
   EXPECT_NE(resolve("cuda-sm90", "deepseek_v3", "rms_norm", "triton", {"triton"}).added, nullptr);
-  expect_error([&] { resolve("cuda-sm90", "llama", "rms_norm", "triton", {"triton"}); },
-               "[model.ops_implementation] rms_norm_implementation=triton is not a registered backend for llama. "
-               "Set it to one of [cuda, eager, liger_kernel]");
-  expect_error([&] { resolve("cuda-sm90", "wan", "rotary_pos_emb", "liger_kernel", {"triton"}); },
-               "[model.ops_implementation] rotary_pos_emb_implementation=liger_kernel is explicitly disabled for "
-               "wan: it rotates halves, this family rotates pairs over three axes. Set it to one of [eager, triton]");
+  expect_error(
+      [&] { resolve("cuda-sm90", "llama", "rms_norm", "triton", {"triton"}); },
+      "[model.ops_implementation] rms_norm_implementation=triton is not a registered backend for llama. "
+      "Set it to one of [cuda, eager, liger_kernel]");
+  expect_error(
+      [&] { resolve("cuda-sm90", "wan", "rotary_pos_emb", "liger_kernel", {"triton"}); },
+      "[model.ops_implementation] rotary_pos_emb_implementation=liger_kernel is explicitly disabled for "
+      "wan: it rotates halves, this family rotates pairs over three axes. Set it to one of [eager, triton]");
   EXPECT_NE(resolve("ascend-910b", "wan", "rotary_pos_emb", "npu").added, nullptr);
 }
 

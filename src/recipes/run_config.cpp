@@ -102,6 +102,8 @@ void describe(config::Schema& s, CheckpointConfig& c) {
 void describe(config::Schema& s, RunConfig& c) {
   s.field("recipe", c.recipe, "how training is wired together").one_of({"sft"});
   s.field("output", c.output, "the run's folder");
+  s.field("device", c.device, "cpu, or a class of hardware that a plug-in brings");
+  s.field("plugins", c.plugins, "shared libraries, or folders of them, that bring kernels (docs/kernels.md)");
   s.group("model", c.model, "what is trained");
   s.group("data", c.data, "what it is trained on");
   s.group("train", c.train, "how it is trained");

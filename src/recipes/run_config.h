@@ -84,6 +84,8 @@ struct CheckpointConfig {
 struct RunConfig {
   std::string recipe = "sft";
   std::string output = "runs/sft";
+  std::string device = "cpu";
+  std::vector<std::string> plugins;
   ModelConfig model;
   DataConfig data;
   TrainConfig train;

@@ -13,7 +13,8 @@ namespace {
 // Kernels by address, for every module that may differ.
 std::vector<const void*> identities(const ops::BoundOps& ops) {
   std::vector<const void*> all;
-  for (const char* module : {"norm", "layers.0.input_norm", "layers.1.input_norm", "layers.1.attention.qkv"}) {
+  for (const char* module :
+       {"norm", "layers.0.input_norm", "layers.1.input_norm", "layers.1.attention.qkv"}) {
     all.push_back(&ops.at(module).get<ops::RmsNorm>());
     all.push_back(&ops.at(module).get<ops::Linear>());
     all.push_back(&ops.at(module).get<ops::Attention>());

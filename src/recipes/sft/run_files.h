@@ -9,6 +9,7 @@ namespace temper::recipes {
 struct RunFiles {
   std::string folder;
   std::string config() const { return join_path(folder, "config.yaml"); }
+  std::string kernels() const { return join_path(folder, "kernels.json"); }
   std::string metrics() const { return join_path(folder, "metrics.jsonl"); }
   std::string events() const { return join_path(folder, "tensorboard"); }
   std::string states() const { return join_path(folder, "checkpoints"); }

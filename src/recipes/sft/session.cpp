@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/plugin/plugin.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -28,6 +29,8 @@ data::RowOptions row_options(const DataConfig& config, const rollout::TextFiles&
 }
 
 RunConfig prepared(RunConfig config) {
+  backends::load_plugins(config.plugins);
+  ops::check_ops_config(config.model.ops_implementation.to_ops(), detect_hardware(config.device));
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   if (config.memory_limit_mib > 0) pool().set_limit(config.memory_limit_mib << 20);
   return config;
@@ -91,6 +94,7 @@ models::BuildOptions Session::build_options() const {
   build.dtype = config.model.dtype;
   build.ops = config.model.ops_implementation.to_ops();
   build.purpose = models::Purpose::kTraining;
+  build.facts = detect_hardware(config.device);
   return build;
 }
 

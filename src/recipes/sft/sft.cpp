@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "ops/report.h"
 #include "recipes/sft/plan.h"
 
 namespace temper::recipes {
@@ -38,6 +39,8 @@ void SftRun::run() {
   if (options_.dry_run) return check();
   open_folder();
   session_.load_weights();
+  const ops::BoundOps& kernels = session_.model->decoder.ops();
+  write_file(files_.kernels(), ops::explain_json(kernels, session_.build_options().facts).dump(2) + "\n");
   loader_ = std::make_unique<data::Loader>(*session_.train.source, *session_.train.encoder,
                                            loader_options(session_.config));
   if (session_.eval) eval_rows_ = session_.eval->read_all(session_.config.data, nullptr);

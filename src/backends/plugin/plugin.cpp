@@ -1,0 +1,192 @@
+#include "backends/plugin/plugin.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "backends/plugin/bridge.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "ops/hardware_table.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/swiglu/swiglu.h"
+#include "version.h"
+
+namespace temper::backends {
+
+template <>
+struct Bridge<ops::RmsNorm> {
+  static std::vector<temper_attribute> attributes(const ops::RmsNorm::Signature& signature) {
+    return {{"dtype", static_cast<int64_t>(signature.dtype)}, {"hidden", signature.hidden}};
+  }
+  static Tensor rows(const Tensor& tensor) { return tensor.contiguous().reshape({-1, tensor.dim(-1)}); }
+
+  static ops::RmsNorm::Output forward(const PluginKernel& kernel, const ops::RmsNorm& op) {
+    const Tensor x = rows(op.x);
+    const ops::RmsNorm::Output out{Tensor::empty(op.x.shape(), op.x.dtype()),
+                                   Tensor::empty({x.dim(0)}, DType::kF32)};
+    const temper_rms_norm_forward arguments{view_of(x), view_of(op.weight), view_of(rows(out.y)),
+                                            view_of(out.inv_rms), op.eps};
+    call(kernel, kernel.forward, &arguments);
+    return out;
+  }
+
+  static Tensor backward(const PluginKernel& kernel, const ops::RmsNorm& op, const Tensor& inv_rms,
+                         const Tensor& dy, const GradTarget& weight) {
+    const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
+    const Tensor x = rows(op.x);
+    const temper_rms_norm_backward arguments{view_of(x),
+                                             view_of(op.weight),
+                                             view_of(inv_rms),
+                                             view_of(rows(dy)),
+                                             view_of(rows(dx)),
+                                             view_of(weight.buffer),
+                                             op.eps,
+                                             weight.accumulate ? 1 : 0};
+    call(kernel, kernel.backward, &arguments);
+    return dx;
+  }
+};
+
+template <>
+struct Bridge<ops::Swiglu> {
+  static std::vector<temper_attribute> attributes(const ops::Swiglu::Signature& signature) {
+    return {{"dtype", static_cast<int64_t>(signature.dtype)}, {"intermediate", signature.intermediate}};
+  }
+
+  static Tensor forward(const PluginKernel& kernel, const ops::Swiglu& op) {
+    const Tensor y = Tensor::empty({op.gate_up.dim(0), op.gate_up.dim(1) / 2}, op.gate_up.dtype());
+    const temper_swiglu_forward arguments{view_of(op.gate_up), view_of(y)};
+    call(kernel, kernel.forward, &arguments);
+    return y;
+  }
+
+  static Tensor backward(const PluginKernel& kernel, const ops::Swiglu& op, const Tensor& dy) {
+    const Tensor dgate_up = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype());
+    const temper_swiglu_backward arguments{view_of(op.gate_up), view_of(dy), view_of(dgate_up)};
+    call(kernel, kernel.backward, &arguments);
+    return dgate_up;
+  }
+};
+
+namespace {
+
+// What one registration says; nothing of it counts before all of it has succeeded.
+struct Registration {
+  std::string error;
+};
+
+int refuse(temper_host* host, const std::string& error) {
+  static_cast<Registration*>(host->state)->error = error;
+  return 1;
+}
+
+int add_kernel(temper_host* host, const temper_kernel* kernel) {
+  if (kernel == nullptr || kernel->op == nullptr || kernel->provider == nullptr || kernel->hardware == nullptr ||
+      kernel->forward == nullptr || kernel->backward == nullptr)
+    return refuse(host, "a kernel needs op, provider, hardware, forward and backward");
+  if (ops::hardware_tables().find(kernel->hardware) == nullptr)
+    return refuse(host, fmt::format("kernel '{}' is for '{}', which no one has registered", kernel->provider,
+                                    kernel->hardware));
+  PluginKernel copy{kernel->provider, kernel->hardware, kernel->accepts, kernel->forward, kernel->backward};
+  const std::string_view op = kernel->op;
+  std::optional<std::string> error = fmt::format("op '{}' cannot come from a plug-in; rms_norm and swiglu can", op);
+  if (op == ops::RmsNorm::kName) error = add_plugin_kernel<ops::RmsNorm>(std::move(copy));
+  if (op == ops::Swiglu::kName) error = add_plugin_kernel<ops::Swiglu>(std::move(copy));
+  return error ? refuse(host, *error) : 0;
+}
+
+int add_hardware(temper_host* host, const temper_hardware* hardware) {
+  if (hardware == nullptr || hardware->hardware == nullptr || hardware->label == nullptr)
+    return refuse(host, "hardware needs a name and a label");
+  const std::string name = hardware->hardware;
+  if (ops::hardware_tables().find(name) != nullptr)
+    return refuse(host, fmt::format("hardware '{}' is registered already", name));
+  ops::HardwareTable table;
+  table.label = hardware->label;
+  table.strict = hardware->strict != 0;
+  // Every field has an entry: what the plug-in does not name runs as eager.
+  for (const auto& [field, names] : ops::hardware_table(hardware::kCpu).fields) table.fields[field] = {};
+  for (int32_t i = 0; i < hardware->num_names; ++i) {
+    const temper_name& entry = hardware->names[i];
+    if (!table.fields.contains(entry.field))
+      return refuse(host, fmt::format("hardware '{}' has names for '{}', which is not a field", name, entry.field));
+    table.fields[entry.field].names.push_back({entry.name, entry.provider});
+  }
+  ops::hardware_tables().add(name, table);
+  detectors().add(name, [detect = hardware->detect, name]() -> std::optional<HardwareFacts> {
+    temper_facts found{};
+    if (detect == nullptr || detect(&found) == 0) return std::nullopt;
+    HardwareFacts facts;
+    facts.hardware = name;
+    facts.name = found.name == nullptr ? name : found.name;
+    facts.cores = found.cores;
+    facts.native_bf16 = found.native_bf16 != 0;
+    facts.compute_capability = found.compute_capability;
+    facts.memory_bytes = found.memory_bytes;
+    facts.scratch_bytes = found.scratch_bytes;
+    facts.scratch_name = "on-chip memory";
+    return facts;
+  });
+  return 0;
+}
+
+template <class Function>
+Function* find_symbol(void* library, const char* name, const std::string& path) {
+  void* symbol = ::dlsym(library, name);
+  if (symbol == nullptr) fail("[{}] is not a plug-in of Temper: it has no function {}", path, name);
+  return reinterpret_cast<Function*>(symbol);
+}
+
+// The library stays open: its functions are kernels now.
+void load_plugin(const std::string& path) {
+  if (!exists(path)) fail("[{}] no such plug-in", path);
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) fail("[{}] cannot be loaded: {}", path, ::dlerror());
+  const uint32_t abi = find_symbol<uint32_t()>(library, "temper_plugin_abi", path)();
+  if (abi != TEMPER_PLUGIN_ABI)
+    fail("[{}] was made for plug-in ABI {}, this is ABI {}; build it again with this version's temper/plugin.h", path,
+         abi, TEMPER_PLUGIN_ABI);
+  Registration registration;
+  temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration, add_kernel, add_hardware};
+  const int code = find_symbol<int(temper_host*)>(library, "temper_plugin_register", path)(&host);
+  if (!registration.error.empty()) fail("[{}] cannot be registered: {}", path, registration.error);
+  if (code != 0) fail("[{}] cannot be registered: it returned {}", path, code);
+  log_info(fmt::format("plug-in loaded: {}", path));
+}
+
+}  // namespace
+
+void load_plugins(const std::vector<std::string>& paths) {
+  static std::set<std::string> loaded;
+  for (const std::string& path : paths) {
+    if (is_directory(path)) {
+      std::vector<std::string> files;
+      for (const std::string& name : list_directory(path))
+        if (name.ends_with(".so")) files.push_back(join_path(path, name));
+      load_plugins(files);
+    } else if (loaded.insert(path).second) {
+      load_plugin(path);
+    }
+  }
+}
+
+std::vector<std::string> plugin_paths_from_environment() {
+  std::vector<std::string> paths;
+  const char* variable = std::getenv("TEMPER_PLUGIN_PATH");
+  std::string_view rest = variable == nullptr ? "" : variable;
+  while (!rest.empty()) {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    if (colon > 0) paths.emplace_back(rest.substr(0, colon));
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return paths;
+}
+
+void register_plugin();
+void register_plugin() { load_plugins(plugin_paths_from_environment()); }
+
+}  // namespace temper::backends

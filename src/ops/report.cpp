@@ -1,0 +1,101 @@
+#include "ops/report.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace temper::ops {
+namespace {
+
+std::string reason_of(const Choice& choice) {
+  if (choice.op.empty()) return "written; this model has no such op";
+  if (choice.written.empty()) return choice.passed_over.empty() ? "default" : "default, the first that can run";
+  return choice.written == choice.provider ? "written" : fmt::format("written as {}", choice.written);
+}
+
+const FieldNames& names_of(const Choice& choice, const HardwareFacts& facts) {
+  static const FieldNames kNone;
+  const auto& fields = hardware_table(facts.hardware).fields;
+  const auto found = fields.find(choice.field.substr(0, choice.field.rfind('_')));
+  return found == fields.end() ? kNone : found->second;
+}
+
+// Kernels that were not chosen, then those that this hardware knows and this build does not have.
+std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& facts) {
+  std::vector<PassedOver> all = choice.passed_over;
+  all.insert(all.end(), choice.others.begin(), choice.others.end());
+  for (const KernelName& name : names_of(choice, facts).names) {
+    const auto same = [&](const PassedOver& other) { return other.provider == name.provider; };
+    if (name.provider != choice.provider && std::none_of(all.begin(), all.end(), same))
+      all.push_back({name.provider, "not in this build"});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
+  std::string out;
+  for (const Choice& choice : ops.choices()) {
+    const std::string name = choice.modules.empty() ? choice.field : "  in " + choice.modules;
+    out += fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
+    const auto line = [&](const std::string& text) { out += fmt::format("{:<37} {}\n", "", text); };
+    for (const std::string& tiling : choice.tilings) line("tiles " + tiling);
+    for (const PassedOver& other : not_chosen(choice, facts))
+      line(other.reason.empty() ? fmt::format("or {}", other.provider)
+                                : fmt::format("not {}: {}", other.provider, other.reason));
+    std::vector<std::string> aliases;
+    for (const KernelName& alias : names_of(choice, facts).names)
+      if (alias.name != alias.provider) aliases.push_back(fmt::format("{} = {}", alias.name, alias.provider));
+    if (!aliases.empty()) line("names: " + join(aliases));
+  }
+  return out;
+}
+
+Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {
+  Json::Array choices;
+  for (const Choice& choice : ops.choices()) {
+    Json::Array others, tilings;
+    for (const PassedOver& other : not_chosen(choice, facts))
+      others.push_back(Json::Object{{"kernel", other.provider},
+                                    {"can_run", other.reason.empty()},
+                                    {"reason", other.reason.empty() ? Json() : Json(other.reason)}});
+    for (const std::string& tiling : choice.tilings) tilings.push_back(tiling);
+    Json::Object names;
+    for (const KernelName& name : names_of(choice, facts).names) names.emplace_back(name.name, name.provider);
+    choices.push_back(Json::Object{{"field", choice.field},
+                                   {"op", choice.op.empty() ? Json() : Json(choice.op)},
+                                   {"kernel", choice.op.empty() ? Json() : Json(choice.provider)},
+                                   {"why", reason_of(choice)},
+                                   {"written", choice.written.empty() ? Json() : Json(choice.written)},
+                                   {"modules", choice.modules.empty() ? Json("*") : Json(choice.modules)},
+                                   {"others", others},
+                                   {"names", names},
+                                   {"tilings", tilings}});
+  }
+  return Json::Object{{"hardware", facts.hardware}, {"device", facts.name}, {"choices", choices}};
+}
+
+std::string kernel_table() {
+  std::vector<std::string> classes;
+  std::string head = "| op | field |", rule = "|---|---|";
+  for (const auto& [hardware, table] : hardware_tables().entries()) {
+    classes.push_back(hardware);
+    head += fmt::format(" {} |", hardware);
+    rule += "---|";
+  }
+  std::string out = head + "\n" + rule + "\n";
+  for (const auto& [name, op] : op_infos().entries()) {
+    out += fmt::format("| {} | {}_implementation |", name, op.field);
+    for (const std::string& hardware : classes) {
+      std::vector<std::string> providers;
+      for (const KernelInfo& kernel : op.kernels())
+        if (kernel.hardware.empty() || kernel.hardware == hardware) providers.push_back(kernel.provider);
+      out += fmt::format(" {} |", join(providers));
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace temper::ops

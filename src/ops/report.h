@@ -1,0 +1,15 @@
+#pragma once
+#include "base/json.h"
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// Each choice with its reason, every other kernel with what keeps it from running here, and the names that a
+// configuration may use for them.
+std::string explain(const BoundOps& ops, const HardwareFacts& facts);
+Json explain_json(const BoundOps& ops, const HardwareFacts& facts);
+
+// All ops and kernels of this build by hardware, as a Markdown table.
+std::string kernel_table();
+
+}  // namespace temper::ops

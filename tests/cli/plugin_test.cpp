@@ -1,0 +1,77 @@
+// The example plug-in, built by its own Makefile and used as a user would.
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class Plugin : public Cli {
+ protected:
+  // The example's sources, changed by `edit` (a sed program), built in a folder of their own.
+  static std::string build(const std::string& name, const std::string& edit = "") {
+    const std::string place = folder() + "/" + name, example = TEMPER_SOURCE_DIR "/examples/plugin";
+    const std::string commands = "mkdir -p " + place + " && sed '" + edit + "' " + example + "/toy.c > " + place +
+                                 "/toy.c && make -s -C " + place + " -f " + example +
+                                 "/Makefile INCLUDE=" TEMPER_SOURCE_DIR "/include";
+    EXPECT_EQ(std::system(commands.c_str()), 0);
+    return place + "/libtoy.so";
+  }
+};
+
+TEST_F(Plugin, BringsHardwareAndKernels) {
+  const std::string plugin = build("toy");
+  const std::string with = " --plugins [" + plugin + "] --device toy", out = folder() + "/on_toy";
+  const Outcome outcome = run("train " + yaml() + with + " --train.steps 3 --output " + out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json kernels = Json::parse_file(out + "/kernels.json");
+  EXPECT_EQ(kernels.at("hardware").as_string(), "toy");
+  EXPECT_EQ(kernels.at("device").as_string(), "Toy accelerator");
+  for (const Json& choice : kernels.at("choices").as_array()) {
+    const std::string field = choice.at("field").as_string();
+    const bool brought = field == "rms_norm_implementation" || field == "swiglu_mlp_implementation";
+    EXPECT_EQ(choice.at("kernel").as_string(), brought ? "toy" : "eager") << field;
+  }
+  // The same numbers as without it, to float32 rounding.
+  const std::string plain = folder() + "/on_cpu";
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 3 --output " + plain).code, 0);
+  const auto loss = [](const std::string& run_folder) {
+    return Json::parse_file(run_folder + "/summary.json").at("loss").as_double();
+  };
+  EXPECT_NEAR(loss(out), loss(plain), 1e-4 * loss(plain));
+}
+
+TEST_F(Plugin, ItsAllowListIsStrict) {
+  const std::string with = "train " + yaml() + " --plugins [" + build("toy") + "] --output " + folder() + "/none";
+  const std::string field = " --model.ops_implementation.rms_norm_implementation ";
+  expect_refused(with + " --device toy" + field + "simd", 2,
+                 "rms_norm_implementation=simd is not supported on Toy accelerator. Set it to one of [eager, toy]");
+  expect_refused(with + field + "toy", 2, "requires Toy accelerator but none is available");
+  expect_refused(with + " --device toy --model.dtype bfloat16" + field + "toy", 2, "computes float32 only");
+  expect_refused("train " + yaml() + " --device toy", 2, "[device] 'toy' is not known; use one of [cpu]");
+}
+
+TEST_F(Plugin, AreFoundInTheEnvironment) {
+  const std::string place = build("toy").substr(0, folder().size() + 4);
+  ::setenv("TEMPER_PLUGIN_PATH", place.c_str(), 1);
+  const Outcome outcome = run("ops --hardware toy");
+  ::unsetenv("TEMPER_PLUGIN_PATH");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("Toy accelerator"), std::string::npos) << outcome.out;
+}
+
+TEST_F(Plugin, WhatDoesNotFitIsRefused) {
+  const auto refused = [](const std::string& plugin, const std::string& why) {
+    expect_refused("train " + yaml() + " --plugins [" + plugin + "] --output " + folder() + "/none", 2, why);
+  };
+  refused(build("newer", "s/return TEMPER_PLUGIN_ABI/return TEMPER_PLUGIN_ABI + 1/"),
+          "was made for plug-in ABI 2, this is ABI 1");
+  refused(build("nameless", "s/uint32_t temper_plugin_abi/uint32_t another_abi/"), "is not a plug-in of Temper");
+  refused(build("unknown_op", "s/{\"swiglu\", \"toy\"/{\"softmax\", \"toy\"/"), "op 'softmax' cannot come from a plug-in");
+  refused(build("homeless", "s/{\"swiglu\", \"toy\", \"toy\"/{\"swiglu\", \"toy\", \"moon\"/"),
+          "which no one has registered");
+  refused(folder() + "/absent.so", "no such plug-in");
+  write_file(folder() + "/text.so", "not a library");
+  refused(folder() + "/text.so", "cannot be loaded");
+}
+
+}  // namespace
+}  // namespace temper

@@ -4,9 +4,10 @@
  *   uint32_t temper_plugin_abi(void);                // returns TEMPER_PLUGIN_ABI
  *   int temper_plugin_register(temper_host* host);   // 0 on success
  *
- * Temper loads the files named under `plugins:` in a run's configuration and those in TEMPER_PLUGIN_PATH (files
- * or folders, separated by ':'), and refuses a plug-in made for another ABI. Everything that a plug-in passes in
- * is copied, except functions. Functions may be called from several threads, and again for each model. */
+ * Temper loads the files named under `plugins:` in a run's configuration and those in TEMPER_PLUGIN_PATH
+ * (files or folders, separated by ':'), and refuses a plug-in made for another ABI. Everything that a plug-in
+ * passes in is copied, except functions. Functions may be called from several threads, and again for each
+ * model. */
 #ifndef TEMPER_PLUGIN_H
 #define TEMPER_PLUGIN_H
 
@@ -57,8 +58,8 @@ typedef struct {
   float eps;
 } temper_rms_norm_forward;
 
-/* From dy [rows, hidden]: dx [rows, hidden], and dweight [hidden] float32 (null: not wanted), which is added to
- * when accumulate is 1 and overwritten otherwise. */
+/* From dy [rows, hidden]: dx [rows, hidden], and dweight [hidden] float32 (null: not wanted), which is added
+ * to when accumulate is 1 and overwritten otherwise. */
 typedef struct {
   temper_tensor x, weight, inv_rms, dy, dx, dweight;
   float eps;
@@ -74,7 +75,8 @@ typedef struct {
   temper_tensor gate_up, dy, dgate_up;
 } temper_swiglu_backward;
 
-/* forward and backward get a pointer to the op's arguments above; they return 0, or a number that is reported. */
+/* forward and backward get a pointer to the op's arguments above; they return 0, or a number that is
+ * reported. */
 typedef struct {
   const char* op;       /* "rms_norm" or "swiglu" */
   const char* provider; /* the name to write in ops_implementation */
@@ -91,8 +93,9 @@ typedef struct {
   const char* provider;
 } temper_name;
 
-/* A class of hardware with its allow-list. `eager` is always allowed, and with strict = 0 registered kernels are
- * too. detect fills the facts of this machine's device and returns 1, or returns 0 where there is none. */
+/* A class of hardware with its allow-list. `eager` is always allowed, and with strict = 0 registered kernels
+ * are too. detect fills the facts of this machine's device and returns 1, or returns 0 where there is none.
+ */
 typedef struct {
   const char* hardware;
   const char* label;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/program.h"
 #include "models/model.h"
+#include "ops/measure.h"
 #include "ops/report.h"
 
 namespace temper::cli {
@@ -12,7 +13,7 @@ namespace {
 
 struct OpsArguments {
   std::string model, hardware, dtype;
-  bool suggest = false, json = false, table = false;
+  bool suggest = false, json = false, table = false, verify = false, bench = false, remember = false;
 };
 
 DType dtype_of(const std::string& name) {
@@ -27,6 +28,33 @@ HardwareFacts facts_of(const std::string& hardware) {
   return detectors().find(hardware) != nullptr ? detect_hardware(hardware) : known_hardware(hardware);
 }
 
+// Tries the kernels of this machine's hardware; the exit code is 1 when one computes something else.
+int try_kernels(const OpsArguments& arguments, DType dtype) {
+  const HardwareFacts facts = arguments.hardware.empty() ? detect_cpu() : detect_hardware(arguments.hardware);
+  const bool timed = arguments.bench || arguments.remember;
+  const auto measured = ops::measure_kernels(dtype, facts, timed);
+  bool correct = true;
+  std::printf("%-16s %-10s %-8s %12s%s\n", "op", "kernel", "result", "error", timed ? "           ms" : "");
+  for (const ops::Measurement& m : measured) {
+    std::printf("%-16s %-10s ", m.op.c_str(), m.provider.c_str());
+    if (m.refusal) {
+      std::printf("refused: %s\n", m.refusal->c_str());
+      continue;
+    }
+    correct = correct && m.correct();
+    std::printf("%-8s %12.2e", m.correct() ? "ok" : "WRONG", m.error);
+    if (timed) std::printf(" %12.3f", m.milliseconds);
+    std::printf("\n");
+  }
+  if (arguments.remember) {
+    const ops::FieldValues preferred = ops::fastest(measured);
+    ops::remember(preferred, facts);
+    std::printf("\n%zu preferences for %s written to %s\n", preferred.size(), facts.name.c_str(),
+                ops::preferences_file().c_str());
+  }
+  return correct ? 0 : 1;
+}
+
 int show_ops(const OpsArguments& arguments) {
   if (arguments.table) {
     std::fputs(ops::kernel_table().c_str(), stdout);
@@ -34,10 +62,11 @@ int show_ops(const OpsArguments& arguments) {
   }
   models::BuildOptions build;
   build.dtype = dtype_of(arguments.dtype);
+  if (arguments.verify || arguments.bench || arguments.remember) return try_kernels(arguments, *build.dtype);
   if (!arguments.hardware.empty()) build.facts = facts_of(arguments.hardware);
   const ops::HardwareTable& table = ops::hardware_table(build.facts.hardware);
   if (arguments.suggest) {
-    std::printf("# kernels for %s\n%s", build.facts.name.c_str(), ops::suggested_block(table).c_str());
+    std::printf("# kernels for %s\n%s", build.facts.name.c_str(), ops::suggested_block(build.facts).c_str());
     return 0;
   }
   // Where every field must be written nothing is chosen for the user: what runs without a choice is shown.
@@ -67,6 +96,10 @@ void add_ops(Program& program) {
     options.option("--hardware", arguments->hardware, "other hardware: " + join(known_hardware_names()));
     options.option("--dtype", arguments->dtype, "float32 (default) or bfloat16");
     options.flag("--suggest", arguments->suggest, "print a block for ops_implementation on that hardware");
+    options.flag("--verify", arguments->verify, "run each kernel beside the composition on this machine");
+    options.flag("--bench", arguments->bench, "the same, timed");
+    options.flag("--remember", arguments->remember,
+                 "the same, and keep the order where Temper's is only a guess");
     options.flag("--json", arguments->json, "print as JSON");
     options.flag("--table", arguments->table, "print all ops and kernels of this build as Markdown");
     return [arguments] { return show_ops(*arguments); };

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -11,9 +12,16 @@ struct KernelInfo {
   std::string provider, hardware;  // hardware is empty for eager, which runs everywhere
 };
 
+// One run of a kernel on inputs made beforehand: the op's results, then the gradients, as float32.
+using ProbeRun = std::function<std::vector<Tensor>()>;
+// Binds one provider's kernel and makes up inputs of a usual size, always the same ones (ops/probe.h). An
+// error when the kernel cannot run.
+using Probe = ProbeRun(const std::string& provider, DType dtype, const HardwareFacts& facts);
+
 struct OpInfo {
   std::string_view name, field;
   std::vector<KernelInfo> (*kernels)() = nullptr;
+  Probe* probe = nullptr;
 
   bool operator==(const OpInfo&) const = default;
 };
@@ -31,8 +39,8 @@ std::vector<KernelInfo> kernel_infos() {
 
 // An op and its composition, which runs everywhere.
 template <class Op>
-void register_op(typename Op::Compose* compose) {
-  op_infos().add(Op::kName, {Op::kName, Op::kField, kernel_infos<Op>});
+void register_op(typename Op::Compose* compose, Probe* probe = nullptr) {
+  op_infos().add(Op::kName, {Op::kName, Op::kField, kernel_infos<Op>, probe});
   kernels<Op>().add(kEager, {.accepts = accept_all<typename Op::Signature>, .compose = compose});
 }
 

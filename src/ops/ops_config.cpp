@@ -34,7 +34,9 @@ bool segment_matches(std::string_view pattern, std::string_view segment) {
 
 }  // namespace
 
-OpsConfig all_eager(FieldValues written) { return {std::move(written), {}, std::string(kEager), {"attn"}}; }
+OpsConfig all_eager(FieldValues written) {
+  return {.written = std::move(written), .fallback = std::string(kEager), .without_fallback = {"attn"}};
+}
 
 bool module_matches(std::string_view pattern, std::string_view module) {
   while (!pattern.empty() && !module.empty()) {

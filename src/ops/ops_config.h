@@ -14,6 +14,8 @@ struct OpsConfig {
   std::map<std::string, FieldValues> overrides =
       {};                     // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
   std::string fallback = {};  // for every field that was left out; empty: the best for the hardware
+  FieldValues preferred =
+      {};  // measured on this machine (ops/measure.h): tried first for fields that were left out
   std::vector<std::string> without_fallback = {};  // fields that get the best for the hardware all the same
 };
 

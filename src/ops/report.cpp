@@ -9,7 +9,9 @@ namespace {
 
 std::string reason_of(const Choice& choice) {
   if (choice.op.empty()) return "written; this model has no such op";
-  if (choice.written.empty()) return choice.passed_over.empty() ? "default" : "default, the first that can run";
+  if (choice.measured) return "the fastest measured on this machine";
+  if (choice.written.empty())
+    return choice.passed_over.empty() ? "default" : "default, the first that can run";
   return choice.written == choice.provider ? "written" : fmt::format("written as {}", choice.written);
 }
 
@@ -38,7 +40,8 @@ std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
   std::string out;
   for (const Choice& choice : ops.choices()) {
     const std::string name = choice.modules.empty() ? choice.field : "  in " + choice.modules;
-    out += fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
+    out +=
+        fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
     const auto line = [&](const std::string& text) { out += fmt::format("{:<37} {}\n", "", text); };
     for (const std::string& tiling : choice.tilings) line("tiles " + tiling);
     for (const PassedOver& other : not_chosen(choice, facts))

@@ -127,14 +127,17 @@ std::string field_of(const std::string& key) {
        nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), join(fields));
 }
 
-std::string suggested_block(const HardwareTable& table) {
+std::string suggested_block(const HardwareFacts& facts) {
+  const HardwareTable& table = hardware_table(facts.hardware);
   std::string block = "model:\n  ops_implementation:\n";
-  for (const auto& [field, names] : table.fields) {
-    const auto value = table.suggested.find(field);
-    if (value == table.suggested.end() && table.strict) continue;
-    const std::string best = names.names.empty() ? std::string(kEager) : names.names.front().provider;
-    block +=
-        fmt::format("    {}{}: {}\n", field, kSuffix, value == table.suggested.end() ? best : value->second);
+  for (const auto& [field, known] : table.fields) {
+    const auto suggested = table.suggested.find(field);
+    if (suggested == table.suggested.end() && table.strict && !table.suggested.empty()) continue;
+    const auto usable = std::find_if(known.names.begin(), known.names.end(),
+                                     [&](const KernelName& name) { return !missing(name, facts); });
+    const std::string best = usable == known.names.end() ? std::string(kEager) : usable->name;
+    block += fmt::format("    {}{}: {}\n", field, kSuffix,
+                         suggested == table.suggested.end() ? best : suggested->second);
   }
   return block;
 }
@@ -164,7 +167,7 @@ void check_ops_config(const OpsConfig& config, const HardwareFacts& facts) {
     if (!config.written.contains(field)) absent.push_back(field + std::string(kSuffix));
   if (absent.empty()) return;
   fail("[model.ops_implementation] on {} every field must be written; missing are [{}]. For example:\n{}",
-       table.label, join(absent), suggested_block(table));
+       table.label, join(absent), suggested_block(facts));
 }
 
 }  // namespace temper::ops

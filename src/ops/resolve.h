@@ -37,6 +37,6 @@ std::string field_of(const std::string& key);
 void check_ops_config(const OpsConfig& config, const HardwareFacts& facts);
 
 // The block of fields that a run on this hardware may start from, as YAML.
-std::string suggested_block(const HardwareTable& table);
+std::string suggested_block(const HardwareFacts& facts);
 
 }  // namespace temper::ops

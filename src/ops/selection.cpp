@@ -122,7 +122,16 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
     const std::string wanted = is_written ? written->second : falls_back ? config_.fallback : "";
     Choice choice;
     choice.modules = pattern;
-    const std::vector<Candidate> asked = candidates(members);
+    std::vector<Candidate> asked = candidates(members);
+    const auto preferred = config_.preferred.find(named.field);
+    if (wanted.empty() && preferred != config_.preferred.end()) {
+      // Only among those that would be tried anyway: what was measured does not bring a kernel in.
+      const auto place = std::find_if(asked.begin(), asked.end(), [&](const Candidate& candidate) {
+        return !candidate.refusal && candidate.provider == preferred->second;
+      });
+      choice.measured = place != asked.end();
+      if (choice.measured) std::rotate(asked.begin(), place, place + 1);
+    }
     const void* kernel = choose(named, is_written ? wanted : "", wanted, registered, asked, choice)->kernel;
     if (pattern.empty())
       result_.kernels_[key] = kernel;
@@ -164,7 +173,9 @@ std::string BoundOps::report() const {
   std::string out;
   for (const Choice& choice : choices_) {
     const std::string name = choice.modules.empty() ? choice.field : "  " + choice.modules;
-    std::string how = choice.written.empty() ? "default" : "as written";
+    std::string how = choice.measured          ? "the fastest measured here"
+                      : choice.written.empty() ? "default"
+                                               : "as written";
     if (!choice.written.empty() && choice.written != choice.provider) how += ": " + choice.written;
     if (choice.op.empty()) how += "; this model has no such op";
     for (const std::string& tiling : choice.tilings) how += "; tiles " + tiling;

@@ -145,6 +145,17 @@ TEST(Selection, TheFallbackCountsAsADefault) {
   EXPECT_EQ(run(bind(config, machine(), {64})), 2);
 }
 
+TEST(Selection, AMeasuredPreferenceDecidesOnlyWhatWasLeftOut) {
+  const OpsConfig config{.preferred = {{"probe", "spare"}}};
+  EXPECT_EQ(run(bind(config, machine(), {64})), 5);
+  EXPECT_EQ(bind(config, machine(), {64}).report(),
+            "probe_implementation                  spare    (the fastest measured here)\n");
+  EXPECT_EQ(run(bind({.written = {{"probe", "narrow"}}, .preferred = {{"probe", "spare"}}}, machine(), {64})),
+            2);
+  EXPECT_EQ(run(bind({.preferred = {{"probe", "absent"}}}, machine(), {64})), 2);
+  EXPECT_EQ(run(bind(config, machine(), {512})), 4);  // it cannot run here
+}
+
 TEST(Selection, AChoiceThatCannotRunIsAnError) {
   expect_error([] { bind(written("probe", "narow"), machine(), {64}); },
                "[model.ops_implementation] probe_implementation=narow is not a registered backend for probe. "

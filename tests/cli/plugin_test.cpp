@@ -9,8 +9,8 @@ class Plugin : public Cli {
   // The example's sources, changed by `edit` (a sed program), built in a folder of their own.
   static std::string build(const std::string& name, const std::string& edit = "") {
     const std::string place = folder() + "/" + name, example = TEMPER_SOURCE_DIR "/examples/plugin";
-    const std::string commands = "mkdir -p " + place + " && sed '" + edit + "' " + example + "/toy.c > " + place +
-                                 "/toy.c && make -s -C " + place + " -f " + example +
+    const std::string commands = "mkdir -p " + place + " && sed '" + edit + "' " + example + "/toy.c > " +
+                                 place + "/toy.c && make -s -C " + place + " -f " + example +
                                  "/Makefile INCLUDE=" TEMPER_SOURCE_DIR "/include";
     EXPECT_EQ(std::system(commands.c_str()), 0);
     return place + "/libtoy.so";
@@ -40,10 +40,12 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
 }
 
 TEST_F(Plugin, ItsAllowListIsStrict) {
-  const std::string with = "train " + yaml() + " --plugins [" + build("toy") + "] --output " + folder() + "/none";
+  const std::string with =
+      "train " + yaml() + " --plugins [" + build("toy") + "] --output " + folder() + "/none";
   const std::string field = " --model.ops_implementation.rms_norm_implementation ";
-  expect_refused(with + " --device toy" + field + "simd", 2,
-                 "rms_norm_implementation=simd is not supported on Toy accelerator. Set it to one of [eager, toy]");
+  expect_refused(
+      with + " --device toy" + field + "simd", 2,
+      "rms_norm_implementation=simd is not supported on Toy accelerator. Set it to one of [eager, toy]");
   expect_refused(with + field + "toy", 2, "requires Toy accelerator but none is available");
   expect_refused(with + " --device toy --model.dtype bfloat16" + field + "toy", 2, "computes float32 only");
   expect_refused("train " + yaml() + " --device toy", 2, "[device] 'toy' is not known; use one of [cpu]");
@@ -58,14 +60,30 @@ TEST_F(Plugin, AreFoundInTheEnvironment) {
   EXPECT_NE(outcome.out.find("Toy accelerator"), std::string::npos) << outcome.out;
 }
 
+TEST_F(Plugin, AreVerifiedLikeAnyKernel) {
+  const auto verify = [](const std::string& plugin) {
+    ::setenv("TEMPER_PLUGIN_PATH", plugin.c_str(), 1);
+    const Outcome outcome = run("ops --verify --hardware toy");
+    ::unsetenv("TEMPER_PLUGIN_PATH");
+    return outcome;
+  };
+  const Outcome right = verify(build("toy"));
+  EXPECT_EQ(right.code, 0) << right.out << right.err;
+  const Outcome wrong = verify(build("wrong", "s/gate\\[i\\] \\* (1 - sigmoid)/gate[i]/"));
+  EXPECT_EQ(wrong.code, 1) << wrong.out << wrong.err;
+  EXPECT_NE(wrong.out.find("toy        WRONG"), std::string::npos) << wrong.out;
+}
+
 TEST_F(Plugin, WhatDoesNotFitIsRefused) {
   const auto refused = [](const std::string& plugin, const std::string& why) {
     expect_refused("train " + yaml() + " --plugins [" + plugin + "] --output " + folder() + "/none", 2, why);
   };
   refused(build("newer", "s/return TEMPER_PLUGIN_ABI/return TEMPER_PLUGIN_ABI + 1/"),
           "was made for plug-in ABI 2, this is ABI 1");
-  refused(build("nameless", "s/uint32_t temper_plugin_abi/uint32_t another_abi/"), "is not a plug-in of Temper");
-  refused(build("unknown_op", "s/{\"swiglu\", \"toy\"/{\"softmax\", \"toy\"/"), "op 'softmax' cannot come from a plug-in");
+  refused(build("nameless", "s/uint32_t temper_plugin_abi/uint32_t another_abi/"),
+          "is not a plug-in of Temper");
+  refused(build("unknown_op", "s/{\"swiglu\", \"toy\"/{\"softmax\", \"toy\"/"),
+          "op 'softmax' cannot come from a plug-in");
   refused(build("homeless", "s/{\"swiglu\", \"toy\", \"toy\"/{\"swiglu\", \"toy\", \"moon\"/"),
           "which no one has registered");
   refused(folder() + "/absent.so", "no such plug-in");

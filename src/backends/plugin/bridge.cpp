@@ -7,7 +7,8 @@ namespace temper::backends {
 temper_tensor view_of(const Tensor& tensor) {
   temper_tensor view{};
   if (!tensor.defined()) return view;
-  static_assert(static_cast<int>(DType::kF32) == TEMPER_F32 && static_cast<int>(DType::kBF16) == TEMPER_BF16 &&
+  static_assert(static_cast<int>(DType::kF32) == TEMPER_F32 &&
+                    static_cast<int>(DType::kBF16) == TEMPER_BF16 &&
                     static_cast<int>(DType::kF16) == TEMPER_F16,
                 "the plug-in interface numbers dtypes as DType does");
   view.data = tensor.raw();
@@ -21,7 +22,7 @@ temper_tensor view_of(const Tensor& tensor) {
 }
 
 temper_facts view_of(const HardwareFacts& facts) {
-  return {facts.hardware.c_str(), facts.name.c_str(),   facts.cores,        facts.native_bf16 ? 1 : 0,
+  return {facts.hardware.c_str(),   facts.name.c_str(), facts.cores,        facts.native_bf16 ? 1 : 0,
           facts.compute_capability, facts.memory_bytes, facts.scratch_bytes};
 }
 

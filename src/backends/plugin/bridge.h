@@ -7,8 +7,8 @@
 #include "ops/kernel.h"
 #include "temper/plugin.h"
 
-// From a plug-in's C functions to a Kernel<Op>. A Kernel holds plain function pointers, which carry no state: each
-// slot has functions of its own, made at compile time, that look up the plug-in's.
+// From a plug-in's C functions to a Kernel<Op>. A Kernel holds plain function pointers, which carry no state:
+// each slot has functions of its own, made at compile time, that look up the plug-in's.
 namespace temper::backends {
 
 struct PluginKernel {

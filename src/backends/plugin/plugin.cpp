@@ -37,14 +37,9 @@ struct Bridge<ops::RmsNorm> {
                          const Tensor& dy, const GradTarget& weight) {
     const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
     const Tensor x = rows(op.x);
-    const temper_rms_norm_backward arguments{view_of(x),
-                                             view_of(op.weight),
-                                             view_of(inv_rms),
-                                             view_of(rows(dy)),
-                                             view_of(rows(dx)),
-                                             view_of(weight.buffer),
-                                             op.eps,
-                                             weight.accumulate ? 1 : 0};
+    const temper_rms_norm_backward arguments{
+        view_of(x),        view_of(op.weight),     view_of(inv_rms), view_of(rows(dy)),
+        view_of(rows(dx)), view_of(weight.buffer), op.eps,           weight.accumulate ? 1 : 0};
     call(kernel, kernel.backward, &arguments);
     return dx;
   }
@@ -84,15 +79,16 @@ int refuse(temper_host* host, const std::string& error) {
 }
 
 int add_kernel(temper_host* host, const temper_kernel* kernel) {
-  if (kernel == nullptr || kernel->op == nullptr || kernel->provider == nullptr || kernel->hardware == nullptr ||
-      kernel->forward == nullptr || kernel->backward == nullptr)
+  if (kernel == nullptr || kernel->op == nullptr || kernel->provider == nullptr ||
+      kernel->hardware == nullptr || kernel->forward == nullptr || kernel->backward == nullptr)
     return refuse(host, "a kernel needs op, provider, hardware, forward and backward");
   if (ops::hardware_tables().find(kernel->hardware) == nullptr)
     return refuse(host, fmt::format("kernel '{}' is for '{}', which no one has registered", kernel->provider,
                                     kernel->hardware));
   PluginKernel copy{kernel->provider, kernel->hardware, kernel->accepts, kernel->forward, kernel->backward};
   const std::string_view op = kernel->op;
-  std::optional<std::string> error = fmt::format("op '{}' cannot come from a plug-in; rms_norm and swiglu can", op);
+  std::optional<std::string> error =
+      fmt::format("op '{}' cannot come from a plug-in; rms_norm and swiglu can", op);
   if (op == ops::RmsNorm::kName) error = add_plugin_kernel<ops::RmsNorm>(std::move(copy));
   if (op == ops::Swiglu::kName) error = add_plugin_kernel<ops::Swiglu>(std::move(copy));
   return error ? refuse(host, *error) : 0;
@@ -112,7 +108,8 @@ int add_hardware(temper_host* host, const temper_hardware* hardware) {
   for (int32_t i = 0; i < hardware->num_names; ++i) {
     const temper_name& entry = hardware->names[i];
     if (!table.fields.contains(entry.field))
-      return refuse(host, fmt::format("hardware '{}' has names for '{}', which is not a field", name, entry.field));
+      return refuse(host,
+                    fmt::format("hardware '{}' has names for '{}', which is not a field", name, entry.field));
     table.fields[entry.field].names.push_back({entry.name, entry.provider});
   }
   ops::hardware_tables().add(name, table);
@@ -148,8 +145,10 @@ void load_plugin(const std::string& path) {
   if (library == nullptr) fail("[{}] cannot be loaded: {}", path, ::dlerror());
   const uint32_t abi = find_symbol<uint32_t()>(library, "temper_plugin_abi", path)();
   if (abi != TEMPER_PLUGIN_ABI)
-    fail("[{}] was made for plug-in ABI {}, this is ABI {}; build it again with this version's temper/plugin.h", path,
-         abi, TEMPER_PLUGIN_ABI);
+    fail(
+        "[{}] was made for plug-in ABI {}, this is ABI {}; build it again with this version's "
+        "temper/plugin.h",
+        path, abi, TEMPER_PLUGIN_ABI);
   Registration registration;
   temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration, add_kernel, add_hardware};
   const int code = find_symbol<int(temper_host*)>(library, "temper_plugin_register", path)(&host);

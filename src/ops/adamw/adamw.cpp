@@ -57,6 +57,8 @@ void adamw(const BoundOps& ops, const AdamW& op) {
     kernel.forward(op);
 }
 
-void register_adamw() { register_op<AdamW>(compose); }
+Probe adamw_probe;
+
+void register_adamw() { register_op<AdamW>(compose, adamw_probe); }
 
 }  // namespace temper::ops

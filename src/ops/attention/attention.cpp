@@ -108,6 +108,8 @@ Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const
                      });
 }
 
-void register_attention() { register_op<Attention>(compose); }
+Probe attention_probe;
+
+void register_attention() { register_op<Attention>(compose, attention_probe); }
 
 }  // namespace temper::ops

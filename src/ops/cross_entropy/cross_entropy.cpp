@@ -64,6 +64,8 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   return {loss, out.nll};
 }
 
-void register_cross_entropy() { register_op<CrossEntropy>(compose); }
+Probe cross_entropy_probe;
+
+void register_cross_entropy() { register_op<CrossEntropy>(compose, cross_entropy_probe); }
 
 }  // namespace temper::ops

@@ -31,6 +31,8 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   });
 }
 
-void register_embedding() { register_op<Embedding>(compose); }
+Probe embedding_probe;
+
+void register_embedding() { register_op<Embedding>(compose, embedding_probe); }
 
 }  // namespace temper::ops

@@ -29,6 +29,8 @@ double global_norm(const BoundOps& ops, const GlobalNorm& op) {
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 
-void register_global_norm() { register_op<GlobalNorm>(compose); }
+Probe global_norm_probe;
+
+void register_global_norm() { register_op<GlobalNorm>(compose, global_norm_probe); }
 
 }  // namespace temper::ops

@@ -42,6 +42,8 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
                      });
 }
 
-void register_linear() { register_op<Linear>(compose); }
+Probe linear_probe;
+
+void register_linear() { register_op<Linear>(compose, linear_probe); }
 
 }  // namespace temper::ops

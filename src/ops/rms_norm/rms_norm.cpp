@@ -42,6 +42,8 @@ Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, f
       });
 }
 
-void register_rms_norm() { register_op<RmsNorm>(compose); }
+Probe rms_norm_probe;
+
+void register_rms_norm() { register_op<RmsNorm>(compose, rms_norm_probe); }
 
 }  // namespace temper::ops

@@ -53,6 +53,8 @@ Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& position
   });
 }
 
-void register_rotary() { register_op<Rotary>(compose); }
+Probe rotary_probe;
+
+void register_rotary() { register_op<Rotary>(compose, rotary_probe); }
 
 }  // namespace temper::ops

@@ -35,6 +35,8 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   });
 }
 
-void register_swiglu() { register_op<Swiglu>(compose); }
+Probe swiglu_probe;
+
+void register_swiglu() { register_op<Swiglu>(compose, swiglu_probe); }
 
 }  // namespace temper::ops

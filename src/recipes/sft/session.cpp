@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/chat_template.h"
+#include "ops/measure.h"
 
 namespace temper::recipes {
 namespace {
@@ -93,6 +94,7 @@ models::BuildOptions Session::build_options() const {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.ops = config.model.ops_implementation.to_ops();
+  build.ops->preferred = ops::remembered(detect_hardware(config.device));
   build.purpose = models::Purpose::kTraining;
   build.facts = detect_hardware(config.device);
   return build;

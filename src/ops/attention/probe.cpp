@@ -1,0 +1,22 @@
+#include "ops/probe.h"
+#include "ops/attention/attention.h"
+
+namespace temper::ops {
+
+ProbeRun attention_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
+  const Tensor q = probe_values(1, {kProbeTokens, kProbeHeads, kProbeHeadDim}, dtype);
+  const Tensor k = probe_values(2, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
+  const Tensor v = probe_values(3, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
+  Attention op;  // two documents
+  op.cu_seqlens_q = op.cu_seqlens_k =
+      Tensor::from(std::vector<int32_t>{0, kProbeTokens / 4, static_cast<int32_t>(kProbeTokens)});
+  op.scale = 0.125f;
+  const Tensor dy = probe_values(9, q.shape(), dtype);
+  return [=, ops = bind_probe<Attention>(provider, {dtype, kProbeHeads, kProbeKvHeads, kProbeHeadDim, false}, facts)] {
+    Tape tape;
+    const Var vq = tape.variable(q), vk = tape.variable(k), vv = tape.variable(v);
+    return probe_backward(tape, attention(tape, ops, vq, vk, vv, op), dy, {&vq, &vk, &vv});
+  };
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,14 @@
+#include "ops/probe.h"
+#include "ops/global_norm/global_norm.h"
+
+namespace temper::ops {
+
+ProbeRun global_norm_probe(const std::string& provider, DType, const HardwareFacts& facts) {
+  const GlobalNorm op{{probe_values(1, {kProbeInner, kProbeHidden}, DType::kF32),
+                       probe_values(2, {kProbeHidden}, DType::kF32)}};
+  return [op, ops = bind_probe<GlobalNorm>(provider, {}, facts)] {
+    return std::vector<Tensor>{Tensor::from(std::vector<float>{static_cast<float>(global_norm(ops, op))})};
+  };
+}
+
+}  // namespace temper::ops

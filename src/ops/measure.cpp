@@ -1,0 +1,119 @@
+#include "ops/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+
+namespace temper::ops {
+namespace {
+
+double error_of(const std::vector<Tensor>& found, const std::vector<Tensor>& expected) {
+  double worst = found.size() == expected.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    const auto a = found[i].values<float>(), b = expected[i].values<float>();
+    double difference = 0, largest = 1e-30;
+    for (size_t k = 0; k < b.size(); ++k) {
+      const double gap = std::fabs(double{a[k]} - double{b[k]});
+      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
+      largest = std::max(largest, std::fabs(double{b[k]}));
+    }
+    worst = std::max(worst, difference / largest);
+  }
+  return worst;
+}
+
+double median_milliseconds(const ProbeRun& run) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  std::vector<double> times;
+  // At least five runs, and as many as a fifth of a second has room for.
+  while (times.size() < 5 || (Clock::now() - start < std::chrono::milliseconds(200) && times.size() < 200)) {
+    const auto begin = Clock::now();
+    run();
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
+
+std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed) {
+  std::vector<Measurement> all;
+  for (const auto& [name, op] : op_infos().entries()) {
+    if (op.probe == nullptr) continue;
+    const std::vector<Tensor> expected = op.probe(std::string(kEager), DType::kF32, facts)();
+    for (const KernelInfo& kernel : op.kernels()) {
+      if (!kernel.hardware.empty() && kernel.hardware != facts.hardware) continue;
+      Measurement result{name, std::string(op.field), kernel.provider};
+      // Float32 sums in another order; one or two roundings of bfloat16 on the way.
+      result.tolerance = dtype == DType::kF32 ? 2e-5 : 0.02;
+      try {
+        const ProbeRun run = op.probe(kernel.provider, dtype, facts);
+        result.error = error_of(run(), expected);
+        if (timed) result.milliseconds = median_milliseconds(run);
+      } catch (const Error& error) {
+        result.refusal = error.what();
+      }
+      all.push_back(std::move(result));
+    }
+  }
+  return all;
+}
+
+FieldValues fastest(const std::vector<Measurement>& measurements) {
+  std::map<std::string, int> able;
+  std::map<std::string, const Measurement*> best;
+  for (const Measurement& measurement : measurements) {
+    if (!measurement.correct()) continue;
+    if (measurement.provider != kEager) ++able[measurement.field];
+    const Measurement*& leader = best[measurement.field];
+    if (leader == nullptr || measurement.milliseconds < leader->milliseconds) leader = &measurement;
+  }
+  FieldValues preferred;
+  for (const auto& [field, count] : able)
+    if (count > 1) preferred[field] = best[field]->provider;
+  return preferred;
+}
+
+std::string preferences_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string base = cache != nullptr && *cache != '\0' ? std::string(cache)
+                                                              : join_path(home == nullptr ? "." : home, ".cache");
+  return join_path(join_path(base, "temper"), "kernels.json");
+}
+
+void remember(const FieldValues& preferred, const HardwareFacts& facts) {
+  const std::string file = preferences_file();
+  Json devices = exists(file) ? Json::parse_file(file) : Json(Json::Object{});
+  Json::Object values;
+  for (const auto& [field, provider] : preferred) values.emplace_back(field, provider);
+  devices.set(facts.name, std::move(values));
+  make_directories(file.substr(0, file.rfind('/')));
+  write_file(file, devices.dump(2) + "\n");
+}
+
+FieldValues remembered(const HardwareFacts& facts) {
+  const std::string file = preferences_file();
+  if (!exists(file)) return {};
+  try {
+    FieldValues preferred;
+    const Json devices = Json::parse_file(file);
+    if (const Json* values = devices.find(facts.name))
+      for (const auto& [field, provider] : values->as_object()) preferred[field] = provider.as_string();
+    return preferred;
+  } catch (const Error& error) {
+    // A hint that cannot be read must not stop a run.
+    log_warning(fmt::format("measured kernel preferences are ignored: {}", error.what()));
+    return {};
+  }
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,53 @@
+#include "ops/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/files.h"
+#include "device/facts.h"
+
+namespace temper::ops {
+namespace {
+
+class Measure : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(Measure, EveryKernelOfThisMachineComputesWhatTheCompositionDoes) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto measured = measure_kernels(dtype, detect_cpu(), false);
+    EXPECT_GE(measured.size(), 2 * 9u);
+    for (const Measurement& m : measured)
+      EXPECT_TRUE(m.correct()) << m.op << " by " << m.provider << " in " << to_string(dtype) << ": " << m.error
+                               << m.refusal.value_or("");
+  }
+}
+
+TEST_F(Measure, OnlyAGuessedOrderIsReplaced) {
+  const std::vector<Measurement> measured{{.op = "a", .field = "rms_norm", .provider = "one", .milliseconds = 3},
+                                          {.op = "a", .field = "rms_norm", .provider = "two", .milliseconds = 2},
+                                          {.op = "a", .field = "rms_norm", .provider = "eager", .milliseconds = 9},
+                                          {.op = "b", .field = "swiglu_mlp", .provider = "one", .milliseconds = 1},
+                                          {.op = "b", .field = "swiglu_mlp", .provider = "eager", .milliseconds = 1},
+                                          {.op = "c", .field = "linear", .provider = "one", .milliseconds = 5},
+                                          {.op = "c", .field = "linear", .provider = "wrong", .error = 1}};
+  EXPECT_EQ(fastest(measured), (FieldValues{{"rms_norm", "two"}}));
+}
+
+TEST_F(Measure, PreferencesAreKeptPerDevice) {
+  HardwareFacts a, b;
+  a.name = "device a";
+  b.name = "device b";
+  EXPECT_TRUE(remembered(a).empty());
+  remember({{"rms_norm", "two"}}, a);
+  remember({{"linear", "x"}}, b);
+  EXPECT_EQ(remembered(a), (FieldValues{{"rms_norm", "two"}}));
+  write_file(preferences_file(), "{");
+  EXPECT_TRUE(remembered(a).empty());  // a warning, not an error
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,64 @@
+// `temper ops`: what is chosen, why, and for hardware that is not here.
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+TEST_F(Cli, OpsExplainsAModelsKernels) {
+  const Outcome text = run("ops " + folder() + "/model");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("flash_attention_2 = onednn"), std::string::npos) << text.out;
+  const Outcome outcome = run("ops " + folder() + "/model --json --dtype bfloat16");
+  const Json report = Json::parse(outcome.out, "report");
+  EXPECT_EQ(report.at("hardware").as_string(), "cpu");
+  for (const Json& choice : report.at("choices").as_array()) {
+    EXPECT_NE(choice.at("kernel").as_string(), "eager") << choice.dump();
+    EXPECT_EQ(choice.at("why").as_string(), "default");
+    EXPECT_FALSE(choice.at("others").as_array().empty());
+  }
+}
+
+TEST_F(Cli, OpsAnswersForOtherHardware) {
+  const Outcome gpu = run("ops --hardware cuda-sm90 --json");
+  EXPECT_EQ(Json::parse(gpu.out, "report").at("device").as_string(), "NVIDIA H100");
+  const Outcome npu = run("ops --hardware ascend-910b");
+  EXPECT_EQ(npu.code, 0) << npu.err;
+  EXPECT_NE(npu.out.find("on Ascend NPU every field must be written"), std::string::npos) << npu.out;
+  const Outcome block = run("ops --hardware ascend-910b --suggest");
+  EXPECT_NE(block.out.find("    moe_implementation: fused_npu\n"), std::string::npos) << block.out;
+  expect_refused("ops --hardware tpu", 2, "'tpu' is not known; use one of [ascend-910b, cpu-amx");
+}
+
+TEST_F(Cli, ASuggestedBlockIsAConfiguration) {
+  const Outcome block = run("ops --hardware cpu-avx512 --suggest");
+  const std::string text = read_file(yaml()), model = "model:\n";
+  std::string keys = block.out.substr(block.out.find(model) + model.size());
+  write_file(folder() + "/suggested.yaml", text.substr(0, text.find(model) + model.size()) + keys +
+                                               text.substr(text.find(model) + model.size()));
+  const Outcome outcome = run("train " + folder() + "/suggested.yaml --dry-run");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("(as written"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Cli, OverridesAreReadAndStored) {
+  const std::string out = folder() + "/overridden";
+  write_file(folder() + "/overrides.yaml",
+             read_file(yaml()) + "---\n");  // not a mapping: one document only
+  expect_refused("train " + folder() + "/overrides.yaml", 2, "overrides.yaml");
+  const std::string overrides =
+      " --model.ops_implementation.overrides '{\"layers.0-0.*\": {rms_norm: eager}}' --train.steps 2";
+  ASSERT_EQ(run("train " + yaml() + overrides + " --output " + out).code, 0);
+  bool found = false;
+  const Json kernels = Json::parse_file(out + "/kernels.json");
+  for (const Json& choice : kernels.at("choices").as_array())
+    found = found || (choice.at("modules").as_string() == "layers.0-0.*" && choice.at("kernel").as_string() == "eager");
+  EXPECT_TRUE(found);
+  // The resolved configuration holds them, and they may not change on the way.
+  EXPECT_EQ(run("train " + out + "/config.yaml --train.steps 3").code, 0);
+  expect_refused("train " + yaml() + " --train.steps 4 --output " + out, 2, "model.ops_implementation.overrides");
+  expect_refused("train " + yaml() + " --model.ops_implementation.overrides '{\"layers.77.*\": {rms_norm: eager}}'", 2,
+                 "names no module");
+}
+
+}  // namespace
+}  // namespace temper

@@ -85,8 +85,9 @@ FieldValues fastest(const std::vector<Measurement>& measurements) {
 std::string preferences_file() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  const std::string base = cache != nullptr && *cache != '\0' ? std::string(cache)
-                                                              : join_path(home == nullptr ? "." : home, ".cache");
+  const std::string base = cache != nullptr && *cache != '\0'
+                               ? std::string(cache)
+                               : join_path(home == nullptr ? "." : home, ".cache");
   return join_path(join_path(base, "temper"), "kernels.json");
 }
 

@@ -21,19 +21,20 @@ TEST_F(Measure, EveryKernelOfThisMachineComputesWhatTheCompositionDoes) {
     const auto measured = measure_kernels(dtype, detect_cpu(), false);
     EXPECT_GE(measured.size(), 2 * 9u);
     for (const Measurement& m : measured)
-      EXPECT_TRUE(m.correct()) << m.op << " by " << m.provider << " in " << to_string(dtype) << ": " << m.error
-                               << m.refusal.value_or("");
+      EXPECT_TRUE(m.correct()) << m.op << " by " << m.provider << " in " << to_string(dtype) << ": "
+                               << m.error << m.refusal.value_or("");
   }
 }
 
 TEST_F(Measure, OnlyAGuessedOrderIsReplaced) {
-  const std::vector<Measurement> measured{{.op = "a", .field = "rms_norm", .provider = "one", .milliseconds = 3},
-                                          {.op = "a", .field = "rms_norm", .provider = "two", .milliseconds = 2},
-                                          {.op = "a", .field = "rms_norm", .provider = "eager", .milliseconds = 9},
-                                          {.op = "b", .field = "swiglu_mlp", .provider = "one", .milliseconds = 1},
-                                          {.op = "b", .field = "swiglu_mlp", .provider = "eager", .milliseconds = 1},
-                                          {.op = "c", .field = "linear", .provider = "one", .milliseconds = 5},
-                                          {.op = "c", .field = "linear", .provider = "wrong", .error = 1}};
+  const std::vector<Measurement> measured{
+      {.op = "a", .field = "rms_norm", .provider = "one", .milliseconds = 3},
+      {.op = "a", .field = "rms_norm", .provider = "two", .milliseconds = 2},
+      {.op = "a", .field = "rms_norm", .provider = "eager", .milliseconds = 9},
+      {.op = "b", .field = "swiglu_mlp", .provider = "one", .milliseconds = 1},
+      {.op = "b", .field = "swiglu_mlp", .provider = "eager", .milliseconds = 1},
+      {.op = "c", .field = "linear", .provider = "one", .milliseconds = 5},
+      {.op = "c", .field = "linear", .provider = "wrong", .error = 1}};
   EXPECT_EQ(fastest(measured), (FieldValues{{"rms_norm", "two"}}));
 }
 

@@ -20,7 +20,8 @@ Tensor probe_ints(uint64_t seed, int64_t count, int64_t below) {
   const Random random(seed, RandomPurpose::kData);
   std::vector<int32_t> values;
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(below), static_cast<uint64_t>(i))));
+    values.push_back(
+        static_cast<int32_t>(random.below(static_cast<uint64_t>(below), static_cast<uint64_t>(i))));
   return Tensor::from(values);
 }
 

@@ -2,8 +2,8 @@
 #include "ops/op_info.h"
 #include "ops/selection.h"
 
-// Trying kernels on this machine: each op makes up inputs of a usual size, always the same ones, and runs a kernel on
-// them, forward and backward.
+// Trying kernels on this machine: each op makes up inputs of a usual size, always the same ones, and runs a
+// kernel on them, forward and backward.
 namespace temper::ops {
 
 // The usual size.

@@ -169,21 +169,4 @@ BoundOps Binder::finish() {
   return std::move(result_);
 }
 
-std::string BoundOps::report() const {
-  std::string out;
-  for (const Choice& choice : choices_) {
-    const std::string name = choice.modules.empty() ? choice.field : "  " + choice.modules;
-    std::string how = choice.measured          ? "the fastest measured here"
-                      : choice.written.empty() ? "default"
-                                               : "as written";
-    if (!choice.written.empty() && choice.written != choice.provider) how += ": " + choice.written;
-    if (choice.op.empty()) how += "; this model has no such op";
-    for (const std::string& tiling : choice.tilings) how += "; tiles " + tiling;
-    out += fmt::format("{:<37} {:<8} ({})\n", name, choice.op.empty() ? "-" : choice.provider, how);
-    for (const PassedOver& other : choice.passed_over)
-      out += fmt::format("{:<37} not {}: {}\n", "", other.provider, other.reason);
-  }
-  return out;
-}
-
 }  // namespace temper::ops

@@ -43,7 +43,6 @@ class BoundOps {
   }
 
   const std::vector<Choice>& choices() const { return choices_; }
-  std::string report() const;  // one line per op, for the log
 
  private:
   friend class Binder;

@@ -1,4 +1,4 @@
-#include "ops/selection.h"
+#include "ops/report.h"
 
 #include "tests/support/op_testing.h"
 
@@ -108,6 +108,20 @@ int run(const BoundOps& ops) {
   return kernel.compose != nullptr ? kernel.compose() : kernel.forward();
 }
 
+// A line of a report, and what it says of kernels that were not chosen.
+std::string line(const std::string& field, const std::string& provider, const std::string& why) {
+  return fmt::format("{:<37} {:<8} {}\n", field, provider, why);
+}
+std::string note(const std::string& text) { return fmt::format("{:<37} {}\n", "", text); }
+const std::string kNotFast = note("not fast: needs bfloat16 products in hardware");
+const std::string kNotNarrow = note("not narrow: width 512 must be at most 256");
+const std::string kElsewhere =
+    note("not device: is for gpu, this is cpu") + note("not tiled: is for npu, this is cpu");
+
+std::string report(const OpsConfig& config, const HardwareFacts& facts, int64_t width) {
+  return explain(bind(config, facts, {width}), facts);
+}
+
 TEST(Selection, TheFirstThatAcceptsIsTheDefault) {
   EXPECT_EQ(run(bind({}, machine(true), {64})), 1);
   EXPECT_EQ(run(bind({}, machine(), {64})), 2);
@@ -148,8 +162,9 @@ TEST(Selection, TheFallbackCountsAsADefault) {
 TEST(Selection, AMeasuredPreferenceDecidesOnlyWhatWasLeftOut) {
   const OpsConfig config{.preferred = {{"probe", "spare"}}};
   EXPECT_EQ(run(bind(config, machine(), {64})), 5);
-  EXPECT_EQ(bind(config, machine(), {64}).report(),
-            "probe_implementation                  spare    (the fastest measured here)\n");
+  EXPECT_EQ(report(config, machine(), 64),
+            line("probe_implementation", "spare", "the fastest measured on this machine") + kNotFast +
+                note("or narrow") + kElsewhere + note("or eager"));
   EXPECT_EQ(run(bind({.written = {{"probe", "narrow"}}, .preferred = {{"probe", "spare"}}}, machine(), {64})),
             2);
   EXPECT_EQ(run(bind({.preferred = {{"probe", "absent"}}}, machine(), {64})), 2);
@@ -188,20 +203,19 @@ TEST(Selection, UnknownFieldsAreErrorsWithTheNearestName) {
 }
 
 TEST(Selection, AFieldThatTheModelHasNoOpForStaysInTheReport) {
-  EXPECT_EQ(bind(written("moe", "eager"), machine(true), {64}).report(),
-            "moe_implementation                    -        (as written: eager; this model has no such op)\n"
-            "probe_implementation                  fast     (default)\n");
+  EXPECT_EQ(report(written("moe", "eager"), machine(true), 64),
+            line("moe_implementation", "-", "written; this model has no such op") +
+                line("probe_implementation", "fast", "default") + note("or narrow") + kElsewhere +
+                note("or eager") + note("or spare"));
 }
 
 TEST(Selection, ReportSaysWhatWasChosenAndWhatWasPassedOver) {
-  EXPECT_EQ(bind({}, machine(), {512}).report(),
-            "probe_implementation                  eager    (default)\n"
-            "                                      not fast: needs bfloat16 products in hardware\n"
-            "                                      not narrow: width 512 must be at most 256\n"
-            "                                      not device: is for gpu, this is cpu\n"
-            "                                      not tiled: is for npu, this is cpu\n");
-  EXPECT_EQ(bind(written("probe", "spare"), machine(), {8}).report(),
-            "probe_implementation                  spare    (as written)\n");
+  EXPECT_EQ(report({}, machine(), 512),
+            line("probe_implementation", "eager", "default, the first that can run") + kNotFast + kNotNarrow +
+                kElsewhere + note("not spare: width 512 must be at most 256"));
+  EXPECT_EQ(report(written("probe", "spare"), machine(), 8),
+            line("probe_implementation", "spare", "written") + kNotFast + note("or narrow") + kElsewhere +
+                note("or eager"));
 }
 
 TEST(Selection, FamiliesAddAndDisable) {
@@ -233,11 +247,12 @@ TEST(Selection, OverridesNameModules) {
   EXPECT_EQ(run(ops.at("layers.3.input_norm")), 5);
   EXPECT_EQ(run(ops.at("layers.4.input_norm")), 2);
   EXPECT_EQ(run(ops.at("layers.5.input_norm")), 4);
-  EXPECT_EQ(ops.report(),
-            "probe_implementation                  narrow   (default)\n"
-            "                                      not fast: needs bfloat16 products in hardware\n"
-            "  layers.0-3.*                        spare    (as written)\n"
-            "  layers.5.*                          eager    (as written)\n");
+  EXPECT_EQ(explain(ops, machine()),
+            line("probe_implementation", "narrow", "default, the first that can run") + kNotFast +
+                kElsewhere + note("or eager") + note("or spare") +
+                line("  in layers.0-3.*", "spare", "written") + kNotFast + note("or narrow") + kElsewhere +
+                note("or eager") + line("  in layers.5.*", "eager", "written") + kNotFast + kNotNarrow +
+                kElsewhere + note("not spare: width 512 must be at most 256"));
   // Where the fifth layer is not excepted, its width refuses the kernel that the others could take.
   EXPECT_EQ(run(bind_layers({{"layers.0.*", {{"probe", "spare"}}}}).at("norm")), 4);
   EXPECT_THROW(bind_layers({{"layers.9.*", {{"probe", "eager"}}}}), Error);
@@ -269,9 +284,9 @@ TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
   facts.scratch_bytes = 192 << 10;
   const BoundOps refused = bind(on_npu(), facts, {1024});
   EXPECT_EQ(run(refused), 4);
-  EXPECT_NE(refused.report().find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
+  EXPECT_NE(explain(refused, facts).find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
             std::string::npos)
-      << refused.report();
+      << explain(refused, facts);
 }
 
 TEST(Selection, TwoModelsInOneProcessAreBoundDifferently) {

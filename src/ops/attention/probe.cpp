@@ -12,7 +12,8 @@ ProbeRun attention_probe(const std::string& provider, DType dtype, const Hardwar
       Tensor::from(std::vector<int32_t>{0, kProbeTokens / 4, static_cast<int32_t>(kProbeTokens)});
   op.scale = 0.125f;
   const Tensor dy = probe_values(9, q.shape(), dtype);
-  return [=, ops = bind_probe<Attention>(provider, {dtype, kProbeHeads, kProbeKvHeads, kProbeHeadDim, false}, facts)] {
+  return [=, ops = bind_probe<Attention>(provider, {dtype, kProbeHeads, kProbeKvHeads, kProbeHeadDim, false},
+                                         facts)] {
     Tape tape;
     const Var vq = tape.variable(q), vk = tape.variable(k), vv = tape.variable(v);
     return probe_backward(tape, attention(tape, ops, vq, vk, vv, op), dy, {&vq, &vk, &vv});

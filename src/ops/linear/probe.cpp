@@ -5,7 +5,8 @@ namespace temper::ops {
 
 ProbeRun linear_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
   const Tensor x = probe_values(1, {kProbeTokens, kProbeHidden}, dtype);
-  const Tensor weight = probe_values(2, {kProbeInner, kProbeHidden}, dtype), bias = probe_values(3, {kProbeInner}, dtype);
+  const Tensor weight = probe_values(2, {kProbeInner, kProbeHidden}, dtype),
+               bias = probe_values(3, {kProbeInner}, dtype);
   const Tensor dy = probe_values(9, {kProbeTokens, kProbeInner}, dtype);
   return [=, ops = bind_probe<Linear>(provider, {dtype, kProbeHidden, kProbeInner, true}, facts)] {
     Tape tape;

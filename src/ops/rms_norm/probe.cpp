@@ -4,7 +4,8 @@
 namespace temper::ops {
 
 ProbeRun rms_norm_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor x = probe_values(1, {kProbeTokens, kProbeHidden}, dtype), weight = probe_values(2, {kProbeHidden}, dtype);
+  const Tensor x = probe_values(1, {kProbeTokens, kProbeHidden}, dtype),
+               weight = probe_values(2, {kProbeHidden}, dtype);
   const Tensor dy = probe_values(9, x.shape(), dtype);
   return [=, ops = bind_probe<RmsNorm>(provider, {dtype, kProbeHidden}, facts)] {
     Tape tape;

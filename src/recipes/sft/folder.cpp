@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/training_state.h"
+#include "ops/report.h"
 #include "recipes/sft/plan.h"
 #include "recipes/sft/sft.h"
 
@@ -90,7 +91,8 @@ void SftRun::check() const {
       batch->rows.size(), batch->tokens, batch->target_tokens, session_.total_steps(),
       format_bytes(plan_disk(config, session_.architecture)), format_bytes(free_disk_bytes(config.output)),
       format_bytes(total), format_bytes(pool().limit()));
-  log_info(report + "kernels\n" + model->decoder.ops().report() + "Nothing was trained (--dry-run).");
+  log_info(report + "kernels\n" + ops::explain(model->decoder.ops(), session_.build_options().facts) +
+           "Nothing was trained (--dry-run).");
   if (options_.explain_memory) log_info(memory_table(pool().usage(), &plan));
 }
 

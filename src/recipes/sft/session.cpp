@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "data/chat_template.h"
 #include "ops/measure.h"
+#include "ops/report.h"
 
 namespace temper::recipes {
 namespace {
@@ -105,7 +106,7 @@ void Session::load_weights() {
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        to_string(config.model.dtype)));
-  log_info("kernels:\n" + model->decoder.ops().report());
+  log_info("kernels:\n" + ops::explain(model->decoder.ops(), build_options().facts));
   const OptimizerConfig& o = config.train.optimizer;
   optimizer = std::make_unique<optimizers::AdamW>(
       model->decoder.parameters(), model->decoder.ops(),

@@ -1,15 +1,16 @@
 #pragma once
 #include <algorithm>
 #include <concepts>
+#include <list>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 
 namespace temper {
 
-// Named values in registration order: the same door for kernels, models and optimizers.
+// Named values in registration order: the same door for kernels, models and optimizers. A value stays where
+// it is, whatever is registered after it.
 template <class Value>
 class Registry {
  public:
@@ -31,11 +32,11 @@ class Registry {
 
   // The same, in front of an entry that is there; at the end when it is not.
   void add_before(std::string_view next, std::string_view name, Value value) {
+    const size_t before = entries_.size();
     add(name, std::move(value));
     const auto place = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return entry.name == next; });
-    if (place != entries_.end() && place + 1 < entries_.end())
-      std::rotate(place, entries_.end() - 1, entries_.end());
+    if (entries_.size() > before) entries_.splice(place, entries_, std::prev(entries_.end()));
   }
 
   const Value* find(std::string_view name) const {
@@ -44,10 +45,10 @@ class Registry {
     return nullptr;
   }
 
-  const std::vector<Entry>& entries() const { return entries_; }
+  const std::list<Entry>& entries() const { return entries_; }
 
  private:
-  std::vector<Entry> entries_;
+  std::list<Entry> entries_;
 };
 
 // The one registry of `Value`s in the process.

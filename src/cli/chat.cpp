@@ -9,6 +9,7 @@
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "rollout/text_model.h"
+#include "training/signals.h"
 
 namespace temper::cli {
 namespace {
@@ -32,7 +33,19 @@ class Conversation {
     if (!system_.empty()) messages_.push_back(Json::Object{{"role", "system"}, {"content", system_}});
   }
 
+  // After an error the conversation is what it was before the message.
   rollout::Generation say(const std::string& line) {
+    const Json::Array before = messages_;
+    try {
+      return answer(line);
+    } catch (const Error&) {
+      messages_ = before;
+      throw;
+    }
+  }
+
+ private:
+  rollout::Generation answer(const std::string& line) {
     messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
     const std::vector<int32_t> prompt = text_.tokenizer.encode(text_.chat_prompt(messages_));
     tokenizers::StreamDecoder stream(text_.tokenizer);
@@ -40,16 +53,17 @@ class Conversation {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     };
+    // Ctrl-C ends the answer, not the conversation.
+    const training::StopSignals signals;
     const rollout::Generation result = generator_.generate(prompt, options_, [&](int32_t id) {
       print(stream.push(id));
-      return true;
+      return !signals.requested();
     });
     print(stream.finish() + "\n");
     messages_.push_back(Json::Object{{"role", "assistant"}, {"content", stream.text()}});
     return result;
   }
 
- private:
   const rollout::TextFiles& text_;
   rollout::GenerateOptions options_;
   std::string system_;
@@ -63,14 +77,22 @@ int chat(const ChatArguments& arguments) {
   if (!text.chat) text.chat_prompt({});  // says what is missing
   Conversation conversation(*model, text, arguments.sampling.apply(text.generation), arguments.system);
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) log_info("Type a message; /clear starts anew, /exit or Ctrl-D leaves.");
+  const char* help = "Type a message; /clear starts anew, Ctrl-C stops an answer, /exit or Ctrl-D leaves.";
+  if (terminal) log_info(help);
   for (std::string line;;) {
     if (terminal) std::fputs("> ", stdout), std::fflush(stdout);
     if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line == "/help") log_info(help);
     if (line == "/clear") conversation.clear();
-    if (line.empty() || line == "/clear") continue;
-    const rollout::Generation result = conversation.say(line);
-    if (arguments.stats) log_info(describe(result));
+    if (line.empty() || line == "/clear" || line == "/help") continue;
+    try {
+      const rollout::Generation result = conversation.say(line);
+      if (arguments.stats) log_info(describe(result));
+    } catch (const Error& error) {
+      // Someone who types can go on, for example with /clear when the context is full.
+      if (!terminal) throw;
+      log_warning(error.what());
+    }
   }
   if (terminal) std::fputs("\n", stdout);
   return 0;

@@ -26,7 +26,7 @@ TEST_F(Cli, ARunMakesEverythingItPromises) {
   EXPECT_EQ(losses(out).size(), 12u);
   const Outcome answer = run("generate " + out + "/model -p 'What is 10 + 10?' -n 4 --greedy");
   EXPECT_EQ(answer.code, 0) << answer.err;
-  EXPECT_EQ(run("chat " + out + "/model -n 4", "What is 1 + 1?\n/clear\nAnd 2 + 2?\n/exit\n").code, 0);
+  EXPECT_EQ(run("chat " + out + "/model -n 4", "What is 1 + 1?\n/clear\n/help\nAnd 2 + 2?\n/exit\n").code, 0);
 }
 
 TEST_F(Cli, AStoppedRunContinuesBitForBit) {

@@ -58,7 +58,7 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   return plan;
 }
 
-int64_t state_bytes(const RunConfig&, const layers::DecoderConfig& model) {
+int64_t state_bytes(const layers::DecoderConfig& model) {
   return num_parameters(model) * 3 * size_of(DType::kF32) +
          (1 << 20);  // weights (or masters) and two moments
 }
@@ -67,7 +67,7 @@ int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model) {
   // The newest state is complete before the oldest goes; then the final and the best model.
   const int64_t states = config.checkpoint.keep_last + 1 + (config.data.eval.empty() ? 0 : 1);
   const int64_t models = config.data.eval.empty() ? 1 : 3;
-  return states * state_bytes(config, model) + models * num_parameters(model) * size_of(config.model.dtype);
+  return states * state_bytes(model) + models * num_parameters(model) * size_of(config.model.dtype);
 }
 
 void check_memory(const MemoryPlan& plan, int64_t limit) {

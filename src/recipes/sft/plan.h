@@ -13,7 +13,7 @@ using MemoryPlan = std::array<int64_t, kNumMemoryTags>;
 MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model);
 
 // Bytes of one training state, and of everything that the run will keep on disk at once.
-int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model);
+int64_t state_bytes(const layers::DecoderConfig& model);
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model);
 
 // Refuses a run whose weights, gradients and moments cannot fit; warns when its activations probably will

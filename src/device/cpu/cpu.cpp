@@ -1,107 +1,84 @@
-// The CPU's pool: one region per tag over reserved virtual addresses.
+// The CPU's pool: reserved virtual addresses, behind which the system puts pages when they are touched.
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <memory>
-#include <mutex>
+#include <cstring>
+#include <vector>
 
 #include "base/error.h"
-#include "base/text.h"
-#include "device/cpu/region.h"
+#include "device/tagged_pool.h"
 
 namespace temper::device {
 namespace {
 
-class CpuPool final : public Pool {
+constexpr int64_t kPage = 4096;
+constexpr int64_t kHugePage = 2 << 20;
+
+std::byte* reserve(int64_t bytes) {
+  void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) fail_resources("[memory] cannot reserve {} bytes of addresses", bytes);
+  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  return static_cast<std::byte*>(memory);
+}
+
+class CpuRegion final : public Region {
  public:
-  // Kept below what is available, so that the system's out-of-memory killer is never asked.
-  CpuPool() : limit_(available_host_bytes() / 100 * 95) {
-    for (auto& region : regions_)
-      region = std::make_unique<Region>(std::max<int64_t>(limit_ * 2, int64_t{1} << 30));
+  explicit CpuRegion(int64_t reserved) : Region(reserve(reserved), reserved) {}
+  ~CpuRegion() override { ::munmap(base_, static_cast<size_t>(reserved_)); }
+
+  int64_t trim() override {
+    int64_t given = 0;
+    for (const auto& [offset, bytes] : blocks_.free()) {
+      const int64_t begin = round_up(offset, kPage), end = (offset + bytes) / kPage * kPage;
+      if (end <= begin) continue;
+      ::madvise(base_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+      given += end - begin;
+    }
+    return given;
   }
 
-  void* allocate(int64_t bytes, MemoryTag tag) override {
-    invariant(bytes >= 0, "allocation of a negative size");
-    const std::lock_guard lock(mutex_);
-    Region& region = at(tag);
-    if (region.paused()) fail("[memory] region '{}' is paused; resume it before use", to_string(tag));
-    void* memory = live() + bytes > limit_ ? nullptr : region.allocate(bytes);
-    if (memory == nullptr) fail_out_of_memory(bytes, tag);
-    // Blocks kept for reuse count against the limit only when it is reached.
-    if (held() > limit_)
-      for (auto& each : regions_)
-        if (!each->paused()) each->trim();
-    return memory;
+ protected:
+  bool back(int64_t bytes) override {
+    if (paused()) ::mprotect(base_, static_cast<size_t>(reserved_), PROT_READ | PROT_WRITE);
+    usage_.held = std::max(usage_.held, bytes);
+    return true;
   }
 
-  void release(void* memory, MemoryTag tag) noexcept override {
-    const std::lock_guard lock(mutex_);
-    at(tag).release(memory);
+  void save() override {
+    backup_.resize(static_cast<size_t>(usage_.live));
+    std::byte* to = backup_.data();
+    for (const auto& [offset, bytes] : blocks_.live()) {
+      std::memcpy(to, base_ + offset, static_cast<size_t>(bytes));
+      to += bytes;
+    }
   }
 
-  void pause(MemoryTag tag, PauseMode mode) override {
-    const std::lock_guard lock(mutex_);
-    if (at(tag).paused()) fail("[memory] region '{}' is paused already", to_string(tag));
-    at(tag).pause(mode);
+  void restore() override {
+    const std::byte* from = backup_.data();
+    for (const auto& [offset, bytes] : blocks_.live()) {
+      std::memcpy(base_ + offset, from, static_cast<size_t>(bytes));
+      from += bytes;
+    }
+    backup_ = {};
   }
 
-  void resume(MemoryTag tag) override {
-    const std::lock_guard lock(mutex_);
-    if (!at(tag).paused()) fail("[memory] region '{}' is not paused", to_string(tag));
-    at(tag).resume();
-  }
-
-  MemoryUsage usage() const override {
-    const std::lock_guard lock(mutex_);
-    return usage_unlocked();
-  }
-
-  void reset_peak() override {
-    const std::lock_guard lock(mutex_);
-    for (auto& region : regions_) region->reset_peak();
-  }
-
-  void set_limit(int64_t bytes) override {
-    const std::lock_guard lock(mutex_);
-    limit_ = bytes;
-  }
-
-  int64_t limit() const override {
-    const std::lock_guard lock(mutex_);
-    return limit_;
+  void withdraw() override {
+    ::madvise(base_, static_cast<size_t>(reserved_), MADV_DONTNEED);
+    ::mprotect(base_, static_cast<size_t>(reserved_), PROT_NONE);
   }
 
  private:
-  Region& at(MemoryTag tag) { return *regions_[static_cast<size_t>(tag)]; }
+  std::vector<std::byte> backup_;
+};
 
-  MemoryUsage usage_unlocked() const {
-    MemoryUsage usage;
-    for (size_t i = 0; i < usage.size(); ++i) usage[i] = regions_[i]->usage();
-    return usage;
-  }
-
-  int64_t live() const {
-    int64_t sum = 0;
-    for (const auto& region : regions_) sum += region->usage().live;
-    return sum;
-  }
-
-  int64_t held() const {
-    int64_t sum = 0;
-    for (const auto& region : regions_) sum += region->usage().held;
-    return sum;
-  }
-
-  [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
-    fail_resources(
-        "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or "
-        "sequence "
-        "length, activation checkpointing, or bf16\n{}",
-        to_string(tag), format_bytes(bytes), format_bytes(live()), format_bytes(limit_),
-        memory_table(usage_unlocked()));
-  }
-
-  mutable std::mutex mutex_;
-  int64_t limit_;
-  std::array<std::unique_ptr<Region>, kNumMemoryTags> regions_;
+class CpuPool final : public TaggedPool {
+ public:
+  // Kept below what is available, so that the system's out-of-memory killer is never asked.
+  CpuPool()
+      : TaggedPool(available_host_bytes() / 100 * 95, [](int64_t bytes) -> std::unique_ptr<Region> {
+          return std::make_unique<CpuRegion>(round_up(bytes, kHugePage));
+        }) {}
 };
 
 Pool& cpu_pool(int) {

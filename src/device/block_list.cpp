@@ -1,0 +1,70 @@
+#include "device/block_list.h"
+
+#include <algorithm>
+
+namespace temper::device {
+namespace {
+
+// Of a cache line; device kernels load 16 bytes at a time from any of these addresses.
+constexpr int64_t kAlignment = 64;
+
+}  // namespace
+
+int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+void BlockList::insert_free(int64_t offset, int64_t bytes) {
+  free_.emplace(offset, bytes);
+  by_size_.emplace(bytes, offset);
+}
+
+void BlockList::erase_free(std::map<int64_t, int64_t>::iterator block) {
+  by_size_.erase({block->second, block->first});
+  free_.erase(block);
+}
+
+std::optional<BlockList::Block> BlockList::take(int64_t bytes, int64_t capacity) {
+  bytes = round_up(std::max<int64_t>(bytes, 1), kAlignment);
+  int64_t offset = end_;
+  const auto fit = by_size_.lower_bound({bytes, 0});
+  if (fit != by_size_.end()) {
+    offset = fit->second;
+    const int64_t spare = fit->first - bytes;
+    erase_free(free_.find(offset));
+    if (spare > 0) insert_free(offset + bytes, spare);
+  } else {
+    // The last free block may be extended instead of left behind.
+    const bool extend = !free_.empty() && free_.rbegin()->first + free_.rbegin()->second == end_;
+    if (extend) offset = free_.rbegin()->first;
+    if (offset + bytes > capacity) return std::nullopt;
+    if (extend) erase_free(std::prev(free_.end()));
+    end_ = offset + bytes;
+  }
+  live_.emplace(offset, bytes);
+  return Block{offset, bytes};
+}
+
+int64_t BlockList::give(int64_t offset) {
+  const auto block = live_.find(offset);
+  if (block == live_.end()) return 0;
+  const int64_t given = block->second;
+  int64_t bytes = given;
+  live_.erase(block);
+  const auto next = free_.lower_bound(offset);
+  if (next != free_.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    erase_free(next);
+  }
+  const auto after = free_.lower_bound(offset);
+  if (after != free_.begin()) {
+    const auto previous = std::prev(after);
+    if (previous->first + previous->second == offset) {
+      offset = previous->first;
+      bytes += previous->second;
+      erase_free(previous);
+    }
+  }
+  insert_free(offset, bytes);
+  return given;
+}
+
+}  // namespace temper::device

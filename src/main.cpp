@@ -12,6 +12,9 @@ int main(int argc, char** argv) {
   } catch (const temper::Error& error) {
     std::fprintf(stderr, "temper: %s\n", error.what());
     return static_cast<int>(error.kind());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "temper: %s (a defect of Temper or of a plug-in)\n", error.what());
+    return 1;
   }
   temper::cli::Program program;
   temper::cli::add_train(program);

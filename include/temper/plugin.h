@@ -112,6 +112,8 @@ typedef struct temper_host {
   /* 0 on success; anything else must be returned from temper_plugin_register, Temper then reports why. */
   int (*add_kernel)(struct temper_host* host, const temper_kernel* kernel);
   int (*add_hardware)(struct temper_host* host, const temper_hardware* hardware);
+  /* Says that a package is there which names in Temper's tables need ("triton"). */
+  int (*add_package)(struct temper_host* host, const char* name);
 } temper_host;
 
 #ifdef __cplusplus

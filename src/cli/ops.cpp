@@ -42,13 +42,17 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
       continue;
     }
     correct = correct && m.correct();
+    if (m.failure) {
+      std::printf("FAILED   %s\n", m.failure->c_str());
+      continue;
+    }
     std::printf("%-8s %12.2e", m.correct() ? "ok" : "WRONG", m.error);
     if (timed) std::printf(" %12.3f", m.milliseconds);
     std::printf("\n");
   }
   if (arguments.remember) {
     const ops::FieldValues preferred = ops::fastest(measured);
-    ops::remember(preferred, facts);
+    ops::remember(preferred, facts, dtype);
     std::printf("\n%zu preferences for %s written to %s\n", preferred.size(), facts.name.c_str(),
                 ops::preferences_file().c_str());
   }
@@ -70,7 +74,10 @@ int show_ops(const OpsArguments& arguments) {
     return 0;
   }
   // Where every field must be written nothing is chosen for the user: what runs without a choice is shown.
-  if (table.strict) build.ops = ops::OpsConfig{.fallback = std::string(ops::kEager)};
+  const bool must_write = !table.must_be_written.empty();
+  build.ops.emplace();
+  if (must_write) build.ops->fallback = ops::kEager;
+  build.ops->preferred = ops::remembered(build.facts, *build.dtype);
   const std::string where = join_path(arguments.model, "config.json");
   const Json config = arguments.model.empty() ? models::typical_config() : Json::parse_file(where);
   const ops::BoundOps bound = models::bind_kernels(config, where, build);
@@ -81,7 +88,7 @@ int show_ops(const OpsArguments& arguments) {
   std::printf("hardware  %s (%s)\nmodel     %s, %s\n\n%s", build.facts.name.c_str(), table.label.c_str(),
               arguments.model.empty() ? "a typical qwen3" : arguments.model.c_str(),
               std::string(to_string(*build.dtype)).c_str(), ops::explain(bound, build.facts).c_str());
-  if (table.strict)
+  if (must_write)
     std::printf("\non %s every field must be written; 'temper ops --hardware %s --suggest' prints a block\n",
                 table.label.c_str(), arguments.hardware.c_str());
   return 0;

@@ -122,5 +122,23 @@ TEST(Schema, DeclarationsAreChecked) {
   EXPECT_THROW(schema.list("s", sources, "").shorthand("nothing"), Error);
 }
 
+struct WithTable {
+  Table table;
+};
+void describe(Schema& s, WithTable& c) { s.field("table", c.table, "a table"); }
+
+TEST(Dump, TablesAreReadBack) {
+  WithTable config, again;
+  Schema schema = schema_of(config), second = schema_of(again);
+  load_text(schema, "table: {\"layers.0-3.*\": {rms_norm: eager, attn: 'null'}, x: {}}", "f.yaml");
+  EXPECT_EQ(config.table, (Table{{"layers.0-3.*", {{"rms_norm", "eager"}, {"attn", "null"}}}, {"x", {}}}));
+  load_text(second, dump(schema), "dump");
+  EXPECT_EQ(again.table, config.table);
+  load_text(second, "", "flags", {"--table", "{a: {b: c}}"});
+  EXPECT_EQ(again.table, (Table{{"a", {{"b", "c"}}}}));
+  for (const char* wrong : {"table: 3", "table: {a: b}", "table: {a: {b: null}}", "table: {a: {b: [c]}}"})
+    EXPECT_THROW(load_text(second, wrong, "f.yaml"), Error) << wrong;
+}
+
 }  // namespace
 }  // namespace temper::config

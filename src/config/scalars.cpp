@@ -87,10 +87,12 @@ std::optional<Json> read_table(const Node& node) {
   if (node.kind != Node::Kind::kMap) return std::nullopt;
   Json::Object rows;
   for (const auto& [row, cells] : node.members) {
-    if (cells.kind != Node::Kind::kMap) return std::nullopt;
+    if (cells.kind != Node::Kind::kMap)
+      fail("[{}] '{}': expected a mapping to text, found {}", cells.where, row, describe_node(cells));
     Json::Object values;
     for (const auto& [key, value] : cells.members) {
-      if (value.kind != Node::Kind::kText) return std::nullopt;
+      if (value.kind != Node::Kind::kText)
+        fail("[{}] '{}' of '{}': expected text, found {}", value.where, key, row, describe_node(value));
       values.emplace_back(key, value.text);
     }
     rows.emplace_back(row, std::move(values));

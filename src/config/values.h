@@ -25,7 +25,7 @@ template <class T>
 struct TypeOf {
   static_assert(!std::is_same_v<T, T>,
                 "a field is bool, int, int64_t, double, std::string, an optional or "
-                "vector of these or std::array<double, N>; enums use Schema::choice");
+                "vector of these, std::array<double, N> or Table; enums use Schema::choice");
 };
 template <>
 struct TypeOf<bool> {
@@ -151,8 +151,10 @@ struct PlainToJson {
 struct PlainFromJson {
   void operator()(const Json& json, Table& table) const {
     table.clear();
-    for (const auto& [row, cells] : json.as_object())
-      for (const auto& [key, value] : cells.as_object()) table[row][key] = value.as_string();
+    for (const auto& [row, cells] : json.as_object()) {
+      auto& values = table[row];
+      for (const auto& [key, value] : cells.as_object()) values[key] = value.as_string();
+    }
   }
   void operator()(const Json& json, bool& value) const { value = json.as_bool(); }
   void operator()(const Json& json, int& value) const { value = static_cast<int>(json.as_int()); }

@@ -14,6 +14,11 @@ bool HardwareFacts::has_package(std::string_view package) const {
   return std::find(packages.begin(), packages.end(), package) != packages.end();
 }
 
+std::set<std::string>& installed_packages() {
+  static std::set<std::string> packages;
+  return packages;
+}
+
 Registry<Detector>& detectors() { return registry<Detector>(); }
 
 HardwareFacts detect_hardware(std::string_view hardware) {
@@ -24,11 +29,14 @@ HardwareFacts detect_hardware(std::string_view hardware) {
   if (detector == nullptr) fail("[device] '{}' is not known; use one of [{}]", hardware, join(known));
   const std::optional<HardwareFacts> facts = (*detector)();
   if (!facts) fail("[device] no device of '{}' was found on this machine", hardware);
-  return *facts;
+  HardwareFacts found = *facts;
+  found.packages.assign(installed_packages().begin(), installed_packages().end());
+  return found;
 }
 
 HardwareFacts detect_cpu() {
   HardwareFacts facts;
+  facts.packages.assign(installed_packages().begin(), installed_packages().end());
   facts.cores = num_threads();
   facts.memory_bytes = available_host_bytes();
   std::istringstream lines(exists("/proc/cpuinfo") ? read_file("/proc/cpuinfo") : std::string());

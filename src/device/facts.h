@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,9 @@ struct HardwareFacts {
 
   bool has_package(std::string_view package) const;
 };
+
+// Optional packages that plug-ins brought, for the facts of every device.
+std::set<std::string>& installed_packages();
 
 HardwareFacts detect_cpu();
 

@@ -119,7 +119,8 @@ int64_t TaggedPool::held() const {
 
 void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
   fail_resources(
-      "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or sequence "
+      "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or "
+      "sequence "
       "length, activation checkpointing, or bf16\n{}",
       to_string(tag), format_bytes(bytes), format_bytes(live()), format_bytes(limit_),
       memory_table(usage_unlocked()));

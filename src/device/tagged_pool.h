@@ -23,10 +23,11 @@ class Region {
 
  protected:
   Region(std::byte* base, int64_t reserved) : base_(base), reserved_(reserved) {}
-  virtual bool back(int64_t bytes) = 0;      // memory behind the first `bytes` bytes; false when there is none left
-  virtual void save() = 0;                   // the live blocks' contents, to host memory
-  virtual void restore() = 0;                // and back; forgets them
-  virtual void withdraw() = 0;               // takes all memory away, keeps the addresses
+  virtual bool back(
+      int64_t bytes) = 0;       // memory behind the first `bytes` bytes; false when there is none left
+  virtual void save() = 0;      // the live blocks' contents, to host memory
+  virtual void restore() = 0;   // and back; forgets them
+  virtual void withdraw() = 0;  // takes all memory away, keeps the addresses
 
   std::byte* const base_;
   const int64_t reserved_;

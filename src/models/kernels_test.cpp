@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/adamw/adamw.h"
 #include "ops/linear/linear.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "tests/support/tiny_model.h"
@@ -37,13 +38,15 @@ TEST(ModelKernels, HardwareThatIsNotHereIsBoundToo) {
 }
 
 TEST(ModelKernels, OverridesReachTheirModules) {
-  const BuildOptions options{
-      .ops = ops::OpsConfig{.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}},
-                                          {"layers.0.mlp.gate_up", {{"linear", "eager"}}}}}};
+  const BuildOptions options{.ops =
+                                 ops::OpsConfig{.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}},
+                                                              {"layers.0.mlp.gate_up", {{"linear", "eager"}}},
+                                                              {"optimizer", {{"adamw", "eager"}}}}}};
   const ops::BoundOps ops = bind_kernels(tiny_config(), "tiny", options);
   EXPECT_TRUE(is_eager<ops::RmsNorm>(ops.at("layers.1.attention.q_norm")));
   EXPECT_FALSE(is_eager<ops::RmsNorm>(ops.at("layers.0.input_norm")));
   EXPECT_FALSE(is_eager<ops::RmsNorm>(ops.at("norm")));
+  EXPECT_TRUE(is_eager<ops::AdamW>(ops.at("optimizer")));
   EXPECT_TRUE(is_eager<ops::Linear>(ops.at("layers.0.mlp.gate_up")));
   EXPECT_FALSE(is_eager<ops::Linear>(ops.at("layers.0.mlp.down")));
 }

@@ -31,6 +31,7 @@ struct FieldNames {
 struct HardwareTable {
   std::string label;                         // "Ascend NPU"
   std::map<std::string, FieldNames> fields;  // by field, without "_implementation"
+  std::vector<std::string> own_names = {};   // mean this hardware in every field, named there or not
   bool strict = false;                       // names outside the table are refused before any model is read
   std::vector<std::string> must_be_written = {};      // fields without a default
   std::map<std::string, std::string> suggested = {};  // a block to paste: field, value

@@ -62,6 +62,7 @@ HardwareTable gpu_table() {
 HardwareTable npu_table() {
   HardwareTable table;
   table.label = "Ascend NPU";
+  table.own_names = {"npu", "fused_npu"};
   table.strict = true;
   table.fields = {
       {"attn", {{{"flash_attention_2", "npu"}}, true}},

@@ -42,6 +42,23 @@ double median_milliseconds(const ProbeRun& run) {
   return times[times.size() / 2];
 }
 
+std::string key_of(const HardwareFacts& facts, DType dtype) {
+  return fmt::format("{}, {}", facts.name, to_string(dtype));
+}
+
+// A hint that cannot be read must not stop a run.
+Json read_preferences(const std::string& file) {
+  if (!exists(file)) return Json::Object{};
+  try {
+    Json devices = Json::parse_file(file);
+    if (devices.is_object()) return devices;
+    log_warning(fmt::format("measured kernel preferences are ignored: [{}] is not an object", file));
+  } catch (const Error& error) {
+    log_warning(fmt::format("measured kernel preferences are ignored: {}", error.what()));
+  }
+  return Json::Object{};
+}
+
 }  // namespace
 
 std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed) {
@@ -54,12 +71,17 @@ std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts
       Measurement result{name, std::string(op.field), kernel.provider};
       // Float32 sums in another order; one or two roundings of bfloat16 on the way.
       result.tolerance = dtype == DType::kF32 ? 2e-5 : 0.02;
+      ProbeRun run;
       try {
-        const ProbeRun run = op.probe(kernel.provider, dtype, facts);
-        result.error = error_of(run(), expected);
-        if (timed) result.milliseconds = median_milliseconds(run);
+        run = op.probe(kernel.provider, dtype, facts);
       } catch (const Error& error) {
         result.refusal = error.what();
+      }
+      try {
+        if (run) result.error = error_of(run(), expected);
+        if (run && timed) result.milliseconds = median_milliseconds(run);
+      } catch (const Error& error) {
+        result.failure = error.what();
       }
       all.push_back(std::move(result));
     }
@@ -72,7 +94,8 @@ FieldValues fastest(const std::vector<Measurement>& measurements) {
   std::map<std::string, const Measurement*> best;
   for (const Measurement& measurement : measurements) {
     if (!measurement.correct()) continue;
-    if (measurement.provider != kEager) ++able[measurement.field];
+    if (measurement.provider == kEager) continue;  // never a guess
+    ++able[measurement.field];
     const Measurement*& leader = best[measurement.field];
     if (leader == nullptr || measurement.milliseconds < leader->milliseconds) leader = &measurement;
   }
@@ -91,30 +114,24 @@ std::string preferences_file() {
   return join_path(join_path(base, "temper"), "kernels.json");
 }
 
-void remember(const FieldValues& preferred, const HardwareFacts& facts) {
+void remember(const FieldValues& preferred, const HardwareFacts& facts, DType dtype) {
   const std::string file = preferences_file();
-  Json devices = exists(file) ? Json::parse_file(file) : Json(Json::Object{});
+  Json devices = read_preferences(file);
   Json::Object values;
   for (const auto& [field, provider] : preferred) values.emplace_back(field, provider);
-  devices.set(facts.name, std::move(values));
+  devices.set(key_of(facts, dtype), std::move(values));
   make_directories(file.substr(0, file.rfind('/')));
   write_file(file, devices.dump(2) + "\n");
 }
 
-FieldValues remembered(const HardwareFacts& facts) {
-  const std::string file = preferences_file();
-  if (!exists(file)) return {};
-  try {
-    FieldValues preferred;
-    const Json devices = Json::parse_file(file);
-    if (const Json* values = devices.find(facts.name))
-      for (const auto& [field, provider] : values->as_object()) preferred[field] = provider.as_string();
-    return preferred;
-  } catch (const Error& error) {
-    // A hint that cannot be read must not stop a run.
-    log_warning(fmt::format("measured kernel preferences are ignored: {}", error.what()));
-    return {};
-  }
+FieldValues remembered(const HardwareFacts& facts, DType dtype) {
+  FieldValues preferred;
+  const Json devices = read_preferences(preferences_file());
+  const Json* values = devices.find(key_of(facts, dtype));
+  if (values == nullptr || !values->is_object()) return preferred;
+  for (const auto& [field, provider] : values->as_object())
+    if (provider.is_string()) preferred[field] = provider.as_string();
+  return preferred;
 }
 
 }  // namespace temper::ops

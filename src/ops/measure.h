@@ -12,22 +12,23 @@ namespace temper::ops {
 struct Measurement {
   std::string op, field, provider;
   Refusal refusal = {};  // it cannot run; nothing else is known
+  Refusal failure = {};  // it was chosen, and failed while running
   double error = 0;      // the worst of outputs and gradients, relative to the tensor's largest value, beside
-                         // the composition in float32 on the same inputs
+                         // the composition in float32, on inputs before rounding
   double tolerance = 0;
   double milliseconds = 0;  // forward and backward, median; 0 when not timed
-  bool correct() const { return !refusal && error <= tolerance; }
+  bool correct() const { return !refusal && !failure && error <= tolerance; }
 };
 
 // Every kernel of every op that runs on this hardware.
 std::vector<Measurement> measure_kernels(DType dtype, const HardwareFacts& facts, bool timed);
 
 // The fastest correct kernel of each field for which Temper's order is only a guess: where several besides
-// eager can run. Stored per device in a file of the user's cache; a run reads it for fields that are left
-// out.
+// eager can run. Stored per device and dtype in a file of the user's cache; a run reads it for fields that
+// are left out.
 FieldValues fastest(const std::vector<Measurement>& measurements);
 std::string preferences_file();  // $XDG_CACHE_HOME/temper/kernels.json
-void remember(const FieldValues& preferred, const HardwareFacts& facts);
-FieldValues remembered(const HardwareFacts& facts);
+void remember(const FieldValues& preferred, const HardwareFacts& facts, DType dtype);
+FieldValues remembered(const HardwareFacts& facts, DType dtype);
 
 }  // namespace temper::ops

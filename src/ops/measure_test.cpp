@@ -42,12 +42,15 @@ TEST_F(Measure, PreferencesAreKeptPerDevice) {
   HardwareFacts a, b;
   a.name = "device a";
   b.name = "device b";
-  EXPECT_TRUE(remembered(a).empty());
-  remember({{"rms_norm", "two"}}, a);
-  remember({{"linear", "x"}}, b);
-  EXPECT_EQ(remembered(a), (FieldValues{{"rms_norm", "two"}}));
+  EXPECT_TRUE(remembered(a, DType::kF32).empty());
+  remember({{"rms_norm", "two"}}, a, DType::kF32);
+  remember({{"linear", "x"}}, b, DType::kF32);
+  EXPECT_EQ(remembered(a, DType::kF32), (FieldValues{{"rms_norm", "two"}}));
+  EXPECT_TRUE(remembered(a, DType::kBF16).empty());
   write_file(preferences_file(), "{");
-  EXPECT_TRUE(remembered(a).empty());  // a warning, not an error
+  EXPECT_TRUE(remembered(a, DType::kF32).empty());  // a warning, not an error
+  remember({{"rms_norm", "one"}}, a, DType::kF32);
+  EXPECT_EQ(remembered(a, DType::kF32), (FieldValues{{"rms_norm", "one"}}));
 }
 
 }  // namespace

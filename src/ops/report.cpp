@@ -9,6 +9,7 @@ namespace {
 
 std::string reason_of(const Choice& choice) {
   if (choice.op.empty()) return "written; this model has no such op";
+  if (choice.fallback) return "for every field that is left out";
   if (choice.measured) return "the fastest measured on this machine";
   if (choice.written.empty())
     return choice.passed_over.empty() ? "default" : "default, the first that can run";
@@ -48,8 +49,11 @@ std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
       line(other.reason.empty() ? fmt::format("or {}", other.provider)
                                 : fmt::format("not {}: {}", other.provider, other.reason));
     std::vector<std::string> aliases;
+    const std::vector<std::string> possible = possible_names({field_of(choice.field), facts});
     for (const KernelName& alias : names_of(choice, facts).names)
-      if (alias.name != alias.provider) aliases.push_back(fmt::format("{} = {}", alias.name, alias.provider));
+      if (alias.name != alias.provider &&
+          std::find(possible.begin(), possible.end(), alias.name) != possible.end())
+        aliases.push_back(fmt::format("{} = {}", alias.name, alias.provider));
     if (!aliases.empty()) line("names: " + join(aliases));
   }
   return out;

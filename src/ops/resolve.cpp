@@ -1,6 +1,7 @@
 #include "ops/resolve.h"
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "base/log.h"
@@ -40,17 +41,28 @@ const KernelName* find_name(std::string_view hardware, const std::string& field,
 std::string other_hardware(const NameQuery& query, const std::string& name) {
   for (const auto& added : family_table(query.family).added)
     if (added.field == query.field && added.name.name == name) return added.hardware;
-  for (const auto& [hardware, table] : hardware_tables().entries())
-    if (hardware != query.facts.hardware && find_name(hardware, query.field, name) != nullptr)
-      return hardware;
+  for (const auto& [hardware, table] : hardware_tables().entries()) {
+    const auto& own = table.own_names;
+    const bool named = find_name(hardware, query.field, name) != nullptr ||
+                       std::find(own.begin(), own.end(), name) != own.end();
+    if (hardware != query.facts.hardware && named) return hardware;
+  }
   for (const KernelInfo& kernel : query.registered)
     if (kernel.provider == name && !kernel.hardware.empty()) return kernel.hardware;
   return "";
 }
 
 [[noreturn]] void refuse(const NameQuery& query, const std::string& name, const std::string& why) {
-  fail("[model.ops_implementation] {}{}={} {}. Set it to one of [{}]", query.field, kSuffix, name, why,
+  fail("[{}] {}{}={} {}. Set it to one of [{}]", place_of(query.pattern), query.field, kSuffix, name, why,
        join(possible_names(query)));
+}
+
+// A name is resolved when the configuration is read and again when kernels are bound.
+void warn_once(const std::string& message) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(message).second) log_warning(message);
 }
 
 // Whether kernels that no table names may be written.
@@ -61,6 +73,34 @@ bool is_open(const NameQuery& query) {
 }
 
 }  // namespace
+
+std::string place_of(const std::string& pattern) {
+  return "model.ops_implementation" + (pattern.empty() ? "" : fmt::format(".overrides.'{}'", pattern));
+}
+
+Refusal not_by_default(const NameQuery& query, const std::string& provider, const FamilyTable::Added* added) {
+  if (provider == kEager) return std::nullopt;
+  if (added != nullptr) return missing(added->name, query.facts);
+  const HardwareTable& table = hardware_table(query.facts.hardware);
+  const auto field = table.fields.find(query.field);
+  std::vector<std::string> names{provider};
+  Refusal unusable;
+  bool named = false, usable = false;
+  if (field != table.fields.end())
+    for (const KernelName& known : field->second.names) {
+      if (known.provider != provider) continue;
+      names.push_back(known.name);
+      named = true;
+      const Refusal why = missing(known, query.facts);
+      usable = usable || !why;
+      unusable = why;
+    }
+  for (const std::string& name : names)
+    if (const auto* disabled = family_table(query.family).find_disabled(query.field, name))
+      return fmt::format("is disabled for {}: {}", query.family, disabled->reason);
+  if (!named && !is_open(query)) return fmt::format("is not in the allow-list of {}", table.label);
+  return named && !usable ? unusable : std::nullopt;
+}
 
 std::vector<std::string> possible_names(const NameQuery& query) {
   std::set<std::string> names{std::string(kEager)};
@@ -95,16 +135,18 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
     if (const Refusal why = missing(*known, query.facts)) refuse(query, name, *why);
     if (!known->deprecated.empty())
-      log_warning(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
-                              kSuffix, name, known->deprecated));
+      warn_once(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
+                            kSuffix, name, known->deprecated));
     return {known->provider};
   }
   if (!is_open(query))
     refuse(query, name, fmt::format("is not supported on {}", label_of(query.facts.hardware)));
   for (const KernelInfo& kernel : query.registered)
     if (kernel.provider == name && kernel.hardware == query.facts.hardware) return {name};
-  if (const std::string other = other_hardware(query, name); !other.empty())
-    refuse(query, name, fmt::format("requires {} but none is available", label_of(other)));
+  const std::string other = other_hardware(query, name);
+  if (other == hardware::kCpu)
+    refuse(query, name, fmt::format("runs on CPU only, this is {}", label_of(query.facts.hardware)));
+  if (!other.empty()) refuse(query, name, fmt::format("requires {} but none is available", label_of(other)));
   refuse(
       query, name,
       fmt::format("is not a registered backend for {}", query.family.empty() ? query.field : query.family));
@@ -142,29 +184,50 @@ std::string suggested_block(const HardwareFacts& facts) {
   return block;
 }
 
+OpsConfig normalized(const OpsConfig& config) {
+  const auto fields = [](const FieldValues& values, const std::string& pattern) {
+    FieldValues normal;
+    for (const auto& [key, name] : values) {
+      if (name.empty())
+        fail("[{}] {} is empty; write a name, or leave the field out", place_of(pattern), key);
+      if (!normal.emplace(field_of(key), name).second)
+        fail("[{}] {} is written twice, with and without '{}'", place_of(pattern), field_of(key), kSuffix);
+    }
+    return normal;
+  };
+  OpsConfig normal = config;
+  normal.written = fields(config.written, "");
+  for (auto& [pattern, values] : normal.overrides) {
+    values = fields(values, pattern);
+    if (values.empty()) fail("[{}] the override sets nothing", place_of(pattern));
+  }
+  return normal;
+}
+
+std::vector<KernelInfo> kernels_of_field(const std::string& field) {
+  for (const auto& [name, op] : op_infos().entries())
+    if (op.field == field) return op.kernels();
+  return {};
+}
+
 void check_ops_config(const OpsConfig& config, const HardwareFacts& facts) {
   const HardwareTable& table = hardware_table(facts.hardware);
-  const auto registered = [](const std::string& field) {
-    for (const auto& [name, op] : op_infos().entries())
-      if (op.field == field) return op.kernels();
-    return std::vector<KernelInfo>();
-  };
-  const auto check = [&](const FieldValues& values) {
-    for (const auto& [key, name] : values) {
-      const std::string field = field_of(key);
-      const NameQuery query{field, facts, "", registered(field)};
-      if (table.strict && !is_open(query)) resolve_name(query, name);
+  const OpsConfig normal = normalized(config);
+  const auto check = [&](const FieldValues& values, const std::string& pattern) {
+    for (const auto& [field, name] : values) {
+      const NameQuery query{field, facts, "", kernels_of_field(field), pattern};
       // A family may know more names, but none gets hardware or packages that are not there.
-      if (find_name(facts.hardware, field, name) != nullptr || !other_hardware(query, name).empty())
-        resolve_name(query, name);
+      const bool known =
+          find_name(facts.hardware, field, name) != nullptr || !other_hardware(query, name).empty();
+      if (known || (table.strict && !is_open(query))) resolve_name(query, name);
     }
   };
-  check(config.written);
-  for (const auto& [pattern, values] : config.overrides) check(values);
+  check(normal.written, "");
+  for (const auto& [pattern, values] : normal.overrides) check(values, pattern);
   if (!config.fallback.empty()) return;
   std::vector<std::string> absent;
   for (const std::string& field : table.must_be_written)
-    if (!config.written.contains(field)) absent.push_back(field + std::string(kSuffix));
+    if (!normal.written.contains(field)) absent.push_back(field + std::string(kSuffix));
   if (absent.empty()) return;
   fail("[model.ops_implementation] on {} every field must be written; missing are [{}]. For example:\n{}",
        table.label, join(absent), suggested_block(facts));

@@ -12,7 +12,16 @@ struct NameQuery {
   const HardwareFacts& facts;
   std::string family = {};
   std::vector<KernelInfo> registered = {};  // the op's kernels, where the op is known
+  std::string pattern = {};                 // of an override, for messages
 };
+
+std::vector<KernelInfo> kernels_of_field(const std::string& field);
+std::string place_of(const std::string& pattern);  // "model.ops_implementation.overrides.'layers.0.*'"
+
+// Why a kernel may not be taken for a field that was left out, whatever it says of itself: the family
+// disables it, strict hardware does not name it, or something that its name needs is missing.
+Refusal not_by_default(const NameQuery& query, const std::string& provider,
+                       const FamilyTable::Added* added = nullptr);
 
 struct ResolvedName {
   std::string provider;
@@ -31,6 +40,10 @@ std::vector<std::string> all_fields();
 
 // A field's name without "_implementation"; an unknown one is an error with the nearest.
 std::string field_of(const std::string& key);
+
+// The same with fields for keys, without "_implementation". Empty names, empty overrides and fields that are
+// there twice are errors.
+OpsConfig normalized(const OpsConfig& config);
 
 // All that can be said without a model: fields, names, and on strict hardware fields that are missing (named
 // all at once, with a block to paste).

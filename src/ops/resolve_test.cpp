@@ -60,6 +60,10 @@ TEST(Resolve, OnAnNpuMissingFieldsAreNamedAtOnceWithABlockToPaste) {
                "[model.ops_implementation] on Ascend NPU every field must be written; missing are "
                "[moe_implementation, rms_norm_implementation]. For example:\n" +
                    block);
+  // Both spellings of a field count.
+  OpsConfig spelled;
+  for (const auto& [field, name] : kMinimalNpu) spelled.written[field] = name;
+  EXPECT_NO_THROW(check_ops_config(spelled, known_hardware("ascend-910b")));
   // Elsewhere every field has a default.
   EXPECT_NO_THROW(check_ops_config({}, known_hardware("cuda-sm90")));
   EXPECT_NO_THROW(check_ops_config({}, known_hardware("cpu-avx2")));
@@ -82,6 +86,10 @@ TEST(Resolve, NpuNamesNeedAnNpu) {
   expect_refused("cuda-sm90", "rms_norm", "npu", why + "[cuda, eager, liger_kernel]");
   expect_refused("cpu-avx512", "rotary_pos_emb", "npu", why + "[eager, simd]");
   expect_refused("cpu-avx512", "moe", "fused_npu", why + "[eager]");
+  expect_refused("cpu-avx512", "swiglu_mlp", "npu", why + "[eager, simd]");
+  expect_refused("cpu-avx512", "attn", "npu", why + "[eager, flash_attention_2, onednn, sdpa]");
+  expect_refused("cuda-sm90", "rms_norm", "simd",
+                 "runs on CPU only, this is NVIDIA GPU. Set it to one of [cuda, eager, liger_kernel]");
   expect_refused("cuda-sm80", "moe", "fused_npu", why + "[cuda, eager, fused_triton]");
 }
 

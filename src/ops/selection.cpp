@@ -31,43 +31,42 @@ Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& f
 }
 
 Binder::Binder(OpsConfig config, HardwareFacts facts, std::string family)
-    : config_(std::move(config)), facts_(std::move(facts)), family_(std::move(family)) {
+    : config_(normalized(config)), facts_(std::move(facts)), family_(std::move(family)) {
   check_ops_config(config_, facts_);
-  FieldValues written;
-  for (const auto& [key, name] : config_.written) written[field_of(key)] = name;
-  config_.written = std::move(written);
-  for (auto& [pattern, values] : config_.overrides) {
-    FieldValues fields;
-    for (const auto& [key, name] : values) fields[field_of(key)] = name;
-    values = std::move(fields);
-    matched_[pattern] = false;
-  }
+  for (const auto& [pattern, values] : config_.overrides)
+    for (const auto& [field, name] : values) unmatched_.emplace(pattern, field);
 }
 
-const Binder::Candidate* Binder::choose(const Named& named, const std::string& written,
-                                        const std::string& wanted, const std::vector<KernelInfo>& registered,
+const Binder::Candidate* Binder::choose(const Named& named, const Wanted& wanted,
+                                        const std::vector<KernelInfo>& registered,
                                         const std::vector<Candidate>& candidates, Choice& choice) const {
   choice.op = named.op;
   choice.field = named.field + "_implementation";
-  choice.written = written;
-  const NameQuery query{named.field, facts_, family_, registered};
-  ResolvedName resolved{wanted};
-  if (!wanted.empty()) resolved = resolve_name(query, wanted);
+  if (wanted.written) choice.written = wanted.name;
+  choice.fallback = !wanted.written && !wanted.name.empty();
+  const NameQuery query{named.field, facts_, family_, registered, wanted.pattern};
+  // A fallback is a provider; what a user writes is a name.
+  const ResolvedName resolved = wanted.written ? resolve_name(query, wanted.name) : ResolvedName{wanted.name};
 
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates) {
     const std::string reason = candidate.refusal.value_or("");
-    const bool right = wanted.empty() || (candidate.provider == resolved.provider &&
-                                          candidate.family == (resolved.added != nullptr));
+    const bool right =
+        wanted.name.empty() || (candidate.provider == resolved.provider &&
+                                (!wanted.written || candidate.family == (resolved.added != nullptr)));
     if (chosen == nullptr && right && !candidate.refusal) {
       chosen = &candidate;
       continue;
     }
-    (chosen == nullptr && right ? choice.passed_over : choice.others).push_back({candidate.provider, reason});
+    const bool passed_over = chosen == nullptr && right && !candidate.elsewhere;
+    (passed_over ? choice.passed_over : choice.others).push_back({candidate.provider, reason});
   }
   if (chosen != nullptr) {
     choice.provider = chosen->provider;
-    choice.tilings = chosen->tilings;
+    for (const std::string& tiling : chosen->tilings)
+      if (!tiling.empty() &&
+          std::find(choice.tilings.begin(), choice.tilings.end(), tiling) == choice.tilings.end())
+        choice.tilings.push_back(tiling);
     return chosen;
   }
   // What could be written instead: names that stand for a kernel that is here and accepts.
@@ -78,11 +77,11 @@ const Binder::Candidate* Binder::choose(const Named& named, const std::string& w
   for (const std::string& name : possible_names(query))
     if (able.contains(resolve_name(query, name).provider)) possible.push_back(name);
   const std::string what =
-      wanted == resolved.provider ? "" : fmt::format("stands for '{}', which ", resolved.provider);
+      wanted.name == resolved.provider ? "" : fmt::format("stands for '{}', which ", resolved.provider);
   const std::string why = choice.passed_over.empty()
                               ? what + "is not in this build"
                               : what + fmt::format("cannot run: {}", choice.passed_over.front().reason);
-  fail("[model.ops_implementation] {}={} {}. Set it to one of [{}]", choice.field, wanted, why,
+  fail("[{}] {}={} {}. Set it to one of [{}]", place_of(wanted.pattern), choice.field, wanted.name, why,
        join(possible));
 }
 
@@ -92,7 +91,7 @@ const FieldValues* Binder::override_of(const std::string& module, const std::str
   for (const auto& [candidate, values] : config_.overrides) {
     if (!module_matches(candidate, module)) continue;
     if (!values.contains(field)) continue;
-    matched_[candidate] = true;
+    unmatched_.erase({candidate, field});
     if (found != nullptr)
       fail("[model.ops_implementation] overrides '{}' and '{}' both set {} of {}; make them disjoint",
            *pattern, candidate, field, module);
@@ -119,12 +118,15 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
     const bool is_written = written != values.end();
     const auto& best = config_.without_fallback;
     const bool falls_back = std::find(best.begin(), best.end(), named.field) == best.end();
-    const std::string wanted = is_written ? written->second : falls_back ? config_.fallback : "";
+    const Wanted wanted{is_written   ? written->second
+                        : falls_back ? config_.fallback
+                                     : "",
+                        is_written, pattern};
     Choice choice;
     choice.modules = pattern;
     std::vector<Candidate> asked = candidates(members);
     const auto preferred = config_.preferred.find(named.field);
-    if (wanted.empty() && preferred != config_.preferred.end()) {
+    if (wanted.name.empty() && preferred != config_.preferred.end()) {
       // Only among those that would be tried anyway: what was measured does not bring a kernel in.
       const auto place = std::find_if(asked.begin(), asked.end(), [&](const Candidate& candidate) {
         return !candidate.refusal && candidate.provider == preferred->second;
@@ -132,23 +134,22 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
       choice.measured = place != asked.end();
       if (choice.measured) std::rotate(asked.begin(), place, place + 1);
     }
-    const void* kernel = choose(named, is_written ? wanted : "", wanted, registered, asked, choice)->kernel;
+    const void* kernel = choose(named, wanted, registered, asked, choice)->kernel;
     if (pattern.empty())
       result_.kernels_[key] = kernel;
     else
       for (const size_t member : members) overridden_[modules[member]][key] = kernel;
-    result_.choices_.push_back(std::move(choice));
+    // Where overrides name every use, what stands behind them is nobody's choice.
+    if (!members.empty() || modules.empty()) result_.choices_.push_back(std::move(choice));
   }
 }
 
 BoundOps Binder::finish() {
-  for (const auto& [pattern, matched] : matched_)
-    if (!matched)
-      fail(
-          "[model.ops_implementation] the override '{}' names no module that has one of its fields; modules "
-          "are "
-          "named as in 'layers.0.mlp', ranges as in 'layers.0-3.*'",
-          pattern);
+  for (const auto& [pattern, field] : unmatched_)
+    fail(
+        "[{}] names no module that has {}; modules are named as in 'layers.0.mlp', ranges as in "
+        "'layers.0-3.*'",
+        place_of(pattern), field);
   for (const auto& [module, kernels] : overridden_) {
     auto ops = std::make_shared<BoundOps>();
     ops->kernels_ = result_.kernels_;
@@ -159,6 +160,8 @@ BoundOps Binder::finish() {
   for (const Choice& choice : result_.choices_) used.insert(choice.field);
   for (const auto& [field, name] : config_.written) {
     if (used.contains(field + "_implementation")) continue;
+    // Not used here, but as wrong as anywhere.
+    resolve_name({field, facts_, family_, kernels_of_field(field)}, name);
     Choice choice;
     choice.field = field + "_implementation";
     choice.written = name;

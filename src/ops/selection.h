@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct PassedOver {
 struct Choice {
   std::string op, field, provider;
   std::string written;                  // the name in the configuration; empty: left out
+  bool fallback = false;                // left out, and what the configuration names for all such fields
   bool measured = false;                // left out, and the fastest that was measured on this machine
   std::string modules;                  // the pattern of an override; empty: everywhere else
   std::vector<PassedOver> passed_over;  // better ones that cannot run here
@@ -90,6 +92,12 @@ class Binder {
     bool family = false;  // the family's own
     Refusal refusal = {};
     std::vector<std::string> tilings = {};
+    bool elsewhere = false;  // for other hardware
+  };
+  struct Wanted {
+    std::string name;  // in the configuration, or a provider; empty: the best
+    bool written = false;
+    std::string pattern = {};  // of an override
   };
   struct Named {
     std::string op, field;
@@ -100,15 +108,20 @@ class Binder {
   template <class Op>
   std::vector<Candidate> candidates(const std::vector<Use<typename Op::Signature>>& uses,
                                     const std::vector<size_t>& members) const {
+    const NameQuery query{std::string(Op::kField), facts_, family_, kernel_infos<Op>()};
     std::vector<Candidate> all;
     for (const auto& added : family_table(family_).added)
       if (added.field == Op::kField && added.hardware == facts_.hardware && added.kernel != nullptr)
-        all.push_back({added.name.provider, added.kernel, true});
+        all.push_back(
+            {added.name.provider, added.kernel, true, not_by_default(query, added.name.provider, &added)});
     for (const auto& [provider, kernel] : kernels<Op>().entries()) all.push_back({provider, &kernel});
     for (Candidate& candidate : all) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(candidate.kernel);
-      if (kernel.compose == nullptr && kernel.hardware != facts_.hardware)
+      candidate.elsewhere = kernel.compose == nullptr && kernel.hardware != facts_.hardware;
+      if (candidate.elsewhere)
         candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
+      else if (!candidate.family)
+        candidate.refusal = not_by_default(query, candidate.provider);
       for (const size_t member : members) {
         const auto& signature = uses[member].signature;
         if (!candidate.refusal) candidate.refusal = kernel.accepts(signature, facts_);
@@ -123,15 +136,15 @@ class Binder {
 
   void bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
                const std::vector<KernelInfo>& registered, const Candidates& candidates);
-  const Candidate* choose(const Named& named, const std::string& written, const std::string& wanted,
-                          const std::vector<KernelInfo>& registered, const std::vector<Candidate>& candidates,
-                          Choice& choice) const;
+  const Candidate* choose(const Named& named, const Wanted& wanted, const std::vector<KernelInfo>& registered,
+                          const std::vector<Candidate>& candidates, Choice& choice) const;
   const FieldValues* override_of(const std::string& module, const std::string& field, std::string* pattern);
 
   OpsConfig config_;
   HardwareFacts facts_;
   std::string family_;
-  std::map<std::string, bool> matched_;  // override patterns that named a module so far
+  std::set<std::pair<std::string, std::string>>
+      unmatched_;  // pattern, field: overrides that named no module yet
   std::map<std::string, std::map<std::string_view, const void*>> overridden_;  // by module
   BoundOps result_;
 };

@@ -58,15 +58,23 @@ void register_probe() {
   registry.add("device", {.hardware = hardware::kGpu, .accepts = accept_all<Probe::Signature>, .forward = [] {
                             return 3;
                           }});
-  registry.add("tiled", {.hardware = hardware::kNpu,
+  registry.add("tiled", {.hardware = "strict",
                          .accepts = accept_all<Probe::Signature>,
                          .forward = [] { return 8; },
                          .tilings = probe_tilings});
   register_op<Probe>([] { return 4; });
   register_op<Filter>([] { return 6; });
   registry.add("spare", {.accepts = narrow_only, .forward = [] { return 5; }});
+  HardwareTable strict = hardware_table(hardware::kNpu);
+  strict.label = "Strict NPU";
+  strict.fields["probe"] = {{{"tiled", "tiled"}}};
+  hardware_tables().add("strict", strict);
+  registry.add_before(
+      kEager, "unnamed",
+      {.hardware = "strict", .accepts = accept_all<Probe::Signature>, .forward = [] { return 9; }});
   FamilyTable family;
-  family.disabled = {{"probe", "spare", "no kernel matching this backend's signature"}};
+  family.disabled = {{"probe", "spare", "no kernel matching this backend's signature"},
+                     {"probe", "device", "it has another layout"}};
   family.added = {{"probe", {"invariant", "invariant"}, "cpu", &batch_invariant()}};
   family_tables().add("probe_family", family);
 }
@@ -80,7 +88,9 @@ HardwareFacts machine(bool native_bf16 = false) {
 
 HardwareFacts known(const char* name) {
   register_probe();
-  return known_hardware(name);
+  HardwareFacts facts = known_hardware(name);
+  if (facts.hardware == hardware::kNpu) facts.hardware = "strict";
+  return facts;
 }
 
 OpsConfig written(const std::string& field, const std::string& provider) {
@@ -115,8 +125,9 @@ std::string line(const std::string& field, const std::string& provider, const st
 std::string note(const std::string& text) { return fmt::format("{:<37} {}\n", "", text); }
 const std::string kNotFast = note("not fast: needs bfloat16 products in hardware");
 const std::string kNotNarrow = note("not narrow: width 512 must be at most 256");
-const std::string kElsewhere =
-    note("not device: is for gpu, this is cpu") + note("not tiled: is for npu, this is cpu");
+const std::string kElsewhere = note("not device: is for gpu, this is cpu") +
+                               note("not tiled: is for strict, this is cpu") +
+                               note("not unnamed: is for strict, this is cpu");
 
 std::string report(const OpsConfig& config, const HardwareFacts& facts, int64_t width) {
   return explain(bind(config, facts, {width}), facts);
@@ -230,6 +241,45 @@ TEST(Selection, FamiliesAddAndDisable) {
       [] { bind(written("probe", "invariant"), machine(), {64}, "llama"); },
       "[model.ops_implementation] probe_implementation=invariant is not a registered backend for llama. "
       "Set it to one of [eager, fast, narrow, spare]");
+}
+
+TEST(Selection, WhatMayNotBeWrittenIsNotADefaultEither) {
+  EXPECT_EQ(run(bind({}, known("cuda-sm90"), {64})), 3);
+  EXPECT_EQ(run(bind({}, known("cuda-sm90"), {64}, "probe_family")), 4);
+  EXPECT_EQ(run(bind({.preferred = {{"probe", "device"}}}, known("cuda-sm90"), {64}, "probe_family")), 4);
+  const HardwareFacts strict = known("ascend-910b");
+  expect_error(
+      [&] { bind(on_npu("probe", "unnamed"), strict, {64}); },
+      "[model.ops_implementation] probe_implementation=unnamed is not supported on Strict NPU. Set it to "
+      "one of [eager, tiled]");
+  EXPECT_NE(report(on_npu(), strict, 64).find("not unnamed: is not in the allow-list of Strict NPU"),
+            std::string::npos);
+}
+
+TEST(Selection, NothingThatIsWrittenVanishes) {
+  EXPECT_THROW(bind(written("moe", "nonsense"), machine(), {64}), Error);
+  EXPECT_THROW(bind(written("probe", ""), machine(), {64}), Error);
+  EXPECT_THROW(bind({.written = {{"probe", "eager"}, {"probe_implementation", "narrow"}}}, machine(), {64}),
+               Error);
+  EXPECT_THROW(bind({.overrides = {{"layers.0.*", {}}}}, machine(), {64}), Error);
+  const auto with_override = [](const FieldValues& values) {
+    Binder binder({.overrides = {{"layers.0.mlp", values}}}, machine());
+    binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}, {"norm", {64}}});
+    return binder.finish();
+  };
+  EXPECT_EQ(run(with_override({{"probe", "eager"}}).at("layers.0.mlp")), 4);
+  expect_error(
+      [&] {
+        with_override({{"probe", "eager"}, {"rms_norm", "eager"}});
+      },
+      "[model.ops_implementation.overrides.'layers.0.mlp'] names no module that has rms_norm; modules are "
+      "named as in 'layers.0.mlp', ranges as in 'layers.0-3.*'");
+  expect_error(
+      [&] {
+        with_override({{"probe", "device"}});
+      },
+      "[model.ops_implementation.overrides.'layers.0.mlp'] probe_implementation=device requires NVIDIA GPU "
+      "but none is available. Set it to one of [eager, fast, narrow, spare]");
 }
 
 TEST(Selection, OverridesNameModules) {

@@ -5,7 +5,7 @@
 namespace temper::optimizers {
 
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options)
-    : parameters_(parameters), ops_(ops) {
+    : parameters_(parameters), ops_(ops.at("optimizer")) {
   parameters.enable_gradients();
   op_.beta1 = static_cast<float>(options.beta1);
   op_.beta2 = static_cast<float>(options.beta2);

@@ -40,6 +40,33 @@ TEST_F(Cli, ASuggestedBlockIsAConfiguration) {
   EXPECT_NE(outcome.err.find("onednn   written"), std::string::npos) << outcome.err;
 }
 
+TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
+  const std::string out = folder() + "/preferred", cache = folder() + "/cache";
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).code, 0);
+  const std::string before = read_file(out + "/kernels.json");
+  ASSERT_EQ(run("ops --remember").code, 0);
+  // As if another kernel had been faster.
+  const std::string file = cache + "/temper/kernels.json";
+  Json devices = Json::parse_file(file);
+  for (auto& [device, fields] : devices.as_object()) fields = Json::Object{{"rms_norm", "eager"}};
+  write_file(file, devices.dump());
+  const Outcome report = run("ops");
+  EXPECT_NE(report.out.find("eager    the fastest measured on this machine"), std::string::npos)
+      << report.out;
+  EXPECT_EQ(run("train " + yaml() + " --train.steps 3 --output " + out).code, 0);
+  const auto kernel_of = [](const std::string& json) {
+    const Json kernels = Json::parse(json, "kernels");
+    for (const Json& choice : kernels.at("choices").as_array())
+      if (choice.at("field").as_string() == "rms_norm_implementation") return choice.at("kernel").as_string();
+    return std::string();
+  };
+  EXPECT_EQ(kernel_of(read_file(out + "/kernels.json")), kernel_of(before));
+  EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out + "2").code, 0);
+  EXPECT_EQ(kernel_of(read_file(out + "2/kernels.json")), "eager");
+  ::unsetenv("XDG_CACHE_HOME");
+}
+
 TEST_F(Cli, OverridesAreReadAndStored) {
   const std::string out = folder() + "/overridden";
   write_file(folder() + "/overrides.yaml",

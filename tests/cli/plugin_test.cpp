@@ -11,7 +11,7 @@ class Plugin : public Cli {
     const std::string place = folder() + "/" + name, example = TEMPER_SOURCE_DIR "/examples/plugin";
     const std::string commands = "mkdir -p " + place + " && sed '" + edit + "' " + example + "/toy.c > " +
                                  place + "/toy.c && make -s -C " + place + " -f " + example +
-                                 "/Makefile INCLUDE=" TEMPER_SOURCE_DIR "/include";
+                                 "/Makefile CFLAGS=-O1 INCLUDE=" TEMPER_SOURCE_DIR "/include";
     EXPECT_EQ(std::system(commands.c_str()), 0);
     return place + "/libtoy.so";
   }
@@ -60,6 +60,14 @@ TEST_F(Plugin, AreFoundInTheEnvironment) {
   EXPECT_NE(outcome.out.find("Toy accelerator"), std::string::npos) << outcome.out;
 }
 
+TEST_F(Plugin, OneFileIsLoadedOnce) {
+  const std::string file = build("toy"), place = folder() + "/toy/../toy";
+  ::setenv("TEMPER_PLUGIN_PATH", (place + ":" + file).c_str(), 1);
+  const Outcome outcome = run("train " + yaml() + " --plugins [" + file + "] --device toy --dry-run");
+  ::unsetenv("TEMPER_PLUGIN_PATH");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST_F(Plugin, AreVerifiedLikeAnyKernel) {
   const auto verify = [](const std::string& plugin) {
     ::setenv("TEMPER_PLUGIN_PATH", plugin.c_str(), 1);
@@ -72,6 +80,10 @@ TEST_F(Plugin, AreVerifiedLikeAnyKernel) {
   const Outcome wrong = verify(build("wrong", "s/gate\\[i\\] \\* (1 - sigmoid)/gate[i]/"));
   EXPECT_EQ(wrong.code, 1) << wrong.out << wrong.err;
   EXPECT_NE(wrong.out.find("toy        WRONG"), std::string::npos) << wrong.out;
+  const Outcome failing =
+      verify(build("failing", "/^static int swiglu_backward/,/^}/s/return 0;/return 3;/"));
+  EXPECT_EQ(failing.code, 1) << failing.out << failing.err;
+  EXPECT_NE(failing.out.find("FAILED"), std::string::npos) << failing.out;
 }
 
 TEST_F(Plugin, WhatDoesNotFitIsRefused) {
@@ -86,6 +98,13 @@ TEST_F(Plugin, WhatDoesNotFitIsRefused) {
           "op 'softmax' cannot come from a plug-in");
   refused(build("homeless", "s/{\"swiglu\", \"toy\", \"toy\"/{\"swiglu\", \"toy\", \"moon\"/"),
           "which no one has registered");
+  refused(build("eager", "s/{\"swiglu\", \"toy\"/{\"swiglu\", \"eager\"/"),
+          "'eager' is the composition's name");
+  refused(build("nullname", "s/{\"rms_norm\", \"toy\", \"toy\"}, {/{\"rms_norm\", 0, \"toy\"}, {/"),
+          "needs field, name and provider");
+  refused(build("nonames", "s/.names = names/.names = 0/"), "has 2 names, but no list");
+  make_directories(folder() + "/no_plugins");
+  refused(folder() + "/no_plugins", "holds no plug-ins");
   refused(folder() + "/absent.so", "no such plug-in");
   write_file(folder() + "/text.so", "not a library");
   refused(folder() + "/text.so", "cannot be loaded");

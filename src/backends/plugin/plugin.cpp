@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "backends/plugin/bridge.h"
@@ -68,7 +69,7 @@ struct Bridge<ops::Swiglu> {
 
 namespace {
 
-// What one registration says; nothing of it counts before all of it has succeeded.
+// What a registration has to say when it fails; the program ends then.
 struct Registration {
   std::string error;
 };
@@ -78,10 +79,20 @@ int refuse(temper_host* host, const std::string& error) {
   return 1;
 }
 
+bool given(const char* text) { return text != nullptr && *text != '\0'; }
+
+int add_package(temper_host* host, const char* name) {
+  if (!given(name)) return refuse(host, "a package needs a name");
+  installed_packages().insert(name);
+  return 0;
+}
+
 int add_kernel(temper_host* host, const temper_kernel* kernel) {
-  if (kernel == nullptr || kernel->op == nullptr || kernel->provider == nullptr ||
-      kernel->hardware == nullptr || kernel->forward == nullptr || kernel->backward == nullptr)
+  if (kernel == nullptr || !given(kernel->op) || !given(kernel->provider) || !given(kernel->hardware) ||
+      kernel->forward == nullptr || kernel->backward == nullptr)
     return refuse(host, "a kernel needs op, provider, hardware, forward and backward");
+  if (kernel->provider == ops::kEager)
+    return refuse(host, "'eager' is the composition's name; choose another");
   if (ops::hardware_tables().find(kernel->hardware) == nullptr)
     return refuse(host, fmt::format("kernel '{}' is for '{}', which no one has registered", kernel->provider,
                                     kernel->hardware));
@@ -95,8 +106,11 @@ int add_kernel(temper_host* host, const temper_kernel* kernel) {
 }
 
 int add_hardware(temper_host* host, const temper_hardware* hardware) {
-  if (hardware == nullptr || hardware->hardware == nullptr || hardware->label == nullptr)
+  if (hardware == nullptr || !given(hardware->hardware) || !given(hardware->label))
     return refuse(host, "hardware needs a name and a label");
+  if (hardware->num_names < 0 || (hardware->num_names > 0 && hardware->names == nullptr))
+    return refuse(host, fmt::format("hardware '{}' has {} names, but no list", hardware->hardware,
+                                    hardware->num_names));
   const std::string name = hardware->hardware;
   if (ops::hardware_tables().find(name) != nullptr)
     return refuse(host, fmt::format("hardware '{}' is registered already", name));
@@ -107,6 +121,8 @@ int add_hardware(temper_host* host, const temper_hardware* hardware) {
   for (const auto& [field, names] : ops::hardware_table(hardware::kCpu).fields) table.fields[field] = {};
   for (int32_t i = 0; i < hardware->num_names; ++i) {
     const temper_name& entry = hardware->names[i];
+    if (!given(entry.field) || !given(entry.name) || !given(entry.provider))
+      return refuse(host, fmt::format("name {} of hardware '{}' needs field, name and provider", i, name));
     if (!table.fields.contains(entry.field))
       return refuse(host,
                     fmt::format("hardware '{}' has names for '{}', which is not a field", name, entry.field));
@@ -139,9 +155,7 @@ Function* find_symbol(void* library, const char* name, const std::string& path) 
 
 // The library stays open: its functions are kernels now.
 void load_plugin(const std::string& path) {
-  if (!exists(path)) fail("[{}] no such plug-in", path);
-  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
-  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail("[{}] cannot be loaded: {}", path, ::dlerror());
   const uint32_t abi = find_symbol<uint32_t()>(library, "temper_plugin_abi", path)();
   if (abi != TEMPER_PLUGIN_ABI)
@@ -150,7 +164,7 @@ void load_plugin(const std::string& path) {
         "temper/plugin.h",
         path, abi, TEMPER_PLUGIN_ABI);
   Registration registration;
-  temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration, add_kernel, add_hardware};
+  temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration, add_kernel, add_hardware, add_package};
   const int code = find_symbol<int(temper_host*)>(library, "temper_plugin_register", path)(&host);
   if (!registration.error.empty()) fail("[{}] cannot be registered: {}", path, registration.error);
   if (code != 0) fail("[{}] cannot be registered: it returned {}", path, code);
@@ -160,16 +174,21 @@ void load_plugin(const std::string& path) {
 }  // namespace
 
 void load_plugins(const std::vector<std::string>& paths) {
-  static std::set<std::string> loaded;
+  static std::set<std::string> loaded;  // canonical paths
   for (const std::string& path : paths) {
+    if (!exists(path)) fail("[{}] no such plug-in", path);
     if (is_directory(path)) {
       std::vector<std::string> files;
       for (const std::string& name : list_directory(path))
         if (name.ends_with(".so")) files.push_back(join_path(path, name));
+      if (files.empty()) fail("[{}] holds no plug-ins (*.so)", path);
       load_plugins(files);
-    } else if (loaded.insert(path).second) {
-      load_plugin(path);
+      continue;
     }
+    const std::string file = std::filesystem::canonical(path);
+    if (loaded.contains(file)) continue;
+    load_plugin(file);
+    loaded.insert(file);
   }
 }
 

@@ -23,8 +23,8 @@ void use_device(int index) {
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
   if (10 * major + minor < kLowestCapability)
-    fail_resources("[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later", index, major, minor,
-                   kLowestCapability / 10, kLowestCapability % 10);
+    fail_resources("[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later", index, major,
+                   minor, kLowestCapability / 10, kLowestCapability % 10);
 }
 
 int64_t free_bytes(int index) {
@@ -64,7 +64,8 @@ void cuda_transfer(void* to, Device to_device, const void* from, Device from_dev
     check(cudaMemcpyPeer(to, to_device.index, from, from_device.index, size), "cudaMemcpyPeer");
     return;
   }
-  check(cudaSetDevice(to_device.type == DeviceType::kCuda ? to_device.index : from_device.index), "cudaSetDevice");
+  check(cudaSetDevice(to_device.type == DeviceType::kCuda ? to_device.index : from_device.index),
+        "cudaSetDevice");
   check(cudaMemcpy(to, from, size, cudaMemcpyDefault), "cudaMemcpy");
   // Copies within a device return early.
   if (to_device.type == from_device.type) check(cudaDeviceSynchronize(), "cudaMemcpy");

@@ -31,7 +31,8 @@ class CudaMemory : public testing::Test {
 
   static std::vector<uint8_t> pattern(size_t bytes, int seed) {
     std::vector<uint8_t> values(bytes);
-    for (size_t i = 0; i < bytes; ++i) values[i] = static_cast<uint8_t>((i * 31 + static_cast<size_t>(seed)) % 251);
+    for (size_t i = 0; i < bytes; ++i)
+      values[i] = static_cast<uint8_t>((i * 31 + static_cast<size_t>(seed)) % 251);
     return values;
   }
   static std::vector<uint8_t> read(const void* memory, size_t bytes) {

@@ -27,7 +27,8 @@ Driver load() {
                    version / 1000, version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   }
   if (error != cudaErrorNoDevice) check(error, "cudaGetDeviceCount");
-  if (count == 0) fail_resources("[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi");
+  if (count == 0)
+    fail_resources("[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi");
   Driver found;
   look_up("cuMemAddressReserve", found.mem_address_reserve);
   look_up("cuMemAddressFree", found.mem_address_free);
@@ -51,7 +52,8 @@ void check(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
   const char* text = nullptr;
   driver().get_error_string(result, &text);
-  fail_resources("[cuda] {} failed: {} ({})", what, text == nullptr ? "unknown error" : text, static_cast<int>(result));
+  fail_resources("[cuda] {} failed: {} ({})", what, text == nullptr ? "unknown error" : text,
+                 static_cast<int>(result));
 }
 
 void check(cudaError_t error, const char* what) {

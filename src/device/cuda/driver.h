@@ -13,7 +13,8 @@ struct Driver {
   CUresult (*mem_create)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
                          unsigned long long) = nullptr;
   CUresult (*mem_release)(CUmemGenericAllocationHandle) = nullptr;
-  CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) = nullptr;
+  CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                      unsigned long long) = nullptr;
   CUresult (*mem_unmap)(CUdeviceptr, size_t) = nullptr;
   CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) = nullptr;
   CUresult (*get_error_string)(CUresult, const char**) = nullptr;

@@ -80,7 +80,8 @@ void CudaRegion::save() {
   backup_ = static_cast<std::byte*>(host);
   std::byte* to = backup_;
   for (const auto& [offset, bytes] : blocks_.live()) {
-    check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
     to += bytes;
   }
   check(cudaDeviceSynchronize(), "saving a region");
@@ -89,7 +90,8 @@ void CudaRegion::save() {
 void CudaRegion::restore() {
   const std::byte* from = backup_;
   for (const auto& [offset, bytes] : blocks_.live()) {
-    check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "cudaMemcpy");
+    check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
+          "cudaMemcpy");
     from += bytes;
   }
   check(cudaDeviceSynchronize(), "restoring a region");

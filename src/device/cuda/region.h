@@ -6,8 +6,8 @@
 
 namespace temper::device {
 
-// Reserved addresses of one GPU, behind which physical memory is mapped in chunks as the region grows. A paused
-// region gives its chunks back to the device and keeps its addresses.
+// Reserved addresses of one GPU, behind which physical memory is mapped in chunks as the region grows. A
+// paused region gives its chunks back to the device and keeps its addresses.
 class CudaRegion final : public Region {
  public:
   CudaRegion(int64_t reserved, int device);

@@ -10,14 +10,18 @@ ProbeRun adamw_probe(const std::string& provider, DType dtype, const HardwareFac
   if (dtype != DType::kF32) slot.master = slot.value.to(DType::kF32);
   slot.grad = probe_values(2, shape, DType::kF32);
   slot.exp_avg = probe_values(3, shape, DType::kF32, 0.1);
-  slot.exp_avg_sq = Tensor::zeros(shape, DType::kF32);
+  slot.exp_avg_sq = probe_values(4, shape, DType::kF32, 0.05);
+  for (float& value : slot.exp_avg_sq.values<float>()) value += 0.06f;
   slot.weight_decay = 0.1f;
   AdamW op;
   op.slots = {slot};
-  op.lr = 1e-3f;
+  op.lr = 1e-2f;
+  op.step = 7;
   return [op, ops = bind_probe<AdamW>(provider, {dtype}, facts)] {
     adamw(ops, op);
-    return as_float({op.slots[0].value, op.slots[0].exp_avg, op.slots[0].exp_avg_sq});
+    const AdamW::Slot& updated = op.slots[0];
+    return as_float(
+        {updated.master.defined() ? updated.master : updated.value, updated.exp_avg, updated.exp_avg_sq});
   };
 }
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/training_state.h"
+#include "ops/measure.h"
 #include "ops/report.h"
 #include "recipes/sft/plan.h"
 #include "recipes/sft/sft.h"
@@ -33,6 +34,32 @@ void SftRun::open_folder() {
   checkpoints::sweep_temporary(files_.states());
   checkpoints::require_free_disk(files_.folder, plan_disk(session_.config, session_.architecture));
   write_file(files_.config(), resolved_yaml_);
+}
+
+// What is tried first for fields that were left out: the kernels that the run had so far, so that it goes on
+// bit for bit; for a new run what was measured on this machine.
+ops::FieldValues SftRun::preferred_kernels() const {
+  if (!exists(files_.kernels()) || checkpoints::list_states(files_.states()).empty())
+    return ops::remembered(session_.facts, session_.config.model.dtype);
+  ops::FieldValues before;
+  const Json kernels = Json::parse_file(files_.kernels());
+  for (const Json& choice : kernels.at("choices").as_array())
+    if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
+      before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
+  return before;
+}
+
+// Other hardware may have other kernels: the run can go on, but not bit for bit.
+void SftRun::store_kernels(const ops::FieldValues& before) const {
+  const ops::BoundOps& ops = session_.model->decoder.ops();
+  for (const ops::Choice& choice : ops.choices()) {
+    const auto was = before.find(ops::field_of(choice.field));
+    if (exists(files_.kernels()) && was != before.end() && choice.modules.empty() &&
+        was->second != choice.provider)
+      log_warning(fmt::format("{} was {} so far and is {} now: the run goes on, but not bit for bit",
+                              choice.field, was->second, choice.provider));
+  }
+  write_file(files_.kernels(), ops::explain_json(ops, session_.facts).dump(2) + "\n");
 }
 
 bool SftRun::restore() {
@@ -73,7 +100,7 @@ void SftRun::save() {
 
 void SftRun::check() const {
   const RunConfig& config = session_.config;
-  const auto model = models::load_model(config.model.path, session_.build_options());
+  const auto model = models::load_model(config.model.path, session_.build_options(preferred_kernels()));
   data::LoaderOptions options = loader_options(config);
   options.prefetch = false;
   data::Loader loader(*session_.train.source, *session_.train.encoder, options);
@@ -91,7 +118,7 @@ void SftRun::check() const {
       batch->rows.size(), batch->tokens, batch->target_tokens, session_.total_steps(),
       format_bytes(plan_disk(config, session_.architecture)), format_bytes(free_disk_bytes(config.output)),
       format_bytes(total), format_bytes(pool().limit()));
-  log_info(report + "kernels\n" + ops::explain(model->decoder.ops(), session_.build_options().facts) +
+  log_info(report + "kernels\n" + ops::explain(model->decoder.ops(), session_.facts) +
            "Nothing was trained (--dry-run).");
   if (options_.explain_memory) log_info(memory_table(pool().usage(), &plan));
 }

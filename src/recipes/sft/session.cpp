@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/chat_template.h"
-#include "ops/measure.h"
 #include "ops/report.h"
 
 namespace temper::recipes {
@@ -32,10 +31,16 @@ data::RowOptions row_options(const DataConfig& config, const rollout::TextFiles&
 
 RunConfig prepared(RunConfig config) {
   backends::load_plugins(config.plugins);
-  ops::check_ops_config(config.model.ops_implementation.to_ops(), detect_hardware(config.device));
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
   if (config.memory_limit_mib > 0) pool().set_limit(config.memory_limit_mib << 20);
   return config;
+}
+
+// Of the device, once the configuration's kernels are known to make sense on it.
+HardwareFacts checked_facts(const RunConfig& config) {
+  HardwareFacts facts = detect_hardware(config.device);
+  ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
+  return facts;
 }
 
 }  // namespace
@@ -72,6 +77,7 @@ data::LoaderOptions loader_options(const RunConfig& config) {
 
 Session::Session(const RunConfig& given)
     : config(prepared(given)),
+      facts(checked_facts(config)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)),
@@ -91,22 +97,22 @@ int64_t Session::total_steps() const {
   return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
 }
 
-models::BuildOptions Session::build_options() const {
+models::BuildOptions Session::build_options(ops::FieldValues preferred) const {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.ops = config.model.ops_implementation.to_ops();
-  build.ops->preferred = ops::remembered(detect_hardware(config.device));
+  build.ops->preferred = std::move(preferred);
   build.purpose = models::Purpose::kTraining;
-  build.facts = detect_hardware(config.device);
+  build.facts = facts;
   return build;
 }
 
-void Session::load_weights() {
-  model = models::load_model(config.model.path, build_options());
+void Session::load_weights(ops::FieldValues preferred) {
+  model = models::load_model(config.model.path, build_options(std::move(preferred)));
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        to_string(config.model.dtype)));
-  log_info("kernels:\n" + ops::explain(model->decoder.ops(), build_options().facts));
+  log_info("kernels:\n" + ops::explain(model->decoder.ops(), facts));
   const OptimizerConfig& o = config.train.optimizer;
   optimizer = std::make_unique<optimizers::AdamW>(
       model->decoder.parameters(), model->decoder.ops(),

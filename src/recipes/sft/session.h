@@ -29,6 +29,7 @@ struct Session {
   explicit Session(const RunConfig& config);
 
   RunConfig config;
+  HardwareFacts facts;
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;
@@ -39,8 +40,9 @@ struct Session {
   std::unique_ptr<training::Trainer> trainer;
 
   int64_t total_steps() const;
-  models::BuildOptions build_options() const;
-  void load_weights();  // model, optimizer, trainer
+  // `preferred`: kernels to try first where the configuration says nothing.
+  models::BuildOptions build_options(ops::FieldValues preferred) const;
+  void load_weights(ops::FieldValues preferred);  // model, optimizer, trainer
 };
 
 }  // namespace temper::recipes

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "ops/report.h"
 #include "recipes/sft/plan.h"
 
 namespace temper::recipes {
@@ -38,9 +37,9 @@ void SftRun::run() {
   check_memory(plan, pool().limit());
   if (options_.dry_run) return check();
   open_folder();
-  session_.load_weights();
-  const ops::BoundOps& kernels = session_.model->decoder.ops();
-  write_file(files_.kernels(), ops::explain_json(kernels, session_.build_options().facts).dump(2) + "\n");
+  const ops::FieldValues preferred = preferred_kernels();
+  session_.load_weights(preferred);
+  store_kernels(preferred);
   loader_ = std::make_unique<data::Loader>(*session_.train.source, *session_.train.encoder,
                                            loader_options(session_.config));
   if (session_.eval) eval_rows_ = session_.eval->read_all(session_.config.data, nullptr);

@@ -33,6 +33,8 @@ class SftRun {
 
   void check() const;  // --dry-run
   void open_folder();
+  ops::FieldValues preferred_kernels() const;
+  void store_kernels(const ops::FieldValues& before) const;
   bool restore();
   void save();
   void train();

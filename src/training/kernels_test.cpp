@@ -1,51 +1,66 @@
 // The kernels of a model are chosen once: whatever it does, they stay what they are.
 #include <gtest/gtest.h>
 
+#include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/embedding/embedding.h"
+#include "ops/global_norm/global_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "optimizers/adamw.h"
+#include "ops/rotary/rotary.h"
+#include "ops/swiglu/swiglu.h"
 #include "tests/support/tiny_model.h"
+#include "training/trainer.h"
 
 namespace temper::training {
 namespace {
 
-// Kernels by address, for every module that may differ.
+template <class... Op>
+void add_kernels(const ops::BoundOps& ops, std::vector<const void*>& all) {
+  (all.push_back(&ops.get<Op>()), ...);
+}
+
+// Every op's kernel by address, for each module that may differ.
 std::vector<const void*> identities(const ops::BoundOps& ops) {
   std::vector<const void*> all;
   for (const char* module :
-       {"norm", "layers.0.input_norm", "layers.1.input_norm", "layers.1.attention.qkv"}) {
-    all.push_back(&ops.at(module).get<ops::RmsNorm>());
-    all.push_back(&ops.at(module).get<ops::Linear>());
-    all.push_back(&ops.at(module).get<ops::Attention>());
-  }
+       {"norm", "layers.0.input_norm", "layers.1.input_norm", "layers.1.mlp", "optimizer"})
+    add_kernels<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::Embedding, ops::GlobalNorm, ops::Linear,
+                ops::RmsNorm, ops::Rotary, ops::Swiglu>(ops.at(module), all);
   return all;
 }
 
+void generate(const layers::Decoder& decoder) {
+  Tape tape(false);
+  layers::KvCache cache(2, 8, 2, 8, decoder.parameters().dtype());
+  layers::Decoder::Options cached;
+  cached.cache = &cache;
+  decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}), cached);
+}
+
 TEST(ModelKernels, NothingRebindsALivingModel) {
-  const auto model = tiny_model({.ops = {.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}}}}});
-  const auto other = tiny_model();  // bound differently in the same process
-  const layers::Decoder& decoder = model->decoder;
-  const std::vector<const void*> before = identities(decoder.ops());
-  optimizers::AdamW optimizer(model->decoder.parameters(), decoder.ops(), {});
-  const auto input = layers::make_input(std::vector<int32_t>{1, 2, 3, 4}, std::vector<int32_t>{4});
-  const Tensor targets = Tensor::from(std::vector<int32_t>{2, 3, 4, 5});
-  for (int step = 0; step < 4; ++step) {
-    layers::Decoder::Options options;
-    options.checkpoint_layers = step % 2 == 1;
-    Tape tape;
-    const Var loss = decoder.loss(tape, decoder.forward(tape, input, options), targets, 0.25f).loss;
-    tape.backward(loss);
-    optimizer.step(1e-3, 1);
-    Tape inference(false);
-    layers::KvCache cache(2, 8, 2, 8, DType::kF32);
-    layers::Decoder::Options cached;
-    cached.cache = &cache;
-    decoder.forward(inference, input, cached);
-    other->decoder.forward(inference, input);
-    EXPECT_EQ(identities(decoder.ops()), before);
+  const data::PackedRow packed{{1, 2, 3, 4, 5, 6, 7}, {2, 3, 4, -100, 6, 7, -100}, {4, 3}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const TinyModel options{.dtype = dtype, .ops = {.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}}}}};
+    const auto model = tiny_model(options), copy = tiny_model(options);
+    const auto other = tiny_model();  // bound differently in the same process
+    const std::vector<const void*> before = identities(model->decoder.ops());
+    for (const bool checkpoint_layers : {false, true}) {
+      optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
+      Trainer trainer(
+          model->decoder, optimizer,
+          {.micro_batch_tokens = checkpoint_layers ? 7 : 0, .checkpoint_layers = checkpoint_layers});
+      for (int step = 0; step < 3; ++step) trainer.step({packed, packed}, 1e-3);
+      trainer.evaluate({packed});
+      generate(model->decoder);
+      generate(other->decoder);
+      optimizer.restored(1);
+      EXPECT_EQ(identities(model->decoder.ops()), before);
+    }
+    EXPECT_EQ(identities(copy->decoder.ops()), before);
+    EXPECT_NE(identities(other->decoder.ops()), before);
   }
-  EXPECT_NE(identities(other->decoder.ops()), before);
 }
 
 }  // namespace

@@ -59,6 +59,13 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
   return correct ? 0 : 1;
 }
 
+bool has_kernels_for(std::string_view hardware) {
+  for (const auto& [name, op] : ops::op_infos().entries())
+    for (const ops::KernelInfo& kernel : op.kernels())
+      if (kernel.hardware == hardware) return true;
+  return false;
+}
+
 int show_ops(const OpsArguments& arguments) {
   if (arguments.table) {
     std::fputs(ops::kernel_table().c_str(), stdout);
@@ -70,6 +77,8 @@ int show_ops(const OpsArguments& arguments) {
   if (!arguments.hardware.empty()) build.facts = facts_of(arguments.hardware);
   const ops::HardwareTable& table = ops::hardware_table(build.facts.hardware);
   if (arguments.suggest) {
+    if (!has_kernels_for(build.facts.hardware))
+      std::printf("# for a build with kernels for %s, which this one is not\n", table.label.c_str());
     std::printf("# kernels for %s\n%s", build.facts.name.c_str(), ops::suggested_block(build.facts).c_str());
     return 0;
   }

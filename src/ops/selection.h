@@ -25,7 +25,7 @@ struct Choice {
   std::string modules;                  // the pattern of an override; empty: everywhere else
   std::vector<PassedOver> passed_over;  // better ones that cannot run here
   std::vector<PassedOver> others;    // that could have been written instead; a reason where they cannot run
-  std::vector<std::string> tilings;  // of kernels that work in on-chip memory, one for each signature
+  std::vector<std::string> tilings;  // of kernels that work in on-chip memory
 };
 
 // The kernels of one model, chosen once: nothing can bind an op of a living model anew.

@@ -32,8 +32,8 @@ double median_milliseconds(const ProbeRun& run) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   std::vector<double> times;
-  // At least five runs, and as many as a fifth of a second has room for.
-  while (times.size() < 5 || (Clock::now() - start < std::chrono::milliseconds(200) && times.size() < 200)) {
+  // At least three runs, and as many as a fifth of a second has room for.
+  while (times.size() < 3 || (Clock::now() - start < std::chrono::milliseconds(200) && times.size() < 200)) {
     const auto begin = Clock::now();
     run();
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());

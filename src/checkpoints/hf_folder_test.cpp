@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -16,20 +17,6 @@ void write_tensors(const std::string& path, const std::vector<std::string>& name
   for (size_t i = 0; i < names.size(); ++i)
     writer.add(Tensor::from(std::vector<float>(6, static_cast<float>(i))).reshape({2, 3}).to(dtype));
   writer.close();
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInput) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
 class HfFolder : public testing::Test {
@@ -53,46 +40,45 @@ TEST_F(HfFolder, OpensSingleFilesAndShards) {
   EXPECT_EQ(sharded.names(), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(sharded.tensor("b").values<float>()[5], 1.f);
   EXPECT_EQ(sharded.find("d"), nullptr);
-  expect_part(error_of([&] { sharded.tensor("bb"); }), "nearest name is 'b'");
+  expect_has(error_of([&] { sharded.tensor("bb"); }), "nearest name is 'b'");
   write_tensors(folder / "model.safetensors", {"x"});
   EXPECT_EQ(ModelFolder::open(folder.path()).names(), std::vector<std::string>{"x"});
 }
 
 TEST_F(HfFolder, SaysWhatAFolderWithoutWeightsHolds) {
-  expect_part(error_of([&] { ModelFolder::open(folder / "none"); }), "no such folder");
-  expect_part(open_error(), "found no weights");
+  expect_has(error_of([&] { ModelFolder::open(folder / "none"); }), "no such folder");
+  expect_has(open_error(), "found no weights");
   write_file(folder / "x.gguf", "");
-  expect_part(open_error(), "found only x.gguf");
+  expect_has(open_error(), "found only x.gguf");
   write_file(folder / "pytorch_model.bin", "");
-  expect_part(open_error(), "found only pytorch_model.bin, expected model.safetensors");
-  expect_part(open_error(), "convert to safetensors");
+  expect_has(open_error(), "found only pytorch_model.bin, expected model.safetensors");
+  expect_has(open_error(), "convert to safetensors");
   write_file(folder / "adapter_model.safetensors", "");
-  expect_part(open_error(), "found an adapter");
+  expect_has(open_error(), "found an adapter");
   write_file(folder / "weights.safetensors", "");
-  expect_part(open_error(), "found weights.safetensors");
-  expect_part(error_of([&] { ModelFolder::open(folder / "x.gguf"); }),
-              "is a file, expected the model folder");
+  expect_has(open_error(), "found weights.safetensors");
+  expect_has(error_of([&] { ModelFolder::open(folder / "x.gguf"); }), "is a file, expected the model folder");
 }
 
 TEST_F(HfFolder, RefusesBadIndexes) {
   write_tensors(folder / "s.safetensors", {"a", "b"});
   write_index("[]");
-  expect_part(open_error(), "found no object 'weight_map'");
+  expect_has(open_error(), "found no object 'weight_map'");
   write_index(R"({"a":1})");
-  expect_part(open_error(), "tensor 'a': found an integer, expected a file name");
+  expect_has(open_error(), "tensor 'a': found an integer, expected a file name");
   for (const char* bad : {"../s.safetensors", "/etc/passwd", "x/s.safetensors", "..", ".", "", "x\\s"}) {
     write_index(Json(Json::Object{{"a", bad}}).dump());
-    expect_part(open_error(), "expected a plain name inside the folder");
+    expect_has(open_error(), "expected a plain name inside the folder");
   }
   write_index(R"({"a":"s.safetensors","b":"t.safetensors","c":"u.safetensors"})");
-  expect_part(open_error(), "2 of 3 shards are missing: t.safetensors, u.safetensors");
+  expect_has(open_error(), "2 of 3 shards are missing: t.safetensors, u.safetensors");
   write_index(R"({"a":"s.safetensors","b":"s.safetensors","c":"s.safetensors"})");
-  expect_part(open_error(), "the tensors c are expected in");
+  expect_has(open_error(), "the tensors c are expected in");
   write_index(R"({"a":"s.safetensors"})");
-  expect_part(open_error(), "the tensors b are found in");
+  expect_has(open_error(), "the tensors b are found in");
   write_tensors(folder / "t.safetensors", {"a"});
   write_index(R"({"a":"s.safetensors","b":"t.safetensors"})");
-  expect_part(open_error(), "tensors b are");
+  expect_has(open_error(), "tensors b are");
 }
 
 WeightTable fused_table() {
@@ -114,11 +100,11 @@ TEST_F(HfFolder, LoadsFusedAndConverted) {
   EXPECT_EQ(loaded[0].values<float>()[5], 2.f);
   EXPECT_EQ(loaded[0].values<float>()[6], 1.f);
   EXPECT_EQ(loaded[1].values<float>()[0], 3.f);
-  expect_part(error_of([&] {
-                load_weights(ModelFolder::open(folder.path()), table,
-                             [](const WeightSpec& spec) { return Tensor::zeros(spec.shape, DType::kI32); });
-              }),
-              "tensor 'layers.0.a': found bfloat16, expected int32");
+  expect_has(error_of([&] {
+               load_weights(ModelFolder::open(folder.path()), table,
+                            [](const WeightSpec& spec) { return Tensor::zeros(spec.shape, DType::kI32); });
+             }),
+             "tensor 'layers.0.a': found bfloat16, expected int32");
 }
 
 TEST_F(HfFolder, ListsAllMisfitsAtOnceAndLoadsNothing) {
@@ -131,12 +117,12 @@ TEST_F(HfFolder, ListsAllMisfitsAtOnceAndLoadsNothing) {
   const std::string error = error_of([&] {
     load_weights(ModelFolder::open(folder.path()), table, [](const WeightSpec&) -> Tensor { throw 1; });
   });
-  expect_part(error, "21 missing: layers.0.b, model.layers.0.norm");
-  expect_part(error, "and 11 more");
-  expect_part(error,
-              "2 unknown: 'layers.0.bb' (nearest: 'layers.0.b'), 'model.layers.17.nrom' (nearest: "
-              "'model.layers.17.norm')");
-  expect_part(error, "1 of another shape or dtype: 'd' is [2, 3], expected [7]");
+  expect_has(error, "21 missing: layers.0.b, model.layers.0.norm");
+  expect_has(error, "and 11 more");
+  expect_has(error,
+             "2 unknown: 'layers.0.bb' (nearest: 'layers.0.b'), 'model.layers.17.nrom' (nearest: "
+             "'model.layers.17.norm')");
+  expect_has(error, "1 of another shape or dtype: 'd' is [2, 3], expected [7]");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -30,20 +31,6 @@ void flip_bit(const std::string& path, size_t at, int bit = 0) {
   std::string bytes = read_file(path);
   bytes.at(at) = static_cast<char>(bytes.at(at) ^ (1 << bit));
   write_file(path, bytes);
-}
-
-std::string error_of(const std::function<void()>& act, ErrorKind kind = ErrorKind::kInput) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
-void expect_has(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
 std::vector<int64_t> steps_of(const std::string& root) {

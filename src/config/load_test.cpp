@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/config_fixture.h"
+#include "tests/support/errors.h"
 
 namespace temper::config {
 namespace {
@@ -20,13 +21,8 @@ RunConfig loaded(std::string_view yaml, const Flags& flags = {}) {
 }
 
 std::string load_error(std::string_view yaml, const Flags& flags = {}) {
-  try {
-    loaded(yaml, flags);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInput);
-    return error.what();
-  }
-  return "no error";
+  const std::string message = error_of([&] { loaded(yaml, flags); });
+  return message.empty() ? "no error" : message;
 }
 
 TEST(Load, SetsEveryType) {

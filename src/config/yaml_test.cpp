@@ -3,17 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 
 namespace temper::config {
 namespace {
 
 std::string yaml_error(std::string_view text) {
-  try {
-    parse_yaml(text, "f.yaml");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  const std::string message = error_of([&] { parse_yaml(text, "f.yaml"); });
+  return message.empty() ? "no error" : message;
 }
 
 TEST(Yaml, KeepsOrderLinesAndQuotes) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/model.h"
+#include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::models {
@@ -26,12 +27,8 @@ layers::DecoderConfig read(const char* type, const std::string& changes = "{}") 
 }
 
 std::string refusal(const char* type, const std::string& changes) {
-  try {
-    read(type, changes);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  const std::string message = error_of([&] { read(type, changes); });
+  return message.empty() ? "accepted" : message;
 }
 
 void expect_refused(const char* type, const std::string& changes, const std::string& with) {

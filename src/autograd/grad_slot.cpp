@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "tensor/device_functions.h"
 
 namespace temper {
 
@@ -12,6 +13,7 @@ void add_in_place(const Tensor& dst, const Tensor& src) {
     fail("gradient {} added to {}", to_string(src.shape()), to_string(dst.shape()));
   invariant(dst.is_contiguous(), "gradients accumulate in contiguous tensors");
   const Tensor from = src.contiguous();
+  if (dst.device().type != DeviceType::kCpu) return tensor_functions(dst.device()).add(dst, from);
   visit_float(dst.dtype(), [&]<class To>() {
     visit_float(src.dtype(), [&]<class From>() {
       To* out = dst.data<To>();
@@ -42,16 +44,16 @@ void GradSlot::add(const Tensor& grad) {
   filled_ = true;
 }
 
-GradTarget GradSlot::target(const Shape& shape) {
+GradTarget GradSlot::target(const Tensor& value) {
   if (!grad_.defined()) {
-    grad_ = Tensor::empty(shape, DType::kF32, MemoryTag::kGradients);
+    grad_ = Tensor::empty(value.shape(), DType::kF32, MemoryTag::kGradients, value.device());
   } else if (!persistent_) {
     // What arrived from elsewhere may be another's memory, strided, or of the value's dtype.
     grad_ = grad_.to(DType::kF32).contiguous();
     if (grad_.shares_storage()) grad_ = grad_.clone();
   }
-  invariant(grad_.shape() == shape && grad_.dtype() == DType::kF32,
-            "a gradient target is float32 of the value's shape");
+  invariant(grad_.shape() == value.shape() && grad_.device() == value.device(),
+            "a gradient has its value's shape and device");
   const bool accumulate = std::exchange(filled_, true);
   return {grad_, accumulate};
 }

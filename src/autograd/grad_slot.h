@@ -7,7 +7,8 @@ namespace temper {
 
 // Where a backward kernel puts a parameter's gradient.
 struct GradTarget {
-  Tensor buffer;            // float32, the parameter's shape; undefined: nobody wants it
+  Tensor buffer;  // the parameter's shape; float32, or bfloat16 where a run asked for that; undefined:
+                  // nobody wants it
   bool accumulate = false;  // add to what is there; otherwise overwrite
   bool wanted() const { return buffer.defined(); }
 };
@@ -21,7 +22,8 @@ class GradSlot {
   // Adds a contribution. The first one is adopted; later ones are added in place unless the memory is shared.
   void add(const Tensor& grad);
   // For kernels that accumulate themselves: the buffer, made on first use, and whether it holds something.
-  GradTarget target(const Shape& shape);
+  // A new buffer is float32, of the value's shape, on its device.
+  GradTarget target(const Tensor& value);
   Tensor take();  // the gradient, and forgets it; undefined when nothing arrived
   const Tensor& grad() const { return grad_; }
   bool filled() const { return filled_; }

@@ -51,7 +51,7 @@ TEST(GradSlot, TargetsAreNobodyElsesMemory) {
   const Tensor given = scalar(5);
   GradSlot adopted;
   adopted.add(given);
-  const GradTarget target = adopted.target({1});
+  const GradTarget target = adopted.target(given);
   EXPECT_TRUE(target.accumulate);
   *target.buffer.data<float>() += 1;
   EXPECT_EQ(given.item(), 5.f);
@@ -59,19 +59,19 @@ TEST(GradSlot, TargetsAreNobodyElsesMemory) {
 
   GradSlot rounded;  // another op has added a gradient of the value's dtype
   rounded.add(scalar(3).to(DType::kBF16));
-  EXPECT_EQ(rounded.target({1}).buffer.item(), 3.f);
+  EXPECT_EQ(rounded.target(scalar(0)).buffer.item(), 3.f);
 }
 
 TEST(GradSlot, TargetsOfParametersAreTheirBuffers) {
   const Tensor buffer = scalar(5);
   GradSlot slot;
   slot.set_buffer(buffer);
-  const GradTarget first = slot.target({1}), second = slot.target({1});
+  const GradTarget first = slot.target(buffer), second = slot.target(buffer);
   EXPECT_FALSE(first.accumulate);
   EXPECT_TRUE(second.accumulate);
   EXPECT_EQ(first.buffer.raw(), buffer.raw());
   EXPECT_EQ(second.buffer.raw(), buffer.raw());
-  EXPECT_THROW(slot.target({2}), Error);
+  EXPECT_THROW(slot.target(Tensor::zeros({2}, DType::kF32)), Error);
 }
 
 TEST(Tape, ScalarsStartWithOnesOfTheirDType) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/registry.h"
+#include "device/device.h"
 
 namespace temper {
 
@@ -19,7 +20,8 @@ inline constexpr std::string_view kCpu = "cpu", kGpu = "gpu", kNpu = "npu";
 // What a kernel's choice may depend on. A plain struct: it can be filled in for hardware that is not here.
 struct HardwareFacts {
   std::string hardware{hardware::kCpu};
-  std::string name;  // "AMD EPYC 9B45", "NVIDIA H200"
+  Device device = {};  // where it is, when it is here
+  std::string name;    // "AMD EPYC 9B45", "NVIDIA H200"
   int cores = 1;
   int64_t memory_bytes = 0;
   bool native_bf16 = false;           // matrix products with bf16 inputs in hardware

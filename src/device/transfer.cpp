@@ -4,31 +4,49 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace temper {
 namespace {
 
-std::map<DeviceType, Transfer>& transfers() {
-  static std::map<DeviceType, Transfer> instance;
+std::map<DeviceType, DeviceFunctions>& devices() {
+  static std::map<DeviceType, DeviceFunctions> instance;
   return instance;
+}
+
+const DeviceFunctions& functions_of(Device device) {
+  const auto found = devices().find(device.type);
+  if (found == devices().end()) fail("this build has no room for {}", to_string(device));
+  return found->second;
 }
 
 }  // namespace
 
-void register_transfer(DeviceType type, Transfer function) { transfers()[type] = function; }
+void register_device(DeviceType type, DeviceFunctions functions) { devices()[type] = functions; }
 
 void transfer(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
-  if (to_device.type == DeviceType::kCpu && from_device.type == DeviceType::kCpu) {
+  const bool to_cpu = to_device.type == DeviceType::kCpu, from_cpu = from_device.type == DeviceType::kCpu;
+  if (to_cpu && from_cpu) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
     return;
   }
-  const DeviceType type = to_device.type == DeviceType::kCpu ? from_device.type : to_device.type;
-  const auto found = transfers().find(type);
-  const bool two_kinds = from_device.type != DeviceType::kCpu && from_device.type != type;
-  if (found == transfers().end() || two_kinds)
+  if (!to_cpu && !from_cpu && to_device.type != from_device.type)
     fail("nothing copies from {} to {}", to_string(from_device), to_string(to_device));
-  found->second(to, to_device, from, from_device, bytes);
+  functions_of(to_cpu ? from_device : to_device).transfer(to, to_device, from, from_device, bytes);
+}
+
+void clear(void* memory, Device device, int64_t bytes) {
+  if (bytes == 0) return;
+  if (device.type != DeviceType::kCpu) return functions_of(device).clear(memory, device, bytes);
+  auto* begin = static_cast<std::byte*>(memory);
+  parallel_ranges(bytes, 1 << 22, [&](int64_t first, int64_t last) {
+    std::memset(begin + first, 0, static_cast<size_t>(last - first));
+  });
+}
+
+void synchronize(Device device) {
+  if (device.type != DeviceType::kCpu) functions_of(device).synchronize(device);
 }
 
 }  // namespace temper

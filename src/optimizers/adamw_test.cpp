@@ -13,7 +13,7 @@ namespace {
 template <class F>
 void set_gradients(layers::ParameterStore& parameters, F&& value) {
   for (size_t p = 0; p < parameters.size(); ++p) {
-    float* grad = parameters[p].grad->target(parameters[p].value.shape()).buffer.data<float>();
+    float* grad = parameters[p].grad->target(parameters[p].value).buffer.data<float>();
     for (int64_t i = 0; i < parameters[p].value.numel(); ++i) grad[i] = value(p, i);
   }
 }

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "device/transfer.h"
+#include "tensor/device_functions.h"
 
 namespace temper {
 namespace {
@@ -114,6 +116,11 @@ bool Tensor::is_contiguous_from(int dims) const {
 
 bool Tensor::is_contiguous() const { return is_contiguous_from(ndim()); }
 
+void Tensor::require_host() const {
+  invariant(device().type == DeviceType::kCpu,
+            fmt::format("a tensor on {} is read by the CPU", to_string(device())));
+}
+
 void Tensor::require_contiguous() const {
   invariant(is_contiguous(), fmt::format("a tensor {} with strides {} must be contiguous here",
                                          to_string(shape_), to_string(strides_)));
@@ -166,6 +173,8 @@ Tensor Tensor::clone(MemoryTag tag) const {
 
 void Tensor::copy_from(const Tensor& source) const {
   if (shape_ != source.shape_) fail("cannot copy {} into {}", to_string(source.shape_), to_string(shape_));
+  if (device() != source.device()) return copy_across(source);
+  if (device().type != DeviceType::kCpu) return tensor_functions(device()).copy(*this, source);
   if (dtype_ == source.dtype_) {
     switch (size_of(dtype_)) {
       case 1:
@@ -183,6 +192,22 @@ void Tensor::copy_from(const Tensor& source) const {
   });
 }
 
+// Between devices bytes travel: what is strided or of another dtype is made compact where it is, and spread
+// out where it goes.
+void Tensor::copy_across(const Tensor& source) const {
+  const Tensor compact = source.to(dtype_).contiguous();
+  if (is_contiguous()) return transfer(raw(), device(), compact.raw(), source.device(), bytes());
+  const Tensor landed = compact.on(device(), MemoryTag::kWorkspace);
+  copy_from(landed);
+}
+
+Tensor Tensor::on(Device device, MemoryTag tag) const {
+  if (device == this->device()) return *this;
+  Tensor moved = empty(shape_, dtype_, tag, device);
+  moved.copy_from(*this);
+  return moved;
+}
+
 Tensor Tensor::to(DType dtype, MemoryTag tag) const {
   if (dtype == dtype_) return *this;
   Tensor converted = empty(shape_, dtype, tag, device());
@@ -192,21 +217,19 @@ Tensor Tensor::to(DType dtype, MemoryTag tag) const {
 
 void Tensor::fill_zero() const {
   require_contiguous();
-  auto* bytes_begin = static_cast<std::byte*>(raw());
-  parallel_ranges(bytes(), 1 << 22, [&](int64_t begin, int64_t end) {
-    std::memset(bytes_begin + begin, 0, static_cast<size_t>(end - begin));
-  });
+  clear(raw(), device(), bytes());
 }
 
 void Tensor::copy_from_host(const void* data, int64_t size) const {
   require_contiguous();
   if (size != bytes()) fail("{} bytes do not fill {} {}", size, to_string(dtype_), to_string(shape_));
-  if (size > 0) std::memcpy(raw(), data, static_cast<size_t>(size));  // an empty vector's data is null
+  transfer(raw(), device(), data, {}, size);
 }
 
 float Tensor::item() const {
   if (numel() != 1) fail("item() of a tensor {}", to_string(shape_));
-  return visit_float(dtype_, [&]<class T>() { return static_cast<float>(*data<T>()); });
+  const Tensor here = on({});
+  return visit_float(dtype_, [&]<class T>() { return static_cast<float>(*here.data<T>()); });
 }
 
 void Tensor::fail_dtype(DType asked) const {

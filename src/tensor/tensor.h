@@ -72,7 +72,8 @@ class Tensor {
     return static_cast<T*>(raw());
   }
   template <class T>
-  std::span<T> values() const {  // contiguous tensors only
+  std::span<T> values() const {  // contiguous tensors on the CPU only
+    require_host();
     require_contiguous();
     return {data<T>(), static_cast<size_t>(numel())};
   }
@@ -84,15 +85,19 @@ class Tensor {
 
   Tensor contiguous(MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a compact copy
   Tensor clone(MemoryTag tag = MemoryTag::kActivations) const;       // always a compact copy
-  void copy_from(const Tensor& source) const;  // same shape; converts between floating-point dtypes
-  Tensor to(DType dtype, MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a converted copy
-  void fill_zero() const;                                                 // contiguous tensors only
+  // The same shape, from any device; converts between floating-point dtypes.
+  void copy_from(const Tensor& source) const;
+  Tensor on(Device device, MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a compact copy there
+  Tensor to(DType dtype, MemoryTag tag = MemoryTag::kActivations) const;    // itself, or a converted copy
+  void fill_zero() const;                                                   // contiguous tensors only
   void copy_from_host(const void* data, int64_t bytes) const;
-  float item() const;  // the one element, as float
+  float item() const;  // the one element, as float; waits for a device's work
 
  private:
   [[noreturn]] void fail_dtype(DType asked) const;
   void require_contiguous() const;
+  void require_host() const;
+  void copy_across(const Tensor& source) const;
 
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0;  // in elements

@@ -27,7 +27,7 @@ TEST_P(Onednn, Linear) {
       const Var weight = tape.variable(random_tensor({c.out, c.in}, GetParam(), 2));
       const Var bias = c.bias ? tape.variable(random_tensor({c.out}, GetParam(), 3)) : Var{};
       weight.slot->set_buffer(random_tensor({c.out, c.in}, DType::kF32, 4));
-      if (c.bias) weight.slot->target({c.out, c.in});  // what is there counts
+      if (c.bias) weight.slot->target(weight.value);  // what is there counts
       const Var y = linear(tape, ops, x, weight, bias);
       tape.backward(y, random_tensor(y.shape(), GetParam(), 5));
       return Results{y.value, x.slot->grad(), weight.slot->grad(), c.bias ? bias.slot->grad() : x.value};

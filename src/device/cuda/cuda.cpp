@@ -5,30 +5,17 @@
 
 #include "base/error.h"
 #include "device/cuda/region.h"
+#include "device/cuda/staging.h"
 #include "device/facts.h"
 #include "device/transfer.h"
 
 namespace temper::device {
 namespace {
 
-constexpr int kLowestCapability = 80;
-
 int limit_percent = 97;
 
-// Makes the device current and refuses one that kernels are not written for.
-void use_device(int index) {
-  driver();
-  check(cudaSetDevice(index), "cudaSetDevice");
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
-  if (10 * major + minor < kLowestCapability)
-    fail_resources("[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later", index, major,
-                   minor, kLowestCapability / 10, kLowestCapability % 10);
-}
-
 int64_t free_bytes(int index) {
-  use_device(index);
+  stream({DeviceType::kCuda, index});
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return static_cast<int64_t>(free);
@@ -59,16 +46,35 @@ Pool& cuda_pool(int index) {
 }
 
 void cuda_transfer(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
-  const auto size = static_cast<size_t>(bytes);
-  if (to_device.type == from_device.type && to_device.index != from_device.index) {
-    check(cudaMemcpyPeer(to, to_device.index, from, from_device.index, size), "cudaMemcpyPeer");
-    return;
-  }
-  check(cudaSetDevice(to_device.type == DeviceType::kCuda ? to_device.index : from_device.index),
-        "cudaSetDevice");
-  check(cudaMemcpy(to, from, size, cudaMemcpyDefault), "cudaMemcpy");
-  // Copies within a device return early.
-  if (to_device.type == from_device.type) check(cudaDeviceSynchronize(), "cudaMemcpy");
+  if (to_device.type == DeviceType::kCpu) return copy_from_gpu(to, from, bytes, from_device);
+  if (from_device.type == DeviceType::kCpu) return copy_to_gpu(to, from, bytes, to_device);
+  const cudaStream_t order = stream(to_device);
+  if (to_device.index != from_device.index) synchronize(from_device);
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, order), "cudaMemcpyAsync");
+}
+
+void cuda_clear(void* memory, Device device, int64_t bytes) {
+  check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream(device)), "cudaMemsetAsync");
+}
+
+void cuda_synchronize(Device device) { check(cudaStreamSynchronize(stream(device)), "the GPU's work"); }
+
+// The GPU that CUDA puts first.
+std::optional<HardwareFacts> detect() {
+  stream({DeviceType::kCuda, 0});  // refuses with a reason
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  HardwareFacts facts;
+  facts.hardware = hardware::kGpu;
+  facts.device = {DeviceType::kCuda, 0};
+  facts.name = properties.name;
+  facts.cores = properties.multiProcessorCount;
+  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  facts.native_bf16 = true;
+  facts.compute_capability = 10 * properties.major + properties.minor;
+  facts.scratch_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  facts.scratch_name = "shared memory of a multiprocessor";
+  return facts;
 }
 
 }  // namespace
@@ -76,7 +82,8 @@ void cuda_transfer(void* to, Device to_device, const void* from, Device from_dev
 void register_cuda();
 void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
-  register_transfer(DeviceType::kCuda, cuda_transfer);
+  register_device(DeviceType::kCuda, {cuda_transfer, cuda_clear, cuda_synchronize});
+  detectors().add("cuda", detect);
 }
 
 }  // namespace temper::device

@@ -75,6 +75,7 @@ int64_t CudaRegion::trim() {
 
 void CudaRegion::save() {
   if (usage_.live == 0) return;
+  check(cudaDeviceSynchronize(), "saving a region");
   void* host = nullptr;
   check(cudaMallocHost(&host, static_cast<size_t>(usage_.live)), "cudaMallocHost");
   backup_ = static_cast<std::byte*>(host);

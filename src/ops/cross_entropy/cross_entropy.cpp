@@ -52,7 +52,7 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   const auto& kernel = ops.get<CrossEntropy>();
   if (kernel.compose != nullptr) return kernel.compose(tape, hidden, weight, targets, scale);
   const bool learn_weight = tape.recording() && weight.requires_grad();
-  const GradTarget target = learn_weight ? weight.slot->target(weight.shape()) : GradTarget{};
+  const GradTarget target = learn_weight ? weight.slot->target(weight.value) : GradTarget{};
   const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, scale},
                                                   tape.recording() && hidden.requires_grad(), target);
   const Var loss = tape.record(

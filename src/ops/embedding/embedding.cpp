@@ -27,7 +27,7 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);
   const Embedding op{ids, table.value};
   return tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
-    kernel.backward(op, dy.contiguous(), slot->target(op.table.shape()));
+    kernel.backward(op, dy.contiguous(), slot->target(op.table));
   });
 }
 

@@ -35,8 +35,8 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
   const Linear op{x.value, weight.value, bias.value};
   return tape.record(kernel.forward(op), {&x, &weight, &bias},
                      [op, x = x.slot, weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
-                       const GradTarget dweight = weight ? weight->target(op.weight.shape()) : GradTarget{};
-                       const GradTarget dbias = bias ? bias->target(op.bias.shape()) : GradTarget{};
+                       const GradTarget dweight = weight ? weight->target(op.weight) : GradTarget{};
+                       const GradTarget dbias = bias ? bias->target(op.bias) : GradTarget{};
                        const Tensor dx = kernel.backward(op, dy.contiguous(), x != nullptr, dweight, dbias);
                        if (x) x->add(dx);
                      });

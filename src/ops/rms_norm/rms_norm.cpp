@@ -36,8 +36,8 @@ Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, f
   return tape.record(
       out.y, {&x, &weight},
       [op, inv_rms = out.inv_rms, x = x.slot, weight = weight.slot, &kernel](const Tensor& dy) {
-        const Tensor dx = kernel.backward(op, inv_rms, dy.contiguous(),
-                                          weight ? weight->target(op.weight.shape()) : GradTarget{});
+        const Tensor dx =
+            kernel.backward(op, inv_rms, dy.contiguous(), weight ? weight->target(op.weight) : GradTarget{});
         if (x) x->add(dx);
       });
 }

@@ -1,0 +1,10 @@
+#include "backends/cuda/cuda.h"
+
+namespace temper::backends {
+
+void register_cuda();
+void register_cuda() {
+  register_tensors();
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace temper::backends {
+
+void register_tensors();
+
+}  // namespace temper::backends

@@ -1,0 +1,107 @@
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "device/cuda/stream.h"
+#include "tensor/tensor.h"
+
+// What every kernel file of this room starts from.
+namespace temper::backends {
+
+inline constexpr int kThreads = 256;
+
+// Blocks for element-wise work: enough to fill any GPU, each thread then strides over what is left.
+inline unsigned blocks_for(int64_t count, int64_t per_thread = 1) {
+  const int64_t wanted = (count + kThreads * per_thread - 1) / (kThreads * per_thread);
+  return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, 132 * 16));
+}
+
+__device__ inline int64_t global_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ inline int64_t grid_threads() { return int64_t{gridDim.x} * blockDim.x; }
+
+__device__ inline float widen(float value) { return value; }
+__device__ inline float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float widen(__half value) { return __half2float(value); }
+
+template <class T>
+__device__ inline T narrow(float value) {
+  if constexpr (std::is_same_v<T, float>)
+    return value;
+  else if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(value);
+  else
+    return __float2bfloat16_rn(value);
+}
+
+// 16 bytes of T, or fewer: loaded and stored at once.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+};
+template <class T>
+inline constexpr int kLanes = 16 / sizeof(T);
+
+// Read once: keep it out of the way of what is used again.
+template <class T, int N>
+__device__ inline Pack<T, N> load_once(const T* from) {
+  static_assert(sizeof(Pack<T, N>) == 16);
+  const int4 bits = __ldcs(reinterpret_cast<const int4*>(from));
+  return *reinterpret_cast<const Pack<T, N>*>(&bits);
+}
+template <class T, int N>
+__device__ inline Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <class T, int N>
+__device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+__device__ inline float warp_sum(float value) {
+  for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(0xffffffffu, value, lane);
+  return value;
+}
+__device__ inline float warp_max(float value) {
+  for (int lane = 16; lane > 0; lane /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, lane));
+  return value;
+}
+
+// The sum over a block of whole warps, in every thread, always in the same order. `shared` holds 32 floats.
+__device__ inline float block_sum(float value, float* shared) {
+  value = warp_sum(value);
+  const unsigned warps = blockDim.x / 32;
+  if (warps == 1) return value;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = threadIdx.x % 32 < warps ? shared[threadIdx.x % 32] : 0.f;
+  return warp_sum(value);
+}
+
+// Calls f.template operator()<T>() with the device's type of a floating-point dtype.
+template <class F>
+void visit_device_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f.template operator()<float>();
+    case DType::kBF16:
+      return f.template operator()<__nv_bfloat16>();
+    case DType::kF16:
+      return f.template operator()<__half>();
+    default:
+      throw Error(fmt::format("expected a floating-point dtype, found {}", to_string(dtype)));
+  }
+}
+
+// The same for the two dtypes that kernels are written for.
+template <class F>
+void visit_wide_or_brain(DType dtype, F&& f) {
+  if (dtype == DType::kF32) return f.template operator()<float>();
+  invariant(dtype == DType::kBF16, "kernels for GPUs take float32 and bfloat16");
+  f.template operator()<__nv_bfloat16>();
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,42 @@
+#include "device/cuda/stream.h"
+
+#include <array>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace temper::device {
+namespace {
+
+constexpr int kLowestCapability = 80;
+constexpr int kMaxDevices = 8;
+
+cudaStream_t make_stream(int index) {
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
+  if (10 * major + minor < kLowestCapability)
+    fail_resources("[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later", index, major,
+                   minor, kLowestCapability / 10, kLowestCapability % 10);
+  cudaStream_t made = nullptr;
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
+  return made;
+}
+
+}  // namespace
+
+cudaStream_t stream(Device device) {
+  static std::array<cudaStream_t, kMaxDevices> streams{};
+  static std::mutex mutex;
+  if (device.index < 0 || device.index >= kMaxDevices) fail("[cuda] there is no GPU {}", device.index);
+  driver();
+  check(cudaSetDevice(device.index), "cudaSetDevice");
+  const std::lock_guard lock(mutex);
+  cudaStream_t& found = streams[static_cast<size_t>(device.index)];
+  if (found == nullptr) found = make_stream(device.index);
+  return found;
+}
+
+void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
+
+}  // namespace temper::device

@@ -1,0 +1,15 @@
+#pragma once
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+namespace temper::device {
+
+// The stream on which a GPU does all of Temper's work, in the order in which it was asked for; memory of the
+// pool may therefore be reused as soon as its last user has been launched. Makes the GPU current for the
+// calling thread; the first call refuses GPUs that kernels are not written for.
+cudaStream_t stream(Device device);
+
+// After a launch: what was wrong with it, as an error that names the kernel.
+void check_launch(const char* kernel);
+
+}  // namespace temper::device

@@ -187,4 +187,13 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+std::string cache_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string base = cache != nullptr && *cache != '\0'
+                               ? std::string(cache)
+                               : join_path(home == nullptr ? "." : home, ".cache");
+  return join_path(base, "temper");
+}
+
 }  // namespace temper

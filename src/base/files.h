@@ -73,4 +73,7 @@ class TemporaryDirectory {
   std::string path_;
 };
 
+// Where what was measured on this machine is kept: $XDG_CACHE_HOME/temper, or ~/.cache/temper.
+std::string cache_folder();
+
 }  // namespace temper

@@ -23,13 +23,13 @@ class Random {
   Random(uint64_t seed, RandomPurpose purpose, uint64_t step = 0)
       : seed_(seed), purpose_(static_cast<uint32_t>(purpose)), step_(step) {}
 
+  std::array<uint32_t, 4> words(uint64_t element) const;
   uint32_t bits(uint64_t element) const;
   double uniform(uint64_t element) const;                  // in [0, 1), 53 bits
   double normal(uint64_t element) const;                   // mean 0, variance 1 (Box–Muller)
   uint64_t below(uint64_t bound, uint64_t element) const;  // in [0, bound), bound > 0
 
  private:
-  std::array<uint32_t, 4> words(uint64_t element) const;
   uint64_t seed_;
   uint32_t purpose_;
   uint64_t step_;

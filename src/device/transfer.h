@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "device/device.h"
 
@@ -14,11 +15,20 @@ void clear(void* memory, Device device, int64_t bytes);
 // Waits until a device has done everything asked of it; reports what went wrong meanwhile.
 void synchronize(Device device);
 
+// A copy of a few bytes that is on its way to the CPU; the device goes on with later work meanwhile.
+class Reading {
+ public:
+  virtual ~Reading() = default;
+  virtual const void* wait() = 0;  // the bytes, once they have arrived; valid as long as this lives
+};
+std::shared_ptr<Reading> start_reading(const void* from, Device device, int64_t bytes);
+
 // What a type of device does for these; the CPU's own need no registration.
 struct DeviceFunctions {
   void (*transfer)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) = nullptr;
   void (*clear)(void* memory, Device device, int64_t bytes) = nullptr;
   void (*synchronize)(Device device) = nullptr;
+  std::shared_ptr<Reading> (*start_reading)(const void* from, Device device, int64_t bytes) = nullptr;
 };
 void register_device(DeviceType type, DeviceFunctions functions);
 

@@ -35,8 +35,10 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
           Tensor::from(starts)};
 }
 
-Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops)
-    : config_(std::move(config)), parameters_(decoder_weight_table(config_), dtype), ops_(std::move(ops)) {}
+Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device)
+    : config_(std::move(config)),
+      parameters_(decoder_weight_table(config_), dtype, device),
+      ops_(std::move(ops)) {}
 
 const RopeTables& Decoder::rope_tables(int64_t positions) const {
   if (positions > config_.max_positions)

@@ -19,12 +19,13 @@ WeightTable decoder_weight_table(const DecoderConfig& config);
 
 // The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
-                           const HardwareFacts& facts, const std::string& family);
+                           const HardwareFacts& facts, const std::string& family,
+                           const StateFormat& format = {});
 
 // A causal language model. Its kernels are bound here, once.
 class Decoder {
  public:
-  Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops);
+  Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {});
 
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }

@@ -13,7 +13,7 @@
 namespace temper::layers {
 
 ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsConfig& ops,
-                           const HardwareFacts& facts, const std::string& family) {
+                           const HardwareFacts& facts, const std::string& family, const StateFormat& format) {
   using Binder = ops::Binder;
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   std::vector<Binder::Use<ops::RmsNorm::Signature>> norms{{"norm", {dtype, c.hidden_size}}};
@@ -48,8 +48,9 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
   binder.bind<ops::Swiglu>(swiglus);
   binder.bind<ops::CrossEntropy>(
       {Binder::Use<ops::CrossEntropy::Signature>{"head", {dtype, c.hidden_size, c.vocab_size}}});
-  binder.bind<ops::AdamW>({Binder::Use<ops::AdamW::Signature>{"optimizer", {dtype}}});
-  binder.bind<ops::GlobalNorm>({Binder::Use<ops::GlobalNorm::Signature>{"optimizer", {}}});
+  binder.bind<ops::AdamW>({Binder::Use<ops::AdamW::Signature>{
+      "optimizer", {dtype, format.master_weights, format.gradients, format.moments}}});
+  binder.bind<ops::GlobalNorm>({Binder::Use<ops::GlobalNorm::Signature>{"optimizer", {format.gradients}}});
   return binder.finish();
 }
 

@@ -30,9 +30,10 @@ void fill(const Tensor& value, float number) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(WeightTable table, DType dtype) : table_(std::move(table)), dtype_(dtype) {
+ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device)
+    : table_(std::move(table)), dtype_(dtype), device_(device) {
   for (const WeightSpec& spec : table_.specs())
-    parameters_.push_back({Tensor::empty(spec.shape, dtype, MemoryTag::kWeights), nullptr});
+    parameters_.push_back({Tensor::empty(spec.shape, dtype, MemoryTag::kWeights, device), nullptr});
 }
 
 const Parameter& ParameterStore::at(std::string_view name) const {
@@ -57,10 +58,10 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
   }
 }
 
-void ParameterStore::enable_gradients() {
+void ParameterStore::enable_gradients(DType dtype) {
   for (Parameter& parameter : parameters_) {
     parameter.grad = std::make_shared<GradSlot>();
-    parameter.grad->set_buffer(Tensor::empty(parameter.value.shape(), DType::kF32, MemoryTag::kGradients));
+    parameter.grad->set_buffer(Tensor::empty(parameter.value.shape(), dtype, MemoryTag::kGradients, device_));
   }
 }
 

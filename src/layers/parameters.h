@@ -6,14 +6,23 @@
 
 namespace temper::layers {
 
+// What training keeps besides the parameters, and how precisely.
+struct StateFormat {
+  bool master_weights = true;  // float32, beside parameters of lower precision; without them updates are
+                               // rounded stochastically
+  DType gradients = DType::kF32;  // float32 or bfloat16
+  DType moments = DType::kF32;    // float32 or bfloat16
+};
+
 // The parameters of one model, in the order of its weight table.
 class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialised.
-  ParameterStore(WeightTable table, DType dtype);
+  ParameterStore(WeightTable table, DType dtype, Device device);
 
   const WeightTable& table() const { return table_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
   size_t size() const { return parameters_.size(); }
   Parameter& operator[](size_t index) { return parameters_[index]; }
   const Parameter& operator[](size_t index) const { return parameters_[index]; }
@@ -23,12 +32,13 @@ class ParameterStore {
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
   void initialize(uint64_t seed, double deviation);
-  void enable_gradients();  // float32 buffers (tag gradients) that accumulate until reset_gradients()
+  void enable_gradients(DType dtype);  // buffers (tag gradients) that accumulate until reset_gradients()
   void reset_gradients();
 
  private:
   WeightTable table_;
   DType dtype_;
+  Device device_;
   std::vector<Parameter> parameters_;
 };
 

@@ -54,15 +54,15 @@ ops::BoundOps bind_kernels(const Json& config, const std::string& where, const B
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   const layers::DecoderConfig architecture = configure(config, where);
   return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
-                              config.at("model_type").as_string());
+                              config.at("model_type").as_string(), options.format);
 }
 
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   ops::BoundOps ops = bind_kernels(config, where, options);
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
-  return std::make_unique<Model>(
-      Model{"", config, layers::Decoder(configure(config, where), dtype, std::move(ops))});
+  return std::make_unique<Model>(Model{
+      "", config, layers::Decoder(configure(config, where), dtype, std::move(ops), options.facts.device)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {

@@ -26,7 +26,8 @@ struct BuildOptions {
   // ops::all_eager() by name. Inference takes the best for the hardware.
   std::optional<ops::OpsConfig> ops = {};
   Purpose purpose = Purpose::kInference;
-  HardwareFacts facts = detect_cpu();
+  HardwareFacts facts = detect_cpu();  // and the device that the model lives on
+  layers::StateFormat format = {};
 };
 
 // A small model of a common shape, for reports that need one.

@@ -1,14 +1,32 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "base/text.h"
+#include "ops/adamw/adamw.h"
 #include "ops/report.h"
 
 namespace temper::ops {
 namespace {
 
+constexpr int kGpuColumn = 3;
+
+// A build without a GPU's rooms has none of their kernels: their column is then not compared.
+std::string comparable(const std::string& table) {
+  if (kernels<AdamW>().find("cuda") != nullptr) return table;
+  std::string rest;
+  int column = -1;
+  for (const char c : table) {
+    if (c == '|') ++column;
+    if (c == '\n') column = -1;
+    if (column != kGpuColumn) rest += c;
+  }
+  return rest;
+}
+
 TEST(Documentation, TheTableOfKernelsIsThatOfTheRegistry) {
   const std::string document = read_file(TEMPER_SOURCE_DIR "/docs/kernels.md");
-  EXPECT_NE(document.find("\n" + kernel_table() + "\n"), std::string::npos)
+  const size_t begin = document.find("\n| op | field |") + 1, end = document.find("|\n\n", begin) + 1;
+  EXPECT_EQ(comparable(document.substr(begin, end - begin)), comparable(kernel_table()))
       << "docs/kernels.md is stale; replace its table by the output of `temper ops --table`:\n"
       << kernel_table();
 }

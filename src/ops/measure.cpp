@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 
 #include "base/files.h"
@@ -105,14 +104,7 @@ FieldValues fastest(const std::vector<Measurement>& measurements) {
   return preferred;
 }
 
-std::string preferences_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::string base = cache != nullptr && *cache != '\0'
-                               ? std::string(cache)
-                               : join_path(home == nullptr ? "." : home, ".cache");
-  return join_path(join_path(base, "temper"), "kernels.json");
-}
+std::string preferences_file() { return join_path(cache_folder(), "kernels.json"); }
 
 void remember(const FieldValues& preferred, const HardwareFacts& facts, DType dtype) {
   const std::string file = preferences_file();

@@ -6,7 +6,9 @@ namespace temper::optimizers {
 
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options)
     : parameters_(parameters), ops_(ops.at("optimizer")) {
-  parameters.enable_gradients();
+  const layers::StateFormat& format = options.format;
+  parameters.enable_gradients(format.gradients);
+  op_.seed = options.seed;
   op_.beta1 = static_cast<float>(options.beta1);
   op_.beta2 = static_cast<float>(options.beta2);
   op_.eps = static_cast<float>(options.eps);
@@ -16,9 +18,9 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
     ops::AdamW::Slot slot;
     slot.value = parameter.value;
     slot.grad = parameter.grad->grad();
-    slot.exp_avg = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
-    slot.exp_avg_sq = Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer);
-    if (parameters.dtype() != DType::kF32)
+    slot.exp_avg = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
+    slot.exp_avg_sq = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
+    if (parameters.dtype() != DType::kF32 && format.master_weights)
       slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
     const bool decays = options.decay_all || parameters.spec(i).decay;
     slot.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
@@ -26,8 +28,9 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   }
 }
 
-double AdamW::grad_norm() const {
+Tensor AdamW::grad_norm() const {
   ops::GlobalNorm norm;
+  norm.device = parameters_.device();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     // A parameter that no micro-batch reached has a gradient of zero, not what its memory happens to hold.
     if (!parameters_[i].grad->filled()) op_.slots[i].grad.fill_zero();
@@ -36,9 +39,10 @@ double AdamW::grad_norm() const {
   return ops::global_norm(ops_, norm);
 }
 
-void AdamW::step(double lr, double clip_scale) {
+void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
   op_.lr = static_cast<float>(lr);
-  op_.clip_scale = static_cast<float>(clip_scale);
+  op_.grad_norm = grad_norm;
+  op_.max_grad_norm = static_cast<float>(max_grad_norm);
   ops::adamw(ops_, op_);
   ++op_.step;
   parameters_.reset_gradients();

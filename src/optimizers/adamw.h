@@ -12,17 +12,20 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
   bool decay_all = false;  // also norms and biases, which the weight table exempts
+  layers::StateFormat format = {};
+  uint64_t seed = 0;  // of stochastic rounding
 };
 
-// AdamW over every parameter of a model: float32 moments and, for parameters of lower precision, float32
-// master weights.
+// AdamW over every parameter of a model, on the parameters' device.
 class AdamW {
  public:
   // Enables the parameters' gradients. Both references must outlive the optimizer.
   AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options);
 
-  double grad_norm() const;
-  void step(double lr, double clip_scale);  // updates in place, then forgets the gradients
+  Tensor grad_norm() const;  // [1] float32, on the parameters' device
+  // Updates in place, then forgets the gradients. They are scaled down to a norm of max_grad_norm (0: never);
+  // when grad_norm is not finite nothing changes. An undefined grad_norm does not clip.
+  void step(double lr, const Tensor& grad_norm = {}, double max_grad_norm = 0);
   int64_t steps() const { return op_.step - 1; }
 
   // Everything that a resumed run needs, by name: "master.X" or "parameter.X", "exp_avg.X", "exp_avg_sq.X".

@@ -32,7 +32,7 @@ TEST(AdamWOptimizer, ContinuesFromItsState) {
     std::vector<std::pair<std::string, Tensor>> saved;
     for (int step = 0; step < 4; ++step) {
       set_gradients(whole->decoder.parameters(), waves(step));
-      straight.step(1e-2, 1);
+      straight.step(1e-2);
       if (step == 1)
         for (const auto& [name, tensor] : straight.state()) saved.emplace_back(name, tensor.clone());
     }
@@ -47,7 +47,7 @@ TEST(AdamWOptimizer, ContinuesFromItsState) {
     EXPECT_EQ(resumed.steps(), 2);
     for (int step = 2; step < 4; ++step) {
       set_gradients(part->decoder.parameters(), waves(step));
-      resumed.step(1e-2, 1);
+      resumed.step(1e-2);
     }
     for (size_t p = 0; p < part->decoder.parameters().size(); ++p) {
       const Tensor a = part->decoder.parameters()[p].value.to(DType::kF32),
@@ -75,7 +75,7 @@ TEST(AdamWOptimizer, MastersKeepStepsBelowTheirDTypesPrecision) {
   const float before = norm.to(DType::kF32).data<float>()[0];
   for (int i = 0; i < 1000; ++i) {
     set_gradients(parameters, [](size_t, int64_t) { return 1.f; });
-    optimizer.step(1e-5, 1);
+    optimizer.step(1e-5);
   }
   EXPECT_NEAR(norm.to(DType::kF32).data<float>()[0], before - 0.01f, 0.005f);
 }
@@ -85,8 +85,8 @@ TEST(AdamWOptimizer, NormsAndBiasesDoNotDecay) {
     const auto model = tiny_model();
     auto& parameters = model->decoder.parameters();
     AdamW optimizer(parameters, model->decoder.ops(), {.weight_decay = 0.5, .decay_all = all});
-    EXPECT_EQ(optimizer.grad_norm(), 0);  // no gradient yet: zero, whatever the memory held
-    optimizer.step(0.1, 1);
+    EXPECT_EQ(optimizer.grad_norm().item(), 0);  // no gradient yet: zero, whatever the memory held
+    optimizer.step(0.1);
     for (size_t p = 0; p < parameters.size(); ++p) {
       const bool norm = parameters[p].value.ndim() == 1;
       EXPECT_EQ(parameters.spec(p).decay, !norm) << parameters.spec(p).name;

@@ -6,6 +6,13 @@ using data::LossOn;
 using data::OnBadRow;
 using data::Overflow;
 
+namespace {
+
+const std::vector<std::pair<std::string, DType>> kStateDTypes{{"float32", DType::kF32},
+                                                              {"bfloat16", DType::kBF16}};
+
+}  // namespace
+
 OpsImplementation::OpsImplementation() {
   for (const std::string& field : ops::all_fields()) fields.emplace(field, std::nullopt);
 }
@@ -28,7 +35,7 @@ void describe(config::Schema& s, OpsImplementation& c) {
 void describe(config::Schema& s, ModelConfig& c) {
   s.field("path", c.path, "model folder in Hugging Face format").required();
   s.choice("dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
-           "of the parameters; bfloat16 keeps float32 master weights and moments");
+           "of the parameters; see train.master_weights for bfloat16");
   s.group("ops_implementation", c.ops_implementation, "the kernel of each op, chosen once");
 }
 
@@ -54,6 +61,7 @@ void describe(config::Schema& s, OptimizerConfig& c) {
   s.field("weight_decay", c.weight_decay, "decoupled; norms and biases are exempt unless decay_all")
       .at_least(0);
   s.field("decay_all", c.decay_all, "decay norms and biases too");
+  s.choice("moments", c.moments, kStateDTypes, "of both moments; bfloat16 is rounded stochastically");
 }
 
 void describe(config::Schema& s, ScheduleConfig& c) {
@@ -77,6 +85,9 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.choice("activation_checkpointing", c.activation_checkpointing,
            {{"none", Checkpointing::kNone}, {"full", Checkpointing::kFull}},
            "full: keep only each layer's input and compute the rest again in backward");
+  s.choice("gradients", c.gradients, kStateDTypes, "what gradients are kept in until the update");
+  s.field("master_weights", c.master_weights,
+          "keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically");
   s.group("optimizer", c.optimizer, "AdamW");
   s.group("schedule", c.schedule, "the learning rate over time");
   s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping")

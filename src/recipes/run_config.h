@@ -8,6 +8,7 @@
 
 #include "config/schema.h"
 #include "data/reader.h"
+#include "layers/parameters.h"
 #include "ops/selection.h"
 #include "tensor/dtype.h"
 #include "training/schedule.h"
@@ -45,6 +46,7 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0;
   bool decay_all = false;
+  DType moments = DType::kF32;
 };
 
 struct ScheduleConfig {
@@ -62,12 +64,15 @@ struct TrainConfig {
   int64_t rows_per_step = 8;  // rows (packed rows with data.packing) in one update
   int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
+  DType gradients = DType::kF32;
+  bool master_weights = true;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   double max_grad_norm = 1;
   int64_t seed = 0;
   int64_t threads = 0;
   Resume resume = Resume::kAuto;
+  layers::StateFormat format() const { return {master_weights, gradients, optimizer.moments}; }
 };
 
 struct EvalConfig {

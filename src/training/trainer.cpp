@@ -28,6 +28,10 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
   return {layers::make_input(ids, lengths), Tensor::from(targets), lengths};
 }
 
+std::shared_ptr<Reading> read(const Tensor& number) {
+  return start_reading(number.raw(), number.device(), number.bytes());
+}
+
 int64_t count_targets(const std::vector<data::PackedRow>& rows) {
   int64_t count = 0;
   for (const data::PackedRow& row : rows) count += row.num_targets();
@@ -55,12 +59,12 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data:
 Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options)
     : model_(model), optimizer_(optimizer), options_(options) {}
 
-StepResult Trainer::step(const std::vector<data::PackedRow>& rows, double lr) {
-  StepResult result;
-  result.target_tokens = count_targets(rows);
-  if (result.target_tokens == 0)
-    fail("a step has no target token; check the data with 'temper data inspect'");
-  const auto scale = static_cast<float>(1 / static_cast<double>(result.target_tokens));
+PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
+  PendingStep pending;
+  StepResult& known = pending.known_;
+  known.target_tokens = count_targets(rows);
+  if (known.target_tokens == 0) fail("a step has no target token; check the data with 'temper data inspect'");
+  const auto scale = static_cast<float>(1 / static_cast<double>(known.target_tokens));
   model_.parameters().reset_gradients();
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
     const MicroBatch batch = gather(rows, begin, end);
@@ -69,21 +73,26 @@ StepResult Trainer::step(const std::vector<data::PackedRow>& rows, double lr) {
     forward.checkpoint_layers = options_.checkpoint_layers;
     const Var hidden = model_.forward(tape, batch.input, forward);
     const Var loss = model_.loss(tape, hidden, batch.targets, scale).loss;
-    result.loss += loss.value.item();
+    pending.losses_.push_back(read(loss.value));
     tape.backward(loss);
-    result.tokens += batch.input.ids.numel();
-    result.flops += training_flops(model_.config(), batch.lengths);
+    known.tokens += batch.input.ids.numel();
+    known.flops += training_flops(model_.config(), batch.lengths);
   }
-  result.grad_norm = optimizer_.grad_norm();
+  const Tensor norm = optimizer_.grad_norm();
+  pending.grad_norm_ = read(norm);
+  optimizer_.step(lr, norm, options_.max_grad_norm);
+  return pending;
+}
+
+StepResult PendingStep::wait() {
+  StepResult result = known_;
+  for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
+  result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(
         "the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the "
-        "warm-up "
-        "or continue from an earlier checkpoint",
+        "warm-up or continue from an earlier checkpoint",
         result.loss, result.grad_norm);
-  const double limit = options_.max_grad_norm;
-  // As PyTorch's clip_grad_norm_: the small term keeps a norm of zero harmless.
-  optimizer_.step(lr, limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0);
   return result;
 }
 
@@ -94,8 +103,8 @@ EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
     const MicroBatch batch = gather(rows, begin, end);
     Tape tape(false);
     const Var hidden = model_.forward(tape, batch.input);
-    const auto nll = model_.loss(tape, hidden, batch.targets, 1).nll.values<float>();
-    for (const float value : nll) sum += value;
+    const Tensor nll = model_.loss(tape, hidden, batch.targets, 1).nll.on({});
+    for (const float value : nll.values<float>()) sum += value;
   }
   result.target_tokens = count_targets(rows);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);

@@ -1,7 +1,9 @@
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "data/pack.h"
+#include "device/transfer.h"
 #include "layers/decoder.h"
 #include "optimizers/adamw.h"
 
@@ -20,6 +22,20 @@ struct StepResult {
   double flops = 0;
 };
 
+// A step that a device may still be computing.
+class PendingStep {
+ public:
+  // Waits for this step alone. Throws when loss or gradients are not finite (the step has then changed
+  // nothing).
+  StepResult wait();
+
+ private:
+  friend class Trainer;
+  StepResult known_;
+  std::vector<std::shared_ptr<Reading>> losses_;  // one per micro-batch
+  std::shared_ptr<Reading> grad_norm_;
+};
+
 struct EvalResult {
   double loss = 0;  // mean over all target tokens
   int64_t target_tokens = 0;
@@ -30,8 +46,9 @@ struct EvalResult {
 class Trainer {
  public:
   Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options);
-  // Throws when no row has a target, and when loss or gradients are not finite (the model is left as it was).
-  StepResult step(const std::vector<data::PackedRow>& rows, double lr);
+  // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target.
+  PendingStep begin(const std::vector<data::PackedRow>& rows, double lr);
+  StepResult step(const std::vector<data::PackedRow>& rows, double lr) { return begin(rows, lr).wait(); }
   EvalResult evaluate(const std::vector<data::PackedRow>& rows) const;
 
  private:

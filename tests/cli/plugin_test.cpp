@@ -48,7 +48,7 @@ TEST_F(Plugin, ItsAllowListIsStrict) {
       "rms_norm_implementation=simd is not supported on Toy accelerator. Set it to one of [eager, toy]");
   expect_refused(with + field + "toy", 2, "requires Toy accelerator but none is available");
   expect_refused(with + " --device toy --model.dtype bfloat16" + field + "toy", 2, "computes float32 only");
-  expect_refused("train " + yaml() + " --device toy", 2, "[device] 'toy' is not known; use one of [cpu]");
+  expect_refused("train " + yaml() + " --device toy", 2, "[device] 'toy' is not known; use one of [cpu");
 }
 
 TEST_F(Plugin, AreFoundInTheEnvironment) {

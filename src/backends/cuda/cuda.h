@@ -1,7 +1,16 @@
 #pragma once
+#include "backends/floats.h"
+#include "ops/adamw/adamw.h"
+#include "ops/embedding/embedding.h"
+#include "ops/global_norm/global_norm.h"
+#include "ops/swiglu/swiglu.h"
 
 namespace temper::backends {
 
-void register_tensors();
+ops::Kernel<ops::AdamW> cuda_adamw_kernel();
+ops::Kernel<ops::Embedding> cuda_embedding_kernel();
+ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
+ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
+void register_tensors();  // copies and sums of tensors on GPUs
 
 }  // namespace temper::backends

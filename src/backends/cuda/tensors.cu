@@ -1,7 +1,7 @@
 // Copies between strides and dtypes, and sums in place.
 #include <algorithm>
 
-#include "backends/cuda/launch.h"
+#include "backends/gpu.h"
 #include "tensor/device_functions.h"
 
 namespace temper::backends {

@@ -1,1 +1,1 @@
-target_link_libraries(temper_lib PRIVATE ${CMAKE_DL_LIBS})
+

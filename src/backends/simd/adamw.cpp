@@ -20,12 +20,12 @@ using namespace temper::backends::HWY_NAMESPACE;
 
 // Updates elements [begin, end) of one slot in one pass; `rounded` receives the new weights in T, if any.
 template <class T>
-void update_piece(const ops::AdamW& op, const ops::AdamW::Slot& slot, float* weights, T* rounded,
-                  int64_t begin, int64_t end) {
+void update_piece(const ops::AdamW& op, const ops::AdamW::Slot& slot, float clip_scale, float* weights,
+                  T* rounded, int64_t begin, int64_t end) {
   const auto correction = [&](float beta) { return static_cast<float>(1 - std::pow(double{beta}, op.step)); };
   const Lanes correction1 = fill(correction(op.beta1)), correction2 = fill(correction(op.beta2));
   const Lanes beta1 = fill(op.beta1), beta2 = fill(op.beta2), lr = fill(op.lr), eps = fill(op.eps);
-  const Lanes rest1 = fill(1 - op.beta1), rest2 = fill(1 - op.beta2), clip = fill(op.clip_scale);
+  const Lanes rest1 = fill(1 - op.beta1), rest2 = fill(1 - op.beta2), clip = fill(clip_scale);
   const Lanes decay = fill(op.lr * slot.weight_decay);
   float *m = slot.exp_avg.data<float>() + begin, *v = slot.exp_avg_sq.data<float>() + begin,
         *w = weights + begin;
@@ -44,12 +44,12 @@ void update_piece(const ops::AdamW& op, const ops::AdamW::Slot& slot, float* wei
   });
 }
 
-void update(const ops::AdamW& op, const ops::AdamW::Slot& slot, int64_t begin, int64_t end) {
+void update(const ops::AdamW& op, const ops::AdamW::Slot& slot, float clip, int64_t begin, int64_t end) {
   float* none_rounded = nullptr;
   if (!slot.master.defined())
-    return update_piece(op, slot, slot.value.data<float>(), none_rounded, begin, end);
+    return update_piece(op, slot, clip, slot.value.data<float>(), none_rounded, begin, end);
   visit_wide(slot.value.dtype(), [&]<class T>() {
-    update_piece(op, slot, slot.master.data<float>(), slot.value.data<T>(), begin, end);
+    update_piece(op, slot, clip, slot.master.data<float>(), slot.value.data<T>(), begin, end);
   });
 }
 
@@ -66,6 +66,8 @@ using ops::AdamW;
 HWY_EXPORT(update);
 
 void run(const AdamW& op) {
+  const float clip = op.clip();
+  if (std::isnan(clip)) return;
   constexpr int64_t kPiece = 1 << 15;
   struct Piece {
     const AdamW::Slot* slot;
@@ -76,13 +78,22 @@ void run(const AdamW& op) {
     for (int64_t begin = 0; begin < slot.value.numel(); begin += kPiece) pieces.push_back({&slot, begin});
   parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const auto [slot, begin] = pieces[static_cast<size_t>(i)];
-    HWY_DYNAMIC_DISPATCH(update)(op, *slot, begin, std::min(begin + kPiece, slot->value.numel()));
+    HWY_DYNAMIC_DISPATCH(update)(op, *slot, clip, begin, std::min(begin + kPiece, slot->value.numel()));
   });
+}
+
+ops::Refusal accepts(const AdamW::Signature& signature, const HardwareFacts& facts) {
+  if (!signature.master && signature.dtype != DType::kF32) return "needs float32 master weights";
+  if (signature.grads != DType::kF32)
+    return fmt::format("gradients are {}, must be float32", to_string(signature.grads));
+  if (signature.moments != DType::kF32)
+    return fmt::format("moments are {}, must be float32", to_string(signature.moments));
+  return refuse_float16(signature, facts);
 }
 
 }  // namespace
 
-ops::Kernel<AdamW> adamw_kernel() { return {.accepts = refuse_float16, .forward = run}; }
+ops::Kernel<AdamW> adamw_kernel() { return {.accepts = accepts, .forward = run}; }
 
 }  // namespace temper::backends
 #endif  // HWY_ONCE

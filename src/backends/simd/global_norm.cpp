@@ -46,7 +46,7 @@ namespace {
 using ops::GlobalNorm;
 HWY_EXPORT(sum_of_squares);
 
-double run(const GlobalNorm& op) {
+Tensor run(const GlobalNorm& op) {
   constexpr int64_t kPiece = 1 << 15;
   std::vector<std::pair<const float*, int64_t>> pieces;
   for (const Tensor& grad : op.grads)
@@ -59,14 +59,18 @@ double run(const GlobalNorm& op) {
   });
   double sum = 0;
   for (const double part : sums) sum += part;
-  return std::sqrt(sum);
+  return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))});
+}
+
+ops::Refusal accepts(const GlobalNorm::Signature& signature, const HardwareFacts&) {
+  if (signature.grads != DType::kF32)
+    return fmt::format("gradients are {}, must be float32", to_string(signature.grads));
+  return std::nullopt;
 }
 
 }  // namespace
 
-ops::Kernel<GlobalNorm> global_norm_kernel() {
-  return {.accepts = ops::accept_all<GlobalNorm::Signature>, .forward = run};
-}
+ops::Kernel<GlobalNorm> global_norm_kernel() { return {.accepts = accepts, .forward = run}; }
 
 }  // namespace temper::backends
 #endif  // HWY_ONCE

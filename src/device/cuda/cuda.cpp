@@ -82,7 +82,7 @@ std::optional<HardwareFacts> detect() {
 void register_cuda();
 void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
-  register_device(DeviceType::kCuda, {cuda_transfer, cuda_clear, cuda_synchronize});
+  register_device(DeviceType::kCuda, {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu});
   detectors().add("cuda", detect);
 }
 

@@ -79,6 +79,31 @@ class Staging {
   size_t turn_ = 0;
 };
 
+class PinnedReading final : public Reading {
+ public:
+  PinnedReading(const void* from, Device gpu, int64_t bytes) {
+    const cudaStream_t order = stream(gpu);
+    check(cudaMallocHost(&memory_, static_cast<size_t>(bytes)), "cudaMallocHost");
+    check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "cudaEventCreate");
+    check(cudaMemcpyAsync(memory_, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
+          "cudaMemcpyAsync");
+    check(cudaEventRecord(arrived_, order), "cudaEventRecord");
+  }
+  ~PinnedReading() override {
+    cudaEventSynchronize(arrived_);
+    cudaEventDestroy(arrived_);
+    cudaFreeHost(memory_);
+  }
+  const void* wait() override {
+    check(cudaEventSynchronize(arrived_), "the GPU's work");
+    return memory_;
+  }
+
+ private:
+  void* memory_ = nullptr;
+  cudaEvent_t arrived_ = nullptr;
+};
+
 Staging& staging(Device gpu) {
   // Never destroyed: the driver may be gone when static objects go.
   static std::array<Staging*, 8> all{};
@@ -99,6 +124,10 @@ void copy_to_gpu(void* to, const void* from, int64_t bytes, Device gpu) {
 void copy_from_gpu(void* to, const void* from, int64_t bytes, Device gpu) {
   const cudaStream_t order = stream(gpu);
   staging(gpu).download(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, order);
+}
+
+std::shared_ptr<Reading> start_reading_gpu(const void* from, Device gpu, int64_t bytes) {
+  return std::make_shared<PinnedReading>(from, gpu, bytes);
 }
 
 }  // namespace temper::device

@@ -1,55 +1,133 @@
 #include "ops/adamw/adamw.h"
 
+#include <bit>
 #include <cmath>
 
+#include "base/random.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 
 namespace temper::ops {
 namespace {
 
-// Plain loops: the update is element-wise, so it is its own composition.
-void compose(const AdamW& op) {
-  const double correction1 = 1 - std::pow(double{op.beta1}, static_cast<double>(op.step));
-  const double correction2 = 1 - std::pow(double{op.beta2}, static_cast<double>(op.step));
-  for (const AdamW::Slot& slot : op.slots) {
-    const Tensor weights = slot.master.defined() ? slot.master : slot.value;
-    float *w = weights.data<float>(), *m = slot.exp_avg.data<float>(), *v = slot.exp_avg_sq.data<float>();
-    const float* grad = slot.grad.data<float>();
-    for (int64_t i = 0; i < weights.numel(); ++i) {
-      const float g = grad[i] * op.clip_scale;
-      m[i] = op.beta1 * m[i] + (1 - op.beta1) * g;
-      v[i] = op.beta2 * v[i] + (1 - op.beta2) * g * g;
-      const float denominator = std::sqrt(v[i] / static_cast<float>(correction2)) + op.eps;
-      w[i] -=
-          op.lr * slot.weight_decay * w[i] + op.lr * (m[i] / static_cast<float>(correction1)) / denominator;
-    }
-    if (slot.master.defined()) slot.value.copy_from(slot.master);
+// Eight elements share the four words of one counter; a slot has room for 2^38 of such groups per tensor.
+constexpr int kGroupBits = 38;
+
+// One tensor of a slot, read and written as float32 whatever it is kept in.
+class State {
+ public:
+  State(const AdamW& op, size_t slot, RoundedTensor which, const Tensor& tensor)
+      : op_(op), slot_(slot), which_(which), tensor_(tensor) {}
+
+  float get(int64_t i) const {
+    return tensor_.dtype() == DType::kF32 ? tensor_.data<float>()[i]
+                                          : static_cast<float>(tensor_.data<BFloat16>()[i]);
   }
+  void set(int64_t i, float value) const {
+    if (tensor_.dtype() == DType::kF32)
+      tensor_.data<float>()[i] = value;
+    else
+      tensor_.data<BFloat16>()[i].bits = rounded(value, rounding_bits(op_, slot_, which_, i));
+  }
+
+ private:
+  static uint16_t rounded(float value, uint32_t random) {
+    if (!std::isfinite(value)) return BFloat16(value).bits;
+    return static_cast<uint16_t>((std::bit_cast<uint32_t>(value) + random) >> 16);
+  }
+
+  const AdamW& op_;
+  size_t slot_;
+  RoundedTensor which_;
+  const Tensor& tensor_;
+};
+
+void update_slot(const AdamW& op, size_t index, float clip) {
+  const AdamW::Slot& slot = op.slots[index];
+  const auto correction1 = static_cast<float>(1 - std::pow(double{op.beta1}, static_cast<double>(op.step)));
+  const auto correction2 = static_cast<float>(1 - std::pow(double{op.beta2}, static_cast<double>(op.step)));
+  const State w(op, index, RoundedTensor::kValue, slot.master.defined() ? slot.master : slot.value),
+      m(op, index, RoundedTensor::kExpAvg, slot.exp_avg),
+      v(op, index, RoundedTensor::kExpAvgSq, slot.exp_avg_sq);
+  const Tensor grad = slot.grad.to(DType::kF32);
+  for (int64_t i = 0; i < slot.value.numel(); ++i) {
+    const float g = grad.data<float>()[i] * clip, old = w.get(i);
+    const float new_m = op.beta1 * m.get(i) + (1 - op.beta1) * g;
+    const float new_v = op.beta2 * v.get(i) + (1 - op.beta2) * g * g;
+    const float denominator = std::sqrt(new_v / correction2) + op.eps;
+    m.set(i, new_m);
+    v.set(i, new_v);
+    w.set(i, old - (op.lr * slot.weight_decay * old + op.lr * (new_m / correction1) / denominator));
+  }
+  if (slot.master.defined()) slot.value.copy_from(slot.master);
+}
+
+// Plain loops: the update is element-wise, so it is its own composition. On a device it works on copies.
+void compose(const AdamW& op) {
+  const float clip = op.clip();
+  if (std::isnan(clip)) return;
+  AdamW here = op;
+  for (size_t i = 0; i < op.slots.size(); ++i) {
+    AdamW::Slot& slot = here.slots[i];
+    for (Tensor* tensor : {&slot.value, &slot.master, &slot.grad, &slot.exp_avg, &slot.exp_avg_sq})
+      if (tensor->defined()) *tensor = tensor->on({});
+    update_slot(here, i, clip);
+    const AdamW::Slot& there = op.slots[i];
+    if (there.value.device() == Device{}) continue;
+    for (const auto& [to, from] : {std::pair{&there.value, &slot.value},
+                                   {&there.master, &slot.master},
+                                   {&there.exp_avg, &slot.exp_avg},
+                                   {&there.exp_avg_sq, &slot.exp_avg_sq}})
+      if (to->defined()) to->copy_from(*from);
+  }
+}
+
+void check_slot(const AdamW::Slot& slot) {
+  constexpr auto name = AdamW::kName;
+  check_float(name, "value", slot.value);
+  const Shape& shape = slot.value.shape();
+  check_contiguous(name, "value", slot.value);
+  if (slot.master.defined()) {
+    check_dtype(name, "master", slot.master, DType::kF32);
+    check_shape(name, "master", slot.master, shape);
+    check_contiguous(name, "master", slot.master);
+  } else if (slot.value.dtype() == DType::kF16) {
+    fail("[adamw] value is float16 without master weights, needs float32 or bfloat16");
+  }
+  for (const auto& [label, tensor] :
+       {std::pair{"grad", &slot.grad}, {"exp_avg", &slot.exp_avg}, {"exp_avg_sq", &slot.exp_avg_sq}}) {
+    check_shape(name, label, *tensor, shape);
+    if (tensor->dtype() != DType::kBF16) check_dtype(name, label, *tensor, DType::kF32);
+    check_contiguous(name, label, *tensor);
+  }
+  check_dtype(name, "exp_avg_sq", slot.exp_avg_sq, slot.exp_avg.dtype());
 }
 
 }  // namespace
 
+float AdamW::clip() const {
+  if (!grad_norm.defined()) return 1;
+  const float norm = grad_norm.item();
+  if (!std::isfinite(norm)) return NAN;
+  // As PyTorch's clip_grad_norm_: the small term keeps a norm of zero harmless.
+  return max_grad_norm > 0 ? std::min(1.f, max_grad_norm / (norm + 1e-6f)) : 1.f;
+}
+
+uint32_t rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor, int64_t element) {
+  const uint64_t stream = (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits;
+  const Random random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(op.step));
+  const auto words = random.words(stream | static_cast<uint64_t>(element) / 8);
+  const auto place = static_cast<unsigned>(element % 8);
+  return words[place / 2] >> (place % 2 * 16) & 0xFFFF;
+}
+
 void adamw(const BoundOps& ops, const AdamW& op) {
-  constexpr auto name = AdamW::kName;
-  for (const AdamW::Slot& slot : op.slots) {
-    check_float(name, "value", slot.value);
-    const Shape& shape = slot.value.shape();
-    if (slot.master.defined())
-      check_dtype(name, "master", slot.master, DType::kF32);
-    else
-      check_dtype(name, "value (without master weights)", slot.value, DType::kF32);
-    if (slot.master.defined()) check_shape(name, "master", slot.master, shape);
-    for (const auto& [label, tensor] :
-         {std::pair{"grad", &slot.grad}, {"exp_avg", &slot.exp_avg}, {"exp_avg_sq", &slot.exp_avg_sq}}) {
-      check_shape(name, label, *tensor, shape);
-      check_dtype(name, label, *tensor, DType::kF32);
-      check_contiguous(name, label, *tensor);
-    }
-    check_contiguous(name, "value", slot.value);
-    if (slot.master.defined()) check_contiguous(name, "master", slot.master);
-  }
+  for (const AdamW::Slot& slot : op.slots) check_slot(slot);
   if (op.step < 1) fail("[adamw] step is {}, needs to count from 1", op.step);
+  if (op.grad_norm.defined()) {
+    check_shape(AdamW::kName, "grad_norm", op.grad_norm, {1});
+    check_dtype(AdamW::kName, "grad_norm", op.grad_norm, DType::kF32);
+  }
   const auto& kernel = ops.get<AdamW>();
   if (kernel.compose != nullptr)
     kernel.compose(op);

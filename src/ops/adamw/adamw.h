@@ -3,33 +3,52 @@
 
 namespace temper::ops {
 
-// AdamW (Loshchilov and Hutter, 2019) over all parameters at once, in place. With g = clip_scale · grad:
+// AdamW (Loshchilov and Hutter, 2019) over all parameters at once, in place. With g = clip · grad:
 //   m ← β1 m + (1 - β1) g;   v ← β2 v + (1 - β2) g²
 //   w ← w - lr · weight_decay · w - lr · (m / (1 - β1^step)) / (sqrt(v / (1 - β2^step)) + eps)
-// Arithmetic is float32; the bias corrections are formed in double.
+//   clip = min(1, max_grad_norm / (grad_norm + 1e-6))
+// Arithmetic is float32; the bias corrections are formed in double. When grad_norm is not finite nothing
+// changes.
+//
+// What is kept in bfloat16 is rounded stochastically: up with the probability of the part cut off, so that
+// small updates are not lost. Random bits are Philox's, keyed by (seed, step, slot, tensor, element).
 struct AdamW {
   static constexpr std::string_view kName = "adamw", kField = "adamw";
   struct Signature {
-    DType dtype = DType::kF32;  // of the parameters
+    DType dtype = DType::kF32;    // of the parameters
+    bool master = true;           // float32 weights are kept beside parameters of lower precision
+    DType grads = DType::kF32;    // float32 or bfloat16
+    DType moments = DType::kF32;  // float32 or bfloat16
   };
   struct Slot {
-    Tensor value;       // the parameter, any float dtype; rewritten from master when there is one
-    Tensor master;      // float32 master weights, or undefined: `value` itself is updated (then float32)
-    Tensor grad;        // float32
-    Tensor exp_avg;     // float32, m
-    Tensor exp_avg_sq;  // float32, v
+    Tensor value;    // the parameter, any float dtype; rewritten from master when there is one
+    Tensor master;   // float32 master weights, or undefined: `value` itself, float32 or bfloat16, is updated
+    Tensor grad;     // float32 or bfloat16
+    Tensor exp_avg;  // float32 or bfloat16, m
+    Tensor exp_avg_sq;  // as exp_avg, v
     float weight_decay = 0;
   };
 
   std::vector<Slot> slots;
   float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
-  float clip_scale = 1;
-  int64_t step = 1;  // counts from 1
+  Tensor grad_norm;         // [1] float32, on the parameters' device; undefined: no clipping
+  float max_grad_norm = 0;  // 0: no clipping
+  int64_t step = 1;         // counts from 1
+  uint64_t seed = 0;        // of the rounding
+
+  // What gradients are multiplied with; NaN when nothing may change. Waits for the device's work.
+  float clip() const;
 
   using Forward = void(const AdamW&);
   using Backward = void();  // not differentiable
   using Compose = void(const AdamW&);
 };
+
+// Which of a slot's tensors random bits are for.
+enum class RoundedTensor : uint32_t { kValue, kExpAvg, kExpAvgSq };
+
+// The random half word that rounds one element.
+uint32_t rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor, int64_t element);
 
 void adamw(const BoundOps& ops, const AdamW& op);
 

@@ -12,7 +12,8 @@ using namespace op_testing;
 struct Options {
   DType dtype = DType::kF32;
   bool master = true;
-  float clip_scale = 1;
+  DType grads = DType::kF32, moments = DType::kF32;
+  std::optional<float> grad_norm = {};  // the limit is 1
   double grad_scale = 1;
   int64_t first_step = 1;
   float eps = 1e-8f;
@@ -23,19 +24,26 @@ struct Reference {
   Doubles w, m, v;
 };
 
+Reference reference_of(const AdamW::Slot& slot) {
+  return {values_of(slot.master.defined() ? slot.master : slot.value), values_of(slot.exp_avg),
+          values_of(slot.exp_avg_sq)};
+}
+
 AdamW make_op(const std::vector<Shape>& shapes, const Options& options) {
   AdamW op;
   op.lr = 0.01f;
   op.eps = options.eps;
-  op.clip_scale = options.clip_scale;
+  op.seed = 11;
+  op.max_grad_norm = 1;
+  if (options.grad_norm) op.grad_norm = Tensor::from(std::vector<float>{*options.grad_norm});
   for (size_t i = 0; i < shapes.size(); ++i) {
     const Tensor weights = tensor_of(normal(i, shapes[i]), shapes[i], DType::kF32);
     AdamW::Slot slot;
-    slot.value = options.master ? weights.to(options.dtype).clone() : weights;
+    slot.value = weights.to(options.dtype).clone();
     if (options.master) slot.master = weights;
-    slot.grad = Tensor::empty(shapes[i], DType::kF32);
-    slot.exp_avg = Tensor::zeros(shapes[i], DType::kF32);
-    slot.exp_avg_sq = Tensor::zeros(shapes[i], DType::kF32);
+    slot.grad = Tensor::empty(shapes[i], options.grads);
+    slot.exp_avg = Tensor::zeros(shapes[i], options.moments);
+    slot.exp_avg_sq = Tensor::zeros(shapes[i], options.moments);
     slot.weight_decay = i % 2 == 0 ? 0.1f : 0;
     op.slots.push_back(slot);
   }
@@ -56,7 +64,7 @@ void update(const AdamW& op, const AdamW::Slot& slot, Reference& r) {
   const double beta1 = op.beta1, beta2 = op.beta2, lr = op.lr, step = static_cast<double>(op.step);
   const Doubles grad = values_of(slot.grad);
   for (size_t i = 0; i < grad.size(); ++i) {
-    const double g = op.clip_scale * grad[i];
+    const double g = double{op.clip()} * grad[i];
     r.m[i] = beta1 * r.m[i] + (1 - beta1) * g;
     r.v[i] = beta2 * r.v[i] + (1 - beta2) * g * g;
     const double m = r.m[i] / (1 - std::pow(beta1, step)), v = r.v[i] / (1 - std::pow(beta2, step));
@@ -64,11 +72,34 @@ void update(const AdamW& op, const AdamW::Slot& slot, Reference& r) {
   }
 }
 
+// Rounding to bfloat16 keeps each value beside the exact one, and is right on average.
+void expect_rounded(const Doubles& found, const Doubles& exact, const char* name) {
+  double errors = 0, largest = 0;
+  for (const double value : exact) largest = std::max(largest, std::fabs(value));
+  const double noise = 2e-7 * largest;  // of float32, where terms cancel
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double unit = exact[i] == 0 ? 1e-38 : std::exp2(std::floor(std::log2(std::fabs(exact[i]))) - 7);
+    const double error = found[i] - exact[i];
+    EXPECT_LT(std::fabs(error), unit + noise)
+        << name << " " << i << ": " << found[i] << " beside " << exact[i];
+    if (unit > 100 * noise) errors += error / unit;
+  }
+  const auto count = static_cast<double>(found.size());
+  EXPECT_LT(std::fabs(errors), 1 + 3 * std::sqrt(count)) << name << " is rounded to one side";
+}
+
+void expect_kept(const Tensor& found, const Doubles& exact, const char* name) {
+  if (found.dtype() == DType::kF32)
+    EXPECT_TRUE(close(values_of(found), exact, 1e-6)) << name;
+  else
+    expect_rounded(values_of(found), exact, name);
+}
+
 void compare(const AdamW::Slot& slot, const Reference& r) {
-  EXPECT_TRUE(close(values_of(slot.exp_avg), r.m, 1e-6)) << "exp_avg";
-  EXPECT_TRUE(close(values_of(slot.exp_avg_sq), r.v, 1e-6)) << "exp_avg_sq";
+  expect_kept(slot.exp_avg, r.m, "exp_avg");
+  expect_kept(slot.exp_avg_sq, r.v, "exp_avg_sq");
   const Tensor& weights = slot.master.defined() ? slot.master : slot.value;
-  EXPECT_TRUE(close(values_of(weights), r.w, 1e-6)) << "weights";
+  expect_kept(weights, r.w, "weights");
   EXPECT_EQ(values_of(slot.value), values_of(weights.to(slot.value.dtype())))
       << "value is the rounded master";
 }
@@ -77,13 +108,13 @@ constexpr int kSteps = 4;
 
 std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& options, bool check_every_step) {
   std::vector<Reference> references;
-  for (const AdamW::Slot& slot : op.slots) {
-    const Doubles zeros(static_cast<size_t>(slot.value.numel()));
-    references.push_back({values_of(slot.master.defined() ? slot.master : slot.value), zeros, zeros});
-  }
+  for (const AdamW::Slot& slot : op.slots) references.push_back(reference_of(slot));
   op.step = options.first_step;
   for (int i = 0; i < kSteps; ++i, ++op.step) {
     set_grads(op, options);
+    // What is rounded drifts from what would be exact: each step is judged from where it began.
+    if (options.moments != DType::kF32 || !options.master)
+      for (size_t s = 0; s < op.slots.size(); ++s) references[s] = reference_of(op.slots[s]);
     adamw(ops, op);
     for (size_t s = 0; check_every_step && s < op.slots.size(); ++s) {
       SCOPED_TRACE(fmt::format("step {}, slot {} {}", op.step, s, to_string(op.slots[s].value.shape())));
@@ -95,7 +126,8 @@ std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& opt
 }
 
 void check(const std::vector<Shape>& shapes, const Options& options = {}) {
-  for (const BoundKernel& kernel : bind_every_kernel<AdamW>({options.dtype})) {
+  for (const BoundKernel& kernel :
+       bind_every_kernel<AdamW>({options.dtype, options.master, options.grads, options.moments})) {
     SCOPED_TRACE(fmt::format("{}, {}{}", kernel.provider, to_string(options.dtype),
                              options.master ? " with master" : ""));
     const Threads two(2);
@@ -125,9 +157,30 @@ TEST(AdamW, EveryKernelAgrees) {
 
 TEST(AdamW, ManyValues) { check({{70'001}, {300, 400}}, {.dtype = DType::kBF16}); }
 
-TEST(AdamW, ClipScale) {
-  check(kShapes, {.clip_scale = 0.037f});
-  check(kShapes, {.dtype = DType::kBF16, .clip_scale = 0});
+TEST(AdamW, ClipsToTheNorm) {
+  check(kShapes, {.grad_norm = 27.f});
+  check(kShapes, {.grad_norm = 0.3f});
+  check(kShapes, {.dtype = DType::kBF16, .grad_norm = 1e8f});
+}
+
+TEST(AdamW, RoundsStochastically) {
+  check({{70'001}, {64, 64}, {3}}, {.dtype = DType::kBF16, .master = false});
+  check({{70'001}, {3}},
+        {.dtype = DType::kBF16, .master = false, .grads = DType::kBF16, .moments = DType::kBF16});
+  check({{501}}, {.moments = DType::kBF16});
+  check({{501}}, {.dtype = DType::kBF16, .grads = DType::kBF16});
+}
+
+TEST(AdamW, ChangesNothingWhenTheNormIsNotFinite) {
+  for (const float norm : {INFINITY, NAN})
+    for (const BoundKernel& kernel : bind_every_kernel<AdamW>({})) {
+      AdamW op = make_op({{40}}, {.grad_norm = norm});
+      set_grads(op, {});
+      const Reference before = reference_of(op.slots[0]);
+      adamw(kernel.ops, op);
+      EXPECT_EQ(values_of(op.slots[0].master), before.w) << kernel.provider;
+      EXPECT_EQ(values_of(op.slots[0].exp_avg), before.m) << kernel.provider;
+    }
 }
 
 TEST(AdamW, LargeAndSmallGradients) {
@@ -153,8 +206,16 @@ TEST(AdamW, ChecksAtTheFrontDoor) {
         op.slots[0].value = Tensor::zeros({4, 3}, DType::kI32);
       },
       "[adamw] value is int32, needs float32, bfloat16 or float16");
-  expect([](AdamW& op) { op.slots[0].master = {}; },
-         "[adamw] value (without master weights) is bfloat16, needs float32");
+  expect(
+      [](AdamW& op) {
+        op.slots[0].value = Tensor::zeros({4, 3}, DType::kF16);
+        op.slots[0].master = {};
+      },
+      "[adamw] value is float16 without master weights, needs float32 or bfloat16");
+  expect([](AdamW& op) { op.slots[0].exp_avg = op.slots[0].value; },
+         "[adamw] exp_avg_sq is float32, needs bfloat16");
+  expect([](AdamW& op) { op.grad_norm = Tensor::zeros({2}, DType::kF32); },
+         "[adamw] grad_norm is [2], needs [1]");
   expect([](AdamW& op) { op.slots[0].master = op.slots[0].value; },
          "[adamw] master is bfloat16, needs float32");
   expect([&](AdamW& op) { op.slots[0].master = f32({3, 4}); }, "[adamw] master is [3, 4], needs [4, 3]");
@@ -164,7 +225,11 @@ TEST(AdamW, ChecksAtTheFrontDoor) {
       },
       "[adamw] master [4, 3] has strides [1, 4], needs them without gaps");
   expect([&](AdamW& op) { op.slots[0].grad = f32({12}); }, "[adamw] grad is [12], needs [4, 3]");
-  expect([](AdamW& op) { op.slots[0].grad = op.slots[0].value; }, "[adamw] grad is bfloat16, needs float32");
+  expect(
+      [](AdamW& op) {
+        op.slots[0].grad = Tensor::zeros({4, 3}, DType::kF16);
+      },
+      "[adamw] grad is float16, needs float32");
   expect([](AdamW& op) { op.slots[0].grad = {}; }, "[adamw] grad is missing");
   expect(
       [&](AdamW& op) {

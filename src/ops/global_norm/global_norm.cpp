@@ -8,21 +8,23 @@
 namespace temper::ops {
 namespace {
 
-double compose(const GlobalNorm& op) {
+Tensor compose(const GlobalNorm& op) {
   double sum = 0;
   for (const Tensor& grad : op.grads) {
     double part = 0;
-    for (const float g : grad.values<float>()) part += double{g} * g;
+    const Tensor here = grad.on({}).to(DType::kF32);
+    for (const float g : here.values<float>()) part += double{g} * g;
     sum += part;
   }
-  return std::sqrt(sum);
+  return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))}).on(op.device);
 }
 
 }  // namespace
 
-double global_norm(const BoundOps& ops, const GlobalNorm& op) {
+Tensor global_norm(const BoundOps& ops, const GlobalNorm& op) {
   for (const Tensor& grad : op.grads) {
-    check_dtype(GlobalNorm::kName, "grad", grad, DType::kF32);
+    if (grad.dtype() != DType::kBF16) check_dtype(GlobalNorm::kName, "grad", grad, DType::kF32);
+    check_dtype(GlobalNorm::kName, "grad", grad, op.grads.front().dtype());
     check_contiguous(GlobalNorm::kName, "grad", grad);
   }
   const auto& kernel = ops.get<GlobalNorm>();

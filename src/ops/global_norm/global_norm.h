@@ -3,19 +3,22 @@
 
 namespace temper::ops {
 
-// sqrt(Σ g²) over all gradients, in double, summed over fixed pieces in a fixed order: the same for any
-// number of threads.
+// sqrt(Σ g²) over all gradients, summed over fixed pieces in a fixed order: the same for any number of
+// threads. The sum of the pieces is double; on GPUs a piece (at most 64K elements) is summed in float32.
 struct GlobalNorm {
   static constexpr std::string_view kName = "global_norm", kField = "global_norm";
-  struct Signature {};
+  struct Signature {
+    DType grads = DType::kF32;
+  };
 
-  std::vector<Tensor> grads;  // float32, compact
+  std::vector<Tensor> grads;  // float32 or bfloat16, compact, of one dtype and on one device
+  Device device = {};         // where the result goes: that of the gradients
 
-  using Forward = double(const GlobalNorm&);
-  using Backward = void();  // not differentiable
-  using Compose = double(const GlobalNorm&);
+  using Forward = Tensor(const GlobalNorm&);  // [1] float32
+  using Backward = void();                    // not differentiable
+  using Compose = Tensor(const GlobalNorm&);
 };
 
-double global_norm(const BoundOps& ops, const GlobalNorm& op);
+Tensor global_norm(const BoundOps& ops, const GlobalNorm& op);
 
 }  // namespace temper::ops

@@ -14,14 +14,15 @@ void check(const std::vector<Tensor>& grads, std::string_view name) {
   double sum = 0;
   for (const Tensor& grad : grads)
     for (const double g : values_of(grad)) sum += g * g;
-  for (const BoundKernel& kernel : bind_every_kernel<GlobalNorm>({})) {
+  for (const BoundKernel& kernel :
+       bind_every_kernel<GlobalNorm>({grads.empty() ? DType::kF32 : grads[0].dtype()})) {
     SCOPED_TRACE(fmt::format("{}, {}", kernel.provider, name));
     const Threads two(2);
-    const double norm = global_norm(kernel.ops, {grads});
-    EXPECT_NEAR(norm, std::sqrt(sum), 1e-12 * std::sqrt(sum));
-    EXPECT_EQ(global_norm(kernel.ops, {grads}), norm) << "second run";
+    const float norm = global_norm(kernel.ops, {grads}).item();
+    EXPECT_FLOAT_EQ(norm, static_cast<float>(std::sqrt(sum)));
+    EXPECT_EQ(global_norm(kernel.ops, {grads}).item(), norm) << "second run";
     const Threads one(1);
-    EXPECT_EQ(global_norm(kernel.ops, {grads}), norm) << "one thread";
+    EXPECT_EQ(global_norm(kernel.ops, {grads}).item(), norm) << "one thread";
   }
 }
 
@@ -37,6 +38,11 @@ TEST(GlobalNorm, EveryKernelAgrees) {
   check({grad({3, 5}), grad({0, 4}), grad({70, 100}), grad({1}), grad({200'003})}, "several gradients");
 }
 
+TEST(GlobalNorm, Bfloat16) {
+  const Tensor a = grad({5000}).to(DType::kBF16), b = grad({3, 3}).to(DType::kBF16);
+  check({a, b}, "bfloat16");
+}
+
 TEST(GlobalNorm, HugeAndTinyValues) {
   check({grad({100}, 1e30), grad({100}, 1e-30)}, "squares beyond float32");
   check({grad({1000}, 1e-30)}, "squares below float32");
@@ -50,9 +56,10 @@ TEST(GlobalNorm, WhatIsNotFiniteShows) {
   for (const BoundKernel& kernel : bind_every_kernel<GlobalNorm>({})) {
     Doubles values = normal(1, {100});
     values[63] = -kInf;
-    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}), kInf) << kernel.provider;
+    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}).item(), kInf)
+        << kernel.provider;
     values[99] = std::nan("");
-    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}})))
+    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}).item()))
         << kernel.provider;
   }
 }
@@ -60,8 +67,13 @@ TEST(GlobalNorm, WhatIsNotFiniteShows) {
 TEST(GlobalNorm, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<GlobalNorm>("eager", {});
   expect_error([&] { global_norm(ops, {{grad({4}), Tensor()}}); }, "[global_norm] grad is missing");
-  expect_error([&] { global_norm(ops, {{grad({4}).to(DType::kBF16)}}); },
-               "[global_norm] grad is bfloat16, needs float32");
+  expect_error([&] { global_norm(ops, {{grad({4}).to(DType::kF16)}}); },
+               "[global_norm] grad is float16, needs float32");
+  expect_error(
+      [&] {
+        global_norm(ops, {{grad({4}), grad({4}).to(DType::kBF16)}});
+      },
+      "[global_norm] grad is bfloat16, needs float32");
   expect_error(
       [&] {
         global_norm(ops, {{grad({4, 2}).transpose(0, 1)}});

@@ -29,6 +29,12 @@ int64_t saved_per_token(const layers::DecoderConfig& c) {
   return 4 * c.hidden_size + (q + 2 * kv) + normed + (q + kv) + q + 3 * c.intermediate_size;
 }
 
+// Per parameter: two moments, and float32 weights beside lower precision.
+int64_t optimizer_bytes(const RunConfig& config) {
+  const bool master = config.model.dtype != DType::kF32 && config.train.master_weights;
+  return 2 * size_of(config.train.optimizer.moments) + (master ? size_of(DType::kF32) : 0);
+}
+
 // The most gradients that one token has at once while backward runs: of the residual stream, and inside the
 // MLP or the attention.
 int64_t backward_per_token(const layers::DecoderConfig& c) {
@@ -51,8 +57,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
-  at(plan, MemoryTag::kGradients) = parameters * floats;
-  at(plan, MemoryTag::kOptimizer) = parameters * floats * (config.model.dtype == DType::kF32 ? 2 : 3);
+  at(plan, MemoryTag::kGradients) = parameters * size_of(config.train.gradients);
+  at(plan, MemoryTag::kOptimizer) = parameters * optimizer_bytes(config);
   at(plan, MemoryTag::kActivations) = tokens * (layers + backward_per_token(model) * width);
   at(plan, MemoryTag::kWorkspace) = int64_t{64} << 20;
   return plan;

@@ -104,6 +104,7 @@ models::BuildOptions Session::build_options(ops::FieldValues preferred) const {
   build.ops->preferred = std::move(preferred);
   build.purpose = models::Purpose::kTraining;
   build.facts = facts;
+  build.format = config.train.format();
   return build;
 }
 
@@ -116,7 +117,8 @@ void Session::load_weights(ops::FieldValues preferred) {
   const OptimizerConfig& o = config.train.optimizer;
   optimizer = std::make_unique<optimizers::AdamW>(
       model->decoder.parameters(), model->decoder.ops(),
-      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all});
+      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
+                               config.train.format(), static_cast<uint64_t>(config.train.seed)});
   trainer = std::make_unique<training::Trainer>(
       model->decoder, *optimizer,
       training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,

@@ -34,7 +34,7 @@ SftRun::SftRun(const RunConfig& config, const std::string& resolved_yaml, const 
 
 void SftRun::run() {
   const MemoryPlan plan = plan_memory(session_.config, session_.architecture);
-  check_memory(plan, pool().limit());
+  check_memory(plan, pool(session_.facts.device).limit());
   if (options_.dry_run) return check();
   open_folder();
   const ops::FieldValues preferred = preferred_kernels();
@@ -48,10 +48,11 @@ void SftRun::run() {
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0)
     ask("before", state_.accuracy_before);
-  peak_flops_ = backends::measured_matmul_peak(session_.config.model.dtype, num_threads());
+  if (session_.facts.device.type == DeviceType::kCpu)
+    peak_flops_ = backends::measured_matmul_peak(session_.config.model.dtype, num_threads());
   train();
   finish();
-  if (options_.explain_memory) log_info(memory_table(pool().usage(), &plan));
+  if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
 }
 
 void SftRun::train() {
@@ -63,10 +64,13 @@ void SftRun::train() {
   const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
   while (state_.step < total) {
     train_one(total);
-    const bool last = state_.step == total;
-    if (due(session_.config.eval.every_steps) || last) evaluate();
-    if (due(session_.config.checkpoint.every_steps) || last || signals.requested()) save();
-    if (signals.requested() && !last) {
+    const bool last = state_.step == total, stop = signals.requested();
+    const bool evaluates = due(session_.config.eval.every_steps) || last;
+    const bool saves = due(session_.config.checkpoint.every_steps) || last || stop;
+    if (evaluates || saves) report_last();
+    if (evaluates) evaluate();
+    if (saves) save();
+    if (stop && !last) {
       progress_->finish();
       throw Error(
           fmt::format(
@@ -79,45 +83,65 @@ void SftRun::train() {
   progress_.reset();
 }
 
+// On a device a step is reported when the next one has been asked for, so that the device never waits for us.
 void SftRun::train_one(int64_t total_steps) {
-  const double start = seconds_now();
+  if (!begun_) last_report_ = seconds_now();
   const std::optional<data::Batch> batch = loader_->next();
   invariant(batch.has_value(), "an endless loader ended");
   const double lr = schedule_of(session_.config.train, total_steps).at(state_.step);
-  const training::StepResult result = session_.trainer->step(batch->rows, lr);
-  ++state_.step;
-  state_.tokens += result.tokens;
-  state_.last_loss = result.loss;
-  const double seconds = seconds_now() - start;
-  state_.train_seconds += seconds;
-  report(result, lr, seconds, total_steps);
+  training::PendingStep pending = session_.trainer->begin(batch->rows, lr);
+  report_last();
+  begun_ = Begun{std::move(pending), ++state_.step, total_steps, lr};
+  if (session_.facts.device.type == DeviceType::kCpu) report_last();
 }
 
-void SftRun::report(const training::StepResult& result, double lr, double seconds, int64_t total_steps) {
+void SftRun::report_last() {
+  if (!begun_) return;
+  const training::StepResult result = begun_->pending.wait();
+  state_.tokens += result.tokens;
+  state_.last_loss = result.loss;
+  const double now = seconds_now(), seconds = now - last_report_;
+  last_report_ = now;
+  state_.train_seconds += seconds;
+  report(result, seconds);
+  begun_.reset();
+}
+
+// Of the process, or of the device that trains.
+int64_t SftRun::memory_in_use() const {
+  if (session_.facts.device.type == DeviceType::kCpu) return current_resident_bytes();
+  int64_t held = 0;
+  for (const RegionUsage& region : pool(session_.facts.device).usage()) held += region.held;
+  return held;
+}
+
+void SftRun::report(const training::StepResult& result, double seconds) {
+  const int64_t step = begun_->step, total_steps = begun_->total_steps;
+  const double lr = begun_->lr;
   reports::StepReport line;
-  line.step = state_.step;
+  line.step = step;
   line.total_steps = total_steps;
   line.loss = result.loss;
   line.lr = lr;
   line.grad_norm = result.grad_norm;
   line.tokens_per_second = static_cast<double>(result.tokens) / seconds;
   if (peak_flops_ > 0) line.peak_fraction = result.flops / seconds / peak_flops_;
-  line.memory_bytes = current_resident_bytes();
-  line.seconds_left = state_.train_seconds / static_cast<double>(state_.step) *
-                      static_cast<double>(total_steps - state_.step);
+  line.memory_bytes = memory_in_use();
+  line.seconds_left =
+      state_.train_seconds / static_cast<double>(step) * static_cast<double>(total_steps - step);
   progress_->show(line);
-  metrics_->write(state_.step, {{"loss", result.loss},
-                                {"lr", lr},
-                                {"grad_norm", result.grad_norm},
-                                {"tokens", state_.tokens},
-                                {"target_tokens", result.target_tokens},
-                                {"seconds", seconds},
-                                {"tokens_per_second", line.tokens_per_second},
-                                {"peak_fraction", line.peak_fraction}});
-  events_->write(state_.step, {{"train/loss", result.loss},
-                               {"train/lr", lr},
-                               {"train/grad_norm", result.grad_norm},
-                               {"train/tokens_per_second", line.tokens_per_second}});
+  metrics_->write(step, {{"loss", result.loss},
+                         {"lr", lr},
+                         {"grad_norm", result.grad_norm},
+                         {"tokens", state_.tokens},
+                         {"target_tokens", result.target_tokens},
+                         {"seconds", seconds},
+                         {"tokens_per_second", line.tokens_per_second},
+                         {"peak_fraction", line.peak_fraction}});
+  events_->write(step, {{"train/loss", result.loss},
+                        {"train/lr", lr},
+                        {"train/grad_norm", result.grad_norm},
+                        {"train/tokens_per_second", line.tokens_per_second}});
 }
 
 void SftRun::evaluate() {

@@ -39,12 +39,21 @@ class SftRun {
   void save();
   void train();
   void train_one(int64_t total_steps);
-  void report(const training::StepResult& result, double lr, double seconds, int64_t total_steps);
+  void report_last();  // waits for the step begun last, if it has not been reported
+  void report(const training::StepResult& result, double seconds);
+  int64_t memory_in_use() const;
   void evaluate();
   void ask(const char* when, double& accuracy);
   void finish();
   void draw_curve() const;
   Json summary() const;
+
+  // The step that the device computes while the next one is prepared.
+  struct Begun {
+    training::PendingStep pending;
+    int64_t step = 0, total_steps = 0;
+    double lr = 0;
+  };
 
   RunOptions options_;
   std::string resolved_yaml_;
@@ -53,6 +62,8 @@ class SftRun {
   State state_;
   double accuracy_after_ = -1;
   double peak_flops_ = 0;
+  double last_report_ = 0;  // when the step before was done
+  std::optional<Begun> begun_;
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;
   std::unique_ptr<data::Loader> loader_;

@@ -8,7 +8,7 @@
 #include "device/cuda/stream.h"
 #include "tensor/tensor.h"
 
-// What every kernel file of this room starts from.
+// What kernels for NVIDIA GPUs start from.
 namespace temper::backends {
 
 inline constexpr int kThreads = 256;

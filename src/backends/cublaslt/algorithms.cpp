@@ -1,0 +1,202 @@
+#include "backends/cublaslt/algorithms.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "backends/cublaslt/memory_of_choices.h"
+#include "base/error.h"
+#include "device/cuda/stream.h"
+
+namespace temper::backends {
+namespace {
+
+constexpr int kSuggestions = 8;
+constexpr int kTimedRuns = 5;
+// Below so many operations the choice does not matter: the first suggestion is taken.
+constexpr double kWorthMeasuring = 1e9;
+
+using Suggestions = std::array<cublasLtMatmulHeuristicResult_t, kSuggestions>;
+
+template <class T>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t name, const T& value) {
+  check(cublaslt().desc_set(desc, name, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+}
+
+cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublaslt().layout_create(&made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
+                                 stride),
+        "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+// Times what is launched between start() and stop() on one stream.
+class Stopwatch {
+ public:
+  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
+    device::check(cudaEventCreate(&start_), "cudaEventCreate");
+    device::check(cudaEventCreate(&stop_), "cudaEventCreate");
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+  }
+  void start() { device::check(cudaEventRecord(start_, stream_), "cudaEventRecord"); }
+  float stop() {
+    device::check(cudaEventRecord(stop_, stream_), "cudaEventRecord");
+    device::check(cudaEventSynchronize(stop_), "measuring a product");
+    float milliseconds = 0;
+    device::check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
+    return milliseconds;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
+
+// A shape's descriptors and the algorithm chosen for it.
+class Plan {
+ public:
+  explicit Plan(const ProductShape& shape);
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  void choose(const ProductCall& call, Device device);
+  void run(const ProductCall& call, Device device) const {
+    check(launch(call, algorithm_, device), "a matrix product");
+  }
+
+ private:
+  int suggest(Device device, Suggestions& found) const;
+  void measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count);
+  cublasStatus_t launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm, Device device) const;
+
+  ProductShape shape_;
+  cublasLtMatmulDesc_t desc_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+Plan::Plan(const ProductShape& shape) : shape_(shape) {
+  check(cublaslt().desc_create(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(desc_, CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (shape.bias) {
+    set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(desc_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, shape.out);
+  }
+  a_ = layout(shape.in, shape.transpose_a ? shape.k : shape.m, shape.transpose_a ? shape.m : shape.k,
+              shape.lda);
+  b_ = layout(shape.in, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n,
+              shape.ldb);
+  d_ = layout(shape.out, shape.m, shape.n, shape.ldd);
+}
+
+Plan::~Plan() {
+  cublaslt().layout_destroy(a_);
+  cublaslt().layout_destroy(b_);
+  cublaslt().layout_destroy(d_);
+  cublaslt().desc_destroy(desc_);
+}
+
+cublasStatus_t Plan::launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm,
+                            Device device) const {
+  const float alpha = 1, beta = shape_.accumulate ? 1 : 0;
+  if (shape_.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+  return cublaslt().matmul(cublaslt_handle(device), desc_, &alpha, call.a, a_, call.b, b_, &beta, call.d, d_,
+                           call.d, d_, &algorithm, call.workspace, kProductWorkspace,
+                           device::stream(device));
+}
+
+int Plan::suggest(Device device, Suggestions& found) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublaslt().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
+    check(cublaslt().preference_set(preference, name, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace));
+  for (const auto name :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(name, shape_.alignment);
+  int count = 0;
+  const cublasStatus_t status = cublaslt().heuristic(cublaslt_handle(device), desc_, a_, b_, d_, d_,
+                                                     preference, kSuggestions, found.data(), &count);
+  cublaslt().preference_destroy(preference);
+  check(status, "choosing an algorithm");
+  if (count == 0) fail_resources("[cublaslt] no algorithm computes {}", shape_.key());
+  return count;
+}
+
+void Plan::choose(const ProductCall& call, Device device) {
+  if (recall_algorithm(device, shape_.key(), &algorithm_)) return;
+  Suggestions found{};
+  const int count = suggest(device, found);
+  algorithm_ = found[0].algo;
+  const double operations = 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
+                            static_cast<double>(shape_.k);
+  if (operations < kWorthMeasuring) return;
+  measure(call, device, found, count);
+  remember_algorithm(device, shape_.key(), algorithm_);
+}
+
+void Plan::measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count) {
+  const cudaStream_t stream = device::stream(device);
+  Stopwatch watch(stream);
+  ProductCall trial = call;
+  void* scratch = nullptr;
+  if (shape_.accumulate) {  // what is accumulated must not be counted twice: tries write elsewhere
+    const auto bytes = static_cast<size_t>(shape_.ldd * shape_.n) * (shape_.out == CUDA_R_32F ? 4 : 2);
+    if (cudaMallocAsync(&scratch, bytes, stream) != cudaSuccess) {
+      cudaGetLastError();
+      return;  // memory is short: the first suggestion serves
+    }
+    trial.d = scratch;
+  }
+  float best = 0;
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& suggestion = suggestions[static_cast<size_t>(i)];
+    if (suggestion.state != CUBLAS_STATUS_SUCCESS) continue;
+    if (launch(trial, suggestion.algo, device) != CUBLAS_STATUS_SUCCESS) continue;
+    std::array<float, kTimedRuns> times{};
+    for (float& time : times) {
+      watch.start();
+      check(launch(trial, suggestion.algo, device), "a matrix product");
+      time = watch.stop();
+    }
+    std::sort(times.begin(), times.end());
+    if (best != 0 && times[kTimedRuns / 2] >= best) continue;
+    best = times[kTimedRuns / 2];
+    algorithm_ = suggestion.algo;
+  }
+  if (scratch != nullptr) device::check(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
+}
+
+}  // namespace
+
+std::string ProductShape::key() const {
+  return fmt::format("{}x{}x{} {}{} {} {} {} {}>{} /{}{}{}", m, n, k, transpose_a ? 't' : 'n',
+                     transpose_b ? 't' : 'n', lda, ldb, ldd, static_cast<int>(in), static_cast<int>(out),
+                     alignment, accumulate ? " +=" : "", bias ? " bias" : "");
+}
+
+void run_product(const ProductShape& shape, const ProductCall& call, Device device) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::string>, std::unique_ptr<Plan>> plans;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Plan>& plan = plans[{device.index, shape.key()}];
+  if (plan == nullptr) {
+    auto made = std::make_unique<Plan>(shape);
+    made->choose(call, device);
+    plan = std::move(made);
+  }
+  plan->run(call, device);
+}
+
+}  // namespace temper::backends

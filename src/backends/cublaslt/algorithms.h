@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "backends/cublaslt/library.h"
+
+namespace temper::backends {
+
+inline constexpr int64_t kProductWorkspace = 64 << 20;
+
+// A product as the library sees it: columns first, d [m, n] = op(a) op(b).
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldd = 0;
+  cudaDataType_t in = CUDA_R_32F, out = CUDA_R_32F;
+  uint32_t alignment = 16;  // of the operands' addresses, in bytes: at most 16 matters
+  bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
+
+  std::string key() const;
+};
+
+struct ProductCall {
+  const void* a;
+  const void* b;
+  void* d;
+  const void* bias;
+  void* workspace;  // kProductWorkspace bytes
+};
+
+// Launches a product with the algorithm remembered for its shape, this GPU and this library; a new shape's is the
+// fastest of the library's suggestions, measured on the call's own operands. Thread-safe.
+void run_product(const ProductShape& shape, const ProductCall& call, Device device);
+
+}  // namespace temper::backends

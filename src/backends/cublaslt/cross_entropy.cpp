@@ -1,0 +1,140 @@
+#include <algorithm>
+
+#include "backends/cublaslt/cublaslt.h"
+#include "backends/cublaslt/product.h"
+#include "backends/cublaslt/softmax_rows.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::CrossEntropy;
+
+// Logits held at once: enough rows to use the head's weights thousands of times.
+constexpr int64_t kLogitsBytes = int64_t{5} << 28;
+constexpr int64_t kRowsAlign = 128;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Tokens that have a target; no product is spent on the others.
+struct Kept {
+  std::vector<int32_t> places, targets;
+
+  explicit Kept(const Tensor& all) {
+    const auto values = all.values<int32_t>();
+    for (size_t t = 0; t < values.size(); ++t) {
+      if (values[t] == CrossEntropy::kIgnore) continue;
+      places.push_back(static_cast<int32_t>(t));
+      targets.push_back(values[t]);
+    }
+  }
+  int64_t count() const { return static_cast<int64_t>(places.size()); }
+};
+
+// Chunks of equal size, so that all but the last have one shape.
+int64_t rows_per_chunk(int64_t count, int64_t vocab, DType dtype) {
+  const int64_t most = std::max(kRowsAlign, kLogitsBytes / (vocab * size_of(dtype)));
+  return ceil_div(ceil_div(count, ceil_div(count, most)), kRowsAlign) * kRowsAlign;
+}
+
+struct Chunk {
+  int64_t first, count;
+};
+
+class Job {
+ public:
+  Job(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight)
+      : op_(op),
+        weight_(weight),
+        kept_(op.targets),
+        device_(op.hidden.device()),
+        all_(kept_.count() == op.hidden.dim(0)) {
+    const int64_t tokens = op.hidden.dim(0);
+    out_.loss = Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, device_);
+    out_.nll = Tensor::zeros({tokens}, DType::kF32, MemoryTag::kActivations, device_);
+    if (want_dhidden) {
+      out_.dhidden = Tensor::empty(op.hidden.shape(), op.hidden.dtype(), MemoryTag::kActivations, device_);
+      if (!all_) out_.dhidden.fill_zero();
+    }
+    targets_ = Tensor::from(kept_.targets).on(device_);
+    if (!all_) places_ = Tensor::from(kept_.places).on(device_);
+  }
+
+  CrossEntropy::Output run() {
+    const int64_t count = kept_.count(), vocab = op_.weight.dim(0);
+    if (count > 0) {
+      const int64_t rows = rows_per_chunk(count, vocab, op_.hidden.dtype());
+      const Tensor logits = Tensor::empty({std::min(rows, count), vocab}, op_.hidden.dtype(),
+                                          MemoryTag::kWorkspace, device_);
+      for (int64_t first = 0; first < count; first += rows)
+        run_chunk({first, std::min(rows, count - first)}, logits);
+    } else if (weight_.wanted() && !weight_.accumulate) {
+      weight_.buffer.fill_zero();
+    }
+    sum_losses(out_.nll, op_.scale, out_.loss);
+    return out_;
+  }
+
+ private:
+  void run_chunk(const Chunk& chunk, const Tensor& all_logits) {
+    const Tensor hidden = gathered(chunk), logits = all_logits.narrow(0, 0, chunk.count);
+    multiply({.a = hidden, .b = op_.weight, .d = logits, .transpose_b = true});
+    const bool differentiate = out_.dhidden.defined() || weight_.wanted();
+    softmax_rows({.logits = logits,
+                  .targets = targets_.narrow(0, chunk.first, chunk.count),
+                  .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
+                  .first = chunk.first,
+                  .nll = out_.nll,
+                  .scale = op_.scale,
+                  .differentiate = differentiate});
+    if (out_.dhidden.defined()) store_dhidden(chunk, logits);
+    if (weight_.wanted())
+      multiply({.a = logits,
+                .b = hidden,
+                .d = weight_.buffer,
+                .transpose_a = true,
+                .accumulate = weight_.accumulate || chunk.first > 0});
+  }
+
+  Tensor gathered(const Chunk& chunk) const {
+    if (all_) return op_.hidden.narrow(0, chunk.first, chunk.count);
+    const Tensor rows = Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(),
+                                      MemoryTag::kWorkspace, device_);
+    gather_rows(rows, op_.hidden, places_.narrow(0, chunk.first, chunk.count));
+    return rows;
+  }
+
+  void store_dhidden(const Chunk& chunk, const Tensor& dlogits) const {
+    if (all_) {
+      multiply({.a = dlogits, .b = op_.weight, .d = out_.dhidden.narrow(0, chunk.first, chunk.count)});
+      return;
+    }
+    const Tensor rows = Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(),
+                                      MemoryTag::kWorkspace, device_);
+    multiply({.a = dlogits, .b = op_.weight, .d = rows});
+    scatter_rows(out_.dhidden, rows, places_.narrow(0, chunk.first, chunk.count));
+  }
+
+  const CrossEntropy& op_;
+  const GradTarget& weight_;
+  const Kept kept_;
+  const Device device_;
+  const bool all_;  // every token has a target
+  Tensor targets_, places_;
+  CrossEntropy::Output out_;
+};
+
+CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
+  return Job(op, want_dhidden, weight).run();
+}
+
+ops::Refusal accepts(const CrossEntropy::Signature&, const HardwareFacts& facts) {
+  return refuse_without_cublaslt(facts);
+}
+
+}  // namespace
+
+ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward};
+}
+
+}  // namespace temper::backends

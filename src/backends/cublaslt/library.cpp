@@ -1,0 +1,72 @@
+#include "backends/cublaslt/library.h"
+
+#include <array>
+#include <mutex>
+
+#include "base/dynamic_library.h"
+#include "device/cuda/stream.h"
+
+namespace temper::backends {
+namespace {
+
+const DynamicLibrary& library() {
+  static const DynamicLibrary opened({"libcublasLt.so.13", "libcublasLt.so.12"});
+  return opened;
+}
+
+CublasLt load() {
+  if (!cublaslt_missing().empty()) fail_resources("{}", cublaslt_missing());
+  CublasLt found;
+  const auto look_up = [](const char* name, auto& function) {
+    std::remove_pointer_t<std::remove_reference_t<decltype(function)>>* address = nullptr;
+    library().look_up(name, address);
+    function = address;
+  };
+  look_up("cublasLtCreate", found.create);
+  look_up("cublasLtGetVersion", found.version);
+  look_up("cublasLtGetStatusString", found.status_string);
+  look_up("cublasLtMatmul", found.matmul);
+  look_up("cublasLtMatmulDescCreate", found.desc_create);
+  look_up("cublasLtMatmulDescDestroy", found.desc_destroy);
+  look_up("cublasLtMatmulDescSetAttribute", found.desc_set);
+  look_up("cublasLtMatrixLayoutCreate", found.layout_create);
+  look_up("cublasLtMatrixLayoutDestroy", found.layout_destroy);
+  look_up("cublasLtMatmulPreferenceCreate", found.preference_create);
+  look_up("cublasLtMatmulPreferenceDestroy", found.preference_destroy);
+  look_up("cublasLtMatmulPreferenceSetAttribute", found.preference_set);
+  look_up("cublasLtMatmulAlgoGetHeuristic", found.heuristic);
+  return found;
+}
+
+}  // namespace
+
+const std::string& cublaslt_missing() {
+  static const std::string sentence =
+      library().opened() ? std::string()
+                         : fmt::format("cuBLASLt was not found ({}); install CUDA's libraries, or add their "
+                                       "folder to LD_LIBRARY_PATH",
+                                       library().error());
+  return sentence;
+}
+
+const CublasLt& cublaslt() {
+  static const CublasLt loaded = load();
+  return loaded;
+}
+
+cublasLtHandle_t cublaslt_handle(Device device) {
+  static std::array<cublasLtHandle_t, 8> handles{};
+  static std::mutex mutex;
+  device::stream(device);  // makes the device current: the handle belongs to it
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles.at(static_cast<size_t>(device.index));
+  if (handle == nullptr) check(cublaslt().create(&handle), "cublasLtCreate");
+  return handle;
+}
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail_resources("[cublaslt] {} failed: {}", what, cublaslt().status_string(status));
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,33 @@
+#pragma once
+#include <cublasLt.h>
+
+#include <string>
+
+#include "device/device.h"
+
+namespace temper::backends {
+
+// cuBLASLt's functions, found when they are first needed.
+struct CublasLt {
+  decltype(&::cublasLtCreate) create = nullptr;
+  decltype(&::cublasLtGetVersion) version = nullptr;
+  decltype(&::cublasLtGetStatusString) status_string = nullptr;
+  decltype(&::cublasLtMatmul) matmul = nullptr;
+  decltype(&::cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&::cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&::cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+};
+
+// Empty when the library opens; otherwise the sentence that says what is missing.
+const std::string& cublaslt_missing();
+const CublasLt& cublaslt();  // throws that sentence
+cublasLtHandle_t cublaslt_handle(Device device);
+void check(cublasStatus_t status, const char* what);
+
+}  // namespace temper::backends

@@ -1,0 +1,141 @@
+#include "backends/cublaslt/softmax_rows.h"
+
+#include "backends/gpu.h"
+
+namespace temper::backends {
+namespace {
+
+constexpr int kRowThreads = 1024;
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Running maximum and sum of powers of two, of logits scaled by log2(e).
+struct Running {
+  float largest = -INFINITY, sum = 0;
+};
+
+__device__ Running merge(Running a, Running b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  if (largest == -INFINITY) return a;
+  return {largest, a.sum * exp2f(a.largest - largest) + b.sum * exp2f(b.largest - largest)};
+}
+
+__device__ Running merge_warp(Running mine) {
+  for (int lane = 16; lane > 0; lane /= 2) {
+    const Running other{__shfl_xor_sync(0xffffffffu, mine.largest, lane),
+                        __shfl_xor_sync(0xffffffffu, mine.sum, lane)};
+    mine = merge(mine, other);
+  }
+  return mine;
+}
+
+// The largest of a pack first: one rescaling for all of it.
+template <class T, int N>
+__device__ void add_pack(Running& mine, const Pack<T, N>& pack) {
+  float values[N], largest = mine.largest;
+  for (int i = 0; i < N; ++i) {
+    values[i] = widen(pack.values[i]) * kLog2E;
+    largest = fmaxf(largest, values[i]);
+  }
+  if (largest == -INFINITY) return;
+  float sum = mine.sum * exp2f(mine.largest - largest);
+  for (int i = 0; i < N; ++i) sum += exp2f(values[i] - largest);
+  mine = {largest, sum};
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kRowThreads)
+    softmax_row(T* logits, const int* targets, const int* places, int64_t first, float* nll, int64_t vocab,
+                float scale, bool differentiate) {
+  __shared__ float shared[2 * 32];
+  const int64_t row = blockIdx.x;
+  T* x = logits + row * vocab;
+  const int target = targets[row];
+  // Read before anyone overwrites the row.
+  const float chosen = widen(x[target]) * kLog2E;
+  Running mine;
+  for (int64_t i = int64_t{threadIdx.x} * N; i < vocab; i += kRowThreads * N)
+    add_pack(mine, load_pack<T, N>(x + i));
+  mine = merge_warp(mine);
+  if (threadIdx.x % 32 == 0) {
+    shared[threadIdx.x / 32] = mine.largest;
+    shared[32 + threadIdx.x / 32] = mine.sum;
+  }
+  __syncthreads();
+  mine = merge_warp({shared[threadIdx.x % 32], shared[32 + threadIdx.x % 32]});
+  const float lse = mine.largest + log2f(mine.sum);
+  if (threadIdx.x == 0) nll[places == nullptr ? first + row : places[row]] = (lse - chosen) * kLn2;
+  if (!differentiate) return;
+  for (int64_t i = int64_t{threadIdx.x} * N; i < vocab; i += kRowThreads * N) {
+    Pack<T, N> pack = load_pack<T, N>(x + i);
+    for (int k = 0; k < N; ++k) {
+      const float p = exp2f(widen(pack.values[k]) * kLog2E - lse);
+      pack.values[k] = narrow<T>((i + k == target ? p - 1 : p) * scale);
+    }
+    store_pack(x + i, pack);
+  }
+}
+
+template <class T, int N>
+void launch(const SoftmaxRows& op) {
+  softmax_row<T, N>
+      <<<static_cast<unsigned>(op.logits.dim(0)), kRowThreads, 0, device::stream(op.logits.device())>>>(
+          static_cast<T*>(op.logits.raw()), op.targets.data<int32_t>(),
+          op.places.defined() ? op.places.data<int32_t>() : nullptr, op.first, op.nll.data<float>(),
+          op.logits.dim(1), op.scale, op.differentiate);
+  device::check_launch("softmax_rows");
+}
+
+__global__ void sum_block(const float* values, int64_t count, float scale, float* result) {
+  __shared__ double shared[1024];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += values[i];
+  shared[threadIdx.x] = sum;
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) *result = static_cast<float>(shared[0] * scale);
+}
+
+template <class T>
+__global__ void move_rows(T* to, const T* from, const int* places, int64_t width, bool scatter) {
+  const int64_t row = blockIdx.x, place = places[row];
+  T* out = to + (scatter ? place : row) * width;
+  const T* in = from + (scatter ? row : place) * width;
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) out[i] = in[i];
+}
+
+void move(const Tensor& to, const Tensor& from, const Tensor& places, bool scatter) {
+  if (places.numel() == 0) return;
+  const auto rows = static_cast<unsigned>(places.numel());
+  const cudaStream_t stream = device::stream(to.device());
+  const int* at = places.data<int32_t>();
+  if (size_of(to.dtype()) == 2)
+    move_rows<<<rows, kThreads, 0, stream>>>(static_cast<uint16_t*>(to.raw()),
+                                             static_cast<const uint16_t*>(from.raw()), at, to.dim(1), scatter);
+  else
+    move_rows<<<rows, kThreads, 0, stream>>>(static_cast<uint32_t*>(to.raw()),
+                                             static_cast<const uint32_t*>(from.raw()), at, to.dim(1), scatter);
+  device::check_launch("moving rows");
+}
+
+}  // namespace
+
+void softmax_rows(const SoftmaxRows& op) {
+  if (op.logits.dim(0) == 0) return;
+  visit_device_float(op.logits.dtype(), [&]<class T>() {
+    const bool whole_packs = op.logits.dim(1) % kLanes<T> == 0;
+    whole_packs ? launch<T, kLanes<T>>(op) : launch<T, 1>(op);
+  });
+}
+
+void sum_losses(const Tensor& nll, float scale, const Tensor& loss) {
+  sum_block<<<1, 1024, 0, device::stream(nll.device())>>>(nll.data<float>(), nll.numel(), scale,
+                                                          loss.data<float>());
+  device::check_launch("sum_losses");
+}
+
+void gather_rows(const Tensor& to, const Tensor& from, const Tensor& places) { move(to, from, places, false); }
+void scatter_rows(const Tensor& to, const Tensor& from, const Tensor& places) { move(to, from, places, true); }
+
+}  // namespace temper::backends

@@ -1,0 +1,10 @@
+#pragma once
+#include "autograd/grad_slot.h"
+
+namespace temper::backends {
+
+// target (+)= Σ over the rows of partial [parts, columns] float32, in a fixed order. The target's buffer has
+// `columns` elements, float32 or bfloat16.
+void add_column_sums(const Tensor& partial, const GradTarget& target);
+
+}  // namespace temper::backends

@@ -1,0 +1,37 @@
+#pragma once
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace temper::backends {
+
+// Many tensors are worked on by one launch: cut into pieces of equal size, numbered through. A block finds its
+// tensor by the first piece of each.
+inline constexpr int64_t kPiece = 1 << 14;  // elements
+
+inline int64_t pieces_of(int64_t elements) { return (elements + kPiece - 1) / kPiece; }
+
+// A table of plain structs, uploaded for one launch.
+template <class Entry>
+Tensor upload(const std::vector<Entry>& entries, Device device) {
+  const auto bytes = static_cast<int64_t>(entries.size() * sizeof(Entry));
+  const Tensor table = Tensor::empty({bytes}, DType::kU8, MemoryTag::kWorkspace, device);
+  table.copy_from_host(entries.data(), bytes);
+  return table;
+}
+
+// The entry whose pieces include this one.
+template <class Entry>
+__device__ inline const Entry& entry_of(const Entry* entries, int count, int64_t piece) {
+  int low = 0, high = count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (entries[middle].first_piece <= piece)
+      low = middle;
+    else
+      high = middle;
+  }
+  return entries[low];
+}
+
+}  // namespace temper::backends

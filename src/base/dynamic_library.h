@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace temper {
+
+// A shared library opened at run time and never closed: the program starts where it is not installed.
+class DynamicLibrary {
+ public:
+  // The first of `names` that opens. When none does, `error()` says why and every other call fails.
+  explicit DynamicLibrary(const std::vector<std::string>& names);
+
+  bool opened() const { return handle_ != nullptr; }
+  const std::string& error() const { return error_; }
+  void* handle() const { return handle_; }
+
+  template <class Function>
+  void look_up(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(find(name));
+  }
+
+ private:
+  void* find(const char* name) const;  // throws kResources when the library has no such function
+
+  void* handle_ = nullptr;
+  std::string error_, name_;
+};
+
+}  // namespace temper

@@ -19,7 +19,7 @@ std::vector<Var> Tape::push(std::vector<Tensor> outputs, BackwardMany backward) 
   std::vector<Var> vars;
   for (Tensor& output : outputs) {
     node.outputs.push_back(std::make_shared<GradSlot>());
-    vars.push_back({std::move(output), node.outputs.back(), nullptr});
+    vars.push_back({std::move(output), node.outputs.back()});
   }
   nodes_.push_back(std::move(node));
   return vars;

@@ -27,8 +27,8 @@ class Saved {
 // A value that a tape may differentiate with respect to.
 struct Var {
   Tensor value;
-  std::shared_ptr<GradSlot> slot;        // null: no gradient flows here
-  std::shared_ptr<const Remake> remake;  // null: whoever needs the value in backward keeps it
+  std::shared_ptr<GradSlot> slot;                  // null: no gradient flows here
+  std::shared_ptr<const Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
   bool requires_grad() const { return slot != nullptr; }
   Saved saved() const { return remake ? Saved(remake) : Saved(value); }
   const Shape& shape() const { return value.shape(); }
@@ -60,11 +60,11 @@ class Tape {
   bool rematerializes() const { return options_.recording && options_.rematerialize; }
   size_t size() const { return nodes_.size(); }
 
-  Var constant(Tensor value) const { return {std::move(value), nullptr, nullptr}; }
+  Var constant(Tensor value) const { return {std::move(value), nullptr}; }
   Var leaf(const Parameter& parameter) const {
-    return {parameter.value, recording() ? parameter.grad : nullptr, nullptr};
+    return {parameter.value, recording() ? parameter.grad : nullptr};
   }
-  Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>(), nullptr}; }
+  Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>()}; }
 
   using Backward = std::function<void(const Tensor& grad)>;
   using BackwardMany = std::function<void(const std::vector<Tensor>& grads)>;  // undefined where none arrived

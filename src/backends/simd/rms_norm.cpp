@@ -114,7 +114,7 @@ Tensor run_backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, 
                     const GradTarget& weight) {
   const int64_t size = op.x.dim(-1), rows = inv_rms.numel();
   const NormGrads grads{dy, dsum, Tensor::empty(op.x.shape(), op.x.dtype())};
-  RowSums sums(rows, size, weight.wanted());
+  RowSums sums(rows, size, weight.wanted() ? size : 0);
   parallel_ranges(rows, sums.grain(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(backward)(op, inv_rms, grads, sums.piece(begin), begin, end);
   });

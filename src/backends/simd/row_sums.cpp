@@ -7,8 +7,9 @@
 
 namespace temper::backends {
 
-RowSums::RowSums(int64_t rows, int64_t width, bool wanted) : width_(width), grain_(rows_per_task(width)) {
-  if (!wanted) return;
+RowSums::RowSums(int64_t rows, int64_t row_size, int64_t width)
+    : width_(width), grain_(rows_per_task(row_size)) {
+  if (width == 0) return;
   constexpr int64_t kMaxPieces = 64;
   grain_ = std::max(grain_, (rows + kMaxPieces - 1) / kMaxPieces);
   pieces_ = (rows + grain_ - 1) / grain_;

@@ -20,7 +20,8 @@ struct CrossEntropy {
 
   Tensor hidden;   // [tokens, hidden]
   Tensor weight;   // [vocab, hidden]
-  Tensor targets;  // [tokens] int32: in [0, vocab) or kIgnore; checked at the front door
+  Tensor targets;  // [tokens] int32: in [0, vocab) or kIgnore; checked at the front door, on a device
+                   // before the upload
   float scale = 1;
 
   struct Output {

@@ -75,8 +75,10 @@ void describe(config::Schema& s, TrainConfig& c) {
           "tokens computed at once (at least one row); 0: the whole update")
       .at_least(0);
   s.choice("activation_checkpointing", c.activation_checkpointing,
-           {{"none", Checkpointing::kNone}, {"full", Checkpointing::kFull}},
-           "full: keep only each layer's input and compute the rest again in backward");
+           {{"none", Checkpointing::kNone},
+            {"selective", Checkpointing::kSelective},
+            {"full", Checkpointing::kFull}},
+           "selective: compute what is cheap again in backward; full: everything but each layer's input");
   s.group("optimizer", c.optimizer, "AdamW");
   s.group("schedule", c.schedule, "the learning rate over time");
   s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping")

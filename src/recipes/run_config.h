@@ -10,6 +10,7 @@
 #include "data/reader.h"
 #include "ops/selection.h"
 #include "tensor/dtype.h"
+#include "training/checkpointing.h"
 #include "training/schedule.h"
 
 // The configuration of a run, as YAML writes it; defaults stand beside the fields.
@@ -53,7 +54,7 @@ struct ScheduleConfig {
   double final_fraction = 0;
 };
 
-enum class Checkpointing { kNone, kFull };
+using training::Checkpointing;
 enum class Resume { kAuto, kNever };
 
 struct TrainConfig {

@@ -16,6 +16,7 @@ void add_cross_entropy();
 void add_embedding();
 void add_global_norm();
 void add_linear();
+void add_residual_norm();
 void add_rms_norm();
 void add_rotary();
 void add_swiglu();

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   temper::bench::add_cross_entropy();
   temper::bench::add_embedding();
   temper::bench::add_rms_norm();
+  temper::bench::add_residual_norm();
   temper::bench::add_rotary();
   temper::bench::add_swiglu();
   temper::bench::add_adamw();

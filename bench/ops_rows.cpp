@@ -57,16 +57,50 @@ void add_rms_norm() {
           });
 }
 
+// The usual norm of a residual stream: the sum goes on, its gradient comes back.
+void add_residual_norm() {
+  using ops::RmsNorm;
+  const Shape shape{1024, 1024};
+  for (const DType dtype : kDTypes)
+    for_each_provider<RmsNorm>({dtype, shape[1]}, false, [&](const auto& provider, const auto& ops) {
+      const double pass = bytes_of(shape.numel(), dtype);
+      const Tensor residual = filled(shape, dtype), weight = filled({shape[1]}, dtype);
+      add_pair(fmt::format("add_rms_norm/{}/1024x1024", provider), shape, dtype, 4 * pass, 8 * pass,
+               [=](Tape& tape, const Var& x) {
+                 const auto out =
+                     add_rms_norm(tape, ops, x, tape.constant(residual),
+                                  tape.recording() ? tape.variable(weight) : tape.constant(weight), 1e-6f);
+                 if (out.sum.requires_grad()) out.sum.slot->add(residual);
+                 return out.y;
+               });
+    });
+}
+
+// Of 1024 tokens with 16 query heads and 8 key heads of 128. All three have gradients.
 void add_rotary() {
   using ops::Rotary;
-  const Shape shape{1024, 16, 128};
+  constexpr int64_t kTokens = 1024, kHeads = 16, kKvHeads = 8, kDim = 128;
+  const Shape shape{kTokens, (kHeads + 2 * kKvHeads) * kDim};
   for (const DType dtype : kDTypes)
-    for_each_provider<Rotary>({dtype, 128}, false, [&](const auto& provider, const auto& ops) {
-      const double pass = bytes_of(shape.numel(), dtype);
-      const Tensor table = filled({1024, 64}, DType::kF32), positions = numbers(1024, 1024);
-      add_pair(fmt::format("rotary/{}/1024x16x128", provider), shape, dtype, 2 * pass, 4 * pass,
-               [=](Tape& tape, const Var& x) { return rotary(tape, ops, x, positions, table, table); });
-    });
+    for (const bool norm : {false, true})
+      for_each_provider<Rotary>({dtype, kDim, norm}, false, [&](const auto& provider, const auto& ops) {
+        const double rotated = bytes_of(kTokens * (kHeads + kKvHeads) * kDim, dtype),
+                     whole = bytes_of(shape.numel(), dtype);
+        const Tensor table = filled({kTokens, kDim / 2}, DType::kF32), positions = numbers(kTokens, kTokens);
+        const Tensor weight = filled({kDim}, dtype), dk = filled({kTokens, kKvHeads, kDim}, dtype);
+        add_pair(fmt::format("rotary{}/{}/1024x16+8x128", norm ? "_norm" : "", provider), shape, dtype,
+                 2 * rotated, 2 * rotated + (norm ? rotated : 0) + 2 * whole, [=](Tape& tape, const Var& x) {
+                   const auto head_weight = [&] {
+                     if (!norm) return Var{};
+                     return tape.recording() ? tape.variable(weight) : tape.constant(weight);
+                   };
+                   const auto heads = rotary(tape, ops, x, kHeads, kKvHeads, head_weight(), head_weight(),
+                                             1e-6f, positions, table, table);
+                   for (const Var* other : {&heads.k, &heads.v})
+                     if (other->requires_grad()) other->slot->add(dk);
+                   return heads.q;
+                 });
+      });
 }
 
 void add_swiglu() {

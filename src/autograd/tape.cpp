@@ -27,20 +27,20 @@ std::vector<Var> Tape::push(std::vector<Tensor> outputs, BackwardMany backward) 
 
 std::vector<Var> Tape::record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
                               BackwardMany backward) {
-  if (recording_ && any_requires_grad(inputs)) return push(std::move(outputs), std::move(backward));
+  if (recording() && any_requires_grad(inputs)) return push(std::move(outputs), std::move(backward));
   std::vector<Var> vars;
   for (Tensor& output : outputs) vars.push_back(constant(std::move(output)));
   return vars;
 }
 
 Var Tape::record(Tensor output, const std::vector<const Var*>& inputs, Backward backward) {
-  if (!recording_ || !any_requires_grad(inputs)) return constant(std::move(output));
+  if (!recording() || !any_requires_grad(inputs)) return constant(std::move(output));
   return push({std::move(output)},
               [backward = std::move(backward)](const std::vector<Tensor>& grads) { backward(grads[0]); })[0];
 }
 
 Var Tape::checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body) {
-  if (!recording_) return body(*this, input);
+  if (!recording()) return body(*this, input);
   Tape silent(false);
   const Tensor output = body(silent, silent.constant(input.value)).value;
   // Recorded whether or not the input needs a gradient: the body's parameters may.

@@ -1,17 +1,36 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "autograd/grad_slot.h"
 
 namespace temper {
 
+// Makes a value again, with the same bits as the first time.
+using Remake = std::function<Tensor()>;
+
+// What a closure keeps of a value for its backward pass: the tensor, or a function that makes it again.
+class Saved {
+ public:
+  Saved() = default;
+  explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
+  explicit Saved(std::shared_ptr<const Remake> remake) : remake_(std::move(remake)) {}
+  Tensor get() const { return remake_ ? (*remake_)() : tensor_; }
+
+ private:
+  Tensor tensor_;
+  std::shared_ptr<const Remake> remake_;
+};
+
 // A value that a tape may differentiate with respect to.
 struct Var {
   Tensor value;
-  std::shared_ptr<GradSlot> slot;  // null: no gradient flows here
+  std::shared_ptr<GradSlot> slot;                  // null: no gradient flows here
+  std::shared_ptr<const Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
   bool requires_grad() const { return slot != nullptr; }
+  Saved saved() const { return remake ? Saved(remake) : Saved(value); }
   const Shape& shape() const { return value.shape(); }
   DType dtype() const { return value.dtype(); }
 };
@@ -22,22 +41,28 @@ struct Parameter {
   std::shared_ptr<GradSlot> grad;  // null while frozen
 };
 
+struct TapeOptions {
+  bool recording = true;       // false is for inference: record() then only wraps its outputs
+  bool rematerialize = false;  // ops that are cheap give their outputs a `remake`, so that nobody keeps them
+};
+
 // Records closures in the order of execution and runs them backward once. It knows no op: an op hands it
 // outputs, inputs and a function from the outputs' gradients to the inputs' slots. What a closure captured is
 // freed as soon as it has run.
 class Tape {
  public:
-  // A tape that does not record is for inference: record() then only wraps its outputs.
-  explicit Tape(bool recording = true) : recording_(recording) {}
+  explicit Tape(bool recording = true) : Tape(TapeOptions{.recording = recording}) {}
+  explicit Tape(const TapeOptions& options) : options_(options) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  bool recording() const { return recording_; }
+  bool recording() const { return options_.recording; }
+  bool rematerializes() const { return options_.recording && options_.rematerialize; }
   size_t size() const { return nodes_.size(); }
 
   Var constant(Tensor value) const { return {std::move(value), nullptr}; }
   Var leaf(const Parameter& parameter) const {
-    return {parameter.value, recording_ ? parameter.grad : nullptr};
+    return {parameter.value, recording() ? parameter.grad : nullptr};
   }
   Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>()}; }
 
@@ -63,7 +88,7 @@ class Tape {
   };
   std::vector<Var> push(std::vector<Tensor> outputs, BackwardMany backward);
 
-  bool recording_;
+  TapeOptions options_;
   std::vector<Node> nodes_;
 };
 

@@ -120,6 +120,23 @@ TEST(Tape, FreesWhatClosuresHeldAsItGoes) {
   EXPECT_TRUE(first_freed_before_second);
 }
 
+TEST(Var, SavesAFunctionWhereThereIsOne) {
+  int calls = 0;
+  Var x{scalar(2), nullptr};
+  EXPECT_EQ(x.saved().get().raw(), x.value.raw());
+  x.remake = std::make_shared<Remake>([&calls] { return scalar(static_cast<float>(++calls)); });
+  const Saved saved = x.saved();
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(saved.get().item(), 1.f);
+  EXPECT_EQ(saved.get().item(), 2.f);
+}
+
+TEST(Tape, RematerializesOnlyWhileRecording) {
+  EXPECT_FALSE(Tape().rematerializes());
+  EXPECT_TRUE(Tape(TapeOptions{.rematerialize = true}).rematerializes());
+  EXPECT_FALSE(Tape(TapeOptions{.recording = false, .rematerialize = true}).rematerializes());
+}
+
 TEST(Tape, InferenceRecordsNothing) {
   Tape tape(false);
   const Var x = tape.leaf(parameter(2));

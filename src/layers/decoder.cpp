@@ -9,7 +9,6 @@
 #include "ops/attention/attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
-#include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
 
@@ -21,6 +20,12 @@ struct Decoder::Context {
   const RopeTables& rope;
   KvCache* cache;
   Tensor cu_seqlens_k;
+  std::vector<Tensor>* hidden_states;  // null: nobody looks
+};
+
+// The residual stream between modules: the sum of both, which the next norm forms on its way.
+struct Decoder::Stream {
+  Var x, branch;  // [tokens, hidden]; branch may be Var{}
 };
 
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths) {
@@ -52,9 +57,10 @@ const RopeTables& Decoder::rope_tables(int64_t positions) const {
   return rope_;
 }
 
-Var Decoder::norm(Tape& tape, const std::string& name, const Var& x) const {
-  return ops::rms_norm(tape, ops_.at(name), x, tape.leaf(parameters_.at(name + ".weight")),
-                       static_cast<float>(config_.rms_norm_eps));
+ops::NormedSum Decoder::norm(Tape& tape, const std::string& name, const Stream& stream) const {
+  return ops::add_rms_norm(tape, ops_.at(name), stream.x, stream.branch,
+                           tape.leaf(parameters_.at(name + ".weight")),
+                           static_cast<float>(config_.rms_norm_eps));
 }
 
 Var Decoder::project(Tape& tape, const std::string& name, const Var& x, bool bias) const {
@@ -66,14 +72,14 @@ Var Decoder::project(Tape& tape, const std::string& name, const Var& x, bool bia
 Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& context) const {
   const std::string name = fmt::format("layers.{}.attention", index);
   const Var qkv = project(tape, name + ".qkv", x, config_.qkv_bias);
-  auto [q, k, v] = split_heads(tape, qkv, config_.num_heads, config_.num_kv_heads, config_.head_dim);
-  if (config_.qk_norm) {
-    q = norm(tape, name + ".q_norm", q);
-    k = norm(tape, name + ".k_norm", k);
-  }
+  const auto head_weight = [&](const char* norm) {
+    return config_.qk_norm ? tape.leaf(parameters_.at(name + norm)) : Var{};
+  };
   const ops::BoundOps& ops = ops_.at(name);
-  q = ops::rotary(tape, ops, q, context.input.positions, context.rope.cos, context.rope.sin);
-  k = ops::rotary(tape, ops, k, context.input.positions, context.rope.cos, context.rope.sin);
+  auto [q, k, v] =
+      ops::rotary(tape, ops, qkv, config_.num_heads, config_.num_kv_heads, head_weight(".q_norm.weight"),
+                  head_weight(".k_norm.weight"), static_cast<float>(config_.rms_norm_eps),
+                  context.input.positions, context.rope.cos, context.rope.sin);
   if (context.cache != nullptr) {
     auto [keys, values] = context.cache->append(index, k.value, v.value);
     k = tape.constant(keys);
@@ -94,11 +100,27 @@ Var Decoder::mlp(Tape& tape, int64_t index, const Var& x) const {
   return project(tape, name + ".down", ops::swiglu(tape, ops_.at(name), gate_up), config_.mlp_bias);
 }
 
-Var Decoder::layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const {
+Decoder::Stream Decoder::layer_forward(Tape& tape, int64_t index, const Stream& stream,
+                                       const Context& context) const {
   const std::string name = fmt::format("layers.{}.", index);
-  const Var mixed =
-      residual_add(tape, x, attention(tape, index, norm(tape, name + "input_norm", x), context));
-  return residual_add(tape, mixed, mlp(tape, index, norm(tape, name + "post_attention_norm", mixed)));
+  const ops::NormedSum in = norm(tape, name + "input_norm", stream);
+  if (context.hidden_states != nullptr) context.hidden_states->push_back(in.sum.value);
+  const ops::NormedSum mixed =
+      norm(tape, name + "post_attention_norm", {in.sum, attention(tape, index, in.y, context)});
+  return {mixed.sum, mlp(tape, index, mixed.y)};
+}
+
+// Adds at its end, so that the tape keeps one tensor between layers.
+Decoder::Stream Decoder::checkpointed_layer(Tape& tape, int64_t index, const Stream& stream,
+                                            const Context& context) const {
+  if (context.hidden_states != nullptr) context.hidden_states->push_back(stream.x.value);
+  // Backward runs this again after `input` and `context` are gone: it keeps its own copies of the handles.
+  const auto body = [this, index, input = context.input, rope = context.rope, cu_k = context.cu_seqlens_k](
+                        Tape& inner, const Var& start) {
+    const Stream end = layer_forward(inner, index, {start, {}}, Context{input, rope, nullptr, cu_k, nullptr});
+    return residual_add(inner, end.x, end.branch);
+  };
+  return {tape.checkpoint(stream.x, body), {}};
 }
 
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
@@ -106,34 +128,23 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
   const auto positions = input.positions.values<int32_t>();
   const int64_t furthest = *std::max_element(positions.begin(), positions.end());
-  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens};
+  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens, options.hidden_states};
   if (options.cache != nullptr) {
     invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
     context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
-  const auto observe = [&](const Var& x) {
-    if (options.hidden_states != nullptr) options.hidden_states->push_back(x.value);
-  };
-  Var x =
-      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight")));
-  for (int64_t i = 0; i < config_.num_layers; ++i) {
-    observe(x);
-    if (options.checkpoint_layers && tape.recording()) {
-      // Backward runs this again after `input` and `context` are gone: it keeps its own copies of the
-      // handles.
-      x = tape.checkpoint(x, [this, i, input, rope = context.rope, cu_k = context.cu_seqlens_k](
-                                 Tape& inner, const Var& start) {
-        return layer_forward(inner, i, start, Context{input, rope, nullptr, cu_k});
-      });
-    } else {
-      x = layer_forward(tape, i, x, context);
-    }
-  }
+  const bool checkpoint = options.checkpoint_layers && tape.recording();
+  Stream stream{
+      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight"))),
+      {}};
+  for (int64_t i = 0; i < config_.num_layers; ++i)
+    stream =
+        checkpoint ? checkpointed_layer(tape, i, stream, context) : layer_forward(tape, i, stream, context);
   if (options.cache != nullptr) options.cache->advance(input.ids.numel());
-  x = norm(tape, "norm", x);
-  observe(x);
-  return x;
+  const Var hidden = norm(tape, "norm", stream).y;
+  if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
+  return hidden;
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden) const {

@@ -3,6 +3,7 @@
 #include "layers/kv_cache.h"
 #include "layers/parameters.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "ops/selection.h"
 
 namespace temper::layers {
@@ -49,11 +50,12 @@ class Decoder {
 
  private:
   struct Context;
-  struct Layer;
-  Var layer_forward(Tape& tape, int64_t index, const Var& x, const Context& context) const;
+  struct Stream;
+  Stream layer_forward(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
+  Stream checkpointed_layer(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
   Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
   Var mlp(Tape& tape, int64_t index, const Var& x) const;
-  Var norm(Tape& tape, const std::string& name, const Var& x) const;
+  ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream) const;
   Var project(Tape& tape, const std::string& name, const Var& x, bool bias) const;
   const RopeTables& rope_tables(int64_t positions) const;
 

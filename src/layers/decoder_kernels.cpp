@@ -27,14 +27,11 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
                       mlp = layer + "mlp";
     norms.push_back({layer + "input_norm", {dtype, c.hidden_size}});
     norms.push_back({layer + "post_attention_norm", {dtype, c.hidden_size}});
-    if (c.qk_norm)
-      for (const char* name : {".q_norm", ".k_norm"})
-        norms.push_back({attention + name, {dtype, c.head_dim}});
     linears.push_back({attention + ".qkv", {dtype, c.hidden_size, q + 2 * kv, c.qkv_bias}});
     linears.push_back({attention + ".output", {dtype, q, c.hidden_size, c.output_bias}});
     linears.push_back({mlp + ".gate_up", {dtype, c.hidden_size, 2 * c.intermediate_size, c.mlp_bias}});
     linears.push_back({mlp + ".down", {dtype, c.intermediate_size, c.hidden_size, c.mlp_bias}});
-    rotaries.push_back({attention, {dtype, c.head_dim}});
+    rotaries.push_back({attention, {dtype, c.head_dim, c.qk_norm}});
     const bool window = c.windows[static_cast<size_t>(i)] > 0;
     attentions.push_back({attention, {dtype, c.num_heads, c.num_kv_heads, c.head_dim, window}});
     swiglus.push_back({mlp, {dtype, c.intermediate_size}});

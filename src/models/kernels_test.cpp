@@ -43,7 +43,7 @@ TEST(ModelKernels, OverridesReachTheirModules) {
                                                               {"layers.0.mlp.gate_up", {{"linear", "eager"}}},
                                                               {"optimizer", {{"adamw", "eager"}}}}}};
   const ops::BoundOps ops = bind_kernels(tiny_config(), "tiny", options);
-  EXPECT_TRUE(is_eager<ops::RmsNorm>(ops.at("layers.1.attention.q_norm")));
+  EXPECT_TRUE(is_eager<ops::RmsNorm>(ops.at("layers.1.post_attention_norm")));
   EXPECT_FALSE(is_eager<ops::RmsNorm>(ops.at("layers.0.input_norm")));
   EXPECT_FALSE(is_eager<ops::RmsNorm>(ops.at("norm")));
   EXPECT_TRUE(is_eager<ops::AdamW>(ops.at("optimizer")));

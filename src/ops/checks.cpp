@@ -41,4 +41,6 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
          to_string(tensor.strides()));
 }
 
+bool has_host_values(const Tensor& tensor) { return tensor.device().type == DeviceType::kCpu; }
+
 }  // namespace temper::ops

@@ -14,5 +14,7 @@ void check_float(std::string_view op, std::string_view name, const Tensor& tenso
 // The last `dims` dimensions without gaps (all of them by default).
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& tensor,
                       int dims = Shape::kMaxDims);
+// Whether a front door can look at the values: those on a device were checked before their upload.
+bool has_host_values(const Tensor& tensor);
 
 }  // namespace temper::ops

@@ -30,6 +30,9 @@ Var cast(Tape& tape, const Var& x, DType dtype);
 Var sum_last(Tape& tape, const Var& x);
 Var max_last(Tape& tape, const Var& x);  // a constant: no gradient flows through it
 
+// x / sqrt(mean(x²) + eps) · weight over the last dimension; weight [its size]. Made of the others.
+Var normalize_last(Tape& tape, const Var& x, const Var& weight, float eps);
+
 Var reshape(Tape& tape, const Var& x, Shape shape);
 Var transpose(Tape& tape, const Var& x, int a, int b);
 Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length);

@@ -178,6 +178,21 @@ TEST(Primitives, Matmul) {
     }
 }
 
+TEST(Primitives, NormalizeLast) {
+  check(
+      "normalize", {input(1, {5, 12}), input(2, {12}, 0.3, 1)},
+      [](const std::vector<Doubles>& v) {
+        Doubles out;
+        for (size_t row = 0; row < 60; row += 12) {
+          double sum = 0;
+          for (size_t i = 0; i < 12; ++i) sum += v[0][row + i] * v[0][row + i];
+          for (size_t i = 0; i < 12; ++i) out.push_back(v[0][row + i] / std::sqrt(sum / 12 + 0.1) * v[1][i]);
+        }
+        return out;
+      },
+      [](Tape& tape, const std::vector<Var>& v) { return normalize_last(tape, v[0], v[1], 0.1f); }, 6);
+}
+
 TEST(Primitives, Reductions) {
   for (const Shape& shape :
        {Shape{1}, Shape{9}, Shape{4, 5}, Shape{2, 3, 100}, Shape{0, 3}, Shape{3, 0}, Shape{0}}) {

@@ -91,4 +91,9 @@ Var max_last(Tape& tape, const Var& input) {
   return tape.constant(out.to(input.dtype()));
 }
 
+Var normalize_last(Tape& tape, const Var& x, const Var& weight, float eps) {
+  const Var mean = scale(tape, sum_last(tape, mul(tape, x, x)), 1.0f / static_cast<float>(x.value.dim(-1)));
+  return mul(tape, mul(tape, x, rsqrt(tape, add_scalar(tape, mean, eps))), weight);
+}
+
 }  // namespace temper::primitives

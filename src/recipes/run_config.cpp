@@ -83,8 +83,10 @@ void describe(config::Schema& s, TrainConfig& c) {
           "tokens computed at once (at least one row); 0: the whole update")
       .at_least(0);
   s.choice("activation_checkpointing", c.activation_checkpointing,
-           {{"none", Checkpointing::kNone}, {"full", Checkpointing::kFull}},
-           "full: keep only each layer's input and compute the rest again in backward");
+           {{"none", Checkpointing::kNone},
+            {"selective", Checkpointing::kSelective},
+            {"full", Checkpointing::kFull}},
+           "selective: compute what is cheap again in backward; full: everything but each layer's input");
   s.choice("gradients", c.gradients, kStateDTypes, "what gradients are kept in until the update");
   s.field("master_weights", c.master_weights,
           "keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically");

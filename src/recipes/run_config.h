@@ -11,6 +11,7 @@
 #include "layers/parameters.h"
 #include "ops/selection.h"
 #include "tensor/dtype.h"
+#include "training/checkpointing.h"
 #include "training/schedule.h"
 
 // The configuration of a run, as YAML writes it; defaults stand beside the fields.
@@ -55,7 +56,7 @@ struct ScheduleConfig {
   double final_fraction = 0;
 };
 
-enum class Checkpointing { kNone, kFull };
+using training::Checkpointing;
 enum class Resume { kAuto, kNever };
 
 struct TrainConfig {

@@ -46,11 +46,12 @@ TEST(ModelKernels, NothingRebindsALivingModel) {
     const auto model = tiny_model(options), copy = tiny_model(options);
     const auto other = tiny_model();  // bound differently in the same process
     const std::vector<const void*> before = identities(model->decoder.ops());
-    for (const bool checkpoint_layers : {false, true}) {
+    for (const Checkpointing checkpointing :
+         {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull}) {
       optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
-      Trainer trainer(
-          model->decoder, optimizer,
-          {.micro_batch_tokens = checkpoint_layers ? 7 : 0, .checkpoint_layers = checkpoint_layers});
+      Trainer trainer(model->decoder, optimizer,
+                      {.micro_batch_tokens = checkpointing == Checkpointing::kFull ? 7 : 0,
+                       .checkpointing = checkpointing});
       for (int step = 0; step < 3; ++step) trainer.step({packed, packed}, 1e-3);
       trainer.evaluate({packed});
       generate(model->decoder);

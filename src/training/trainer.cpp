@@ -68,11 +68,10 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   model_.parameters().reset_gradients();
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
     const MicroBatch batch = gather(rows, begin, end);
-    Tape tape;
+    Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
-    forward.checkpoint_layers = options_.checkpoint_layers;
-    const Var hidden = model_.forward(tape, batch.input, forward);
-    const Var loss = model_.loss(tape, hidden, batch.targets, scale).loss;
+    forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
+    const Var loss = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets, scale).loss;
     pending.losses_.push_back(read(loss.value));
     tape.backward(loss);
     known.tokens += batch.input.ids.numel();

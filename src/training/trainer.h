@@ -6,13 +6,14 @@
 #include "device/transfer.h"
 #include "layers/decoder.h"
 #include "optimizers/adamw.h"
+#include "training/checkpointing.h"
 
 namespace temper::training {
 
 struct TrainerOptions {
   double max_grad_norm = 1;        // 0: no clipping
   int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
-  bool checkpoint_layers = false;
+  Checkpointing checkpointing = Checkpointing::kNone;
 };
 
 struct StepResult {

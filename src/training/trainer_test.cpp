@@ -42,6 +42,13 @@ struct Bench {
         all.push_back(value);
     return all;
   }
+  std::vector<float> gradients() const {
+    std::vector<float> all;
+    for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
+      for (const float value : model->decoder.parameters()[i].grad->grad().values<float>())
+        all.push_back(value);
+    return all;
+  }
   std::unique_ptr<models::Model> model;
   optimizers::AdamW optimizer;
   Trainer trainer;
@@ -79,14 +86,40 @@ TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
 }
 
-TEST(Trainer, RecomputedLayersGiveTheSameBits) {
-  Bench kept, recomputed({.checkpoint_layers = true});
-  for (int i = 0; i < 3; ++i) {
-    const StepResult a = kept.trainer.step(kRows, 1e-2), b = recomputed.trainer.step(kRows, 1e-2);
-    EXPECT_EQ(a.loss, b.loss);
-    EXPECT_EQ(a.grad_norm, b.grad_norm);
-  }
-  EXPECT_EQ(kept.weights(), recomputed.weights());
+TEST(Trainer, CheckpointingChangesNoBits) {
+  for (const char* type : {"qwen3", "llama"})  // with and without norms of the heads
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const ops::OpsConfig& ops : {ops::all_eager(), ops::OpsConfig()}) {
+        const TinyModel tiny{.type = type, .dtype = dtype, .ops = ops};
+        Bench kept({}, tiny), selective({.checkpointing = Checkpointing::kSelective}, tiny),
+            full({.checkpointing = Checkpointing::kFull}, tiny);
+        for (int i = 0; i < 3; ++i) {
+          const StepResult expected = kept.trainer.step(kRows, 1e-2);
+          for (Bench* other : {&selective, &full}) {
+            const StepResult found = other->trainer.step(kRows, 1e-2);
+            EXPECT_EQ(found.loss, expected.loss);
+            EXPECT_EQ(found.grad_norm, expected.grad_norm);
+            EXPECT_EQ(other->gradients(), kept.gradients());
+          }
+        }
+        EXPECT_EQ(selective.weights(), kept.weights());
+        EXPECT_EQ(full.weights(), kept.weights());
+      }
+}
+
+TEST(Trainer, CheckpointingKeepsLess) {
+  const std::vector<PackedRow> rows{row_of(1, {60}), row_of(2, {60}), row_of(3, {60})};
+  const auto peak = [&](Checkpointing checkpointing) {
+    Bench setup({.checkpointing = checkpointing}, {.dtype = DType::kBF16, .ops = {}});
+    pool().reset_peak();
+    const auto index = static_cast<size_t>(MemoryTag::kActivations);
+    const int64_t before = pool().usage()[index].live;
+    setup.trainer.step(rows, 1e-3);
+    return pool().usage()[index].peak - before;
+  };
+  const int64_t none = peak(Checkpointing::kNone), selective = peak(Checkpointing::kSelective);
+  EXPECT_LT(static_cast<double>(selective), 0.75 * static_cast<double>(none));
+  EXPECT_LT(peak(Checkpointing::kFull), none);
 }
 
 TEST(Trainer, TheStepsLossIsTheMeanOverTargets) {

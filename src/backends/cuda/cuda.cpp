@@ -8,6 +8,8 @@ void register_cuda() {
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
+  ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
+  ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Swiglu>().add("cuda", cuda_swiglu_kernel());
 }
 

@@ -3,6 +3,8 @@
 #include "ops/adamw/adamw.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::backends {
@@ -10,6 +12,8 @@ namespace temper::backends {
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
+ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
+ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
 void register_tensors();  // copies and sums of tensors on GPUs
 

@@ -25,9 +25,12 @@ struct Bridge<ops::RmsNorm> {
   static Tensor rows(const Tensor& tensor) { return tensor.contiguous().reshape({-1, tensor.dim(-1)}); }
 
   static ops::RmsNorm::Output forward(const PluginKernel& kernel, const ops::RmsNorm& op) {
-    const Tensor x = rows(op.x);
+    // Plug-ins know no residual: the sum is formed here.
+    const Tensor sum = op.residual.defined() ? op.x.clone() : Tensor();
+    if (sum.defined()) add_in_place(sum, op.residual);
+    const Tensor x = rows(sum.defined() ? sum : op.x);
     const ops::RmsNorm::Output out{Tensor::empty(op.x.shape(), op.x.dtype()),
-                                   Tensor::empty({x.dim(0)}, DType::kF32)};
+                                   Tensor::empty({x.dim(0)}, DType::kF32), sum};
     const temper_rms_norm_forward arguments{view_of(x), view_of(op.weight), view_of(rows(out.y)),
                                             view_of(out.inv_rms), op.eps};
     call(kernel, kernel.forward, &arguments);
@@ -35,13 +38,14 @@ struct Bridge<ops::RmsNorm> {
   }
 
   static Tensor backward(const PluginKernel& kernel, const ops::RmsNorm& op, const Tensor& inv_rms,
-                         const Tensor& dy, const GradTarget& weight) {
+                         const Tensor& dy, const Tensor& dsum, const GradTarget& weight) {
     const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
     const Tensor x = rows(op.x);
     const temper_rms_norm_backward arguments{
         view_of(x),        view_of(op.weight),     view_of(inv_rms), view_of(rows(dy)),
         view_of(rows(dx)), view_of(weight.buffer), op.eps,           weight.accumulate ? 1 : 0};
     call(kernel, kernel.backward, &arguments);
+    if (dsum.defined()) add_in_place(dx, dsum);
     return dx;
   }
 };

@@ -1,4 +1,6 @@
 #include "backends/floats.h"
+#include "backends/simd/grads.h"
+#include "backends/simd/row_sums.h"
 #include "backends/simd/rows.h"
 #include "backends/simd/simd.h"
 #include "base/threads.h"
@@ -7,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "backends/simd/rotary.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/lanes-inl.h"
+#include "backends/simd/squares-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -15,27 +17,137 @@ namespace {
 namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 
+// One token's row of the tables.
+struct Angles {
+  const float *cos, *sin;
+  int64_t half;
+
+  Angles(const ops::Rotary& op, int64_t token) : half(op.cos.dim(1)) {
+    const int64_t position = op.positions.data<int32_t>()[token];
+    cos = op.cos.data<float>() + position * half;
+    sin = op.sin.data<float>() + position * half;
+  }
+};
+
+struct Pair {
+  Lanes low, high;
+};
+
+template <class T, class Count>
+HWY_INLINE Pair load_pair(const T* x, int64_t half, Count lanes) {
+  return {load(x, lanes), load(x + half, lanes)};
+}
+
+template <class T, class Count>
+HWY_INLINE void store_pair(const Pair& pair, T* y, int64_t half, Count lanes) {
+  store(pair.low, y, lanes);
+  store(pair.high, y + half, lanes);
+}
+
+HWY_INLINE Pair multiply(const Pair& a, const Pair& b) {
+  return {hn::Mul(a.low, b.low), hn::Mul(a.high, b.high)};
+}
+
+HWY_INLINE Pair rotate(const Pair& x, Lanes cos, Lanes sin) {
+  return {hn::NegMulAdd(x.high, sin, hn::Mul(x.low, cos)), hn::MulAdd(x.low, sin, hn::Mul(x.high, cos))};
+}
+
+// weight null: no norm.
 template <class T>
-void rotate_head(const T* x, const float* cos, const float* sin, float sign, T* y, int64_t half) {
-  sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
-    const Lanes low = load(x + i, lanes), high = load(x + half + i, lanes);
-    const Lanes c = load(cos + i, lanes), s = hn::Mul(load(sin + i, lanes), fill(sign));
-    store(hn::NegMulAdd(high, s, hn::Mul(low, c)), y + i, lanes);
-    store(hn::MulAdd(low, s, hn::Mul(high, c)), y + half + i, lanes);
+void forward_head(const T* x, const T* weight, float inv_rms, const Angles& at, T* y) {
+  const Lanes scale = fill(inv_rms);
+  sweep(at.half, [&](int64_t i, auto lanes) HWY_ATTR {
+    Pair n = load_pair(x + i, at.half, lanes);
+    if (weight != nullptr)
+      n = multiply({hn::Mul(n.low, scale), hn::Mul(n.high, scale)}, load_pair(weight + i, at.half, lanes));
+    store_pair(rotate(n, load(at.cos + i, lanes), load(at.sin + i, lanes)), y + i, at.half, lanes);
   });
 }
 
-// Rotates tokens [begin, end) of x into y; sign -1 rotates back.
-void rotate(const ops::Rotary& op, const Tensor& x, float sign, const Tensor& y, int64_t begin, int64_t end) {
-  const int64_t heads = x.dim(1), dim = x.dim(2), half = dim / 2;
-  visit_wide(x.dtype(), [&]<class T>() HWY_ATTR {
+void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begin, int64_t end) {
+  const int64_t dim = out.q.dim(2), normed = op.heads + op.kv_heads, width = op.qkv.dim(1);
+  visit_wide(op.qkv.dtype(), [&]<class T>() HWY_ATTR {
+    const auto heads = [&](const T* x, int64_t count, const Tensor& weight, float* inv_rms, const Angles& at,
+                           T* y) HWY_ATTR {
+      const T* factors = weight.defined() ? weight.data<T>() : nullptr;
+      for (int64_t head = 0; head < count; ++head, x += dim, y += dim) {
+        if (factors != nullptr) inv_rms[head] = inverse_rms(square_sum(x, dim), dim, op.eps);
+        forward_head(x, factors, factors != nullptr ? inv_rms[head] : 1, at, y);
+      }
+    };
     for (int64_t token = begin; token < end; ++token) {
-      const int64_t position = op.positions.data<int32_t>()[token];
-      const float *cos = op.cos.data<float>() + position * half,
-                  *sin = op.sin.data<float>() + position * half;
-      for (int64_t head = 0; head < heads; ++head)
-        rotate_head(x.data<T>() + token * x.stride(0) + head * x.stride(1), cos, sin, sign,
-                    y.data<T>() + (token * heads + head) * dim, half);
+      const Angles at(op, token);
+      const T* x = op.qkv.data<T>() + token * width;
+      float* inv_rms = out.inv_rms.defined() ? out.inv_rms.data<float>() + token * normed : nullptr;
+      heads(x, op.heads, op.q_weight, inv_rms, at, out.q.data<T>() + token * op.heads * dim);
+      heads(x + op.heads * dim, op.kv_heads, op.k_weight, inv_rms == nullptr ? nullptr : inv_rms + op.heads,
+            at, out.k.data<T>() + token * op.kv_heads * dim);
+    }
+  });
+}
+
+// What one head is normed with; weight null: no norm.
+template <class T>
+struct HeadNorm {
+  const T* weight;
+  float inv_rms;
+  float* dweight;  // null: nobody wants it
+};
+
+// The gradient of a normed head before the rotation, g: dx = inv_rms (g w - n · mean(g w n)) with
+// n = x · inv_rms. Adds g n to dweight.
+template <class T>
+void backward_head(const T* x, const HeadNorm<T>& norm, const Angles& at, const T* dy, T* dx) {
+  const int64_t half = at.half;
+  const Lanes scale = fill(norm.inv_rms);
+  const auto rotated_back = [&](int64_t i, auto lanes) HWY_ATTR {
+    return rotate(load_pair(dy + i, half, lanes), load(at.cos + i, lanes), hn::Neg(load(at.sin + i, lanes)));
+  };
+  if (norm.weight == nullptr)
+    return sweep(half, [&](int64_t i, auto lanes)
+                           HWY_ATTR { store_pair(rotated_back(i, lanes), dx + i, half, lanes); });
+  const auto normed = [&](int64_t i, auto lanes) HWY_ATTR {
+    return multiply(load_pair(x + i, half, lanes), {scale, scale});
+  };
+  Lanes products = none();
+  sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Pair gn = multiply(rotated_back(i, lanes), normed(i, lanes));
+    const Pair weight = load_pair(norm.weight + i, half, lanes);
+    products = hn::MulAdd(gn.low, weight.low, hn::MulAdd(gn.high, weight.high, products));
+    if (norm.dweight == nullptr) return;
+    const Pair sums = load_pair(norm.dweight + i, half, lanes);
+    store_pair({hn::Add(sums.low, gn.low), hn::Add(sums.high, gn.high)}, norm.dweight + i, half, lanes);
+  });
+  const Lanes mean = fill(total(products) / static_cast<float>(2 * half));
+  sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Pair g = multiply(rotated_back(i, lanes), load_pair(norm.weight + i, half, lanes)),
+               n = normed(i, lanes);
+    store_pair({hn::Mul(scale, hn::NegMulAdd(n.low, mean, g.low)),
+                hn::Mul(scale, hn::NegMulAdd(n.high, mean, g.high))},
+               dx + i, half, lanes);
+  });
+}
+
+// sums: [2, head_dim], of q_weight's gradient and k_weight's; null: nobody wants them.
+void backward(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& grads, float* sums,
+              int64_t begin, int64_t end) {
+  const int64_t dim = grads.dq.dim(2), normed = op.heads + op.kv_heads, width = op.qkv.dim(1);
+  visit_wide(op.qkv.dtype(), [&]<class T>() HWY_ATTR {
+    const T* q_weight = op.q_weight.defined() ? op.q_weight.data<T>() : nullptr;
+    const T* k_weight = op.k_weight.defined() ? op.k_weight.data<T>() : nullptr;
+    float* k_sums = sums == nullptr ? nullptr : sums + dim;
+    for (int64_t token = begin; token < end; ++token) {
+      const Angles at(op, token);
+      const T *x = op.qkv.data<T>() + token * width, *dq = grads.dq.data<T>() + token * grads.dq.stride(0),
+              *dk = grads.dk.data<T>() + token * grads.dk.stride(0);
+      T* dx = grads.dqkv.data<T>() + token * width;
+      for (int64_t head = 0; head < normed; ++head, x += dim, dx += dim) {
+        const bool is_query = head < op.heads;
+        const float scale = inv_rms.defined() ? inv_rms.data<float>()[token * normed + head] : 1;
+        const HeadNorm<T> norm{is_query ? q_weight : k_weight, scale, is_query ? sums : k_sums};
+        backward_head(x, norm, at, is_query ? dq + head * dim : dk + (head - op.heads) * dim, dx);
+      }
+      std::copy_n(grads.dv.data<T>() + token * grads.dv.stride(0), op.kv_heads * dim, dx);
     }
   });
 }
@@ -50,18 +162,33 @@ namespace temper::backends {
 namespace {
 
 using ops::Rotary;
-HWY_EXPORT(rotate);
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
 
-Tensor run(const Rotary& op, const Tensor& x, float sign) {
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  parallel_ranges(x.dim(0), rows_per_task(x.dim(1) * x.dim(2)), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(rotate)(op, x, sign, y, begin, end);
+Rotary::Output run_forward(const Rotary& op) {
+  const int64_t tokens = op.qkv.dim(0), width = op.qkv.dim(1), dim = 2 * op.cos.dim(1);
+  const DType dtype = op.qkv.dtype();
+  Rotary::Output out{
+      Tensor::empty({tokens, op.heads, dim}, dtype), Tensor::empty({tokens, op.kv_heads, dim}, dtype), {}};
+  if (op.q_weight.defined()) out.inv_rms = Tensor::empty({tokens, op.heads + op.kv_heads}, DType::kF32);
+  parallel_ranges(tokens, rows_per_task(width), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward)(op, out, begin, end);
   });
-  return y;
+  return out;
 }
 
-Tensor run_forward(const Rotary& op) { return run(op, op.x, 1); }
-Tensor run_backward(const Rotary& op, const Tensor& dy) { return run(op, dy, -1); }
+Tensor run_backward(const Rotary& op, const Tensor& inv_rms, const Tensor& dq, const Tensor& dk,
+                    const Tensor& dv, const GradTarget& q_weight, const GradTarget& k_weight) {
+  const int64_t tokens = op.qkv.dim(0), width = op.qkv.dim(1), dim = dq.dim(2);
+  const HeadGrads grads{dq, dk, dv, Tensor::empty(op.qkv.shape(), op.qkv.dtype())};
+  RowSums sums(tokens, width, q_weight.wanted() || k_weight.wanted() ? 2 * dim : 0);
+  parallel_ranges(tokens, sums.grain(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(backward)(op, inv_rms, grads, sums.piece(begin), begin, end);
+  });
+  sums.add_to(q_weight, 0);
+  sums.add_to(k_weight, dim);
+  return grads.dqkv;
+}
 
 }  // namespace
 

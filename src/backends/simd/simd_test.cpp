@@ -23,18 +23,44 @@ TEST_P(Simd, RmsNorm) {
     });
 }
 
-TEST_P(Simd, Rotary) {
-  for (const int64_t half : {1, 9, 64})
+TEST_P(Simd, RmsNormWithAResidual) {
+  for (const int64_t size : {1, 37, 1024})
     expect_faithful("simd", GetParam(), [&](const std::string& provider) {
-      const BoundOps ops = bind<Rotary>(provider, {GetParam(), 2 * half});
+      const BoundOps ops = bind<RmsNorm>(provider, {GetParam(), size});
       Tape tape;
-      const Var x = tape.variable(random_strided({70, 3, 2 * half}, GetParam(), 1));
-      const Tensor cos = random_tensor({50, half}, DType::kF32, 2),
-                   sin = random_tensor({50, half}, DType::kF32, 3);
-      const Var y = rotary(tape, ops, x, random_ids(70, 50, 4), cos, sin);
-      tape.backward(y, random_tensor(y.shape(), GetParam(), 5));
-      return Results{y.value, x.slot->grad()};
+      const Var x = tape.variable(random_tensor({90, size}, GetParam(), 1)),
+                residual = tape.variable(random_tensor({90, size}, GetParam(), 2)),
+                weight = tape.variable(random_tensor({size}, GetParam(), 3));
+      const NormedSum out = add_rms_norm(tape, ops, x, residual, weight, 1e-6f);
+      out.sum.slot->add(random_tensor({90, size}, GetParam(), 4));
+      tape.backward(out.y, random_tensor({90, size}, GetParam(), 5));
+      return Results{out.sum.value, out.y.value, x.slot->grad(), residual.slot->grad(), weight.slot->grad()};
     });
+}
+
+TEST_P(Simd, Rotary) {
+  for (const bool norm : {false, true})
+    for (const int64_t half : {1, 9, 64})
+      expect_faithful("simd", GetParam(), [&](const std::string& provider) {
+        const BoundOps ops = bind<Rotary>(provider, {GetParam(), 2 * half, norm});
+        Tape tape;
+        const Var qkv = tape.variable(random_tensor({370, 5 * 2 * half}, GetParam(), 1));
+        const auto weight = [&](uint32_t seed) {
+          return norm ? tape.variable(random_tensor({2 * half}, GetParam(), seed)) : Var{};
+        };
+        const Var q_weight = weight(6), k_weight = weight(7);
+        const Tensor cos = random_tensor({50, half}, DType::kF32, 2),
+                     sin = random_tensor({50, half}, DType::kF32, 3);
+        const RotatedHeads out =
+            rotary(tape, ops, qkv, 3, 1, q_weight, k_weight, 1e-3f, random_ids(370, 50, 4), cos, sin);
+        out.k.slot->add(random_tensor(out.k.shape(), GetParam(), 8));
+        out.v.slot->add(random_tensor(out.v.shape(), GetParam(), 9));
+        tape.backward(out.q, random_tensor(out.q.shape(), GetParam(), 5));
+        Results results{out.q.value, out.k.value, qkv.slot->grad()};
+        if (norm)
+          for (const Var* parameter : {&q_weight, &k_weight}) results.push_back(parameter->slot->grad());
+        return results;
+      });
 }
 
 TEST_P(Simd, Swiglu) {

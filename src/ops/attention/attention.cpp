@@ -56,13 +56,29 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 
-void check_documents(std::string_view name, const Tensor& starts, int64_t tokens) {
-  check_ndim(Attention::kName, name, starts, 1);
-  check_dtype(Attention::kName, name, starts, DType::kI32);
+void check_starts(std::string_view name, const Tensor& starts, int64_t tokens) {
   const auto values = starts.values<int32_t>();
   bool ordered = values.size() >= 2 && values.front() == 0 && values.back() == tokens;
   for (size_t i = 0; ordered && i + 1 < values.size(); ++i) ordered = values[i] <= values[i + 1];
   if (!ordered) fail("[attention] {} must rise from 0 to {} without falling", name, tokens);
+}
+
+void check_documents(const Attention& op, int64_t tokens, int64_t kv_tokens) {
+  constexpr auto name = Attention::kName;
+  for (const auto& [label, starts] :
+       {std::pair{"cu_seqlens_q", &op.cu_seqlens_q}, {"cu_seqlens_k", &op.cu_seqlens_k}}) {
+    check_ndim(name, label, *starts, 1);
+    check_dtype(name, label, *starts, DType::kI32);
+  }
+  if (!has_host_values(op.cu_seqlens_q) || !has_host_values(op.cu_seqlens_k))
+    return check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
+  check_starts("cu_seqlens_q", op.cu_seqlens_q, tokens);
+  check_starts("cu_seqlens_k", op.cu_seqlens_k, kv_tokens);
+  check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
+  const auto a = op.cu_seqlens_q.values<int32_t>(), b = op.cu_seqlens_k.values<int32_t>();
+  for (size_t i = 0; i + 1 < a.size(); ++i)
+    if (b[i + 1] - b[i] < a[i + 1] - a[i])
+      fail("[attention] document {} has {} queries but {} keys", i, a[i + 1] - a[i], b[i + 1] - b[i]);
 }
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& op) {
@@ -78,13 +94,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& o
     check_dtype(name, label, *tensor, q.dtype());
     check_contiguous(name, label, *tensor, 2);
   }
-  check_documents("cu_seqlens_q", op.cu_seqlens_q, q.dim(0));
-  check_documents("cu_seqlens_k", op.cu_seqlens_k, k.dim(0));
-  check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
-  const auto a = op.cu_seqlens_q.values<int32_t>(), b = op.cu_seqlens_k.values<int32_t>();
-  for (size_t i = 0; i + 1 < a.size(); ++i)
-    if (b[i + 1] - b[i] < a[i + 1] - a[i])
-      fail("[attention] document {} has {} queries but {} keys", i, a[i + 1] - a[i], b[i + 1] - b[i]);
+  check_documents(op, q.dim(0), k.dim(0));
   if (op.window < 0) fail("[attention] window is {}, needs 0 (none) or more", op.window);
 }
 
@@ -99,9 +109,14 @@ Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const
   op.v = v.value;
   const bool wants_grad = tape.recording() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   const Attention::Output out = kernel.forward(op, wants_grad);
+  op.q = op.k = {};
   return tape.record(out.y, {&q, &k, &v},
-                     [op, out, q = q.slot, k = k.slot, v = v.slot, &kernel](const Tensor& dy) {
-                       const Attention::Grads grads = kernel.backward(op, out, dy.contiguous());
+                     [op, out, saved_q = q.saved(), saved_k = k.saved(), q = q.slot, k = k.slot, v = v.slot,
+                      &kernel](const Tensor& dy) {
+                       Attention again = op;
+                       again.q = saved_q.get();
+                       again.k = saved_k.get();
+                       const Attention::Grads grads = kernel.backward(again, out, dy.contiguous());
                        if (q) q->add(grads.q);
                        if (k) k->add(grads.k);
                        if (v) v->add(grads.v);

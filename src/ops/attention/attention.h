@@ -15,8 +15,9 @@ struct Attention {
     bool window = false;
   };
 
-  Tensor q;             // [tokens, heads, head_dim]; tokens may have any stride
-  Tensor k, v;          // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
+  Tensor q;     // [tokens, heads, head_dim]; tokens may have any stride
+  Tensor k, v;  // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
+  // The values of cu_seqlens are checked at the front door, on a device before the upload.
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
   Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
                         // queries
@@ -28,7 +29,7 @@ struct Attention {
     Tensor lse;  // [heads, tokens] float32: log of the softmax's denominator; undefined unless wanted
   };
   struct Grads {
-    Tensor q, k, v;  // compact, of the inputs' shapes and dtype
+    Tensor q, k, v;  // of the inputs' shapes and dtype; tokens may have any stride, what is below is compact
   };
   using Forward = Output(const Attention&, bool want_lse);
   using Backward = Grads(const Attention&, const Output&, const Tensor& dy);  // dy compact

@@ -11,7 +11,8 @@ struct Embedding {
     int64_t hidden = 0;
   };
 
-  Tensor ids;    // [tokens] int32, each in [0, vocab): checked at the front door
+  Tensor ids;    // [tokens] int32, each in [0, vocab): checked at the front door, on a device before the
+                 // upload
   Tensor table;  // [vocab, hidden]
 
   using Forward = Tensor(const Embedding&);  // y [tokens, hidden]

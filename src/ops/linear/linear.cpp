@@ -32,9 +32,10 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
   check(x, weight, bias);
   const auto& kernel = ops.get<Linear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
-  const Linear op{x.value, weight.value, bias.value};
-  return tape.record(kernel.forward(op), {&x, &weight, &bias},
-                     [op, x = x.slot, weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
+  return tape.record(kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},
+                     [saved_x = x.saved(), value = weight.value, bias_value = bias.value, x = x.slot,
+                      weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
+                       const Linear op{saved_x.get(), value, bias_value};
                        const GradTarget dweight = weight ? weight->target(op.weight) : GradTarget{};
                        const GradTarget dbias = bias ? bias->target(op.bias) : GradTarget{};
                        const Tensor dx = kernel.backward(op, dy.contiguous(), x != nullptr, dweight, dbias);

@@ -9,37 +9,55 @@ namespace {
 
 namespace p = primitives;
 
-Var compose(Tape& tape, const Var& x, const Var& weight, float eps) {
-  const Var wide = p::cast(tape, x, DType::kF32);
-  const Var mean =
-      p::scale(tape, p::sum_last(tape, p::mul(tape, wide, wide)), 1.0f / static_cast<float>(x.value.dim(-1)));
-  const Var inv_rms = p::rsqrt(tape, p::add_scalar(tape, mean, eps));
-  const Var y = p::mul(tape, p::mul(tape, wide, inv_rms), p::cast(tape, weight, DType::kF32));
-  return p::cast(tape, y, x.dtype());
+NormedSum compose(Tape& tape, const Var& x, const Var& residual, const Var& weight, float eps) {
+  const Var sum = residual.value.defined() ? p::add(tape, x, residual) : x;
+  const Var y =
+      p::normalize_last(tape, p::cast(tape, sum, DType::kF32), p::cast(tape, weight, DType::kF32), eps);
+  return {sum, p::cast(tape, y, x.dtype())};
+}
+
+void check(const Tensor& x, const Tensor& residual, const Tensor& weight, float eps) {
+  constexpr auto op = RmsNorm::kName;
+  check_float(op, "x", x);
+  if (x.ndim() < 1) fail("[rms_norm] x is a scalar, needs [..., hidden]");
+  check_shape(op, "weight", weight, {x.dim(-1)});
+  check_dtype(op, "weight", weight, x.dtype());
+  check_contiguous(op, "x", x, residual.defined() ? Shape::kMaxDims : 1);
+  if (residual.defined()) {
+    check_shape(op, "residual", residual, x.shape());
+    check_dtype(op, "residual", residual, x.dtype());
+    check_contiguous(op, "residual", residual);
+  }
+  if (!(eps >= 0)) fail("[rms_norm] eps is {}, needs a value of 0 or more", eps);
 }
 
 }  // namespace
 
-Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, float eps) {
-  constexpr auto op_name = RmsNorm::kName;
-  check_float(op_name, "x", x.value);
-  if (x.value.ndim() < 1) fail("[rms_norm] x is a scalar, needs [..., hidden]");
-  check_shape(op_name, "weight", weight.value, {x.value.dim(-1)});
-  check_dtype(op_name, "weight", weight.value, x.dtype());
-  check_contiguous(op_name, "x", x.value, 1);
-  if (!(eps >= 0)) fail("[rms_norm] eps is {}, needs a value of 0 or more", eps);
-
+NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& residual, const Var& weight,
+                       float eps) {
+  check(x.value, residual.value, weight.value, eps);
   const auto& kernel = ops.get<RmsNorm>();
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, eps);
-  const RmsNorm op{x.value, weight.value, eps};
-  const RmsNorm::Output out = kernel.forward(op);
-  return tape.record(
-      out.y, {&x, &weight},
-      [op, inv_rms = out.inv_rms, x = x.slot, weight = weight.slot, &kernel](const Tensor& dy) {
-        const Tensor dx =
-            kernel.backward(op, inv_rms, dy.contiguous(), weight ? weight->target(op.weight) : GradTarget{});
-        if (x) x->add(dx);
-      });
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps);
+  const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps});
+  const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps};
+  auto vars = tape.record({op.x, out.y}, {&x, &residual, &weight},
+                          [op, inv_rms = out.inv_rms, x = x.slot, residual = residual.slot,
+                           weight = weight.slot, &kernel](const std::vector<Tensor>& grads) {
+                            Tensor dx = grads[0];
+                            if (grads[1].defined())
+                              dx = kernel.backward(op, inv_rms, grads[1].contiguous(),
+                                                   dx.defined() ? dx.contiguous() : dx,
+                                                   weight ? weight->target(op.weight) : GradTarget{});
+                            if (x) x->add(dx);
+                            if (residual) residual->add(dx);
+                          });
+  if (tape.rematerializes())
+    vars[1].remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op).y; });
+  return {vars[0], vars[1]};
+}
+
+Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, float eps) {
+  return add_rms_norm(tape, ops, x, {}, weight, eps).y;
 }
 
 Probe rms_norm_probe;

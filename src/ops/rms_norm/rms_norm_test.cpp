@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -45,6 +46,87 @@ Case make_case(const Shape& shape, const Options& options) {
 
 void check(const Shape& shape, const Options& options = {}) {
   check_every_kernel<RmsNorm>(make_case(shape, options), {.hidden = shape[shape.ndim() - 1]});
+}
+
+// x + residual and its norm side by side, [rows, 2 hidden]: both have gradients.
+void check_sum(int64_t rows, int64_t hidden, Role role = Role::kParameter) {
+  const Shape shape{rows, hidden};
+  Case c;
+  c.name = fmt::format("{} with a residual", to_string(shape));
+  c.inputs = {{"x", shape, normal(1, shape)},
+              {"residual", shape, normal(2, shape, 0.5)},
+              {"weight", {hidden}, normal(3, {hidden}, 0.3, 1), role}};
+  c.reference = [hidden](const std::vector<Doubles>& inputs) {
+    Doubles sum, both;
+    for (size_t i = 0; i < inputs[0].size(); ++i) sum.push_back(inputs[0][i] + inputs[1][i]);
+    const Doubles y = reference(hidden, 1e-3, sum, inputs[2]);
+    for (int64_t row = 0; row < static_cast<int64_t>(sum.size()); row += hidden) {
+      both.insert(both.end(), sum.begin() + row, sum.begin() + row + hidden);
+      both.insert(both.end(), y.begin() + row, y.begin() + row + hidden);
+    }
+    return both;
+  };
+  c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    const NormedSum out = add_rms_norm(tape, ops, v[0], v[1], v[2], 1e-3f);
+    return Result{primitives::concat_last(tape, out.sum, out.y), {}};
+  };
+  c.terms = std::max(hidden, rows);
+  c.roundings = 2;  // the sum's, before the norm
+  check_every_kernel<RmsNorm>(c, {.hidden = hidden});
+}
+
+TEST(RmsNorm, WithAResidual) {
+  for (const int64_t hidden : {7, 64, 513})
+    for (const int64_t rows : {1, 33}) check_sum(rows, hidden);
+  check_sum(300, 40);
+  check_sum(0, 16);
+  check_sum(3, 9, Role::kVariable);
+}
+
+// Of one output only, whichever: what did not arrive counts as zero.
+TEST(RmsNorm, EitherGradientMayBeMissing) {
+  const Shape shape{5, 24};
+  const auto tensor = [&](uint64_t seed, DType dtype) {
+    return tensor_of(normal(seed, shape), shape, dtype);
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BoundKernel& kernel : bind_every_kernel<RmsNorm>({dtype, 24})) {
+      SCOPED_TRACE(kernel.provider);
+      Tape tape;
+      const Var x = tape.variable(tensor(1, dtype)), residual = tape.variable(tensor(2, dtype)),
+                weight = tape.variable(tensor_of(normal(3, {24}), {24}, dtype));
+      const NormedSum one = add_rms_norm(tape, kernel.ops, x, residual, weight, 1e-3f);
+      tape.backward(one.sum, tensor(4, dtype));
+      EXPECT_EQ(values_of(x.slot->take()), values_of(tensor(4, dtype)));
+      EXPECT_EQ(values_of(residual.slot->take()), values_of(tensor(4, dtype)));
+      EXPECT_FALSE(weight.slot->filled());
+      const NormedSum other = add_rms_norm(tape, kernel.ops, x, residual, weight, 1e-3f);
+      tape.backward(other.y, tensor(5, dtype));
+      const Var sum = tape.variable(other.sum.value);
+      tape.backward(rms_norm(tape, kernel.ops, sum, weight, 1e-3f), tensor(5, dtype));
+      const Doubles alone = values_of(sum.slot->take());
+      EXPECT_EQ(values_of(x.slot->take()), alone);
+      EXPECT_EQ(values_of(residual.slot->take()), alone);
+    }
+}
+
+// A tape that rematerialises: the sum alone gives the norm again, bit by bit.
+TEST(RmsNorm, IsMadeAgainFromTheSum) {
+  const Tensor x = tensor_of(normal(1, {9, 40}), {9, 40}, DType::kBF16),
+               residual = tensor_of(normal(2, {9, 40}), {9, 40}, DType::kBF16),
+               weight = tensor_of(normal(3, {40}), {40}, DType::kBF16);
+  for (const BoundKernel& kernel : bind_every_kernel<RmsNorm>({DType::kBF16, 40})) {
+    Tape plain, saving(TapeOptions{.rematerialize = true});
+    const auto call = [&](Tape& tape) {
+      return add_rms_norm(tape, kernel.ops, tape.variable(x), tape.constant(residual), tape.constant(weight),
+                          1e-6f);
+    };
+    EXPECT_EQ(call(plain).y.remake, nullptr) << kernel.provider;
+    const NormedSum out = call(saving);
+    EXPECT_EQ(out.sum.remake, nullptr) << kernel.provider;
+    EXPECT_EQ(out.y.remake != nullptr, kernel.provider != kEager) << kernel.provider;
+    EXPECT_EQ(values_of(out.y.saved().get()), values_of(out.y.value)) << kernel.provider;
+  }
 }
 
 TEST(RmsNorm, EveryKernelAgrees) {
@@ -104,6 +186,16 @@ TEST(RmsNorm, ChecksAtTheFrontDoor) {
                "[rms_norm] x is int32, needs float32, bfloat16 or float16");
   expect_error(call(f32({8, 2}).transpose(0, 1), weight),
                "[rms_norm] x [2, 8] has strides [1, 2], needs them without gaps");
+  const auto add = [&](const Tensor& x, const Tensor& residual) {
+    return [&tape, &ops, &weight, x, residual] {
+      add_rms_norm(tape, ops, tape.constant(x), tape.constant(residual), tape.constant(weight), 1e-6f);
+    };
+  };
+  expect_error(add(x, f32({1, 8})), "[rms_norm] residual is [1, 8], needs [2, 8]");
+  expect_error(add(x, x.to(DType::kBF16)), "[rms_norm] residual is bfloat16, needs float32");
+  const Tensor wide = f32({2, 9}).narrow(1, 0, 8);
+  expect_error(add(x, wide), "[rms_norm] residual [2, 8] has strides [9, 1], needs them without gaps");
+  expect_error(add(wide, x), "[rms_norm] x [2, 8] has strides [9, 1], needs them without gaps");
   expect_error(call(x, weight, -1), "[rms_norm] eps is -1, needs a value of 0 or more");
   expect_error(call(x, weight, std::nanf("")), "[rms_norm] eps is nan, needs a value of 0 or more");
 }

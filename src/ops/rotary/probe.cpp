@@ -1,19 +1,26 @@
 #include "ops/probe.h"
 #include "ops/rotary/rotary.h"
+#include "primitives/primitives.h"
 
 namespace temper::ops {
 
 ProbeRun rotary_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor x = probe_values(1, {kProbeTokens, kProbeHeads, kProbeHeadDim}, dtype);
+  constexpr int64_t kHalf = kProbeHeadDim / 2, kWidth = (kProbeHeads + 2 * kProbeKvHeads) * kProbeHeadDim;
+  const Tensor qkv = probe_values(1, {kProbeTokens, kWidth}, dtype);
   const Tensor positions = probe_ints(2, kProbeTokens, kProbeTokens);
-  const Shape angles{kProbeTokens, kProbeHeadDim / 2};
-  const Tensor cos = probe_values(3, angles, DType::kF32, 0.5),
-               sin = probe_values(4, angles, DType::kF32, 0.5);
-  const Tensor dy = probe_values(9, x.shape(), dtype);
-  return [=, ops = bind_probe<Rotary>(provider, {dtype, kProbeHeadDim}, facts)] {
+  const Tensor cos = probe_values(3, {kProbeTokens, kHalf}, DType::kF32, 0.5),
+               sin = probe_values(4, {kProbeTokens, kHalf}, DType::kF32, 0.5);
+  const Tensor q_weight = probe_values(5, {kProbeHeadDim}, dtype),
+               k_weight = probe_values(6, {kProbeHeadDim}, dtype);
+  const Tensor dy = probe_values(9, {kProbeTokens, (kProbeHeads + kProbeKvHeads) * kProbeHeadDim}, dtype);
+  return [=, ops = bind_probe<Rotary>(provider, {dtype, kProbeHeadDim, true}, facts)] {
     Tape tape;
-    const Var v = tape.variable(x);
-    return probe_backward(tape, rotary(tape, ops, v, positions, cos, sin), dy, {&v});
+    const Var x = tape.variable(qkv), qw = tape.variable(q_weight), kw = tape.variable(k_weight);
+    const RotatedHeads heads =
+        rotary(tape, ops, x, kProbeHeads, kProbeKvHeads, qw, kw, 1e-6f, positions, cos, sin);
+    const auto flat = [&](const Var& y) { return primitives::reshape(tape, y, {kProbeTokens, -1}); };
+    const Var y = primitives::concat_last(tape, flat(heads.q), flat(heads.k));
+    return probe_backward(tape, y, dy, {&x, &qw, &kw});
   };
 }
 

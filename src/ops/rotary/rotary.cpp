@@ -9,48 +9,129 @@ namespace {
 
 namespace p = primitives;
 
-Var compose(Tape& tape, const Var& x, const Tensor& positions, const Tensor& cos, const Tensor& sin) {
-  const int64_t tokens = x.shape()[0], half = x.shape()[2] / 2;
+// x [tokens, heads, head_dim]; cos, sin [tokens, 1, head_dim / 2]; all float32.
+Var rotate(Tape& tape, const Var& x, const Var& cos, const Var& sin) {
+  const int64_t half = x.shape()[2] / 2;
+  const Var low = p::narrow(tape, x, 2, 0, half), high = p::narrow(tape, x, 2, half, half);
+  const Var new_low = p::sub(tape, p::mul(tape, low, cos), p::mul(tape, high, sin));
+  const Var new_high = p::add(tape, p::mul(tape, high, cos), p::mul(tape, low, sin));
+  return p::concat_last(tape, new_low, new_high);
+}
+
+RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var& k_weight, const Rotary& op) {
+  const int64_t tokens = qkv.shape()[0], all = op.heads + 2 * op.kv_heads, dim = qkv.shape()[1] / all;
   const auto at_tokens = [&](const Tensor& table) {
-    return p::reshape(tape, p::gather_rows(tape, tape.constant(table), positions), {tokens, 1, half});
+    return p::reshape(tape, p::gather_rows(tape, tape.constant(table), op.positions), {tokens, 1, dim / 2});
   };
-  const Var c = at_tokens(cos), s = at_tokens(sin);
-  const Var wide = p::cast(tape, x, DType::kF32);
-  const Var low = p::narrow(tape, wide, 2, 0, half), high = p::narrow(tape, wide, 2, half, half);
-  const Var new_low = p::sub(tape, p::mul(tape, low, c), p::mul(tape, high, s));
-  const Var new_high = p::add(tape, p::mul(tape, high, c), p::mul(tape, low, s));
-  return p::cast(tape, p::concat_last(tape, new_low, new_high), x.dtype());
+  const Var cos = at_tokens(op.cos), sin = at_tokens(op.sin);
+  const Var heads = p::reshape(tape, qkv, {tokens, all, dim});
+  const auto rotated = [&](int64_t first, int64_t count, const Var& weight) {
+    Var x = p::cast(tape, p::narrow(tape, heads, 1, first, count), DType::kF32);
+    if (weight.value.defined()) x = p::normalize_last(tape, x, p::cast(tape, weight, DType::kF32), op.eps);
+    return p::cast(tape, rotate(tape, x, cos, sin), qkv.dtype());
+  };
+  return {rotated(0, op.heads, q_weight), rotated(op.heads, op.kv_heads, k_weight),
+          p::narrow(tape, heads, 1, op.heads + op.kv_heads, op.kv_heads)};
+}
+
+void check_positions(const Rotary& op) {
+  constexpr auto name = Rotary::kName;
+  check_shape(name, "positions", op.positions, {op.qkv.dim(0)});
+  check_dtype(name, "positions", op.positions, DType::kI32);
+  if (!has_host_values(op.positions)) return;
+  for (const int32_t position : op.positions.values<int32_t>())
+    if (position < 0 || position >= op.cos.dim(0))
+      fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
+           op.cos.dim(0));
+}
+
+// Returns head_dim.
+int64_t check(const Rotary& op) {
+  constexpr auto name = Rotary::kName;
+  check_ndim(name, "qkv", op.qkv, 2);
+  check_float(name, "qkv", op.qkv);
+  check_contiguous(name, "qkv", op.qkv);
+  const int64_t all = op.heads + 2 * op.kv_heads;
+  if (op.heads < 1 || op.kv_heads < 1 || op.qkv.dim(1) % all != 0)
+    fail("[rotary_pos_emb] qkv is {}, needs the width of {} + 2 x {} heads", to_string(op.qkv.shape()),
+         op.heads, op.kv_heads);
+  const int64_t dim = op.qkv.dim(1) / all;
+  if (dim % 2 != 0) fail("[rotary_pos_emb] head_dim is {}, needs an even number", dim);
+  if (op.q_weight.defined() || op.k_weight.defined()) {
+    for (const auto& [label, weight] : {std::pair{"q_weight", &op.q_weight}, {"k_weight", &op.k_weight}}) {
+      check_shape(name, label, *weight, {dim});
+      check_dtype(name, label, *weight, op.qkv.dtype());
+      check_contiguous(name, label, *weight);
+    }
+    if (!(op.eps >= 0)) fail("[rotary_pos_emb] eps is {}, needs a value of 0 or more", op.eps);
+  }
+  check_ndim(name, "cos", op.cos, 2);
+  check_shape(name, "cos", op.cos, {op.cos.dim(0), dim / 2});
+  check_shape(name, "sin", op.sin, op.cos.shape());
+  for (const auto& [label, table] : {std::pair{"cos", &op.cos}, {"sin", &op.sin}}) {
+    check_dtype(name, label, *table, DType::kF32);
+    check_contiguous(name, label, *table);
+  }
+  check_positions(op);
+  return dim;
+}
+
+// q and k are made together: whichever is asked for first leaves the other here for its turn.
+class RemadeHeads {
+ public:
+  RemadeHeads(Rotary op, const Kernel<Rotary>& kernel) : op_(std::move(op)), kernel_(kernel) {}
+  Tensor take(Tensor Rotary::Output::*heads) {
+    if (!(made_.*heads).defined()) {
+      made_ = kernel_.forward(op_);
+      made_.inv_rms = {};
+    }
+    return std::exchange(made_.*heads, Tensor());
+  }
+
+ private:
+  Rotary op_;
+  const Kernel<Rotary>& kernel_;
+  Rotary::Output made_;
+};
+
+void set_remake(RotatedHeads& heads, const Rotary& op, const Kernel<Rotary>& kernel) {
+  const auto remade = std::make_shared<RemadeHeads>(op, kernel);
+  heads.q.remake = std::make_shared<Remake>([remade] { return remade->take(&Rotary::Output::q); });
+  heads.k.remake = std::make_shared<Remake>([remade] { return remade->take(&Rotary::Output::k); });
+}
+
+// The gradient as kernels take it; one that did not arrive is zero.
+Tensor grad_or_zeros(const Tensor& grad, const Shape& shape, const Tensor& like) {
+  if (!grad.defined()) return Tensor::zeros(shape, like.dtype(), MemoryTag::kActivations, like.device());
+  return grad.is_contiguous_from(2) ? grad : grad.contiguous();
 }
 
 }  // namespace
 
-Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& positions, const Tensor& cos,
-           const Tensor& sin) {
-  constexpr auto op_name = Rotary::kName;
-  check_ndim(op_name, "x", x.value, 3);
-  check_float(op_name, "x", x.value);
-  check_contiguous(op_name, "x", x.value, 1);
-  if (x.shape()[2] % 2 != 0) fail("[rotary_pos_emb] head_dim is {}, needs an even number", x.shape()[2]);
-  check_shape(op_name, "positions", positions, {x.shape()[0]});
-  check_dtype(op_name, "positions", positions, DType::kI32);
-  check_ndim(op_name, "cos", cos, 2);
-  check_shape(op_name, "cos", cos, {cos.dim(0), x.shape()[2] / 2});
-  check_shape(op_name, "sin", sin, cos.shape());
-  for (const auto& [label, table] : {std::pair{"cos", &cos}, {"sin", &sin}}) {
-    check_dtype(op_name, label, *table, DType::kF32);
-    check_contiguous(op_name, label, *table);
-  }
-  for (const int32_t position : positions.values<int32_t>())
-    if (position < 0 || position >= cos.dim(0))
-      fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
-           cos.dim(0));
-
+RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t heads, int64_t kv_heads,
+                    const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
+                    const Tensor& cos, const Tensor& sin) {
+  const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin};
+  const int64_t dim = check(op), tokens = qkv.shape()[0];
   const auto& kernel = ops.get<Rotary>();
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, positions, cos, sin);
-  const Rotary op{x.value, positions, cos, sin};
-  return tape.record(kernel.forward(op), {&x}, [op, slot = x.slot, &kernel](const Tensor& dy) {
-    slot->add(kernel.backward(op, dy.contiguous()));
-  });
+  if (kernel.compose != nullptr) return kernel.compose(tape, qkv, q_weight, k_weight, op);
+  const Rotary::Output out = kernel.forward(op);
+  const Tensor v =
+      qkv.value.reshape({tokens, heads + 2 * kv_heads, dim}).narrow(1, heads + kv_heads, kv_heads);
+  auto vars = tape.record(
+      {out.q, out.k, v}, {&qkv, &q_weight, &k_weight},
+      [op, inv_rms = out.inv_rms, q_shape = out.q.shape(), kv_shape = v.shape(), qkv = qkv.slot,
+       q_weight = q_weight.slot, k_weight = k_weight.slot, &kernel](const std::vector<Tensor>& grads) {
+        const Tensor dqkv = kernel.backward(op, inv_rms, grad_or_zeros(grads[0], q_shape, op.qkv),
+                                            grad_or_zeros(grads[1], kv_shape, op.qkv),
+                                            grad_or_zeros(grads[2], kv_shape, op.qkv),
+                                            q_weight ? q_weight->target(op.q_weight) : GradTarget{},
+                                            k_weight ? k_weight->target(op.k_weight) : GradTarget{});
+        if (qkv) qkv->add(dqkv);
+      });
+  RotatedHeads rotated{vars[0], vars[1], vars[2]};
+  if (tape.rematerializes()) set_remake(rotated, op, kernel);
+  return rotated;
 }
 
 Probe rotary_probe;

@@ -3,27 +3,53 @@
 
 namespace temper::ops {
 
-// Rotary position embedding, half-split layout (Su et al., 2021; as Hugging Face pairs i with i + dim/2):
-//   y[i]         = x[i] cos[p, i] - x[i + half] sin[p, i]
-//   y[i + half]  = x[i + half] cos[p, i] + x[i] sin[p, i]      for i < half, p = positions[token]
-// Computed in float32. The gradient is the rotation back.
+struct RotatedHeads {
+  Var q;  // [tokens, heads, head_dim]
+  Var k;  // [tokens, kv_heads, head_dim]
+  Var v;  // [tokens, kv_heads, head_dim], a view of qkv
+};
+
+// Cuts a fused product into query, key and value heads, norms the query and key heads where there are weights
+// for that, and rotates them by their tokens' positions:
+//   n = x / sqrt(mean(x²) + eps) * weight, head by head; without weights n = x
+//   y[i]         = n[i] cos[p, i] - n[i + half] sin[p, i]
+//   y[i + half]  = n[i + half] cos[p, i] + n[i] sin[p, i]      for i < half, p = positions[token]
+// This is the half-split layout (Su et al., 2021; as Hugging Face pairs i with i + dim/2). Everything is
+// float32, rounded once at the end.
 struct Rotary {
   static constexpr std::string_view kName = "rotary_pos_emb", kField = "rotary_pos_emb";
   struct Signature {
     DType dtype = DType::kF32;
     int64_t head_dim = 0;
+    bool qk_norm = false;
   };
 
-  Tensor x;          // [tokens, heads, head_dim]; tokens and heads may have any stride
-  Tensor positions;  // [tokens] int32, each in [0, max_positions): checked at the front door
+  Tensor qkv;  // [tokens, (heads + 2 kv_heads) · head_dim], compact: q's heads, then k's, then v's
+  int64_t heads = 0, kv_heads = 0;
+  Tensor q_weight, k_weight;  // [head_dim] each, qkv's dtype; both undefined: no norm
+  float eps = 1e-6f;          // of the norm
+  Tensor positions;  // [tokens] int32, each in [0, max_positions): checked at the front door, on a device
+                     // before the upload
   Tensor cos, sin;   // [max_positions, head_dim / 2] float32, attention scaling included
 
-  using Forward = Tensor(const Rotary&);                     // y, compact
-  using Backward = Tensor(const Rotary&, const Tensor& dy);  // dx, compact; dy has x's shape, compact
-  using Compose = Var(Tape&, const Var& x, const Tensor& positions, const Tensor& cos, const Tensor& sin);
+  struct Output {
+    Tensor q;        // [tokens, heads, head_dim], compact
+    Tensor k;        // [tokens, kv_heads, head_dim], compact
+    Tensor inv_rms;  // [tokens, heads + kv_heads] float32: 1 / sqrt(mean(x²) + eps); undefined without norm
+  };
+  using Forward = Output(const Rotary&);
+  // dq [tokens, heads, head_dim], dk and dv [tokens, kv_heads, head_dim]: tokens may have any stride, what is
+  // below is compact. The weights' gradients sum over tokens and heads in a fixed order. Returns dqkv,
+  // compact.
+  using Backward = Tensor(const Rotary&, const Tensor& inv_rms, const Tensor& dq, const Tensor& dk,
+                          const Tensor& dv, const GradTarget& q_weight, const GradTarget& k_weight);
+  using Compose = RotatedHeads(Tape&, const Var& qkv, const Var& q_weight, const Var& k_weight,
+                               const Rotary&);
 };
 
-Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& positions, const Tensor& cos,
-           const Tensor& sin);
+// q_weight and k_weight may be Var{} (no norm; eps is not read then).
+RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t heads, int64_t kv_heads,
+                    const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
+                    const Tensor& cos, const Tensor& sin);
 
 }  // namespace temper::ops

@@ -30,9 +30,12 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   const auto& kernel = ops.get<Swiglu>();
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
   const Swiglu op{gate_up.value};
-  return tape.record(kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, &kernel](const Tensor& dy) {
+  Var y = tape.record(kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, &kernel](const Tensor& dy) {
     slot->add(kernel.backward(op, dy.contiguous()));
   });
+  if (tape.rematerializes())
+    y.remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op); });
+  return y;
 }
 
 Probe swiglu_probe;

@@ -20,13 +20,21 @@ int64_t num_parameters(const layers::DecoderConfig& model) {
   return count;
 }
 
-// Elements that one layer keeps per token for its backward pass.
-int64_t saved_per_token(const layers::DecoderConfig& c) {
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  const int64_t normed = c.qk_norm ? q + kv : 0;
-  // Two norms' inputs and outputs, q|k|v before and after rotation, attention's result, gate|up, their
-  // product.
-  return 4 * c.hidden_size + (q + 2 * kv) + normed + (q + kv) + q + 3 * c.intermediate_size;
+// Elements of one token, for activations of a layer.
+struct Widths {
+  int64_t hidden, inner, q, kv;
+  explicit Widths(const layers::DecoderConfig& c)
+      : hidden(c.hidden_size),
+        inner(c.intermediate_size),
+        q(c.num_heads * c.head_dim),
+        kv(c.num_kv_heads * c.head_dim) {}
+};
+
+// What one layer keeps for its backward pass: two sums of the residual stream, q|k|v, attention's result and
+// gate|up; also, unless they are made again, the sums' norms, the rotated heads and the gated product.
+int64_t saved_per_token(const Widths& w, bool selective) {
+  const int64_t kept = 2 * w.hidden + (w.q + 2 * w.kv) + w.q + 2 * w.inner;
+  return selective ? kept : kept + 2 * w.hidden + (w.q + w.kv) + w.inner;
 }
 
 // Per parameter: two moments, and float32 weights beside lower precision.
@@ -35,11 +43,21 @@ int64_t optimizer_bytes(const RunConfig& config) {
   return 2 * size_of(config.train.optimizer.moments) + (master ? size_of(DType::kF32) : 0);
 }
 
-// The most gradients that one token has at once while backward runs: of the residual stream, and inside the
-// MLP or the attention.
-int64_t backward_per_token(const layers::DecoderConfig& c) {
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  return c.hidden_size + std::max(3 * c.intermediate_size, 2 * (q + 2 * kv));
+// The most that one token has at once while backward runs: gradients of the residual stream, and inside the
+// MLP or the attention; there also the heads that were made again.
+int64_t backward_per_token(const Widths& w, bool selective) {
+  const int64_t qkv = w.q + 2 * w.kv, remade = selective ? w.q + w.kv : 0;
+  return w.hidden + std::max({3 * w.inner, 2 * qkv, w.q + remade + qkv});
+}
+
+// Of all layers.
+int64_t activations_per_token(const layers::DecoderConfig& model, Checkpointing checkpointing) {
+  const Widths w(model);
+  const bool selective = checkpointing == Checkpointing::kSelective;
+  const int64_t layer = saved_per_token(w, selective);
+  const int64_t layers =
+      checkpointing == Checkpointing::kFull ? w.hidden * model.num_layers + layer : layer * model.num_layers;
+  return layers + backward_per_token(w, selective);
 }
 
 }  // namespace
@@ -50,16 +68,13 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   const int64_t whole = config.train.rows_per_step * config.data.max_length;
   const int64_t limit = config.train.micro_batch_tokens;
   const int64_t tokens = limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
-  const int64_t layer = saved_per_token(model) * width;
-  const bool recompute = config.train.activation_checkpointing == Checkpointing::kFull;
-  const int64_t layers =
-      recompute ? model.hidden_size * width * model.num_layers + layer : layer * model.num_layers;
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kGradients) = parameters * size_of(config.train.gradients);
   at(plan, MemoryTag::kOptimizer) = parameters * optimizer_bytes(config);
-  at(plan, MemoryTag::kActivations) = tokens * (layers + backward_per_token(model) * width);
+  at(plan, MemoryTag::kActivations) =
+      tokens * activations_per_token(model, config.train.activation_checkpointing) * width;
   at(plan, MemoryTag::kWorkspace) = int64_t{64} << 20;
   return plan;
 }
@@ -89,7 +104,7 @@ void check_memory(const MemoryPlan& plan, int64_t limit) {
   if (total > limit)
     log_warning(
         fmt::format("about {} may be needed and {} may be used; if it runs out, lower "
-                    "train.micro_batch_tokens or set train.activation_checkpointing to full",
+                    "train.micro_batch_tokens or set train.activation_checkpointing to selective or full",
                     format_bytes(total), format_bytes(limit)));
 }
 

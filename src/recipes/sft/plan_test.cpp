@@ -61,9 +61,9 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   auto& parameters = model->decoder.parameters();
   parameters.initialize(1, 0.02);
   optimizers::AdamW optimizer(parameters, model->decoder.ops(), {});
-  training::Trainer trainer(model->decoder, optimizer,
-                            {.micro_batch_tokens = config.train.micro_batch_tokens,
-                             .checkpoint_layers = GetParam().checkpointing == Checkpointing::kFull});
+  training::Trainer trainer(
+      model->decoder, optimizer,
+      {.micro_batch_tokens = config.train.micro_batch_tokens, .checkpointing = GetParam().checkpointing});
   const std::vector<data::PackedRow> rows(8, row_of(256));
   for (int i = 0; i < 2; ++i) trainer.step(rows, 1e-4);
   const MemoryUsage after = pool().usage();
@@ -79,14 +79,20 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Variants, PlanTest,
-    testing::Values(Variant{DType::kF32, Checkpointing::kNone}, Variant{DType::kF32, Checkpointing::kFull},
-                    Variant{DType::kBF16, Checkpointing::kNone}, Variant{DType::kBF16, Checkpointing::kFull}),
-    [](const auto& info) {
-      return fmt::format("{}_{}", to_string(info.param.dtype),
-                         info.param.checkpointing == Checkpointing::kFull ? "full" : "none");
-    });
+std::string name_of(const testing::TestParamInfo<Variant>& info) {
+  constexpr const char* kNames[] = {"none", "selective", "full"};
+  return fmt::format("{}_{}", to_string(info.param.dtype),
+                     kNames[static_cast<size_t>(info.param.checkpointing)]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
+                         testing::Values(Variant{DType::kF32, Checkpointing::kNone},
+                                         Variant{DType::kF32, Checkpointing::kSelective},
+                                         Variant{DType::kF32, Checkpointing::kFull},
+                                         Variant{DType::kBF16, Checkpointing::kNone},
+                                         Variant{DType::kBF16, Checkpointing::kSelective},
+                                         Variant{DType::kBF16, Checkpointing::kFull}),
+                         name_of);
 
 TEST(CheckMemory, RefusesWhatCannotFit) {
   MemoryPlan plan{};

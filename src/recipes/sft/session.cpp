@@ -122,7 +122,7 @@ void Session::load_weights(ops::FieldValues preferred) {
   trainer = std::make_unique<training::Trainer>(
       model->decoder, *optimizer,
       training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,
-                               config.train.activation_checkpointing == Checkpointing::kFull});
+                               config.train.activation_checkpointing});
 }
 
 }  // namespace temper::recipes

@@ -1,0 +1,229 @@
+// A group of threads keeps a row in registers: every byte is read and written once.
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/column_sums.h"
+#include "backends/gpu.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::RmsNorm;
+
+constexpr int kMinThreads = 128;
+constexpr int kBackwardBlocks = 264;  // fixed, so that sums do not depend on the GPU
+
+// How rows are laid over threads: `lanes` elements at a time, `packs` times, by `group` threads.
+struct Layout {
+  int lanes, packs;
+  unsigned group, rows_per_block;
+};
+
+Layout layout_of(int64_t hidden, int full_lanes) {
+  Layout layout{hidden % full_lanes == 0 ? full_lanes : 1, 0, 32, 1};
+  const int64_t pieces = hidden / layout.lanes;
+  while (layout.group < 1024 && pieces > int64_t{layout.group} * 4) layout.group *= 2;
+  const int64_t needed = (pieces + layout.group - 1) / layout.group;
+  for (layout.packs = 1; layout.packs < needed;) layout.packs *= 2;
+  layout.rows_per_block = layout.group == 32 ? kMinThreads / 32 : 1;
+  return layout;
+}
+
+// The sum over a row's threads, in every one of them. Rows of more than one warp have their block alone.
+__device__ float row_sum(float value, float* shared) {
+  return blockDim.x == 32 ? warp_sum(value) : block_sum(value, shared);
+}
+
+template <class T>
+struct ForwardArguments {
+  const T *x, *residual, *weight;
+  T *y, *sum;
+  float* inv_rms;
+  int64_t rows, hidden, x_stride;
+  float eps;
+};
+
+template <class T, int N, int kPacks>
+__global__ void forward_rows(ForwardArguments<T> a) {
+  __shared__ float shared[32];
+  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  if (row >= a.rows) return;  // a whole row's threads: rows that share a block are one warp each
+  Pack<T, N> x[kPacks];
+  float squares = 0;
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+    if (i >= a.hidden) continue;
+    x[p] = load_pack<T, N>(a.x + row * a.x_stride + i);
+    if (a.residual != nullptr) {
+      const Pack<T, N> more = load_pack<T, N>(a.residual + row * a.hidden + i);
+      for (int k = 0; k < N; ++k) x[p].values[k] = narrow<T>(widen(x[p].values[k]) + widen(more.values[k]));
+      store_pack(a.sum + row * a.hidden + i, x[p]);
+    }
+    for (int k = 0; k < N; ++k) squares += widen(x[p].values[k]) * widen(x[p].values[k]);
+  }
+  squares = row_sum(squares, shared);
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(a.hidden) + a.eps);
+  if (threadIdx.x == 0) a.inv_rms[row] = scale;
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+    if (i >= a.hidden) continue;
+    const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
+    for (int k = 0; k < N; ++k)
+      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * widen(weight.values[k]));
+    store_pack(a.y + row * a.hidden + i, x[p]);
+  }
+}
+
+template <class T>
+struct BackwardArguments {
+  const T *x, *dy, *dsum, *weight;
+  const float* inv_rms;
+  T* dx;
+  float* dweight;  // [blocks · rows per block, hidden], or null
+  int64_t rows, hidden, x_stride;
+};
+
+// With n = x · inv_rms and g = dy · weight: dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight.
+template <class T, int N, int kPacks>
+__global__ void backward_rows(BackwardArguments<T> a) {
+  __shared__ float shared[32];
+  float sums[kPacks][N] = {};
+  const int64_t first = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  for (int64_t row = first; row < a.rows; row += int64_t{gridDim.x} * blockDim.y) {
+    Pack<T, N> x[kPacks], dy[kPacks];
+    const float scale = a.inv_rms[row];
+    float products = 0;
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+      if (i >= a.hidden) continue;
+      x[p] = load_pack<T, N>(a.x + row * a.x_stride + i);
+      dy[p] = load_pack<T, N>(a.dy + row * a.hidden + i);
+    }
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+      if (i >= a.hidden) continue;
+      const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
+      for (int k = 0; k < N; ++k) {
+        const float gn = widen(dy[p].values[k]) * (widen(x[p].values[k]) * scale);
+        sums[p][k] += gn;
+        products += gn * widen(weight.values[k]);
+      }
+    }
+    const float mean = row_sum(products, shared) / static_cast<float>(a.hidden);
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+      if (i >= a.hidden) continue;
+      const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
+      Pack<T, N> out;
+      if (a.dsum != nullptr) out = load_pack<T, N>(a.dsum + row * a.hidden + i);
+      for (int k = 0; k < N; ++k) {
+        const float n = widen(x[p].values[k]) * scale, g = widen(dy[p].values[k]) * widen(weight.values[k]);
+        const float dx = scale * (g - n * mean);
+        out.values[k] = narrow<T>(a.dsum != nullptr ? dx + widen(out.values[k]) : dx);
+      }
+      store_pack(a.dx + row * a.hidden + i, out);
+    }
+  }
+  if (a.dweight == nullptr) return;
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+    if (i >= a.hidden) continue;
+    for (int k = 0; k < N; ++k) a.dweight[first * a.hidden + i + k] = sums[p][k];
+  }
+}
+
+// Calls f.template operator()<lanes, packs>().
+template <class T, class F>
+void visit_layout(const Layout& layout, F&& f) {
+  const auto packs = [&]<int N>() {
+    switch (layout.packs) {
+      case 1:
+        return f.template operator()<N, 1>();
+      case 2:
+        return f.template operator()<N, 2>();
+      case 4:
+        return f.template operator()<N, 4>();
+      default:
+        return f.template operator()<N, 8>();
+    }
+  };
+  layout.lanes == 1 ? packs.template operator()<1>() : packs.template operator()<kLanes<T>>();
+}
+
+// Rows with one stride between them, aligned for whole packs.
+Tensor with_even_rows(const Tensor& x) {
+  const bool aligned = reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0 && x.stride(-1) == 1;
+  if (x.is_contiguous() && aligned) return x;
+  const int64_t lanes = 16 / size_of(x.dtype());
+  return x.ndim() == 2 && aligned && x.stride(0) % lanes == 0 ? x : x.clone();
+}
+
+int64_t row_stride(const Tensor& x) { return x.is_contiguous() ? x.dim(-1) : x.stride(0); }
+
+RmsNorm::Output forward(const RmsNorm& op) {
+  const int64_t hidden = op.x.dim(-1), rows = op.x.numel() / std::max<int64_t>(hidden, 1);
+  const Device device = op.x.device();
+  const auto empty = [&] { return Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device); };
+  RmsNorm::Output out{empty(), Tensor::empty({rows}, DType::kF32, MemoryTag::kActivations, device), {}};
+  if (op.residual.defined()) out.sum = empty();
+  if (rows == 0) return out;
+  const Tensor x = with_even_rows(op.x);
+  visit_wide_or_brain(x.dtype(), [&]<class T>() {
+    const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
+    const ForwardArguments<T> arguments{at(x),      at(op.residual), at(op.weight),  at(out.y),
+                                        at(out.sum), out.inv_rms.data<float>(), rows, hidden,
+                                        row_stride(x), op.eps};
+    const Layout layout = layout_of(hidden, kLanes<T>);
+    visit_layout<T>(layout, [&]<int N, int kPacks>() {
+      const dim3 threads(layout.group, layout.rows_per_block);
+      const auto blocks = static_cast<unsigned>((rows + layout.rows_per_block - 1) / layout.rows_per_block);
+      forward_rows<T, N, kPacks><<<blocks, threads, 0, device::stream(device)>>>(arguments);
+    });
+    device::check_launch("rms_norm");
+  });
+  return out;
+}
+
+Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, const Tensor& dsum,
+                const GradTarget& weight) {
+  const int64_t hidden = op.x.dim(-1), rows = inv_rms.numel();
+  const Device device = op.x.device();
+  const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device);
+  const Tensor x = with_even_rows(op.x);
+  visit_wide_or_brain(x.dtype(), [&]<class T>() {
+    const Layout layout = layout_of(hidden, kLanes<T>);
+    const int64_t parts = int64_t{kBackwardBlocks} * layout.rows_per_block;
+    Tensor partial;
+    if (weight.wanted())
+      partial = Tensor::empty({parts, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
+    const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
+    const BackwardArguments<T> arguments{at(x),  at(dy),     at(dsum),
+                                         at(op.weight), inv_rms.data<float>(), at(dx),
+                                         weight.wanted() ? partial.data<float>() : nullptr,
+                                         rows,   hidden,     row_stride(x)};
+    visit_layout<T>(layout, [&]<int N, int kPacks>() {
+      const dim3 threads(layout.group, layout.rows_per_block);
+      backward_rows<T, N, kPacks><<<kBackwardBlocks, threads, 0, device::stream(device)>>>(arguments);
+    });
+    device::check_launch("rms_norm backward");
+    if (weight.wanted()) add_column_sums(partial, weight);
+  });
+  return dx;
+}
+
+ops::Refusal accepts(const RmsNorm::Signature& signature, const HardwareFacts&) {
+  if (signature.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  const int64_t lanes = 16 / size_of(signature.dtype), most = 1024 * 8;
+  const int64_t pieces = signature.hidden % lanes == 0 ? signature.hidden / lanes : signature.hidden;
+  if (pieces > most)
+    return signature.hidden % lanes == 0
+               ? "hidden must be at most 32768 (bfloat16: 65536)"
+               : "hidden above 8192 must be a multiple of 8 (float32: 4)";
+  return std::nullopt;
+}
+
+}  // namespace
+
+ops::Kernel<RmsNorm> cuda_rms_norm_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+}
+
+}  // namespace temper::backends

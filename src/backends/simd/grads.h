@@ -1,0 +1,15 @@
+#pragma once
+#include "tensor/tensor.h"
+
+namespace temper::backends {
+
+// Arguments that belong together. They are declared here because Highway compiles a kernel's file once per
+// target, and its targets must share the types of their functions.
+struct NormGrads {
+  Tensor dy, dsum, dx;  // dsum: undefined where no gradient reached the sum by other ways
+};
+struct HeadGrads {
+  Tensor dq, dk, dv, dqkv;
+};
+
+}  // namespace temper::backends

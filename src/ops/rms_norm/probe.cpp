@@ -4,13 +4,16 @@
 namespace temper::ops {
 
 ProbeRun rms_norm_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor x = probe_values(1, {kProbeTokens, kProbeHidden}, dtype),
+  const Shape shape{kProbeTokens, kProbeHidden};
+  const Tensor x = probe_values(1, shape, dtype), residual = probe_values(3, shape, dtype),
                weight = probe_values(2, {kProbeHidden}, dtype);
-  const Tensor dy = probe_values(9, x.shape(), dtype);
+  const Tensor dsum = probe_values(8, shape, dtype), dy = probe_values(9, shape, dtype);
   return [=, ops = bind_probe<RmsNorm>(provider, {dtype, kProbeHidden}, facts)] {
     Tape tape;
-    const Var vx = tape.variable(x), vw = tape.variable(weight);
-    return probe_backward(tape, rms_norm(tape, ops, vx, vw, 1e-6f), dy, {&vx, &vw});
+    const Var vx = tape.variable(x), vr = tape.variable(residual), vw = tape.variable(weight);
+    const NormedSum out = add_rms_norm(tape, ops, vx, vr, vw, 1e-6f);
+    out.sum.slot->add(dsum);
+    return probe_backward(tape, out.y, dy, {&vx, &vr, &vw});
   };
 }
 

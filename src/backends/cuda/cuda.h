@@ -3,5 +3,6 @@
 namespace temper::backends {
 
 void register_tensors();
+void register_primitives();
 
 }  // namespace temper::backends

@@ -3,22 +3,34 @@
 #include "base/threads.h"
 
 namespace temper::layers {
+namespace {
 
-Var residual_add(Tape& tape, const Var& x, const Var& branch) {
-  invariant(x.shape() == branch.shape() && x.dtype() == branch.dtype(), "a residual adds equal shapes");
-  const Tensor a = x.value.contiguous(), b = branch.value.contiguous();
-  const Tensor out = Tensor::empty(x.shape(), x.dtype());
-  visit_float(x.dtype(), [&]<class T>() {
+Tensor sum(const Tensor& a, const Tensor& b) {
+  if (a.device().type != DeviceType::kCpu) {
+    const Tensor out = a.clone();
+    add_in_place(out, b);
+    return out;
+  }
+  const Tensor out = Tensor::empty(a.shape(), a.dtype());
+  visit_float(a.dtype(), [&]<class T>() {
     const T *pa = a.data<T>(), *pb = b.data<T>();
     T* po = out.data<T>();
     parallel_ranges(out.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) po[i] = T(static_cast<float>(pa[i]) + static_cast<float>(pb[i]));
     });
   });
-  return tape.record(out, {&x, &branch}, [x = x.slot, branch = branch.slot](const Tensor& grad) {
-    if (x) x->add(grad);
-    if (branch) branch->add(grad);
-  });
+  return out;
+}
+
+}  // namespace
+
+Var residual_add(Tape& tape, const Var& x, const Var& branch) {
+  invariant(x.shape() == branch.shape() && x.dtype() == branch.dtype(), "a residual adds equal shapes");
+  return tape.record(sum(x.value.contiguous(), branch.value.contiguous()), {&x, &branch},
+                     [x = x.slot, branch = branch.slot](const Tensor& grad) {
+                       if (x) x->add(grad);
+                       if (branch) branch->add(grad);
+                     });
 }
 
 SplitHeads split_heads(Tape& tape, const Var& qkv, int64_t heads, int64_t kv_heads, int64_t head_dim) {
@@ -28,8 +40,9 @@ SplitHeads split_heads(Tape& tape, const Var& qkv, int64_t heads, int64_t kv_hea
                             shaped.narrow(1, heads + kv_heads, kv_heads)};
   auto vars = tape.record(
       std::move(parts), {&qkv},
-      [slot = qkv.slot, dtype = qkv.dtype(), tokens, all, head_dim](const std::vector<Tensor>& grads) {
-        const Tensor joined = Tensor::empty({tokens, all, head_dim}, dtype);
+      [slot = qkv.slot, dtype = qkv.dtype(), device = qkv.value.device(), tokens, all,
+       head_dim](const std::vector<Tensor>& grads) {
+        const Tensor joined = Tensor::empty({tokens, all, head_dim}, dtype, MemoryTag::kActivations, device);
         int64_t start = 0;
         for (const Tensor& grad : grads) {
           invariant(grad.defined(), "attention gives a gradient to each of q, k and v");

@@ -19,7 +19,7 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   check_ndim(Embedding::kName, "table", table.value, 2);
   check_float(Embedding::kName, "table", table.value);
   check_contiguous(Embedding::kName, "table", table.value);
-  for (const int32_t id : ids.values<int32_t>())
+  for (const int32_t id : visible_ids(ids))
     if (id < 0 || id >= table.shape()[0])
       fail("[embedding] token id {} is outside the vocabulary [0, {})", id, table.shape()[0]);
 

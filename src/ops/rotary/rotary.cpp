@@ -40,7 +40,7 @@ Var rotary(Tape& tape, const BoundOps& ops, const Var& x, const Tensor& position
     check_dtype(op_name, label, *table, DType::kF32);
     check_contiguous(op_name, label, *table);
   }
-  for (const int32_t position : positions.values<int32_t>())
+  for (const int32_t position : visible_ids(positions))
     if (position < 0 || position >= cos.dim(0))
       fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
            cos.dim(0));

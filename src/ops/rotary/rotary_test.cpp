@@ -51,7 +51,9 @@ void check(const Shape& shape, const std::vector<int32_t>& positions, std::optio
     return reference(shape, positions, both, inputs[0]);
   };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{rotary(tape, ops, v[0], ints(positions), both.cos, both.sin), {}};
+    return Result{rotary(tape, ops, v[0], beside(v[0], ints(positions)), beside(v[0], both.cos),
+                         beside(v[0], both.sin)),
+                  {}};
   };
   check_every_kernel<Rotary>(c, {.head_dim = shape[2]});
 }

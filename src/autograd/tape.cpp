@@ -60,6 +60,7 @@ void Tape::backward(const Var& output, Tensor seed) {
     if (output.value.numel() != 1) fail("backward from {} needs a seed gradient", to_string(output.shape()));
     seed = Tensor::empty(output.shape(), output.dtype());
     visit_float(output.dtype(), [&]<class T>() { *seed.data<T>() = T(1.0f); });
+    seed = seed.on(output.value.device());
   }
   output.slot->add(seed);
   seed = Tensor();

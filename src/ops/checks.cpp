@@ -41,6 +41,8 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
          to_string(tensor.strides()));
 }
 
-bool has_host_values(const Tensor& tensor) { return tensor.device().type == DeviceType::kCpu; }
+std::span<const int32_t> visible_ids(const Tensor& ids) {
+  return ids.device().type == DeviceType::kCpu ? ids.values<int32_t>() : std::span<const int32_t>();
+}
 
 }  // namespace temper::ops

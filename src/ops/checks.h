@@ -1,5 +1,6 @@
 #pragma once
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include "autograd/tape.h"
@@ -14,7 +15,8 @@ void check_float(std::string_view op, std::string_view name, const Tensor& tenso
 // The last `dims` dimensions without gaps (all of them by default).
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& tensor,
                       int dims = Shape::kMaxDims);
-// Whether a front door can look at the values: those on a device were checked before their upload.
-bool has_host_values(const Tensor& tensor);
+
+// The values of integers that are on the CPU, and none of those on a device: a front door never waits for it.
+std::span<const int32_t> visible_ids(const Tensor& ids);
 
 }  // namespace temper::ops

@@ -25,8 +25,7 @@ void check(std::string name, std::vector<Input> inputs,
   c.terms = 64;
   c.roundings = roundings;
   c.view = true;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    check_case(c, dtype, {}, {{"primitives", {}}});
+  check_primitives(c);
 }
 
 Input input(uint64_t seed, const Shape& shape, double scale = 1, double mean = 0) {
@@ -206,11 +205,17 @@ TEST(Primitives, Reductions) {
     check("sum over the last of " + to_string(shape), {input(1, shape)}, sums,
           [](Tape& tape, const std::vector<Var>& v) { return sum_last(tape, v[0]); });
   }
+}
+
+TEST(Primitives, Largest) {
   Tape tape;
-  const Var largest = max_last(tape, tape.variable(tensor_of({1, 5, 3, -7, -2, -9}, {2, 3}, DType::kF32)));
-  EXPECT_EQ(largest.shape(), (Shape{2, 1}));
-  EXPECT_EQ(values_of(largest.value), (Doubles{5, -2}));
-  EXPECT_FALSE(largest.requires_grad());
+  const Tensor x = tensor_of({1, 5, 3, -7, -2, -9}, {2, 3}, DType::kF32);
+  for (const HardwareFacts& machine : machines()) {
+    const Var largest = max_last(tape, tape.variable(x.on(machine.device)));
+    EXPECT_EQ(largest.shape(), (Shape{2, 1}));
+    EXPECT_EQ(values_of(largest.value), (Doubles{5, -2}));
+    EXPECT_FALSE(largest.requires_grad());
+  }
   expect_error(
       [&] {
         max_last(tape, tape.constant(Tensor::zeros({2, 0}, DType::kF32)));

@@ -14,7 +14,8 @@ Var transpose(Tape& tape, const Var& x, int a, int b) {
 
 Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length) {
   return tape.record(x.value.narrow(dim, start, length), {&x}, [x, dim, start, length](const Tensor& grad) {
-    Tensor dx = Tensor::zeros(x.shape(), grad.dtype());
+    const Tensor dx = empty(x.shape(), grad.dtype(), grad.device());
+    dx.fill_zero();
     dx.narrow(dim, start, length).copy_from(grad);
     give(x, dx);
   });
@@ -22,7 +23,7 @@ Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length) {
 
 Var concat_first(Tape& tape, const std::vector<Var>& parts) {
   if (parts.empty()) fail("concatenation of nothing");
-  for (const Var& part : parts) check_same_dtype(parts[0], part);
+  for (const Var& part : parts) check_alike(parts[0], part);
   Shape shape = parts[0].shape();
   shape[0] = 0;
   std::vector<const Var*> inputs;
@@ -30,7 +31,7 @@ Var concat_first(Tape& tape, const std::vector<Var>& parts) {
     shape[0] += part.shape()[0];
     inputs.push_back(&part);
   }
-  Tensor out = Tensor::empty(shape, parts[0].dtype());
+  const Tensor out = empty(shape, parts[0].dtype(), parts[0].value.device());
   int64_t start = 0;
   for (const Var& part : parts) {
     out.narrow(0, start, part.shape()[0]).copy_from(part.value);
@@ -46,12 +47,12 @@ Var concat_first(Tape& tape, const std::vector<Var>& parts) {
 }
 
 Var concat_last(Tape& tape, const Var& a, const Var& b) {
-  check_same_dtype(a, b);
+  check_alike(a, b);
   const int last = a.value.ndim() - 1;
   const int64_t split = a.shape()[last], rest = b.shape()[last];
   Shape shape = a.shape();
   shape[last] += rest;
-  Tensor out = Tensor::empty(shape, a.dtype());
+  const Tensor out = empty(shape, a.dtype(), a.value.device());
   out.narrow(last, 0, split).copy_from(a.value);
   out.narrow(last, split, rest).copy_from(b.value);
   return tape.record(out, {&a, &b}, [a, b, last, split, rest](const Tensor& grad) {
@@ -61,18 +62,16 @@ Var concat_last(Tape& tape, const Var& a, const Var& b) {
 }
 
 Var gather_rows(Tape& tape, const Var& table, const Tensor& ids) {
-  const int64_t width = table.shape()[1];
-  Tensor out = Tensor::empty({ids.numel(), width}, table.dtype());
-  const auto rows = ids.values<int32_t>();
-  for (size_t i = 0; i < rows.size(); ++i)
-    out.narrow(0, static_cast<int64_t>(i), 1).copy_from(table.value.narrow(0, rows[i], 1));
-  return tape.record(out, {&table}, [table, ids, width](const Tensor& grad) {
-    const Tensor g = floats(grad);
-    Tensor dtable = Tensor::zeros(table.shape(), DType::kF32);
-    const auto rows = ids.values<int32_t>();
-    for (size_t i = 0; i < rows.size(); ++i)
-      for (int64_t c = 0; c < width; ++c)
-        dtable.data<float>()[rows[i] * width + c] += g.data<float>()[static_cast<int64_t>(i) * width + c];
+  const Device device = table.value.device();
+  const Tensor seen = ids.on({}), there = ids.on(device);
+  for (const int32_t row : seen.values<int32_t>())
+    if (row < 0 || row >= table.shape()[0])
+      fail("rows {} to {} of dimension 0 of {}", row, row + 1, to_string(table.shape()));
+  const Tensor out = empty({ids.numel(), table.shape()[1]}, table.dtype(), device);
+  primitive_functions(device).gather_rows(table.value.contiguous(), there, out);
+  return tape.record(out, {&table}, [table, there](const Tensor& grad) {
+    const Tensor dtable = empty_floats(table.shape(), grad.device());
+    primitive_functions(grad.device()).gather_rows_gradient(floats(grad), there, dtable);
     give(table, dtable);
   });
 }
@@ -82,19 +81,15 @@ Var take_last(Tape& tape, const Var& input, const Tensor& ids) {
   const int64_t width = x.dim(-1);
   Shape shape = x.shape();
   shape[shape.ndim() - 1] = 1;
-  Tensor out = Tensor::empty(shape, DType::kF32);
-  const auto columns = ids.values<int32_t>();
+  const Tensor out = empty_floats(shape, x.device());
+  const Tensor seen = ids.on({}), there = ids.on(x.device());
   if (ids.numel() != out.numel()) fail("{} columns taken from {}", ids.numel(), to_string(x.shape()));
-  for (const int32_t column : columns)
+  for (const int32_t column : seen.values<int32_t>())
     if (column < 0 || column >= width) fail("column {} of {}", column, to_string(x.shape()));
-  for (size_t r = 0; r < columns.size(); ++r)
-    out.data<float>()[r] = x.data<float>()[static_cast<int64_t>(r) * width + columns[r]];
-  return tape.record(out.to(input.dtype()), {&input}, [input, ids, width](const Tensor& grad) {
-    const Tensor g = floats(grad);
-    Tensor dx = Tensor::zeros(input.shape(), DType::kF32);
-    const auto columns = ids.values<int32_t>();
-    for (size_t r = 0; r < columns.size(); ++r)
-      dx.data<float>()[static_cast<int64_t>(r) * width + columns[r]] = g.data<float>()[r];
+  primitive_functions(x.device()).take_last(x, there, out);
+  return tape.record(out.to(input.dtype()), {&input}, [input, there](const Tensor& grad) {
+    const Tensor dx = empty_floats(input.shape(), grad.device());
+    primitive_functions(grad.device()).take_last_gradient(floats(grad), there, dx);
     give(input, dx);
   });
 }

@@ -23,8 +23,7 @@ void check_view(std::string name, std::vector<Input> inputs, std::vector<size_t>
     return Result{function(tape, v), {}};
   };
   c.view = true;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    check_case(c, dtype, {}, {{"primitives", {}}});
+  check_primitives(c);
 }
 
 Input view_input(uint64_t seed, const Shape& shape, Role role = Role::kVariable) {
@@ -93,19 +92,21 @@ TEST(Views, Concatenation) {
 TEST(Views, Gather) {
   check_view("rows", {view_input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
              [](Tape& tape, const std::vector<Var>& v) {
-               return gather_rows(tape, v[0], ints({3, 0, 3, 3}));
+               return gather_rows(tape, v[0], beside(v[0], ints({3, 0, 3, 3})));
              });
   check_view("one of each row", {view_input(1, {3, 4})}, {2, 4, 11},
              [](Tape& tape, const std::vector<Var>& v) {
-               return take_last(tape, v[0], ints({2, 0, 3}));
+               return take_last(tape, v[0], beside(v[0], ints({2, 0, 3})));
              });
   Tape tape;
-  const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32));
-  EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
-  expect_error([&] { gather_rows(tape, x, ints({3})); }, "rows 3 to 4 of dimension 0 of [3, 4]");
-  expect_error([&] { take_last(tape, x, ints({0, 4, 0})); }, "column 4 of [3, 4]");
-  expect_error([&] { take_last(tape, x, ints({0, -1, 0})); }, "column -1 of [3, 4]");
-  expect_error([&] { take_last(tape, x, ints({0, 0})); }, "2 columns taken from [3, 4]");
+  for (const HardwareFacts& machine : machines()) {
+    const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32).on(machine.device));
+    EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
+    expect_error([&] { gather_rows(tape, x, beside(x, ints({3}))); }, "rows 3 to 4 of dimension 0 of [3, 4]");
+    expect_error([&] { take_last(tape, x, beside(x, ints({0, 4, 0}))); }, "column 4 of [3, 4]");
+    expect_error([&] { take_last(tape, x, beside(x, ints({0, -1, 0}))); }, "column -1 of [3, 4]");
+    expect_error([&] { take_last(tape, x, beside(x, ints({0, 0}))); }, "2 columns taken from [3, 4]");
+  }
 }
 
 TEST(Views, Cast) {
@@ -117,6 +118,17 @@ TEST(Views, Cast) {
   tape.backward(y, tensor_of({3, 1.5}, {2}, DType::kBF16));
   EXPECT_EQ(x.slot->grad().dtype(), DType::kF32);
   EXPECT_EQ(values_of(x.slot->grad()), (Doubles{3, 1.5}));
+}
+
+TEST(Views, TwoDevicesAreAnError) {
+  Tape tape;
+  for (const HardwareFacts& machine : machines()) {
+    if (machine.device == Device{}) continue;
+    const Tensor x = Tensor::zeros({2, 2}, DType::kF32);
+    const Var here = tape.constant(x), there = tape.constant(x.on(machine.device));
+    expect_error([&] { add(tape, here, there); }, "a tensor on cpu combined with one on cuda:0");
+    expect_error([&] { matmul(tape, there, here); }, "a tensor on cuda:0 combined with one on cpu");
+  }
 }
 
 TEST(Views, TwoDTypesOrShapesThatDoNotFitAreErrors) {

@@ -47,28 +47,28 @@ Tolerances tolerances(const Case& c, DType dtype) {
 
 DType output_dtype(const Case& c, DType dtype) { return c.root ? DType::kF32 : dtype; }
 
-std::vector<Tensor> lay_out(const Case& c, const std::vector<Doubles>& values, DType dtype) {
+std::vector<Tensor> lay_out(const Case& c, const std::vector<Doubles>& values, DType dtype, Device device) {
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     const Input& input = c.inputs[i];
-    tensors.push_back(input.padding ? padded_tensor_of(values[i], input.shape, dtype, *input.padding)
-                                    : tensor_of(values[i], input.shape, dtype));
+    tensors.push_back(input.padding ? padded_tensor_of(values[i], input.shape, dtype, *input.padding, device)
+                                    : tensor_of(values[i], input.shape, dtype).on(device));
   }
   return tensors;
 }
 
 // Parameters get a buffer of NaN: whoever adds to it before it was filled shows.
-std::shared_ptr<GradSlot> make_slot(const Input& input) {
+std::shared_ptr<GradSlot> make_slot(const Input& input, Device device) {
   auto slot = std::make_shared<GradSlot>();
   if (input.role == Role::kVariable) return slot;
   const Doubles nan(static_cast<size_t>(input.shape.numel()), std::numeric_limits<double>::quiet_NaN());
-  slot->set_buffer(tensor_of(nan, input.shape, DType::kF32));
+  slot->set_buffer(tensor_of(nan, input.shape, DType::kF32).on(device));
   return slot;
 }
 
-Slots make_slots(const Case& c) {
+Slots make_slots(const Case& c, Device device) {
   Slots slots;
-  for (const Input& input : c.inputs) slots.push_back(make_slot(input));
+  for (const Input& input : c.inputs) slots.push_back(make_slot(input, device));
   return slots;
 }
 
@@ -103,12 +103,12 @@ Outcome run(const Case& c, const ops::BoundOps& ops, const std::vector<Tensor>& 
 }
 
 std::function<Tensor(const Tensor&)> compact_seed(const Doubles& cotangent) {
-  return [&cotangent](const Tensor& y) { return tensor_of(cotangent, y.shape(), y.dtype()); };
+  return [&cotangent](const Tensor& y) { return tensor_of(cotangent, y.shape(), y.dtype()).on(y.device()); };
 }
 
 std::function<Tensor(const Tensor&)> strided_seed(const Doubles& cotangent) {
   return [&cotangent](const Tensor& y) {
-    return padded_tensor_of(cotangent, y.shape(), y.dtype(), {y.ndim() - 1, 1, 2});
+    return padded_tensor_of(cotangent, y.shape(), y.dtype(), {y.ndim() - 1, 1, 2}, y.device());
   };
 }
 
@@ -156,7 +156,7 @@ Expected expect(const Case& c, DType dtype, const ops::BoundOps& baseline) {
     e.cotangent = c.root ? Doubles{1} : values_of(tensor_of(normal(999, y.shape()), y.shape(), dtype));
     return tensor_of(e.cotangent, y.shape(), y.dtype());
   };
-  const Outcome outcome = run(c, baseline, lay_out(c, e.values, DType::kF32), make_slots(c), seed);
+  const Outcome outcome = run(c, baseline, lay_out(c, e.values, DType::kF32, {}), make_slots(c, {}), seed);
   if (c.root) seed(outcome.y);
   e.grads = outcome.grads;
   const Doubles all = c.reference(e.values);
@@ -246,7 +246,8 @@ void check_inference(const Case& c, const Expected& e, const ops::BoundOps& ops,
     Tape tape(recording);
     std::vector<Var> vars;
     for (size_t i = 0; i < tensors.size(); ++i)
-      vars.push_back(recording ? tape.constant(tensors[i]) : tape.leaf({tensors[i], make_slot(c.inputs[i])}));
+      vars.push_back(recording ? tape.constant(tensors[i])
+                               : tape.leaf({tensors[i], make_slot(c.inputs[i], tensors[i].device())}));
     const Result result = c.run(tape, ops, vars);
     EXPECT_FALSE(result.y.requires_grad());
     EXPECT_EQ(tape.size(), 0u);
@@ -256,15 +257,22 @@ void check_inference(const Case& c, const Expected& e, const ops::BoundOps& ops,
 
 }  // namespace
 
+void check_primitives(const Case& c) {
+  std::vector<BoundKernel> places;
+  for (const HardwareFacts& machine : machines()) places.push_back({"primitives", {}, machine.device});
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) check_case(c, dtype, {}, places);
+}
+
 void check_case(const Case& c, DType dtype, const ops::BoundOps& baseline,
                 const std::vector<BoundKernel>& kernels) {
   const Expected e = expect(c, dtype, baseline);
-  const std::vector<Tensor> tensors = lay_out(c, e.values, dtype);
   const Tolerances tolerance = tolerances(c, dtype);
   for (const BoundKernel& kernel : kernels) {
-    SCOPED_TRACE(fmt::format("{}, {}, {}", kernel.provider, to_string(dtype), c.name));
+    SCOPED_TRACE(
+        fmt::format("{}, {}, {}, {}", kernel.provider, to_string(kernel.device), to_string(dtype), c.name));
     const Threads two(2);
-    const Slots slots = make_slots(c);
+    const std::vector<Tensor> tensors = lay_out(c, e.values, dtype, kernel.device);
+    const Slots slots = make_slots(c, kernel.device);
     const Outcome first = run(c, kernel.ops, tensors, slots, compact_seed(e.cotangent));
     check_forward(c, e, dtype, first, tolerance.forward);
     check_grads(c, e, first, tolerance.grad);

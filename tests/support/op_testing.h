@@ -6,8 +6,9 @@
 
 #include "ops/selection.h"
 
-// One loop that tests every kernel of an op, forward and backward, against plain loops in double. A test
-// states the op once as a Case; kernels that are registered later are tested without a new line.
+// One loop that tests every kernel of an op, forward and backward, against plain loops in double, on the CPU
+// and on a GPU where there is one. A test states the op once as a Case; kernels that are registered later are
+// tested without a new line.
 namespace temper::op_testing {
 
 using Doubles = std::vector<double>;
@@ -15,14 +16,18 @@ using Doubles = std::vector<double>;
 Doubles normal(uint64_t seed, const Shape& shape, double scale = 1, double mean = 0);
 Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype);  // rounded to dtype
 Tensor ints(const std::vector<int32_t>& values);
-Doubles values_of(const Tensor& tensor);  // of any strides, in row-major order
+Doubles values_of(const Tensor& tensor);  // of any strides, on any device, in row-major order
+
+// What a case's `run` captured, where the case's inputs are: ids, tables and the like.
+inline Tensor beside(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }
 
 // NaN around an input along one dimension: it becomes a strided view, and reading beyond it shows.
 struct Padding {
   int dim = 0;
   int64_t before = 0, after = 0;
 };
-Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding);
+Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding,
+                        Device device = {});
 
 enum class Role {
   kVariable,   // a value of the forward pass: its gradient has its dtype
@@ -59,6 +64,7 @@ struct Case {
 struct BoundKernel {
   std::string provider;
   ops::BoundOps ops;
+  Device device = {};  // where its tensors are
 };
 
 // Forward and gradients of each kernel on one dtype; gradients are also compared in full with `baseline`, a
@@ -66,6 +72,8 @@ struct BoundKernel {
 // strided seeds, and that results are the same bits for a second run and for one thread.
 void check_case(const Case& c, DType dtype, const ops::BoundOps& baseline,
                 const std::vector<BoundKernel>& kernels);
+// A case that asks for no op, in each dtype on each of the machines.
+void check_primitives(const Case& c);
 
 // The message must be exactly this.
 void expect_error(const std::function<void()>& call, std::string_view message);
@@ -86,29 +94,41 @@ class Threads {
   int before_;
 };
 
-const HardwareFacts& facts();  // of this machine
+const HardwareFacts& facts();                  // of this machine's CPU
+const std::vector<HardwareFacts>& machines();  // the CPU's, and the GPU's where there is one
 void report_refusal(std::string_view op, std::string_view provider, std::string_view sentence);
 
 template <class Op>
-ops::BoundOps bind_kernel(const std::string& provider, const typename Op::Signature& signature) {
+ops::BoundOps bind_kernel(const std::string& provider, const typename Op::Signature& signature,
+                          const HardwareFacts& machine = facts()) {
   ops::OpsConfig config;
   config.fallback = provider;
-  ops::Binder binder(config, facts());
+  ops::Binder binder(config, machine);
   binder.bind<Op>({signature});
   return binder.finish();
 }
 
 // Every registered kernel that accepts the signature; refusals are printed, eager may not refuse.
 template <class Op>
-std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signature) {
+std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signature,
+                                           const HardwareFacts& machine = facts()) {
   std::vector<BoundKernel> bound;
   for (const auto& entry : ops::kernels<Op>().entries()) {
     try {
-      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature)});
+      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature, machine), machine.device});
     } catch (const Error& error) {
       report_refusal(Op::kName, entry.name, error.what());
     }
   }
+  return bound;
+}
+
+// On each of the machines.
+template <class Op>
+std::vector<BoundKernel> bind_everywhere(const typename Op::Signature& signature) {
+  std::vector<BoundKernel> bound;
+  for (const HardwareFacts& machine : machines())
+    for (BoundKernel& kernel : bind_every_kernel<Op>(signature, machine)) bound.push_back(std::move(kernel));
   return bound;
 }
 
@@ -118,7 +138,7 @@ void check_every_kernel(const Case& c, typename Op::Signature signature) {
   const ops::BoundOps baseline = bind_kernel<Op>(std::string(ops::kEager), signature);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     signature.dtype = dtype;
-    check_case(c, dtype, baseline, bind_every_kernel<Op>(signature));
+    check_case(c, dtype, baseline, bind_everywhere<Op>(signature));
   }
 }
 

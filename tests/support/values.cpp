@@ -27,18 +27,19 @@ Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype) {
 Tensor ints(const std::vector<int32_t>& values) { return Tensor::from(values); }
 
 Doubles values_of(const Tensor& tensor) {
-  const Tensor wide = tensor.to(DType::kF32).contiguous();
+  const Tensor wide = tensor.on({}).to(DType::kF32).contiguous();
   const auto values = wide.values<float>();
   return Doubles(values.begin(), values.end());
 }
 
-Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding) {
+Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding,
+                        Device device) {
   Shape wide = shape;
   wide[padding.dim] += padding.before + padding.after;
   const Doubles nan(static_cast<size_t>(wide.numel()), std::numeric_limits<double>::quiet_NaN());
-  const Tensor view = tensor_of(nan, wide, dtype).narrow(padding.dim, padding.before, shape[padding.dim]);
-  view.copy_from(tensor_of(values, shape, dtype));
-  return view;
+  const Tensor all = tensor_of(nan, wide, dtype);
+  all.narrow(padding.dim, padding.before, shape[padding.dim]).copy_from(tensor_of(values, shape, dtype));
+  return all.on(device).narrow(padding.dim, padding.before, shape[padding.dim]);
 }
 
 void expect_error(const std::function<void()>& call, std::string_view message) {
@@ -80,6 +81,19 @@ Threads::~Threads() { set_num_threads(before_); }
 
 const HardwareFacts& facts() {
   static const HardwareFacts found = detect_cpu();
+  return found;
+}
+
+const std::vector<HardwareFacts>& machines() {
+  static const std::vector<HardwareFacts> found = [] {
+    std::vector<HardwareFacts> all{facts()};
+    try {
+      all.push_back(detect_hardware("cuda"));
+    } catch (const Error& error) {
+      fmt::print("[ CPU only ] {}\n", error.what());
+    }
+    return all;
+  }();
   return found;
 }
 

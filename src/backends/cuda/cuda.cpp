@@ -5,6 +5,7 @@ namespace temper::backends {
 void register_cuda();
 void register_cuda() {
   register_tensors();
+  register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());

@@ -16,5 +16,6 @@ ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
 void register_tensors();  // copies and sums of tensors on GPUs
+void register_primitives();  // what compositions are made of
 
 }  // namespace temper::backends

@@ -1,5 +1,6 @@
 #include "ops/attention/attention.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "ops/checks.h"
@@ -30,7 +31,8 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
   const Var q_heads = p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});
   const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
   const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
-  const Var masked = p::add(tape, shaped, tape.constant(make_mask(queries, keys, window)));
+  const Var masked =
+      p::add(tape, shaped, tape.constant(make_mask(queries, keys, window).on(q.value.device())));
   const Var weights = p::exp(tape, p::sub(tape, masked, p::max_last(tape, masked)));
   const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
   const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});
@@ -41,7 +43,8 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
 Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
   const Var wide_q = p::cast(tape, q, DType::kF32), wide_k = p::cast(tape, k, DType::kF32),
             wide_v = p::cast(tape, v, DType::kF32);
-  const auto starts_q = op.cu_seqlens_q.values<int32_t>(), starts_k = op.cu_seqlens_k.values<int32_t>();
+  const Tensor seen_q = op.cu_seqlens_q.on({}), seen_k = op.cu_seqlens_k.on({});
+  const auto starts_q = seen_q.values<int32_t>(), starts_k = seen_k.values<int32_t>();
   std::vector<Var> parts;
   for (size_t d = 0; d + 1 < starts_q.size(); ++d) {
     const int64_t q0 = starts_q[d], queries = starts_q[d + 1] - q0, k0 = starts_k[d],
@@ -51,12 +54,12 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
                                  p::narrow(tape, wide_k, 0, k0, keys), p::narrow(tape, wide_v, 0, k0, keys),
                                  op.scale, op.window));
   }
-  if (parts.empty())
-    return tape.record(Tensor::empty(q.shape(), q.dtype()), {&q, &k, &v}, [](const Tensor&) {});
+  if (parts.empty()) return tape.record(q.value.clone(), {&q, &k, &v}, [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 
 void check_starts(std::string_view name, const Tensor& starts, int64_t tokens) {
+  if (starts.device().type != DeviceType::kCpu) return;
   const auto values = starts.values<int32_t>();
   bool ordered = values.size() >= 2 && values.front() == 0 && values.back() == tokens;
   for (size_t i = 0; ordered && i + 1 < values.size(); ++i) ordered = values[i] <= values[i + 1];
@@ -70,13 +73,11 @@ void check_documents(const Attention& op, int64_t tokens, int64_t kv_tokens) {
     check_ndim(name, label, *starts, 1);
     check_dtype(name, label, *starts, DType::kI32);
   }
-  if (!has_host_values(op.cu_seqlens_q) || !has_host_values(op.cu_seqlens_k))
-    return check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
   check_starts("cu_seqlens_q", op.cu_seqlens_q, tokens);
   check_starts("cu_seqlens_k", op.cu_seqlens_k, kv_tokens);
   check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
-  const auto a = op.cu_seqlens_q.values<int32_t>(), b = op.cu_seqlens_k.values<int32_t>();
-  for (size_t i = 0; i + 1 < a.size(); ++i)
+  const auto a = visible_ids(op.cu_seqlens_q), b = visible_ids(op.cu_seqlens_k);
+  for (size_t i = 0; i + 1 < std::min(a.size(), b.size()); ++i)
     if (b[i + 1] - b[i] < a[i + 1] - a[i])
       fail("[attention] document {} has {} queries but {} keys", i, a[i + 1] - a[i], b[i + 1] - b[i]);
 }

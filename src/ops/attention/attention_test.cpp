@@ -91,7 +91,10 @@ void check(const Setup& s) {
   }
   c.reference = [s, scale](const std::vector<Doubles>& inputs) { return reference(s, scale, inputs); };
   c.run = [op](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{attention(tape, ops, v[0], v[1], v[2], op), {}};
+    Attention there = op;
+    there.cu_seqlens_q = beside(v[0], op.cu_seqlens_q);
+    there.cu_seqlens_k = beside(v[0], op.cu_seqlens_k);
+    return Result{attention(tape, ops, v[0], v[1], v[2], there), {}};
   };
   int64_t work = 0;
   for (const auto& [queries, keys] : s.documents) {

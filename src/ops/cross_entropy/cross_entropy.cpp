@@ -12,9 +12,10 @@ namespace p = primitives;
 CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets,
                            float scale) {
   const int64_t tokens = hidden.shape()[0];
-  Tensor kept = Tensor::zeros({tokens, 1}, DType::kF32), safe = Tensor::zeros({tokens}, DType::kI32);
+  const Tensor seen = targets.on({}), kept = Tensor::zeros({tokens, 1}, DType::kF32),
+               safe = Tensor::zeros({tokens}, DType::kI32);
   for (int64_t t = 0; t < tokens; ++t) {
-    const int32_t target = targets.data<int32_t>()[t];
+    const int32_t target = seen.data<int32_t>()[t];
     if (target == CrossEntropy::kIgnore) continue;
     kept.data<float>()[t] = 1;
     safe.data<int32_t>()[t] = target;
@@ -22,7 +23,8 @@ CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, con
   const Var logits = p::cast(tape, p::matmul(tape, hidden, weight, {.transpose_b = true}), DType::kF32);
   const Var shifted = p::sub(tape, logits, p::max_last(tape, logits));
   const Var log_sum = p::log(tape, p::sum_last(tape, p::exp(tape, shifted)));
-  const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)), tape.constant(kept));
+  const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)),
+                         tape.constant(kept.on(hidden.value.device())));
   const Var loss = p::scale(tape, p::sum_last(tape, p::reshape(tape, nll, {tokens})), scale);
   return {loss, nll.value.reshape({tokens})};
 }
@@ -38,8 +40,7 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets) {
   check_contiguous(op, "weight", weight.value);
   check_shape(op, "targets", targets, {hidden.shape()[0]});
   check_dtype(op, "targets", targets, DType::kI32);
-  if (!has_host_values(targets)) return;
-  for (const int32_t target : targets.values<int32_t>())
+  for (const int32_t target : visible_ids(targets))
     if (target != CrossEntropy::kIgnore && (target < 0 || target >= weight.shape()[0]))
       fail("[cross_entropy] target {} is outside the vocabulary [0, {}) and not {}", target,
            weight.shape()[0], CrossEntropy::kIgnore);

@@ -54,7 +54,8 @@ void check(int64_t width, int64_t vocab, const std::vector<int32_t>& targets, co
     return reference(width, vocab, targets, options.scale, inputs);
   };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const CrossEntropy::Vars out = cross_entropy(tape, ops, v[0], v[1], ints(targets), options.scale);
+    const CrossEntropy::Vars out =
+        cross_entropy(tape, ops, v[0], v[1], beside(v[0], ints(targets)), options.scale);
     return Result{out.loss, {out.nll}};
   };
   c.root = true;
@@ -100,12 +101,12 @@ TEST(CrossEntropy, LargeLogits) { check(8, 40, some_targets(6, 40), {.logit_scal
 
 TEST(CrossEntropy, FusedKernelsTakeTheLossAsRootOnly) {
   const Tensor hidden = Tensor::zeros({2, 8}, DType::kF32), weight = Tensor::zeros({11, 8}, DType::kF32);
-  for (const BoundKernel& kernel : bind_every_kernel<CrossEntropy>({DType::kF32, 8, 11})) {
+  for (const BoundKernel& kernel : bind_everywhere<CrossEntropy>({DType::kF32, 8, 11})) {
     if (kernel.provider == kEager) continue;
     Tape tape;
-    const Var loss =
-        cross_entropy(tape, kernel.ops, tape.variable(hidden), tape.variable(weight), ints({1, 2}), 1).loss;
-    expect_error([&] { tape.backward(loss, tensor_of({2}, {1}, DType::kF32)); },
+    const Var h = tape.variable(hidden.on(kernel.device)), w = tape.variable(weight.on(kernel.device));
+    const Var loss = cross_entropy(tape, kernel.ops, h, w, beside(h, ints({1, 2})), 1).loss;
+    expect_error([&] { tape.backward(loss, beside(h, tensor_of({2}, {1}, DType::kF32))); },
                  "[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
   }
 }

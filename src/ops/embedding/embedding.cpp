@@ -11,11 +11,6 @@ Var compose(Tape& tape, const Tensor& ids, const Var& table) {
   return primitives::gather_rows(tape, table, ids);
 }
 
-void check_ids(const Tensor& ids, int64_t vocab) {
-  for (const int32_t id : ids.values<int32_t>())
-    if (id < 0 || id >= vocab) fail("[embedding] token id {} is outside the vocabulary [0, {})", id, vocab);
-}
-
 }  // namespace
 
 Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& table) {
@@ -24,7 +19,9 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   check_ndim(Embedding::kName, "table", table.value, 2);
   check_float(Embedding::kName, "table", table.value);
   check_contiguous(Embedding::kName, "table", table.value);
-  if (has_host_values(ids)) check_ids(ids, table.shape()[0]);
+  for (const int32_t id : visible_ids(ids))
+    if (id < 0 || id >= table.shape()[0])
+      fail("[embedding] token id {} is outside the vocabulary [0, {})", id, table.shape()[0]);
 
   const auto& kernel = ops.get<Embedding>();
   if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);

@@ -19,7 +19,7 @@ void check(int64_t vocab, int64_t hidden, const std::vector<int32_t>& ids, Role 
     return y;
   };
   c.run = [ids](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{embedding(tape, ops, ints(ids), v[0]), {}};
+    return Result{embedding(tape, ops, beside(v[0], ints(ids)), v[0]), {}};
   };
   c.terms = static_cast<int64_t>(ids.size());
   if (vocab * hidden > 20'000) c.samples = 4;
@@ -50,9 +50,10 @@ TEST(Embedding, NoTokens) { check(11, 8, {}); }
 
 TEST(Embedding, CopiesBits) {
   const Tensor table = tensor_of(normal(1, {11, 9}), {11, 9}, DType::kBF16);
-  for (const BoundKernel& kernel : bind_every_kernel<Embedding>({DType::kBF16, 9})) {
+  for (const BoundKernel& kernel : bind_everywhere<Embedding>({DType::kBF16, 9})) {
     Tape tape;
-    const Tensor y = embedding(tape, kernel.ops, ints({7, 2}), tape.constant(table)).value;
+    const Tensor ids = ints({7, 2}).on(kernel.device);
+    const Tensor y = embedding(tape, kernel.ops, ids, tape.constant(table.on(kernel.device))).value;
     EXPECT_EQ(values_of(y.narrow(0, 0, 1)), values_of(table.narrow(0, 7, 1))) << kernel.provider;
     EXPECT_EQ(values_of(y.narrow(0, 1, 1)), values_of(table.narrow(0, 2, 1))) << kernel.provider;
   }

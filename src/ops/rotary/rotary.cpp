@@ -38,8 +38,7 @@ void check_positions(const Rotary& op) {
   constexpr auto name = Rotary::kName;
   check_shape(name, "positions", op.positions, {op.qkv.dim(0)});
   check_dtype(name, "positions", op.positions, DType::kI32);
-  if (!has_host_values(op.positions)) return;
-  for (const int32_t position : op.positions.values<int32_t>())
+  for (const int32_t position : visible_ids(op.positions))
     if (position < 0 || position >= op.cos.dim(0))
       fail("[rotary_pos_emb] position {} is outside the {} positions of the model's context", position,
            op.cos.dim(0));

@@ -1,0 +1,15 @@
+#include "backends/cuda/primitives.h"
+
+#include "backends/cuda/cuda.h"
+
+namespace temper::backends {
+
+void register_primitives() {
+  primitives::PrimitiveFunctions functions;
+  set_elementwise(functions);
+  set_matmul(functions);
+  set_rows(functions);
+  primitives::register_primitive_functions(DeviceType::kCuda, functions);
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,22 @@
+#pragma once
+#include "primitives/functors.h"
+#include "tensor/tensor.h"
+
+// The CPU's PrimitiveFunctions (device_functions.h).
+namespace temper::primitives::cpu {
+
+void unary(const Unary& f, const Tensor& x, const Tensor& y);
+void unary_gradient(const Unary& f, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& dx);
+void binary(const Binary& f, const Tensor& a, const Tensor& b, const Tensor& y);
+void binary_gradient(const Binary& f, const Tensor& a, const Tensor& b, const Tensor& dy, const Tensor& da,
+                     const Tensor& db);
+void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c);
+void sum_last(const Tensor& x, const Tensor& y);
+void max_last(const Tensor& x, const Tensor& y);
+void spread_last(const Tensor& x, const Tensor& y);
+void gather_rows(const Tensor& table, const Tensor& ids, const Tensor& y);
+void gather_rows_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dtable);
+void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
+void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
+
+}  // namespace temper::primitives::cpu

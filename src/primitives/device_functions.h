@@ -1,0 +1,38 @@
+#pragma once
+#include "primitives/functors.h"
+#include "tensor/tensor.h"
+
+namespace temper::primitives {
+
+// What a type of device computes for the primitives, which keep the tape. All tensors of a call lie on one
+// device, compact and of the right shape; they are float32 and ids are int32 within range, unless said
+// otherwise. Sums are formed in a fixed order: results repeat bit by bit.
+struct PrimitiveFunctions {
+  void (*unary)(const Unary& f, const Tensor& x, const Tensor& y) = nullptr;
+  // dx = dy · f'
+  void (*unary_gradient)(const Unary& f, const Tensor& x, const Tensor& y, const Tensor& dy,
+                         const Tensor& dx) = nullptr;
+  void (*binary)(const Binary& f, const Tensor& a, const Tensor& b, const Tensor& y) = nullptr;
+  // da = Σ dy · ∂f/∂a over what a was stretched to, db likewise; undefined: not wanted.
+  void (*binary_gradient)(const Binary& f, const Tensor& a, const Tensor& b, const Tensor& dy,
+                          const Tensor& da, const Tensor& db) = nullptr;
+  // c [batch, m, n] = a [batch, m, k] b [batch, k, n]; a transposed one is stored [batch, k, m], [batch, n,
+  // k].
+  void (*matmul)(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+                 const Tensor& c) = nullptr;
+  void (*sum_last)(const Tensor& x, const Tensor& y) = nullptr;     // y [..., 1]
+  void (*max_last)(const Tensor& x, const Tensor& y) = nullptr;     // the same; x's width is 1 or more
+  void (*spread_last)(const Tensor& x, const Tensor& y) = nullptr;  // x [..., 1] into each element of a row
+  // y[i] = table[ids[i]], [rows, width] of any floating-point dtype.
+  void (*gather_rows)(const Tensor& table, const Tensor& ids, const Tensor& y) = nullptr;
+  // dtable[r] = Σ dy[i] over ids[i] = r, in the order of i.
+  void (*gather_rows_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dtable) = nullptr;
+  void (*take_last)(const Tensor& x, const Tensor& ids, const Tensor& y) = nullptr;  // y[r] = x[r, ids[r]]
+  void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
+};
+
+// Rooms of backends register devices; the CPU's own need no registration.
+void register_primitive_functions(DeviceType type, PrimitiveFunctions functions);
+const PrimitiveFunctions& primitive_functions(Device device);  // an error where the build has none
+
+}  // namespace temper::primitives

@@ -20,7 +20,7 @@ struct Decoder::Context {
   const DecoderInput& input;
   const RopeTables& rope;
   KvCache* cache;
-  Tensor cu_seqlens_k;
+  Tensor cu_seqlens_k, host_cu_seqlens_k;
 };
 
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths) {
@@ -31,8 +31,9 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
   }
   if (positions.size() != ids.size())
     fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
-  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
-          Tensor::from(starts)};
+  const Tensor cu_seqlens = Tensor::from(starts);
+  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions), cu_seqlens,
+          cu_seqlens};
 }
 
 Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops)
@@ -80,6 +81,8 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
   ops::Attention op;
   op.cu_seqlens_q = context.input.cu_seqlens;
   op.cu_seqlens_k = context.cu_seqlens_k;
+  op.host_cu_seqlens_q = context.input.host_cu_seqlens;
+  op.host_cu_seqlens_k = context.host_cu_seqlens_k;
   op.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   op.window = config_.windows[static_cast<size_t>(index)];
   const Var y = merge_heads(tape, ops::attention(tape, ops, q, k, v, op));
@@ -104,11 +107,11 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
   const auto positions = input.positions.values<int32_t>();
   const int64_t furthest = *std::max_element(positions.begin(), positions.end());
-  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens};
+  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens, input.host_cu_seqlens};
   if (options.cache != nullptr) {
     invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
-    context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
+    context.cu_seqlens_k = context.host_cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
   const auto observe = [&](const Var& x) {
     if (options.hidden_states != nullptr) options.hidden_states->push_back(x.value);
@@ -120,9 +123,9 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     if (options.checkpoint_layers && tape.recording()) {
       // Backward runs this again after `input` and `context` are gone: it keeps its own copies of the
       // handles.
-      x = tape.checkpoint(x, [this, i, input, rope = context.rope, cu_k = context.cu_seqlens_k](
-                                 Tape& inner, const Var& start) {
-        return layer_forward(inner, i, start, Context{input, rope, nullptr, cu_k});
+      x = tape.checkpoint(x, [this, i, input, rope = context.rope](Tape& inner, const Var& start) {
+        return layer_forward(inner, i, start,
+                             Context{input, rope, nullptr, input.cu_seqlens, input.host_cu_seqlens});
       });
     } else {
       x = layer_forward(tape, i, x, context);

@@ -9,9 +9,10 @@ namespace temper::layers {
 
 // Tokens of one or more documents, one after the other.
 struct DecoderInput {
-  Tensor ids;         // [tokens] int32
-  Tensor positions;   // [tokens] int32, from 0 in each document
-  Tensor cu_seqlens;  // [documents + 1] int32
+  Tensor ids;                   // [tokens] int32
+  Tensor positions;             // [tokens] int32, from 0 in each document
+  Tensor cu_seqlens;            // [documents + 1] int32
+  Tensor host_cu_seqlens = {};  // the same, on the CPU wherever the others are
 };
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths);
 

@@ -41,7 +41,7 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
 Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
   const Var wide_q = p::cast(tape, q, DType::kF32), wide_k = p::cast(tape, k, DType::kF32),
             wide_v = p::cast(tape, v, DType::kF32);
-  const auto starts_q = op.cu_seqlens_q.values<int32_t>(), starts_k = op.cu_seqlens_k.values<int32_t>();
+  const auto starts_q = op.starts_q(), starts_k = op.starts_k();
   std::vector<Var> parts;
   for (size_t d = 0; d + 1 < starts_q.size(); ++d) {
     const int64_t q0 = starts_q[d], queries = starts_q[d + 1] - q0, k0 = starts_k[d],
@@ -56,10 +56,18 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 
-void check_documents(std::string_view name, const Tensor& starts, int64_t tokens) {
+void check_documents(std::string_view name, const Tensor& starts, const Tensor& host, int64_t tokens) {
   check_ndim(Attention::kName, name, starts, 1);
   check_dtype(Attention::kName, name, starts, DType::kI32);
-  const auto values = starts.values<int32_t>();
+  if (host.defined()) {
+    const std::string host_name = fmt::format("host_{}", name);
+    check_shape(Attention::kName, host_name, host, starts.shape());
+    check_dtype(Attention::kName, host_name, host, DType::kI32);
+  } else if (starts.device().type != DeviceType::kCpu) {
+    fail("[attention] {} is on {}; host_{} must hold the same on the CPU", name, to_string(starts.device()),
+         name);
+  }
+  const auto values = (host.defined() ? host : starts).values<int32_t>();
   bool ordered = values.size() >= 2 && values.front() == 0 && values.back() == tokens;
   for (size_t i = 0; ordered && i + 1 < values.size(); ++i) ordered = values[i] <= values[i + 1];
   if (!ordered) fail("[attention] {} must rise from 0 to {} without falling", name, tokens);
@@ -78,10 +86,10 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& o
     check_dtype(name, label, *tensor, q.dtype());
     check_contiguous(name, label, *tensor, 2);
   }
-  check_documents("cu_seqlens_q", op.cu_seqlens_q, q.dim(0));
-  check_documents("cu_seqlens_k", op.cu_seqlens_k, k.dim(0));
+  check_documents("cu_seqlens_q", op.cu_seqlens_q, op.host_cu_seqlens_q, q.dim(0));
+  check_documents("cu_seqlens_k", op.cu_seqlens_k, op.host_cu_seqlens_k, k.dim(0));
   check_shape(name, "cu_seqlens_k", op.cu_seqlens_k, op.cu_seqlens_q.shape());
-  const auto a = op.cu_seqlens_q.values<int32_t>(), b = op.cu_seqlens_k.values<int32_t>();
+  const auto a = op.starts_q(), b = op.starts_k();
   for (size_t i = 0; i + 1 < a.size(); ++i)
     if (b[i + 1] - b[i] < a[i + 1] - a[i])
       fail("[attention] document {} has {} queries but {} keys", i, a[i + 1] - a[i], b[i + 1] - b[i]);

@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+
 #include "ops/selection.h"
 
 namespace temper::ops {
@@ -20,19 +22,31 @@ struct Attention {
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
   Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
                         // queries
-  float scale = 1;      // usually 1 / sqrt(head_dim)
-  int64_t window = 0;   // 0: no limit
+  // The same on the CPU, where the two above are on a device: asking that for them would wait for its work.
+  Tensor host_cu_seqlens_q, host_cu_seqlens_k;
+  float scale = 1;     // usually 1 / sqrt(head_dim)
+  int64_t window = 0;  // 0: no limit
+
+  // The documents' first tokens, known without waiting for a device.
+  std::span<const int32_t> starts_q() const { return known(cu_seqlens_q, host_cu_seqlens_q); }
+  std::span<const int32_t> starts_k() const { return known(cu_seqlens_k, host_cu_seqlens_k); }
 
   struct Output {
     Tensor y;    // [tokens, heads, head_dim], compact
-    Tensor lse;  // [heads, tokens] float32: log of the softmax's denominator; undefined unless wanted
+    Tensor lse;  // float32, logs of the softmax's denominators for backward, laid out as the kernel likes;
+                 // undefined unless wanted
   };
   struct Grads {
-    Tensor q, k, v;  // compact, of the inputs' shapes and dtype
+    Tensor q, k, v;  // of the inputs' shapes and dtype; tokens may have any stride, what is below is compact
   };
   using Forward = Output(const Attention&, bool want_lse);
   using Backward = Grads(const Attention&, const Output&, const Tensor& dy);  // dy compact
   using Compose = Var(Tape&, const Var& q, const Var& k, const Var& v, const Attention&);
+
+ private:
+  static std::span<const int32_t> known(const Tensor& starts, const Tensor& host) {
+    return (host.defined() ? host : starts).values<int32_t>();
+  }
 };
 
 // `op` carries everything but q, k and v.

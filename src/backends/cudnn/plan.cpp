@@ -28,6 +28,8 @@ void check(fe::error_t error, const PlanKey& key) {
       key.kv_heads, key.head_dim, key.window, key.ragged ? "ragged" : "plain", error.get_message());
 }
 
+int64_t id_of(int slot) { return slot + 1; }  // of a tensor in a graph; 0 might mean none
+
 fe::DataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::kBF16:
@@ -96,7 +98,7 @@ class Builder {
 
   Attributes list(Slot slot, int64_t count, DType dtype) {
     return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(slot)
+                             .set_uid(id_of(slot))
                              .set_dim({count, 1, 1, 1})
                              .set_stride({1, 1, 1, 1})
                              .set_data_type(type_of(dtype)));
@@ -109,7 +111,7 @@ class Builder {
   }
 
   void describe(const Attributes& tensor, Slot slot) {
-    tensor->set_uid(slot);
+    tensor->set_uid(id_of(slot));
     if (slot == kLse) return describe_lse(tensor);
     const bool of_keys = slot == kK || slot == kV || slot == kDk || slot == kDv;
     const int64_t heads = of_keys ? key_.kv_heads : key_.heads, length = of_keys ? key_.keys : key_.queries;
@@ -173,9 +175,10 @@ class GraphPlan final : public Plan {
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(const Pointers& pointers, void* workspace) const override {
-    std::unordered_map<int64_t, void*> by_slot;
-    for (int slot = 0; slot < kNumSlots; ++slot) by_slot.emplace(slot, pointers[static_cast<size_t>(slot)]);
-    check(graph_.execute(handle_, by_slot, workspace), key_);
+    std::unordered_map<int64_t, void*> by_id;
+    for (int slot = 0; slot < kNumSlots; ++slot)
+      by_id.emplace(id_of(slot), pointers[static_cast<size_t>(slot)]);
+    check(graph_.execute(handle_, by_id, workspace), key_);
   }
 
  private:

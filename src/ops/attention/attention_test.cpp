@@ -165,7 +165,7 @@ TEST(Attention, ChecksAtTheFrontDoor) {
   Tape tape;
   struct Arguments {
     Tensor q = Tensor::zeros({5, 4, 8}, DType::kF32), k = Tensor::zeros({6, 2, 8}, DType::kF32), v = k;
-    Tensor starts_q = ints({0, 2, 5}), starts_k = ints({0, 2, 6});
+    Tensor starts_q = ints({0, 2, 5}), starts_k = ints({0, 2, 6}), host_q = {};
     int64_t window = 0;
   };
   const auto expect = [&](const std::function<void(Arguments&)>& change, std::string_view message) {
@@ -174,6 +174,7 @@ TEST(Attention, ChecksAtTheFrontDoor) {
     Attention op;
     op.cu_seqlens_q = a.starts_q;
     op.cu_seqlens_k = a.starts_k;
+    op.host_cu_seqlens_q = a.host_q;
     op.window = a.window;
     expect_error([&] { attention(tape, ops, {a.q, {}}, {a.k, {}}, {a.v, {}}, op); }, message);
   };
@@ -227,6 +228,9 @@ TEST(Attention, ChecksAtTheFrontDoor) {
         a.starts_k = ints({0, 4, 6});
       },
       "[attention] document 1 has 3 queries but 2 keys");
+  expect([&](Arguments& a) { a.host_q = ints({0, 5}); }, "[attention] host_cu_seqlens_q is [2], needs [3]");
+  expect([&](Arguments& a) { a.host_q = Tensor::zeros({3}, DType::kI64); },
+         "[attention] host_cu_seqlens_q is int64, needs int32");
   expect([&](Arguments& a) { a.window = -1; }, "[attention] window is -1, needs 0 (none) or more");
 }
 

@@ -2,18 +2,22 @@
 # make test   build and run every test            (PRESET=asan for the sanitizers)
 # make check  format, layers, and the tests of what was built: seconds
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
+# make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
 # make bench  measured speed of the ops and of training
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build release test check parity bench demo clean format
+.PHONY: all setup setup-gpu build release test check parity bench demo clean format
 
 all: build
 
 setup:
 	@tools/setup.sh
+
+setup-gpu:
+	@tools/setup_gpu.sh
 
 build: setup
 	@cmake --preset $(PRESET) >/dev/null

@@ -48,7 +48,8 @@ function(add_floor folder)
 endfunction()
 
 # add_room(<name> [NEEDS <package>...]), called from src/<kind>/CMakeLists.txt.
-# "nvcc" stands for a CUDA compiler. A room whose package is missing is skipped with one status line, never with an #ifdef.
+# "nvcc" stands for a CUDA compiler. A room whose package is missing is skipped with one status line, never with an #ifdef;
+# the line is <package>_REASON where the package's find module has set that.
 # <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
 function(add_room name)
   cmake_parse_arguments(room "" "" "NEEDS" ${ARGN})
@@ -63,7 +64,11 @@ function(add_room name)
     endif()
     find_package(${package} QUIET)
     if(NOT ${package}_FOUND)
-      message(STATUS "${kind}/${name}: skipped (no ${package})")
+      set(reason "no ${package}")
+      if(${package}_REASON)
+        set(reason "${${package}_REASON}")
+      endif()
+      message(STATUS "${kind}/${name}: skipped (${reason})")
       return()
     endif()
   endforeach()

@@ -16,10 +16,10 @@ namespace temper::layers {
 
 // What every layer of one forward pass reads.
 struct Decoder::Context {
-  const DecoderInput& input;
-  const RopeTables& rope;
+  Tensor positions;  // on the model's device
+  RopeTables rope;
   KvCache* cache;
-  Tensor cu_seqlens_k;
+  Tensor cu_seqlens_q, cu_seqlens_k;
   std::vector<Tensor>* hidden_states;  // null: nobody looks
 };
 
@@ -53,8 +53,16 @@ const RopeTables& Decoder::rope_tables(int64_t positions) const {
     const auto grown =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(positions, 256))));
     rope_ = make_rope_tables(config_.rope, config_.head_dim, std::min(grown, config_.max_positions));
+    rope_ = {rope_.cos.on(device(), MemoryTag::kWeights), rope_.sin.on(device(), MemoryTag::kWeights)};
   }
   return rope_;
+}
+
+// Before they travel to a device, where no kernel checks them.
+void Decoder::check_ids(std::span<const int32_t> ids) const {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= config_.vocab_size)
+      fail("token id {} is outside the vocabulary [0, {})", id, config_.vocab_size);
 }
 
 ops::NormedSum Decoder::norm(Tape& tape, const std::string& name, const Stream& stream) const {
@@ -79,14 +87,14 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
   auto [q, k, v] =
       ops::rotary(tape, ops, qkv, config_.num_heads, config_.num_kv_heads, head_weight(".q_norm.weight"),
                   head_weight(".k_norm.weight"), static_cast<float>(config_.rms_norm_eps),
-                  context.input.positions, context.rope.cos, context.rope.sin);
+                  context.positions, context.rope.cos, context.rope.sin);
   if (context.cache != nullptr) {
     auto [keys, values] = context.cache->append(index, k.value, v.value);
     k = tape.constant(keys);
     v = tape.constant(values);
   }
   ops::Attention op;
-  op.cu_seqlens_q = context.input.cu_seqlens;
+  op.cu_seqlens_q = context.cu_seqlens_q;
   op.cu_seqlens_k = context.cu_seqlens_k;
   op.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   op.window = config_.windows[static_cast<size_t>(index)];
@@ -114,10 +122,11 @@ Decoder::Stream Decoder::layer_forward(Tape& tape, int64_t index, const Stream& 
 Decoder::Stream Decoder::checkpointed_layer(Tape& tape, int64_t index, const Stream& stream,
                                             const Context& context) const {
   if (context.hidden_states != nullptr) context.hidden_states->push_back(stream.x.value);
-  // Backward runs this again after `input` and `context` are gone: it keeps its own copies of the handles.
-  const auto body = [this, index, input = context.input, rope = context.rope, cu_k = context.cu_seqlens_k](
-                        Tape& inner, const Var& start) {
-    const Stream end = layer_forward(inner, index, {start, {}}, Context{input, rope, nullptr, cu_k, nullptr});
+  // Backward runs this again after `context` is gone: it keeps its own copy of the handles.
+  Context again = context;
+  again.hidden_states = nullptr;
+  const auto body = [this, index, again](Tape& inner, const Var& start) {
+    const Stream end = layer_forward(inner, index, {start, {}}, again);
     return residual_add(inner, end.x, end.branch);
   };
   return {tape.checkpoint(stream.x, body), {}};
@@ -128,16 +137,18 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
   const auto positions = input.positions.values<int32_t>();
   const int64_t furthest = *std::max_element(positions.begin(), positions.end());
-  Context context{input, rope_tables(furthest + 1), options.cache, input.cu_seqlens, options.hidden_states};
+  check_ids(input.ids.values<int32_t>());
+  Context context{input.positions.on(device()), rope_tables(furthest + 1), options.cache, input.cu_seqlens,
+                  input.cu_seqlens,             options.hidden_states};
   if (options.cache != nullptr) {
     invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
     context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
   const bool checkpoint = options.checkpoint_layers && tape.recording();
-  Stream stream{
-      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight"))),
-      {}};
+  Stream stream{ops::embedding(tape, ops_.at("embedding"), input.ids.on(device()),
+                               tape.leaf(parameters_.at("embedding.weight"))),
+                {}};
   for (int64_t i = 0; i < config_.num_layers; ++i)
     stream =
         checkpoint ? checkpointed_layer(tape, i, stream, context) : layer_forward(tape, i, stream, context);

@@ -8,7 +8,7 @@
 
 namespace temper::layers {
 
-// Tokens of one or more documents, one after the other.
+// Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are needed.
 struct DecoderInput {
   Tensor ids;         // [tokens] int32
   Tensor positions;   // [tokens] int32, from 0 in each document
@@ -35,6 +35,7 @@ class Decoder {
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
   void prepare_positions(int64_t positions) const { rope_tables(positions); }
+  Device device() const { return parameters_.device(); }
 
   struct Options {
     KvCache* cache = nullptr;        // one document, continued after what the cache holds
@@ -58,6 +59,7 @@ class Decoder {
   ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream) const;
   Var project(Tape& tape, const std::string& name, const Var& x, bool bias) const;
   const RopeTables& rope_tables(int64_t positions) const;
+  void check_ids(std::span<const int32_t> ids) const;
 
   DecoderConfig config_;
   ParameterStore parameters_;

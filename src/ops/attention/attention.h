@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+
 #include "ops/selection.h"
 
 namespace temper::ops {
@@ -17,16 +19,20 @@ struct Attention {
 
   Tensor q;     // [tokens, heads, head_dim]; tokens may have any stride
   Tensor k, v;  // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
-  // The values of cu_seqlens are checked at the front door, on a device before the upload.
+  // On the CPU, whatever the device: kernels are planned by the documents' lengths.
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
   Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
                         // queries
-  float scale = 1;      // usually 1 / sqrt(head_dim)
-  int64_t window = 0;   // 0: no limit
+  float scale = 1;     // usually 1 / sqrt(head_dim)
+  int64_t window = 0;  // 0: no limit
+
+  std::span<const int32_t> starts_q() const { return cu_seqlens_q.values<int32_t>(); }
+  std::span<const int32_t> starts_k() const { return cu_seqlens_k.values<int32_t>(); }
 
   struct Output {
     Tensor y;    // [tokens, heads, head_dim], compact
-    Tensor lse;  // [heads, tokens] float32: log of the softmax's denominator; undefined unless wanted
+    Tensor lse;  // float32, logs of the softmax's denominators for backward, laid out as the kernel likes;
+                 // undefined unless wanted
   };
   struct Grads {
     Tensor q, k, v;  // of the inputs' shapes and dtype; tokens may have any stride, what is below is compact

@@ -1,0 +1,79 @@
+#include "backends/cudnn/library.h"
+
+#include <cudnn.h>
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "device/cuda/stream.h"
+
+namespace temper::backends::cudnn {
+namespace {
+
+constexpr size_t kOldest = 91200;  // 9.12.0: earlier ones err on what this room asks for
+
+template <class Function>
+Function* find(const char* name) {
+  auto* found = reinterpret_cast<Function*>(dlsym(library().opened, name));
+  if (found == nullptr) fail_resources("[cudnn] libcudnn.so.9 has no {}", name);
+  return found;
+}
+
+void check(cudnnStatus_t status, const char* what) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  fail_resources("[cudnn] {} failed: {}", what,
+                 find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status));
+}
+
+Library open() {
+  void* opened = nullptr;
+  for (const char* name : {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"})
+    if (opened == nullptr) opened = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr)
+    return {nullptr,
+            "libcudnn.so.9 was not found; install cuDNN 9 (its folder in LD_LIBRARY_PATH if that is not a "
+            "standard one), or choose another attn_implementation"};
+  const auto version = reinterpret_cast<decltype(&cudnnGetVersion)>(dlsym(opened, "cudnnGetVersion"));
+  const size_t found = version == nullptr ? 0 : version();
+  if (found < kOldest)
+    return {nullptr,
+            fmt::format("libcudnn.so.9 is version {}.{}.{}; install {}.{} or later, or choose another "
+                        "attn_implementation",
+                        found / 10000, found / 100 % 100, found % 100, kOldest / 10000, kOldest / 100 % 100)};
+  return {opened, ""};
+}
+
+void start(Session& made, Device device, cudaStream_t stream) {
+  int major = 0, minor = 0;
+  device::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index),
+                "cudaDeviceGetAttribute");
+  device::check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index),
+                "cudaDeviceGetAttribute");
+  made.capability = 10 * major + minor;
+  cudnnHandle_t handle = nullptr;
+  check(find<decltype(cudnnCreate)>("cudnnCreate")(&handle), "cudnnCreate");
+  check(find<decltype(cudnnSetStream)>("cudnnSetStream")(handle, stream), "cudnnSetStream");
+  made.handle = handle;
+}
+
+}  // namespace
+
+const Library& library() {
+  static const Library opened = open();
+  return opened;
+}
+
+Session& session(Device device) {
+  // Never destroyed: the driver may be gone when static objects go.
+  static auto& sessions = *new std::array<Session, 8>;
+  if (library().opened == nullptr) fail_resources("[cudnn] {}", library().refusal);
+  const cudaStream_t stream = device::stream(device);
+  Session& found = sessions.at(static_cast<size_t>(device.index));
+  const std::lock_guard lock(found.mutex);
+  if (found.handle == nullptr) start(found, device, stream);
+  return found;
+}
+
+}  // namespace temper::backends::cudnn

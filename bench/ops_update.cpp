@@ -15,7 +15,8 @@ void add_adamw() {
       // Read and written: weights and both moments; read: the gradient; written: the rounded weights.
       const double bytes = kParameters * (dtype == DType::kF32 ? 28.0 : 30.0);
       add(fmt::format("adamw/{}/8M/{}", provider, to_string(dtype)), [=] {
-        AdamW op{.slots = {}, .lr = 1e-3f};
+        AdamW op;
+        op.lr = 1e-3f;
         AdamW::Slot slot{
             filled({kParameters}, dtype), {},  filled({kParameters}, DType::kF32), zeroed({kParameters}),
             zeroed({kParameters}),        0.1f};

@@ -60,6 +60,11 @@ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+// Itself, or a copy where packs of 16 bytes could not be loaded: a compact view may begin anywhere.
+inline Tensor aligned(const Tensor& tensor) {
+  return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 ? tensor : tensor.clone();
+}
+
 __device__ inline float warp_sum(float value) {
   for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(0xffffffffu, value, lane);
   return value;

@@ -4,11 +4,12 @@
 
 namespace temper::layers {
 
-KvCache::KvCache(int64_t num_layers, int64_t capacity, int64_t kv_heads, int64_t head_dim, DType dtype)
+KvCache::KvCache(int64_t num_layers, int64_t capacity, int64_t kv_heads, int64_t head_dim, DType dtype,
+                 Device device)
     : capacity_(capacity) {
   for (int64_t i = 0; i < num_layers; ++i) {
-    k_.push_back(Tensor::empty({capacity, kv_heads, head_dim}, dtype, MemoryTag::kKvCache));
-    v_.push_back(Tensor::empty({capacity, kv_heads, head_dim}, dtype, MemoryTag::kKvCache));
+    k_.push_back(Tensor::empty({capacity, kv_heads, head_dim}, dtype, MemoryTag::kKvCache, device));
+    v_.push_back(Tensor::empty({capacity, kv_heads, head_dim}, dtype, MemoryTag::kKvCache, device));
   }
 }
 
@@ -27,7 +28,7 @@ void KvCache::reserve(int64_t capacity) {
   for (std::vector<Tensor>* tensors : {&k_, &v_})
     for (Tensor& tensor : *tensors) {
       const Tensor grown =
-          Tensor::empty({capacity, tensor.dim(1), tensor.dim(2)}, tensor.dtype(), MemoryTag::kKvCache);
+          Tensor::empty({capacity, tensor.dim(1), tensor.dim(2)}, tensor.dtype(), MemoryTag::kKvCache, tensor.device());
       if (length_ > 0) grown.narrow(0, 0, length_).copy_from(tensor.narrow(0, 0, length_));
       tensor = grown;
     }

@@ -8,7 +8,8 @@ namespace temper::layers {
 // Keys and values of one sequence, per layer, filled front to back.
 class KvCache {
  public:
-  KvCache(int64_t num_layers, int64_t capacity, int64_t kv_heads, int64_t head_dim, DType dtype);
+  KvCache(int64_t num_layers, int64_t capacity, int64_t kv_heads, int64_t head_dim, DType dtype,
+          Device device = {});
 
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }

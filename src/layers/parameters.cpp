@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "tensor/device_functions.h"
 
 namespace temper::layers {
 namespace {
@@ -13,8 +14,10 @@ namespace {
 constexpr int kElementBits = 40;
 
 void fill_normal(const Tensor& value, uint64_t seed, size_t parameter, double deviation) {
-  const Random random(seed, RandomPurpose::kInitialization);
   const uint64_t first = uint64_t{parameter} << kElementBits;
+  if (value.device().type != DeviceType::kCpu)
+    return tensor_functions(value.device()).fill_normal(value, seed, first, deviation);
+  const Random random(seed, RandomPurpose::kInitialization);
   visit_float(value.dtype(), [&]<class T>() {
     T* out = value.data<T>();
     parallel_ranges(value.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
@@ -25,6 +28,7 @@ void fill_normal(const Tensor& value, uint64_t seed, size_t parameter, double de
 }
 
 void fill(const Tensor& value, float number) {
+  if (value.device().type != DeviceType::kCpu) return tensor_functions(value.device()).fill(value, number);
   visit_float(value.dtype(), [&]<class T>() { std::fill_n(value.data<T>(), value.numel(), T(number)); });
 }
 

@@ -26,7 +26,7 @@ std::string comparable(const std::string& table) {
 
 TEST(Documentation, TheTableOfKernelsIsThatOfTheRegistry) {
   const std::string document = read_file(TEMPER_SOURCE_DIR "/docs/kernels.md");
-  const size_t begin = document.find("\n| op | field |") + 1, end = document.find("|\n\n", begin) + 1;
+  const size_t begin = document.find("\n| op | field |") + 1, end = document.find("|\n\n", begin) + 2;
   EXPECT_EQ(comparable(document.substr(begin, end - begin)), comparable(kernel_table()))
       << "docs/kernels.md is stale; replace its table by the output of `temper ops --table`:\n"
       << kernel_table();

@@ -27,14 +27,14 @@ Tensor Generator::advance(std::span<const int32_t> ids) {
   const Tensor hidden = model_.forward(tape, input, options).value;
   held_.insert(held_.end(), ids.begin(), ids.end());
   const Tensor last = hidden.narrow(0, hidden.dim(0) - 1, 1);
-  return model_.logits(tape, tape.constant(last)).value.to(DType::kF32).reshape({-1});
+  return model_.logits(tape, tape.constant(last)).value.to(DType::kF32).reshape({-1}).on({});
 }
 
 void Generator::reserve(int64_t tokens) {
   const auto& config = model_.config();
   if (cache_ == nullptr)
     cache_ = std::make_unique<layers::KvCache>(config.num_layers, tokens, config.num_kv_heads,
-                                               config.head_dim, model_.parameters().dtype());
+                                               config.head_dim, model_.parameters().dtype(), model_.device());
   // Doubled, so that a long conversation is moved seldom.
   if (cache_->capacity() < tokens)
     cache_->reserve(std::min(config.max_positions, std::max(tokens, 2 * cache_->capacity())));

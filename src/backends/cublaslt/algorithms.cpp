@@ -68,11 +68,11 @@ class Plan {
 
   void choose(const ProductCall& call, Device device);
   void run(const ProductCall& call, Device device) const {
-    check(launch(call, algorithm_, device), "a matrix product");
+    check(launch(call, algorithm_, device), ("the product " + shape_.key()).c_str());
   }
 
  private:
-  int suggest(Device device, Suggestions& found) const;
+  int suggest(const ProductCall& call, Device device, Suggestions& found) const;
   void measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count);
   cublasStatus_t launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm, Device device) const;
 
@@ -113,7 +113,8 @@ cublasStatus_t Plan::launch(const ProductCall& call, const cublasLtMatmulAlgo_t&
                            device::stream(device));
 }
 
-int Plan::suggest(Device device, Suggestions& found) const {
+int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) const {
+  if (shape_.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublaslt().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
@@ -137,7 +138,7 @@ int Plan::suggest(Device device, Suggestions& found) const {
 void Plan::choose(const ProductCall& call, Device device) {
   if (recall_algorithm(device, shape_.key(), &algorithm_)) return;
   Suggestions found{};
-  const int count = suggest(device, found);
+  const int count = suggest(call, device, found);
   algorithm_ = found[0].algo;
   const double operations = 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
                             static_cast<double>(shape_.k);

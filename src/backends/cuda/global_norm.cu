@@ -29,7 +29,8 @@ __global__ void sum_pieces(const Entry* entries, int count, double* sums) {
   const int64_t end = min(begin + kPiece, entry.elements);
   const T* grad = static_cast<const T*>(entry.grad);
   double sum = 0;
-  const int64_t whole = begin + (end - begin) / kLanes<T> * kLanes<T>;
+  const bool aligned = reinterpret_cast<uintptr_t>(grad) % 16 == 0;
+  const int64_t whole = aligned ? begin + (end - begin) / kLanes<T> * kLanes<T> : begin;
   for (int64_t i = begin + int64_t{threadIdx.x} * kLanes<T>; i < whole; i += int64_t{blockDim.x} * kLanes<T>) {
     const Pack<T, kLanes<T>> pack = load_pack<T, kLanes<T>>(grad + i);
     for (int k = 0; k < kLanes<T>; ++k) {

@@ -165,10 +165,10 @@ RmsNorm::Output forward(const RmsNorm& op) {
   RmsNorm::Output out{empty(), Tensor::empty({rows}, DType::kF32, MemoryTag::kActivations, device), {}};
   if (op.residual.defined()) out.sum = empty();
   if (rows == 0) return out;
-  const Tensor x = with_even_rows(op.x);
+  const Tensor x = with_even_rows(op.x), residual = aligned(op.residual), weight = aligned(op.weight);
   visit_wide_or_brain(x.dtype(), [&]<class T>() {
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
-    const ForwardArguments<T> arguments{at(x),      at(op.residual), at(op.weight),  at(out.y),
+    const ForwardArguments<T> arguments{at(x),      at(residual), at(weight),  at(out.y),
                                         at(out.sum), out.inv_rms.data<float>(), rows, hidden,
                                         row_stride(x), op.eps};
     const Layout layout = layout_of(hidden, kLanes<T>);
@@ -182,12 +182,13 @@ RmsNorm::Output forward(const RmsNorm& op) {
   return out;
 }
 
-Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, const Tensor& dsum,
+Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy, const Tensor& given_dsum,
                 const GradTarget& weight) {
   const int64_t hidden = op.x.dim(-1), rows = inv_rms.numel();
   const Device device = op.x.device();
   const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device);
-  const Tensor x = with_even_rows(op.x);
+  const Tensor x = with_even_rows(op.x), dy = aligned(given_dy), dsum = aligned(given_dsum),
+               factors = aligned(op.weight);
   visit_wide_or_brain(x.dtype(), [&]<class T>() {
     const Layout layout = layout_of(hidden, kLanes<T>);
     const int64_t parts = int64_t{kBackwardBlocks} * layout.rows_per_block;
@@ -196,7 +197,7 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, cons
       partial = Tensor::empty({parts, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
     const BackwardArguments<T> arguments{at(x),  at(dy),     at(dsum),
-                                         at(op.weight), inv_rms.data<float>(), at(dx),
+                                         at(factors), inv_rms.data<float>(), at(dx),
                                          weight.wanted() ? partial.data<float>() : nullptr,
                                          rows,   hidden,     row_stride(x)};
     visit_layout<T>(layout, [&]<int N, int kPacks>() {

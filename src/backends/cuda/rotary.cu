@@ -222,7 +222,14 @@ void visit_group(int half, F&& f) {
   half % kLanes<T> == 0 ? groups.template operator()<kLanes<T>>() : groups.template operator()<1>();
 }
 
-Rotary::Output forward(const Rotary& op) {
+// What is loaded in packs, where that is possible.
+Rotary aligned_inputs(Rotary op) {
+  for (Tensor* tensor : {&op.qkv, &op.q_weight, &op.k_weight}) *tensor = aligned(*tensor);
+  return op;
+}
+
+Rotary::Output forward(const Rotary& given) {
+  const Rotary op = aligned_inputs(given);
   const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
   const Device device = op.qkv.device();
   const auto empty = [&](Shape shape, DType dtype) {
@@ -247,18 +254,19 @@ Rotary::Output forward(const Rotary& op) {
 }
 
 // Tokens may have any stride; packs need them aligned.
-Tensor aligned(const Tensor& grad) {
-  const int64_t lanes = 16 / size_of(grad.dtype());
-  const bool fits = reinterpret_cast<uintptr_t>(grad.raw()) % 16 == 0 && grad.stride(0) % lanes == 0;
-  return fits ? grad : grad.clone();
+Tensor with_aligned_tokens(const Tensor& grad) {
+  const bool even = grad.stride(0) * size_of(grad.dtype()) % 16 == 0;
+  return even ? aligned(grad) : grad.clone();
 }
 
-Tensor backward(const Rotary& op, const Tensor& inv_rms, const Tensor& given_dq, const Tensor& given_dk,
+Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& given_dq, const Tensor& given_dk,
                 const Tensor& given_dv, const GradTarget& q_weight, const GradTarget& k_weight) {
+  const Rotary op = aligned_inputs(given);
   const Device device = op.qkv.device();
   const int64_t dim = 2 * op.cos.dim(1);
   const Tensor dqkv = Tensor::empty(op.qkv.shape(), op.qkv.dtype(), MemoryTag::kActivations, device);
-  const Tensor dq = aligned(given_dq), dk = aligned(given_dk), dv = aligned(given_dv);
+  const Tensor dq = with_aligned_tokens(given_dq), dk = with_aligned_tokens(given_dk),
+               dv = with_aligned_tokens(given_dv);
   Tensor partial;
   if (q_weight.wanted() || k_weight.wanted())
     partial = Tensor::empty({kBackwardBlocks, 2 * dim}, DType::kF32, MemoryTag::kWorkspace, device);

@@ -58,7 +58,8 @@ void visit(const Tensor& gate_up, F&& f) {
   });
 }
 
-Tensor forward(const Swiglu& op) {
+Tensor forward(const Swiglu& given) {
+  const Swiglu op{aligned(given.gate_up)};
   const int64_t rows = op.gate_up.dim(0), intermediate = op.gate_up.dim(1) / 2;
   const Tensor y =
       Tensor::empty({rows, intermediate}, op.gate_up.dtype(), MemoryTag::kActivations, op.gate_up.device());
@@ -71,7 +72,9 @@ Tensor forward(const Swiglu& op) {
   return y;
 }
 
-Tensor backward(const Swiglu& op, const Tensor& dy) {
+Tensor backward(const Swiglu& given, const Tensor& given_dy) {
+  const Swiglu op{aligned(given.gate_up)};
+  const Tensor dy = aligned(given_dy);
   const int64_t rows = op.gate_up.dim(0), intermediate = op.gate_up.dim(1) / 2;
   const Tensor dx = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype(), MemoryTag::kActivations, dy.device());
   if (dx.numel() == 0) return dx;

@@ -1,6 +1,7 @@
 // Copies between strides and dtypes, and sums in place.
 #include <algorithm>
 
+#include "backends/cuda/philox.h"
 #include "backends/gpu.h"
 #include "tensor/device_functions.h"
 
@@ -123,8 +124,44 @@ void add(const Tensor& dst, const Tensor& src) {
   });
 }
 
+template <class T>
+__global__ void fill_compact(T* to, float value, int64_t count) {
+  for (int64_t i = global_thread(); i < count; i += grid_threads()) to[i] = narrow<T>(value);
+}
+
+// As Random::normal, in double.
+template <class T>
+__global__ void fill_normals(T* to, int64_t count, uint64_t seed, uint64_t first, double deviation) {
+  constexpr double kTwoPi = 6.283185307179586;
+  for (int64_t i = global_thread(); i < count; i += grid_threads()) {
+    const uint4 w = philox_words(seed, static_cast<uint32_t>(RandomPurpose::kInitialization), 0,
+                                 first + static_cast<uint64_t>(i));
+    const double u = (static_cast<double>(uint64_t{w.x} << 32 | w.y) + 1) * 0x1p-64;
+    const double v = static_cast<double>(uint64_t{w.z} << 32 | w.w) * 0x1p-64;
+    to[i] = narrow<T>(static_cast<float>(deviation * (sqrt(-2 * log(u)) * cos(kTwoPi * v))));
+  }
+}
+
+void fill(const Tensor& tensor, float value) {
+  if (tensor.numel() == 0) return;
+  visit_device_float(tensor.dtype(), [&]<class T>() {
+    fill_compact<<<blocks_for(tensor.numel()), kThreads, 0, device::stream(tensor.device())>>>(
+        static_cast<T*>(tensor.raw()), value, tensor.numel());
+  });
+  device::check_launch("fill");
+}
+
+void fill_normal(const Tensor& tensor, uint64_t seed, uint64_t first, double deviation) {
+  if (tensor.numel() == 0) return;
+  visit_device_float(tensor.dtype(), [&]<class T>() {
+    fill_normals<<<blocks_for(tensor.numel()), kThreads, 0, device::stream(tensor.device())>>>(
+        static_cast<T*>(tensor.raw()), tensor.numel(), seed, first, deviation);
+  });
+  device::check_launch("fill_normal");
+}
+
 }  // namespace
 
-void register_tensors() { register_tensor_functions(DeviceType::kCuda, {copy, add}); }
+void register_tensors() { register_tensor_functions(DeviceType::kCuda, {copy, add, fill, fill_normal}); }
 
 }  // namespace temper::backends

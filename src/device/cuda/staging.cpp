@@ -5,7 +5,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "base/error.h"
 #include "base/threads.h"
 
 namespace temper::device {
@@ -79,29 +81,62 @@ class Staging {
   size_t turn_ = 0;
 };
 
-class PinnedReading final : public Reading {
+// Pinned memory and an event for a small copy; taking pinned memory waits for the GPU, so they are used again.
+struct Slip {
+  void* memory = nullptr;
+  cudaEvent_t arrived = nullptr;
+};
+constexpr int64_t kSlipBytes = 4096;
+
+class Slips {
  public:
-  PinnedReading(const void* from, Device gpu, int64_t bytes) {
-    const cudaStream_t order = stream(gpu);
-    check(cudaMallocHost(&memory_, static_cast<size_t>(bytes)), "cudaMallocHost");
-    check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "cudaEventCreate");
-    check(cudaMemcpyAsync(memory_, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
-          "cudaMemcpyAsync");
-    check(cudaEventRecord(arrived_, order), "cudaEventRecord");
+  Slip take() {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const Slip slip = free_.back();
+      free_.pop_back();
+      return slip;
+    }
+    Slip slip;
+    check(cudaMallocHost(&slip.memory, kSlipBytes), "cudaMallocHost");
+    check(cudaEventCreateWithFlags(&slip.arrived, cudaEventDisableTiming), "cudaEventCreate");
+    return slip;
   }
-  ~PinnedReading() override {
-    cudaEventSynchronize(arrived_);
-    cudaEventDestroy(arrived_);
-    cudaFreeHost(memory_);
-  }
-  const void* wait() override {
-    check(cudaEventSynchronize(arrived_), "the GPU's work");
-    return memory_;
+  void give_back(Slip slip) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(slip);
   }
 
  private:
-  void* memory_ = nullptr;
-  cudaEvent_t arrived_ = nullptr;
+  std::mutex mutex_;
+  std::vector<Slip> free_;
+};
+
+Slips& slips() {
+  static Slips& all = *new Slips;  // never destroyed: the driver may be gone when static objects go
+  return all;
+}
+
+class PinnedReading final : public Reading {
+ public:
+  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(slips().take()) {
+    invariant(bytes <= kSlipBytes, "a reading is small");
+    const cudaStream_t order = stream(gpu);
+    check(cudaMemcpyAsync(slip_.memory, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
+          "cudaMemcpyAsync");
+    check(cudaEventRecord(slip_.arrived, order), "cudaEventRecord");
+  }
+  ~PinnedReading() override {
+    cudaEventSynchronize(slip_.arrived);
+    slips().give_back(slip_);
+  }
+  const void* wait() override {
+    check(cudaEventSynchronize(slip_.arrived), "the GPU's work");
+    return slip_.memory;
+  }
+
+ private:
+  const Slip slip_;
 };
 
 Staging& staging(Device gpu) {

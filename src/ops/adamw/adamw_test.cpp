@@ -29,7 +29,15 @@ Reference reference_of(const AdamW::Slot& slot) {
           values_of(slot.exp_avg_sq)};
 }
 
-AdamW make_op(const std::vector<Shape>& shapes, const Options& options) {
+// Where a kernel's tensors are.
+void move(AdamW& op, Device device) {
+  for (AdamW::Slot& slot : op.slots)
+    for (Tensor* tensor : {&slot.value, &slot.master, &slot.grad, &slot.exp_avg, &slot.exp_avg_sq})
+      if (tensor->defined()) *tensor = tensor->on(device);
+  if (op.grad_norm.defined()) op.grad_norm = op.grad_norm.on(device);
+}
+
+AdamW make_op(const std::vector<Shape>& shapes, const Options& options, Device device = {}) {
   AdamW op;
   op.lr = 0.01f;
   op.eps = options.eps;
@@ -47,6 +55,7 @@ AdamW make_op(const std::vector<Shape>& shapes, const Options& options) {
     slot.weight_decay = i % 2 == 0 ? 0.1f : 0;
     op.slots.push_back(slot);
   }
+  move(op, device);
   return op;
 }
 
@@ -127,11 +136,11 @@ std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& opt
 
 void check(const std::vector<Shape>& shapes, const Options& options = {}) {
   for (const BoundKernel& kernel :
-       bind_every_kernel<AdamW>({options.dtype, options.master, options.grads, options.moments})) {
-    SCOPED_TRACE(fmt::format("{}, {}{}", kernel.provider, to_string(options.dtype),
+       bind_everywhere<AdamW>({options.dtype, options.master, options.grads, options.moments})) {
+    SCOPED_TRACE(fmt::format("{}, {}, {}{}", kernel.provider, to_string(kernel.device), to_string(options.dtype),
                              options.master ? " with master" : ""));
     const Threads two(2);
-    const auto first = train(kernel.ops, make_op(shapes, options), options, true);
+    const auto first = train(kernel.ops, make_op(shapes, options, kernel.device), options, true);
     const auto same_as_first = [&](const std::vector<AdamW::Slot>& again) {
       for (size_t s = 0; s < again.size(); ++s) {
         EXPECT_EQ(values_of(again[s].exp_avg), values_of(first[s].exp_avg));
@@ -139,9 +148,9 @@ void check(const std::vector<Shape>& shapes, const Options& options = {}) {
         EXPECT_EQ(values_of(again[s].value), values_of(first[s].value));
       }
     };
-    same_as_first(train(kernel.ops, make_op(shapes, options), options, false));
+    same_as_first(train(kernel.ops, make_op(shapes, options, kernel.device), options, false));
     const Threads one(1);
-    same_as_first(train(kernel.ops, make_op(shapes, options), options, false));
+    same_as_first(train(kernel.ops, make_op(shapes, options, kernel.device), options, false));
   }
 }
 
@@ -173,8 +182,8 @@ TEST(AdamW, RoundsStochastically) {
 
 TEST(AdamW, ChangesNothingWhenTheNormIsNotFinite) {
   for (const float norm : {INFINITY, NAN})
-    for (const BoundKernel& kernel : bind_every_kernel<AdamW>({})) {
-      AdamW op = make_op({{40}}, {.grad_norm = norm});
+    for (const BoundKernel& kernel : bind_everywhere<AdamW>({})) {
+      AdamW op = make_op({{40}}, {.grad_norm = norm}, kernel.device);
       set_grads(op, {});
       const Reference before = reference_of(op.slots[0]);
       adamw(kernel.ops, op);

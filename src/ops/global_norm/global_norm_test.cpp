@@ -15,14 +15,17 @@ void check(const std::vector<Tensor>& grads, std::string_view name) {
   for (const Tensor& grad : grads)
     for (const double g : values_of(grad)) sum += g * g;
   for (const BoundKernel& kernel :
-       bind_every_kernel<GlobalNorm>({grads.empty() ? DType::kF32 : grads[0].dtype()})) {
+       bind_everywhere<GlobalNorm>({grads.empty() ? DType::kF32 : grads[0].dtype()})) {
     SCOPED_TRACE(fmt::format("{}, {}", kernel.provider, name));
     const Threads two(2);
-    const float norm = global_norm(kernel.ops, {grads}).item();
+    GlobalNorm op;
+    op.device = kernel.device;
+    for (const Tensor& grad : grads) op.grads.push_back(grad.on(kernel.device));
+    const float norm = global_norm(kernel.ops, op).item();
     EXPECT_FLOAT_EQ(norm, static_cast<float>(std::sqrt(sum)));
-    EXPECT_EQ(global_norm(kernel.ops, {grads}).item(), norm) << "second run";
+    EXPECT_EQ(global_norm(kernel.ops, op).item(), norm) << "second run";
     const Threads one(1);
-    EXPECT_EQ(global_norm(kernel.ops, {grads}).item(), norm) << "one thread";
+    EXPECT_EQ(global_norm(kernel.ops, op).item(), norm) << "one thread";
   }
 }
 
@@ -53,13 +56,13 @@ TEST(GlobalNorm, HugeAndTinyValues) {
 
 TEST(GlobalNorm, WhatIsNotFiniteShows) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  for (const BoundKernel& kernel : bind_every_kernel<GlobalNorm>({})) {
+  for (const BoundKernel& kernel : bind_everywhere<GlobalNorm>({})) {
     Doubles values = normal(1, {100});
     values[63] = -kInf;
-    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}).item(), kInf)
+    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device}).item(), kInf)
         << kernel.provider;
     values[99] = std::nan("");
-    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32)}}).item()))
+    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device}).item()))
         << kernel.provider;
   }
 }

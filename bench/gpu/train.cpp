@@ -1,0 +1,176 @@
+// Training speed of known shapes on a GPU: random weights, full fine-tuning, rows of random tokens.
+//   temper_bench_gpu SHAPE [--rows N] [--length N] [--micro-batches N] [--steps N] [--checkpointing none|selective|full]
+//                    [--float32-state] [--losses]
+// Prints one line of JSON. Everything is bfloat16 unless --float32-state asks for float32 gradients, moments and
+// master weights.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "base/random.h"
+#include "device/transfer.h"
+#include "models/model.h"
+#include "optimizers/adamw.h"
+#include "startup.h"
+#include "training/trainer.h"
+
+namespace temper {
+namespace {
+
+struct Options {
+  std::string shape = "qwen3-0.6b", checkpointing = "none";
+  int64_t rows = 4, length = 4096, micro_batches = 1, steps = 10;
+  bool float32_state = false, losses = false;
+};
+
+struct Shape {
+  const char* name;
+  const char* type;
+  int64_t vocab, hidden, inner, layers, heads, kv_heads, head_dim;
+  bool tied;
+};
+
+// The published config.json files of these models.
+constexpr Shape kShapes[] = {
+    {"qwen3-0.6b", "qwen3", 151936, 1024, 3072, 28, 16, 8, 128, true},
+    {"qwen3-1.7b", "qwen3", 151936, 2048, 6144, 28, 16, 8, 128, true},
+    {"qwen3-8b", "qwen3", 151936, 4096, 12288, 36, 32, 8, 128, false},
+    {"qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, true},
+    {"qwen2.5-1.5b", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, true},
+    {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
+    {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
+};
+
+Json config_of(const Shape& s, int64_t length) {
+  return Json::Object{{"model_type", s.type},
+                      {"vocab_size", s.vocab},
+                      {"hidden_size", s.hidden},
+                      {"intermediate_size", s.inner},
+                      {"num_hidden_layers", s.layers},
+                      {"num_attention_heads", s.heads},
+                      {"num_key_value_heads", s.kv_heads},
+                      {"head_dim", s.head_dim},
+                      {"max_position_embeddings", std::max<int64_t>(length, 4096)},
+                      {"rope_theta", 1e6},
+                      {"tie_word_embeddings", s.tied}};
+}
+
+std::vector<data::PackedRow> random_rows(const Options& options, int64_t vocab, uint64_t step) {
+  const Random random(1, RandomPurpose::kData, step);
+  std::vector<data::PackedRow> rows(static_cast<size_t>(options.rows * options.micro_batches));
+  uint64_t element = 0;
+  for (data::PackedRow& row : rows) {
+    for (int64_t t = 0; t < options.length; ++t)
+      row.ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab), element++)));
+    row.targets.assign(row.ids.begin() + 1, row.ids.end());
+    row.targets.push_back(data::kIgnore);
+    row.document_lengths = {options.length};
+  }
+  return rows;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+training::Checkpointing checkpointing_of(const std::string& name) {
+  if (name == "full") return training::Checkpointing::kFull;
+  return name == "selective" ? training::Checkpointing::kSelective : training::Checkpointing::kNone;
+}
+
+int run(const Shape& shape, const Options& options) {
+  const double start = seconds_now();
+  models::BuildOptions build;
+  build.dtype = DType::kBF16;
+  build.facts = detect_hardware("cuda");
+  if (!options.float32_state) build.format = {false, DType::kBF16, DType::kBF16};
+  const auto model = models::build_model(config_of(shape, options.length), "bench", build);
+  model->decoder.parameters().initialize(1, 0.02);
+  optimizers::AdamWOptions optimizing;
+  optimizing.format = build.format;
+  optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), optimizing);
+  training::TrainerOptions training_options;
+  training_options.micro_batch_tokens = options.rows * options.length;
+  training_options.checkpointing = checkpointing_of(options.checkpointing);
+  training::Trainer trainer(model->decoder, optimizer, training_options);
+  const double first_loss = trainer.step(random_rows(options, shape.vocab, 0), 1e-5).loss;
+  const double first = seconds_now() - start;
+  if (options.losses) std::fprintf(stderr, "%.6f\n", first_loss);
+
+  std::vector<double> seconds;
+  training::StepResult last;
+  std::optional<training::PendingStep> pending;
+  double before = 0;
+  const auto finish = [&] {
+    if (!pending) return;
+    last = pending->wait();
+    if (options.losses) std::fprintf(stderr, "%.6f\n", last.loss);
+    const double now = seconds_now();
+    if (before > 0) seconds.push_back(now - before);
+    before = now;
+  };
+  for (int64_t i = 1; i <= options.steps + 1; ++i) {
+    training::PendingStep next = trainer.begin(random_rows(options, shape.vocab, static_cast<uint64_t>(i)), 1e-5);
+    finish();
+    pending = std::move(next);
+  }
+  finish();
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  int64_t peak = 0;
+  for (const RegionUsage& region : pool(build.facts.device).usage()) peak += region.held;
+  std::printf(
+      "{\"shape\": \"%s\", \"tokens_per_second\": %.0f, \"tflops\": %.1f, \"memory_gib\": %.2f, "
+      "\"first_step_seconds\": %.2f, \"step_ms\": %.2f, \"best_ms\": %.2f, \"checkpointing\": \"%s\", "
+      "\"loss\": %.4f}\n",
+      shape.name, static_cast<double>(last.tokens) / median, last.flops / median / 1e12,
+      static_cast<double>(peak) / (1 << 30), first, median * 1e3, seconds.front() * 1e3,
+      options.checkpointing.c_str(), last.loss);
+  if (std::getenv("TEMPER_MEMORY") != nullptr)
+    std::fprintf(stderr, "%s\n", memory_table(pool(build.facts.device).usage()).c_str());
+  return 0;
+}
+
+int main_checked(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto number = [&](int64_t& value) { value = i + 1 < argc ? std::atoll(argv[++i]) : value; };
+    if (argument == "--rows")
+      number(options.rows);
+    else if (argument == "--length")
+      number(options.length);
+    else if (argument == "--micro-batches")
+      number(options.micro_batches);
+    else if (argument == "--steps")
+      number(options.steps);
+    else if (argument == "--checkpointing" && i + 1 < argc)
+      options.checkpointing = argv[++i];
+    else if (argument == "--float32-state")
+      options.float32_state = true;
+    else if (argument == "--losses")
+      options.losses = true;
+    else
+      options.shape = argument;
+  }
+  for (const Shape& shape : kShapes)
+    if (options.shape == shape.name) return run(shape, options);
+  fail("unknown shape '{}'", options.shape);
+}
+
+}  // namespace
+}  // namespace temper
+
+int main(int argc, char** argv) {
+  using namespace temper;
+  try {
+    register_everything();
+    return main_checked(argc, argv);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "temper_bench_gpu: %s\n", error.what());
+    return static_cast<int>(error.kind());
+  }
+}

@@ -1,6 +1,6 @@
 // Training speed of known shapes on a GPU: random weights, full fine-tuning, rows of random tokens.
 //   temper_bench_gpu SHAPE [--rows N] [--length N] [--micro-batches N] [--steps N] [--checkpointing none|selective|full]
-//                    [--float32-state] [--losses]
+//                    [--attention KERNEL] [--float32-state] [--losses]
 // Prints one line of JSON. Everything is bfloat16 unless --float32-state asks for float32 gradients, moments and
 // master weights.
 #include <algorithm>
@@ -23,6 +23,7 @@ namespace {
 struct Options {
   std::string shape = "qwen3-0.6b", checkpointing = "none";
   int64_t rows = 4, length = 4096, micro_batches = 1, steps = 10;
+  std::string attention;
   bool float32_state = false, losses = false;
 };
 
@@ -87,6 +88,10 @@ int run(const Shape& shape, const Options& options) {
   build.dtype = DType::kBF16;
   build.facts = detect_hardware("cuda");
   if (!options.float32_state) build.format = {false, DType::kBF16, DType::kBF16};
+  if (!options.attention.empty()) {
+    build.ops.emplace();
+    build.ops->written["attn"] = options.attention;
+  }
   const auto model = models::build_model(config_of(shape, options.length), "bench", build);
   model->decoder.parameters().initialize(1, 0.02);
   optimizers::AdamWOptions optimizing;
@@ -149,6 +154,8 @@ int main_checked(int argc, char** argv) {
       number(options.steps);
     else if (argument == "--checkpointing" && i + 1 < argc)
       options.checkpointing = argv[++i];
+    else if (argument == "--attention" && i + 1 < argc)
+      options.attention = argv[++i];
     else if (argument == "--float32-state")
       options.float32_state = true;
     else if (argument == "--losses")

@@ -61,6 +61,7 @@ void Tape::backward(const Var& output, Tensor seed) {
     seed = Tensor::empty(output.shape(), output.dtype());
     visit_float(output.dtype(), [&]<class T>() { *seed.data<T>() = T(1.0f); });
     seed = seed.on(output.value.device());
+    one_ = seed.raw();
   }
   output.slot->add(seed);
   seed = Tensor();
@@ -75,6 +76,7 @@ void Tape::backward(const Var& output, Tensor seed) {
     }
     if (arrived) node.backward(grads);
   }
+  one_ = nullptr;
 }
 
 }  // namespace temper

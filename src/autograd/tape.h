@@ -80,6 +80,8 @@ class Tape {
 
   // Runs everything backward from `output` with gradient `seed` (ones for a scalar), emptying the tape.
   void backward(const Var& output, Tensor seed = {});
+  // While backward runs: whether this is the one that it started from, known without asking a device.
+  bool is_one(const Tensor& grad) const { return grad.raw() == one_ || grad.item() == 1; }
 
  private:
   struct Node {
@@ -90,6 +92,7 @@ class Tape {
 
   TapeOptions options_;
   std::vector<Node> nodes_;
+  const void* one_ = nullptr;
 };
 
 }  // namespace temper

@@ -50,11 +50,14 @@ const Binder::Candidate* Binder::choose(const Named& named, const Wanted& wanted
 
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates) {
-    const std::string reason = candidate.refusal.value_or("");
+    Refusal refusal = candidate.refusal;
+    if (!refusal && wanted.name.empty() && !candidate.deterministic)
+      refusal = "is never a default: results differ in their last bits from run to run";
+    const std::string reason = refusal.value_or("");
     const bool right =
         wanted.name.empty() || (candidate.provider == resolved.provider &&
                                 (!wanted.written || candidate.family == (resolved.added != nullptr)));
-    if (chosen == nullptr && right && !candidate.refusal) {
+    if (chosen == nullptr && right && !refusal) {
       chosen = &candidate;
       continue;
     }
@@ -129,7 +132,7 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
     if (wanted.name.empty() && preferred != config_.preferred.end()) {
       // Only among those that would be tried anyway: what was measured does not bring a kernel in.
       const auto place = std::find_if(asked.begin(), asked.end(), [&](const Candidate& candidate) {
-        return !candidate.refusal && candidate.provider == preferred->second;
+        return !candidate.refusal && candidate.deterministic && candidate.provider == preferred->second;
       });
       choice.measured = place != asked.end();
       if (choice.measured) std::rotate(asked.begin(), place, place + 1);

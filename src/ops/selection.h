@@ -93,6 +93,7 @@ class Binder {
     Refusal refusal = {};
     std::vector<std::string> tilings = {};
     bool elsewhere = false;  // for other hardware
+    bool deterministic = true;
   };
   struct Wanted {
     std::string name;  // in the configuration, or a provider; empty: the best
@@ -117,6 +118,7 @@ class Binder {
     for (const auto& [provider, kernel] : kernels<Op>().entries()) all.push_back({provider, &kernel});
     for (Candidate& candidate : all) {
       const auto& kernel = *static_cast<const Kernel<Op>*>(candidate.kernel);
+      candidate.deterministic = kernel.deterministic;
       candidate.elsewhere = kernel.compose == nullptr && kernel.hardware != facts_.hardware;
       if (candidate.elsewhere)
         candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);

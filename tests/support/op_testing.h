@@ -65,6 +65,7 @@ struct BoundKernel {
   std::string provider;
   ops::BoundOps ops;
   Device device = {};  // where its tensors are
+  bool deterministic = true;
 };
 
 // Forward and gradients of each kernel on one dtype; gradients are also compared in full with `baseline`, a
@@ -115,7 +116,7 @@ std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signatu
   std::vector<BoundKernel> bound;
   for (const auto& entry : ops::kernels<Op>().entries()) {
     try {
-      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature, machine), machine.device});
+      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature, machine), machine.device, entry.value.deterministic});
     } catch (const Error& error) {
       report_refusal(Op::kName, entry.name, error.what());
     }

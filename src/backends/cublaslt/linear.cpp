@@ -1,5 +1,6 @@
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/product.h"
+#include "backends/gpu_sums.h"
 
 namespace temper::backends {
 namespace {
@@ -11,17 +12,6 @@ Tensor forward(const Linear& op) {
                                  op.x.device());
   multiply({.a = op.x, .b = op.weight, .d = y, .transpose_b = true, .bias = op.bias});
   return y;
-}
-
-// Sums the rows: a product with a row of ones, in float32.
-void add_bias_gradient(const Tensor& dy, const GradTarget& bias) {
-  const Tensor ones = Tensor::from(std::vector<float>(static_cast<size_t>(dy.dim(0)), 1.f))
-                          .to(dy.dtype())
-                          .on(dy.device(), MemoryTag::kWorkspace);
-  multiply({.a = ones.reshape({1, dy.dim(0)}),
-            .b = dy,
-            .d = bias.buffer.reshape({1, dy.dim(1)}),
-            .accumulate = bias.accumulate});
 }
 
 Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarget& weight,
@@ -37,7 +27,7 @@ Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarg
               .d = weight.buffer,
               .transpose_a = true,
               .accumulate = weight.accumulate});
-  if (bias.wanted()) add_bias_gradient(dy, bias);
+  if (bias.wanted()) add_row_sums(dy, bias);
   return dx;
 }
 

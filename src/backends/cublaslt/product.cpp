@@ -1,12 +1,15 @@
 #include "backends/cublaslt/product.h"
 
 #include <bit>
+#include <memory>
 
 #include "backends/cublaslt/algorithms.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends {
 namespace {
+
+constexpr int64_t kWorkspaceAlign = 256;  // the library refuses less
 
 cudaDataType_t type_of(DType dtype) {
   if (dtype == DType::kF32) return CUDA_R_32F;
@@ -45,8 +48,12 @@ void multiply(const Product& p) {
   }
   const Device device = p.d.device();
   // The one stream orders the products, so they can share one workspace.
-  const Tensor workspace = Tensor::empty({kProductWorkspace}, DType::kU8, MemoryTag::kWorkspace, device);
-  run_product(shape, {p.b.raw(), p.a.raw(), p.d.raw(), p.bias.defined() ? p.bias.raw() : nullptr, workspace.raw()},
+  const Tensor workspace =
+      Tensor::empty({kProductWorkspace + kWorkspaceAlign}, DType::kU8, MemoryTag::kWorkspace, device);
+  void* begin = workspace.raw();
+  size_t room = static_cast<size_t>(workspace.bytes());
+  std::align(kWorkspaceAlign, static_cast<size_t>(kProductWorkspace), begin, room);
+  run_product(shape, {p.b.raw(), p.a.raw(), p.d.raw(), p.bias.defined() ? p.bias.raw() : nullptr, begin},
               device);
 }
 

@@ -6,6 +6,7 @@ namespace temper::backends {
 namespace {
 
 constexpr int kRowThreads = 1024;
+constexpr int kAhead = 4;  // packs a thread loads before it uses the first
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Running maximum and sum of powers of two, of logits scaled by log2(e).
@@ -53,8 +54,13 @@ __global__ void __launch_bounds__(kRowThreads)
   // Read before anyone overwrites the row.
   const float chosen = widen(x[target]) * kLog2E;
   Running mine;
-  for (int64_t i = int64_t{threadIdx.x} * N; i < vocab; i += kRowThreads * N)
-    add_pack(mine, load_pack<T, N>(x + i));
+  int64_t i = int64_t{threadIdx.x} * N;
+  for (; i + (kAhead - 1) * kRowThreads * N < vocab; i += kAhead * kRowThreads * N) {
+    Pack<T, N> packs[kAhead];
+    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(x + i + p * kRowThreads * N);
+    for (int p = 0; p < kAhead; ++p) add_pack(mine, packs[p]);
+  }
+  for (; i < vocab; i += kRowThreads * N) add_pack(mine, load_pack<T, N>(x + i));
   mine = merge_warp(mine);
   if (threadIdx.x % 32 == 0) {
     shared[threadIdx.x / 32] = mine.largest;
@@ -65,14 +71,19 @@ __global__ void __launch_bounds__(kRowThreads)
   const float lse = mine.largest + log2f(mine.sum);
   if (threadIdx.x == 0) nll[places == nullptr ? first + row : places[row]] = (lse - chosen) * kLn2;
   if (!differentiate) return;
-  for (int64_t i = int64_t{threadIdx.x} * N; i < vocab; i += kRowThreads * N) {
-    Pack<T, N> pack = load_pack<T, N>(x + i);
+  const auto differentiate_pack = [&](Pack<T, N> pack, int64_t at) {
     for (int k = 0; k < N; ++k) {
       const float p = exp2f(widen(pack.values[k]) * kLog2E - lse);
-      pack.values[k] = narrow<T>((i + k == target ? p - 1 : p) * scale);
+      pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * scale);
     }
-    store_pack(x + i, pack);
+    store_pack(x + at, pack);
+  };
+  for (i = int64_t{threadIdx.x} * N; i + (kAhead - 1) * kRowThreads * N < vocab; i += kAhead * kRowThreads * N) {
+    Pack<T, N> packs[kAhead];
+    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(x + i + p * kRowThreads * N);
+    for (int p = 0; p < kAhead; ++p) differentiate_pack(packs[p], i + p * kRowThreads * N);
   }
+  for (; i < vocab; i += kRowThreads * N) differentiate_pack(load_pack<T, N>(x + i), i);
 }
 
 template <class T, int N>

@@ -22,7 +22,7 @@ struct Entry {
 };
 
 struct Update {
-  float lr, beta1, beta2, eps, correction1, correction2, max_grad_norm;
+  float lr, beta1, beta2, rest1, rest2, eps, inverse1, inverse2, max_grad_norm;  // inverse: of 1 - β^step
   const float* grad_norm;  // or null
   uint64_t seed, step;
 };
@@ -35,19 +35,23 @@ struct Group {
   float values[kGroup];
 };
 
+// A group as it lies in memory: loaded early, widened when it is needed.
 template <class T>
-__device__ Group read(const T* from, int count) {
-  Group group{};
+struct Raw {
+  Pack<T, kLanes<T>> packs[kGroup / kLanes<T>];
+  __device__ float operator[](int i) const { return widen(packs[i / kLanes<T>].values[i % kLanes<T>]); }
+};
+
+template <class T>
+__device__ Raw<T> read(const T* from, int count) {
+  Raw<T> raw{};
   if (count == kGroup && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-    constexpr int kPacks = kGroup / kLanes<T>;
-    for (int p = 0; p < kPacks; ++p) {
-      const auto pack = load_once<T, kLanes<T>>(from + p * kLanes<T>);
-      for (int k = 0; k < kLanes<T>; ++k) group.values[p * kLanes<T> + k] = widen(pack.values[k]);
-    }
-    return group;
+    for (int p = 0; p < kGroup / kLanes<T>; ++p) raw.packs[p] = load_once<T, kLanes<T>>(from + p * kLanes<T>);
+    return raw;
   }
-  for (int i = 0; i < count; ++i) group.values[i] = widen(from[i]);
-  return group;
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) raw.packs[i / kLanes<T>].values[i % kLanes<T>] = from[i];
+  return raw;
 }
 
 template <class T>
@@ -85,6 +89,13 @@ __device__ uint4 words_for(const Update& u, const Entry& entry, uint32_t tensor,
   return philox_words(u.seed, static_cast<uint32_t>(RandomPurpose::kRounding), u.step, element);
 }
 
+// Within one unit of the last place, at a fraction of the cost of sqrtf.
+__device__ float square_root(float value) {
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
+  return root;
+}
+
 // `Weight` is what weights are kept in between updates: the master's float32, or the parameter's own type.
 template <class Value, class Grad, class Moment, bool kMaster>
 __global__ void __launch_bounds__(kThreads) update_pieces(const Entry* entries, int count, Update u) {
@@ -101,39 +112,44 @@ __global__ void __launch_bounds__(kThreads) update_pieces(const Entry* entries, 
   auto* weights = kMaster ? reinterpret_cast<Weight*>(entry.master) : static_cast<Weight*>(entry.value);
   auto* exp_avg = static_cast<Moment*>(entry.exp_avg);
   auto* exp_avg_sq = static_cast<Moment*>(entry.exp_avg_sq);
+  const float weight_decay = entry.weight_decay;
   for (int64_t i = begin + int64_t{threadIdx.x} * kGroup; i < end; i += int64_t{kThreads} * kGroup) {
     const int there = static_cast<int>(min(int64_t{kGroup}, end - i));
-    const Group g = read(static_cast<const Grad*>(entry.grad) + i, there);
-    Group w = read(weights + i, there), m = read(exp_avg + i, there), v = read(exp_avg_sq + i, there);
+    const Raw<Grad> g = read(static_cast<const Grad*>(entry.grad) + i, there);
+    const Raw<Weight> w = read(weights + i, there);
+    const Raw<Moment> m = read(exp_avg + i, there), v = read(exp_avg_sq + i, there);
+    Group new_w, new_m, new_v;
     for (int k = 0; k < kGroup; ++k) {
-      const float grad = g.values[k] * clip;
-      m.values[k] = u.beta1 * m.values[k] + (1 - u.beta1) * grad;
-      v.values[k] = u.beta2 * v.values[k] + (1 - u.beta2) * grad * grad;
-      const float denominator = sqrtf(v.values[k] / u.correction2) + u.eps;
-      w.values[k] -=
-          u.lr * entry.weight_decay * w.values[k] + u.lr * (m.values[k] / u.correction1) / denominator;
+      const float grad = g[k] * clip;
+      new_m.values[k] = u.beta1 * m[k] + u.rest1 * grad;
+      new_v.values[k] = u.beta2 * v[k] + u.rest2 * grad * grad;
+      const float denominator = square_root(new_v.values[k] * u.inverse2) + u.eps;
+      const float step = __fdividef(u.lr * new_m.values[k] * u.inverse1, denominator);
+      new_w.values[k] = w[k] - (u.lr * weight_decay * w[k] + step);
     }
     uint4 words{};
     if constexpr (!std::is_same_v<Moment, float>) words = words_for(u, entry, 1, i / kGroup);
-    write(exp_avg + i, m, there, &words);
+    write(exp_avg + i, new_m, there, &words);
     if constexpr (!std::is_same_v<Moment, float>) words = words_for(u, entry, 2, i / kGroup);
-    write(exp_avg_sq + i, v, there, &words);
+    write(exp_avg_sq + i, new_v, there, &words);
     if constexpr (!std::is_same_v<Weight, float>) words = words_for(u, entry, 0, i / kGroup);
-    write(weights + i, w, there, &words);
-    if constexpr (kMaster) write(static_cast<Value*>(entry.value) + i, w, there, nullptr);
+    write(weights + i, new_w, there, &words);
+    if constexpr (kMaster) write(static_cast<Value*>(entry.value) + i, new_w, there, nullptr);
   }
 }
 
 Update update_of(const AdamW& op) {
-  const auto correction = [&](float beta) {
-    return static_cast<float>(1 - std::pow(double{beta}, static_cast<double>(op.step)));
+  const auto inverse = [&](float beta) {
+    return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(op.step))));
   };
   return {op.lr,
           op.beta1,
           op.beta2,
+          1 - op.beta1,
+          1 - op.beta2,
           op.eps,
-          correction(op.beta1),
-          correction(op.beta2),
+          inverse(op.beta1),
+          inverse(op.beta2),
           op.max_grad_norm,
           op.grad_norm.defined() ? op.grad_norm.data<float>() : nullptr,
           op.seed,

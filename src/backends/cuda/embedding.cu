@@ -13,31 +13,63 @@ __global__ void look_up(const T* table, const int* ids, T* y, int64_t hidden) {
   for (int64_t i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = from[i];
 }
 
+constexpr int kColumns = 8;    // of a row, held by a thread
+constexpr int kListed = 1024;  // occurrences of an id, found before their rows are summed
+
+// Adds the listed tokens' rows, in their order, to the columns that this thread holds.
+template <class T>
+__device__ void add_listed(const T* dy, const int* listed, int count, int64_t hidden, int64_t first,
+                           float (&sums)[kColumns]) {
+  for (int n = 0; n < count; ++n) {
+    const T* row = dy + int64_t{listed[n]} * hidden + first;
+    for (int c = 0; c < kColumns; ++c)
+      if (first + c * kThreads < hidden) sums[c] += widen(row[c * kThreads]);
+  }
+}
+
 // One block a token. The block of an id's first occurrence sums all of them, in the order of the tokens; the
 // others leave. Looking through the ids costs little beside the rows.
 template <class T, class G>
 __global__ void sum_rows(const T* dy, const int* ids, int64_t tokens, int64_t hidden, G* grad) {
-  __shared__ unsigned found[kThreads / 32];
+  __shared__ int listed[kListed];
+  __shared__ int before_warp[kThreads / 32];
   const int64_t mine = blockIdx.x;
   const int id = ids[mine];
   bool before = false;
-  for (int64_t t = threadIdx.x; t < mine; t += blockDim.x) before = before || ids[t] == id;
+  for (int64_t t = threadIdx.x; t < mine; t += kThreads) before = before || ids[t] == id;
   if (__syncthreads_or(before)) return;
-  G* out = grad + int64_t{id} * hidden;
-  for (int64_t column = 0; column < hidden; column += blockDim.x) {
-    const int64_t i = column + threadIdx.x;
-    float sum = i < hidden ? widen(out[i]) : 0.f;
-    for (int64_t begin = mine; begin < tokens; begin += blockDim.x) {
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int64_t column = 0; column < hidden; column += kThreads * kColumns) {
+    const int64_t first = column + threadIdx.x;
+    G* out = grad + int64_t{id} * hidden + first;
+    float sums[kColumns];
+    for (int c = 0; c < kColumns; ++c) sums[c] = first + c * kThreads < hidden ? widen(out[c * kThreads]) : 0.f;
+    int count = 0;
+    for (int64_t begin = mine; begin < tokens; begin += kThreads) {
       const int64_t t = begin + threadIdx.x;
-      const unsigned votes = __ballot_sync(0xffffffffu, t < tokens && ids[t] == id);
+      const bool hit = t < tokens && ids[t] == id;
+      if (__syncthreads_or(hit) == 0) continue;
+      const unsigned votes = __ballot_sync(0xffffffffu, hit);
+      if (lane == 0) before_warp[warp] = __popc(votes);
       __syncthreads();
-      if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = votes;
+      int place = count, all = count;
+      for (unsigned w = 0; w < kThreads / 32; ++w) {
+        place += w < warp ? before_warp[w] : 0;
+        all += before_warp[w];
+      }
+      if (hit) listed[place + __popc(votes & ((1u << lane) - 1))] = static_cast<int>(t);
+      count = all;
+      if (count <= kListed - kThreads) continue;
       __syncthreads();
-      for (int warp = 0; warp < kThreads / 32; ++warp)
-        for (unsigned rest = found[warp]; rest != 0; rest &= rest - 1)
-          if (i < hidden) sum += widen(dy[(begin + warp * 32 + __ffs(rest) - 1) * hidden + i]);
+      add_listed(dy, listed, count, hidden, first, sums);
+      count = 0;
+      __syncthreads();
     }
-    if (i < hidden) out[i] = narrow<G>(sum);
+    __syncthreads();
+    add_listed(dy, listed, count, hidden, first, sums);
+    __syncthreads();
+    for (int c = 0; c < kColumns; ++c)
+      if (first + c * kThreads < hidden) out[c * kThreads] = narrow<G>(sums[c]);
   }
 }
 

@@ -1,6 +1,6 @@
 // A group of threads keeps a row in registers: every byte is read and written once.
 #include "backends/cuda/cuda.h"
-#include "backends/cuda/column_sums.h"
+#include "backends/gpu_sums.h"
 #include "backends/gpu.h"
 
 namespace temper::backends {
@@ -9,7 +9,7 @@ namespace {
 using ops::RmsNorm;
 
 constexpr int kMinThreads = 128;
-constexpr int kBackwardBlocks = 264;  // fixed, so that sums do not depend on the GPU
+constexpr int kBackwardThreads = 1 << 17;  // fixed, so that sums do not depend on the GPU
 
 // How rows are laid over threads: `lanes` elements at a time, `packs` times, by `group` threads.
 struct Layout {
@@ -17,10 +17,11 @@ struct Layout {
   unsigned group, rows_per_block;
 };
 
-Layout layout_of(int64_t hidden, int full_lanes) {
+// Forward holds up to four packs a thread; backward, which holds more of each, one where it can.
+Layout layout_of(int64_t hidden, int full_lanes, int packs) {
   Layout layout{hidden % full_lanes == 0 ? full_lanes : 1, 0, 32, 1};
   const int64_t pieces = hidden / layout.lanes;
-  while (layout.group < 1024 && pieces > int64_t{layout.group} * 4) layout.group *= 2;
+  while (layout.group < 1024 && pieces > int64_t{layout.group} * packs) layout.group *= 2;
   const int64_t needed = (pieces + layout.group - 1) / layout.group;
   for (layout.packs = 1; layout.packs < needed;) layout.packs *= 2;
   layout.rows_per_block = layout.group == 32 ? kMinThreads / 32 : 1;
@@ -171,7 +172,7 @@ RmsNorm::Output forward(const RmsNorm& op) {
     const ForwardArguments<T> arguments{at(x),      at(residual), at(weight),  at(out.y),
                                         at(out.sum), out.inv_rms.data<float>(), rows, hidden,
                                         row_stride(x), op.eps};
-    const Layout layout = layout_of(hidden, kLanes<T>);
+    const Layout layout = layout_of(hidden, kLanes<T>, 4);
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
       const auto blocks = static_cast<unsigned>((rows + layout.rows_per_block - 1) / layout.rows_per_block);
@@ -190,8 +191,9 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
   const Tensor x = with_even_rows(op.x), dy = aligned(given_dy), dsum = aligned(given_dsum),
                factors = aligned(op.weight);
   visit_wide_or_brain(x.dtype(), [&]<class T>() {
-    const Layout layout = layout_of(hidden, kLanes<T>);
-    const int64_t parts = int64_t{kBackwardBlocks} * layout.rows_per_block;
+    const Layout layout = layout_of(hidden, kLanes<T>, 1);
+    const unsigned blocks = kBackwardThreads / (layout.group * layout.rows_per_block);
+    const int64_t parts = int64_t{blocks} * layout.rows_per_block;
     Tensor partial;
     if (weight.wanted())
       partial = Tensor::empty({parts, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
@@ -202,7 +204,7 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
                                          rows,   hidden,     row_stride(x)};
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
-      backward_rows<T, N, kPacks><<<kBackwardBlocks, threads, 0, device::stream(device)>>>(arguments);
+      backward_rows<T, N, kPacks><<<blocks, threads, 0, device::stream(device)>>>(arguments);
     });
     device::check_launch("rms_norm backward");
     if (weight.wanted()) add_column_sums(partial, weight);

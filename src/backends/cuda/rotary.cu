@@ -1,5 +1,5 @@
 // A few neighbouring threads hold one head: its lower and upper halves side by side, in packs of 16 bytes.
-#include "backends/cuda/column_sums.h"
+#include "backends/gpu_sums.h"
 #include "backends/cuda/cuda.h"
 #include "backends/gpu.h"
 
@@ -8,7 +8,8 @@ namespace {
 
 using ops::Rotary;
 
-constexpr int kBackwardBlocks = 264;  // fixed, so that sums do not depend on the GPU
+constexpr int kBackwardLanes = 4;
+constexpr int kBackwardBlocks = 528;  // fixed, so that sums do not depend on the GPU
 
 // What every kernel here reads. A group of `kGroup` threads serves one head at a time; thread `lane` of it the
 // elements [lane · N, lane · N + N) of both halves.
@@ -122,7 +123,7 @@ __device__ void rotate_back(const Heads<T>& a, int64_t token, int lane, Half<N>&
 
 // A block takes whole tokens, its groups their heads in turn.
 template <class T, int N, int kGroup>
-__global__ void backward_heads(Heads<T> a, Gradients<T> g) {
+__global__ void __launch_bounds__(kThreads, 4) backward_heads(Heads<T> a, Gradients<T> g) {
   extern __shared__ float shared[];  // [groups, 2, head_dim]
   const int lane = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
   const int groups = blockDim.x / kGroup, dim = 2 * a.half, all = a.heads + 2 * a.kv_heads;
@@ -209,8 +210,9 @@ Heads<T> heads_of(const Rotary& op) {
           op.eps};
 }
 
-// Calls f.template operator()<lanes, group>() for the narrowest group that holds half a head.
-template <class T, class F>
+// Calls f.template operator()<lanes, group>() for the narrowest group that holds half a head, kPack elements a
+// thread.
+template <int kPack, class F>
 void visit_group(int half, F&& f) {
   const auto groups = [&]<int N>() {
     const int threads = (half + N - 1) / N;
@@ -219,7 +221,7 @@ void visit_group(int half, F&& f) {
     if (threads <= 16) return f.template operator()<N, 16>();
     return f.template operator()<N, 32>();
   };
-  half % kLanes<T> == 0 ? groups.template operator()<kLanes<T>>() : groups.template operator()<1>();
+  half % kPack == 0 ? groups.template operator()<kPack>() : groups.template operator()<1>();
 }
 
 // What is loaded in packs, where that is possible.
@@ -242,7 +244,7 @@ Rotary::Output forward(const Rotary& given) {
   if (tokens == 0) return out;
   visit_wide_or_brain(op.qkv.dtype(), [&]<class T>() {
     const Heads<T> heads = heads_of<T>(op);
-    visit_group<T>(heads.half, [&]<int N, int kGroup>() {
+    visit_group<kLanes<T>>(heads.half, [&]<int N, int kGroup>() {
       forward_heads<T, N, kGroup>
           <<<blocks_for(tokens * (op.heads + op.kv_heads) * kGroup), kThreads, 0, device::stream(device)>>>(
               heads, static_cast<T*>(out.q.raw()), static_cast<T*>(out.k.raw()),
@@ -277,7 +279,8 @@ Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& given_
                                  inv_rms.defined() ? inv_rms.data<float>() : nullptr,
                                  static_cast<T*>(dqkv.raw()),
                                  partial.defined() ? partial.data<float>() : nullptr};
-    visit_group<T>(heads.half, [&]<int N, int kGroup>() {
+    // Half a pack: backward holds so much of each element that fewer of them keep more threads busy.
+    visit_group<kBackwardLanes>(heads.half, [&]<int N, int kGroup>() {
       const size_t shared = partial.defined() ? size_t{kThreads / kGroup} * 2 * static_cast<size_t>(dim) * 4 : 0;
       backward_heads<T, N, kGroup>
           <<<kBackwardBlocks, kThreads, shared, device::stream(device)>>>(heads, gradients);
@@ -292,9 +295,9 @@ Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& given_
 
 ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
   if (signature.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  const int64_t lanes = 16 / size_of(signature.dtype), half = signature.head_dim / 2;
-  if (half > (half % lanes == 0 ? 32 * lanes : 32))
-    return "half of head_dim must be a multiple of 8 (float32: 4) and head_dim at most 512 (float32: 256)";
+  const int64_t half = signature.head_dim / 2;
+  if (half > (half % kBackwardLanes == 0 ? 32 * kBackwardLanes : 32))
+    return "head_dim must be a multiple of 8 and at most 256, or at most 64";
   return std::nullopt;
 }
 

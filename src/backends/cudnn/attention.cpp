@@ -11,6 +11,9 @@ namespace {
 
 using ops::Attention;
 
+// The most that the scores of a deterministic backward pass may take: documents beyond it wait for their turn.
+// One document always fits.
+constexpr int64_t kMostScoreBytes = int64_t{1} << 30;
 constexpr int64_t kAlignment = 16;  // bytes, of every tensor's memory and strides
 constexpr int64_t kWorkspaceAlignment = 256;
 
@@ -58,13 +61,13 @@ struct Job {
   Part all() const { return {0, documents.size()}; }
 };
 
-PlanKey key_of(const Job& job, Pass pass, Part part) {
+PlanKey key_of(const Job& job, Pass pass, Part part, bool deterministic = true) {
   const auto count = static_cast<int64_t>(part.end - part.begin);
   PlanKey key;
   key.device = job.device.index;
   key.pass = pass;
   key.dtype = job.q.dtype();
-  key.deterministic = pass == Pass::kBackward && options().deterministic;
+  key.deterministic = pass == Pass::kBackward && deterministic;
   key.heads = job.q.dim(1);
   key.kv_heads = job.k.dim(1);
   key.head_dim = job.q.dim(2);
@@ -206,12 +209,12 @@ Attention::Grads make_grads(const Job& job) {
 // Parts of the documents, one after the other, so that the scores of a deterministic pass need not all exist
 // at once.
 std::vector<Part> parts_of(const Job& job) {
-  if (!options().deterministic) return {job.all()};
-  const int64_t heads = job.op.q.dim(1), bytes = options().score_bytes;
-  return job.length > 0 ? cut_evenly(job.documents.size(), job.length, heads, bytes)
-                        : cut(job.documents, heads, bytes);
+  const int64_t heads = job.op.q.dim(1);
+  return job.length > 0 ? cut_evenly(job.documents.size(), job.length, heads, kMostScoreBytes)
+                        : cut(job.documents, heads, kMostScoreBytes);
 }
 
+template <bool kDeterministic>
 Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
   const Job job(op);
   const Attention::Grads grads = make_grads(job);
@@ -223,8 +226,8 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
   }
   if (job.documents.empty()) return grads;
   const Tensor seed = readable(dy, true), y = readable(out.y, true);
-  for (const Part part : parts_of(job)) {
-    PlanKey key = key_of(job, Pass::kBackward, part);
+  for (const Part part : kDeterministic ? parts_of(job) : std::vector<Part>{job.all()}) {
+    PlanKey key = key_of(job, Pass::kBackward, part, kDeterministic);
     if (!key.ragged) {
       key.dq_stride = grads.q.stride(0);
       key.dk_stride = grads.k.stride(0);
@@ -248,13 +251,13 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
 
 }  // namespace
 
-Options& options() {
-  static Options set;
-  return set;
+ops::Kernel<Attention> attention_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward<true>};
 }
 
-ops::Kernel<Attention> attention_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+ops::Kernel<Attention> nondeterministic_attention_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward<false>,
+          .deterministic = false};
 }
 
 }  // namespace temper::backends::cudnn

@@ -3,15 +3,10 @@
 
 namespace temper::backends::cudnn {
 
-struct Options {
-  // Backward gives the same bits every time. On compute capability 9.x cuDNN then writes the gradient of all
-  // scores to memory, heads · queries · keys · 2 bytes for each document.
-  bool deterministic = true;
-  // The most that these scores may take: documents beyond it wait for their turn. One document always fits.
-  int64_t score_bytes = int64_t{1} << 30;
-};
-Options& options();  // for measurements; a run does not change them
-
+// Backward gives the same bits every time. On compute capability 9.x cuDNN then writes the gradient of all scores to
+// memory, heads · queries · keys · 2 bytes for each document.
 ops::Kernel<ops::Attention> attention_kernel();
+// Sums the queries' gradients in whatever order blocks finish: faster, and never chosen unless it is written.
+ops::Kernel<ops::Attention> nondeterministic_attention_kernel();
 
 }  // namespace temper::backends::cudnn

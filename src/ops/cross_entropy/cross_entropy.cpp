@@ -58,8 +58,8 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, scale},
                                                   tape.recording() && hidden.requires_grad(), target);
   const Var loss = tape.record(
-      out.loss, {&hidden, &weight}, [slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {
-        if (seed.item() != 1)
+      out.loss, {&hidden, &weight}, [&tape, slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {
+        if (!tape.is_one(seed))
           fail("[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
         if (slot) slot->add(dhidden);
       });

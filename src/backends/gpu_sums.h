@@ -7,4 +7,7 @@ namespace temper::backends {
 // `columns` elements, float32 or bfloat16.
 void add_column_sums(const Tensor& partial, const GradTarget& target);
 
+// target (+)= Σ over the rows of a compact matrix [rows, columns], in float32 and a fixed order.
+void add_row_sums(const Tensor& rows, const GradTarget& target);
+
 }  // namespace temper::backends

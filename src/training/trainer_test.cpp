@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 #include "training/flops.h"
 
@@ -190,6 +191,28 @@ TEST(Flops, CountProductsAndCausalHalves) {
   config.windows = {3, 0};  // the first layer attends to at most 3: 1 + 2 + 8·3 pairs
   EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 4 * 32 * (27.0 + 55));
   EXPECT_DOUBLE_EQ(training_flops(config, ten), 3 * forward_flops(config, ten));
+}
+
+// On every machine: two runs are the same bits, and the losses those of the CPU in float32 up to rounding.
+TEST(Trainer, RepeatsItselfEverywhere) {
+  const auto losses_on = [](const HardwareFacts& machine, const TinyModel& tiny) {
+    TinyModel there = tiny;
+    there.facts = machine;
+    there.ops = {};
+    Bench setup({}, there);
+    std::vector<double> losses;
+    for (int step = 0; step < 20; ++step) losses.push_back(setup.trainer.step(kRows, 1e-3).loss);
+    return losses;
+  };
+  const std::vector<double> expected = losses_on(detect_cpu(), {});
+  for (const HardwareFacts& machine : op_testing::machines())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(machine.device), to_string(dtype)));
+      const std::vector<double> found = losses_on(machine, {.dtype = dtype});
+      EXPECT_EQ(losses_on(machine, {.dtype = dtype}), found);
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_NEAR(found[i], expected[i], expected[i] * (dtype == DType::kF32 ? 1e-4 : 0.02)) << "step " << i;
+    }
 }
 
 }  // namespace

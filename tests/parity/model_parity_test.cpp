@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
+#include "tests/support/op_testing.h"
 
 namespace temper {
 namespace {
@@ -24,15 +25,19 @@ std::string goldens_folder() {
 
 struct Case {
   std::string name, kernels;
+  HardwareFacts facts;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name << " with " << c.kernels << " kernels"; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name << " with " << c.kernels << " kernels on " << to_string(c.facts.device);
+}
 
 std::vector<Case> find_cases() {
   std::vector<Case> cases;
   for (const std::string& name : list_directory(goldens_folder()))
     if (exists(join_path(join_path(goldens_folder(), name), "golden.safetensors")))
-      for (const char* kernels : {"eager", "fast"}) cases.push_back({name, kernels});
+      for (const HardwareFacts& machine : op_testing::machines())
+        for (const char* kernels : {"eager", "fast"}) cases.push_back({name, kernels, machine});
   return cases;
 }
 
@@ -45,7 +50,7 @@ std::vector<int32_t> ints(const Tensor& tensor) {
 double relative_error(const Tensor& found, const Tensor& expected) {
   EXPECT_EQ(found.numel(), expected.numel());
   double worst = 0, largest = 0;
-  const Tensor a = found.to(DType::kF32).contiguous(), b = expected.contiguous();
+  const Tensor a = found.on({}).to(DType::kF32).contiguous(), b = expected.on({}).contiguous();
   for (int64_t i = 0; i < b.numel(); ++i) {
     worst = std::max(worst, std::fabs(double{a.data<float>()[i]} - b.data<float>()[i]));
     largest = std::max(largest, std::fabs(double{b.data<float>()[i]}));
@@ -68,6 +73,7 @@ class ModelParity : public testing::TestWithParam<Case> {
   std::unique_ptr<models::Model> load(DType dtype) const {
     models::BuildOptions options;
     options.dtype = dtype;
+    options.facts = GetParam().facts;
     if (GetParam().kernels == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
     return models::load_model(folder_, options);
   }
@@ -174,17 +180,15 @@ TEST_P(ModelParity, FiveAdamWSteps) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Shape& shape = parameters[i].value.shape();
     grads.push_back(parameters[i].grad->grad());
-    op.slots.push_back({parameters[i].value,
-                        {},
-                        grads.back(),
-                        Tensor::zeros(shape, DType::kF32),
-                        Tensor::zeros(shape, DType::kF32),
-                        0.1f});
+    const auto moment = [&] {
+      return Tensor::zeros(shape, DType::kF32, MemoryTag::kOptimizer, parameters.device());
+    };
+    op.slots.push_back({parameters[i].value, {}, grads.back(), moment(), moment(), 0.1f});
   }
   const Tensor losses = golden("adamw.losses"), norms = golden("adamw.grad_norms");
   for (int64_t step = 0; step < losses.numel(); ++step) {
     const double loss = run_step(*model);
-    op.grad_norm = ops::global_norm(model->decoder.ops(), {grads});
+    op.grad_norm = ops::global_norm(model->decoder.ops(), {grads, parameters.device()});
     const double norm = op.grad_norm.item();
     const double expected_loss = losses.data<float>()[step], expected_norm = norms.data<float>()[step];
     EXPECT_NEAR(loss, expected_loss, 1e-4 * expected_loss) << "step " << step;
@@ -204,7 +208,7 @@ TEST_P(ModelParity, GreedyWithTheCache) {
   ASSERT_GT(prompt, 0u);
   const auto& config = model->decoder.config();
   layers::KvCache cache(config.num_layers, static_cast<int64_t>(expected.size()), config.num_kv_heads,
-                        config.head_dim, DType::kF32);
+                        config.head_dim, DType::kF32, model->decoder.device());
   layers::Decoder::Options options;
   options.cache = &cache;
   std::vector<int32_t> ids(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(prompt));
@@ -217,7 +221,8 @@ TEST_P(ModelParity, GreedyWithTheCache) {
     const Tensor hidden = model->decoder.forward(tape, step, options).value;
     const Tensor logits =
         model->decoder.logits(tape, tape.constant(hidden.narrow(0, hidden.dim(0) - 1, 1))).value;
-    const auto row = logits.values<float>();
+    const Tensor here = logits.on({});
+    const auto row = here.values<float>();
     next = {static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin())};
     ids.push_back(next[0]);
   }
@@ -250,6 +255,7 @@ TEST_P(ModelParity, PackedDocumentsEqualSeparateRuns) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, ModelParity, testing::ValuesIn(find_cases()), [](const auto& info) {
   std::string name = info.param.name + "_" + info.param.kernels;
+  if (info.param.facts.device.type != DeviceType::kCpu) name += "_" + to_string(info.param.facts.device);
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   return name;

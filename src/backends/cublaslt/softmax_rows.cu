@@ -9,6 +9,14 @@ constexpr int kRowThreads = 1024;
 constexpr int kAhead = 4;  // packs a thread loads before it uses the first
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
+// Shared memory that one block may have.
+int64_t scratch_bytes(Device device) {
+  int bytes = 0;
+  device::check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index),
+                "cudaDeviceGetAttribute");
+  return bytes;
+}
+
 // Running maximum and sum of powers of two, of logits scaled by log2(e).
 struct Running {
   float largest = -INFINITY, sum = 0;
@@ -34,7 +42,7 @@ template <class T, int N>
 __device__ void add_pack(Running& mine, const Pack<T, N>& pack) {
   float values[N], largest = mine.largest;
   for (int i = 0; i < N; ++i) {
-    values[i] = widen(pack.values[i]) * kLog2E;
+    values[i] = __fmul_rn(widen(pack.values[i]), kLog2E);  // rounded as `chosen`: a vocabulary of one has no loss
     largest = fmaxf(largest, values[i]);
   }
   if (largest == -INFINITY) return;
@@ -43,24 +51,47 @@ __device__ void add_pack(Running& mine, const Pack<T, N>& pack) {
   mine = {largest, sum};
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads)
-    softmax_row(T* logits, const int* targets, const int* places, int64_t first, float* nll, int64_t vocab,
-                float scale, bool differentiate) {
-  __shared__ float shared[2 * 32];
-  const int64_t row = blockIdx.x;
-  T* x = logits + row * vocab;
-  const int target = targets[row];
-  // Read before anyone overwrites the row.
-  const float chosen = widen(x[target]) * kLog2E;
-  Running mine;
-  int64_t i = int64_t{threadIdx.x} * N;
-  for (; i + (kAhead - 1) * kRowThreads * N < vocab; i += kAhead * kRowThreads * N) {
+template <class T>
+struct Row {
+  T* logits;
+  const int* targets;
+  const int* places;
+  int64_t first;
+  float* nll;
+  int64_t vocab, held;  // the first `held` logits of a row stay in shared memory between the two passes
+  float scale;
+  bool differentiate;
+};
+
+// Calls body(pack, at) for every pack of a row from `begin` to `end`, several loads ahead.
+template <class T, int N, class Body>
+__device__ void for_each_pack(const T* from, int64_t begin, int64_t end, Body body) {
+  constexpr int64_t kStep = int64_t{kRowThreads} * N;
+  int64_t i = begin + int64_t{threadIdx.x} * N;
+  for (; i + (kAhead - 1) * kStep < end; i += kAhead * kStep) {
     Pack<T, N> packs[kAhead];
-    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(x + i + p * kRowThreads * N);
-    for (int p = 0; p < kAhead; ++p) add_pack(mine, packs[p]);
+    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(from + i + p * kStep);
+    for (int p = 0; p < kAhead; ++p) body(packs[p], i + p * kStep);
   }
-  for (; i < vocab; i += kRowThreads * N) add_pack(mine, load_pack<T, N>(x + i));
+  for (; i < end; i += kStep) body(load_pack<T, N>(from + i), i);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kRowThreads) softmax_row(Row<T> a) {
+  extern __shared__ int4 held_memory[];
+  __shared__ float shared[2 * 32];
+  T* const held = reinterpret_cast<T*>(held_memory);
+  const int64_t row = blockIdx.x;
+  T* x = a.logits + row * a.vocab;
+  const int target = a.targets[row];
+  // Read before anyone overwrites the row.
+  const float chosen = __fmul_rn(widen(x[target]), kLog2E);
+  Running mine;
+  for_each_pack<T, N>(x, 0, a.held, [&](const Pack<T, N>& pack, int64_t at) {
+    store_pack(held + at, pack);
+    add_pack(mine, pack);
+  });
+  for_each_pack<T, N>(x, a.held, a.vocab, [&](const Pack<T, N>& pack, int64_t) { add_pack(mine, pack); });
   mine = merge_warp(mine);
   if (threadIdx.x % 32 == 0) {
     shared[threadIdx.x / 32] = mine.largest;
@@ -69,30 +100,40 @@ __global__ void __launch_bounds__(kRowThreads)
   __syncthreads();
   mine = merge_warp({shared[threadIdx.x % 32], shared[32 + threadIdx.x % 32]});
   const float lse = mine.largest + log2f(mine.sum);
-  if (threadIdx.x == 0) nll[places == nullptr ? first + row : places[row]] = (lse - chosen) * kLn2;
-  if (!differentiate) return;
-  const auto differentiate_pack = [&](Pack<T, N> pack, int64_t at) {
+  if (threadIdx.x == 0) a.nll[a.places == nullptr ? a.first + row : a.places[row]] = (lse - chosen) * kLn2;
+  if (!a.differentiate) return;
+  const auto differentiate = [&](Pack<T, N> pack, int64_t at) {
     for (int k = 0; k < N; ++k) {
       const float p = exp2f(widen(pack.values[k]) * kLog2E - lse);
-      pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * scale);
+      pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * a.scale);
     }
     store_pack(x + at, pack);
   };
-  for (i = int64_t{threadIdx.x} * N; i + (kAhead - 1) * kRowThreads * N < vocab; i += kAhead * kRowThreads * N) {
-    Pack<T, N> packs[kAhead];
-    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(x + i + p * kRowThreads * N);
-    for (int p = 0; p < kAhead; ++p) differentiate_pack(packs[p], i + p * kRowThreads * N);
-  }
-  for (; i < vocab; i += kRowThreads * N) differentiate_pack(load_pack<T, N>(x + i), i);
+  for_each_pack<T, N>(x, a.held, a.vocab, differentiate);
+  for_each_pack<T, N>(held, 0, a.held, differentiate);
 }
 
 template <class T, int N>
 void launch(const SoftmaxRows& op) {
-  softmax_row<T, N>
-      <<<static_cast<unsigned>(op.logits.dim(0)), kRowThreads, 0, device::stream(op.logits.device())>>>(
-          static_cast<T*>(op.logits.raw()), op.targets.data<int32_t>(),
-          op.places.defined() ? op.places.data<int32_t>() : nullptr, op.first, op.nll.data<float>(),
-          op.logits.dim(1), op.scale, op.differentiate);
+  constexpr int64_t kHeldBytes = 216 << 10;
+  const cudaStream_t stream = device::stream(op.logits.device());
+  const int64_t vocab = op.logits.dim(1), room = scratch_bytes(op.logits.device()) - (2 << 10);
+  const int64_t step = int64_t{kRowThreads} * N;
+  const int64_t held = std::min(vocab, std::min(kHeldBytes, room) / size_of(op.logits.dtype()) / step * step);
+  const auto bytes = static_cast<size_t>(held * size_of(op.logits.dtype()));
+  device::check(cudaFuncSetAttribute(softmax_row<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(bytes)),
+                "cudaFuncSetAttribute");
+  const Row<T> arguments{static_cast<T*>(op.logits.raw()),
+                         op.targets.data<int32_t>(),
+                         op.places.defined() ? op.places.data<int32_t>() : nullptr,
+                         op.first,
+                         op.nll.data<float>(),
+                         vocab,
+                         held,
+                         op.scale,
+                         op.differentiate};
+  softmax_row<T, N><<<static_cast<unsigned>(op.logits.dim(0)), kRowThreads, bytes, stream>>>(arguments);
   device::check_launch("softmax_rows");
 }
 

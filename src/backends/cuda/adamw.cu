@@ -29,17 +29,15 @@ struct Update {
 
 // Eight elements at a time: they share the random words of one counter.
 constexpr int kGroup = 8;
+constexpr int kUpdateThreads = 128;
 constexpr int kGroupBits = 38;  // as ops::rounding_bits
 
-struct Group {
-  float values[kGroup];
-};
-
-// A group as it lies in memory: loaded early, widened when it is needed.
+// A group as it lies in memory: widened when it is read, rounded when it is set.
 template <class T>
 struct Raw {
   Pack<T, kLanes<T>> packs[kGroup / kLanes<T>];
   __device__ float operator[](int i) const { return widen(packs[i / kLanes<T>].values[i % kLanes<T>]); }
+  __device__ void set(int i, T value) { packs[i / kLanes<T>].values[i % kLanes<T>] = value; }
 };
 
 template <class T>
@@ -59,46 +57,58 @@ __device__ T rounded(float value, uint32_t random) {
   if constexpr (std::is_same_v<T, float>) {
     return value;
   } else {
-    if (!isfinite(value)) return narrow<T>(value);
-    return __ushort_as_bfloat16(static_cast<unsigned short>((__float_as_uint(value) + random) >> 16));
+    const uint32_t bits = (__float_as_uint(value) + random) >> 16;
+    // Infinity stays itself under the sum, NaN might not.
+    return __ushort_as_bfloat16(static_cast<unsigned short>(value == value ? bits : 0x7FFF));
   }
 }
 
-// Stores what is narrower than float32 stochastically rounded, or to nearest where `words` is null.
+// The half word of an element of a group.
+__device__ uint32_t half_word(const uint4& words, int i) {
+  const uint32_t word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
+  return word >> (i % 2 * 16) & 0xFFFF;
+}
+
 template <class T>
-__device__ void write(T* to, const Group& group, int count, const uint4* words) {
-  Pack<T, kGroup> pack;
-  for (int i = 0; i < kGroup; ++i) {
-    if (words == nullptr) {
-      pack.values[i] = narrow<T>(group.values[i]);
-      continue;
-    }
-    const uint32_t word = i < 2 ? words->x : i < 4 ? words->y : i < 6 ? words->z : words->w;
-    pack.values[i] = rounded<T>(group.values[i], word >> (i % 2 * 16) & 0xFFFF);
-  }
+__device__ void write(T* to, const Raw<T>& raw, int count) {
   if (count == kGroup && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-    for (int p = 0; p < kGroup / kLanes<T>; ++p)
-      store_pack(to + p * kLanes<T>, reinterpret_cast<const Pack<T, kLanes<T>>*>(&pack)[p]);
+    for (int p = 0; p < kGroup / kLanes<T>; ++p) store_pack(to + p * kLanes<T>, raw.packs[p]);
     return;
   }
-  for (int i = 0; i < count; ++i) to[i] = pack.values[i];
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) to[i] = raw.packs[i / kLanes<T>].values[i % kLanes<T>];
 }
 
+// Of a tensor that is kept as T; float32 is not rounded and needs none.
+template <class T>
 __device__ uint4 words_for(const Update& u, const Entry& entry, uint32_t tensor, int64_t group) {
+  if constexpr (std::is_same_v<T, float>) return {};
   const uint64_t element = (uint64_t{entry.slot} * 4 + tensor) << kGroupBits | static_cast<uint64_t>(group);
   return philox_words(u.seed, static_cast<uint32_t>(RandomPurpose::kRounding), u.step, element);
 }
 
-// Within one unit of the last place, at a fraction of the cost of sqrtf.
+// Within two units of the last place, at a fraction of the cost of sqrtf and of a division; denormals are zero.
 __device__ float square_root(float value) {
   float root;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(value));
   return root;
 }
+__device__ float reciprocal(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
+
+template <class Weight, class Grad, class Moment>
+struct Loaded {
+  Raw<Grad> g;
+  Raw<Weight> w;
+  Raw<Moment> m, v;
+};
 
 // `Weight` is what weights are kept in between updates: the master's float32, or the parameter's own type.
 template <class Value, class Grad, class Moment, bool kMaster>
-__global__ void __launch_bounds__(kThreads) update_pieces(const Entry* entries, int count, Update u) {
+__global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* entries, int count, Update u) {
   using Weight = std::conditional_t<kMaster, float, Value>;
   float clip = 1;
   if (u.grad_norm != nullptr) {
@@ -113,28 +123,38 @@ __global__ void __launch_bounds__(kThreads) update_pieces(const Entry* entries, 
   auto* exp_avg = static_cast<Moment*>(entry.exp_avg);
   auto* exp_avg_sq = static_cast<Moment*>(entry.exp_avg_sq);
   const float weight_decay = entry.weight_decay;
-  for (int64_t i = begin + int64_t{threadIdx.x} * kGroup; i < end; i += int64_t{kThreads} * kGroup) {
-    const int there = static_cast<int>(min(int64_t{kGroup}, end - i));
-    const Raw<Grad> g = read(static_cast<const Grad*>(entry.grad) + i, there);
-    const Raw<Weight> w = read(weights + i, there);
-    const Raw<Moment> m = read(exp_avg + i, there), v = read(exp_avg_sq + i, there);
-    Group new_w, new_m, new_v;
+  const auto load = [&](int64_t i, int there) {
+    return Loaded<Weight, Grad, Moment>{read(static_cast<const Grad*>(entry.grad) + i, there),
+                                        read(weights + i, there), read(exp_avg + i, there),
+                                        read(exp_avg_sq + i, there)};
+  };
+  const auto there_at = [&](int64_t i) { return static_cast<int>(max(int64_t{0}, min(int64_t{kGroup}, end - i))); };
+  constexpr int64_t kStep = int64_t{kUpdateThreads} * kGroup;
+  int64_t i = begin + int64_t{threadIdx.x} * kGroup;
+  auto next = load(i, there_at(i));
+  for (; i < end; i += kStep) {
+    const int there = there_at(i);
+    auto now = next;
+    next = load(i + kStep, there_at(i + kStep));  // on its way while this group is computed
+    const uint4 for_w = words_for<Weight>(u, entry, 0, i / kGroup), for_m = words_for<Moment>(u, entry, 1, i / kGroup),
+                for_v = words_for<Moment>(u, entry, 2, i / kGroup);
+    Raw<Value> value;
+#pragma unroll
     for (int k = 0; k < kGroup; ++k) {
-      const float grad = g[k] * clip;
-      new_m.values[k] = u.beta1 * m[k] + u.rest1 * grad;
-      new_v.values[k] = u.beta2 * v[k] + u.rest2 * grad * grad;
-      const float denominator = square_root(new_v.values[k] * u.inverse2) + u.eps;
-      const float step = __fdividef(u.lr * new_m.values[k] * u.inverse1, denominator);
-      new_w.values[k] = w[k] - (u.lr * weight_decay * w[k] + step);
+      const float grad = now.g[k] * clip;
+      const float new_m = u.beta1 * now.m[k] + u.rest1 * grad, new_v = u.beta2 * now.v[k] + u.rest2 * grad * grad;
+      const float denominator = square_root(new_v * u.inverse2) + u.eps;
+      const float step = u.lr * new_m * u.inverse1 * reciprocal(denominator);
+      const float new_w = now.w[k] - (u.lr * weight_decay * now.w[k] + step);
+      now.m.set(k, rounded<Moment>(new_m, half_word(for_m, k)));
+      now.v.set(k, rounded<Moment>(new_v, half_word(for_v, k)));
+      now.w.set(k, rounded<Weight>(new_w, half_word(for_w, k)));
+      if constexpr (kMaster) value.set(k, narrow<Value>(new_w));
     }
-    uint4 words{};
-    if constexpr (!std::is_same_v<Moment, float>) words = words_for(u, entry, 1, i / kGroup);
-    write(exp_avg + i, new_m, there, &words);
-    if constexpr (!std::is_same_v<Moment, float>) words = words_for(u, entry, 2, i / kGroup);
-    write(exp_avg_sq + i, new_v, there, &words);
-    if constexpr (!std::is_same_v<Weight, float>) words = words_for(u, entry, 0, i / kGroup);
-    write(weights + i, new_w, there, &words);
-    if constexpr (kMaster) write(static_cast<Value*>(entry.value) + i, new_w, there, nullptr);
+    write(exp_avg + i, now.m, there);
+    write(exp_avg_sq + i, now.v, there);
+    write(weights + i, now.w, there);
+    if constexpr (kMaster) write(static_cast<Value*>(entry.value) + i, value, there);
   }
 }
 
@@ -165,7 +185,7 @@ void launch(const AdamW& op, const std::vector<Entry>& entries, int64_t pieces) 
     visit_wide_or_brain(first.grad.dtype(), [&]<class Grad>() {
       visit_wide_or_brain(first.exp_avg.dtype(), [&]<class Moment>() {
         const auto run = [&](auto kernel) {
-          kernel<<<static_cast<unsigned>(pieces), kThreads, 0, device::stream(device)>>>(
+          kernel<<<static_cast<unsigned>(pieces), kUpdateThreads, 0, device::stream(device)>>>(
               static_cast<const Entry*>(table.raw()), static_cast<int>(entries.size()), update_of(op));
         };
         master ? run(update_pieces<Value, Grad, Moment, true>) : run(update_pieces<Value, Grad, Moment, false>);

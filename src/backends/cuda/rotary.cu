@@ -9,7 +9,7 @@ namespace {
 using ops::Rotary;
 
 constexpr int kBackwardLanes = 4;
-constexpr int kBackwardBlocks = 528;  // fixed, so that sums do not depend on the GPU
+constexpr int kBackwardBlocks = 1056;  // fixed, so that sums do not depend on the GPU
 
 // What every kernel here reads. A group of `kGroup` threads serves one head at a time; thread `lane` of it the
 // elements [lane · N, lane · N + N) of both halves.
@@ -52,6 +52,22 @@ __device__ void write_half(T* to, const Half<N>& half) {
   store_pack(to, pack);
 }
 
+template <int N>
+struct Angles {
+  float cos[N], sin[N];
+};
+
+template <int N, class T>
+__device__ Angles<N> angles_of(const Heads<T>& a, int64_t token, int lane) {
+  const int64_t at = int64_t{__ldg(a.positions + token)} * a.half + lane * N;
+  Angles<N> angles;
+  for (int i = 0; i < N; ++i) {
+    angles.cos[i] = __ldg(a.cos + at + i);
+    angles.sin[i] = __ldg(a.sin + at + i);
+  }
+  return angles;
+}
+
 template <class T, int N, int kGroup>
 __global__ void forward_heads(Heads<T> a, T* q, T* k, float* inv_rms) {
   const int lane = threadIdx.x % kGroup;
@@ -85,12 +101,11 @@ __global__ void forward_heads(Heads<T> a, T* q, T* k, float* inv_rms) {
       }
     }
     if (!there) continue;
-    const int64_t angle = int64_t{a.positions[token]} * a.half + lane * N;
+    const Angles<N> angles = angles_of<N>(a, token, lane);
     Half<N> new_low, new_high;
     for (int i = 0; i < N; ++i) {
-      const float c = a.cos[angle + i], s = a.sin[angle + i];
-      new_low.values[i] = low.values[i] * c - high.values[i] * s;
-      new_high.values[i] = high.values[i] * c + low.values[i] * s;
+      new_low.values[i] = low.values[i] * angles.cos[i] - high.values[i] * angles.sin[i];
+      new_high.values[i] = high.values[i] * angles.cos[i] + low.values[i] * angles.sin[i];
     }
     T* y = (query ? q + (token * a.heads + head) * 2 * a.half
                   : k + (token * a.kv_heads + head - a.heads) * 2 * a.half) +
@@ -110,14 +125,12 @@ struct Gradients {
 };
 
 // The gradient of one rotated head, rotated back.
-template <int N, class T>
-__device__ void rotate_back(const Heads<T>& a, int64_t token, int lane, Half<N>& low, Half<N>& high) {
-  const int64_t angle = int64_t{a.positions[token]} * a.half + lane * N;
+template <int N>
+__device__ void rotate_back(const Angles<N>& angles, Half<N>& low, Half<N>& high) {
   for (int i = 0; i < N; ++i) {
-    const float c = a.cos[angle + i], s = a.sin[angle + i];
     const float l = low.values[i], h = high.values[i];
-    low.values[i] = l * c + h * s;
-    high.values[i] = h * c - l * s;
+    low.values[i] = l * angles.cos[i] + h * angles.sin[i];
+    high.values[i] = h * angles.cos[i] - l * angles.sin[i];
   }
 }
 
@@ -130,6 +143,8 @@ __global__ void __launch_bounds__(kThreads, 4) backward_heads(Heads<T> a, Gradie
   const bool active = lane * N < a.half, norm = a.q_weight != nullptr;
   Half<N> sums[2][2];  // of q's and k's weights; lower and upper half
   for (int64_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
+    Angles<N> angles;
+    if (active) angles = angles_of<N>(a, token, lane);
     for (int first = 0; first < all; first += groups) {
       const int head = first + group;
       const bool there = head < all && active;
@@ -141,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 4) backward_heads(Heads<T> a, Gradie
                                 : g.dk + token * g.k_stride + int64_t{head - a.heads} * dim;
         low = read_half<N>(from + lane * N);
         high = read_half<N>(from + a.half + lane * N);
-        if (!value) rotate_back(a, token, lane, low, high);
+        if (!value) rotate_back(angles, low, high);
       }
       float scale = 0, products = 0;
       if (norm && there && !value) {

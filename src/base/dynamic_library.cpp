@@ -2,15 +2,23 @@
 
 #include <dlfcn.h>
 
+#include "base/files.h"
+
 namespace temper {
 
-DynamicLibrary::DynamicLibrary(const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
+DynamicLibrary::DynamicLibrary(const std::vector<std::string>& names,
+                               const std::vector<std::string>& folders) {
+  const auto open = [&](const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     name_ = name;
-    if (handle_ != nullptr) return;
-    if (error_.empty()) error_ = dlerror();
-  }
+    if (handle_ == nullptr && error_.empty()) error_ = dlerror();
+    return handle_ != nullptr;
+  };
+  for (const std::string& name : names)
+    if (open(name)) return;
+  for (const std::string& folder : folders)
+    for (const std::string& name : names)
+      if (open(join_path(folder, name))) return;
 }
 
 void* DynamicLibrary::find(const char* name) const {

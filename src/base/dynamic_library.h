@@ -9,8 +9,10 @@ namespace temper {
 // A shared library opened at run time and never closed: the program starts where it is not installed.
 class DynamicLibrary {
  public:
-  // The first of `names` that opens. When none does, `error()` says why and every other call fails.
-  explicit DynamicLibrary(const std::vector<std::string>& names);
+  // The first of `names` that opens, as the system searches for it and then in `folders`. When none does,
+  // `error()` says why and every other call fails.
+  explicit DynamicLibrary(const std::vector<std::string>& names,
+                          const std::vector<std::string>& folders = {});
 
   bool opened() const { return handle_ != nullptr; }
   const std::string& error() const { return error_; }

@@ -82,7 +82,9 @@ void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards,
     for (const Piece& piece : shards[i]) {
       if (piece.spec != held) {
         tensor = Tensor();  // before the next one is made
-        tensor = checked_source(*piece.spec, source).to(piece.info.dtype, MemoryTag::kWorkspace);
+        tensor = checked_source(*piece.spec, source)
+                     .on({}, MemoryTag::kWorkspace)
+                     .to(piece.info.dtype, MemoryTag::kWorkspace);
         held = piece.spec;
       }
       writer.add(tensor.narrow(0, piece.row, piece.info.shape[0]));

@@ -63,7 +63,7 @@ struct TensorInfo {
 };
 
 // Writes one file front to back and holds no tensor. The constructor writes the header, add() takes the
-// tensors in the order declared (host memory; compacted where they are not contiguous), close() syncs.
+// tensors in the order declared (compacted and brought to the host where that is needed), close() syncs.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors);

@@ -14,10 +14,7 @@ void SafetensorsWriter::add(const Tensor& tensor) {
   invariant(tensor.defined() && tensor.dtype() == info.dtype && tensor.shape() == info.shape,
             fmt::format("[{}] tensor '{}' differs from what was declared: {} {}", path_, info.name,
                         to_string(info.dtype), to_string(info.shape)));
-  invariant(tensor.device().type == DeviceType::kCpu,
-            fmt::format("[{}] tensor '{}' is on {}; copy it to the host first", path_, info.name,
-                        to_string(tensor.device())));
-  const Tensor compact = tensor.contiguous(MemoryTag::kWorkspace);
+  const Tensor compact = tensor.contiguous(MemoryTag::kWorkspace).on({}, MemoryTag::kWorkspace);
   file_.write(compact.raw(), static_cast<size_t>(compact.bytes()));
 }
 

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "backends/libraries.h"
 #include "backends/peak.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -13,6 +14,51 @@
 namespace temper::cli {
 namespace {
 
+std::string line_of(const std::string& type, const HardwareFacts& facts) {
+  std::string text = fmt::format("{}:{}  {}", type, facts.device.index, facts.name);
+  if (facts.memory_bytes > 0) text += ", " + format_bytes(facts.memory_bytes);
+  if (facts.compute_capability > 0)
+    text += fmt::format(", compute capability {}.{}", facts.compute_capability / 10,
+                        facts.compute_capability % 10);
+  if (!facts.driver.empty()) text += ", driver " + facts.driver;
+  return text;
+}
+
+// What an error says instead of failing.
+template <class F>
+std::string said_by(F&& look) {
+  try {
+    return look();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void show_devices() {
+  if (detectors().find("cuda") == nullptr) std::printf("gpu         this build has no CUDA rooms\n");
+  for (const auto& [type, detector] : detectors().entries()) {
+    const char* label = type == "cuda" ? "gpu" : type.c_str();
+    int count = 0;
+    const std::string none = said_by([&, &detector = detector] {
+      count = detector.count();
+      return "none";
+    });
+    if (count == 0) std::printf("%-11s %s\n", label, none.c_str());
+    for (int i = 0; i < count; ++i) {
+      const std::string text =
+          said_by([&, &type = type, &detector = detector] { return line_of(type, detector.facts(i)); });
+      std::printf("%-11s %s\n", label, text.c_str());
+    }
+  }
+}
+
+void show_libraries() {
+  for (const auto& [name, probe] : registry<backends::LibraryProbe>().entries()) {
+    const backends::LibraryState state = probe();
+    std::printf("%-11s %s\n", name.c_str(), state.text.c_str());
+  }
+}
+
 int doctor(bool peak) {
   const HardwareFacts facts = detect_cpu();
   std::printf("temper      %s (%s build)\n", TEMPER_VERSION, TEMPER_BUILD_TYPE);
@@ -21,10 +67,12 @@ int doctor(bool peak) {
   std::printf("bf16        %s\n",
               facts.native_bf16 ? "in hardware" : "not in hardware: products are computed in float32");
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());
+  show_devices();
+  show_libraries();
   std::printf("disk        %s free here\n", format_bytes(free_disk_bytes(".")).c_str());
   std::printf("models      %s\n", join(models::supported_model_types()).c_str());
   const ops::BoundOps ops = models::bind_kernels(models::typical_config(), "typical model", {});
-  std::printf("kernels     defaults on this machine\n");
+  std::printf("kernels     defaults on the processor (temper ops --device cuda: on a GPU)\n");
   for (const auto& choice : ops.choices())
     std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());
   if (peak)

@@ -12,7 +12,7 @@ namespace temper::cli {
 namespace {
 
 struct OpsArguments {
-  std::string model, hardware, dtype;
+  std::string model, device, hardware, dtype;
   bool suggest = false, json = false, table = false, verify = false, bench = false, remember = false;
 };
 
@@ -23,14 +23,25 @@ DType dtype_of(const std::string& name) {
   return *dtype;
 }
 
-// Hardware that need not be here, or a plug-in's device that is.
-HardwareFacts facts_of(const std::string& hardware) {
-  return detectors().find(hardware) != nullptr ? detect_hardware(hardware) : known_hardware(hardware);
+// Of a device that is here, or of hardware that need not be.
+HardwareFacts facts_of(const OpsArguments& arguments) {
+  const std::string& hardware = arguments.hardware;
+  if (hardware.empty()) return detect_hardware(arguments.device.empty() ? "cpu" : arguments.device);
+  if (!arguments.device.empty())
+    fail(
+        "[--hardware] '{}' asks about hardware that need not be here, --device about what is; give one of "
+        "them",
+        hardware);
+  if (detectors().find(hardware) != nullptr)
+    fail("[--hardware] '{}' is a device of this machine; use --device {}", hardware, hardware);
+  return known_hardware(hardware);
 }
 
-// Tries the kernels of this machine's hardware; the exit code is 1 when one computes something else.
+// Tries the kernels of a device of this machine; the exit code is 1 when one computes something else.
 int try_kernels(const OpsArguments& arguments, DType dtype) {
-  const HardwareFacts facts = arguments.hardware.empty() ? detect_cpu() : detect_hardware(arguments.hardware);
+  if (!arguments.hardware.empty() && detectors().find(arguments.hardware) == nullptr)
+    fail("[--hardware] kernels run only on what is here; use --device");
+  const HardwareFacts facts = facts_of(arguments);
   const bool timed = arguments.bench || arguments.remember;
   const auto measured = ops::measure_kernels(dtype, facts, timed);
   bool correct = true;
@@ -50,6 +61,8 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
     if (timed) std::printf(" %12.3f", m.milliseconds);
     std::printf("\n");
   }
+  if (timed && facts.device.type != DeviceType::kCpu)
+    std::printf("\ntimes include the way of all results to the CPU\n");
   if (arguments.remember) {
     const ops::FieldValues preferred = ops::fastest(measured);
     ops::remember(preferred, facts, dtype);
@@ -74,7 +87,7 @@ int show_ops(const OpsArguments& arguments) {
   models::BuildOptions build;
   build.dtype = dtype_of(arguments.dtype);
   if (arguments.verify || arguments.bench || arguments.remember) return try_kernels(arguments, *build.dtype);
-  if (!arguments.hardware.empty()) build.facts = facts_of(arguments.hardware);
+  build.facts = facts_of(arguments);
   const ops::HardwareTable& table = ops::hardware_table(build.facts.hardware);
   if (arguments.suggest) {
     if (!has_kernels_for(build.facts.hardware))
@@ -98,8 +111,10 @@ int show_ops(const OpsArguments& arguments) {
               arguments.model.empty() ? "a typical qwen3" : arguments.model.c_str(),
               std::string(to_string(*build.dtype)).c_str(), ops::explain(bound, build.facts).c_str());
   if (must_write)
-    std::printf("\non %s every field must be written; 'temper ops --hardware %s --suggest' prints a block\n",
-                table.label.c_str(), arguments.hardware.c_str());
+    std::printf("\non %s every field must be written; 'temper ops --%s --suggest' prints a block\n",
+                table.label.c_str(),
+                (arguments.hardware.empty() ? "device " + arguments.device : "hardware " + arguments.hardware)
+                    .c_str());
   return 0;
 }
 
@@ -109,6 +124,8 @@ void add_ops(Program& program) {
   program.add("ops", "show the kernel of each op, why, and what else there is", [](Options& options) {
     auto arguments = std::make_shared<OpsArguments>();
     options.positional("model", arguments->model, "model folder; without one, a typical model", false);
+    options.option("--device", arguments->device,
+                   "of this machine: cpu (default), cuda, cuda:N, or a plug-in's");
     options.option("--hardware", arguments->hardware, "other hardware: " + join(known_hardware_names()));
     options.option("--dtype", arguments->dtype, "float32 (default) or bfloat16");
     options.flag("--suggest", arguments->suggest, "print a block for ops_implementation on that hardware");

@@ -1,6 +1,7 @@
 #include "device/facts.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "base/files.h"
@@ -21,15 +22,56 @@ std::set<std::string>& installed_packages() {
 
 Registry<Detector>& detectors() { return registry<Detector>(); }
 
-HardwareFacts detect_hardware(std::string_view hardware) {
-  if (hardware == hardware::kCpu) return detect_cpu();
-  std::vector<std::string> known{std::string(hardware::kCpu)};
-  for (const auto& entry : detectors().entries()) known.push_back(entry.name);
-  const Detector* detector = detectors().find(hardware);
-  if (detector == nullptr) fail("[device] '{}' is not known; use one of [{}]", hardware, join(known));
-  const std::optional<HardwareFacts> facts = (*detector)();
-  if (!facts) fail("[device] no device of '{}' was found on this machine", hardware);
-  HardwareFacts found = *facts;
+namespace {
+
+struct DeviceName {
+  std::string_view type;
+  int index = 0;
+};
+
+DeviceName parse_device(std::string_view name) {
+  const size_t colon = name.find(':');
+  if (colon == std::string_view::npos) return {name};
+  const std::string_view digits = name.substr(colon + 1);
+  int index = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (error != std::errc() || end != digits.data() + digits.size() || index < 0)
+    fail("[device] '{}' has no number behind the colon; write {} or, for the second one, {}:1", name,
+         name.substr(0, colon), name.substr(0, colon));
+  return {name.substr(0, colon), index};
+}
+
+// The device's name is known to everyone, its room need not be in this build.
+constexpr std::string_view kCuda = "cuda";
+
+const Detector& detector_of(std::string_view type) {
+  if (const Detector* found = detectors().find(type)) return *found;
+  if (type == kCuda)
+    fail_resources(
+        "[device] this build has no CUDA rooms; install the CUDA toolkit and build again, or use device: "
+        "cpu");
+  std::vector<std::string> known{std::string(hardware::kCpu), std::string(kCuda)};
+  for (const auto& entry : detectors().entries())
+    if (entry.name != kCuda) known.push_back(entry.name);
+  fail("[device] '{}' is not known; use one of [{}]", type, join(known));
+}
+
+}  // namespace
+
+HardwareFacts detect_hardware(std::string_view device) {
+  const auto [type, index] = parse_device(device);
+  if (type == hardware::kCpu) {
+    if (index > 0) fail("[device] '{}': there is one cpu; use device: cpu", device);
+    return detect_cpu();
+  }
+  const Detector& detector = detector_of(type);
+  const int count = detector.count();
+  if (count == 0) fail_resources("[device] no device of '{}' was found on this machine", type);
+  if (index >= count)
+    fail_resources(
+        "[device] there is no {}:{}; this machine has {}", type, index,
+        count == 1 ? fmt::format("only {}:0", type) : fmt::format("{0}:0 to {0}:{1}", type, count - 1));
+  HardwareFacts found = detector.facts(index);
   found.packages.assign(installed_packages().begin(), installed_packages().end());
   return found;
 }

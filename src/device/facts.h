@@ -27,6 +27,7 @@ struct HardwareFacts {
   bool native_bf16 = false;           // matrix products with bf16 inputs in hardware
   std::vector<std::string> features;  // "avx2", "avx512f", "avx512_bf16", "amx_bf16"
   int compute_capability = 0;         // of a GPU: 90 for 9.0
+  std::string driver = {};            // "580.82.07 (CUDA 13.0)"
   // On-chip memory that one running instance of a kernel may use; 0: nothing limits it.
   int64_t scratch_bytes = 0;
   std::string scratch_name;           // "unified buffer"
@@ -40,11 +41,21 @@ std::set<std::string>& installed_packages();
 
 HardwareFacts detect_cpu();
 
-// The first device of a class of hardware that a plug-in brought; nothing where there is none.
-using Detector = std::function<std::optional<HardwareFacts>()>;
+// Finds a type of device on this machine. Detectors are registered by the device's name ("cuda", or what a
+// plug-in calls its own); which tables and kernels serve it is what `facts().hardware` says ("gpu").
+struct Detector {
+  std::function<int()>
+      count;  // throws kResources with the reason when none can be used, 0 when there is none
+  std::function<HardwareFacts(int index)> facts;  // of one below count(); throws when Temper cannot use it
+};
 Registry<Detector>& detectors();
-// Facts of "cpu" or of a class with a detector. An error when there is no such class or device.
-HardwareFacts detect_hardware(std::string_view hardware);
+// Facts of "cpu", "cuda" or "cuda:1". What is not a device is an error of input, a device that is not here
+// one of resources.
+HardwareFacts detect_hardware(std::string_view device);
+
+// What its maker publishes for dense bfloat16 products of a device by that name, in floating-point operations
+// per second; 0 where Temper's table does not have it.
+double published_bf16_peak(std::string_view name);
 
 // Facts of hardware that need not be here, by name; an unknown name is an error with the list.
 HardwareFacts known_hardware(std::string_view name);

@@ -45,6 +45,7 @@ class Pool {
   virtual void resume(MemoryTag tag) = 0;
   virtual MemoryUsage usage() const = 0;
   virtual void reset_peak() = 0;
+  virtual int64_t peak_held() const = 0;      // the most bytes that were taken from the device at once
   virtual void set_limit(int64_t bytes) = 0;  // of all regions together
   virtual int64_t limit() const = 0;
 };

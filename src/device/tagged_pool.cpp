@@ -59,6 +59,7 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   }
   if (memory == nullptr) fail_out_of_memory(bytes, tag);
   if (held() > limit_) trim();
+  peak_held_ = std::max(peak_held_, held());
   return memory;
 }
 
@@ -87,6 +88,12 @@ MemoryUsage TaggedPool::usage() const {
 void TaggedPool::reset_peak() {
   const std::lock_guard lock(mutex_);
   for (auto& region : regions_) region->reset_peak();
+  peak_held_ = held();
+}
+
+int64_t TaggedPool::peak_held() const {
+  const std::lock_guard lock(mutex_);
+  return peak_held_;
 }
 
 void TaggedPool::set_limit(int64_t bytes) {
@@ -117,13 +124,39 @@ int64_t TaggedPool::held() const {
   return sum;
 }
 
+namespace {
+
+// What needs less, the asking tag's own first.
+std::string advice(MemoryTag tag) {
+  constexpr const char* kAtOnce =
+      "compute less at once: a smaller train.micro_batch_tokens (at least one row of data.max_length), "
+      "train.activation_checkpointing selective or full";
+  constexpr const char* kStates =
+      "keep smaller states: model.dtype, train.gradients and train.optimizer.moments bfloat16, "
+      "train.master_weights false";
+  switch (tag) {
+    case MemoryTag::kKvCache:
+      return "use a shorter prompt, fewer new tokens (--max-new-tokens) or --dtype bfloat16";
+    case MemoryTag::kWeights:
+    case MemoryTag::kGradients:
+    case MemoryTag::kOptimizer:
+      return fmt::format("{}; or {}", kStates, kAtOnce);
+    default:
+      return fmt::format("{}; or {}", kAtOnce, kStates);
+  }
+}
+
+}  // namespace
+
 void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
-  fail_resources(
-      "[memory] '{}' asks for {}, but {} of the limit of {} are in use; use a smaller micro-batch or "
-      "sequence "
-      "length, activation checkpointing, or bf16\n{}",
-      to_string(tag), format_bytes(bytes), format_bytes(live()), format_bytes(limit_),
-      memory_table(usage_unlocked()));
+  const int64_t used = live();
+  const std::string found =
+      used + bytes > limit_
+          ? fmt::format("{} of the limit of {} are in use", format_bytes(used), format_bytes(limit_))
+          : fmt::format("the device gives no more than the {} held (the limit is {}); others may use it too",
+                        format_bytes(held()), format_bytes(limit_));
+  fail_resources("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
+                 format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked()));
 }
 
 }  // namespace temper::device

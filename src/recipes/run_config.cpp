@@ -115,14 +115,16 @@ void describe(config::Schema& s, CheckpointConfig& c) {
 void describe(config::Schema& s, RunConfig& c) {
   s.field("recipe", c.recipe, "how training is wired together").one_of({"sft"});
   s.field("output", c.output, "the run's folder");
-  s.field("device", c.device, "cpu, or a class of hardware that a plug-in brings");
+  s.field("device", c.device,
+          "cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device that a plug-in brings");
   s.field("plugins", c.plugins, "shared libraries, or folders of them, that bring kernels (docs/kernels.md)");
   s.group("model", c.model, "what is trained");
   s.group("data", c.data, "what it is trained on");
   s.group("train", c.train, "how it is trained");
   s.group("eval", c.eval, "how it is judged");
   s.group("checkpoint", c.checkpoint, "what is kept of it");
-  s.field("memory_limit_mib", c.memory_limit_mib, "of all tensors together; 0: 95 % of what is free")
+  s.field("memory_limit_mib", c.memory_limit_mib,
+          "of all tensors on the device together; 0: nearly all that is free")
       .at_least(0);
 }
 

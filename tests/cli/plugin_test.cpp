@@ -54,7 +54,7 @@ TEST_F(Plugin, ItsAllowListIsStrict) {
 TEST_F(Plugin, AreFoundInTheEnvironment) {
   const std::string place = build("toy").substr(0, folder().size() + 4);
   ::setenv("TEMPER_PLUGIN_PATH", place.c_str(), 1);
-  const Outcome outcome = run("ops --hardware toy");
+  const Outcome outcome = run("ops --device toy");
   ::unsetenv("TEMPER_PLUGIN_PATH");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("Toy accelerator"), std::string::npos) << outcome.out;
@@ -71,7 +71,7 @@ TEST_F(Plugin, OneFileIsLoadedOnce) {
 TEST_F(Plugin, AreVerifiedLikeAnyKernel) {
   const auto verify = [](const std::string& plugin) {
     ::setenv("TEMPER_PLUGIN_PATH", plugin.c_str(), 1);
-    const Outcome outcome = run("ops --verify --hardware toy");
+    const Outcome outcome = run("ops --verify --device toy");
     ::unsetenv("TEMPER_PLUGIN_PATH");
     return outcome;
   };

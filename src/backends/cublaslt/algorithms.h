@@ -3,10 +3,9 @@
 #include <string>
 
 #include "backends/cublaslt/library.h"
+#include "backends/gpu_limits.h"
 
 namespace temper::backends {
-
-inline constexpr int64_t kProductWorkspace = 64 << 20;
 
 // A product as the library sees it: columns first, d [m, n] = op(a) op(b).
 struct ProductShape {
@@ -26,8 +25,8 @@ struct ProductCall {
   void* workspace;  // kProductWorkspace bytes
 };
 
-// Launches a product with the algorithm remembered for its shape, this GPU and this library; a new shape's is the
-// fastest of the library's suggestions, measured on the call's own operands. Thread-safe.
+// Launches a product with the algorithm remembered for its shape, this GPU and this library; a new shape's is
+// the fastest of the library's suggestions, measured on the call's own operands. Thread-safe.
 void run_product(const ProductShape& shape, const ProductCall& call, Device device);
 
 }  // namespace temper::backends

@@ -3,14 +3,13 @@
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/product.h"
 #include "backends/cublaslt/softmax_rows.h"
+#include "backends/gpu_limits.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::CrossEntropy;
 
-// Logits held at once: enough rows to use the head's weights thousands of times.
-constexpr int64_t kLogitsBytes = int64_t{5} << 28;
 constexpr int64_t kRowsAlign = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,8 +62,8 @@ class Job {
     const int64_t count = kept_.count(), vocab = op_.weight.dim(0);
     if (count > 0) {
       const int64_t rows = rows_per_chunk(count, vocab, op_.hidden.dtype());
-      const Tensor logits = Tensor::empty({std::min(rows, count), vocab}, op_.hidden.dtype(),
-                                          MemoryTag::kWorkspace, device_);
+      const Tensor logits =
+          Tensor::empty({std::min(rows, count), vocab}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
       for (int64_t first = 0; first < count; first += rows)
         run_chunk({first, std::min(rows, count - first)}, logits);
     } else if (weight_.wanted() && !weight_.accumulate) {
@@ -97,8 +96,8 @@ class Job {
 
   Tensor gathered(const Chunk& chunk) const {
     if (all_) return op_.hidden.narrow(0, chunk.first, chunk.count);
-    const Tensor rows = Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(),
-                                      MemoryTag::kWorkspace, device_);
+    const Tensor rows =
+        Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
     gather_rows(rows, op_.hidden, places_.narrow(0, chunk.first, chunk.count));
     return rows;
   }
@@ -108,8 +107,8 @@ class Job {
       multiply({.a = dlogits, .b = op_.weight, .d = out_.dhidden.narrow(0, chunk.first, chunk.count)});
       return;
     }
-    const Tensor rows = Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(),
-                                      MemoryTag::kWorkspace, device_);
+    const Tensor rows =
+        Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
     multiply({.a = dlogits, .b = op_.weight, .d = rows});
     scatter_rows(out_.dhidden, rows, places_.narrow(0, chunk.first, chunk.count));
   }

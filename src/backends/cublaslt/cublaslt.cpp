@@ -1,6 +1,7 @@
 #include "backends/cublaslt/cublaslt.h"
 
 #include "backends/cublaslt/library.h"
+#include "backends/libraries.h"
 
 namespace temper::backends {
 
@@ -10,8 +11,19 @@ ops::Refusal refuse_without_cublaslt(const HardwareFacts& facts) {
   return std::nullopt;
 }
 
+namespace {
+
+LibraryState probe() {
+  if (!cublaslt_missing().empty()) return {false, cublaslt_missing()};
+  const size_t version = cublaslt().version();
+  return {true, fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)};
+}
+
+}  // namespace
+
 void register_cublaslt();
 void register_cublaslt() {
+  registry<LibraryProbe>().add("cuBLASLt", probe);
   ops::kernels<ops::CrossEntropy>().add("cublaslt", cublaslt_cross_entropy_kernel());
   ops::kernels<ops::Linear>().add("cublaslt", cublaslt_linear_kernel());
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <mutex>
 
+#include "backends/libraries.h"
 #include "base/dynamic_library.h"
 #include "device/cuda/stream.h"
 
@@ -10,7 +11,7 @@ namespace temper::backends {
 namespace {
 
 const DynamicLibrary& library() {
-  static const DynamicLibrary opened({"libcublasLt.so.13", "libcublasLt.so.12"});
+  static const DynamicLibrary opened({"libcublasLt.so.13", "libcublasLt.so.12"}, cuda_folders());
   return opened;
 }
 
@@ -43,9 +44,10 @@ CublasLt load() {
 const std::string& cublaslt_missing() {
   static const std::string sentence =
       library().opened() ? std::string()
-                         : fmt::format("cuBLASLt was not found ({}); install CUDA's libraries, or add their "
-                                       "folder to LD_LIBRARY_PATH",
-                                       library().error());
+                         : fmt::format(
+                               "cuBLASLt was not found ({}); install CUDA's libraries, or add their "
+                               "folder to LD_LIBRARY_PATH",
+                               library().error());
   return sentence;
 }
 

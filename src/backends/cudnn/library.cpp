@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "backends/libraries.h"
+#include "base/dynamic_library.h"
 #include "base/error.h"
 #include "device/cuda/stream.h"
 
@@ -28,21 +30,22 @@ void check(cudnnStatus_t status, const char* what) {
 }
 
 Library open() {
-  void* opened = nullptr;
-  for (const char* name : {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"})
-    if (opened == nullptr) opened = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  // cuDNN opens the run-time compiler by its name alone: from another folder it has to be here first.
+  static const DynamicLibrary compiler({"libnvrtc.so.13", "libnvrtc.so.12"}, cuda_folders());
+  static const DynamicLibrary cudnn({"libcudnn.so.9"}, cuda_folders());
+  void* opened = cudnn.handle();
   if (opened == nullptr)
     return {nullptr,
             "libcudnn.so.9 was not found; install cuDNN 9 (its folder in LD_LIBRARY_PATH if that is not a "
             "standard one), or choose another attn_implementation"};
   const auto version = reinterpret_cast<decltype(&cudnnGetVersion)>(dlsym(opened, "cudnnGetVersion"));
   const size_t found = version == nullptr ? 0 : version();
+  const std::string written = fmt::format("{}.{}.{}", found / 10000, found / 100 % 100, found % 100);
   if (found < kOldest)
-    return {nullptr,
-            fmt::format("libcudnn.so.9 is version {}.{}.{}; install {}.{} or later, or choose another "
-                        "attn_implementation",
-                        found / 10000, found / 100 % 100, found % 100, kOldest / 10000, kOldest / 100 % 100)};
-  return {opened, ""};
+    return {nullptr, fmt::format("libcudnn.so.9 is version {}; install {}.{} or later, or choose another "
+                                 "attn_implementation",
+                                 written, kOldest / 10000, kOldest / 100 % 100)};
+  return {opened, "", written};
 }
 
 void start(Session& made, Device device, cudaStream_t stream) {

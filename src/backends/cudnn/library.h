@@ -12,6 +12,7 @@ namespace temper::backends::cudnn {
 struct Library {
   void* opened = nullptr;  // of dlopen; null: `refusal` says why
   std::string refusal;
+  std::string version = {};  // "9.19.0"
 };
 const Library& library();
 

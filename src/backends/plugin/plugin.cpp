@@ -109,6 +109,29 @@ int add_kernel(temper_host* host, const temper_kernel* kernel) {
   return error ? refuse(host, *error) : 0;
 }
 
+// A plug-in shows the first of its devices.
+Detector detector_of(const std::string& name, int (*detect)(temper_facts*)) {
+  const auto count = [detect] {
+    temper_facts found{};
+    return detect != nullptr && detect(&found) != 0 ? 1 : 0;
+  };
+  const auto facts_of = [detect, name](int) {
+    temper_facts found{};
+    if (detect(&found) == 0) fail_resources("[device] no device of '{}' was found on this machine", name);
+    HardwareFacts facts;
+    facts.hardware = name;
+    facts.name = found.name == nullptr ? name : found.name;
+    facts.cores = found.cores;
+    facts.native_bf16 = found.native_bf16 != 0;
+    facts.compute_capability = found.compute_capability;
+    facts.memory_bytes = found.memory_bytes;
+    facts.scratch_bytes = found.scratch_bytes;
+    facts.scratch_name = "on-chip memory";
+    return facts;
+  };
+  return {count, facts_of};
+}
+
 int add_hardware(temper_host* host, const temper_hardware* hardware) {
   if (hardware == nullptr || !given(hardware->hardware) || !given(hardware->label))
     return refuse(host, "hardware needs a name and a label");
@@ -133,20 +156,7 @@ int add_hardware(temper_host* host, const temper_hardware* hardware) {
     table.fields[entry.field].names.push_back({entry.name, entry.provider});
   }
   ops::hardware_tables().add(name, table);
-  detectors().add(name, [detect = hardware->detect, name]() -> std::optional<HardwareFacts> {
-    temper_facts found{};
-    if (detect == nullptr || detect(&found) == 0) return std::nullopt;
-    HardwareFacts facts;
-    facts.hardware = name;
-    facts.name = found.name == nullptr ? name : found.name;
-    facts.cores = found.cores;
-    facts.native_bf16 = found.native_bf16 != 0;
-    facts.compute_capability = found.compute_capability;
-    facts.memory_bytes = found.memory_bytes;
-    facts.scratch_bytes = found.scratch_bytes;
-    facts.scratch_name = "on-chip memory";
-    return facts;
-  });
+  detectors().add(name, detector_of(name, hardware->detect));
   return 0;
 }
 

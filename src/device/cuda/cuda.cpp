@@ -1,9 +1,10 @@
 // NVIDIA GPUs: pools over virtual memory, copies, facts.
 #include <algorithm>
 #include <map>
-#include <mutex>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "device/cuda/region.h"
 #include "device/cuda/staging.h"
 #include "device/facts.h"
@@ -41,7 +42,8 @@ Pool& pool_of() {
 Pool& cuda_pool(int index) {
   constexpr Pool& (*kPools[])() = {pool_of<0>, pool_of<1>, pool_of<2>, pool_of<3>,
                                    pool_of<4>, pool_of<5>, pool_of<6>, pool_of<7>};
-  if (index < 0 || index >= static_cast<int>(std::size(kPools))) fail("[cuda] there is no GPU {}", index);
+  if (index < 0 || index >= static_cast<int>(std::size(kPools)))
+    fail_resources("[cuda] there is no GPU {}", index);
   return kPools[index]();
 }
 
@@ -59,19 +61,32 @@ void cuda_clear(void* memory, Device device, int64_t bytes) {
 
 void cuda_synchronize(Device device) { check(cudaStreamSynchronize(stream(device)), "the GPU's work"); }
 
-// The GPU that CUDA puts first.
-std::optional<HardwareFacts> detect() {
-  stream({DeviceType::kCuda, 0});  // refuses with a reason
+// "580.82.07 (CUDA 13.0)"; only what it supports where the system does not say its version.
+std::string driver_version() {
+  int supported = 0;
+  check(cudaDriverGetVersion(&supported), "cudaDriverGetVersion");
+  const std::string cuda = fmt::format("CUDA {}.{}", supported / 1000, supported % 1000 / 10);
+  const std::string file = "/proc/driver/nvidia/version";
+  std::istringstream words(exists(file) ? read_file(file) : std::string());
+  for (std::string word; words >> word;)
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos)
+      return fmt::format("{} ({})", word, cuda);
+  return cuda;
+}
+
+HardwareFacts facts_of(int index) {
+  require_supported(index);
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
   HardwareFacts facts;
   facts.hardware = hardware::kGpu;
-  facts.device = {DeviceType::kCuda, 0};
+  facts.device = {DeviceType::kCuda, index};
   facts.name = properties.name;
   facts.cores = properties.multiProcessorCount;
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.native_bf16 = true;
   facts.compute_capability = 10 * properties.major + properties.minor;
+  facts.driver = driver_version();
   facts.scratch_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   facts.scratch_name = "shared memory of a multiprocessor";
   return facts;
@@ -83,7 +98,7 @@ void register_cuda();
 void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
   register_device(DeviceType::kCuda, {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu});
-  detectors().add("cuda", detect);
+  detectors().add("cuda", {num_gpus, facts_of});
 }
 
 }  // namespace temper::device

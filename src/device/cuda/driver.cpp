@@ -23,12 +23,15 @@ Driver load() {
     int version = 0;
     cudaDriverGetVersion(&version);
     if (version == 0) fail_resources("[cuda] no NVIDIA driver is installed; use device: cpu, or install one");
-    fail_resources("[cuda] the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
-                   version / 1000, version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    fail_resources(
+        "[cuda] the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver, or use "
+        "device: cpu",
+        version / 1000, version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   }
   if (error != cudaErrorNoDevice) check(error, "cudaGetDeviceCount");
   if (count == 0)
-    fail_resources("[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi");
+    fail_resources(
+        "[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi, or use device: cpu");
   Driver found;
   look_up("cuMemAddressReserve", found.mem_address_reserve);
   look_up("cuMemAddressFree", found.mem_address_free);

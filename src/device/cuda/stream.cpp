@@ -1,5 +1,6 @@
 #include "device/cuda/stream.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -9,15 +10,30 @@ namespace temper::device {
 namespace {
 
 constexpr int kLowestCapability = 80;
-constexpr int kMaxDevices = 8;
 
-cudaStream_t make_stream(int index) {
+}  // namespace
+
+int num_gpus() {
+  driver();
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return std::min(count, kMaxGpus);
+}
+
+void require_supported(int index) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
   if (10 * major + minor < kLowestCapability)
-    fail_resources("[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later", index, major,
-                   minor, kLowestCapability / 10, kLowestCapability % 10);
+    fail_resources(
+        "[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later: use another device", index,
+        major, minor, kLowestCapability / 10, kLowestCapability % 10);
+}
+
+namespace {
+
+cudaStream_t make_stream(int index) {
+  require_supported(index);
   cudaStream_t made = nullptr;
   check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
   return made;
@@ -26,9 +42,9 @@ cudaStream_t make_stream(int index) {
 }  // namespace
 
 cudaStream_t stream(Device device) {
-  static std::array<cudaStream_t, kMaxDevices> streams{};
+  static std::array<cudaStream_t, kMaxGpus> streams{};
   static std::mutex mutex;
-  if (device.index < 0 || device.index >= kMaxDevices) fail("[cuda] there is no GPU {}", device.index);
+  if (device.index < 0 || device.index >= kMaxGpus) fail_resources("[cuda] there is no GPU {}", device.index);
   driver();
   check(cudaSetDevice(device.index), "cudaSetDevice");
   const std::lock_guard lock(mutex);

@@ -4,14 +4,14 @@
 namespace temper::ops {
 
 ProbeRun attention_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor q = probe_values(1, {kProbeTokens, kProbeHeads, kProbeHeadDim}, dtype);
-  const Tensor k = probe_values(2, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
-  const Tensor v = probe_values(3, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
+  const Tensor q = probe_values(facts, 1, {kProbeTokens, kProbeHeads, kProbeHeadDim}, dtype);
+  const Tensor k = probe_values(facts, 2, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
+  const Tensor v = probe_values(facts, 3, {kProbeTokens, kProbeKvHeads, kProbeHeadDim}, dtype);
   Attention op;  // two documents
   op.cu_seqlens_q = op.cu_seqlens_k =
       Tensor::from(std::vector<int32_t>{0, kProbeTokens / 4, static_cast<int32_t>(kProbeTokens)});
   op.scale = 0.125f;
-  const Tensor dy = probe_values(9, q.shape(), dtype);
+  const Tensor dy = probe_values(facts, 9, q.shape(), dtype);
   return [=, ops = bind_probe<Attention>(provider, {dtype, kProbeHeads, kProbeKvHeads, kProbeHeadDim, false},
                                          facts)] {
     Tape tape;

@@ -4,9 +4,9 @@
 namespace temper::ops {
 
 ProbeRun cross_entropy_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor hidden = probe_values(1, {kProbeTokens, kProbeHidden}, dtype);
-  const Tensor weight = probe_values(2, {kProbeVocab, kProbeHidden}, dtype, 0.05);
-  const Tensor targets = probe_ints(3, kProbeTokens, kProbeVocab);
+  const Tensor hidden = probe_values(facts, 1, {kProbeTokens, kProbeHidden}, dtype);
+  const Tensor weight = probe_values(facts, 2, {kProbeVocab, kProbeHidden}, dtype, 0.05);
+  const Tensor targets = probe_ints({}, 3, kProbeTokens, kProbeVocab);  // on the CPU
   return [=, ops = bind_probe<CrossEntropy>(provider, {dtype, kProbeHidden, kProbeVocab}, facts)] {
     Tape tape;
     const Var vh = tape.variable(hidden), vw = tape.variable(weight);

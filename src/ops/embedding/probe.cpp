@@ -4,9 +4,9 @@
 namespace temper::ops {
 
 ProbeRun embedding_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor ids = probe_ints(1, kProbeTokens, kProbeVocab);
-  const Tensor table = probe_values(2, {kProbeVocab, kProbeHidden}, dtype);
-  const Tensor dy = probe_values(9, {kProbeTokens, kProbeHidden}, dtype);
+  const Tensor ids = probe_ints(facts, 1, kProbeTokens, kProbeVocab);
+  const Tensor table = probe_values(facts, 2, {kProbeVocab, kProbeHidden}, dtype);
+  const Tensor dy = probe_values(facts, 9, {kProbeTokens, kProbeHidden}, dtype);
   return [=, ops = bind_probe<Embedding>(provider, {dtype, kProbeHidden}, facts)] {
     Tape tape;
     const Var v = tape.variable(table);

@@ -4,11 +4,10 @@
 namespace temper::ops {
 
 ProbeRun global_norm_probe(const std::string& provider, DType, const HardwareFacts& facts) {
-  const GlobalNorm op{{probe_values(1, {kProbeInner, kProbeHidden}, DType::kF32),
-                       probe_values(2, {kProbeHidden}, DType::kF32)}};
-  return [op, ops = bind_probe<GlobalNorm>(provider, {}, facts)] {
-    return std::vector<Tensor>{global_norm(ops, op)};
-  };
+  const GlobalNorm op{{probe_values(facts, 1, {kProbeInner, kProbeHidden}, DType::kF32),
+                       probe_values(facts, 2, {kProbeHidden}, DType::kF32)},
+                      facts.device};
+  return [op, ops = bind_probe<GlobalNorm>(provider, {}, facts)] { return as_float({global_norm(ops, op)}); };
 }
 
 }  // namespace temper::ops

@@ -4,10 +4,10 @@
 namespace temper::ops {
 
 ProbeRun linear_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor x = probe_values(1, {kProbeTokens, kProbeHidden}, dtype);
-  const Tensor weight = probe_values(2, {kProbeInner, kProbeHidden}, dtype),
-               bias = probe_values(3, {kProbeInner}, dtype);
-  const Tensor dy = probe_values(9, {kProbeTokens, kProbeInner}, dtype);
+  const Tensor x = probe_values(facts, 1, {kProbeTokens, kProbeHidden}, dtype);
+  const Tensor weight = probe_values(facts, 2, {kProbeInner, kProbeHidden}, dtype),
+               bias = probe_values(facts, 3, {kProbeInner}, dtype);
+  const Tensor dy = probe_values(facts, 9, {kProbeTokens, kProbeInner}, dtype);
   return [=, ops = bind_probe<Linear>(provider, {dtype, kProbeHidden, kProbeInner, true}, facts)] {
     Tape tape;
     const Var vx = tape.variable(x), vw = tape.variable(weight), vb = tape.variable(bias);

@@ -5,9 +5,9 @@ namespace temper::ops {
 
 ProbeRun rms_norm_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
   const Shape shape{kProbeTokens, kProbeHidden};
-  const Tensor x = probe_values(1, shape, dtype), residual = probe_values(3, shape, dtype),
-               weight = probe_values(2, {kProbeHidden}, dtype);
-  const Tensor dsum = probe_values(8, shape, dtype), dy = probe_values(9, shape, dtype);
+  const Tensor x = probe_values(facts, 1, shape, dtype), residual = probe_values(facts, 3, shape, dtype),
+               weight = probe_values(facts, 2, {kProbeHidden}, dtype);
+  const Tensor dsum = probe_values(facts, 8, shape, dtype), dy = probe_values(facts, 9, shape, dtype);
   return [=, ops = bind_probe<RmsNorm>(provider, {dtype, kProbeHidden}, facts)] {
     Tape tape;
     const Var vx = tape.variable(x), vr = tape.variable(residual), vw = tape.variable(weight);

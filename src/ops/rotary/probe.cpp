@@ -6,13 +6,14 @@ namespace temper::ops {
 
 ProbeRun rotary_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
   constexpr int64_t kHalf = kProbeHeadDim / 2, kWidth = (kProbeHeads + 2 * kProbeKvHeads) * kProbeHeadDim;
-  const Tensor qkv = probe_values(1, {kProbeTokens, kWidth}, dtype);
-  const Tensor positions = probe_ints(2, kProbeTokens, kProbeTokens);
-  const Tensor cos = probe_values(3, {kProbeTokens, kHalf}, DType::kF32, 0.5),
-               sin = probe_values(4, {kProbeTokens, kHalf}, DType::kF32, 0.5);
-  const Tensor q_weight = probe_values(5, {kProbeHeadDim}, dtype),
-               k_weight = probe_values(6, {kProbeHeadDim}, dtype);
-  const Tensor dy = probe_values(9, {kProbeTokens, (kProbeHeads + kProbeKvHeads) * kProbeHeadDim}, dtype);
+  const Tensor qkv = probe_values(facts, 1, {kProbeTokens, kWidth}, dtype);
+  const Tensor positions = probe_ints(facts, 2, kProbeTokens, kProbeTokens);
+  const Tensor cos = probe_values(facts, 3, {kProbeTokens, kHalf}, DType::kF32, 0.5),
+               sin = probe_values(facts, 4, {kProbeTokens, kHalf}, DType::kF32, 0.5);
+  const Tensor q_weight = probe_values(facts, 5, {kProbeHeadDim}, dtype),
+               k_weight = probe_values(facts, 6, {kProbeHeadDim}, dtype);
+  const Tensor dy =
+      probe_values(facts, 9, {kProbeTokens, (kProbeHeads + kProbeKvHeads) * kProbeHeadDim}, dtype);
   return [=, ops = bind_probe<Rotary>(provider, {dtype, kProbeHeadDim, true}, facts)] {
     Tape tape;
     const Var x = tape.variable(qkv), qw = tape.variable(q_weight), kw = tape.variable(k_weight);

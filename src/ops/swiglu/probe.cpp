@@ -4,8 +4,8 @@
 namespace temper::ops {
 
 ProbeRun swiglu_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
-  const Tensor gate_up = probe_values(1, {kProbeTokens, 2 * kProbeInner}, dtype);
-  const Tensor dy = probe_values(9, {kProbeTokens, kProbeInner}, dtype);
+  const Tensor gate_up = probe_values(facts, 1, {kProbeTokens, 2 * kProbeInner}, dtype);
+  const Tensor dy = probe_values(facts, 9, {kProbeTokens, kProbeInner}, dtype);
   return [=, ops = bind_probe<Swiglu>(provider, {dtype, kProbeInner}, facts)] {
     Tape tape;
     const Var v = tape.variable(gate_up);

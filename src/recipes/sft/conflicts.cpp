@@ -7,9 +7,17 @@ namespace temper::recipes {
 namespace {
 
 // Keys that change what is watched or kept, or only the time a step takes, or that extend a run.
-const std::set<std::string, std::less<>> kFree = {
-    "output", "train.threads", "train.resume",     "train.steps", "train.epochs",
-    "eval",   "checkpoint",    "memory_limit_mib", "data.eval",   "train.activation_checkpointing"};
+const std::set<std::string, std::less<>> kFree = {"output",
+                                                  "device",
+                                                  "train.threads",
+                                                  "train.resume",
+                                                  "train.steps",
+                                                  "train.epochs",
+                                                  "eval",
+                                                  "checkpoint",
+                                                  "memory_limit_mib",
+                                                  "data.eval",
+                                                  "train.activation_checkpointing"};
 
 void compare(const config::Schema& before, const config::Schema& now, const std::string& prefix,
              std::vector<std::string>& differences) {

@@ -106,7 +106,8 @@ void SftRun::check() const {
   data::Loader loader(*session_.train.source, *session_.train.encoder, options);
   const auto batch = loader.next();
   checkpoints::require_free_disk(config.output, plan_disk(config, session_.architecture));
-  const MemoryPlan plan = plan_memory(config, session_.architecture);
+  const MemoryPlan plan = plan_memory(config, session_.architecture, session_.facts);
+  const Pool& memory = pool(session_.facts.device);
   const int64_t total = std::accumulate(plan.begin(), plan.end(), int64_t{0});
   std::string report = fmt::format(
       "configuration  ok\nmodel          {}: {:.1f} M parameters, {}\ntokenizer      {} tokens, {}\n"
@@ -117,10 +118,10 @@ void SftRun::check() const {
       session_.text.chat ? "with a chat template" : "without a chat template", session_.train.source->size(),
       batch->rows.size(), batch->tokens, batch->target_tokens, session_.total_steps(),
       format_bytes(plan_disk(config, session_.architecture)), format_bytes(free_disk_bytes(config.output)),
-      format_bytes(total), format_bytes(pool().limit()));
+      format_bytes(total), format_bytes(memory.limit()));
   log_info(report + "kernels\n" + ops::explain(model->decoder.ops(), session_.facts) +
            "Nothing was trained (--dry-run).");
-  if (options_.explain_memory) log_info(memory_table(pool().usage(), &plan));
+  if (options_.explain_memory) log_info(memory_table(memory.usage(), &plan));
 }
 
 void SftRun::draw_curve() const {

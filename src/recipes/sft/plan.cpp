@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backends/gpu_limits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -50,32 +51,73 @@ int64_t backward_per_token(const Widths& w, bool selective) {
   return w.hidden + std::max({3 * w.inner, 2 * qkv, w.q + remade + qkv});
 }
 
-// Of all layers.
-int64_t activations_per_token(const layers::DecoderConfig& model, Checkpointing checkpointing) {
+// Of all layers, in bytes. `scores` is what a layer keeps besides when attention is a composition.
+int64_t activations_per_token(const layers::DecoderConfig& model, Checkpointing checkpointing, DType dtype,
+                              int64_t scores) {
   const Widths w(model);
   const bool selective = checkpointing == Checkpointing::kSelective;
-  const int64_t layer = saved_per_token(w, selective);
-  const int64_t layers =
-      checkpointing == Checkpointing::kFull ? w.hidden * model.num_layers + layer : layer * model.num_layers;
-  return layers + backward_per_token(w, selective);
+  const int64_t width = size_of(dtype), layer = saved_per_token(w, selective) * width + scores;
+  const int64_t layers = checkpointing == Checkpointing::kFull ? w.hidden * width * model.num_layers + layer
+                                                               : layer * model.num_layers;
+  return layers + backward_per_token(w, selective) * width;
+}
+
+// On GPUs without a fast kernel attention keeps about four float32 per head, query and key, in documents as
+// long as a row.
+int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& model,
+                         const HardwareFacts& facts) {
+  const bool fast = config.model.dtype == DType::kBF16 && facts.compute_capability >= 90;
+  if (facts.hardware != hardware::kGpu || fast) return 0;
+  return 4 * size_of(DType::kF32) * model.num_heads * config.data.max_length;
+}
+
+// Of the largest micro-batch.
+int64_t tokens_at_once(const RunConfig& config) {
+  const int64_t whole = config.train.rows_per_step * config.data.max_length;
+  const int64_t limit = config.train.micro_batch_tokens;
+  return limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
+}
+
+// What kernels take while they run, the largest of them: on a GPU the head's logits with a product, or the
+// scores of attention's backward in documents as long as a row.
+int64_t workspace_bytes(const RunConfig& config, const layers::DecoderConfig& model,
+                        const HardwareFacts& facts) {
+  if (facts.hardware != hardware::kGpu) return int64_t{64} << 20;
+  const int64_t tokens = tokens_at_once(config), width = size_of(config.model.dtype);
+  const int64_t chunk =
+      std::min(tokens, std::max<int64_t>(1, backends::kLogitsBytes / (model.vocab_size * width)));
+  const int64_t head =
+      chunk * (model.vocab_size + 2 * model.hidden_size) * width + backends::kProductWorkspace;
+  const int64_t document = model.num_heads * config.data.max_length * config.data.max_length * width;
+  const int64_t documents = std::max<int64_t>(1, tokens / config.data.max_length);
+  const int64_t sums = tokens * model.num_heads * model.head_dim * size_of(DType::kF32);
+  const int64_t attention = std::max(document, std::min(backends::kScoreBytes, documents * document)) + sums;
+  return std::max(head, attention);
+}
+
+int64_t sum(const MemoryPlan& plan) { return std::accumulate(plan.begin(), plan.end(), int64_t{0}); }
+
+// What training needs however little is computed at once.
+int64_t fixed_bytes(const MemoryPlan& plan) {
+  return sum(plan) - plan[static_cast<size_t>(MemoryTag::kActivations)];
 }
 
 }  // namespace
 
-MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model) {
+MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model,
+                       const HardwareFacts& facts) {
   const int64_t parameters = num_parameters(model), width = size_of(config.model.dtype);
   const int64_t floats = size_of(DType::kF32);
-  const int64_t whole = config.train.rows_per_step * config.data.max_length;
-  const int64_t limit = config.train.micro_batch_tokens;
-  const int64_t tokens = limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kGradients) = parameters * size_of(config.train.gradients);
   at(plan, MemoryTag::kOptimizer) = parameters * optimizer_bytes(config);
   at(plan, MemoryTag::kActivations) =
-      tokens * activations_per_token(model, config.train.activation_checkpointing) * width;
-  at(plan, MemoryTag::kWorkspace) = int64_t{64} << 20;
+      tokens_at_once(config) * activations_per_token(model, config.train.activation_checkpointing,
+                                                     config.model.dtype,
+                                                     scores_per_token(config, model, facts));
+  at(plan, MemoryTag::kWorkspace) = workspace_bytes(config, model, facts);
   return plan;
 }
 
@@ -91,21 +133,79 @@ int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model) {
   return states * state_bytes(model) + models * num_parameters(model) * size_of(config.model.dtype);
 }
 
-void check_memory(const MemoryPlan& plan, int64_t limit) {
-  const int64_t total = std::accumulate(plan.begin(), plan.end(), int64_t{0});
-  const int64_t activations = plan[static_cast<size_t>(MemoryTag::kActivations)];
-  const int64_t fixed = total - activations;
-  if (fixed > limit)
+namespace {
+
+// One change, and the run with it.
+struct Change {
+  std::string keys;
+  RunConfig config;
+};
+
+// From what costs least speed to what costs most; each on top of those before it.
+std::vector<Change> changes_of(RunConfig config) {
+  std::vector<Change> changes;
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key) {
+    keys.push_back(key);
+    changes.push_back({join(keys), config});
+  };
+  const int64_t rows = std::max<int64_t>(1, tokens_at_once(config) / config.data.max_length);
+  for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
+    config.train.micro_batch_tokens = fewer * config.data.max_length;
+    keys.clear();  // one number, ever smaller
+    add(fmt::format("train.micro_batch_tokens: {}", config.train.micro_batch_tokens));
+  }
+  if (config.train.activation_checkpointing == Checkpointing::kNone) {
+    config.train.activation_checkpointing = Checkpointing::kSelective;
+    add("train.activation_checkpointing: selective");
+    keys.pop_back();
+  }
+  if (config.train.activation_checkpointing != Checkpointing::kFull) {
+    config.train.activation_checkpointing = Checkpointing::kFull;
+    add("train.activation_checkpointing: full");
+  }
+  if (config.model.dtype == DType::kF32) {
+    config.model.dtype = DType::kBF16;
+    add("model.dtype: bfloat16");
+  }
+  if (config.train.gradients == DType::kF32 || config.train.optimizer.moments == DType::kF32) {
+    config.train.gradients = config.train.optimizer.moments = DType::kBF16;
+    add("train.gradients: bfloat16, train.optimizer.moments: bfloat16");
+  }
+  if (config.train.master_weights) {
+    config.train.master_weights = false;
+    add("train.master_weights: false");
+  }
+  return changes;
+}
+
+}  // namespace
+
+std::string what_would_fit(const RunConfig& config, const layers::DecoderConfig& model,
+                           const HardwareFacts& facts, int64_t limit) {
+  for (const Change& change : changes_of(config)) {
+    const int64_t needed = sum(plan_memory(change.config, model, facts));
+    if (needed <= limit) return fmt::format("{} (about {})", change.keys, format_bytes(needed));
+  }
+  return {};
+}
+
+void check_memory(const RunConfig& config, const layers::DecoderConfig& model, const HardwareFacts& facts,
+                  int64_t limit) {
+  const MemoryPlan plan = plan_memory(config, model, facts);
+  if (sum(plan) <= limit) return;
+  const std::string fits = what_would_fit(config, model, facts, limit);
+  if (fixed_bytes(plan) > limit)
     fail_resources(
-        "[memory] weights, gradients and optimizer states need {}, but only {} may be used; train a smaller "
-        "model, "
-        "use model.dtype bfloat16, or a machine with more memory",
-        format_bytes(fixed), format_bytes(limit));
-  if (total > limit)
-    log_warning(
-        fmt::format("about {} may be needed and {} may be used; if it runs out, lower "
-                    "train.micro_batch_tokens or set train.activation_checkpointing to selective or full",
-                    format_bytes(total), format_bytes(limit)));
+        "[memory] weights, gradients, optimizer states and workspace need {}, but only {} may be used on {}; "
+        "{}",
+        format_bytes(fixed_bytes(plan)), format_bytes(limit), to_string(facts.device),
+        fits.empty() ? "train a smaller model, or use a device with more memory" : "what would fit: " + fits);
+  log_warning(fmt::format("about {} may be needed and {} may be used on {}; {}", format_bytes(sum(plan)),
+                          format_bytes(limit), to_string(facts.device),
+                          fits.empty()
+                              ? "if it runs out, train a smaller model or shorter rows (data.max_length)"
+                              : "if it runs out, this would fit: " + fits));
 }
 
 }  // namespace temper::recipes

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "optimizers/adamw.h"
@@ -51,7 +53,7 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   config.train.micro_batch_tokens = 1024;
   config.train.activation_checkpointing = GetParam().checkpointing;
   const Json json = medium_config();
-  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"));
+  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"), detect_cpu());
 
   const MemoryUsage before = pool().usage();
   pool().reset_peak();
@@ -94,17 +96,70 @@ INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
                                          Variant{DType::kBF16, Checkpointing::kFull}),
                          name_of);
 
-TEST(CheckMemory, RefusesWhatCannotFit) {
-  MemoryPlan plan{};
-  plan[static_cast<size_t>(MemoryTag::kWeights)] = 100;
-  plan[static_cast<size_t>(MemoryTag::kActivations)] = 1000;
-  EXPECT_NO_THROW(check_memory(plan, 200));  // a warning: activations are an estimate
-  try {
-    check_memory(plan, 50);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kResources);
+class CheckMemory : public testing::Test {
+ protected:
+  CheckMemory() {
+    config_.data.max_length = 256;
+    config_.train.rows_per_step = 8;
+    config_.train.micro_batch_tokens = 0;
   }
+  int64_t needed(const RunConfig& config) const {
+    const MemoryPlan plan = plan_memory(config, model_, facts_);
+    return std::accumulate(plan.begin(), plan.end(), int64_t{0});
+  }
+  std::string refusal(int64_t limit) const {
+    try {
+      check_memory(config_, model_, facts_, limit);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kResources);
+      return error.what();
+    }
+    return {};
+  }
+
+  RunConfig config_;
+  layers::DecoderConfig model_ = models::configure(medium_config(), "medium");
+  HardwareFacts facts_ = detect_cpu();
+};
+
+TEST_F(CheckMemory, RefusesWhatCannotFit) {
+  EXPECT_EQ(refusal(needed(config_)), "");
+  EXPECT_EQ(refusal(needed(config_) - 1), "");  // a warning: activations are an estimate
+  EXPECT_NE(refusal(50 << 10).find("train a smaller model"), std::string::npos) << refusal(50 << 10);
+}
+
+TEST_F(CheckMemory, SaysWhatWouldFit) {
+  RunConfig smaller = config_;
+  smaller.train.micro_batch_tokens = 4 * 256;
+  EXPECT_EQ(
+      what_would_fit(config_, model_, facts_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
+      0u);
+  smaller.train.micro_batch_tokens = 256;
+  smaller.train.activation_checkpointing = Checkpointing::kSelective;
+  EXPECT_EQ(what_would_fit(config_, model_, facts_, needed(smaller))
+                .rfind("train.micro_batch_tokens: 256, train.activation_checkpointing: selective (", 0),
+            0u);
+  smaller.train.activation_checkpointing = Checkpointing::kFull;
+  smaller.model.dtype = smaller.train.gradients = smaller.train.optimizer.moments = DType::kBF16;
+  smaller.train.master_weights = false;
+  EXPECT_NE(what_would_fit(config_, model_, facts_, needed(smaller)).find("train.master_weights: false"),
+            std::string::npos);
+  EXPECT_EQ(what_would_fit(config_, model_, facts_, needed(smaller) - 1), "");
+}
+
+TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
+  config_.model.dtype = DType::kBF16;
+  config_.train.micro_batch_tokens = 1024;
+  const HardwareFacts gpu = known_hardware("cuda-sm90");
+  const auto workspace = [&] {
+    return plan_memory(config_, model_, gpu)[static_cast<size_t>(MemoryTag::kWorkspace)];
+  };
+  EXPECT_EQ(workspace(), 1024 * (2048 + 2 * 256) * 2 + (int64_t{64} << 20));  // all logits, and a product
+  model_.vocab_size = 150000;
+  config_.train.micro_batch_tokens = 0;
+  config_.train.rows_per_step = 64;
+  EXPECT_GE(workspace(), int64_t{5} << 28);  // a chunk of the logits
+  EXPECT_LE(workspace(), (int64_t{5} << 28) + (int64_t{128} << 20));
 }
 
 }  // namespace

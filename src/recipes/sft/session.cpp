@@ -32,7 +32,6 @@ data::RowOptions row_options(const DataConfig& config, const rollout::TextFiles&
 RunConfig prepared(RunConfig config) {
   backends::load_plugins(config.plugins);
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
-  if (config.memory_limit_mib > 0) pool().set_limit(config.memory_limit_mib << 20);
   return config;
 }
 
@@ -40,6 +39,7 @@ RunConfig prepared(RunConfig config) {
 HardwareFacts checked_facts(const RunConfig& config) {
   HardwareFacts facts = detect_hardware(config.device);
   ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
+  if (config.memory_limit_mib > 0) pool(facts.device).set_limit(config.memory_limit_mib << 20);
   return facts;
 }
 

@@ -33,8 +33,8 @@ SftRun::SftRun(const RunConfig& config, const std::string& resolved_yaml, const 
     : options_(options), resolved_yaml_(resolved_yaml), session_(config), files_{config.output} {}
 
 void SftRun::run() {
-  const MemoryPlan plan = plan_memory(session_.config, session_.architecture);
-  check_memory(plan, pool(session_.facts.device).limit());
+  const MemoryPlan plan = plan_memory(session_.config, session_.architecture, session_.facts);
+  check_memory(session_.config, session_.architecture, session_.facts, pool(session_.facts.device).limit());
   if (options_.dry_run) return check();
   open_folder();
   const ops::FieldValues preferred = preferred_kernels();
@@ -48,8 +48,7 @@ void SftRun::run() {
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0)
     ask("before", state_.accuracy_before);
-  if (session_.facts.device.type == DeviceType::kCpu)
-    peak_flops_ = backends::measured_matmul_peak(session_.config.model.dtype, num_threads());
+  find_peak();
   train();
   finish();
   if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
@@ -115,6 +114,27 @@ int64_t SftRun::memory_in_use() const {
   return held;
 }
 
+int64_t SftRun::peak_memory() const {
+  const Device device = session_.facts.device;
+  return device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(device).peak_held();
+}
+
+// Measured on a CPU; of a device what its maker publishes, where that is known.
+void SftRun::find_peak() {
+  const HardwareFacts& facts = session_.facts;
+  const DType dtype = session_.config.model.dtype;
+  if (facts.device.type == DeviceType::kCpu) {
+    peak_flops_ = backends::measured_matmul_peak(dtype, num_threads());
+    return;
+  }
+  if (dtype == DType::kBF16) peak_flops_ = published_bf16_peak(facts.name);
+  log_info(fmt::format(
+      "device: {} on {}{}", facts.name, to_string(facts.device),
+      peak_flops_ > 0
+          ? fmt::format("; peak is the published {:.0f} TFLOP/s of dense bfloat16", peak_flops_ / 1e12)
+          : std::string()));
+}
+
 void SftRun::report(const training::StepResult& result, double seconds) {
   const int64_t step = begun_->step, total_steps = begun_->total_steps;
   const double lr = begun_->lr;
@@ -137,7 +157,7 @@ void SftRun::report(const training::StepResult& result, double seconds) {
                          {"target_tokens", result.target_tokens},
                          {"seconds", seconds},
                          {"tokens_per_second", line.tokens_per_second},
-                         {"peak_fraction", line.peak_fraction}});
+                         {"peak_fraction", std::max(line.peak_fraction, 0.0)}});
   events_->write(step, {{"train/loss", result.loss},
                         {"train/lr", lr},
                         {"train/grad_norm", result.grad_norm},
@@ -193,7 +213,9 @@ Json SftRun::summary() const {
       {"tokens", state_.tokens},
       {"tokens_per_second",
        state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
-      {"peak_memory_bytes", peak_resident_bytes()},
+      {"device", to_string(session_.facts.device)},
+      {"device_name", session_.facts.name},
+      {"peak_memory_bytes", peak_memory()},
       {"model", files_.model()}};
 }
 

@@ -42,6 +42,8 @@ class SftRun {
   void report_last();  // waits for the step begun last, if it has not been reported
   void report(const training::StepResult& result, double seconds);
   int64_t memory_in_use() const;
+  int64_t peak_memory() const;
+  void find_peak();
   void evaluate();
   void ask(const char* when, double& accuracy);
   void finish();
@@ -61,7 +63,7 @@ class SftRun {
   RunFiles files_;
   State state_;
   double accuracy_after_ = -1;
-  double peak_flops_ = 0;
+  double peak_flops_ = 0;   // 0: not known
   double last_report_ = 0;  // when the step before was done
   std::optional<Begun> begun_;
   std::vector<data::PackedRow> eval_rows_;

@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/registry.h"
+
+// Libraries of others that rooms open at run time.
+namespace temper::backends {
+
+// A library's version, or the sentence that says why it cannot be used.
+struct LibraryState {
+  bool usable = false;
+  std::string text;
+};
+using LibraryProbe = LibraryState (*)();  // rooms register theirs by the library's name
+
+// Where CUDA's libraries are usually installed, for when the system's own search does not find them.
+inline const std::vector<std::string>& cuda_folders() {
+  static const std::vector<std::string> folders{
+      "/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/usr/lib/x86_64-linux-gnu"};
+  return folders;
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,53 @@
+#include "device/facts.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace temper {
+namespace {
+
+TEST(Facts, DevicesAreFoundByNameAndNumber) {
+  EXPECT_EQ(detect_hardware("cpu").hardware, hardware::kCpu);
+  detectors().add("pair", {[] { return 2; },
+                           [](int index) {
+                             HardwareFacts facts;
+                             facts.hardware = "card";  // the device's name need not be the class of hardware
+                             facts.cores = 10 + index;
+                             return facts;
+                           }});
+  detectors().add("absent", {[] { return 0; }, nullptr});
+  EXPECT_EQ(detect_hardware("pair").cores, 10);
+  EXPECT_EQ(detect_hardware("pair:1").cores, 11);
+  EXPECT_EQ(detect_hardware("pair:1").hardware, "card");
+  const auto error_of = [](std::string_view device) {
+    try {
+      detect_hardware(device);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error("none", ErrorKind::kDefect);
+  };
+  EXPECT_EQ(error_of("card").kind(), ErrorKind::kInput);
+  EXPECT_EQ(error_of("pair:2").kind(), ErrorKind::kResources);
+  EXPECT_STREQ(error_of("pair:2").what(), "[device] there is no pair:2; this machine has pair:0 to pair:1");
+  EXPECT_EQ(error_of("absent").kind(), ErrorKind::kResources);
+  for (const char* name : {"pair:", "pair:x", "pair:1x", "pair:-1", "pair:99999999999"})
+    EXPECT_EQ(error_of(name).kind(), ErrorKind::kInput) << name;
+  if (detectors().find("cuda") == nullptr) {
+    EXPECT_STREQ(error_of("cuda:1").what(),
+                 "[device] this build has no CUDA rooms; install the CUDA toolkit and build again, or use "
+                 "device: cpu");
+  }
+}
+
+TEST(Facts, PublishedPeaksAreOfExactlyThatDevice) {
+  EXPECT_EQ(published_bf16_peak("NVIDIA H200"), 989e12);
+  EXPECT_EQ(published_bf16_peak("NVIDIA H100 80GB HBM3"), 989e12);
+  EXPECT_EQ(published_bf16_peak("NVIDIA A100-SXM4-80GB"), 312e12);
+  EXPECT_EQ(published_bf16_peak("NVIDIA H200 NVL"), 0);
+  EXPECT_EQ(published_bf16_peak("NVIDIA H100 PCIe"), 0);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,107 @@
+// Devices by name. On machines without a GPU: that the lack of one is said clearly.
+#include "base/error.h"
+#include "device/facts.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class Devices : public Cli {
+ protected:
+  // Why there is no GPU; empty where there is one.
+  static std::string no_gpu() {
+    try {
+      detect_hardware("cuda");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kResources);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(Devices, MistakesAreInput) {
+  const std::string train = "train " + yaml() + " --output " + folder() + "/none --device ";
+  expect_refused(train + "gpu", 2, "[device] 'gpu' is not known; use one of [cpu, cuda]");
+  expect_refused(train + "cuda:", 2, "[device] 'cuda:' has no number behind the colon");
+  expect_refused(train + "cuda:-1", 2, "write cuda or, for the second one, cuda:1");
+  expect_refused(train + "cpu:1", 2, "there is one cpu");
+  expect_refused("generate " + folder() + "/model -p x --device gpu", 2, "[device] 'gpu' is not known");
+  expect_refused("ops --device gpu", 2, "[device] 'gpu' is not known");
+  expect_refused("ops --device cpu --hardware cuda-sm90", 2, "give one of them");
+  expect_refused("ops --verify --hardware cuda-sm90", 2, "kernels run only on what is here; use --device");
+}
+
+TEST_F(Devices, AMissingGpuIsAMissingResource) {
+  const std::string why = no_gpu();
+  if (why.empty()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(why.find('\n'), std::string::npos) << why;
+  EXPECT_NE(why.find("device: cpu"), std::string::npos) << why;
+  for (const std::string& command :
+       {"train " + yaml() + " --output " + folder() + "/none", "train " + yaml() + " --dry-run",
+        "generate " + folder() + "/model -p x", "chat " + folder() + "/model", std::string("ops")}) {
+    expect_refused(command + " --device cuda", 4, why);
+    expect_refused(command + " --device cuda:1", 4, why);
+  }
+  EXPECT_FALSE(exists(folder() + "/none"));
+}
+
+TEST_F(Devices, AGpuThatIsNotThereIsAMissingResource) {
+  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  expect_refused("ops --device cuda:99", 4, "[device] there is no cuda:99; this machine has");
+}
+
+TEST_F(Devices, TheDoctorNeverFails) {
+  const Outcome outcome = run("doctor");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("\ngpu "), std::string::npos) << outcome.out;
+}
+
+TEST_F(Devices, TheExampleIsAConfiguration) {
+  expect_refused("train " TEMPER_SOURCE_DIR "/examples/qwen3_gpu/run.yaml --device cpu --model.path " +
+                     folder() + "/nowhere",
+                 2, "[model.path] '" + folder() + "/nowhere' is not a folder");
+}
+
+// A GPU's run, its generation and its evaluation, where there is one.
+TEST_F(Devices, AGpuTrainsAndAnswers) {
+  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  const std::string out = folder() + "/on_gpu";
+  const std::string train = "train " + yaml() + " --device cuda:0 --output " + out + " --data.eval [" +
+                            folder() + "/eval.jsonl] --eval.exact_match 4 --train.steps ";
+  const Outcome outcome = run(train + "6");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json summary = Json::parse_file(out + "/summary.json");
+  EXPECT_EQ(summary.at("device").as_string(), "cuda:0");
+  EXPECT_GT(summary.at("peak_memory_bytes").as_int(), 0);
+  EXPECT_EQ(Json::parse_file(out + "/kernels.json").at("hardware").as_string(), "gpu");
+  ASSERT_EQ(run(train + "12").code, 0);
+  EXPECT_EQ(losses(out).size(), 12u);
+  const std::string ask = " " + out + "/model -p 'What is 10 + 10?' -n 4 --greedy -q";
+  const Outcome there = run("generate --device cuda" + ask);
+  EXPECT_EQ(there.code, 0) << there.err;
+  EXPECT_EQ(run("ops --device cuda").code, 0);
+  EXPECT_EQ(run("ops --verify --device cuda").code, 0);
+}
+
+// What was saved on the way is what an uninterrupted run has.
+TEST_F(Devices, AGpusRunContinuesBitForBit) {
+  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  const std::string train = "train " + yaml() +
+                            " --device cuda --model.dtype bfloat16 --train.schedule.type constant --output " +
+                            folder();
+  ASSERT_EQ(run(train + "/gpu_whole").code, 0);
+  ASSERT_EQ(run(train + "/gpu_parts --train.steps 5").code, 0);
+  ASSERT_EQ(run(train + "/gpu_parts").code, 0);
+  EXPECT_EQ(read_file(folder() + "/gpu_parts/model/model.safetensors"),
+            read_file(folder() + "/gpu_whole/model/model.safetensors"));
+}
+
+TEST_F(Devices, ATooSmallGpuBudgetSaysWhatToChange) {
+  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  expect_refused("train " + yaml() + " --device cuda --memory_limit_mib 1 --output " + folder() + "/small", 4,
+                 "[memory]");
+}
+
+}  // namespace
+}  // namespace temper

@@ -5,7 +5,7 @@
 namespace temper::backends {
 namespace {
 
-constexpr int kRowThreads = 1024;
+constexpr int kRowThreads = 512;
 constexpr int kAhead = 4;  // packs a thread loads before it uses the first
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
@@ -77,7 +77,7 @@ __device__ void for_each_pack(const T* from, int64_t begin, int64_t end, Body bo
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kRowThreads) softmax_row(Row<T> a) {
+__global__ void __launch_bounds__(kRowThreads, 2) softmax_row(Row<T> a) {
   extern __shared__ int4 held_memory[];
   __shared__ float shared[2 * 32];
   T* const held = reinterpret_cast<T*>(held_memory);
@@ -98,7 +98,8 @@ __global__ void __launch_bounds__(kRowThreads) softmax_row(Row<T> a) {
     shared[32 + threadIdx.x / 32] = mine.sum;
   }
   __syncthreads();
-  mine = merge_warp({shared[threadIdx.x % 32], shared[32 + threadIdx.x % 32]});
+  const unsigned other = threadIdx.x % (kRowThreads / 32);
+  mine = merge_warp(threadIdx.x % 32 < kRowThreads / 32 ? Running{shared[other], shared[32 + other]} : Running{});
   const float lse = mine.largest + log2f(mine.sum);
   if (threadIdx.x == 0) a.nll[a.places == nullptr ? a.first + row : a.places[row]] = (lse - chosen) * kLn2;
   if (!a.differentiate) return;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kRowThreads) softmax_row(Row<T> a) {
 
 template <class T, int N>
 void launch(const SoftmaxRows& op) {
-  constexpr int64_t kHeldBytes = 216 << 10;
+  constexpr int64_t kHeldBytes = 104 << 10;  // two blocks share a multiprocessor: one reads while the other writes
   const cudaStream_t stream = device::stream(op.logits.device());
   const int64_t vocab = op.logits.dim(1), room = scratch_bytes(op.logits.device()) - (2 << 10);
   const int64_t step = int64_t{kRowThreads} * N;

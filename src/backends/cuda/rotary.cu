@@ -52,18 +52,27 @@ __device__ void write_half(T* to, const Half<N>& half) {
   store_pack(to, pack);
 }
 
+// Rows of the tables are as aligned as packs are: half a head is a multiple of N.
 template <int N>
 struct Angles {
-  float cos[N], sin[N];
+  alignas(16) float cos[N];
+  alignas(16) float sin[N];
 };
 
 template <int N, class T>
 __device__ Angles<N> angles_of(const Heads<T>& a, int64_t token, int lane) {
   const int64_t at = int64_t{__ldg(a.positions + token)} * a.half + lane * N;
   Angles<N> angles;
-  for (int i = 0; i < N; ++i) {
-    angles.cos[i] = __ldg(a.cos + at + i);
-    angles.sin[i] = __ldg(a.sin + at + i);
+  if constexpr (N % 4 == 0) {
+    for (int i = 0; i < N; i += 4) {
+      *reinterpret_cast<float4*>(angles.cos + i) = __ldg(reinterpret_cast<const float4*>(a.cos + at + i));
+      *reinterpret_cast<float4*>(angles.sin + i) = __ldg(reinterpret_cast<const float4*>(a.sin + at + i));
+    }
+  } else {
+    for (int i = 0; i < N; ++i) {
+      angles.cos[i] = __ldg(a.cos + at + i);
+      angles.sin[i] = __ldg(a.sin + at + i);
+    }
   }
   return angles;
 }

@@ -69,7 +69,7 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   while (true) {
     if (static_cast<int64_t>(result.ids.size()) >= options.max_new_tokens) break;
-    const int32_t id = sample(logits.values<float>(), options.sampling, history, history.size());
+    const int32_t id = ops::sample(logits.values<float>(), options.sampling, history, history.size());
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) {
       result.reason = StopReason::kStopToken;
       break;

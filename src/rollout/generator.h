@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "layers/decoder.h"
-#include "rollout/sampler.h"
+#include "ops/sample/sampler.h"
 
 namespace temper::rollout {
 
 struct GenerateOptions {
-  SamplingOptions sampling = {};
+  ops::SamplingOptions sampling = {};
   int64_t max_new_tokens = 512;
   std::vector<int32_t> stop_ids = {};
 };

@@ -14,6 +14,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--seed", seed, "of the random numbers");
   options.flag("--greedy", greedy, "always the most likely token");
   options.option("--threads", threads, "0: one per core");
+  options.option("--device", device, "cpu, cuda, or a class of hardware that a plug-in brings");
   options.option("--dtype", dtype, "float32 or bfloat16; default: the model's");
 }
 
@@ -45,6 +46,7 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
   if (arguments.threads < 0) fail("[--threads] {} is out of range; expected 0 or more", arguments.threads);
   if (arguments.threads > 0) set_num_threads(static_cast<int>(arguments.threads));
   models::BuildOptions options;
+  options.facts = detect_hardware(arguments.device);
   if (!arguments.dtype.empty()) {
     options.dtype = dtype_from_string(arguments.dtype);
     if (!options.dtype || !is_float(*options.dtype))

@@ -13,6 +13,7 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.ops = options.ops;
+  build.facts = options.facts;
   auto model = models::build_model(tiny_config(options.type), "tiny", build);
   model->decoder.parameters().initialize(7, options.deviation);
   return model;

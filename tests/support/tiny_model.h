@@ -12,6 +12,7 @@ struct TinyModel {
   DType dtype = DType::kF32;
   ops::OpsConfig ops{.fallback = std::string(ops::kEager)};
   double deviation = 0.3;  // wide enough that every token has its own answer
+  HardwareFacts facts = detect_cpu();
 };
 
 // Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64.

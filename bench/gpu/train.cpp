@@ -1,8 +1,9 @@
 // Training speed of known shapes on a GPU: random weights, full fine-tuning, rows of random tokens.
-//   temper_bench_gpu SHAPE [--rows N] [--length N] [--micro-batches N] [--steps N] [--checkpointing none|selective|full]
+//   temper_bench_gpu SHAPE [--rows N] [--length N] [--micro-batches N] [--steps N] [--checkpointing
+//   none|selective|full]
 //                    [--attention KERNEL] [--float32-state] [--losses]
-// Prints one line of JSON. Everything is bfloat16 unless --float32-state asks for float32 gradients, moments and
-// master weights.
+// Prints one line of JSON. Everything is bfloat16 unless --float32-state asks for float32 gradients, moments
+// and master weights.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "base/random.h"
+#include "bench/gpu/shapes.h"
 #include "device/transfer.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
@@ -26,38 +28,6 @@ struct Options {
   std::string attention;
   bool float32_state = false, losses = false;
 };
-
-struct Shape {
-  const char* name;
-  const char* type;
-  int64_t vocab, hidden, inner, layers, heads, kv_heads, head_dim;
-  bool tied;
-};
-
-// The published config.json files of these models.
-constexpr Shape kShapes[] = {
-    {"qwen3-0.6b", "qwen3", 151936, 1024, 3072, 28, 16, 8, 128, true},
-    {"qwen3-1.7b", "qwen3", 151936, 2048, 6144, 28, 16, 8, 128, true},
-    {"qwen3-8b", "qwen3", 151936, 4096, 12288, 36, 32, 8, 128, false},
-    {"qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, true},
-    {"qwen2.5-1.5b", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, true},
-    {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
-    {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
-};
-
-Json config_of(const Shape& s, int64_t length) {
-  return Json::Object{{"model_type", s.type},
-                      {"vocab_size", s.vocab},
-                      {"hidden_size", s.hidden},
-                      {"intermediate_size", s.inner},
-                      {"num_hidden_layers", s.layers},
-                      {"num_attention_heads", s.heads},
-                      {"num_key_value_heads", s.kv_heads},
-                      {"head_dim", s.head_dim},
-                      {"max_position_embeddings", std::max<int64_t>(length, 4096)},
-                      {"rope_theta", 1e6},
-                      {"tie_word_embeddings", s.tied}};
-}
 
 std::vector<data::PackedRow> random_rows(const Options& options, int64_t vocab, uint64_t step) {
   const Random random(1, RandomPurpose::kData, step);
@@ -82,7 +52,7 @@ training::Checkpointing checkpointing_of(const std::string& name) {
   return name == "selective" ? training::Checkpointing::kSelective : training::Checkpointing::kNone;
 }
 
-int run(const Shape& shape, const Options& options) {
+int run(const BenchShape& shape, const Options& options) {
   const double start = seconds_now();
   models::BuildOptions build;
   build.dtype = DType::kBF16;
@@ -118,7 +88,8 @@ int run(const Shape& shape, const Options& options) {
     before = now;
   };
   for (int64_t i = 1; i <= options.steps + 1; ++i) {
-    training::PendingStep next = trainer.begin(random_rows(options, shape.vocab, static_cast<uint64_t>(i)), 1e-5);
+    training::PendingStep next =
+        trainer.begin(random_rows(options, shape.vocab, static_cast<uint64_t>(i)), 1e-5);
     finish();
     pending = std::move(next);
   }
@@ -163,9 +134,7 @@ int main_checked(int argc, char** argv) {
     else
       options.shape = argument;
   }
-  for (const Shape& shape : kShapes)
-    if (options.shape == shape.name) return run(shape, options);
-  fail("unknown shape '{}'", options.shape);
+  return run(bench_shape(options.shape), options);
 }
 
 }  // namespace

@@ -62,6 +62,12 @@ std::shared_ptr<Reading> start_reading(const void* from, Device device, int64_t 
   return std::make_shared<ArrivedReading>(std::vector<std::byte>(begin, begin + bytes));
 }
 
+std::unique_ptr<Graph> capture(Device device, const std::function<void()>& work) {
+  if (device.type == DeviceType::kCpu) return nullptr;
+  const auto record = functions_of(device).capture;
+  return record == nullptr ? nullptr : record(device, work);
+}
+
 void synchronize(Device device) {
   if (device.type != DeviceType::kCpu) functions_of(device).synchronize(device);
 }

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "device/device.h"
+#include "device/graph.h"
 
 namespace temper {
 
@@ -29,6 +29,7 @@ struct DeviceFunctions {
   void (*clear)(void* memory, Device device, int64_t bytes) = nullptr;
   void (*synchronize)(Device device) = nullptr;
   std::shared_ptr<Reading> (*start_reading)(const void* from, Device device, int64_t bytes) = nullptr;
+  std::unique_ptr<Graph> (*capture)(Device device, const std::function<void()>& work) = nullptr;
 };
 void register_device(DeviceType type, DeviceFunctions functions);
 

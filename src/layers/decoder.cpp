@@ -7,9 +7,10 @@
 #include "base/error.h"
 #include "layers/glue.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/decode_attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
-#include "ops/rotary/rotary.h"
+#include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::layers {
@@ -20,7 +21,8 @@ struct Decoder::Context {
   RopeTables rope;
   KvCache* cache;
   Tensor cu_seqlens_q, cu_seqlens_k;
-  std::vector<Tensor>* hidden_states;  // null: nobody looks
+  std::vector<Tensor>* hidden_states;      // null: nobody looks
+  const KvCache* decoded_cache = nullptr;  // of decode()
 };
 
 // The residual stream between modules: the sum of both, which the next norm forms on its way.
@@ -84,10 +86,23 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
     return config_.qk_norm ? tape.leaf(parameters_.at(name + norm)) : Var{};
   };
   const ops::BoundOps& ops = ops_.at(name);
-  auto [q, k, v] =
+  const ops::RotatedHeads heads =
       ops::rotary(tape, ops, qkv, config_.num_heads, config_.num_kv_heads, head_weight(".q_norm.weight"),
-                  head_weight(".k_norm.weight"), static_cast<float>(config_.rms_norm_eps),
-                  context.positions, context.rope.cos, context.rope.sin);
+                  head_weight(".k_norm.weight"), static_cast<float>(config_.rms_norm_eps), context.positions,
+                  context.rope.cos, context.rope.sin);
+  const Var y = merge_heads(tape, attend(tape, index, heads, context));
+  return project(tape, name + ".output", y, config_.output_bias);
+}
+
+Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const {
+  const ops::BoundOps& ops = ops_.at(fmt::format("layers.{}.attention", index));
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
+  const int64_t window = config_.windows[static_cast<size_t>(index)];
+  if (context.decoded_cache != nullptr)
+    return tape.constant(ops::decode_attention(
+        ops, {heads.q.value, heads.k.value, heads.v.value, context.decoded_cache->keys(index),
+              context.decoded_cache->values(index), context.positions, scale, window}));
+  Var k = heads.k, v = heads.v;
   if (context.cache != nullptr) {
     auto [keys, values] = context.cache->append(index, k.value, v.value);
     k = tape.constant(keys);
@@ -96,10 +111,9 @@ Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& c
   ops::Attention op;
   op.cu_seqlens_q = context.cu_seqlens_q;
   op.cu_seqlens_k = context.cu_seqlens_k;
-  op.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
-  op.window = config_.windows[static_cast<size_t>(index)];
-  const Var y = merge_heads(tape, ops::attention(tape, ops, q, k, v, op));
-  return project(tape, name + ".output", y, config_.output_bias);
+  op.scale = scale;
+  op.window = window;
+  return ops::attention(tape, ops, heads.q, k, v, op);
 }
 
 Var Decoder::mlp(Tape& tape, int64_t index, const Var& x) const {
@@ -138,8 +152,12 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   const auto positions = input.positions.values<int32_t>();
   const int64_t furthest = *std::max_element(positions.begin(), positions.end());
   check_ids(input.ids.values<int32_t>());
-  Context context{input.positions.on(device()), rope_tables(furthest + 1), options.cache, input.cu_seqlens,
-                  input.cu_seqlens,             options.hidden_states};
+  Context context{input.positions.on(device()),
+                  rope_tables(furthest + 1),
+                  options.cache,
+                  input.cu_seqlens,
+                  input.cu_seqlens,
+                  options.hidden_states};
   if (options.cache != nullptr) {
     invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
@@ -156,6 +174,24 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   const Var hidden = norm(tape, "norm", stream).y;
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
+}
+
+Var Decoder::decode(Tape& tape, const NextToken& input, const KvCache& cache) const {
+  invariant(!tape.recording(), "a KV cache is for inference");
+  Context context{input.positions, input.rope, nullptr, {}, {}, nullptr, &cache};
+  Stream stream{
+      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight"))),
+      {}};
+  for (int64_t i = 0; i < config_.num_layers; ++i) stream = layer_forward(tape, i, stream, context);
+  return norm(tape, "norm", stream).y;
+}
+
+bool Decoder::decodes_on_device() const {
+  bool all = ops_.at("head").get<ops::Sample>().forward != nullptr;
+  for (int64_t i = 0; i < config_.num_layers; ++i)
+    all =
+        all && ops_.at(fmt::format("layers.{}.attention", i)).get<ops::DecodeAttention>().forward != nullptr;
+  return all;
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden) const {

@@ -2,19 +2,30 @@
 #include "layers/decoder_config.h"
 #include "layers/kv_cache.h"
 #include "layers/parameters.h"
+#include "layers/rope.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
 #include "ops/selection.h"
 
 namespace temper::layers {
 
-// Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are needed.
+// Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
+// needed.
 struct DecoderInput {
   Tensor ids;         // [tokens] int32
   Tensor positions;   // [tokens] int32, from 0 in each document
   Tensor cu_seqlens;  // [documents + 1] int32
 };
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths);
+
+// The next token of a sequence, all on the model's device, where the step's results change it for the next
+// one.
+struct NextToken {
+  Tensor ids;        // [1] int32
+  Tensor positions;  // [1] int32: the token's, which is how many tokens the cache holds
+  RopeTables rope;   // of Decoder::prepare_positions, for all positions of the cache
+};
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
@@ -34,7 +45,7 @@ class Decoder {
   const ParameterStore& parameters() const { return parameters_; }
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
-  void prepare_positions(int64_t positions) const { rope_tables(positions); }
+  RopeTables prepare_positions(int64_t positions) const { return rope_tables(positions); }
   Device device() const { return parameters_.device(); }
 
   struct Options {
@@ -45,6 +56,11 @@ class Decoder {
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
   Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
+  // The same for one token that continues the cache, [1, hidden]. What the step depends on stands on the
+  // device, so that its work can be captured once and run again; the host advances the cache.
+  Var decode(Tape& tape, const NextToken& input, const KvCache& cache) const;
+  // Whether the kernels of decode() and sampling leave the host out of it.
+  bool decodes_on_device() const;
   Var logits(Tape& tape, const Var& hidden) const;  // [tokens, vocab]
   // scale · Σ -log p(target); targets [tokens] int32, CrossEntropy::kIgnore where there is none.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets, float scale) const;
@@ -55,6 +71,7 @@ class Decoder {
   Stream layer_forward(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
   Stream checkpointed_layer(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
   Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
+  Var attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const;
   Var mlp(Tape& tape, int64_t index, const Var& x) const;
   ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream) const;
   Var project(Tape& tape, const std::string& name, const Var& x, bool bias) const;

@@ -3,11 +3,13 @@
 #include "layers/decoder.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/decode_attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
+#include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::layers {
@@ -21,6 +23,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
       {"head", {dtype, c.hidden_size, c.vocab_size, false}}};
   std::vector<Binder::Use<ops::Rotary::Signature>> rotaries;
   std::vector<Binder::Use<ops::Attention::Signature>> attentions;
+  std::vector<Binder::Use<ops::DecodeAttention::Signature>> decoding;
   std::vector<Binder::Use<ops::Swiglu::Signature>> swiglus;
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string layer = fmt::format("layers.{}.", i), attention = layer + "attention",
@@ -34,6 +37,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
     rotaries.push_back({attention, {dtype, c.head_dim, c.qk_norm}});
     const bool window = c.windows[static_cast<size_t>(i)] > 0;
     attentions.push_back({attention, {dtype, c.num_heads, c.num_kv_heads, c.head_dim, window}});
+    decoding.push_back({attention, {dtype, c.num_heads, c.num_kv_heads, c.head_dim, window}});
     swiglus.push_back({mlp, {dtype, c.intermediate_size}});
   }
   Binder binder(ops, facts, family);
@@ -42,6 +46,8 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
   binder.bind<ops::Linear>(linears);
   binder.bind<ops::Rotary>(rotaries);
   binder.bind<ops::Attention>(attentions);
+  binder.bind<ops::DecodeAttention>(decoding);
+  binder.bind<ops::Sample>({Binder::Use<ops::Sample::Signature>{"head", {dtype, c.vocab_size}}});
   binder.bind<ops::Swiglu>(swiglus);
   binder.bind<ops::CrossEntropy>(
       {Binder::Use<ops::CrossEntropy::Signature>{"head", {dtype, c.hidden_size, c.vocab_size}}});

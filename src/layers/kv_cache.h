@@ -17,10 +17,17 @@ class KvCache {
   // of everything so far. advance() moves length() once all layers have appended.
   std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
   void advance(int64_t tokens) { length_ += tokens; }
+  // All of one layer's places, [1, capacity, kv_heads, head_dim]: for ops that append by themselves.
+  Tensor keys(int64_t layer) const { return as_sequence(k_[static_cast<size_t>(layer)]); }
+  Tensor values(int64_t layer) const { return as_sequence(v_[static_cast<size_t>(layer)]); }
   void reserve(int64_t capacity);  // grows, keeping what it holds
   void truncate(int64_t length);   // forgets everything after the first `length` tokens
 
  private:
+  static Tensor as_sequence(const Tensor& all) {
+    return all.reshape({1, all.dim(0), all.dim(1), all.dim(2)});
+  }
+
   std::vector<Tensor> k_, v_;  // each [capacity, kv_heads, head_dim]
   int64_t capacity_, length_ = 0;
 };

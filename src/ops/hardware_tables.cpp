@@ -9,6 +9,8 @@ HardwareTable cpu_table() {
   table.label = "CPU";
   table.fields = {
       {"attn", {{{"onednn", "onednn"}, {"flash_attention_2", "onednn"}, {"sdpa", "onednn"}}}},
+      {"decode_attention", {{{"onednn", "onednn"}}}},
+      {"sample", {}},
       {"moe", {}},
       {"cross_entropy_loss", {{{"onednn", "onednn"}, {"chunk_loss", "onednn"}}}},
       {"rms_norm", {{{"simd", "simd"}}}},
@@ -39,6 +41,8 @@ HardwareTable gpu_table() {
          {"flash_attention_3", "cudnn", "", 90},
          {"sdpa", "cudnn"},
          {"cudnn_nondeterministic", "cudnn_nondeterministic"}}}},
+      {"decode_attention", plain},
+      {"sample", plain},
       {"moe",
        {{{"cuda", "cuda"},
          {"fused_triton", "cuda"},
@@ -68,6 +72,8 @@ HardwareTable npu_table() {
   table.strict = true;
   table.fields = {
       {"attn", {{{"flash_attention_2", "npu"}}, true}},
+      {"decode_attention", {}},
+      {"sample", {}},
       {"moe", {{{"fused_npu", "npu"}}}},
       {"cross_entropy_loss", {{{"chunk_loss", "npu"}, {"npu", "npu"}}}},
       {"rms_norm", {{{"npu", "npu"}}}},

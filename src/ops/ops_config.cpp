@@ -35,7 +35,9 @@ bool segment_matches(std::string_view pattern, std::string_view segment) {
 }  // namespace
 
 OpsConfig all_eager(FieldValues written) {
-  return {.written = std::move(written), .fallback = std::string(kEager), .without_fallback = {"attn"}};
+  return {.written = std::move(written),
+          .fallback = std::string(kEager),
+          .without_fallback = {"attn", "decode_attention"}};
 }
 
 bool module_matches(std::string_view pattern, std::string_view module) {

@@ -17,7 +17,7 @@ constexpr size_t kPrefillTokens = 2048;
 
 }  // namespace
 
-Tensor Generator::advance(std::span<const int32_t> ids) {
+Tensor Generator::prefill(std::span<const int32_t> ids) {
   Tape tape(false);
   layers::DecoderInput input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
   for (int32_t& position : input.positions.values<int32_t>())
@@ -26,8 +26,7 @@ Tensor Generator::advance(std::span<const int32_t> ids) {
   options.cache = cache_.get();
   const Tensor hidden = model_.forward(tape, input, options).value;
   held_.insert(held_.end(), ids.begin(), ids.end());
-  const Tensor last = hidden.narrow(0, hidden.dim(0) - 1, 1);
-  return model_.logits(tape, tape.constant(last)).value.to(DType::kF32).reshape({-1}).on({});
+  return hidden.narrow(0, hidden.dim(0) - 1, 1);
 }
 
 void Generator::reserve(int64_t tokens) {
@@ -38,6 +37,10 @@ void Generator::reserve(int64_t tokens) {
   // Doubled, so that a long conversation is moved seldom.
   if (cache_->capacity() < tokens)
     cache_->reserve(std::min(config.max_positions, std::max(tokens, 2 * cache_->capacity())));
+  if (loop_ == nullptr || loop_->capacity() != cache_->capacity()) {
+    loop_ = nullptr;  // its memory first
+    loop_ = std::make_unique<TokenLoop>(model_, *cache_);
+  }
 }
 
 Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
@@ -52,39 +55,54 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   // At least the last prompt token is computed: its logits are needed.
   const auto same =
       std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1).first - held_.begin();
-  cache_->truncate(same);
   held_.resize(static_cast<size_t>(same));
+  cache_->truncate(same);
 
   Generation result;
   const double start = seconds_now();
-  Tensor logits;
+  loop_->start(prompt, options.sampling);
+  Tensor last;
   for (std::span<const int32_t> rest = prompt.subspan(held_.size()); !rest.empty();) {
     const size_t piece = std::min(rest.size(), kPrefillTokens);
-    logits = advance(rest.first(piece));
+    last = prefill(rest.first(piece));
     rest = rest.subspan(piece);
     result.prompt_tokens += static_cast<int64_t>(piece);
   }
+  {
+    Tape tape(false);
+    loop_->choose(model_.logits(tape, tape.constant(last)).value);
+  }
+  std::shared_ptr<Reading> chosen = loop_->read(), next;
+  chosen->wait();
   const double prefilled = seconds_now();
   result.prefill_seconds = prefilled - start;
-  std::vector<int32_t> history(prompt.begin(), prompt.end());
-  while (true) {
-    if (static_cast<int64_t>(result.ids.size()) >= options.max_new_tokens) break;
-    const int32_t id = sample(logits.values<float>(), options.sampling, history, history.size());
+  // A device computes a token while the host looks at the one before.
+  const bool ahead = model_.device().type != DeviceType::kCpu;
+  const auto advance = [&] {
+    loop_->step();
+    next = loop_->read();
+  };
+  const int64_t most = std::min(options.max_new_tokens, context - length);
+  while (static_cast<int64_t>(result.ids.size()) < most) {
+    const bool final = static_cast<int64_t>(result.ids.size()) + 1 == most;
+    if (ahead && !final) advance();
+    const int32_t id = *static_cast<const int32_t*>(chosen->wait());
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) {
       result.reason = StopReason::kStopToken;
       break;
     }
     result.ids.push_back(id);
-    history.push_back(id);
     if (on_token && !on_token(id)) {
       result.reason = StopReason::kCallback;
       break;
     }
-    if (static_cast<int64_t>(history.size()) >= context) {
-      result.reason = StopReason::kContext;
+    if (final) {
+      if (length + most >= context) result.reason = StopReason::kContext;
       break;
     }
-    if (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) logits = advance(std::span(&id, 1));
+    if (!ahead) advance();
+    held_.push_back(id);
+    chosen = std::move(next);
   }
   result.decode_seconds = seconds_now() - prefilled;
   return result;

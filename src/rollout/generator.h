@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "layers/decoder.h"
-#include "rollout/sampler.h"
+#include "rollout/token_loop.h"
 
 namespace temper::rollout {
 
 struct GenerateOptions {
-  SamplingOptions sampling = {};
+  ops::SamplingOptions sampling = {};
   int64_t max_new_tokens = 512;
   std::vector<int32_t> stop_ids = {};
 };
@@ -25,7 +25,9 @@ struct Generation {
 };
 
 // Generates with one KV cache that it keeps: a prompt that begins with what the cache holds computes only the
-// rest. The decoder must outlive it. One generator serves one thread.
+// rest. On a device the loop runs one step ahead of the tokens that the host has seen: a token that ends the
+// text may have been computed in vain. The decoder must outlive it. One generator serves one thread, and a
+// device serves one generator at a time.
 class Generator {
  public:
   explicit Generator(const layers::Decoder& model) : model_(model) {}
@@ -36,11 +38,12 @@ class Generator {
                       const OnToken& on_token = {});
 
  private:
-  Tensor advance(std::span<const int32_t> ids);  // logits [vocab] float32 after the last of ids
+  Tensor prefill(std::span<const int32_t> ids);  // hidden state after the last of ids, [1, hidden]
   void reserve(int64_t tokens);
 
   const layers::Decoder& model_;
   std::unique_ptr<layers::KvCache> cache_;
+  std::unique_ptr<TokenLoop> loop_;
   std::vector<int32_t> held_;  // the tokens in the cache
 };
 

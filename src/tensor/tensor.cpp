@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "device/transfer.h"
+#include "tensor/arena.h"
 #include "tensor/device_functions.h"
 
 namespace temper {
@@ -64,11 +65,11 @@ void copy_rows(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-Storage::Storage(int64_t bytes, MemoryTag tag, Device device)
-    : data_(static_cast<std::byte*>(pool(device).allocate(bytes, tag))),
-      bytes_(bytes),
-      tag_(tag),
-      device_(device) {}
+Storage::Storage(int64_t bytes, MemoryTag tag, Device device) : bytes_(bytes), tag_(tag), device_(device) {
+  const std::shared_ptr<std::byte> block = Arena::take(bytes, tag, device);
+  data_ = block ? block.get() : static_cast<std::byte*>(pool(device).allocate(bytes, tag));
+  owner_ = block;
+}
 
 Storage::Storage(void* data, int64_t bytes, std::shared_ptr<const void> owner)
     : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)) {}

@@ -9,7 +9,7 @@
 
 namespace temper {
 
-// A block of a pool, or borrowed memory kept alive by its owner.
+// A block of a pool or of an arena, or borrowed memory kept alive by its owner.
 class Storage {
  public:
   Storage(int64_t bytes, MemoryTag tag, Device device);
@@ -22,7 +22,7 @@ class Storage {
   Device device() const { return device_; }
 
  private:
-  std::byte* data_;
+  std::byte* data_ = nullptr;
   int64_t bytes_;
   MemoryTag tag_ = MemoryTag::kData;
   Device device_;

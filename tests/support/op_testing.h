@@ -53,12 +53,13 @@ struct Case {
   // From the inputs' values to the values of y and then of the others.
   std::function<Doubles(const std::vector<Doubles>&)> reference = {};
   std::function<Result(Tape&, const ops::BoundOps&, const std::vector<Var>&)> run = {};
-  int64_t terms = 1;     // the longest sum in the op: float32 tolerances grow with its square root
-  int64_t samples = 16;  // elements per input compared with central differences; smaller inputs: all
-  double floor = 1e-3;   // errors are relative to the tensor's largest value, but at least to this
-  double roundings = 1;  // to a 16-bit dtype, on the way to y
-  bool root = false;     // y is a loss: backward starts there, with 1
-  bool view = false;     // y may be a strided view
+  int64_t terms = 1;       // the longest sum in the op: float32 tolerances grow with its square root
+  int64_t samples = 16;    // elements per input compared with central differences; smaller inputs: all
+  double floor = 1e-3;     // errors are relative to the tensor's largest value, but at least to this
+  double roundings = 1;    // to a 16-bit dtype, on the way to y
+  bool root = false;       // y is a loss: backward starts there, with 1
+  bool view = false;       // y may be a strided view
+  bool inference = false;  // the op has no gradient
 };
 
 struct BoundKernel {

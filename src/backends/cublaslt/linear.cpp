@@ -1,4 +1,5 @@
 #include "backends/cublaslt/cublaslt.h"
+#include "backends/cublaslt/few_rows.h"
 #include "backends/cublaslt/product.h"
 #include "backends/gpu_sums.h"
 
@@ -8,8 +9,9 @@ namespace {
 using ops::Linear;
 
 Tensor forward(const Linear& op) {
-  const Tensor y = Tensor::empty({op.x.dim(0), op.weight.dim(0)}, op.x.dtype(), MemoryTag::kActivations,
-                                 op.x.device());
+  if (are_few_rows(op)) return few_rows(op);
+  const Tensor y =
+      Tensor::empty({op.x.dim(0), op.weight.dim(0)}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
   multiply({.a = op.x, .b = op.weight, .d = y, .transpose_b = true, .bias = op.bias});
   return y;
 }
@@ -22,11 +24,7 @@ Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarg
     multiply({.a = dy, .b = op.weight, .d = dx});
   }
   if (weight.wanted())
-    multiply({.a = dy,
-              .b = op.x,
-              .d = weight.buffer,
-              .transpose_a = true,
-              .accumulate = weight.accumulate});
+    multiply({.a = dy, .b = op.x, .d = weight.buffer, .transpose_a = true, .accumulate = weight.accumulate});
   if (bias.wanted()) add_row_sums(dy, bias);
   return dx;
 }

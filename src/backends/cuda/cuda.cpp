@@ -7,10 +7,12 @@ void register_cuda() {
   register_tensors();
   register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
+  ops::kernels<ops::DecodeAttention>().add("cuda", cuda_decode_attention_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
+  ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());
   ops::kernels<ops::Swiglu>().add("cuda", cuda_swiglu_kernel());
 }
 

@@ -1,21 +1,25 @@
 #pragma once
 #include "backends/floats.h"
 #include "ops/adamw/adamw.h"
+#include "ops/attention/decode_attention.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
+#include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::backends {
 
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
+ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
+ops::Kernel<ops::Sample> cuda_sample_kernel();
 ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
-void register_tensors();  // copies and sums of tensors on GPUs
+void register_tensors();     // copies and sums of tensors on GPUs
 void register_primitives();  // what compositions are made of
 
 }  // namespace temper::backends

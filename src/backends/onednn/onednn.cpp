@@ -8,6 +8,7 @@ void register_onednn();
 void register_onednn() {
   ops::kernels<ops::Attention>().add("onednn", attention_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
+  ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
   registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/attention/attention.h"
+#include "ops/attention/decode_attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/linear/linear.h"
 
@@ -7,6 +8,7 @@ namespace temper::backends {
 
 ops::Kernel<ops::Attention> attention_kernel();
 ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
+ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 
 }  // namespace temper::backends

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "device/cuda/graph.h"
 #include "device/cuda/region.h"
 #include "device/cuda/staging.h"
 #include "device/facts.h"
@@ -59,7 +60,11 @@ void cuda_clear(void* memory, Device device, int64_t bytes) {
   check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream(device)), "cudaMemsetAsync");
 }
 
-void cuda_synchronize(Device device) { check(cudaStreamSynchronize(stream(device)), "the GPU's work"); }
+void cuda_synchronize(Device device) {
+  const cudaStream_t order = stream(device);
+  refuse_in_capture(order, "waiting for the GPU");
+  check(cudaStreamSynchronize(order), "the GPU's work");
+}
 
 // "580.82.07 (CUDA 13.0)"; only what it supports where the system does not say its version.
 std::string driver_version() {
@@ -97,7 +102,8 @@ HardwareFacts facts_of(int index) {
 void register_cuda();
 void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
-  register_device(DeviceType::kCuda, {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu});
+  register_device(DeviceType::kCuda,
+                  {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu, capture_gpu});
   detectors().add("cuda", {num_gpus, facts_of});
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "device/cuda/graph.h"
 
 namespace temper::device {
 namespace {
@@ -81,7 +82,8 @@ class Staging {
   size_t turn_ = 0;
 };
 
-// Pinned memory and an event for a small copy; taking pinned memory waits for the GPU, so they are used again.
+// Pinned memory and an event for a small copy; taking pinned memory waits for the GPU, so they are used
+// again.
 struct Slip {
   void* memory = nullptr;
   cudaEvent_t arrived = nullptr;
@@ -122,6 +124,7 @@ class PinnedReading final : public Reading {
   PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(slips().take()) {
     invariant(bytes <= kSlipBytes, "a reading is small");
     const cudaStream_t order = stream(gpu);
+    refuse_in_capture(order, "a copy to the CPU");
     check(cudaMemcpyAsync(slip_.memory, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
           "cudaMemcpyAsync");
     check(cudaEventRecord(slip_.arrived, order), "cudaEventRecord");
@@ -153,11 +156,13 @@ Staging& staging(Device gpu) {
 
 void copy_to_gpu(void* to, const void* from, int64_t bytes, Device gpu) {
   const cudaStream_t order = stream(gpu);
+  refuse_in_capture(order, "a copy from the CPU");
   staging(gpu).upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, order);
 }
 
 void copy_from_gpu(void* to, const void* from, int64_t bytes, Device gpu) {
   const cudaStream_t order = stream(gpu);
+  refuse_in_capture(order, "a copy to the CPU");
   staging(gpu).download(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, order);
 }
 

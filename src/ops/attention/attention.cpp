@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/attention/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -40,7 +41,9 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
   return p::transpose(tape, p::reshape(tape, y, {heads, queries, dim}), 0, 1);
 }
 
-Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
+}  // namespace
+
+Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
   const Var wide_q = p::cast(tape, q, DType::kF32), wide_k = p::cast(tape, k, DType::kF32),
             wide_v = p::cast(tape, v, DType::kF32);
   const auto starts_q = op.starts_q(), starts_k = op.starts_k();
@@ -56,6 +59,8 @@ Var compose(Tape& tape, const Var& q, const Var& k, const Var& v, const Attentio
   if (parts.empty()) return tape.record(q.value.clone(), {&q, &k, &v}, [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
+
+namespace {
 
 void check_starts(std::string_view name, const Tensor& starts, int64_t tokens) {
   invariant(starts.device().type == DeviceType::kCpu, "documents' starts are on the CPU");
@@ -123,8 +128,11 @@ Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const
                      });
 }
 
-Probe attention_probe;
+Probe attention_probe, decode_attention_probe;
 
-void register_attention() { register_op<Attention>(compose, attention_probe); }
+void register_attention() {
+  register_op<Attention>(compose_attention, attention_probe);
+  register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe);
+}
 
 }  // namespace temper::ops

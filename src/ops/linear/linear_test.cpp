@@ -56,6 +56,12 @@ TEST(Linear, EveryKernelAgreesOnLargerSizes) {
   check({65, 513, 129}, true, Role::kParameter);
 }
 
+TEST(Linear, FewRows) {
+  for (const Sizes& n :
+       {Sizes{1, 8, 3}, {1, 512, 100}, {2, 264, 33}, {3, 16, 5}, {4, 1032, 40}, {5, 520, 17}})
+    for (const bool bias : {false, true}) check(n, bias, Role::kParameter);
+}
+
 TEST(Linear, NoRows) { check({0, 8, 4}, true, Role::kParameter); }
 
 TEST(Linear, ChecksAtTheFrontDoor) {

@@ -49,20 +49,23 @@ std::vector<Answer> answer_questions(const Session& session, int64_t count) {
   options.stop_ids = session.text.generation.stop_ids;
   const layers::Decoder& decoder = session.model->decoder;
   decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));
-  const auto answer = [&](int64_t i) {
+  const auto answer = [&](rollout::Generator& generator, int64_t i) {
     const Question& question = questions[static_cast<size_t>(i)];
-    rollout::Generator generator(decoder);
     const rollout::Generation result = generator.generate(question.prompt, options);
     const std::string found = session.text.tokenizer.decode(result.ids, true);
     answers[static_cast<size_t>(i)] = {question.text, question.expected, std::string(data::trim(found))};
   };
-  const auto all = static_cast<int64_t>(answers.size());
-  // On a CPU one question per task: small models gain more from this than from threads inside an op. A GPU
-  // does one thing after the other anyway.
-  if (decoder.device().type == DeviceType::kCpu)
-    parallel_for(all, answer);
-  else
-    for (int64_t i = 0; i < all; ++i) answer(i);
+  const auto count_all = static_cast<int64_t>(answers.size());
+  if (decoder.device().type != DeviceType::kCpu) {  // which serves one generator at a time
+    rollout::Generator generator(decoder);
+    for (int64_t i = 0; i < count_all; ++i) answer(generator, i);
+    return answers;
+  }
+  // One question per task: small models gain more from this than from threads inside an op.
+  parallel_for(count_all, [&](int64_t i) {
+    rollout::Generator generator(decoder);
+    answer(generator, i);
+  });
   return answers;
 }
 

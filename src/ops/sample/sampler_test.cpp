@@ -1,10 +1,10 @@
-#include "rollout/sampler.h"
+#include "ops/sample/sampler.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace temper::rollout {
+namespace temper::ops {
 namespace {
 
 // Probabilities 0.5, 0.3, 0.15, 0.05 by id.
@@ -55,4 +55,4 @@ TEST(Sampler, SeedAndPositionDecide) {
 }
 
 }  // namespace
-}  // namespace temper::rollout
+}  // namespace temper::ops

@@ -1,4 +1,4 @@
-#include "rollout/sampler.h"
+#include "ops/sample/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 
-namespace temper::rollout {
+namespace temper::ops {
 namespace {
 
 void penalize(std::vector<float>& scores, std::span<const int32_t> history, double penalty) {
@@ -78,4 +78,4 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options,
   return candidates[count - 1].id;
 }
 
-}  // namespace temper::rollout
+}  // namespace temper::ops

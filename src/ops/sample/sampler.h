@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-namespace temper::rollout {
+namespace temper::ops {
 
 struct SamplingOptions {
   double temperature = 0;         // 0: greedy
@@ -19,4 +19,4 @@ struct SamplingOptions {
 int32_t sample(std::span<const float> logits, const SamplingOptions& options,
                std::span<const int32_t> history, uint64_t position);
 
-}  // namespace temper::rollout
+}  // namespace temper::ops

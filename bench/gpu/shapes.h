@@ -1,0 +1,49 @@
+#pragma once
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "base/json.h"
+
+// Known models that benchmarks build with random weights.
+namespace temper {
+
+struct BenchShape {
+  const char* name;
+  const char* type;
+  int64_t vocab, hidden, inner, layers, heads, kv_heads, head_dim;
+  bool tied;
+};
+
+// The published config.json files of these models.
+inline constexpr BenchShape kBenchShapes[] = {
+    {"qwen3-0.6b", "qwen3", 151936, 1024, 3072, 28, 16, 8, 128, true},
+    {"qwen3-1.7b", "qwen3", 151936, 2048, 6144, 28, 16, 8, 128, true},
+    {"qwen3-8b", "qwen3", 151936, 4096, 12288, 36, 32, 8, 128, false},
+    {"qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, true},
+    {"qwen2.5-1.5b", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, true},
+    {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
+    {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
+};
+
+inline const BenchShape& bench_shape(const std::string& name) {
+  for (const BenchShape& shape : kBenchShapes)
+    if (name == shape.name) return shape;
+  fail("unknown shape '{}'", name);
+}
+
+inline Json config_of(const BenchShape& s, int64_t length) {
+  return Json::Object{{"model_type", s.type},
+                      {"vocab_size", s.vocab},
+                      {"hidden_size", s.hidden},
+                      {"intermediate_size", s.inner},
+                      {"num_hidden_layers", s.layers},
+                      {"num_attention_heads", s.heads},
+                      {"num_key_value_heads", s.kv_heads},
+                      {"head_dim", s.head_dim},
+                      {"max_position_embeddings", std::max<int64_t>(length, 4096)},
+                      {"rope_theta", 1e6},
+                      {"tie_word_embeddings", s.tied}};
+}
+
+}  // namespace temper

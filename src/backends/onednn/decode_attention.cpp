@@ -1,0 +1,42 @@
+// Each sequence is a document of one query for the attention kernel.
+#include "backends/floats.h"
+#include "backends/onednn/onednn.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::DecodeAttention;
+
+Tensor forward(const DecodeAttention& op) {
+  const std::vector<int32_t> lengths = ops::append_tokens(op);
+  std::vector<Tensor> rows;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const auto at = static_cast<int64_t>(s);
+    const auto seen = [&](const Tensor& cache) {
+      return cache.narrow(0, at, 1)
+          .reshape({cache.dim(1), cache.dim(2), cache.dim(3)})
+          .narrow(0, 0, lengths[s]);
+    };
+    ops::Attention one;
+    one.q = op.q.narrow(0, at, 1);
+    one.k = seen(op.keys);
+    one.v = seen(op.values);
+    one.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, 1});
+    one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, lengths[s]});
+    one.scale = op.scale;
+    one.window = op.window;
+    rows.push_back(attention_kernel().forward(one, false).y);
+  }
+  if (rows.size() == 1) return rows[0];
+  const Tensor y = Tensor::empty(op.q.shape(), op.q.dtype());
+  for (size_t s = 0; s < rows.size(); ++s) y.narrow(0, static_cast<int64_t>(s), 1).copy_from(rows[s]);
+  return y;
+}
+
+}  // namespace
+
+ops::Kernel<DecodeAttention> decode_attention_kernel() {
+  return {.accepts = refuse_float16, .forward = forward};
+}
+
+}  // namespace temper::backends

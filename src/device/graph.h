@@ -1,0 +1,22 @@
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "device/device.h"
+
+namespace temper {
+
+// Work of a device that was captured once and runs again as it was: the same kernels on the same addresses.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void run() = 0;  // asks the device for the work, in the order of what else it is asked for
+};
+
+// Captures what `work` asks of the device, without running it. Meanwhile nobody else may ask anything of that
+// device, and `work` may neither wait for it nor copy from or to the CPU: that is an error which ends the
+// capture. Memory that the work touches must stay with its owner as long as the graph (tensor/arena.h).
+// Null where the device captures nothing, as the CPU.
+std::unique_ptr<Graph> capture(Device device, const std::function<void()>& work);
+
+}  // namespace temper

@@ -1,0 +1,39 @@
+#pragma once
+#include <vector>
+
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// One more token for each of several sequences, for inference: writes k and v into the sequence's cache after
+// the `length` tokens that it holds, and attends to all of them and the new one. For each head h, with
+// k, v of head h / (heads / kv_heads):
+//   y = softmax(scale · q keysᵀ) values      over positions j ≤ length, with a window those > length - window
+// Softmax and sums are float32. How long the sequences are stands on the device: kernels other than `eager`
+// for devices leave the host out of it, so that a captured step stays right while the caches grow.
+struct DecodeAttention {
+  static constexpr std::string_view kName = "decode_attention", kField = "decode_attention";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    bool window = false;
+  };
+
+  Tensor q;             // [sequences, heads, head_dim], compact
+  Tensor k, v;          // [sequences, kv_heads, head_dim]; sequences may have any stride
+  Tensor keys, values;  // [sequences, capacity, kv_heads, head_dim], compact; written at `length`
+  Tensor lengths;       // [sequences] int32 in [0, capacity): checked on the CPU only
+  float scale = 1;      // usually 1 / sqrt(head_dim)
+  int64_t window = 0;   // 0: no limit
+
+  using Forward = Tensor(const DecodeAttention&);  // [sequences, heads, head_dim], compact
+  using Backward = void();                         // there is none
+  using Compose = Forward;
+};
+
+Tensor decode_attention(const BoundOps& ops, const DecodeAttention& op);
+
+// For kernels that the host leads: writes k and v and returns the new lengths, which it waits for.
+std::vector<int32_t> append_tokens(const DecodeAttention& op);
+
+}  // namespace temper::ops

@@ -1,0 +1,49 @@
+#include "rollout/token_loop.h"
+
+#include "base/error.h"
+
+namespace temper::rollout {
+namespace {
+
+Tensor zeros(Shape shape, DType dtype, Device device) {
+  return Tensor::zeros(shape, dtype, MemoryTag::kData, device);
+}
+
+}  // namespace
+
+TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache)
+    : model_(model),
+      cache_(cache),
+      capacity_(cache.capacity()),
+      rope_(model.prepare_positions(cache.capacity())),
+      ids_(zeros({1}, DType::kI32, model.device())),
+      positions_(zeros({1}, DType::kI32, model.device())),
+      options_(zeros({1, sizeof(ops::SamplingOptions)}, DType::kU8, model.device())),
+      seen_(zeros({1, model.config().vocab_size}, DType::kU8, model.device())),
+      work_(model.device(), model.decodes_on_device(), [this] {
+        Tape tape(false);
+        choose(model_.logits(tape, model_.decode(tape, {ids_, positions_, rope_}, cache_)).value);
+      }) {}
+
+void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptions& options) {
+  const auto last = static_cast<int32_t>(history.size()) - 1;
+  positions_.copy_from_host(&last, sizeof(last));
+  options_.copy_from_host(&options, sizeof(options));
+  if (options.repetition_penalty == 1) return;
+  std::vector<uint8_t> marks(static_cast<size_t>(seen_.numel()));
+  for (const int32_t id : history)
+    if (id >= 0 && id < seen_.numel()) marks[static_cast<size_t>(id)] = 1;
+  seen_.copy_from_host(marks.data(), seen_.bytes());
+}
+
+void TokenLoop::choose(const Tensor& logits) {
+  ops::choose_tokens(model_.ops().at("head"), {logits, options_, seen_, positions_, ids_});
+}
+
+void TokenLoop::step() {
+  invariant(cache_.length() < capacity_, "a step beyond the KV cache");
+  work_.run();
+  cache_.advance(1);
+}
+
+}  // namespace temper::rollout

@@ -1,0 +1,35 @@
+#pragma once
+#include "device/transfer.h"
+#include "layers/decoder.h"
+#include "ops/sample/sample.h"
+#include "tensor/repeated_work.h"
+
+namespace temper::rollout {
+
+// Chooses tokens of one sequence and computes them, everything on the model's device: ids, positions,
+// settings and tokens seen stay there, each step leaves them ready for the next. On a GPU a step is one
+// captured graph (tensor/repeated_work.h); it stays right as long as its cache has the same places, so that
+// it is made anew when the cache grows. The model and the cache must outlive it.
+class TokenLoop {
+ public:
+  TokenLoop(const layers::Decoder& model, layers::KvCache& cache);
+
+  int64_t capacity() const { return capacity_; }  // of the cache for which it was made
+  // A new text: `history` is all of it so far; the logits of its last token go to choose().
+  void start(std::span<const int32_t> history, const ops::SamplingOptions& options);
+  void choose(const Tensor& logits);  // the next token, from logits [1, vocab]
+  void step();                        // computes the chosen token, and chooses the next
+  // The token that was chosen last, when it arrives: later steps do not change it.
+  std::shared_ptr<Reading> read() const { return start_reading(ids_.raw(), ids_.device(), ids_.bytes()); }
+
+ private:
+  const layers::Decoder& model_;
+  layers::KvCache& cache_;
+  const int64_t capacity_;
+  const layers::RopeTables rope_;
+  Tensor ids_, positions_;  // [1] int32
+  Tensor options_, seen_;   // [1, sizeof(SamplingOptions)] and [1, vocab] bytes
+  RepeatedWork work_;
+};
+
+}  // namespace temper::rollout

@@ -3,13 +3,14 @@
 # make check  format, layers, and the tests of what was built: seconds
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
+# make bundle a folder with the program and its libraries that runs where it is copied to
 # make bench  measured speed of the ops and of training
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu build release test check parity bench demo clean format
+.PHONY: all setup setup-gpu build release test check parity bench demo bundle clean format
 
 all: build
 
@@ -51,6 +52,14 @@ bench: setup
 demo:
 	@$(MAKE) --no-print-directory build PRESET=release
 	@examples/addition/demo.sh $(TEMPER)
+
+# Device code for every GPU that Temper supports, whatever the build folder was configured for.
+bundle: setup
+	@if command -v nvcc >/dev/null; then tools/setup_gpu.sh; else echo "no nvcc: the bundle is for CPUs only"; fi
+	@cmake --preset release "-DTEMPER_CUDA_ARCHITECTURES=80-real;90" >/dev/null
+	@cmake --build build/release -j $(JOBS) --target temper
+	@tools/bundle.sh
+	@tools/test_bundle.sh
 
 clean:
 	rm -rf build

@@ -70,8 +70,8 @@ void report() {
   const char* top = std::getenv("TOP");
   const size_t lines = top == nullptr ? 40 : static_cast<size_t>(std::atoi(top));
   for (size_t i = 0; i < std::min(lines, all.size()); ++i)
-    std::fprintf(stderr, "%6.2f %%  %9.2f ms  %6ld x %8.1f us  %.110s\n", 100 * all[i].second.milliseconds / busy,
-                 all[i].second.milliseconds, all[i].second.count,
+    std::fprintf(stderr, "%6.2f %%  %9.2f ms  %6ld x %8.1f us  %.110s\n",
+                 100 * all[i].second.milliseconds / busy, all[i].second.milliseconds, all[i].second.count,
                  1e3 * all[i].second.milliseconds / static_cast<double>(all[i].second.count),
                  all[i].first.c_str());
 }

@@ -27,8 +27,8 @@ void KvCache::reserve(int64_t capacity) {
   if (capacity <= capacity_) return;
   for (std::vector<Tensor>* tensors : {&k_, &v_})
     for (Tensor& tensor : *tensors) {
-      const Tensor grown =
-          Tensor::empty({capacity, tensor.dim(1), tensor.dim(2)}, tensor.dtype(), MemoryTag::kKvCache, tensor.device());
+      const Tensor grown = Tensor::empty({capacity, tensor.dim(1), tensor.dim(2)}, tensor.dtype(),
+                                         MemoryTag::kKvCache, tensor.device());
       if (length_ > 0) grown.narrow(0, 0, length_).copy_from(tensor.narrow(0, 0, length_));
       tensor = grown;
     }

@@ -8,8 +8,8 @@ namespace temper::layers {
 
 // What training keeps besides the parameters, and how precisely.
 struct StateFormat {
-  bool master_weights = true;  // float32, beside parameters of lower precision; without them updates are
-                               // rounded stochastically
+  bool master_weights = true;     // float32, beside parameters of lower precision; without them updates are
+                                  // rounded stochastically
   DType gradients = DType::kF32;  // float32 or bfloat16
   DType moments = DType::kF32;    // float32 or bfloat16
 };

@@ -31,7 +31,8 @@ struct Kernel {
   typename Op::Compose* compose = nullptr;
   typename Op::Forward* forward = nullptr;
   typename Op::Backward* backward = nullptr;
-  // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is written.
+  // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
+  // written.
   bool deterministic = true;
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.

@@ -1,6 +1,10 @@
 #include "training/signals.h"
 
+#include <signal.h>
+
 #include <csignal>
+#include <cstddef>
+#include <vector>
 
 namespace temper::training {
 namespace {
@@ -15,12 +19,31 @@ void on_signal(int signal) {
   stop_requested = 1;
 }
 
+// oneDNN's compiled products keep values below their stack's end, where the system would put the handler's
+// frame: it gets a stack of its own. Signals of the process go to its main thread, which is the one that
+// trains.
+void use_own_stack() {
+  static std::vector<std::byte> memory(1 << 16);
+  stack_t stack{};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  ::sigaltstack(&stack, nullptr);
+}
+
+void handle(int signal) {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   stop_requested = 0;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  use_own_stack();
+  handle(SIGINT);
+  handle(SIGTERM);
 }
 
 StopSignals::~StopSignals() {

@@ -211,7 +211,8 @@ TEST(Trainer, RepeatsItselfEverywhere) {
       const std::vector<double> found = losses_on(machine, {.dtype = dtype});
       EXPECT_EQ(losses_on(machine, {.dtype = dtype}), found);
       for (size_t i = 0; i < found.size(); ++i)
-        EXPECT_NEAR(found[i], expected[i], expected[i] * (dtype == DType::kF32 ? 1e-4 : 0.02)) << "step " << i;
+        EXPECT_NEAR(found[i], expected[i], expected[i] * (dtype == DType::kF32 ? 1e-4 : 0.02))
+            << "step " << i;
     }
   }
 }

@@ -52,7 +52,8 @@ TEST_F(Cli, AStoppedRunContinuesBitForBit) {
     ::kill(child, SIGTERM);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status) << "\n"
+                                   << read_file(folder() + "/parts.log");
     if (WEXITSTATUS(status) == 0) break;
     ASSERT_EQ(WEXITSTATUS(status), 3) << read_file(folder() + "/parts.log");
     ++stops;

@@ -37,6 +37,10 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
     return Json::parse_file(run_folder + "/summary.json").at("loss").as_double();
   };
   EXPECT_NEAR(loss(out), loss(plain), 1e-4 * loss(plain));
+  // A run may change its device, and says what that means.
+  const Outcome moved = run("train " + yaml() + with + " --device cpu --train.steps 4 --output " + out);
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_NE(moved.err.find("the run was on \"Toy accelerator\" so far"), std::string::npos) << moved.err;
 }
 
 TEST_F(Plugin, ItsAllowListIsStrict) {

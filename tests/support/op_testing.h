@@ -117,7 +117,8 @@ std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signatu
   std::vector<BoundKernel> bound;
   for (const auto& entry : ops::kernels<Op>().entries()) {
     try {
-      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature, machine), machine.device, entry.value.deterministic});
+      bound.push_back({entry.name, bind_kernel<Op>(entry.name, signature, machine), machine.device,
+                       entry.value.deterministic});
     } catch (const Error& error) {
       report_refusal(Op::kName, entry.name, error.what());
     }

@@ -109,8 +109,7 @@ cublasStatus_t Plan::launch(const ProductCall& call, const cublasLtMatmulAlgo_t&
   const float alpha = 1, beta = shape_.accumulate ? 1 : 0;
   if (shape_.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   return cublaslt().matmul(cublaslt_handle(device), desc_, &alpha, call.a, a_, call.b, b_, &beta, call.d, d_,
-                           call.d, d_, &algorithm, call.workspace, kProductWorkspace,
-                           device::stream(device));
+                           call.d, d_, &algorithm, call.workspace, kProductWorkspace, device::stream(device));
 }
 
 int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) const {
@@ -140,8 +139,8 @@ void Plan::choose(const ProductCall& call, Device device) {
   Suggestions found{};
   const int count = suggest(call, device, found);
   algorithm_ = found[0].algo;
-  const double operations = 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
-                            static_cast<double>(shape_.k);
+  const double operations =
+      2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
   if (operations < kWorthMeasuring) return;
   measure(call, device, found, count);
   remember_algorithm(device, shape_.key(), algorithm_);

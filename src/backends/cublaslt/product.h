@@ -3,8 +3,9 @@
 
 namespace temper::backends {
 
-// d = op(a) op(b) + bias, or d += op(a) op(b). All are matrices whose rows are compact and may have any stride;
-// a and b have one dtype, d the same or float32. Sums are float32; float32 products use no shorter format.
+// d = op(a) op(b) + bias, or d += op(a) op(b). All are matrices whose rows are compact and may have any
+// stride; a and b have one dtype, d the same or float32. Sums are float32; float32 products use no shorter
+// format.
 struct Product {
   Tensor a;  // [m, k], or [k, m] when transposed
   Tensor b;  // [k, n], or [n, k] when transposed

@@ -10,7 +10,7 @@ struct SoftmaxRows {
   Tensor targets;  // [rows] int32
   Tensor places;   // [rows] int32: where each row's -log p goes in nll; undefined: `first` + row
   int64_t first = 0;
-  Tensor nll;      // [tokens] float32
+  Tensor nll;  // [tokens] float32
   float scale = 1;
   bool differentiate = false;
 };

@@ -103,7 +103,9 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (base + u * kGroups + group != length || part != 0) continue;
+      // Once, by the split that the new token belongs to.
+      const int position = base + u * kGroups + group;
+      if (position != length || position >= end || part != 0) continue;
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         if (!active[p]) continue;

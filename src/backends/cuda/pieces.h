@@ -5,8 +5,8 @@
 
 namespace temper::backends {
 
-// Many tensors are worked on by one launch: cut into pieces of equal size, numbered through. A block finds its
-// tensor by the first piece of each.
+// Many tensors are worked on by one launch: cut into pieces of equal size, numbered through. A block finds
+// its tensor by the first piece of each.
 inline constexpr int64_t kPiece = 1 << 14;  // elements
 
 inline int64_t pieces_of(int64_t elements) { return (elements + kPiece - 1) / kPiece; }

@@ -11,8 +11,8 @@ namespace {
 
 using ops::Attention;
 
-// The most that the scores of a deterministic backward pass may take: documents beyond it wait for their turn.
-// One document always fits.
+// The most that the scores of a deterministic backward pass may take: documents beyond it wait for their
+// turn. One document always fits.
 constexpr int64_t kMostScoreBytes = int64_t{1} << 30;
 constexpr int64_t kAlignment = 16;  // bytes, of every tensor's memory and strides
 constexpr int64_t kWorkspaceAlignment = 256;
@@ -256,7 +256,10 @@ ops::Kernel<Attention> attention_kernel() {
 }
 
 ops::Kernel<Attention> nondeterministic_attention_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward<false>,
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward<false>,
           .deterministic = false};
 }
 

@@ -29,11 +29,10 @@ std::string refusal(const std::function<void(Question&)>& change) {
 TEST(CudnnAttention, Refuses) {
   EXPECT_EQ(refusal([](Question&) {}), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.window = true; }), "");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF16; }), "");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF16; }), "dtype must be bfloat16");
   EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 256; }), "");
   EXPECT_EQ(refusal([](Question& q) { q.capability = 100; }), "");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF32; }),
-            "dtype must be bfloat16 or float16");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF32; }), "dtype must be bfloat16");
   EXPECT_EQ(refusal([](Question& q) { q.capability = 80; }),
             "packed documents need compute capability 9.0 or later, this is 8.0");
   EXPECT_EQ(refusal([](Question& q) { q.capability = 120; }),

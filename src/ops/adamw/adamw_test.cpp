@@ -137,8 +137,8 @@ std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& opt
 void check(const std::vector<Shape>& shapes, const Options& options = {}) {
   for (const BoundKernel& kernel :
        bind_everywhere<AdamW>({options.dtype, options.master, options.grads, options.moments})) {
-    SCOPED_TRACE(fmt::format("{}, {}, {}{}", kernel.provider, to_string(kernel.device), to_string(options.dtype),
-                             options.master ? " with master" : ""));
+    SCOPED_TRACE(fmt::format("{}, {}, {}{}", kernel.provider, to_string(kernel.device),
+                             to_string(options.dtype), options.master ? " with master" : ""));
     const Threads two(2);
     const auto first = train(kernel.ops, make_op(shapes, options, kernel.device), options, true);
     const auto same_as_first = [&](const std::vector<AdamW::Slot>& again) {

@@ -23,8 +23,8 @@ struct Attention {
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
   Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
                         // queries
-  float scale = 1;     // usually 1 / sqrt(head_dim)
-  int64_t window = 0;  // 0: no limit
+  float scale = 1;      // usually 1 / sqrt(head_dim)
+  int64_t window = 0;   // 0: no limit
 
   std::span<const int32_t> starts_q() const { return cu_seqlens_q.values<int32_t>(); }
   std::span<const int32_t> starts_k() const { return cu_seqlens_k.values<int32_t>(); }

@@ -54,8 +54,7 @@ void check(int64_t width, int64_t vocab, const std::vector<int32_t>& targets, co
     return reference(width, vocab, targets, options.scale, inputs);
   };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const CrossEntropy::Vars out =
-        cross_entropy(tape, ops, v[0], v[1], ints(targets), options.scale);
+    const CrossEntropy::Vars out = cross_entropy(tape, ops, v[0], v[1], ints(targets), options.scale);
     return Result{out.loss, {out.nll}};
   };
   c.root = true;

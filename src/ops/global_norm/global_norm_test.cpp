@@ -59,10 +59,15 @@ TEST(GlobalNorm, WhatIsNotFiniteShows) {
   for (const BoundKernel& kernel : bind_everywhere<GlobalNorm>({})) {
     Doubles values = normal(1, {100});
     values[63] = -kInf;
-    EXPECT_EQ(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device}).item(), kInf)
+    EXPECT_EQ(
+        global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device})
+            .item(),
+        kInf)
         << kernel.provider;
     values[99] = std::nan("");
-    EXPECT_TRUE(std::isnan(global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device}).item()))
+    EXPECT_TRUE(std::isnan(
+        global_norm(kernel.ops, {{tensor_of(values, {100}, DType::kF32).on(kernel.device)}, kernel.device})
+            .item()))
         << kernel.provider;
   }
 }

@@ -28,6 +28,7 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.data.train = {"a.jsonl"};
   now.train.steps = 900;
   now.train.threads = 7;
+  now.device = "cuda:1";
   now.checkpoint.every_steps = 3;
   now.eval.every_steps = 4;
   now.data.eval = {"held_out.jsonl"};

@@ -43,6 +43,12 @@ ops::FieldValues SftRun::preferred_kernels() const {
     return ops::remembered(session_.facts, session_.config.model.dtype);
   ops::FieldValues before;
   const Json kernels = Json::parse_file(files_.kernels());
+  if (const Json* hardware = kernels.find("hardware");
+      hardware != nullptr && *hardware != Json(session_.facts.hardware)) {
+    log_warning(fmt::format("the run was on {} so far and is on {} now: it goes on, but not bit for bit",
+                            kernels.at("device").dump(), session_.facts.name));
+    return ops::remembered(session_.facts, session_.config.model.dtype);
+  }
   for (const Json& choice : kernels.at("choices").as_array())
     if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
       before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();

@@ -5,15 +5,13 @@
 #include "backends/cudnn/library.h"
 #include "backends/cudnn/plan.h"
 #include "backends/cudnn/resident.h"
+#include "backends/gpu_limits.h"
 
 namespace temper::backends::cudnn {
 namespace {
 
 using ops::Attention;
 
-// The most that the scores of a deterministic backward pass may take: documents beyond it wait for their
-// turn. One document always fits.
-constexpr int64_t kMostScoreBytes = int64_t{1} << 30;
 constexpr int64_t kAlignment = 16;  // bytes, of every tensor's memory and strides
 constexpr int64_t kWorkspaceAlignment = 256;
 
@@ -210,8 +208,8 @@ Attention::Grads make_grads(const Job& job) {
 // at once.
 std::vector<Part> parts_of(const Job& job) {
   const int64_t heads = job.op.q.dim(1);
-  return job.length > 0 ? cut_evenly(job.documents.size(), job.length, heads, kMostScoreBytes)
-                        : cut(job.documents, heads, kMostScoreBytes);
+  return job.length > 0 ? cut_evenly(job.documents.size(), job.length, heads, kScoreBytes)
+                        : cut(job.documents, heads, kScoreBytes);
 }
 
 template <bool kDeterministic>

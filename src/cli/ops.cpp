@@ -99,7 +99,7 @@ int show_ops(const OpsArguments& arguments) {
   const bool must_write = !table.must_be_written.empty();
   build.ops.emplace();
   if (must_write) build.ops->fallback = ops::kEager;
-  build.ops->preferred = ops::remembered(build.facts, *build.dtype);
+  build.ops->preferred = {ops::remembered(build.facts, *build.dtype)};
   const std::string where = join_path(arguments.model, "config.json");
   const Json config = arguments.model.empty() ? models::typical_config() : Json::parse_file(where);
   const ops::BoundOps bound = models::bind_kernels(config, where, build);

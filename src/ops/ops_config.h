@@ -8,14 +8,19 @@ namespace temper::ops {
 
 using FieldValues = std::map<std::string, std::string>;  // field, without "_implementation" → name
 
+// Kernels to try first, and why: what a choice of them is reported with.
+struct Preferences {
+  FieldValues kernels = {};
+  std::string because = "the fastest measured on this machine";  // ops/measure.h
+};
+
 // What the user wrote under model.ops_implementation. Fields left out are not in the maps.
 struct OpsConfig {
   FieldValues written = {};
   std::map<std::string, FieldValues> overrides =
-      {};                     // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
-  std::string fallback = {};  // for every field that was left out; empty: the best for the hardware
-  FieldValues preferred =
-      {};  // measured on this machine (ops/measure.h): tried first for fields that were left out
+      {};                      // by module pattern: {"layers.0-3.*": {rms_norm: eager}}
+  std::string fallback = {};   // for every field that was left out; empty: the best for the hardware
+  Preferences preferred = {};  // tried first for fields that were left out
   std::vector<std::string> without_fallback = {};  // fields that get the best for the hardware all the same
 };
 

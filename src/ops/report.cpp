@@ -10,7 +10,7 @@ namespace {
 std::string reason_of(const Choice& choice) {
   if (choice.op.empty()) return "written; this model has no such op";
   if (choice.fallback) return "for every field that is left out";
-  if (choice.measured) return "the fastest measured on this machine";
+  if (!choice.preferred.empty()) return choice.preferred;
   if (choice.written.empty())
     return choice.passed_over.empty() ? "default" : "default, the first that can run";
   return choice.written == choice.provider ? "written" : fmt::format("written as {}", choice.written);

@@ -128,14 +128,17 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
     Choice choice;
     choice.modules = pattern;
     std::vector<Candidate> asked = candidates(members);
-    const auto preferred = config_.preferred.find(named.field);
-    if (wanted.name.empty() && preferred != config_.preferred.end()) {
+    const auto& first = config_.preferred.kernels;
+    const auto preferred = first.find(named.field);
+    if (wanted.name.empty() && preferred != first.end()) {
       // Only among those that would be tried anyway: what was measured does not bring a kernel in.
       const auto place = std::find_if(asked.begin(), asked.end(), [&](const Candidate& candidate) {
         return !candidate.refusal && candidate.deterministic && candidate.provider == preferred->second;
       });
-      choice.measured = place != asked.end();
-      if (choice.measured) std::rotate(asked.begin(), place, place + 1);
+      if (place != asked.end()) {
+        choice.preferred = config_.preferred.because;
+        std::rotate(asked.begin(), place, place + 1);
+      }
     }
     const void* kernel = choose(named, wanted, registered, asked, choice)->kernel;
     if (pattern.empty())

@@ -21,7 +21,7 @@ struct Choice {
   std::string op, field, provider;
   std::string written;                  // the name in the configuration; empty: left out
   bool fallback = false;                // left out, and what the configuration names for all such fields
-  bool measured = false;                // left out, and the fastest that was measured on this machine
+  std::string preferred;                // left out, and tried first for this reason
   std::string modules;                  // the pattern of an override; empty: everywhere else
   std::vector<PassedOver> passed_over;  // better ones that cannot run here
   std::vector<PassedOver> others;    // that could have been written instead; a reason where they cannot run

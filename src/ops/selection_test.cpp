@@ -171,14 +171,14 @@ TEST(Selection, TheFallbackCountsAsADefault) {
 }
 
 TEST(Selection, AMeasuredPreferenceDecidesOnlyWhatWasLeftOut) {
-  const OpsConfig config{.preferred = {{"probe", "spare"}}};
+  const OpsConfig config{.preferred = {{{"probe", "spare"}}}};
   EXPECT_EQ(run(bind(config, machine(), {64})), 5);
   EXPECT_EQ(report(config, machine(), 64),
             line("probe_implementation", "spare", "the fastest measured on this machine") + kNotFast +
                 note("or narrow") + kElsewhere + note("or eager"));
-  EXPECT_EQ(run(bind({.written = {{"probe", "narrow"}}, .preferred = {{"probe", "spare"}}}, machine(), {64})),
-            2);
-  EXPECT_EQ(run(bind({.preferred = {{"probe", "absent"}}}, machine(), {64})), 2);
+  EXPECT_EQ(
+      run(bind({.written = {{"probe", "narrow"}}, .preferred = {{{"probe", "spare"}}}}, machine(), {64})), 2);
+  EXPECT_EQ(run(bind({.preferred = {{{"probe", "absent"}}}}, machine(), {64})), 2);
   EXPECT_EQ(run(bind(config, machine(), {512})), 4);  // it cannot run here
 }
 
@@ -246,7 +246,7 @@ TEST(Selection, FamiliesAddAndDisable) {
 TEST(Selection, WhatMayNotBeWrittenIsNotADefaultEither) {
   EXPECT_EQ(run(bind({}, known("cuda-sm90"), {64})), 3);
   EXPECT_EQ(run(bind({}, known("cuda-sm90"), {64}, "probe_family")), 4);
-  EXPECT_EQ(run(bind({.preferred = {{"probe", "device"}}}, known("cuda-sm90"), {64}, "probe_family")), 4);
+  EXPECT_EQ(run(bind({.preferred = {{{"probe", "device"}}}}, known("cuda-sm90"), {64}, "probe_family")), 4);
   const HardwareFacts strict = known("ascend-910b");
   expect_error(
       [&] { bind(on_npu("probe", "unnamed"), strict, {64}); },

@@ -38,21 +38,21 @@ void SftRun::open_folder() {
 
 // What is tried first for fields that were left out: the kernels that the run had so far, so that it goes on
 // bit for bit; for a new run what was measured on this machine.
-ops::FieldValues SftRun::preferred_kernels() const {
+ops::Preferences SftRun::preferred_kernels() const {
   if (!exists(files_.kernels()) || checkpoints::list_states(files_.states()).empty())
-    return ops::remembered(session_.facts, session_.config.model.dtype);
+    return {ops::remembered(session_.facts, session_.config.model.dtype)};
   ops::FieldValues before;
   const Json kernels = Json::parse_file(files_.kernels());
   if (const Json* hardware = kernels.find("hardware");
       hardware != nullptr && *hardware != Json(session_.facts.hardware)) {
     log_warning(fmt::format("the run was on {} so far and is on {} now: it goes on, but not bit for bit",
                             kernels.at("device").dump(), session_.facts.name));
-    return ops::remembered(session_.facts, session_.config.model.dtype);
+    return {ops::remembered(session_.facts, session_.config.model.dtype)};
   }
   for (const Json& choice : kernels.at("choices").as_array())
     if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
       before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
-  return before;
+  return {std::move(before), "as in this run so far"};
 }
 
 // Other hardware may have other kernels: the run can go on, but not bit for bit.

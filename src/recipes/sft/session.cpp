@@ -97,7 +97,7 @@ int64_t Session::total_steps() const {
   return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
 }
 
-models::BuildOptions Session::build_options(ops::FieldValues preferred) const {
+models::BuildOptions Session::build_options(ops::Preferences preferred) const {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.ops = config.model.ops_implementation.to_ops();
@@ -108,7 +108,7 @@ models::BuildOptions Session::build_options(ops::FieldValues preferred) const {
   return build;
 }
 
-void Session::load_weights(ops::FieldValues preferred) {
+void Session::load_weights(ops::Preferences preferred) {
   model = models::load_model(config.model.path, build_options(std::move(preferred)));
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,

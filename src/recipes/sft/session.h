@@ -41,8 +41,8 @@ struct Session {
 
   int64_t total_steps() const;
   // `preferred`: kernels to try first where the configuration says nothing.
-  models::BuildOptions build_options(ops::FieldValues preferred) const;
-  void load_weights(ops::FieldValues preferred);  // model, optimizer, trainer
+  models::BuildOptions build_options(ops::Preferences preferred) const;
+  void load_weights(ops::Preferences preferred);  // model, optimizer, trainer
 };
 
 }  // namespace temper::recipes

@@ -37,9 +37,9 @@ void SftRun::run() {
   check_memory(session_.config, session_.architecture, session_.facts, pool(session_.facts.device).limit());
   if (options_.dry_run) return check();
   open_folder();
-  const ops::FieldValues preferred = preferred_kernels();
+  const ops::Preferences preferred = preferred_kernels();
   session_.load_weights(preferred);
-  store_kernels(preferred);
+  store_kernels(preferred.kernels);
   loader_ = std::make_unique<data::Loader>(*session_.train.source, *session_.train.encoder,
                                            loader_options(session_.config));
   if (session_.eval) eval_rows_ = session_.eval->read_all(session_.config.data, nullptr);

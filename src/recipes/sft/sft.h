@@ -33,7 +33,7 @@ class SftRun {
 
   void check() const;  // --dry-run
   void open_folder();
-  ops::FieldValues preferred_kernels() const;
+  ops::Preferences preferred_kernels() const;
   void store_kernels(const ops::FieldValues& before) const;
   bool restore();
   void save();

@@ -13,7 +13,6 @@
 #include "bench/gpu/shapes.h"
 #include "models/model.h"
 #include "rollout/generator.h"
-#include "startup.h"
 
 namespace temper {
 namespace {
@@ -109,12 +108,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  using namespace temper;
-  try {
-    register_everything();
-    return main_checked(argc, argv);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "temper_bench_decode: %s\n", error.what());
-    return static_cast<int>(error.kind());
-  }
+  return temper::run_benchmark("temper_bench_decode", temper::main_checked, argc, argv);
 }

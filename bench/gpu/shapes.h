@@ -1,9 +1,11 @@
 #pragma once
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "startup.h"
 
 // Known models that benchmarks build with random weights.
 namespace temper {
@@ -44,6 +46,17 @@ inline Json config_of(const BenchShape& s, int64_t length) {
                       {"max_position_embeddings", std::max<int64_t>(length, 4096)},
                       {"rope_theta", 1e6},
                       {"tie_word_embeddings", s.tied}};
+}
+
+// What a benchmark's main does: an error is one line that names the program, and its exit code.
+inline int run_benchmark(const char* program, int (*run)(int, char**), int argc, char** argv) {
+  try {
+    register_everything();
+    return run(argc, argv);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return static_cast<int>(error.kind());
+  }
 }
 
 }  // namespace temper

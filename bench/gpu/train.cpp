@@ -5,18 +5,17 @@
 // Prints one line of JSON. Everything is bfloat16 unless --float32-state asks for float32 gradients, moments
 // and master weights.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "bench/gpu/shapes.h"
 #include "device/transfer.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
-#include "startup.h"
 #include "training/trainer.h"
 
 namespace temper {
@@ -41,10 +40,6 @@ std::vector<data::PackedRow> random_rows(const Options& options, int64_t vocab, 
     row.document_lengths = {options.length};
   }
   return rows;
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 training::Checkpointing checkpointing_of(const std::string& name) {
@@ -141,12 +136,5 @@ int main_checked(int argc, char** argv) {
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  using namespace temper;
-  try {
-    register_everything();
-    return main_checked(argc, argv);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "temper_bench_gpu: %s\n", error.what());
-    return static_cast<int>(error.kind());
-  }
+  return temper::run_benchmark("temper_bench_gpu", temper::main_checked, argc, argv);
 }

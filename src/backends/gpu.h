@@ -60,9 +60,11 @@ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-// Itself, or a copy where packs of 16 bytes could not be loaded: a compact view may begin anywhere.
+// Whether packs of 16 bytes can be loaded from its beginning: a compact view may begin anywhere.
+inline bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
+// Itself, or a copy where it is not.
 inline Tensor aligned(const Tensor& tensor) {
-  return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 ? tensor : tensor.clone();
+  return !tensor.defined() || is_aligned(tensor) ? tensor : tensor.clone();
 }
 
 __device__ inline float warp_sum(float value) {

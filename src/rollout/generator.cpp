@@ -1,16 +1,12 @@
 #include "rollout/generator.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace temper::rollout {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Prompts are computed in pieces, so that activations stay small however long they are.
 constexpr size_t kPrefillTokens = 2048;

@@ -52,14 +52,12 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(Arguments<T> a) {
   }
 }
 
-bool in_packs(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
-
 }  // namespace
 
 bool are_few_rows(const Linear& op) {
   const int64_t rows = op.x.dim(0), size = size_of(op.x.dtype());
   return rows >= 1 && rows <= kMostRows && op.x.dtype() != DType::kF16 && op.x.dim(1) * size % 16 == 0 &&
-         op.x.stride(0) * size % 16 == 0 && in_packs(op.x) && op.weight.is_contiguous() && in_packs(op.weight);
+         op.x.stride(0) * size % 16 == 0 && is_aligned(op.x) && op.weight.is_contiguous() && is_aligned(op.weight);
 }
 
 Tensor few_rows(const Linear& op) {

@@ -18,24 +18,20 @@ const DynamicLibrary& library() {
 CublasLt load() {
   if (!cublaslt_missing().empty()) fail_resources("{}", cublaslt_missing());
   CublasLt found;
-  const auto look_up = [](const char* name, auto& function) {
-    std::remove_pointer_t<std::remove_reference_t<decltype(function)>>* address = nullptr;
-    library().look_up(name, address);
-    function = address;
-  };
-  look_up("cublasLtCreate", found.create);
-  look_up("cublasLtGetVersion", found.version);
-  look_up("cublasLtGetStatusString", found.status_string);
-  look_up("cublasLtMatmul", found.matmul);
-  look_up("cublasLtMatmulDescCreate", found.desc_create);
-  look_up("cublasLtMatmulDescDestroy", found.desc_destroy);
-  look_up("cublasLtMatmulDescSetAttribute", found.desc_set);
-  look_up("cublasLtMatrixLayoutCreate", found.layout_create);
-  look_up("cublasLtMatrixLayoutDestroy", found.layout_destroy);
-  look_up("cublasLtMatmulPreferenceCreate", found.preference_create);
-  look_up("cublasLtMatmulPreferenceDestroy", found.preference_destroy);
-  look_up("cublasLtMatmulPreferenceSetAttribute", found.preference_set);
-  look_up("cublasLtMatmulAlgoGetHeuristic", found.heuristic);
+  const DynamicLibrary& from = library();
+  from.look_up("cublasLtCreate", found.create);
+  from.look_up("cublasLtGetVersion", found.version);
+  from.look_up("cublasLtGetStatusString", found.status_string);
+  from.look_up("cublasLtMatmul", found.matmul);
+  from.look_up("cublasLtMatmulDescCreate", found.desc_create);
+  from.look_up("cublasLtMatmulDescDestroy", found.desc_destroy);
+  from.look_up("cublasLtMatmulDescSetAttribute", found.desc_set);
+  from.look_up("cublasLtMatrixLayoutCreate", found.layout_create);
+  from.look_up("cublasLtMatrixLayoutDestroy", found.layout_destroy);
+  from.look_up("cublasLtMatmulPreferenceCreate", found.preference_create);
+  from.look_up("cublasLtMatmulPreferenceDestroy", found.preference_destroy);
+  from.look_up("cublasLtMatmulPreferenceSetAttribute", found.preference_set);
+  from.look_up("cublasLtMatmulAlgoGetHeuristic", found.heuristic);
   return found;
 }
 

@@ -151,10 +151,10 @@ void visit_layout(const Layout& layout, F&& f) {
 
 // Rows with one stride between them, aligned for whole packs.
 Tensor with_even_rows(const Tensor& x) {
-  const bool aligned = reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0 && x.stride(-1) == 1;
-  if (x.is_contiguous() && aligned) return x;
+  const bool packed = is_aligned(x) && x.stride(-1) == 1;
+  if (x.is_contiguous() && packed) return x;
   const int64_t lanes = 16 / size_of(x.dtype());
-  return x.ndim() == 2 && aligned && x.stride(0) % lanes == 0 ? x : x.clone();
+  return x.ndim() == 2 && packed && x.stride(0) % lanes == 0 ? x : x.clone();
 }
 
 int64_t row_stride(const Tensor& x) { return x.is_contiguous() ? x.dim(-1) : x.stride(0); }

@@ -1,10 +1,10 @@
 #include "recipes/sft/sft.h"
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "backends/peak.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -13,10 +13,6 @@
 
 namespace temper::recipes {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 training::Schedule schedule_of(const TrainConfig& config, int64_t total_steps) {
   return {config.schedule.type, config.optimizer.lr, config.schedule.warmup_steps, total_steps,

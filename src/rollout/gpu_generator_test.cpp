@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rollout/generator.h"
-#include "tests/support/op_testing.h"
+#include "tests/support/gpu.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
@@ -13,9 +13,8 @@ using Ids = std::vector<int32_t>;
 class GpuGenerator : public testing::Test {
  protected:
   void SetUp() override {
-    for (const HardwareFacts& machine : op_testing::machines())
-      if (machine.hardware == hardware::kGpu) gpu_ = tiny_model({.ops = {}, .facts = machine});
-    if (gpu_ == nullptr) GTEST_SKIP() << "no GPU";
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    gpu_ = tiny_model({.ops = {}, .facts = detect_hardware("cuda")});
     for (size_t i = 0; i < cpu_->decoder.parameters().size(); ++i)
       gpu_->decoder.parameters()[i].value.copy_from(
           cpu_->decoder.parameters()[i].value.on(gpu_->decoder.device()));

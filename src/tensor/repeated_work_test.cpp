@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "device/facts.h"
 #include "device/transfer.h"
 #include "tensor/device_functions.h"
 #include "tensor/tensor.h"
+#include "tests/support/gpu.h"
 
 namespace temper {
 namespace {
@@ -51,11 +51,7 @@ class GpuGraph : public testing::Test {
  protected:
   static constexpr Device kGpu{DeviceType::kCuda, 0};
   void SetUp() override {
-    try {
-      detect_hardware("cuda");
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

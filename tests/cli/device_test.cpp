@@ -1,24 +1,11 @@
 // Devices by name. On machines without a GPU: that the lack of one is said clearly.
-#include "base/error.h"
-#include "device/facts.h"
 #include "tests/cli/cli_fixture.h"
+#include "tests/support/gpu.h"
 
 namespace temper {
 namespace {
 
-class Devices : public Cli {
- protected:
-  // Why there is no GPU; empty where there is one.
-  static std::string no_gpu() {
-    try {
-      detect_hardware("cuda");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kResources);
-      return error.what();
-    }
-    return "";
-  }
-};
+class Devices : public Cli {};
 
 TEST_F(Devices, MistakesAreInput) {
   const std::string train = "train " + yaml() + " --output " + folder() + "/none --device ";
@@ -33,7 +20,7 @@ TEST_F(Devices, MistakesAreInput) {
 }
 
 TEST_F(Devices, AMissingGpuIsAMissingResource) {
-  const std::string why = no_gpu();
+  const std::string why = why_no_gpu();
   if (why.empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(why.find('\n'), std::string::npos) << why;
   EXPECT_NE(why.find("device: cpu"), std::string::npos) << why;
@@ -47,7 +34,7 @@ TEST_F(Devices, AMissingGpuIsAMissingResource) {
 }
 
 TEST_F(Devices, AGpuThatIsNotThereIsAMissingResource) {
-  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   expect_refused("ops --device cuda:99", 4, "[device] there is no cuda:99; this machine has");
 }
 
@@ -65,7 +52,7 @@ TEST_F(Devices, TheExampleIsAConfiguration) {
 
 // A GPU's run, its generation and its evaluation, where there is one.
 TEST_F(Devices, AGpuTrainsAndAnswers) {
-  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::string out = folder() + "/on_gpu";
   const std::string train = "train " + yaml() + " --device cuda:0 --output " + out + " --data.eval [" +
                             folder() + "/eval.jsonl] --eval.exact_match 4 --train.steps ";
@@ -86,7 +73,7 @@ TEST_F(Devices, AGpuTrainsAndAnswers) {
 
 // What was saved on the way is what an uninterrupted run has.
 TEST_F(Devices, AGpusRunContinuesBitForBit) {
-  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::string train = "train " + yaml() +
                             " --device cuda --model.dtype bfloat16 --train.schedule.type constant --output " +
                             folder();
@@ -98,7 +85,7 @@ TEST_F(Devices, AGpusRunContinuesBitForBit) {
 }
 
 TEST_F(Devices, ATooSmallGpuBudgetSaysWhatToChange) {
-  if (!no_gpu().empty()) GTEST_SKIP() << no_gpu();
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   expect_refused("train " + yaml() + " --device cuda --memory_limit_mib 1 --output " + folder() + "/small", 4,
                  "[memory]");
 }

@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "base/threads.h"
+#include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::op_testing {
@@ -87,11 +88,11 @@ const HardwareFacts& facts() {
 const std::vector<HardwareFacts>& machines() {
   static const std::vector<HardwareFacts> found = [] {
     std::vector<HardwareFacts> all{facts()};
-    try {
+    const std::string why = why_no_gpu();
+    if (why.empty())
       all.push_back(detect_hardware("cuda"));
-    } catch (const Error& error) {
-      fmt::print("[ CPU only ] {}\n", error.what());
-    }
+    else
+      fmt::print("[ CPU only ] {}\n", why);
     return all;
   }();
   return found;

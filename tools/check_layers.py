@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml)."""
+"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml), and when a
+test writes where another one may write."""
 import pathlib
 import re
 import sys
@@ -25,6 +26,8 @@ def check(path):
         yield f"{where}: src/{folder} has no floor in tools/layers.toml"
         return
     for line, text in enumerate(path.read_text().splitlines(), 1):
+        if "testing::TempDir" in text:
+            yield f"{where}:{line}: tests run side by side and share that folder; use TemporaryDirectory"
         include = re.match(r'\s*#\s*include "([a-z_0-9]+)/(.+)"', text)
         if not include or include[1] not in floor_of:
             continue

@@ -11,12 +11,11 @@ namespace {
 class GenerationConfig : public testing::Test {
  protected:
   GenerateOptions read(const std::string& generation, const std::string& model = "{}") const {
-    write_file(join_path(folder_, "config.json"), model);
-    write_file(join_path(folder_, "generation_config.json"), generation);
-    return read_generation_config(folder_);
+    write_file(folder_ / "config.json", model);
+    write_file(folder_ / "generation_config.json", generation);
+    return read_generation_config(folder_.path());
   }
-  std::string folder_ = testing::TempDir() + "generation_config";
-  void SetUp() override { make_directories(folder_); }
+  TemporaryDirectory folder_;
 };
 
 TEST_F(GenerationConfig, StopTokensComeFromBothFiles) {

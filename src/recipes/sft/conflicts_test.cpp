@@ -7,7 +7,8 @@ namespace temper::recipes {
 namespace {
 
 std::vector<std::string> conflicts(const std::string& old_yaml, const RunConfig& now) {
-  const std::string file = testing::TempDir() + "conflicts.yaml";
+  const TemporaryDirectory folder;
+  const std::string file = folder / "conflicts.yaml";
   write_file(file, "model: {path: m}\n" + old_yaml);
   return conflicting_keys(file, now);
 }

@@ -55,20 +55,21 @@ int inspect(const std::vector<std::string>& arguments) {
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
-  const recipes::Session session(config);
-  if (parsed.has("--eval") && !session.eval) fail("[data.eval] names no file");
-  const recipes::DataSet& set = parsed.has("--eval") ? *session.eval : session.train;
+  const recipes::Session session(config, data::Goal::kAny);
+  if (parsed.has("--eval") && !session.data.eval)
+    fail("[data.eval] names no file, and data.eval_fraction is 0");
+  const data::Mixture& set = parsed.has("--eval") ? *session.data.eval : session.data.train;
   const bool color = isatty(STDOUT_FILENO) != 0;
-  for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.source->size()); ++i) {
-    const data::ReadRow read = data::read_row(*set.source, *set.encoder, i);
-    std::printf("row %lld (%s)\n", static_cast<long long>(i), set.source->place(i).c_str());
+  for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.size()); ++i) {
+    const data::ReadRow read = set.read(i);
+    std::printf("row %lld (%s)\n", static_cast<long long>(i), set.place(i).c_str());
     if (!read.error.empty())
       std::printf("  bad: %s\n\n", read.error.c_str());
     else
-      std::printf("%s\n", data::describe_row(read.row.example, session.text.tokenizer, color).c_str());
+      std::printf("%s\n", data::describe_row(read.row, session.text.tokenizer, color).c_str());
   }
-  std::fputs(data::describe(data::summarize(*set.source, *set.encoder, config.data.on_bad_row)).c_str(),
-             stdout);
+  const data::DatasetSummary summary = data::summarize(set, recipes::loader_options(config));
+  std::fputs(data::describe(summary).c_str(), stdout);
   return 0;
 }
 

@@ -9,11 +9,14 @@
 namespace temper::data {
 namespace {
 
-constexpr int64_t kReadAhead = 64;    // rows tokenized at once on the pool
 constexpr int64_t kSampleRows = 512;  // for the estimate
 
-PackOptions pack_options(const RowEncoder& encoder, const LoaderOptions& options) {
-  return {options.packing, encoder.options().max_length, options.pack_window};
+PackOptions pack_options(const LoaderOptions& options) {
+  return {options.packing, options.max_length, options.pack_window};
+}
+
+RowOrder order_of(const Mixture& mixture, const LoaderOptions& options) {
+  return RowOrder(mixture.sizes(), mixture.weights(), {options.seed, options.shuffle, options.mixing});
 }
 
 void check(const LoaderOptions& options) {
@@ -25,10 +28,17 @@ void check(const LoaderOptions& options) {
 
 }  // namespace
 
-BatchMaker::BatchMaker(const Source& source, const RowEncoder& encoder, LoaderOptions options)
-    : source_(&source), encoder_(&encoder), options_(options), packer_(pack_options(encoder, options)) {
-  check(options_);
-  start_epoch(0);
+BatchMaker::BatchMaker(const Mixture& mixture, const LoaderOptions& options)
+    : mixture_(&mixture),
+      options_((check(options), options)),
+      rows_(mixture, order_of(mixture, options), options.num_epochs, options.threads),
+      packer_(pack_options(options)),
+      counts_(mixture.members().size()) {}
+
+RowCounts BatchMaker::counts() const {
+  RowCounts all;
+  for (const RowCounts& counts : counts_) all += counts;
+  return all;
 }
 
 std::optional<Batch> BatchMaker::next() {
@@ -48,8 +58,7 @@ std::optional<Batch> BatchMaker::next() {
   }
   const bool ended = options_.num_epochs > 0 && epoch_ == options_.num_epochs;
   batch.epoch = ended ? epoch_ - 1 : epoch_;
-  batch.progress =
-      static_cast<double>(epoch_) + static_cast<double>(position_) / static_cast<double>(source_->size());
+  batch.progress = rows_.progress();
   return batch;
 }
 
@@ -62,64 +71,56 @@ bool BatchMaker::step_is_full() const {
 }
 
 bool BatchMaker::advance() {
-  if (options_.num_epochs > 0 && epoch_ == options_.num_epochs) return false;
-  if (position_ == source_->size()) {
+  const std::optional<int64_t> epoch = rows_.next_epoch();
+  if (!epoch && epoch_ == options_.num_epochs) return false;
+  if (!epoch || *epoch != epoch_) {
     end_epoch();
     return true;
   }
-  ReadRow read = take_row();
-  counts_.add(read, options_.on_bad_row);
-  const int64_t row = order_[position_++];
-  if (!read.kept()) return true;
+  ReadAhead::Row row = rows_.take();
+  counts_[mixture_->member_of(row.row)].add(row.read, options_.on_bad_row);
+  if (!row.read.kept()) return true;
   ++kept_in_epoch_;
-  packer_.add({row, std::move(read.row.example)});
+  add(row.row, std::move(row.read.row));
   return true;
 }
 
+void BatchMaker::add(int64_t row, EncodedRow encoded) {
+  const auto source = static_cast<int32_t>(mixture_->member_of(row));
+  for (size_t piece = 0; piece < encoded.examples.size(); ++piece)
+    packer_.add({row, static_cast<int64_t>(piece), source, std::move(encoded.examples[piece])});
+}
+
 void BatchMaker::end_epoch() {
-  if (kept_in_epoch_ == 0) fail("[{}] no row is left to train on: {}", source_->place(0), counts_.describe());
+  if (kept_in_epoch_ == 0)
+    fail("[{}] no row is left to train on: {}", mixture_->place(0), counts().describe());
   packer_.flush();
-  start_epoch(epoch_ + 1);
+  ++epoch_;
+  kept_in_epoch_ = 0;
 }
 
-void BatchMaker::start_epoch(int64_t epoch) {
-  epoch_ = epoch;
-  position_ = kept_in_epoch_ = ahead_end_ = 0;
-  ahead_.clear();
-  if (options_.shuffle) order_ = EpochOrder::shuffled(source_->size(), options_.seed, epoch);
-}
-
-ReadRow BatchMaker::take_row() {
-  if (position_ == ahead_end_) {
-    const int64_t count = options_.prefetch ? 1 : std::min(kReadAhead, source_->size() - position_);
-    ahead_.resize(static_cast<size_t>(count));
-    parallel_for(count, [&](int64_t i) {
-      ahead_[static_cast<size_t>(i)] = read_row(*source_, *encoder_, order_[position_ + i]);
-    });
-    ahead_end_ = position_ + count;
-  }
-  return std::move(ahead_[ahead_.size() - static_cast<size_t>(ahead_end_ - position_)]);
-}
-
-double estimate_steps_per_epoch(const Source& source, const RowEncoder& encoder,
-                                const LoaderOptions& options) {
+double estimate_steps_per_epoch(const Mixture& mixture, const LoaderOptions& options) {
   check(options);
-  const int64_t count = std::min(kSampleRows, source.size());
-  const EpochOrder order =
-      options.shuffle ? EpochOrder::shuffled(source.size(), options.seed, 0) : EpochOrder::sequential();
-  std::vector<ReadRow> sample(static_cast<size_t>(count));
-  parallel_for(count, [&](int64_t i) {
-    sample[static_cast<size_t>(i)] = read_row(source, encoder, order[i * source.size() / count]);
-  });
-  Packer packer(pack_options(encoder, options));
+  RowOrder order = order_of(mixture, options);
+  const double epoch_rows = order.epoch_rows();
+  const auto count = std::min(kSampleRows, static_cast<int64_t>(std::ceil(epoch_rows)));
+  std::vector<int64_t> rows(static_cast<size_t>(count));
+  // Spread over the whole epoch, as files are often sorted by length; the order says how sources are mixed.
+  const auto stride = std::max<int64_t>(1, static_cast<int64_t>(epoch_rows) / count);
+  for (int64_t& row : rows)
+    for (int64_t skip = 0; skip < (options.shuffle ? 1 : stride); ++skip) row = order.next();
+  std::vector<ReadRow> sample(rows.size());
+  parallel_for(
+      count, [&](int64_t i) { sample[static_cast<size_t>(i)] = mixture.read(rows[static_cast<size_t>(i)]); });
+  Packer packer(pack_options(options));
   double tokens = 0;
   for (ReadRow& read : sample) {
     if (!read.kept()) continue;
-    tokens += static_cast<double>(read.row.example.size());
-    packer.add({0, std::move(read.row.example)});
+    tokens += static_cast<double>(read.row.num_tokens());
+    for (Example& example : read.row.examples) packer.add({0, 0, 0, std::move(example)});
   }
   packer.flush();
-  const double scale = static_cast<double>(source.size()) / static_cast<double>(count);
+  const double scale = epoch_rows / static_cast<double>(count);
   if (options.tokens_per_step > 0) return scale * tokens / static_cast<double>(options.tokens_per_step);
   return scale * static_cast<double>(packer.closed().size()) / static_cast<double>(options.rows_per_step);
 }

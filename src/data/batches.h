@@ -3,22 +3,26 @@
 #include <optional>
 #include <vector>
 
+#include "data/mixture.h"
+#include "data/order.h"
 #include "data/pack.h"
-#include "data/reader.h"
-#include "data/shuffle.h"
+#include "data/read_ahead.h"
 
 namespace temper::data {
 
 struct LoaderOptions {
   uint64_t seed = 0;
-  bool shuffle = true;          // else the order of the files
-  bool packing = true;          // rows of up to the encoder's max_length; else one document per row
-  int64_t pack_window = 64;     // rows being filled at a time
-  int64_t rows_per_step = 0;    // exactly one of rows_per_step and tokens_per_step is above 0
-  int64_t tokens_per_step = 0;  // as many rows as fit, at least one
-  int64_t num_epochs = 1;       // 0: endless
+  bool shuffle = true;  // else the order of the files
+  Mixing mixing = Mixing::kConcatenate;
+  Packing packing = Packing::kBestFit;  // rows of up to max_length; else one document per row
+  int64_t max_length = 0;               // tokens of a packed row
+  int64_t pack_window = 256;            // rows being filled at a time
+  int64_t rows_per_step = 0;            // exactly one of rows_per_step and tokens_per_step is above 0
+  int64_t tokens_per_step = 0;          // as many rows as fit, at least one
+  int64_t num_epochs = 1;               // 0: endless
   OnBadRow on_bad_row = OnBadRow::kStop;
-  bool prefetch = true;  // make the next batch in the background, on one thread; else on the pool
+  int64_t threads =
+      1;  // that tokenize in the background; 0: none, the pool tokenizes when a batch is asked for
 };
 
 // The rows of one optimizer step. All steps are full but the very last: rows carry over into the next epoch.
@@ -30,11 +34,11 @@ struct Batch {
   double progress = 0;  // epochs read, for example 1.25
 };
 
-// Makes batches in the calling thread. Source and encoder must outlive it. After an Error only restore() may
-// follow. What it makes depends on the rows, the encoder and the options, not on the number of threads.
+// Makes batches in the calling thread. The mixture must outlive it. After an Error only restore() may follow.
+// What it makes depends on the rows, their encoders and the options, not on the number of threads.
 class BatchMaker {
  public:
-  BatchMaker(const Source& source, const RowEncoder& encoder, LoaderOptions options);
+  BatchMaker(const Mixture& mixture, const LoaderOptions& options);
 
   std::optional<Batch> next();  // nothing after the last epoch
 
@@ -42,30 +46,26 @@ class BatchMaker {
   // written as row numbers and read again. Errors of restore: other data, another order, a broken state.
   Json state() const;
   void restore(const Json& state);
-  const RowCounts& counts() const { return counts_; }
+  RowCounts counts() const;                                                // of all sources
+  const std::vector<RowCounts>& source_counts() const { return counts_; }  // of each
 
  private:
   bool step_is_full() const;
   bool advance();  // by one row or to the next epoch; false at the end of the last
   void end_epoch();
-  void start_epoch(int64_t epoch);
-  ReadRow take_row();
+  void add(int64_t row, EncodedRow encoded);
   Json order_settings() const;
-  DocumentGroup read_group(const Json& rows) const;
+  DocumentGroup read_group(const Json& documents) const;
 
-  const Source* source_;
-  const RowEncoder* encoder_;
+  const Mixture* mixture_;
   LoaderOptions options_;
+  ReadAhead rows_;
   Packer packer_;
-  EpochOrder order_;
-  int64_t epoch_ = 0, position_ = 0, kept_in_epoch_ = 0;
-  RowCounts counts_;
-  std::vector<ReadRow> ahead_;  // read, not used yet: the rows up to ahead_end_ of this epoch
-  int64_t ahead_end_ = 0;
+  int64_t epoch_ = 0, kept_in_epoch_ = 0;
+  std::vector<RowCounts> counts_;
 };
 
 // From a sample of the rows, packed like an epoch.
-double estimate_steps_per_epoch(const Source& source, const RowEncoder& encoder,
-                                const LoaderOptions& options);
+double estimate_steps_per_epoch(const Mixture& mixture, const LoaderOptions& options);
 
 }  // namespace temper::data

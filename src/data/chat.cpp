@@ -1,5 +1,6 @@
 #include "data/chat.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
@@ -12,6 +13,15 @@ constexpr std::string_view kSentinel = "q7JvTemperStandsHere4zX";
 constexpr std::string_view kThinkEnd = "</think>";
 
 bool is_assistant(const Json& message) { return message.at("role") == Json("assistant"); }
+
+// Messages may say with a weight of 0 that they are not to be learnt.
+bool is_learnt(const Json& message, size_t turn) {
+  const Json* weight = message.find("weight");
+  if (!weight || weight->is_null()) return true;
+  if (!weight->is_number() || (weight->as_double() != 0 && weight->as_double() != 1))
+    fail("messages[{}].weight is {}, expected 0 or 1", turn, weight->dump());
+  return weight->as_double() != 0;
+}
 
 std::string_view content_of(const Json& message) {
   const Json* content = message.find("content");
@@ -57,6 +67,18 @@ std::optional<Marked> mark_call(const Json& message) {
     call = std::move(named);
   marked.message.set("tool_calls", std::move(marked_calls));
   return marked;
+}
+
+// Which {% generation %} blocks are learnt; a block belongs to a turn when there are as many as turns.
+std::vector<bool> learnt_spans(const Json::Array& messages, size_t count) {
+  std::vector<bool> turns;
+  for (size_t turn = 0; turn < messages.size(); ++turn)
+    if (is_assistant(messages[turn])) turns.push_back(is_learnt(messages[turn], turn));
+  const bool all = std::find(turns.begin(), turns.end(), false) == turns.end();
+  if (!all && turns.size() != count)
+    fail("a message has a weight of 0, but the template marks {} answers of {} assistant turns", count,
+         turns.size());
+  return all ? std::vector<bool>(count, true) : turns;
 }
 
 // What one conversation's spans are looked for with.
@@ -140,14 +162,16 @@ ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json&
             "tokens cannot be told apart; give the row as messages");
       begin = prompt.size();
     }
-    for (const ByteSpan span : full.generation_spans)
-      if (span.begin >= begin) chat.assistant.push_back(span);
+    const std::vector<bool> learnt = learnt_spans(messages, full.generation_spans.size());
+    for (size_t i = 0; i < learnt.size(); ++i)
+      if (learnt[i] && full.generation_spans[i].begin >= begin)
+        chat.assistant.push_back(full.generation_spans[i]);
     return chat;
   }
   const TurnFinder finder(messages, extra, render, chat.text);
   size_t done = 0;
   for (size_t turn = first_turn; turn < messages.size(); ++turn) {
-    if (!is_assistant(messages[turn])) continue;
+    if (!is_assistant(messages[turn]) || !is_learnt(messages[turn], turn)) continue;
     const ByteSpan span = finder.find(turn);
     if (span.begin < done) TurnFinder::refuse(turn, "overlaps the one before it");
     done = span.end;

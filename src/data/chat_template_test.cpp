@@ -52,7 +52,7 @@ Example encode(std::string_view source, std::string_view row) {
   write_file(folder / "chat_template.jinja", source);
   auto loaded = templates::ChatTemplate::load(folder.path());
   auto shared = std::make_shared<const templates::ChatTemplate>(std::move(*loaded));
-  return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row")).example;
+  return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row")).examples.at(0);
 }
 
 TEST(ChatTemplate, FindsTurnsOfAThinkingTemplate) {
@@ -63,6 +63,37 @@ TEST(ChatTemplate, FindsTurnsOfAThinkingTemplate) {
 TEST(ChatTemplate, UsesGenerationBlocks) {
   EXPECT_EQ(target_runs(encode(kMarked, kRow)),
             (Runs{"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>", "Hello!<|im_end|>"}));
+}
+
+constexpr std::string_view kCall = R"({"messages": [{"role": "user", "content": "Weather?"},
+  {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
+    {"name": "weather", "arguments": ARGUMENTS}}]}]})";
+
+std::string with_call(std::string_view body, const std::string& arguments) {
+  const std::string source =
+      "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+      "{%- if m.tool_calls %}{% for call in m.tool_calls %}{% set f = call.function %}" +
+      std::string(body) +
+      "{% endfor %}{% endif %}{{ '<|im_end|>\\n' }}{%- endfor -%}"
+      "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}";
+  std::string row(kCall);
+  row.replace(row.find("ARGUMENTS"), 9, arguments);
+  return target_runs(encode(source, row)).at(0);
+}
+
+// Data have arguments as objects or as JSON text, and templates take one of them or both.
+TEST(ChatTemplate, ArgumentsOfCallsAreNeverEncodedTwice) {
+  const std::string object = R"({"city": "Ulm"})", text = R"("{\"city\":\"Ulm\"}")";
+  EXPECT_EQ(with_call("{{ f.arguments | tojson }}", object), R"({"city": "Ulm"}<|im_end|>)");
+  EXPECT_EQ(with_call("{{ f.arguments | tojson }}", text), R"({"city": "Ulm"}<|im_end|>)");
+  EXPECT_EQ(with_call("{{ 'args ' + f.arguments }}", object), R"(args {"city": "Ulm"}<|im_end|>)");
+  EXPECT_EQ(with_call("{{ 'args ' + f.arguments }}", text), R"(args {"city":"Ulm"}<|im_end|>)");
+  EXPECT_EQ(with_call("{% for k, v in f.arguments.items() %}{{ k }}={{ v }}{% endfor %}", text),
+            "city=Ulm<|im_end|>");
+  // One that takes both gets what the row has.
+  constexpr std::string_view kBoth =
+      "{% if f.arguments is string %}{{ f.arguments }}{% else %}{{ f.arguments | tojson }}{% endif %}";
+  EXPECT_EQ(with_call(kBoth, text), R"({"city":"Ulm"}<|im_end|>)");
 }
 
 TEST(ChatTemplate, ItsErrorsComeThrough) {

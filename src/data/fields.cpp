@@ -1,7 +1,6 @@
 #include "data/fields.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -9,15 +8,16 @@
 namespace temper::data {
 namespace {
 
+constexpr std::array<std::string_view, kNumFormats> kFormatNames = {
+    "auto", "messages",   "sharegpt",    "alpaca",        "prompt_completion",
+    "text", "preference", "prompt_only", "classification"};
+
 constexpr std::array<std::string_view, 6> kKnownRoles = {"system",    "developer", "user",
                                                          "assistant", "tool",      "function"};
 
-std::string fields_of(const Json& row) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : row.as_object())
-    names.push_back(value.is_null() ? name + " (null)" : name);
-  return names.empty() ? "none" : join(names);
-}
+constexpr std::string_view kExpected =
+    "expected one of: messages; conversations; instruction and output; prompt and completion; text; text and "
+    "label; chosen and rejected; prompt (rename others with data.train[].columns)";
 
 void check_message(const Json& message, const std::string& place) {
   if (!message.is_object()) fail("{} must be an object, found {}", place, message.kind_name());
@@ -33,23 +33,50 @@ void check_message(const Json& message, const std::string& place) {
     fail("{}.content is missing, expected a string (or tool_calls)", place);
 }
 
+// Whether a list of turns says who speaks with `from`.
+RowFormat turns_format(const Json& turns) {
+  const bool sharegpt = turns.is_array() && !turns.as_array().empty() && turns.as_array()[0].is_object() &&
+                        turns.as_array()[0].find("from") != nullptr;
+  return sharegpt ? RowFormat::kShareGpt : RowFormat::kMessages;
+}
+
+void need_both(const Json& row, std::string_view one, std::string_view other) {
+  if ((field_of(row, one) == nullptr) == (field_of(row, other) == nullptr)) return;
+  const bool has_one = field_of(row, one) != nullptr;
+  fail("{} is missing beside {} (fields: {}); {}", has_one ? other : one, has_one ? one : other,
+       fields_of(row), kExpected);
+}
+
+void rename(Json& object, const std::string& ours, const std::string& theirs) {
+  Json::Object& fields = object.as_object();
+  const auto named = [](std::string_view name) {
+    return [name](const auto& field) { return field.first == name; };
+  };
+  if (ours == theirs || std::none_of(fields.begin(), fields.end(), named(theirs))) return;
+  std::erase_if(fields, named(ours));
+  std::find_if(fields.begin(), fields.end(), named(theirs))->first = ours;
+}
+
 }  // namespace
 
-std::string_view name_of(RowFormat format) {
-  switch (format) {
-    case RowFormat::kMessages:
-      return "messages";
-    case RowFormat::kPromptCompletion:
-      return "prompt/completion";
-    case RowFormat::kText:
-      return "text";
-  }
-  return "";
+std::string_view name_of(RowFormat format) { return kFormatNames[static_cast<size_t>(format)]; }
+
+std::string fields_of(const Json& row) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : row.as_object())
+    names.push_back(value.is_null() ? name + " (null)" : name);
+  return names.empty() ? "none" : join(names);
 }
 
 const Json* field_of(const Json& row, std::string_view name) {
   const Json* field = row.find(name);
   return field && !field->is_null() ? field : nullptr;
+}
+
+const Json& required_field(const Json& row, std::string_view name) {
+  const Json* field = field_of(row, name);
+  if (!field) fail("{} is missing (fields: {})", name, fields_of(row));
+  return *field;
 }
 
 bool is_known_role(std::string_view role) {
@@ -61,20 +88,50 @@ const std::string& check_string(const Json& value, const std::string& field) {
   return value.as_string();
 }
 
+Json rename_columns(Json row, const Columns& columns) {
+  if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
+  for (const auto& [ours, theirs] : columns) {
+    if (ours == "role" || ours == "content") continue;
+    if (row.find(theirs) == nullptr)
+      fail("there is no column '{}', which columns.{} names (fields: {})", theirs, ours, fields_of(row));
+    rename(row, ours, theirs);
+  }
+  for (auto& [name, value] : row.as_object()) {
+    if (!value.is_array()) continue;
+    for (Json& message : value.as_array())
+      for (const char* ours : {"role", "content"})
+        if (const auto theirs = columns.find(ours); theirs != columns.end() && message.is_object())
+          rename(message, ours, theirs->second);
+  }
+  return row;
+}
+
 RowFormat format_of(const Json& row) {
   if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
-  const bool messages = field_of(row, "messages"), text = field_of(row, "text");
-  const bool prompt = field_of(row, "prompt"), completion = field_of(row, "completion");
-  const int formats = messages + text + (prompt || completion);
-  constexpr std::string_view kExpected = "expected one of: messages; prompt and completion; text";
+  const auto has = [&](std::string_view name) { return field_of(row, name) != nullptr; };
+  const bool messages = has("messages"), conversations = has("conversations"), text = has("text");
+  const bool alpaca = has("instruction"), preference = has("chosen") || has("rejected");
+  const bool prompt = has("completion") || (has("prompt") && !preference);
+  const int formats = messages + conversations + alpaca + preference + prompt + text;
   if (formats > 1)
-    fail("a row has the fields of more than one format (fields: {}); {}", fields_of(row), kExpected);
+    fail(
+        "a row has the fields of more than one format (fields: {}); {}; or say which with "
+        "data.train[].format",
+        fields_of(row), kExpected);
   if (formats == 0) fail("a row has no text to train on (fields: {}); {}", fields_of(row), kExpected);
-  if (messages) return RowFormat::kMessages;
-  if (text) return RowFormat::kText;
-  if (!prompt || !completion)
-    fail("{} is missing beside {} (fields: {}); {}", prompt ? "completion" : "prompt",
-         prompt ? "prompt" : "completion", fields_of(row), kExpected);
+  if (messages) return turns_format(row.at("messages"));
+  if (conversations) return turns_format(row.at("conversations"));
+  if (text) return has("label") ? RowFormat::kClassification : RowFormat::kText;
+  if (preference) {
+    need_both(row, "chosen", "rejected");
+    return RowFormat::kPreference;
+  }
+  if (alpaca) {
+    need_both(row, "instruction", "output");
+    return RowFormat::kAlpaca;
+  }
+  if (!has("completion")) return RowFormat::kPromptOnly;
+  need_both(row, "prompt", "completion");
   return RowFormat::kPromptCompletion;
 }
 

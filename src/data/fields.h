@@ -1,4 +1,6 @@
 #pragma once
+#include <array>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -8,11 +10,32 @@
 // the row's place.
 namespace temper::data {
 
-enum class RowFormat { kMessages, kPromptCompletion, kText };
-std::string_view name_of(RowFormat format);
+enum class RowFormat {
+  kAuto,              // by the row's fields
+  kMessages,          // messages: [{role, content}]
+  kShareGpt,          // conversations (or messages): [{from, value}]
+  kAlpaca,            // instruction, output; input, system and history if there are any
+  kPromptCompletion,  // prompt, completion: texts or messages
+  kText,              // text
+  kPreference,        // chosen, rejected; prompt, or else it is what both begin with
+  kPromptOnly,        // prompt; all other fields are kept beside it
+  kClassification,    // text, label
+};
+constexpr size_t kNumFormats = 9;
+std::string_view name_of(RowFormat format);  // "prompt_completion"
 
-// By the fields that are there and not null: messages, prompt and completion, or text. All other fields are
-// left alone. None of them or more than one is an Error that lists the row's fields.
+// Our names of fields that a file has under other names.
+using Columns = std::map<std::string, std::string>;
+// The names that may stand on the left of Columns; role and content are those of a message.
+inline constexpr std::array<std::string_view, 16> kColumnNames = {
+    "messages", "prompt", "completion", "text",    "chosen", "rejected", "label",   "instruction",
+    "input",    "output", "system",     "history", "tools",  "role",     "content", "chat_template_kwargs"};
+
+// The row with our names. A named field that is not there is an Error.
+Json rename_columns(Json row, const Columns& columns);
+
+// By the fields that are there and not null; all others are left alone. None or more than one format is an
+// Error that lists the row's fields.
 RowFormat format_of(const Json& row);
 
 // A non-empty list of objects with a role and a content (a string; it may be missing beside tool_calls).
@@ -20,8 +43,10 @@ const Json::Array& check_messages(const Json& messages, const std::string& field
 
 const std::string& check_string(const Json& value, const std::string& field);
 
-// The field, or null when it is absent or null.
+// The field, or null when it is absent or null; in the second form its absence is an Error.
 const Json* field_of(const Json& row, std::string_view name);
+const Json& required_field(const Json& row, std::string_view name);
+std::string fields_of(const Json& row);  // "id, messages, score (null)"
 
 // Roles that templates know are trusted to it; of others the content must show up in the template's text.
 bool is_known_role(std::string_view role);

@@ -9,9 +9,9 @@
 namespace temper::data {
 namespace {
 
-constexpr std::string_view kGreen = "\x1b[32m", kDim = "\x1b[2m", kReset = "\x1b[0m";
 constexpr std::array<int64_t, 5> kPercents = {50, 90, 95, 99, 100};
 constexpr int64_t kRowsAtOnce = 1024;
+constexpr size_t kMentions = 10;
 
 // Nearest rank: the smallest length that so many percent of the rows do not exceed.
 std::array<int64_t, 5> percentiles_of(std::vector<int64_t> lengths) {
@@ -24,71 +24,113 @@ std::array<int64_t, 5> percentiles_of(std::vector<int64_t> lengths) {
   return out;
 }
 
+size_t bucket_of(int64_t length) {
+  size_t bucket = 0;
+  for (; length > 0; length /= 2) ++bucket;
+  return bucket;
+}
+
+std::string why_dropped(const ReadRow& read) {
+  if (!read.error.empty()) return read.error;
+  if (read.row.status == RowStatus::kTooLong) return fmt::format("too long, {} tokens", read.row.full_length);
+  return fmt::format("no target among its {} tokens", read.row.full_length);
+}
+
+// What reading all rows finds out, row by row in the order of the files.
+class Survey {
+ public:
+  explicit Survey(const Mixture& mixture) : mixture_(mixture), pieces_(static_cast<size_t>(mixture.size())) {
+    for (const Member& member : mixture.members()) summary_.sources.push_back({member.name, {}, {}});
+  }
+
+  void add(int64_t row, const ReadRow& read) {
+    DatasetSummary::Source& source = summary_.sources[mixture_.member_of(row)];
+    source.counts.add(read, OnBadRow::kCount);
+    if (!read.kept()) {
+      ++summary_.num_dropped;
+      if (summary_.dropped.size() < kMentions)
+        summary_.dropped.push_back({mixture_.place(row), why_dropped(read), 0});
+    }
+    if (!read.error.empty()) return;
+    ++source.formats[static_cast<size_t>(read.row.format)];
+    const int64_t length = read.row.full_length;
+    lengths_.push_back(length);
+    summary_.lengths.resize(std::max(summary_.lengths.size(), bucket_of(length) + 1));
+    ++summary_.lengths[bucket_of(length)];
+    remember(row, length);
+    for (const Example& example : read.row.examples)
+      pieces_[static_cast<size_t>(row)].push_back(static_cast<int32_t>(example.size()));
+  }
+
+  DatasetSummary finish(const LoaderOptions& options) {
+    summary_.percentiles = percentiles_of(std::move(lengths_));
+    for (const auto& [length, row] : longest_) summary_.longest.push_back({mixture_.place(row), "", length});
+    pack_epoch(options);
+    return std::move(summary_);
+  }
+
+ private:
+  void remember(int64_t row, int64_t length) {
+    if (longest_.size() == kMentions && length <= longest_.back().first) return;
+    const auto longer = std::find_if(longest_.begin(), longest_.end(),
+                                     [&](const auto& entry) { return entry.first < length; });
+    longest_.insert(longer, {length, row});
+    if (longest_.size() > kMentions) longest_.pop_back();
+  }
+
+  // With lengths alone, as packing asks for no more.
+  void pack_epoch(const LoaderOptions& options) {
+    RowOrder order(mixture_.sizes(), mixture_.weights(), {options.seed, options.shuffle, options.mixing});
+    Packer packer({options.packing, options.max_length, options.pack_window});
+    const auto take = [&] {
+      for (const DocumentGroup& group : packer.closed()) {
+        ++summary_.packed_rows;
+        summary_.packed_tokens += num_tokens(group);
+        summary_.packed_documents += static_cast<int64_t>(group.size());
+      }
+      packer.closed().clear();
+    };
+    while (order.epoch() == 0) {
+      const auto row = order.next();
+      for (const int32_t length : pieces_[static_cast<size_t>(row)])
+        packer.add({row, 0, 0, {std::vector<int32_t>(static_cast<size_t>(length)), {}}});
+      take();
+    }
+    packer.flush();
+    take();
+    summary_.max_length = options.max_length;
+  }
+
+  const Mixture& mixture_;
+  DatasetSummary summary_;
+  std::vector<int64_t> lengths_;
+  std::vector<std::vector<int32_t>> pieces_;          // tokens of each example of each row
+  std::vector<std::pair<int64_t, int64_t>> longest_;  // tokens and row
+};
+
 }  // namespace
 
-std::string describe_row(const Example& example, const Tokenizer& tokenizer, bool color) {
-  const std::string_view open = color ? kGreen : "[[", close = color ? kReset : "]]";
-  std::string out;
-  for (size_t i = 0; i < example.ids.size(); ++i) {
-    const bool target = example.loss_mask[i];
-    const bool begins = i == 0 || example.loss_mask[i - 1] != example.loss_mask[i];
-    const bool ends = i + 1 == example.ids.size() || example.loss_mask[i + 1] != example.loss_mask[i];
-    if (begins) out += target ? open : color ? kDim : "";
-    out += tokenizer.token_text(example.ids[i]) + "|";
-    if (ends) out += target ? close : color ? kReset : "";
-    if (tokenizer.token_bytes(example.ids[i]).ends_with('\n')) out += '\n';
-  }
-  if (!out.ends_with('\n')) out += '\n';
-  out += fmt::format("{}: {} tokens, {} targets", name_of(example.format), example.size(),
-                     example.num_targets());
-  if (example.truncated()) out += fmt::format(", truncated from {}", example.full_length);
-  return out + "\n";
+RowCounts DatasetSummary::counts() const {
+  RowCounts all;
+  for (const Source& source : sources) all += source.counts;
+  return all;
 }
 
-DatasetSummary summarize(const Source& source, const RowEncoder& encoder, OnBadRow on_bad_row,
-                         int64_t max_rows) {
-  DatasetSummary summary;
-  summary.source_rows = source.size();
-  const int64_t count = max_rows > 0 ? std::min(max_rows, source.size()) : source.size();
-  std::vector<int64_t> lengths;
+double DatasetSummary::filled() const {
+  const auto room = static_cast<double>(packed_rows) * static_cast<double>(max_length);
+  return room == 0 ? 0 : static_cast<double>(packed_tokens) / room;
+}
+
+DatasetSummary summarize(const Mixture& mixture, const LoaderOptions& options) {
+  Survey survey(mixture);
   std::vector<ReadRow> rows;
-  for (int64_t begin = 0; begin < count; begin += kRowsAtOnce) {
-    rows.assign(static_cast<size_t>(std::min(kRowsAtOnce, count - begin)), {});
-    parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i) {
-      const auto index = static_cast<__int128>(begin + i) * source.size() / count;
-      rows[static_cast<size_t>(i)] = read_row(source, encoder, static_cast<int64_t>(index));
-    });
-    for (const ReadRow& read : rows) {
-      summary.counts.add(read, on_bad_row);
-      if (!read.error.empty()) continue;
-      ++summary.formats[static_cast<size_t>(read.row.example.format)];
-      lengths.push_back(read.row.example.full_length);
-    }
+  for (int64_t begin = 0; begin < mixture.size(); begin += kRowsAtOnce) {
+    rows.assign(static_cast<size_t>(std::min(kRowsAtOnce, mixture.size() - begin)), {});
+    parallel_for(static_cast<int64_t>(rows.size()),
+                 [&](int64_t i) { rows[static_cast<size_t>(i)] = mixture.read(begin + i); });
+    for (size_t i = 0; i < rows.size(); ++i) survey.add(begin + static_cast<int64_t>(i), rows[i]);
   }
-  summary.percentiles = percentiles_of(std::move(lengths));
-  return summary;
-}
-
-std::string describe(const DatasetSummary& summary) {
-  const RowCounts& counts = summary.counts;
-  std::string out = fmt::format("rows      {}", summary.source_rows);
-  if (counts.rows != summary.source_rows) out += fmt::format(", of which {} were read", counts.rows);
-  std::vector<std::string> formats, lengths;
-  for (size_t i = 0; i < summary.formats.size(); ++i)
-    if (summary.formats[i] > 0)
-      formats.push_back(fmt::format("{} {}", name_of(static_cast<RowFormat>(i)), summary.formats[i]));
-  for (size_t i = 0; i < kPercents.size(); ++i)
-    lengths.push_back(kPercents[i] == 100 ? fmt::format("longest {}", summary.percentiles[i])
-                                          : fmt::format("p{} {}", kPercents[i], summary.percentiles[i]));
-  const double share = counts.tokens > 0 ? 100.0 * static_cast<double>(counts.target_tokens) /
-                                               static_cast<double>(counts.tokens)
-                                         : 0;
-  out += fmt::format("\nformats   {}\nresult    {}\n", formats.empty() ? "none" : join(formats),
-                     counts.describe());
-  out += fmt::format("tokens    {}, of which targets {} ({:.1f} %)\n", counts.tokens, counts.target_tokens,
-                     share);
-  out += fmt::format("length    {} tokens\n", join(lengths));
-  return out;
+  return survey.finish(options);
 }
 
 }  // namespace temper::data

@@ -1,27 +1,49 @@
 #pragma once
 #include <array>
 #include <string>
+#include <vector>
 
-#include "data/reader.h"
+#include "data/batches.h"
 
 namespace temper::data {
 
 // The row's tokens, each followed by "|". Targets are green and the rest dim with color, else each run of
 // targets stands between "[[" and "]]". Control characters are spelled out (\n), and the line ends where the
-// text's line does.
-std::string describe_row(const Example& example, const Tokenizer& tokenizer, bool color);
+// text's line does. Examples of one row stand under each other, with what they are.
+std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool color);
 
-// What a data set holds.
-struct DatasetSummary {
-  int64_t source_rows = 0;  // of which `counts.rows` were read
-  RowCounts counts;
-  std::array<int64_t, 3> formats{};      // good rows by RowFormat
-  std::array<int64_t, 5> percentiles{};  // tokens per row before truncation: 50, 90, 95, 99, 100 %
+// A row by its place in its file.
+struct Mention {
+  std::string place;
+  std::string what;  // why it was dropped
+  int64_t tokens = 0;
 };
 
-// Reads all rows, or at most `max_rows` (> 0) of them evenly spread.
-DatasetSummary summarize(const Source& source, const RowEncoder& encoder, OnBadRow on_bad_row,
-                         int64_t max_rows = 0);
-std::string describe(const DatasetSummary& summary);  // a few lines
+// What a data set holds and what a run would make of it.
+struct DatasetSummary {
+  struct Source {
+    std::string name;
+    RowCounts counts;
+    std::array<int64_t, kNumFormats> formats{};  // good rows by RowFormat
+  };
+  std::vector<Source> sources;
+  std::array<int64_t, 5> percentiles{};  // tokens per row before max_length: 50, 90, 95, 99, 100 %
+  std::vector<int64_t> lengths;          // rows of [0, 1), [1, 2), [2, 4), [4, 8) … tokens
+  std::vector<Mention> longest;          // the ten longest, the longest first
+  std::vector<Mention> dropped;          // the first ten
+  int64_t num_dropped = 0;
+  // One epoch in the order of training.
+  int64_t packed_rows = 0, packed_tokens = 0, packed_documents = 0, max_length = 0;
+
+  RowCounts counts() const;
+  double filled() const;  // part of the packed rows' room that tokens fill; 0 without rows or max_length
+};
+
+// Reads all rows.
+DatasetSummary summarize(const Mixture& mixture, const LoaderOptions& options);
+std::string describe(const DatasetSummary& summary);
+
+// What the first rows of each source are, before all are read: "chats.jsonl: 1200 rows of messages".
+std::string describe_formats(const Mixture& mixture);
 
 }  // namespace temper::data

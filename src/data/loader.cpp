@@ -1,9 +1,11 @@
 #include "data/loader.h"
 
+#include "base/clock.h"
+
 namespace temper::data {
 
-Loader::Loader(const Source& source, const RowEncoder& encoder, LoaderOptions options)
-    : maker_(source, encoder, options), prefetch_(options.prefetch), after_(snapshot()) {}
+Loader::Loader(const Mixture& mixture, const LoaderOptions& options)
+    : maker_(mixture, options), background_(options.threads > 0), after_(snapshot()) {}
 
 Loader::Made Loader::make() {
   std::optional<Batch> batch = maker_.next();
@@ -11,10 +13,18 @@ Loader::Made Loader::make() {
 }
 
 std::optional<Batch> Loader::next() {
+  const double start = seconds_now();
   Made made = ahead_.valid() ? ahead_.get() : make();
+  waited_ += seconds_now() - start;
   after_ = std::move(made.after);
-  if (prefetch_ && made.batch) ahead_ = std::async(std::launch::async, [this] { return make(); });
+  if (background_ && made.batch) ahead_ = std::async(std::launch::async, [this] { return make(); });
   return std::move(made.batch);
+}
+
+RowCounts Loader::counts() const {
+  RowCounts all;
+  for (const RowCounts& counts : after_.counts) all += counts;
+  return all;
 }
 
 void Loader::restore(const Json& state) {

@@ -6,34 +6,37 @@
 
 namespace temper::data {
 
-// Batches for training or, with shuffle off and one epoch, for evaluation; with prefetch the next one is made
-// in the background while the caller works. state() and counts() are those after the last batch that next()
-// gave. Source and encoder must outlive it; calls come from one thread. Errors as of BatchMaker.
+// Batches for training or, with shuffle off and one epoch, for evaluation. With threads the next batch is
+// made in the background while the caller works. state() and counts() are those after the last batch that
+// next() gave. The mixture must outlive it; calls come from one thread. Errors as of BatchMaker.
 class Loader {
  public:
-  Loader(const Source& source, const RowEncoder& encoder, LoaderOptions options);
+  Loader(const Mixture& mixture, const LoaderOptions& options);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   std::optional<Batch> next();
   const Json& state() const { return after_.state; }
-  const RowCounts& counts() const { return after_.counts; }
+  const std::vector<RowCounts>& source_counts() const { return after_.counts; }
+  RowCounts counts() const;
+  double seconds_waited() const { return waited_; }  // that next() kept the caller waiting, in all
   void restore(const Json& state);
 
  private:
   struct Snapshot {
     Json state;
-    RowCounts counts;
+    std::vector<RowCounts> counts;
   };
   struct Made {
     std::optional<Batch> batch;
     Snapshot after;
   };
   Made make();
-  Snapshot snapshot() const { return {maker_.state(), maker_.counts()}; }
+  Snapshot snapshot() const { return {maker_.state(), maker_.source_counts()}; }
 
   BatchMaker maker_;
-  bool prefetch_;
+  bool background_;
+  double waited_ = 0;
   Snapshot after_;
   std::future<Made> ahead_;  // last: its destructor waits for the thread that uses maker_
 };

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/threads.h"
 #include "data/test_support.h"
 
@@ -32,17 +33,16 @@ class LoaderTest : public testing::Test {
     options_.num_epochs = 3;
     options_.rows_per_step = 2;
     options_.pack_window = 3;
+    options_.max_length = 24;
     options_.on_bad_row = OnBadRow::kSkip;
     open(some_rows(23));
   }
 
-  void open(const std::vector<std::string>& lines) {
-    source_ = std::make_unique<Source>(std::vector<std::string>{write_lines(folder_, "rows.jsonl", lines)});
-  }
-  RowEncoder encoder() const { return RowEncoder(qwen(), chatml(), row_options_); }
+  void open(const std::vector<std::string>& lines) { file_ = write_lines(folder_, "rows.jsonl", lines); }
+  Mixture rows() const { return mixture_of({file_}, row_options_); }
 
   TemporaryDirectory folder_;
-  std::unique_ptr<Source> source_;
+  std::string file_;
   RowOptions row_options_;
   LoaderOptions options_;
 };
@@ -79,10 +79,10 @@ std::vector<std::string> documents_of(const Batch& batch) {
 }
 
 TEST_F(LoaderTest, EachEpochReadsEachRowOnce) {
-  const RowEncoder encode = encoder();
-  for (const bool packing : {true, false}) {
+  const Mixture mixture = rows();
+  for (const Packing packing : {Packing::kBestFit, Packing::kSequential, Packing::kNone}) {
     options_.packing = packing;
-    Loader loader(*source_, encode, options_);
+    Loader loader(mixture, options_);
     std::map<std::string, int> seen;
     size_t rows_in_short_steps = 0;
     while (const auto batch = loader.next()) {
@@ -106,15 +106,15 @@ TEST_F(LoaderTest, EachEpochReadsEachRowOnce) {
 }
 
 TEST_F(LoaderTest, ResumingAtEveryStepGoesOnExactly) {
-  const RowEncoder encode = encoder();
-  for (const bool packing : {true, false})
-    for (const bool prefetch : {true, false})
+  const Mixture mixture = rows();
+  for (const Packing packing : {Packing::kBestFit, Packing::kSequential, Packing::kNone})
+    for (const int64_t threads : {0, 3})
       for (const int64_t tokens_per_step : {0, 60}) {
         options_.packing = packing;
-        options_.prefetch = prefetch;
+        options_.threads = threads;
         options_.tokens_per_step = tokens_per_step;
         options_.rows_per_step = tokens_per_step > 0 ? 0 : 3;
-        Loader whole(*source_, encode, options_);
+        Loader whole(mixture, options_);
         std::vector<std::string> states = {whole.state().dump()}, batches;
         while (const auto batch = whole.next()) {
           batches.push_back(print(*batch));
@@ -122,7 +122,7 @@ TEST_F(LoaderTest, ResumingAtEveryStepGoesOnExactly) {
         }
         EXPECT_GT(batches.size(), 5u);
         for (size_t step = 0; step < states.size(); ++step) {
-          Loader resumed(*source_, encode, options_);
+          Loader resumed(mixture, options_);
           if (step % 2) resumed.next();  // what it did before does not matter
           resumed.restore(Json::parse(states[step], "state"));
           EXPECT_EQ(resumed.state().dump(), states[step]);
@@ -133,23 +133,60 @@ TEST_F(LoaderTest, ResumingAtEveryStepGoesOnExactly) {
       }
 }
 
-TEST_F(LoaderTest, ThreadsAndPrefetchDoNotMatter) {
-  const RowEncoder encode = encoder();
-  Loader background(*source_, encode, options_);
+TEST_F(LoaderTest, ThreadsDoNotMatter) {
+  const Mixture mixture = rows();
+  Loader background(mixture, options_);
   const auto expected = all_batches(background);
-  options_.prefetch = false;
+  for (const int64_t count : {2, 5}) {
+    options_.threads = count;
+    Loader loader(mixture, options_);
+    EXPECT_EQ(all_batches(loader), expected);
+  }
+  options_.threads = 0;
   const int threads = num_threads();
   for (const int count : {1, 4}) {
     set_num_threads(count);
-    Loader loader(*source_, encode, options_);
+    Loader loader(mixture, options_);
     EXPECT_EQ(all_batches(loader), expected);
   }
   set_num_threads(threads);
 }
 
+// A run that is stopped a thousand times, after any number of steps and with any number of threads, is the
+// run without a stop.
+TEST_F(LoaderTest, AThousandStopsChangeNothing) {
+  options_.num_epochs = 0;
+  options_.mixing = Mixing::kAllExhausted;
+  row_options_.overflow = Overflow::kSplit;
+  const std::string second = write_lines(folder_, "second.jsonl", some_rows(61));
+  std::vector<Member> members = rows().members();
+  members.push_back(mixture_of({second}, row_options_).members()[0]);
+  members[1].weight = 2.5;
+  const Mixture mixture(std::move(members));
+  const Random random(11, RandomPurpose::kData);
+  for (const Packing packing : {Packing::kBestFit, Packing::kSequential}) {
+    options_.packing = packing;
+    options_.threads = 2;
+    Loader whole(mixture, options_);
+    Json state = whole.state();
+    for (uint64_t stop = 0; stop < 500; ++stop) {
+      options_.threads = static_cast<int64_t>(random.below(4, 2 * stop));
+      Loader resumed(mixture, options_);
+      resumed.restore(Json::parse(state.dump(), "state"));
+      for (uint64_t step = random.below(4, 2 * stop + 1) + 1; step > 0; --step) {
+        const auto expected = whole.next(), found = resumed.next();
+        ASSERT_TRUE(expected && found);
+        ASSERT_EQ(print(*found), print(*expected)) << "behind stop " << stop;
+      }
+      state = resumed.state();
+      ASSERT_EQ(state.dump(), whole.state().dump());
+    }
+  }
+}
+
 TEST_F(LoaderTest, ShufflesByEpochAndSeed) {
   const auto order = [](uint64_t seed, int64_t epoch) {
-    const EpochOrder shuffled = EpochOrder::shuffled(1000, seed, epoch);
+    const Permutation shuffled = Permutation::shuffled(1000, seed, static_cast<uint64_t>(epoch));
     std::vector<int64_t> rows;
     for (int64_t i = 0; i < 1000; ++i) rows.push_back(shuffled[i]);
     return rows;
@@ -165,10 +202,10 @@ TEST_F(LoaderTest, ShufflesByEpochAndSeed) {
 
 TEST_F(LoaderTest, EvaluationReadsInTheOrderOfTheFile) {
   options_.shuffle = false;
-  options_.packing = false;
+  options_.packing = Packing::kNone;
   options_.num_epochs = 1;
-  const RowEncoder encode = encoder();
-  Loader loader(*source_, encode, options_);
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
   std::vector<std::string> texts;
   while (const auto batch = loader.next())
     for (const std::string& text : documents_of(*batch)) texts.push_back(text.substr(0, text.find(':')));
@@ -181,8 +218,8 @@ TEST_F(LoaderTest, EvaluationReadsInTheOrderOfTheFile) {
 TEST_F(LoaderTest, EndlessWhenThereAreNoEpochs) {
   options_.num_epochs = 0;
   options_.rows_per_step = 50;  // more than an epoch has
-  const RowEncoder encode = encoder();
-  Loader loader(*source_, encode, options_);
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
   for (int step = 0; step < 5; ++step) {
     const auto batch = loader.next();
     ASSERT_TRUE(batch);
@@ -192,18 +229,18 @@ TEST_F(LoaderTest, EndlessWhenThereAreNoEpochs) {
 }
 
 TEST_F(LoaderTest, RestoringOtherDataOrAnotherOrderIsAnError) {
-  const RowEncoder encode = encoder();
-  Loader loader(*source_, encode, options_);
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
   loader.next();
   const Json state = loader.state();
   options_.seed = 6;
-  Loader other_seed(*source_, encode, options_);
+  Loader other_seed(mixture, options_);
   EXPECT_EQ(
       message_of([&] { other_seed.restore(state); }),
       "[data] cannot resume with other settings: seed was 5, is 6; restore the setting, or start a new run");
   options_.seed = 5;
-  const Source other({write_lines(folder_, "other.jsonl", some_rows(24))});
-  Loader other_data(other, encode, options_);
+  const Mixture other = mixture_of({write_lines(folder_, "other.jsonl", some_rows(24))}, row_options_);
+  Loader other_data(other, options_);
   EXPECT_TRUE(message_of([&] {
                 other_data.restore(state);
               }).starts_with("[data] cannot resume with other data: rows was 23, is 24; give the files"));
@@ -212,30 +249,31 @@ TEST_F(LoaderTest, RestoringOtherDataOrAnotherOrderIsAnError) {
 TEST_F(LoaderTest, ErrorsComeThrough) {
   options_.on_bad_row = OnBadRow::kStop;
   options_.shuffle = false;
-  const RowEncoder encode = encoder();
-  Loader loader(*source_, encode, options_);
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
   EXPECT_NE(message_of([&] { all_batches(loader); }).find("rows.jsonl:5] a row has no text"),
             std::string::npos);
   options_.on_bad_row = OnBadRow::kSkip;
-  const Source hopeless({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})});
+  const Mixture hopeless =
+      mixture_of({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})}, row_options_);
   options_.num_epochs = 0;
-  Loader none(hopeless, encode, options_);
+  Loader none(hopeless, options_);
   EXPECT_NE(message_of([&] { none.next(); }).find("no row is left to train on: kept 0 of 2 rows"),
             std::string::npos);
   options_.tokens_per_step = 5;
-  EXPECT_EQ(message_of([&] { Loader(*source_, encode, options_); }),
+  EXPECT_EQ(message_of([&] { Loader(mixture, options_); }),
             "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");
 }
 
 TEST_F(LoaderTest, EstimatesTheStepsOfAnEpoch) {
   options_.num_epochs = 1;
   open(some_rows(400, false));
-  const RowEncoder encode = encoder();
-  for (const bool packing : {true, false}) {
+  const Mixture mixture = rows();
+  for (const Packing packing : {Packing::kBestFit, Packing::kSequential, Packing::kNone}) {
     options_.packing = packing;
-    Loader loader(*source_, encode, options_);
+    Loader loader(mixture, options_);
     const auto steps = static_cast<double>(all_batches(loader).size());
-    EXPECT_NEAR(estimate_steps_per_epoch(*source_, encode, options_), steps, 0.05 * steps);
+    EXPECT_NEAR(estimate_steps_per_epoch(mixture, options_), steps, 0.05 * steps);
   }
 }
 

@@ -20,19 +20,22 @@ PackedRow pack(std::span<const Document> documents) {
   PackedRow row;
   row.ids.reserve(static_cast<size_t>(num_tokens(documents)));
   row.targets.reserve(row.ids.capacity());
-  for (const auto& [index, example] : documents) {
+  for (const Document& document : documents) {
+    const Example& example = document.example;
     row.ids.insert(row.ids.end(), example.ids.begin(), example.ids.end());
     for (size_t t = 1; t < example.ids.size(); ++t)
       row.targets.push_back(example.loss_mask[t] ? example.ids[t] : kIgnore);
     row.targets.push_back(kIgnore);
     row.document_lengths.push_back(example.size());
+    row.sources.push_back(document.source);
   }
   return row;
 }
 
 Packer::Packer(PackOptions options) : options_(options) {
-  if (options.packing && options.max_tokens <= 0)
+  if (options.packing != Packing::kNone && options.max_tokens <= 0)
     fail("[data] packing needs a max_length of at least 1, found {}", options.max_tokens);
+  if (options.packing == Packing::kSequential) options_.window = 1;
   if (options.window <= 0) fail("[data] the packing window is {}, expected at least 1", options.window);
 }
 
@@ -41,12 +44,13 @@ void Packer::add(Document document) {
   invariant(size > 0, "a document without tokens");
   if (limit > 0 && size > limit)
     fail("[data] a document of {} tokens is longer than max_length, {}", size, limit);
-  if (!options_.packing) {
+  if (options_.packing == Packing::kNone) {
     closed_.emplace_back().push_back(std::move(document));
     return;
   }
-  const auto room = std::find_if(open_tokens_.begin(), open_tokens_.end(),
-                                 [&](int64_t tokens) { return tokens + size <= limit; });
+  auto room = open_tokens_.end();
+  for (auto at = open_tokens_.begin(); at != open_tokens_.end(); ++at)
+    if (*at + size <= limit && (room == open_tokens_.end() || *at > *room)) room = at;
   auto group = static_cast<size_t>(room - open_tokens_.begin());
   if (room == open_tokens_.end()) {
     if (open_.size() == static_cast<size_t>(options_.window))

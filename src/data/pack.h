@@ -16,14 +16,17 @@ struct PackedRow {
   std::vector<int32_t> ids;
   std::vector<int32_t> targets;           // as many as ids
   std::vector<int64_t> document_lengths;  // sum to the number of ids
+  std::vector<int32_t> sources = {};      // of each document: its number in the mixture
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;
 };
 
-// An example and the row of the source that it was made of.
+// An example and where it comes from.
 struct Document {
-  int64_t row = 0;
+  int64_t row = 0;     // of the mixture
+  int64_t piece = 0;   // of the row
+  int32_t source = 0;  // of the mixture
   Example example;
 };
 using DocumentGroup = std::vector<Document>;
@@ -31,15 +34,21 @@ using DocumentGroup = std::vector<Document>;
 int64_t num_tokens(std::span<const Document> documents);
 PackedRow pack(std::span<const Document> documents);
 
-struct PackOptions {
-  bool packing = true;     // else each document is a group of its own
-  int64_t max_tokens = 0;  // of a group; 0 only without packing: no limit
-  int64_t window = 64;     // groups that are open at a time
+enum class Packing {
+  kBestFit,     // into the fullest of the open rows that has room
+  kSequential,  // one row after the other, in the order of the documents
+  kNone         // a row for each document
 };
 
-// Puts documents into groups of at most max_tokens tokens, first fit: into the oldest open group that has
-// room. When none has and the window is full, the fullest group closes. Documents stay whole. The result
-// depends only on the documents and their order.
+struct PackOptions {
+  Packing packing = Packing::kBestFit;
+  int64_t max_tokens = 0;  // of a group; 0 only without packing: no limit
+  int64_t window = 256;    // groups that are open at a time, for best fit
+};
+
+// Puts documents into groups of at most max_tokens tokens, each into the fullest open group that has room
+// (best fit; the oldest of equals). When none has and the window is full, the fullest group closes. Documents
+// stay whole. The result depends only on the documents and their order.
 class Packer {
  public:
   explicit Packer(PackOptions options);

@@ -12,15 +12,17 @@ namespace {
 
 constexpr int64_t kLoggedRows = 5;
 
-constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 8> kFields = {{
+constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 10> kFields = {{
     {"rows", &RowCounts::rows},
     {"kept", &RowCounts::kept},
     {"truncated", &RowCounts::truncated},
+    {"split", &RowCounts::split},
     {"too_long", &RowCounts::too_long},
     {"no_targets", &RowCounts::no_targets},
     {"bad", &RowCounts::bad},
     {"tokens", &RowCounts::tokens},
     {"target_tokens", &RowCounts::target_tokens},
+    {"tokens_cut", &RowCounts::tokens_cut},
 }};
 
 }  // namespace
@@ -44,23 +46,39 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   if (!read.error.empty()) {
     if (on_bad_row == OnBadRow::kStop)
       fail("{}; set data.on_bad_row: skip to go on without such rows", read.error);
+    if (on_bad_row == OnBadRow::kCount) {
+      ++bad;
+      return;
+    }
     if (bad < kLoggedRows) log_warning(fmt::format("row skipped: {}", read.error));
     if (++bad == kLoggedRows) log_warning("further skipped rows are counted, not shown");
     return;
   }
-  const Example& example = read.row.example;
-  truncated += example.truncated() && read.row.status == RowStatus::kKept;
-  too_long += read.row.status == RowStatus::kTooLong;
-  no_targets += read.row.status == RowStatus::kNoTargets;
+  const EncodedRow& row = read.row;
+  too_long += row.status == RowStatus::kTooLong;
+  no_targets += row.status == RowStatus::kNoTargets;
   if (!read.kept()) return;
   ++kept;
-  tokens += example.size();
-  target_tokens += example.num_targets();
+  const bool pieces = row.format != RowFormat::kPreference && row.examples.size() > 1;
+  split += pieces;
+  truncated += row.tokens_cut > 0 && !pieces;
+  tokens += row.num_tokens();
+  tokens_cut += row.tokens_cut;
+  for (const Example& example : row.examples) target_tokens += example.num_targets();
+}
+
+RowCounts& RowCounts::operator+=(const RowCounts& other) {
+  for (const auto& [name, field] : kFields) this->*field += other.*field;
+  return *this;
 }
 
 std::string RowCounts::describe() const {
   std::string out = fmt::format("kept {} of {} rows", kept, rows);
-  if (truncated > 0) out += fmt::format(" ({} truncated)", truncated);
+  std::vector<std::string> changed;
+  if (truncated > 0) changed.push_back(fmt::format("{} truncated", truncated));
+  if (split > 0) changed.push_back(fmt::format("{} split", split));
+  if (tokens_cut > 0) changed.push_back(fmt::format("{} tokens cut off", tokens_cut));
+  if (!changed.empty()) out += fmt::format(" ({})", join(changed));
   std::vector<std::string> dropped;
   if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));
   if (no_targets > 0) dropped.push_back(fmt::format("{} without a target token", no_targets));

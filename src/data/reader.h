@@ -6,7 +6,11 @@
 
 namespace temper::data {
 
-enum class OnBadRow { kStop, kSkip };
+enum class OnBadRow {
+  kStop,
+  kSkip,   // and say so
+  kCount,  // and say nothing
+};
 
 // A row of a source, or why there is none: `error` is not empty for a bad row.
 struct ReadRow {
@@ -20,11 +24,13 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
 
 // What became of rows.
 struct RowCounts {
-  int64_t rows = 0, kept = 0, truncated = 0, too_long = 0, no_targets = 0, bad = 0;
+  int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, bad = 0;
   int64_t tokens = 0, target_tokens = 0;  // of kept rows
+  int64_t tokens_cut = 0;                 // of kept rows, lost by truncation or for want of a target
 
   // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged.
   void add(const ReadRow& read, OnBadRow on_bad_row);
+  RowCounts& operator+=(const RowCounts& other);
   std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
   Json to_json() const;
   static RowCounts from_json(const Json& json);

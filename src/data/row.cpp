@@ -1,8 +1,10 @@
 #include "data/row.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
+#include "data/messages.h"
 
 namespace temper::data {
 namespace {
@@ -29,10 +31,35 @@ void mask_span(const tokenizers::Encoding& tokens, ByteSpan span, const Tokenize
   for (size_t i = begin; i < end; ++i) mask[i] = 1;
 }
 
+// The tokens from `begin` on, at most `size`.
+Example part_of(const Example& whole, int64_t begin, int64_t size) {
+  const auto first = static_cast<std::ptrdiff_t>(begin),
+             last = static_cast<std::ptrdiff_t>(std::min(begin + size, whole.size()));
+  return {{whole.ids.begin() + first, whole.ids.begin() + last},
+          {whole.loss_mask.begin() + first, whole.loss_mask.begin() + last}};
+}
+
+// A row that says nothing about what to predict.
+void check_goal(RowFormat format, const RowOptions& options) {
+  if (options.goal == Goal::kAny) return;
+  if (format == RowFormat::kPreference && !options.learn_chosen)
+    fail(
+        "the row is a preference (chosen, rejected), of which this recipe can learn the chosen answer only; "
+        "set "
+        "data.train[].learn_chosen: true for that");
+  if (format == RowFormat::kPromptOnly)
+    fail("the row has a prompt and no answer to learn; expected completion beside it");
+}
+
 }  // namespace
 
 int64_t Example::num_targets() const {
   return loss_mask.empty() ? 0 : std::count(loss_mask.begin() + 1, loss_mask.end(), 1);
+}
+
+int64_t EncodedRow::num_tokens() const {
+  return std::accumulate(examples.begin(), examples.end(), int64_t{0},
+                         [](int64_t sum, const Example& example) { return sum + example.size(); });
 }
 
 RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptions options)
@@ -40,89 +67,105 @@ RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptio
   if (options_.max_length < 0) fail("[data] max_length is {}, expected at least 0", options_.max_length);
 }
 
-EncodedRow RowEncoder::encode(const Json& row) const {
-  EncodedRow out{RowStatus::kKept, example_of(row)};
-  Example& example = out.example;
-  example.full_length = example.size();
-  if (const int64_t limit = options_.max_length; limit > 0 && example.size() > limit) {
-    if (options_.overflow == Overflow::kError)
-      fail("the row has {} tokens, max_length is {}; raise it, or set overflow to truncate or drop",
-           example.size(), limit);
-    if (options_.overflow == Overflow::kDrop) {
-      out.status = RowStatus::kTooLong;
-      return out;
-    }
-    example.ids.resize(static_cast<size_t>(limit));
-    example.loss_mask.resize(static_cast<size_t>(limit));
-  }
-  if (example.num_targets() == 0) out.status = RowStatus::kNoTargets;
+// The row with our names of its columns; `storage` holds it where it had others.
+const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
+  if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
+  if (options_.columns.empty()) return row;
+  storage = rename_columns(row, options_.columns);
+  return storage;
+}
+
+RowFormat RowEncoder::format_of(const Json& row) const {
+  Json storage;
+  return options_.format != RowFormat::kAuto ? options_.format : data::format_of(renamed(row, storage));
+}
+
+std::vector<Content> RowEncoder::contents_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  return contents_of(row, options_.format != RowFormat::kAuto ? options_.format : data::format_of(row));
+}
+
+std::vector<Content> RowEncoder::contents_of(const Json& row, RowFormat format) const {
+  std::vector<Content> contents = read_content(row, format, render_ != nullptr, options_.labels);
+  if (options_.goal == Goal::kLanguageModel) contents.resize(1);  // of a preference what was chosen
+  return contents;
+}
+
+EncodedRow RowEncoder::encode(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  EncodedRow out;
+  out.format = options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
+  check_goal(out.format, options_);
+  const Json variables = template_variables(row);
+  for (const Content& content : contents_of(row, out.format))
+    out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
+  out.full_length = out.num_tokens();
+  fit(out);
   return out;
 }
 
-Example RowEncoder::example_of(const Json& row) const {
-  const RowFormat format = format_of(row);
-  Example example;
-  switch (format) {
-    case RowFormat::kMessages:
-      example = encode_messages(row);
-      break;
-    case RowFormat::kPromptCompletion:
-      example = encode_prompt(row);
-      break;
-    case RowFormat::kText:
-      example = encode_text(check_string(row.at("text"), "text"), 0);
-      break;
+// Applies max_length, and drops what has no target.
+void RowEncoder::fit(EncodedRow& row) const {
+  const int64_t limit = options_.max_length > 0 ? options_.max_length : INT64_MAX;
+  std::vector<Example> kept;
+  for (Example& example : row.examples) {
+    if (example.size() > limit && options_.overflow == Overflow::kError)
+      fail("the row has {} tokens, max_length is {}; raise it, or set overflow to truncate, split or drop",
+           example.size(), limit);
+    if (example.size() > limit && options_.overflow == Overflow::kDrop) row.status = RowStatus::kTooLong;
+    if (example.size() <= limit) {
+      kept.push_back(std::move(example));
+      continue;
+    }
+    const int64_t end = options_.overflow == Overflow::kSplit ? example.size() : limit;
+    for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }
-  example.format = format;
-  return example;
-}
-
-Example RowEncoder::encode_messages(const Json& row) const {
-  return encode_chat(check_messages(row.at("messages"), "messages"), 0, row);
-}
-
-Example RowEncoder::encode_prompt(const Json& row) const {
-  const Json& prompt = row.at("prompt");
-  const Json& completion = row.at("completion");
-  if (prompt.is_string()) {
-    const std::string& text = prompt.as_string();
-    return encode_text(text + check_string(completion, "completion"), text.size());
+  if (row.status == RowStatus::kTooLong) return row.examples.clear();
+  row.examples = std::move(kept);
+  if (row.format != RowFormat::kPromptOnly) {
+    const auto learns_nothing = [](const Example& example) { return example.num_targets() == 0; };
+    if (row.format == RowFormat::kPreference && options_.goal == Goal::kAny) {
+      if (std::any_of(row.examples.begin(), row.examples.end(), learns_nothing)) row.examples.clear();
+    } else {
+      std::erase_if(row.examples, learns_nothing);
+    }
   }
-  if (!prompt.is_array()) fail("prompt must be a string or a list of messages, found {}", prompt.kind_name());
-  Json::Array messages = check_messages(prompt, "prompt");
-  const size_t first_turn = messages.size();
-  for (const Json& message : check_messages(completion, "completion")) messages.push_back(message);
-  return encode_chat(messages, first_turn, row);
+  if (row.examples.empty()) row.status = RowStatus::kNoTargets;
+  row.tokens_cut = row.full_length - row.num_tokens();
 }
 
-Example RowEncoder::encode_chat(const Json::Array& messages, size_t first_turn, const Json& row) const {
+Example RowEncoder::example_of(const Content& content, const Json& variables, bool prompt_only) const {
+  return content.chat ? encode_chat(content, variables, prompt_only)
+                      : encode_text(content.text, content.target_begin, prompt_only);
+}
+
+Example RowEncoder::encode_chat(const Content& content, const Json& variables, bool prompt_only) const {
   if (!render_) fail("the row is a conversation, but the model has no chat template");
   Json extra = options_.template_extra;
-  if (const Json* tools = field_of(row, "tools")) {
-    if (!tools->is_array()) fail("tools must be an array, found {}", tools->kind_name());
-    extra.set("tools", *tools);
-  }
-  const bool all = options_.loss == LossOn::kAll;
-  const ChatText chat = all ? ChatText{render_(messages, false, extra).text, {}}
-                            : render_chat(messages, first_turn, extra, render_);
-  check_roles(messages, chat.text);
+  for (const auto& [name, value] : variables.as_object()) extra.set(name, value);
+  const bool whole = prompt_only || options_.loss == LossOn::kAll;
+  const ChatText chat = whole ? ChatText{render_(content.messages, prompt_only, extra).text, {}}
+                              : render_chat(content.messages, content.first_turn, extra, render_);
+  check_roles(content.messages, chat.text);
   tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(chat.text);
   Example example;
-  example.loss_mask.assign(encoding.ids.size(), all);
+  example.loss_mask.assign(encoding.ids.size(), whole && !prompt_only);
   for (const ByteSpan span : chat.assistant) mask_span(encoding, span, *tokenizer_, example.loss_mask);
   example.ids = std::move(encoding.ids);
   return example;
 }
 
 // Targets are the text from `target_begin` on and the end-of-text token.
-Example RowEncoder::encode_text(std::string_view text, size_t target_begin) const {
+Example RowEncoder::encode_text(std::string_view text, size_t target_begin, bool prompt_only) const {
   tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(text, true);
   Example example;
-  const bool all = options_.loss == LossOn::kAll || target_begin == 0;
+  const bool all = !prompt_only && (options_.loss == LossOn::kAll || target_begin == 0);
   example.loss_mask.assign(encoding.ids.size(), all);
-  if (!all) mask_span(encoding, {target_begin, text.size()}, *tokenizer_, example.loss_mask);
+  if (!all && !prompt_only) mask_span(encoding, {target_begin, text.size()}, *tokenizer_, example.loss_mask);
   example.ids = std::move(encoding.ids);
-  if (!options_.eos_id) return example;
+  if (!options_.eos_id || prompt_only) return example;
   if (example.ids.empty() || example.ids.back() != *options_.eos_id) {
     example.ids.push_back(*options_.eos_id);
     example.loss_mask.push_back(1);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "data/chat.h"
+#include "data/content.h"
 #include "data/fields.h"
 #include "tokenizers/tokenizer.h"
 
@@ -18,7 +19,19 @@ enum class LossOn {
   kAll,        // every token
 };
 
-enum class Overflow { kTruncate, kDrop, kError };  // rows with more than max_length tokens
+// Rows with more than max_length tokens.
+enum class Overflow {
+  kTruncate,  // keep the beginning
+  kSplit,     // cut into examples of max_length, each learnt on its own
+  kDrop,
+  kError
+};
+
+// What the rows are for: which formats make sense.
+enum class Goal {
+  kLanguageModel,  // targets to predict; of a preference, what was chosen if `preference_as_chosen`
+  kAny,            // whatever a row is
+};
 
 struct RowOptions {
   LossOn loss = LossOn::kAssistant;
@@ -26,25 +39,34 @@ struct RowOptions {
   Overflow overflow = Overflow::kTruncate;
   std::optional<int32_t> eos_id;         // ends texts and completions; chat templates write their own
   Json template_extra = Json::Object{};  // further variables of the chat template, for every row
+  RowFormat format = RowFormat::kAuto;
+  Columns columns = {};
+  Labels labels = {};
+  Goal goal = Goal::kLanguageModel;
+  bool learn_chosen = false;  // a preference is learnt from as its chosen answer
 };
 
-// A row as tokens.
+// Tokens and which of them are targets.
 struct Example {
   std::vector<int32_t> ids;
   std::vector<uint8_t> loss_mask;  // 1: the token is a target
-  RowFormat format = RowFormat::kText;
-  int64_t full_length = 0;  // tokens before truncation
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;  // without the first token: nothing comes before it to predict it from
-  bool truncated() const { return full_length > size(); }
 };
 
 enum class RowStatus { kKept, kTooLong, kNoTargets };
 
+// A row as tokens: one example, the pieces of a long row (without those that have no target), or chosen and
+// rejected of a preference.
 struct EncodedRow {
   RowStatus status = RowStatus::kKept;
-  Example example;
+  RowFormat format = RowFormat::kText;
+  std::vector<Example> examples;
+  int64_t full_length = 0;  // tokens before anything was cut off
+  int64_t tokens_cut = 0;   // that no example holds
+
+  int64_t num_tokens() const;  // of the examples
 };
 
 // Makes examples of rows. A text is tokenized at once, never in pieces, and a token is a target when it
@@ -59,15 +81,18 @@ class RowEncoder {
 
   // Errors name the field, what was found and what was expected; read_row (reader.h) adds file and line.
   EncodedRow encode(const Json& row) const;
+  RowFormat format_of(const Json& row) const;               // as encode takes the row
+  std::vector<Content> contents_of(const Json& row) const;  // what encode makes tokens of
 
   const RowOptions& options() const { return options_; }
 
  private:
-  Example example_of(const Json& row) const;
-  Example encode_messages(const Json& row) const;
-  Example encode_prompt(const Json& row) const;
-  Example encode_chat(const Json::Array& messages, size_t first_turn, const Json& row) const;
-  Example encode_text(std::string_view text, size_t target_begin) const;
+  const Json& renamed(const Json& row, Json& storage) const;
+  std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
+  Example example_of(const Content& content, const Json& variables, bool prompt_only) const;
+  Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
+  Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
+  void fit(EncodedRow& row) const;
 
   const Tokenizer* tokenizer_;
   ChatRenderer render_;

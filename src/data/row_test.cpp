@@ -17,8 +17,13 @@ RowOptions with_eos() {
   return options;
 }
 
+EncodedRow encode_row(std::string_view row, const RowOptions& options = with_eos(),
+                      ChatRenderer render = chatml()) {
+  return RowEncoder(qwen(), std::move(render), options).encode(Json::parse(row, "row"));
+}
+
 Example encode(std::string_view row, const RowOptions& options = with_eos(), ChatRenderer render = chatml()) {
-  return RowEncoder(qwen(), std::move(render), options).encode(Json::parse(row, "row")).example;
+  return encode_row(row, options, std::move(render)).examples.at(0);
 }
 
 std::string error_of(std::string_view row, ChatRenderer render = chatml()) {
@@ -31,8 +36,8 @@ constexpr std::string_view kTwoTurns = R"({"id": 7, "messages": [
   {"role": "assistant", "content": "See you."}]})";
 
 TEST(Row, TextIsAllTargetsAndEndsWithEos) {
+  EXPECT_EQ(encode_row(R"({"text": "one two"})").format, RowFormat::kText);
   const Example example = encode(R"({"text": "one two"})");
-  EXPECT_EQ(example.format, RowFormat::kText);
   EXPECT_EQ(example.ids.back(), kEndOfText);
   EXPECT_EQ(target_runs(example), Runs{"one two<|endoftext|>"});
   EXPECT_EQ(example.num_targets(), example.size() - 1);
@@ -42,8 +47,9 @@ TEST(Row, TextIsAllTargetsAndEndsWithEos) {
 }
 
 TEST(Row, CompletionIsTheTarget) {
-  const Example example = encode(R"({"prompt": "1 + 1 =\n", "completion": "two", "text": null})");
-  EXPECT_EQ(example.format, RowFormat::kPromptCompletion);
+  constexpr std::string_view kSum = R"({"prompt": "1 + 1 =\n", "completion": "two", "text": null})";
+  EXPECT_EQ(encode_row(kSum).format, RowFormat::kPromptCompletion);
+  const Example example = encode(kSum);
   EXPECT_EQ(target_runs(example), Runs{"two<|endoftext|>"});
   RowOptions all = with_eos();
   all.loss = LossOn::kAll;
@@ -72,7 +78,6 @@ TEST(Row, ATokenThatStraddlesTheBeginningIsNoTarget) {
 TEST(Row, AssistantTurnsWithTheirEndAreTargets) {
   for (const ChatRenderer& render : {chatml(), chatml_marked(), chatml_thinking()}) {
     const Example example = encode(kTwoTurns, with_eos(), render);
-    EXPECT_EQ(example.format, RowFormat::kMessages);
     Runs expected = {"Hello!<|im_end|>", "See you.<|im_end|>"};
     if (target_runs(example)[1] != expected[1]) expected[1] = "<think>\n\n</think>\n\n" + expected[1];
     EXPECT_EQ(target_runs(example), expected);
@@ -156,14 +161,10 @@ TEST(Row, ErrorsNameTheField) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"([1])", "a row must be an object, found an array"},
       {R"({"a": 1, "text": null})",
-       "a row has no text to train on (fields: a, text (null)); expected one of: messages; prompt and "
-       "completion; text"},
-      {R"({"text": "a", "prompt": "b"})",
-       "a row has the fields of more than one format (fields: text, prompt); expected one of: messages; "
-       "prompt and completion; text"},
-      {R"({"prompt": "b"})",
-       "completion is missing beside prompt (fields: prompt); expected one of: messages; prompt and "
-       "completion; text"},
+       "a row has no text to train on (fields: a, text (null)); expected one of: messages; conversations; "
+       "instruction and output; prompt and completion; text; text and label; chosen and rejected; prompt "
+       "(rename others with data.train[].columns)"},
+      {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected completion beside it"},
       {R"({"text": 3})", "text must be a string, found an integer"},
       {R"({"prompt": 3, "completion": "a"})",
        "prompt must be a string or a list of messages, found an integer"},
@@ -175,7 +176,7 @@ TEST(Row, ErrorsNameTheField) {
       {R"({"messages": [{"role": 1, "content": "a"}]})",
        "messages[0].role must be a string, found an integer"},
       {R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [1]}]})",
-       "messages[1].content must be a string, found an array"},
+       "messages[1].content[0] must be an object with type and text, found an integer"},
       {R"({"messages": [{"role": "assistant"}]})",
        "messages[0].content is missing, expected a string (or tool_calls)"},
       {R"({"messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "beep"}]})",
@@ -183,25 +184,50 @@ TEST(Row, ErrorsNameTheField) {
       {R"({"messages": [{"role": "user", "content": "a"}], "tools": {}})",
        "tools must be an array, found an object"},
   };
+  for (const auto& [row, expected] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"text": "a", "prompt": "b"})",
+            "a row has the fields of more than one format (fields: text, prompt);"},
+           {R"({"completion": "b"})", "prompt is missing beside completion (fields: completion); expected"},
+           {R"({"instruction": "b"})",
+            "output is missing beside instruction (fields: instruction); expected"}})
+    EXPECT_TRUE(error_of(row).starts_with(expected)) << error_of(row);
   for (const auto& [row, expected] : cases) EXPECT_EQ(error_of(row), expected) << row;
   EXPECT_EQ(error_of(kTwoTurns, nullptr), "the row is a conversation, but the model has no chat template");
 }
 
-TEST(Row, LongRowsAreTruncatedDroppedOrErrors) {
+TEST(Row, LongRowsAreCutSplitDroppedOrErrors) {
   RowOptions options = with_eos();
   options.max_length = 4;
-  const Json row = Json::parse(R"({"text": "1 2 3 4 5 6"})", "row");
-  const auto encode_with = [&](Overflow overflow) {
+  const std::string row = R"({"text": "1 2 3 4 5 6"})";
+  const auto encode_with = [&](Overflow overflow, const std::string& text) {
     options.overflow = overflow;
-    return RowEncoder(qwen(), chatml(), options).encode(row);
+    return encode_row(text, options);
   };
-  const EncodedRow cut = encode_with(Overflow::kTruncate);
+  const Example whole = encode(row);
+  const EncodedRow cut = encode_with(Overflow::kTruncate, row);
   EXPECT_EQ(cut.status, RowStatus::kKept);
-  EXPECT_EQ(cut.example.size(), 4);
-  EXPECT_EQ(cut.example.loss_mask.size(), 4u);
-  EXPECT_TRUE(cut.example.truncated());
-  EXPECT_EQ(encode_with(Overflow::kDrop).status, RowStatus::kTooLong);
-  EXPECT_NE(message_of([&] { encode_with(Overflow::kError); }).find("max_length is 4"), std::string::npos);
+  EXPECT_EQ(cut.examples.at(0).size(), 4);
+  EXPECT_EQ(cut.examples[0].loss_mask.size(), 4u);
+  EXPECT_EQ(cut.full_length, whole.size());
+  EXPECT_EQ(cut.tokens_cut, whole.size() - 4);
+  EXPECT_EQ(encode_with(Overflow::kDrop, row).status, RowStatus::kTooLong);
+  EXPECT_NE(message_of([&] { encode_with(Overflow::kError, row); }).find("max_length is 4"),
+            std::string::npos);
+  const EncodedRow split = encode_with(Overflow::kSplit, row);
+  std::vector<int32_t> joined;
+  for (const Example& piece : split.examples) {
+    EXPECT_LE(piece.size(), 4);
+    EXPECT_GT(piece.num_targets(), 0);
+    joined.insert(joined.end(), piece.ids.begin(), piece.ids.end());
+  }
+  EXPECT_EQ(joined, whole.ids);
+  EXPECT_EQ(split.tokens_cut, 0);
+  // Pieces that hold no target teach nothing.
+  const EncodedRow late =
+      encode_with(Overflow::kSplit, R"({"prompt": "1 2 3 4 5 6 7 8\n", "completion": "x y z"})");
+  EXPECT_EQ(late.status, RowStatus::kKept);
+  EXPECT_GT(late.tokens_cut, 0);
+  EXPECT_TRUE(target_runs(late.examples.back()).back().ends_with("z<|endoftext|>"));
 }
 
 TEST(Reader, CountsWhatBecomesOfRows) {
@@ -216,7 +242,10 @@ TEST(Reader, CountsWhatBecomesOfRows) {
   const RowEncoder encoder(qwen(), chatml(), options);
   RowCounts counts;
   for (int64_t i = 0; i < source.size(); ++i) counts.add(read_row(source, encoder, i), OnBadRow::kSkip);
-  EXPECT_EQ(counts.describe(), "kept 2 of 5 rows (1 truncated); dropped 1 without a target token, 2 bad");
+  EXPECT_EQ(counts.describe(),
+            fmt::format(
+                "kept 2 of 5 rows (1 truncated, {} tokens cut off); dropped 1 without a target token, 2 bad",
+                encode(R"({"text": "1 2 3 4 5 6 7 8 9 10 11 12"})").size() - 8));
   EXPECT_EQ(RowCounts::from_json(counts.to_json()).to_json(), counts.to_json());
   const std::string error = message_of([&] { counts.add(read_row(source, encoder, 3), OnBadRow::kStop); });
   EXPECT_TRUE(error.starts_with("[" + path + ":5] a row has no text")) << error;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "data/row.h"
+#include "data/mixture.h"
 
 // What several tests of this folder need.
 namespace temper::data {
@@ -21,6 +21,10 @@ ChatRenderer chatml_marked();
 // A file of these lines below the folder.
 std::string write_lines(const TemporaryDirectory& folder, const std::string& name,
                         const std::vector<std::string>& lines);
+
+// One source with all rows of the files.
+Mixture mixture_of(const std::vector<std::string>& files, const RowOptions& options,
+                   ChatRenderer render = chatml());
 
 std::vector<std::string> target_runs(const Example& example);  // what each run of targets decodes to
 std::string message_of(const std::function<void()>& action);   // of the Error, or "no error"

@@ -96,6 +96,14 @@ std::string write_lines(const TemporaryDirectory& folder, const std::string& nam
   return folder / name;
 }
 
+Mixture mixture_of(const std::vector<std::string>& files, const RowOptions& options, ChatRenderer render) {
+  Member member;
+  member.name = "rows";
+  member.source = std::make_shared<Source>(files);
+  member.encoder = std::make_shared<RowEncoder>(qwen(), std::move(render), options);
+  return Mixture({std::move(member)});
+}
+
 std::vector<std::string> target_runs(const Example& example) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < example.ids.size(); ++i) {

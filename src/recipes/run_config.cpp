@@ -3,8 +3,11 @@
 namespace temper::recipes {
 
 using data::LossOn;
+using data::Mixing;
 using data::OnBadRow;
 using data::Overflow;
+using data::Packing;
+using data::RowFormat;
 
 namespace {
 
@@ -39,19 +42,68 @@ void describe(config::Schema& s, ModelConfig& c) {
   s.group("ops_implementation", c.ops_implementation, "the kernel of each op, chosen once");
 }
 
+ColumnsConfig::ColumnsConfig() {
+  for (const std::string_view name : data::kColumnNames) fields.emplace(name, std::nullopt);
+}
+
+data::Columns ColumnsConfig::to_columns() const {
+  data::Columns columns;
+  for (const auto& [ours, theirs] : fields)
+    if (theirs) columns.emplace(ours, *theirs);
+  return columns;
+}
+
+void describe(config::Schema& s, ColumnsConfig& c) {
+  for (auto& [ours, theirs] : c.fields) s.field(ours, theirs, "the file's name for it");
+}
+
+void describe(config::Schema& s, SourceConfig& c) {
+  std::vector<std::pair<std::string, RowFormat>> formats;
+  for (size_t i = 0; i < data::kNumFormats; ++i)
+    formats.emplace_back(data::name_of(static_cast<RowFormat>(i)), static_cast<RowFormat>(i));
+  s.field("path", c.path, "a data file").required();
+  s.field("name", c.name, "in metrics and reports; omitted: the file's name");
+  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate").above(0);
+  s.choice("format", c.format, formats, "what its rows are; auto: by their fields");
+  s.group("columns", c.columns, "columns that the file calls otherwise: {messages: dialog}");
+  s.field("labels", c.labels, "names of the classes of a classification, by number");
+  s.field("learn_chosen", c.learn_chosen, "learn the chosen answer of preferences, with recipe sft");
+}
+
 void describe(config::Schema& s, DataConfig& c) {
-  s.field("train", c.train, "JSONL files with messages, prompt/completion or text").required();
-  s.field("eval", c.eval, "held-out JSONL files");
+  s.list("train", c.train, "data files, or sources with a path and more: docs/data.md")
+      .shorthand("path")
+      .required();
+  s.list("eval", c.eval, "held-out data files").shorthand("path");
+  s.field("eval_fraction", c.eval_fraction, "of the rows of data.train that are held out for evaluation")
+      .at_least(0)
+      .below(1);
+  s.choice("mixing", c.mixing,
+           {{"concatenate", Mixing::kConcatenate},
+            {"first_exhausted", Mixing::kFirstExhausted},
+            {"all_exhausted", Mixing::kAllExhausted}},
+           "an epoch is all rows; or rows in proportion to the weights until the first source, or the last, "
+           "was read whole");
+  s.field("shuffle", c.shuffle, "anew in every epoch; else the order of the files");
   s.choice("loss", c.loss, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
            "which tokens are targets: those the assistant wrote, or all");
-  s.field("packing", c.packing,
-          "put several documents into one row; attention and positions stay per document");
+  s.choice(
+      "packing", c.packing,
+      {{"best_fit", Packing::kBestFit}, {"sequential", Packing::kSequential}, {"none", Packing::kNone}},
+      "put several documents into one row, where they fit best or in their order; attention and positions "
+      "stay per document");
   s.field("max_length", c.max_length, "tokens in a row").at_least(2);
   s.choice("overflow", c.overflow,
-           {{"truncate", Overflow::kTruncate}, {"drop", Overflow::kDrop}, {"error", Overflow::kError}},
+           {{"truncate", Overflow::kTruncate},
+            {"split", Overflow::kSplit},
+            {"drop", Overflow::kDrop},
+            {"error", Overflow::kError}},
            "what happens to documents longer than max_length; counted and reported");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
            "what a row that cannot be read does; skipped rows are counted and reported");
+  s.field("template_kwargs", c.template_kwargs,
+          "variables for the chat template, as JSON: '{\"enable_thinking\": false}'");
+  s.field("threads", c.threads, "that tokenize ahead of training; 0: none").at_least(0);
 }
 
 void describe(config::Schema& s, OptimizerConfig& c) {
@@ -79,6 +131,9 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "updates; 0: as many as epochs give").at_least(0);
   s.field("epochs", c.epochs, "passes over the data when steps is 0").above(0);
   s.field("rows_per_step", c.rows_per_step, "rows in one update (packed rows with data.packing)").at_least(1);
+  s.field("tokens_per_step", c.tokens_per_step,
+          "above 0: as many rows as have so many tokens, instead of rows_per_step")
+      .at_least(0);
   s.field("micro_batch_tokens", c.micro_batch_tokens,
           "tokens computed at once (at least one row); 0: the whole update")
       .at_least(0);

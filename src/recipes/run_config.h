@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/schema.h"
-#include "data/reader.h"
+#include "data/batches.h"
 #include "layers/parameters.h"
 #include "ops/selection.h"
 #include "tensor/dtype.h"
@@ -31,14 +31,37 @@ struct ModelConfig {
   OpsImplementation ops_implementation;
 };
 
+// Names of columns that a file calls otherwise; those left out have our names.
+struct ColumnsConfig {
+  ColumnsConfig();
+  std::map<std::string, std::optional<std::string>> fields;
+  data::Columns to_columns() const;
+};
+
+// A file, or several that are read as one.
+struct SourceConfig {
+  std::string path;
+  std::string name = {};  // "": the file's
+  double weight = 1;
+  data::RowFormat format = data::RowFormat::kAuto;
+  ColumnsConfig columns = {};
+  std::vector<std::string> labels = {};
+  bool learn_chosen = false;
+};
+
 struct DataConfig {
-  std::vector<std::string> train;
-  std::vector<std::string> eval;
+  std::vector<SourceConfig> train;
+  std::vector<SourceConfig> eval;
+  double eval_fraction = 0;
+  data::Mixing mixing = data::Mixing::kConcatenate;
+  bool shuffle = true;
   data::LossOn loss = data::LossOn::kAssistant;
-  bool packing = true;
+  data::Packing packing = data::Packing::kBestFit;
   int64_t max_length = 1024;
   data::Overflow overflow = data::Overflow::kTruncate;
   data::OnBadRow on_bad_row = data::OnBadRow::kStop;
+  std::string template_kwargs;  // a JSON object
+  int64_t threads = 1;
 };
 
 struct OptimizerConfig {
@@ -62,7 +85,8 @@ enum class Resume { kAuto, kNever };
 struct TrainConfig {
   int64_t steps = 0;  // 0: as many as `epochs` give
   double epochs = 1;
-  int64_t rows_per_step = 8;  // rows (packed rows with data.packing) in one update
+  int64_t rows_per_step = 8;    // rows (packed rows with data.packing) in one update
+  int64_t tokens_per_step = 0;  // above 0: as many rows as fit, instead of rows_per_step
   int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
   DType gradients = DType::kF32;
@@ -103,6 +127,8 @@ struct RunConfig {
 // The keys of each struct, found by config::Schema.
 void describe(config::Schema& s, OpsImplementation& c);
 void describe(config::Schema& s, ModelConfig& c);
+void describe(config::Schema& s, ColumnsConfig& c);
+void describe(config::Schema& s, SourceConfig& c);
 void describe(config::Schema& s, DataConfig& c);
 void describe(config::Schema& s, OptimizerConfig& c);
 void describe(config::Schema& s, ScheduleConfig& c);

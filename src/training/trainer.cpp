@@ -16,20 +16,42 @@ struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;
   std::vector<int32_t> lengths;
+  std::vector<DocumentSpan> documents;
 };
 
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end) {
   std::vector<int32_t> ids, targets, lengths;
+  std::vector<DocumentSpan> documents;
   for (size_t i = begin; i < end; ++i) {
-    ids.insert(ids.end(), rows[i].ids.begin(), rows[i].ids.end());
-    targets.insert(targets.end(), rows[i].targets.begin(), rows[i].targets.end());
-    for (const int64_t length : rows[i].document_lengths) lengths.push_back(static_cast<int32_t>(length));
+    const data::PackedRow& row = rows[i];
+    ids.insert(ids.end(), row.ids.begin(), row.ids.end());
+    targets.insert(targets.end(), row.targets.begin(), row.targets.end());
+    auto first = row.targets.begin();
+    for (size_t d = 0; d < row.document_lengths.size(); ++d) {
+      const int64_t length = row.document_lengths[d];
+      lengths.push_back(static_cast<int32_t>(length));
+      const int64_t ignored = std::count(first, first + length, data::kIgnore);
+      documents.push_back({length, length - ignored, d < row.sources.size() ? row.sources[d] : 0});
+      first += length;
+    }
   }
-  return {layers::make_input(ids, lengths), Tensor::from(targets), lengths};
+  return {layers::make_input(ids, lengths), Tensor::from(targets), std::move(lengths), std::move(documents)};
 }
 
-std::shared_ptr<Reading> read(const Tensor& number) {
-  return start_reading(number.raw(), number.device(), number.bytes());
+std::shared_ptr<Reading> read(const Tensor& numbers) {
+  return start_reading(numbers.raw(), numbers.device(), numbers.bytes());
+}
+
+// Adds up the losses of a micro-batch; tokens that are no targets have none.
+void add_losses(std::vector<SourceLoss>& sources, const float* nll,
+                const std::vector<DocumentSpan>& documents) {
+  for (const DocumentSpan& document : documents) {
+    const auto source = static_cast<size_t>(document.source);
+    if (source >= sources.size()) sources.resize(source + 1);
+    for (int64_t t = 0; t < document.length; ++t) sources[source].sum += nll[t];
+    sources[source].target_tokens += document.target_tokens;
+    nll += document.length;
+  }
 }
 
 int64_t count_targets(const std::vector<data::PackedRow>& rows) {
@@ -63,6 +85,7 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   PendingStep pending;
   StepResult& known = pending.known_;
   known.target_tokens = count_targets(rows);
+  if (options_.num_sources > 1) known.sources.resize(options_.num_sources);
   if (known.target_tokens == 0) fail("a step has no target token; check the data with 'temper data inspect'");
   const auto scale = static_cast<float>(1 / static_cast<double>(known.target_tokens));
   model_.parameters().reset_gradients();
@@ -71,8 +94,10 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-    const Var loss = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets, scale).loss;
+    const auto [loss, nll] =
+        model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets, scale);
     pending.losses_.push_back(read(loss.value));
+    if (options_.num_sources > 1) pending.tokens_.emplace_back(read(nll), batch.documents);
     tape.backward(loss);
     known.tokens += batch.input.ids.numel();
     known.flops += training_flops(model_.config(), batch.lengths);
@@ -86,6 +111,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
 StepResult PendingStep::wait() {
   StepResult result = known_;
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
+  for (const auto& [nll, documents] : tokens_)
+    add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(
@@ -104,6 +131,7 @@ EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
     const Var hidden = model_.forward(tape, batch.input);
     const Tensor nll = model_.loss(tape, hidden, batch.targets, 1).nll.on({});
     for (const float value : nll.values<float>()) sum += value;
+    add_losses(result.sources, nll.data<float>(), batch.documents);
   }
   result.target_tokens = count_targets(rows);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);

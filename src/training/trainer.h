@@ -14,13 +14,28 @@ struct TrainerOptions {
   double max_grad_norm = 1;        // 0: no clipping
   int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
   Checkpointing checkpointing = Checkpointing::kNone;
+  size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
+};
+
+// Of the documents of one source.
+struct SourceLoss {
+  double sum = 0;  // of -log p over its target tokens
+  int64_t target_tokens = 0;
+  double mean() const { return target_tokens == 0 ? 0 : sum / static_cast<double>(target_tokens); }
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the step's target tokens
-  double grad_norm = 0;  // before clipping
+  double loss = 0;                       // mean over the step's target tokens
+  std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
+  double grad_norm = 0;                  // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
+};
+
+// A document of a micro-batch, in which documents follow one another.
+struct DocumentSpan {
+  int64_t length = 0, target_tokens = 0;
+  int32_t source = 0;
 };
 
 // A step that a device may still be computing.
@@ -34,12 +49,15 @@ class PendingStep {
   friend class Trainer;
   StepResult known_;
   std::vector<std::shared_ptr<Reading>> losses_;  // one per micro-batch
+  // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
+  std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;
 };
 
 struct EvalResult {
   double loss = 0;  // mean over all target tokens
   int64_t target_tokens = 0;
+  std::vector<SourceLoss> sources = {};  // as many as the rows name
 };
 
 // One optimizer update at a time, over rows cut into micro-batches. The loss is the mean over all target

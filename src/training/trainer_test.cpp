@@ -87,6 +87,33 @@ TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
 }
 
+TEST(Trainer, TellsTheLossOfEachSource) {
+  std::vector<PackedRow> rows{row_of(1, {9, 5}), row_of(2, {4, 12, 6})};
+  rows[0].sources = {0, 2};
+  rows[1].sources = {2, 0, 2};
+  for (const int64_t tokens : {0, 1}) {
+    Bench bench({.micro_batch_tokens = tokens, .num_sources = 3});
+    const EvalResult judged = bench.trainer.evaluate(rows);
+    const StepResult step = bench.trainer.step(rows, 1e-3);
+    for (const std::vector<SourceLoss>& sources : {judged.sources, step.sources}) {
+      ASSERT_EQ(sources.size(), 3u);
+      EXPECT_EQ(sources[1].target_tokens, 0);
+      EXPECT_EQ(sources[1].mean(), 0);
+      EXPECT_EQ(sources[0].target_tokens + sources[2].target_tokens, step.target_tokens);
+      const double all = (sources[0].sum + sources[2].sum) / static_cast<double>(step.target_tokens);
+      EXPECT_NEAR(all, step.loss, 1e-6 * step.loss);
+    }
+    // The documents of the first source alone.
+    const std::vector<PackedRow> alone{row_of(1, {9})};
+    const EvalResult nine = Bench().trainer.evaluate(alone);
+    std::vector<PackedRow> split = rows;
+    split[0].sources = {1, 2};
+    const EvalResult apart = Bench().trainer.evaluate(split);
+    EXPECT_NEAR(apart.sources[1].mean(), nine.loss, 1e-5 * nine.loss);
+  }
+  EXPECT_TRUE(Bench().trainer.step(rows, 1e-3).sources.empty());
+}
+
 TEST(Trainer, CheckpointingChangesNoBits) {
   for (const char* type : {"qwen3", "llama"})  // with and without norms of the heads
     for (const DType dtype : {DType::kF32, DType::kBF16})

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -82,36 +84,39 @@ class Staging {
   size_t turn_ = 0;
 };
 
-// Pinned memory and an event for a small copy; taking pinned memory waits for the GPU, so they are used
-// again.
+// Pinned memory and an event for a copy; taking pinned memory waits for the GPU, so they are used again.
 struct Slip {
   void* memory = nullptr;
   cudaEvent_t arrived = nullptr;
+  uint64_t bytes = 0;
 };
-constexpr int64_t kSlipBytes = 4096;
+constexpr uint64_t kSmallestSlip = 4096;
 
+// Slips are as large as powers of two, so that few sizes serve all copies.
 class Slips {
  public:
-  Slip take() {
+  Slip take(int64_t bytes) {
+    const uint64_t size = std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kSmallestSlip));
     const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      const Slip slip = free_.back();
-      free_.pop_back();
+    if (std::vector<Slip>& free = free_[size]; !free.empty()) {
+      const Slip slip = free.back();
+      free.pop_back();
       return slip;
     }
     Slip slip;
-    check(cudaMallocHost(&slip.memory, kSlipBytes), "cudaMallocHost");
+    slip.bytes = size;
+    check(cudaMallocHost(&slip.memory, size), "cudaMallocHost");
     check(cudaEventCreateWithFlags(&slip.arrived, cudaEventDisableTiming), "cudaEventCreate");
     return slip;
   }
   void give_back(Slip slip) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(slip);
+    free_[slip.bytes].push_back(slip);
   }
 
  private:
   std::mutex mutex_;
-  std::vector<Slip> free_;
+  std::map<uint64_t, std::vector<Slip>> free_;
 };
 
 Slips& slips() {
@@ -121,8 +126,7 @@ Slips& slips() {
 
 class PinnedReading final : public Reading {
  public:
-  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(slips().take()) {
-    invariant(bytes <= kSlipBytes, "a reading is small");
+  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(slips().take(bytes)) {
     const cudaStream_t order = stream(gpu);
     refuse_in_capture(order, "a copy to the CPU");
     check(cudaMemcpyAsync(slip_.memory, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),

@@ -7,17 +7,26 @@ namespace temper::recipes {
 namespace {
 
 // Keys that change what is watched or kept, or only the time a step takes, or that extend a run.
-const std::set<std::string, std::less<>> kFree = {"output",
-                                                  "device",
-                                                  "train.threads",
-                                                  "train.resume",
-                                                  "train.steps",
-                                                  "train.epochs",
-                                                  "eval",
-                                                  "checkpoint",
-                                                  "memory_limit_mib",
-                                                  "data.eval",
-                                                  "train.activation_checkpointing"};
+const std::set<std::string, std::less<>> kFree = {
+    "output",           "device",       "train.threads", "train.resume",
+    "train.steps",      "train.epochs", "eval",          "checkpoint",
+    "memory_limit_mib", "data.eval",    "data.threads",  "train.activation_checkpointing"};
+
+Json value_of(const config::Schema& schema);
+
+Json value_of(const config::Field& field) {
+  if (field.kind == config::Field::Kind::kValue) return field.get();
+  if (field.kind == config::Field::Kind::kGroup) return value_of(*field.group);
+  Json::Array elements;
+  for (size_t i = 0; i < field.size(); ++i) elements.push_back(value_of(field.element(i)));
+  return elements;
+}
+
+Json value_of(const config::Schema& schema) {
+  Json::Object values;
+  for (const auto& field : schema.fields()) values.emplace_back(field->name, value_of(*field));
+  return values;
+}
 
 void compare(const config::Schema& before, const config::Schema& now, const std::string& prefix,
              std::vector<std::string>& differences) {
@@ -27,8 +36,11 @@ void compare(const config::Schema& before, const config::Schema& now, const std:
     const config::Field* old = before.find(field->name);
     if (field->kind == config::Field::Kind::kGroup) {
       compare(*old->group, *field->group, path + ".", differences);
-    } else if (!(old->get() == field->get())) {
-      differences.push_back(fmt::format("{}: {}, now {}", path, old->get().dump(), field->get().dump()));
+    } else if (field->kind == config::Field::Kind::kList && old->size() == field->size()) {
+      for (size_t i = 0; i < field->size(); ++i)
+        compare(old->element(i), field->element(i), fmt::format("{}[{}].", path, i), differences);
+    } else if (const Json was = value_of(*old), is = value_of(*field); was != is) {
+      differences.push_back(fmt::format("{}: {}, now {}", path, was.dump(), is.dump()));
     }
   }
 }

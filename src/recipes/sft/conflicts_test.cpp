@@ -17,22 +17,32 @@ TEST(Conflicts, NameOldAndNewValue) {
   RunConfig now;
   now.model.path = "m";
   now.train.optimizer.lr = 2e-5;
-  now.data.train = {"b.jsonl"};
+  now.data.train = {{.path = "b.jsonl"}};
   EXPECT_EQ(conflicts("data: {train: [a.jsonl]}\ntrain: {optimizer: {lr: 1e-5}}\n", now),
-            (std::vector<std::string>{R"(data.train: ["a.jsonl"], now ["b.jsonl"])",
+            (std::vector<std::string>{R"(data.train[0].path: "a.jsonl", now "b.jsonl")",
                                       "train.optimizer.lr: 1e-05, now 2e-05"}));
+}
+
+TEST(Conflicts, AnotherNumberOfSourcesIsOne) {
+  RunConfig now;
+  now.model.path = "m";
+  now.data.train = {{.path = "a.jsonl"}, {.path = "b.jsonl"}};
+  const auto found = conflicts("data: {train: [a.jsonl]}\n", now);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].starts_with(R"(data.train: [{"path": "a.jsonl")")) << found[0];
 }
 
 TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   RunConfig now;
   now.model.path = "m";
-  now.data.train = {"a.jsonl"};
+  now.data.train = {{.path = "a.jsonl"}};
   now.train.steps = 900;
   now.train.threads = 7;
   now.device = "cuda:1";
   now.checkpoint.every_steps = 3;
   now.eval.every_steps = 4;
-  now.data.eval = {"held_out.jsonl"};
+  now.data.eval = {{.path = "held_out.jsonl"}};
+  now.data.threads = 3;
   now.train.activation_checkpointing = Checkpointing::kFull;
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
 }

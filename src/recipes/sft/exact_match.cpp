@@ -13,35 +13,41 @@ struct Question {
   std::string text, expected;
 };
 
-Question question_of(const Json& row, const std::string& place, const rollout::TextFiles& text) {
-  const Json* messages = row.find("messages");
-  if (messages != nullptr && messages->is_array() && messages->as_array().size() >= 2) {
-    Json::Array before = messages->as_array();
+Question question_of(const data::Content& content, const Json& variables, const rollout::TextFiles& text) {
+  if (content.chat && content.messages.size() >= 2 &&
+      content.messages.back().at("role") == Json("assistant")) {
+    Json::Array before = content.messages;
     const Json last = before.back();
     before.pop_back();
-    if (last.at("role") == Json("assistant"))
-      return {text.tokenizer.encode(text.chat_prompt(before)), before.back().at("content").as_string(),
-              std::string(data::trim(last.at("content").as_string()))};
+    return {text.tokenizer.encode(text.chat_prompt(before, variables)),
+            before.back().at("content").as_string(), std::string(data::trim(last.at("content").as_string()))};
   }
-  const Json *prompt = row.find("prompt"), *completion = row.find("completion");
-  if (prompt != nullptr && completion != nullptr && prompt->is_string() && completion->is_string())
-    return {text.tokenizer.encode(prompt->as_string(), true), prompt->as_string(),
-            std::string(data::trim(completion->as_string()))};
-  fail(
-      "[{}] eval.exact_match needs rows of messages that end with an assistant's, or of prompt and "
-      "completion",
-      place);
+  if (!content.chat && content.target_begin > 0) {
+    const std::string prompt = content.text.substr(0, content.target_begin);
+    return {text.tokenizer.encode(prompt, true), prompt,
+            std::string(data::trim(std::string_view(content.text).substr(content.target_begin)))};
+  }
+  fail("eval.exact_match needs rows that end with an assistant's answer, or with a completion");
+}
+
+Question question_of(const data::Mixture& rows, int64_t row, const rollout::TextFiles& text) {
+  try {
+    const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
+    return question_of(encoder.contents_of(rows.json(row)).at(0), encoder.options().template_extra, text);
+  } catch (const Error& error) {
+    fail("[{}] {}", rows.place(row), error.what());
+  }
 }
 
 }  // namespace
 
 std::vector<Answer> answer_questions(const Session& session, int64_t count) {
-  const data::Source& source = *session.eval->source;
-  std::vector<Answer> answers(static_cast<size_t>(std::min(count, source.size())));
+  const data::Mixture& rows = *session.data.eval;
+  std::vector<Answer> answers(static_cast<size_t>(std::min(count, rows.size())));
   std::vector<Question> questions;
   int64_t longest = 0;
   for (int64_t i = 0; i < static_cast<int64_t>(answers.size()); ++i) {
-    questions.push_back(question_of(source.row(i), source.place(i), session.text));
+    questions.push_back(question_of(rows, i, session.text));
     longest = std::max(longest, static_cast<int64_t>(questions.back().prompt.size()));
   }
   rollout::GenerateOptions options;

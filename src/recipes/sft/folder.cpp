@@ -108,8 +108,8 @@ void SftRun::check() const {
   const RunConfig& config = session_.config;
   const auto model = models::load_model(config.model.path, session_.build_options(preferred_kernels()));
   data::LoaderOptions options = loader_options(config);
-  options.prefetch = false;
-  data::Loader loader(*session_.train.source, *session_.train.encoder, options);
+  options.threads = 0;
+  data::Loader loader(session_.data.train, options);
   const auto batch = loader.next();
   checkpoints::require_free_disk(config.output, plan_disk(config, session_.architecture));
   const MemoryPlan plan = plan_memory(config, session_.architecture, session_.facts);
@@ -121,7 +121,7 @@ void SftRun::check() const {
       "disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
       config.model.path, static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
       to_string(config.model.dtype), session_.text.tokenizer.vocab_size(),
-      session_.text.chat ? "with a chat template" : "without a chat template", session_.train.source->size(),
+      session_.text.chat ? "with a chat template" : "without a chat template", session_.data.train.size(),
       batch->rows.size(), batch->tokens, batch->target_tokens, session_.total_steps(),
       format_bytes(plan_disk(config, session_.architecture)), format_bytes(free_disk_bytes(config.output)),
       format_bytes(total), format_bytes(memory.limit()));

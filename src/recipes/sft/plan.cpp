@@ -73,8 +73,10 @@ int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& m
 
 // Of the largest micro-batch.
 int64_t tokens_at_once(const RunConfig& config) {
-  const int64_t whole = config.train.rows_per_step * config.data.max_length;
-  const int64_t limit = config.train.micro_batch_tokens;
+  const TrainConfig& train = config.train;
+  const int64_t whole = train.tokens_per_step > 0 ? std::max(train.tokens_per_step, config.data.max_length)
+                                                  : train.rows_per_step * config.data.max_length;
+  const int64_t limit = train.micro_batch_tokens;
   return limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
 }
 

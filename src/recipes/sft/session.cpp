@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "data/chat_template.h"
 #include "ops/report.h"
 
 namespace temper::recipes {
@@ -17,16 +16,6 @@ Json read_model_config(const std::string& folder) {
   if (!is_directory(folder))
     fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
   return Json::parse_file(join_path(folder, "config.json"));
-}
-
-data::RowOptions row_options(const DataConfig& config, const rollout::TextFiles& text) {
-  data::RowOptions options;
-  options.loss = config.loss;
-  options.max_length = config.max_length;
-  options.overflow = config.overflow;
-  // What ends a text is what generation stops at.
-  if (!text.generation.stop_ids.empty()) options.eos_id = text.generation.stop_ids.front();
-  return options;
 }
 
 RunConfig prepared(RunConfig config) {
@@ -45,46 +34,15 @@ HardwareFacts checked_facts(const RunConfig& config) {
 
 }  // namespace
 
-DataSet::DataSet(const std::vector<std::string>& paths, const DataConfig& config,
-                 const rollout::TextFiles& text)
-    : source(std::make_unique<data::Source>(paths)),
-      encoder(std::make_unique<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
-                                                 row_options(config, text))) {}
-
-std::vector<data::PackedRow> DataSet::read_all(const DataConfig& config, data::RowCounts* counts) const {
-  data::LoaderOptions options;
-  options.shuffle = false;
-  options.packing = config.packing;
-  options.rows_per_step = 64;
-  options.on_bad_row = config.on_bad_row;
-  data::Loader loader(*source, *encoder, options);
-  std::vector<data::PackedRow> rows;
-  while (auto batch = loader.next())
-    for (data::PackedRow& row : batch->rows) rows.push_back(std::move(row));
-  if (counts != nullptr) *counts = loader.counts();
-  return rows;
-}
-
-data::LoaderOptions loader_options(const RunConfig& config) {
-  data::LoaderOptions options;
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  options.packing = config.data.packing;
-  options.rows_per_step = config.train.rows_per_step;
-  options.num_epochs = 0;  // the step count ends the run
-  options.on_bad_row = config.data.on_bad_row;
-  return options;
-}
-
-Session::Session(const RunConfig& given)
+Session::Session(const RunConfig& given, data::Goal goal)
     : config(prepared(given)),
       facts(checked_facts(config)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)),
-      train(config.data.train, config.data, text) {
-  if (!config.data.eval.empty()) eval.emplace(config.data.eval, config.data, text);
-  if (config.eval.exact_match > 0 && !eval)
-    fail("[eval.exact_match] is set, but data.eval names no file to ask from");
+      data(DataSets::load(config, text, goal)) {
+  if (config.eval.exact_match > 0 && !data.eval)
+    fail("[eval.exact_match] is set, but neither data.eval nor data.eval_fraction gives rows to ask from");
   if (config.data.max_length > architecture.max_positions)
     fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
          architecture.max_positions);
@@ -92,8 +50,7 @@ Session::Session(const RunConfig& given)
 
 int64_t Session::total_steps() const {
   if (config.train.steps > 0) return config.train.steps;
-  const double per_epoch =
-      data::estimate_steps_per_epoch(*train.source, *train.encoder, loader_options(config));
+  const double per_epoch = data::estimate_steps_per_epoch(data.train, loader_options(config));
   return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
 }
 
@@ -122,7 +79,7 @@ void Session::load_weights(ops::Preferences preferred) {
   trainer = std::make_unique<training::Trainer>(
       model->decoder, *optimizer,
       training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,
-                               config.train.activation_checkpointing});
+                               config.train.activation_checkpointing, data.train.members().size()});
 }
 
 }  // namespace temper::recipes

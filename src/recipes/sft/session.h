@@ -11,30 +11,30 @@
 
 namespace temper::recipes {
 
-// The tokenizer's and template's view of the data files.
-struct DataSet {
-  std::unique_ptr<data::Source> source;
-  std::unique_ptr<data::RowEncoder> encoder;
-
-  DataSet(const std::vector<std::string>& paths, const DataConfig& config, const rollout::TextFiles& text);
-  // Every row once, in order.
-  std::vector<data::PackedRow> read_all(const DataConfig& config, data::RowCounts* counts) const;
+// The rows to train on, and those to evaluate on if there are any.
+struct DataSets {
+  data::Mixture train;
+  std::optional<data::Mixture> eval;
+  static DataSets load(const RunConfig& config, const rollout::TextFiles& text, data::Goal goal);
 };
+
+// Every row of an evaluation once, in order.
+std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const DataConfig& config);
 
 data::LoaderOptions loader_options(const RunConfig& config);
 
 // Everything that a run needs before its first step, made in the order in which mistakes are cheapest: files
 // and text before weights, weights before moments.
 struct Session {
-  explicit Session(const RunConfig& config);
+  // `goal`: what the rows are read for.
+  explicit Session(const RunConfig& config, data::Goal goal = data::Goal::kLanguageModel);
 
   RunConfig config;
   HardwareFacts facts;
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;
-  DataSet train;
-  std::optional<DataSet> eval;
+  DataSets data;
   std::unique_ptr<models::Model> model;
   std::unique_ptr<optimizers::AdamW> optimizer;
   std::unique_ptr<training::Trainer> trainer;

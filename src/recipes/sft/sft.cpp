@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "data/inspect.h"
 #include "recipes/sft/plan.h"
 
 namespace temper::recipes {
@@ -17,6 +18,21 @@ namespace {
 training::Schedule schedule_of(const TrainConfig& config, int64_t total_steps) {
   return {config.schedule.type, config.optimizer.lr, config.schedule.warmup_steps, total_steps,
           config.schedule.final_fraction};
+}
+
+// The loss of each source that had a target, where there are several sources.
+void add_sources(const data::Mixture& mixture, const std::vector<training::SourceLoss>& losses,
+                 std::string_view key, std::string_view tag, Json::Object& values,
+                 reports::TensorBoardWriter::Scalars& scalars) {
+  if (mixture.members().size() < 2) return;
+  Json::Object by_source;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (losses[i].target_tokens == 0) continue;
+    const std::string& name = mixture.members()[i].name;
+    by_source.emplace_back(name, losses[i].mean());
+    scalars.emplace_back(fmt::format("{}{}", tag, name), losses[i].mean());
+  }
+  values.emplace_back(key, std::move(by_source));
 }
 
 void run_sft(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
@@ -36,10 +52,10 @@ void SftRun::run() {
   const ops::Preferences preferred = preferred_kernels();
   session_.load_weights(preferred);
   store_kernels(preferred.kernels);
-  loader_ = std::make_unique<data::Loader>(*session_.train.source, *session_.train.encoder,
-                                           loader_options(session_.config));
-  if (session_.eval) eval_rows_ = session_.eval->read_all(session_.config.data, nullptr);
+  loader_ = std::make_unique<data::Loader>(session_.data.train, loader_options(session_.config));
+  if (session_.data.eval) eval_rows_ = read_all(*session_.data.eval, session_.config.data);
   const bool resumed = restore();
+  log_info("data: " + data::describe_formats(session_.data.train));
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   if (session_.config.eval.exact_match > 0 && state_.accuracy_before < 0)
@@ -81,12 +97,14 @@ void SftRun::train() {
 // On a device a step is reported when the next one has been asked for, so that the device never waits for us.
 void SftRun::train_one(int64_t total_steps) {
   if (!begun_) last_report_ = seconds_now();
+  const double waited = loader_->seconds_waited();
   const std::optional<data::Batch> batch = loader_->next();
+  const double wait = loader_->seconds_waited() - waited;
   invariant(batch.has_value(), "an endless loader ended");
   const double lr = schedule_of(session_.config.train, total_steps).at(state_.step);
   training::PendingStep pending = session_.trainer->begin(batch->rows, lr);
   report_last();
-  begun_ = Begun{std::move(pending), ++state_.step, total_steps, lr};
+  begun_ = Begun{std::move(pending), ++state_.step, total_steps, lr, wait};
   if (session_.facts.device.type == DeviceType::kCpu) report_last();
 }
 
@@ -146,25 +164,33 @@ void SftRun::report(const training::StepResult& result, double seconds) {
   line.seconds_left =
       state_.train_seconds / static_cast<double>(step) * static_cast<double>(total_steps - step);
   progress_->show(line);
-  metrics_->write(step, {{"loss", result.loss},
-                         {"lr", lr},
-                         {"grad_norm", result.grad_norm},
-                         {"tokens", state_.tokens},
-                         {"target_tokens", result.target_tokens},
-                         {"seconds", seconds},
-                         {"tokens_per_second", line.tokens_per_second},
-                         {"peak_fraction", std::max(line.peak_fraction, 0.0)}});
-  events_->write(step, {{"train/loss", result.loss},
-                        {"train/lr", lr},
-                        {"train/grad_norm", result.grad_norm},
-                        {"train/tokens_per_second", line.tokens_per_second}});
+  Json::Object values{{"loss", result.loss},
+                      {"lr", lr},
+                      {"grad_norm", result.grad_norm},
+                      {"tokens", state_.tokens},
+                      {"target_tokens", result.target_tokens},
+                      {"seconds", seconds},
+                      {"data_wait_seconds", begun_->data_wait},
+                      {"tokens_per_second", line.tokens_per_second},
+                      {"peak_fraction", std::max(line.peak_fraction, 0.0)}};
+  reports::TensorBoardWriter::Scalars scalars{{"train/loss", result.loss},
+                                              {"train/lr", lr},
+                                              {"train/grad_norm", result.grad_norm},
+                                              {"train/data_wait_seconds", begun_->data_wait},
+                                              {"train/tokens_per_second", line.tokens_per_second}};
+  add_sources(session_.data.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
+  metrics_->write(step, values);
+  events_->write(step, scalars);
 }
 
 void SftRun::evaluate() {
   if (eval_rows_.empty()) return;
   const training::EvalResult result = session_.trainer->evaluate(eval_rows_);
-  metrics_->write(state_.step, {{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}});
-  events_->write(state_.step, {{"eval/loss", result.loss}});
+  Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
+  reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
+  add_sources(*session_.data.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
+  metrics_->write(state_.step, values);
+  events_->write(state_.step, scalars);
   const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
   log_info(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss,
                        better ? ", the best so far" : ""));
@@ -192,6 +218,7 @@ void SftRun::finish() {
   for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
     log_info(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                          answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
+  log_info("data: " + loader_->counts().describe());
   log_info(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds),
                        files_.model()));
 }
@@ -209,6 +236,8 @@ Json SftRun::summary() const {
       {"tokens", state_.tokens},
       {"tokens_per_second",
        state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
+      {"data", loader_->counts().to_json()},
+      {"data_wait_seconds", loader_->seconds_waited()},
       {"device", to_string(session_.facts.device)},
       {"device_name", session_.facts.name},
       {"peak_memory_bytes", peak_memory()},

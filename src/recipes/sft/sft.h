@@ -55,6 +55,7 @@ class SftRun {
     training::PendingStep pending;
     int64_t step = 0, total_steps = 0;
     double lr = 0;
+    double data_wait = 0;  // seconds that the data were not ready
   };
 
   RunOptions options_;

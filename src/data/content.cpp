@@ -1,0 +1,177 @@
+#include "data/content.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/messages.h"
+
+namespace temper::data {
+namespace {
+
+Json message(std::string_view role, std::string text) {
+  return Json::Object{{"role", role}, {"content", std::move(text)}};
+}
+
+Content chat_of(Json::Array messages, size_t first_turn = 0) {
+  Content content;
+  content.chat = true;
+  content.messages = std::move(messages);
+  content.first_turn = first_turn;
+  return content;
+}
+
+Content text_of(const std::string& prompt, const std::string& answer) {
+  Content content;
+  content.text = prompt + answer;
+  content.target_begin = prompt.size();
+  return content;
+}
+
+// Turns may stand under either name.
+Content turns_of(const Json& row, RowFormat format) {
+  const bool messages = field_of(row, "messages") || !field_of(row, "conversations");
+  const std::string field = messages ? "messages" : "conversations";
+  const Json& list = required_field(row, field);
+  Json::Array turns =
+      format == RowFormat::kShareGpt ? read_sharegpt(list, field) : read_messages(list, field);
+  const Json* system = field_of(row, "system");
+  if (system && format == RowFormat::kShareGpt && turns[0].at("role") != Json("system"))
+    if (const std::string& text = check_string(*system, "system"); !text.empty())
+      turns.insert(turns.begin(), message("system", text));
+  return chat_of(std::move(turns));
+}
+
+// A prompt and an answer, both texts or both messages.
+Content pair_of(const Json& prompt, const Json& answer, const std::string& name) {
+  if (prompt.is_string()) return text_of(prompt.as_string(), check_string(answer, name));
+  if (!prompt.is_array()) fail("prompt must be a string or a list of messages, found {}", prompt.kind_name());
+  Json::Array messages = read_messages(prompt, "prompt");
+  const size_t first_turn = messages.size();
+  for (Json& turn : read_messages(answer, name)) messages.push_back(std::move(turn));
+  return chat_of(std::move(messages), first_turn);
+}
+
+// A question and its answer: a conversation where the model has a template for one.
+Content answer_of(Json::Array context, std::string question, const std::string& answer, bool has_template) {
+  if (has_template) {
+    context.push_back(message("user", std::move(question)));
+    context.push_back(message("assistant", answer));
+    return chat_of(std::move(context));
+  }
+  std::string prompt;
+  for (const Json& turn : context) prompt += turn.at("content").as_string() + "\n\n";
+  return text_of(prompt + question + "\n\n", answer);
+}
+
+Content alpaca_of(const Json& row, bool has_template) {
+  const auto text = [&](std::string_view name) {
+    const Json* field = field_of(row, name);
+    return field ? check_string(*field, std::string(name)) : std::string();
+  };
+  Json::Array context;
+  if (const std::string system = text("system"); !system.empty()) context.push_back(message("system", system));
+  if (const Json* history = field_of(row, "history")) {
+    if (!history->is_array()) fail("history must be an array, found {}", history->kind_name());
+    for (const Json& turn : history->as_array()) {
+      if (!turn.is_array() || turn.as_array().size() != 2)
+        fail("history must hold pairs, [question, answer], found {}", turn.dump());
+      context.push_back(message("user", check_string(turn.as_array()[0], "history[][0]")));
+      context.push_back(message("assistant", check_string(turn.as_array()[1], "history[][1]")));
+    }
+  }
+  std::string question = check_string(required_field(row, "instruction"), "instruction");
+  if (const std::string input = text("input"); !input.empty()) question += "\n\n" + input;
+  const std::string answer = check_string(required_field(row, "output"), "output");
+  return answer_of(std::move(context), std::move(question), answer, has_template);
+}
+
+Content class_of(const Json& row, bool has_template, const Labels& labels) {
+  const std::string& text = check_string(required_field(row, "text"), "text");
+  const Json& label = required_field(row, "label");
+  if (label.is_string()) return answer_of({}, text, label.as_string(), has_template);
+  if (!label.is_int()) fail("label must be a string or a number of a class, found {}", label.kind_name());
+  if (labels.empty())
+    fail("label is {}, but the classes have no names; list them in data.train[].labels", label.dump());
+  if (label.as_int() < 0 || label.as_int() >= static_cast<int64_t>(labels.size()))
+    fail("label is {}, expected 0 to {}, for which there are names", label.dump(), labels.size() - 1);
+  return answer_of({}, text, labels[static_cast<size_t>(label.as_int())], has_template);
+}
+
+// How many messages both begin with; behind them both must go on with an answer.
+size_t shared_turns(const Json::Array& chosen, const Json::Array& rejected) {
+  const auto [end, other] = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
+  const auto shared = static_cast<size_t>(end - chosen.begin());
+  if (end == chosen.end() || other == rejected.end())
+    fail("{} has no answer behind the prompt", end == chosen.end() ? "chosen" : "rejected");
+  if (shared > 0 && end->at("role") != Json("assistant"))
+    fail("chosen and rejected differ at [{}], which is not the assistant's", shared);
+  return shared;
+}
+
+// Bytes that both texts begin with, up to the last white space in them.
+size_t shared_bytes(const std::string& chosen, const std::string& rejected) {
+  const auto [end, other] = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
+  const auto same = static_cast<size_t>(end - chosen.begin());
+  const size_t space = same == 0 ? std::string::npos : chosen.find_last_of(" \n\t", same - 1);
+  if (space == std::string::npos)
+    fail("there is no prompt, and chosen and rejected have no beginning in common that could be one");
+  return space;
+}
+
+// The prompt stands apart, or is what chosen and rejected both begin with.
+std::vector<Content> preference_of(const Json& row) {
+  const Json &chosen = required_field(row, "chosen"), &rejected = required_field(row, "rejected");
+  if (chosen == rejected) fail("chosen and rejected are the same");
+  const Json* prompt = field_of(row, "prompt");
+  if (chosen.is_string()) {
+    if (prompt) return {pair_of(*prompt, chosen, "chosen"), pair_of(*prompt, rejected, "rejected")};
+    const std::string &better = chosen.as_string(), &worse = check_string(rejected, "rejected");
+    const size_t shared = shared_bytes(better, worse);
+    return {text_of(better.substr(0, shared), better.substr(shared)),
+            text_of(worse.substr(0, shared), worse.substr(shared))};
+  }
+  Json::Array better = read_messages(chosen, "chosen"), worse = read_messages(rejected, "rejected");
+  if (const size_t shared = shared_turns(better, worse); shared > 0)
+    return {chat_of(std::move(better), shared), chat_of(std::move(worse), shared)};
+  if (!prompt) fail("there is no prompt, and chosen and rejected have no message in common");
+  const Json question =
+      prompt->is_string() ? Json(Json::Array{message("user", prompt->as_string())}) : *prompt;
+  return {pair_of(question, chosen, "chosen"), pair_of(question, rejected, "rejected")};
+}
+
+Content prompt_of(const Json& row) {
+  const Json& prompt = required_field(row, "prompt");
+  if (prompt.is_string()) return text_of(prompt.as_string(), "");
+  if (!prompt.is_array()) fail("prompt must be a string or a list of messages, found {}", prompt.kind_name());
+  Json::Array messages = read_messages(prompt, "prompt");
+  const size_t count = messages.size();
+  return chat_of(std::move(messages), count);
+}
+
+}  // namespace
+
+std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template,
+                                  const Labels& labels) {
+  switch (format) {
+    case RowFormat::kAuto:
+      break;
+    case RowFormat::kMessages:
+    case RowFormat::kShareGpt:
+      return {turns_of(row, format)};
+    case RowFormat::kAlpaca:
+      return {alpaca_of(row, has_template)};
+    case RowFormat::kPromptCompletion:
+      return {pair_of(required_field(row, "prompt"), required_field(row, "completion"), "completion")};
+    case RowFormat::kText:
+      return {text_of("", check_string(required_field(row, "text"), "text"))};
+    case RowFormat::kPreference:
+      return preference_of(row);
+    case RowFormat::kPromptOnly:
+      return {prompt_of(row)};
+    case RowFormat::kClassification:
+      return {class_of(row, has_template, labels)};
+  }
+  return read_content(row, format_of(row), has_template, labels);
+}
+
+}  // namespace temper::data

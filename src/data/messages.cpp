@@ -1,0 +1,163 @@
+#include "data/messages.h"
+
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "data/fields.h"
+
+namespace temper::data {
+namespace {
+
+constexpr std::string_view kCall = "function_call";
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kSpeakers = {{
+    {"system", "system"},
+    {"human", "user"},
+    {"user", "user"},
+    {"gpt", "assistant"},
+    {"assistant", "assistant"},
+    {"chatgpt", "assistant"},
+    {"chatbot", "assistant"},
+    {"model", "assistant"},
+    {"bot", "assistant"},
+    {"bing", "assistant"},
+    {"bard", "assistant"},
+    {kCall, kCall},
+    {"observation", "tool"},
+    {"tool", "tool"},
+    {"tool_response", "tool"},
+    {"function", "tool"},
+    {"function_response", "tool"},
+}};
+
+std::string_view role_of(std::string_view speaker, const std::string& place) {
+  for (const auto& [name, role] : kSpeakers)
+    if (name == speaker) return role;
+  fail("{}.from is '{}', expected human, gpt, system, function_call, observation or tool", place, speaker);
+}
+
+// A text from a list of parts: [{"type": "text", "text": "…"}].
+std::string join_parts(const Json::Array& parts, const std::string& place) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_place = fmt::format("{}[{}]", place, i);
+    if (!parts[i].is_object())
+      fail("{} must be an object with type and text, found {}", part_place, parts[i].kind_name());
+    const Json *type = field_of(parts[i], "type"), *text = field_of(parts[i], "text");
+    if (type && *type != Json("text"))
+      fail("{}.type is {}; only text can be learnt from", part_place, type->dump());
+    if (!text) fail("{}.text is missing", part_place);
+    out += check_string(*text, part_place + ".text");
+  }
+  return out;
+}
+
+Json parse_text(const std::string& text, const std::string& field) {
+  try {
+    return Json::parse(text, "");
+  } catch (const Error&) {
+    fail("{} is a text that is not valid JSON", field);
+  }
+}
+
+Json::Array calls_of(const std::string& text, const std::string& field) {
+  Json parsed = parse_text(text, field);
+  Json::Array functions = parsed.is_array() ? std::move(parsed.as_array()) : Json::Array{std::move(parsed)};
+  Json::Array calls;
+  for (Json& function : functions) {
+    if (!function.is_object() || !field_of(function, "name"))
+      fail("{} must be a call, {{\"name\": …, \"arguments\": …}}, or a list of them", field);
+    calls.push_back(Json::Object{{"type", "function"}, {"function", std::move(function)}});
+  }
+  return calls;
+}
+
+const Json::Array& check_list(const Json& list, const std::string& field) {
+  if (!list.is_array()) fail("{} must be an array, found {}", field, list.kind_name());
+  if (list.as_array().empty()) fail("{} is empty, expected at least one message", field);
+  return list.as_array();
+}
+
+Json* member(Json& json, std::string_view name) {
+  if (!json.is_object()) return nullptr;
+  for (auto& [key, value] : json.as_object())
+    if (key == name) return &value;
+  return nullptr;
+}
+
+void for_each_arguments(Json& message, const std::function<void(Json&)>& change) {
+  Json* calls = member(message, "tool_calls");
+  if (!calls || !calls->is_array()) return;
+  for (Json& call : calls->as_array()) {
+    Json* function = member(call, "function");
+    if (Json* arguments = member(function ? *function : call, "arguments")) change(*arguments);
+  }
+}
+
+}  // namespace
+
+Json::Array read_messages(const Json& list, const std::string& field) {
+  Json::Array messages = check_list(list, field);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json* content = messages[i].is_object() ? messages[i].find("content") : nullptr;
+    if (content && content->is_array())
+      messages[i].set("content", join_parts(content->as_array(), fmt::format("{}[{}].content", field, i)));
+  }
+  const Json checked = std::move(messages);
+  return check_messages(checked, field);
+}
+
+Json::Array read_sharegpt(const Json& list, const std::string& field) {
+  Json::Array messages;
+  for (const Json& turn : check_list(list, field)) {
+    const std::string place = fmt::format("{}[{}]", field, messages.size());
+    if (!turn.is_object()) fail("{} must be an object with from and value, found {}", place, turn.kind_name());
+    const Json *from = field_of(turn, "from"), *value = field_of(turn, "value");
+    if (!from || !value)
+      fail("{} must have from and value (fields: {})", place, fields_of(turn));
+    const std::string_view role = role_of(check_string(*from, place + ".from"), place);
+    const std::string& text = check_string(*value, place + ".value");
+    if (role == kCall)
+      messages.push_back(Json::Object{
+          {"role", "assistant"}, {"content", ""}, {"tool_calls", calls_of(text, place + ".value")}});
+    else
+      messages.push_back(Json::Object{{"role", role}, {"content", text}});
+    if (const Json* weight = field_of(turn, "weight")) messages.back().set("weight", *weight);
+  }
+  return messages;
+}
+
+Json template_variables(const Json& row) {
+  Json variables = Json::Object{};
+  if (const Json* extra = field_of(row, "chat_template_kwargs")) {
+    if (!extra->is_object())
+      fail("chat_template_kwargs must be an object, found {}", extra->kind_name());
+    variables = *extra;
+  }
+  for (const char* name : {"tools", "documents"}) {
+    const Json* value = field_of(row, name);
+    if (!value) continue;
+    Json list = value->is_string() ? parse_text(value->as_string(), name) : *value;
+    if (!list.is_array()) fail("{} must be an array, found {}", name, list.kind_name());
+    variables.set(name, std::move(list));
+  }
+  return variables;
+}
+
+Json::Array with_arguments(const Json::Array& messages, Arguments form) {
+  Json::Array out = messages;
+  const auto change = [&](Json& arguments) {
+    if (form == Arguments::kText && arguments.is_object()) arguments = arguments.dump();
+    if (form == Arguments::kText || !arguments.is_string()) return;
+    try {
+      Json parsed = Json::parse(arguments.as_string(), "");
+      if (parsed.is_object()) arguments = std::move(parsed);
+    } catch (const Error&) {  // stays the text that it is
+    }
+  };
+  for (Json& message : out) for_each_arguments(message, change);
+  return out;
+}
+
+}  // namespace temper::data

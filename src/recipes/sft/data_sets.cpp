@@ -1,0 +1,114 @@
+// The sources of a run's data.
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/chat_template.h"
+#include "recipes/sft/session.h"
+
+namespace temper::recipes {
+namespace {
+
+Json parse_kwargs(const std::string& text) {
+  if (text.empty()) return Json::Object{};
+  Json kwargs = Json::parse(text, "data.template_kwargs");
+  if (!kwargs.is_object()) fail("[data.template_kwargs] must be a JSON object, found {}", kwargs.kind_name());
+  return kwargs;
+}
+
+data::RowOptions row_options(const SourceConfig& source, const DataConfig& config,
+                             const rollout::TextFiles& text, data::Goal goal) {
+  data::RowOptions options;
+  options.loss = config.loss;
+  options.max_length = config.max_length;
+  options.overflow = config.overflow;
+  // What ends a text is what generation stops at.
+  if (!text.generation.stop_ids.empty()) options.eos_id = text.generation.stop_ids.front();
+  options.template_extra = parse_kwargs(config.template_kwargs);
+  options.format = source.format;
+  options.columns = source.columns.to_columns();
+  options.labels = source.labels;
+  options.goal = goal;
+  options.learn_chosen = source.learn_chosen;
+  return options;
+}
+
+std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const DataConfig& config,
+                                     const rollout::TextFiles& text, data::Goal goal) {
+  std::vector<data::Member> members;
+  for (const SourceConfig& source : sources) {
+    data::Member member;
+    member.name = source.name.empty() ? file_name(source.path) : source.name;
+    const auto same = [&](const data::Member& other) { return other.name == member.name; };
+    if (std::any_of(members.begin(), members.end(), same)) {
+      if (!source.name.empty()) fail("[data] two sources have the name '{}'", source.name);
+      member.name = source.path;
+    }
+    member.weight = source.weight;
+    member.source = std::make_shared<data::Source>(std::vector<std::string>{source.path});
+    member.encoder = std::make_shared<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
+                                                        row_options(source, config, text, goal));
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+void check(const DataConfig& config) {
+  if (config.train.empty()) fail("[data.train] names no file");
+  if (config.eval_fraction > 0 && !config.eval.empty())
+    fail("[data.eval_fraction] is {}, but data.eval names files; give one of them", config.eval_fraction);
+  for (const SourceConfig& source : config.train)
+    if (source.weight != 1 && config.mixing == data::Mixing::kConcatenate)
+      fail(
+          "[data.train] '{}' has a weight of {}, which data.mixing: concatenate does not use; set "
+          "first_exhausted or all_exhausted",
+          source.path, source.weight);
+}
+
+}  // namespace
+
+DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text, data::Goal goal) {
+  const DataConfig& data = config.data;
+  check(data);
+  std::vector<data::Member> train = members_of(data.train, data, text, goal);
+  std::vector<data::Member> eval = members_of(data.eval, data, text, goal);
+  if (data.eval_fraction > 0) {
+    data::HeldOut held = data::hold_out(train, data.eval_fraction, static_cast<uint64_t>(config.train.seed));
+    train = std::move(held.rest);
+    eval = std::move(held.held_out);
+  }
+  DataSets sets{data::Mixture(std::move(train)), std::nullopt};
+  if (!eval.empty()) sets.eval.emplace(std::move(eval));
+  return sets;
+}
+
+std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const DataConfig& config) {
+  data::LoaderOptions options;
+  options.shuffle = false;
+  options.packing = config.packing;
+  options.max_length = config.max_length;
+  options.rows_per_step = 64;
+  options.on_bad_row = config.on_bad_row;
+  options.threads = 0;
+  data::Loader loader(mixture, options);
+  std::vector<data::PackedRow> rows;
+  while (auto batch = loader.next())
+    for (data::PackedRow& row : batch->rows) rows.push_back(std::move(row));
+  return rows;
+}
+
+data::LoaderOptions loader_options(const RunConfig& config) {
+  data::LoaderOptions options;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.shuffle = config.data.shuffle;
+  options.mixing = config.data.mixing;
+  options.packing = config.data.packing;
+  options.max_length = config.data.max_length;
+  options.tokens_per_step = config.train.tokens_per_step;
+  options.rows_per_step = options.tokens_per_step > 0 ? 0 : config.train.rows_per_step;
+  options.num_epochs = 0;  // the step count ends the run
+  options.on_bad_row = config.data.on_bad_row;
+  options.threads = config.data.threads;
+  return options;
+}
+
+}  // namespace temper::recipes

@@ -3,7 +3,11 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "formats/foreign.h"
 #include "formats/format.h"
+#include "formats/row_cache.h"
 
 namespace temper::formats {
 namespace {
@@ -26,13 +30,44 @@ Complaint read_complaint(std::string_view text) {
   return complaint;
 }
 
+std::unique_ptr<RowFile> open_text(const OpenedFile& file) {
+  const MappedFile bytes(file.path);
+  refuse_foreign(bytes.text(), file.name, file.path != file.name);
+  for (const auto& [name, format] : registry<RowFormat>().entries())
+    if (format.recognizes(bytes.text())) return format.open(file);
+  fail("[{}] no room of this build reads such a file", file.name);
+}
+
+// Null when the rows are not those that were written.
+std::unique_ptr<RowFile> open_cached(const CachedRows& rows, const OpenedFile& file) {
+  try {
+    auto opened = open_text(file);
+    if (opened->hash() == rows.hash) return opened;
+  } catch (const Error&) {
+    if (hash_file(rows.path) == rows.hash) throw;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<RowFile> open_converted(const std::string& path, const std::string& format,
+                                        const Conversion& conversion) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const CachedRows rows = cached_rows(path, format, conversion);
+    if (auto file = open_cached(rows, {rows.path, path, conversion.keeps_lines})) return file;
+    log_warning(fmt::format("[{}] is damaged and made again from {}", rows.path, path));
+    remove_all(rows.path);
+  }
+  fail("[{}] its rows were damaged in {} as soon as they were written; check that disk", path,
+       row_cache_folder());
+}
+
 }  // namespace
 
 std::unique_ptr<RowFile> RowFile::open(const std::string& path) {
   const MappedFile file(path);
-  for (const auto& [name, format] : registry<RowFormat>().entries())
-    if (format.recognizes(file.text())) return format.open({.path = path, .name = path});
-  fail("[{}] no room of this build reads such a file", path);
+  for (const auto& [name, conversion] : registry<Conversion>().entries())
+    if (conversion.recognizes(file.text())) return open_converted(path, name, conversion);
+  return open_text({.path = path, .name = path});
 }
 
 size_t RowFile::begin(int64_t row) const {

@@ -37,5 +37,16 @@ TEST(RowFile, ErrorsOfFilesThatCannotBeRead) {
   expect_has(error_of([&] { RowFile::open(folder.path()); }), "is a folder");
 }
 
+TEST(RowFile, ForeignFilesAreNamed) {
+  const auto expect_error = [](const std::string& content, const std::string& part) {
+    const WrittenFile file(content);
+    expect_has(error_of([&] { file.open(); }), fmt::format("[{}] is {}", file.path(), part));
+  };
+  expect_error("PK\x03\x04 and so on", "a zip archive; unpack it");
+  expect_error(std::string(257, 'x') + "ustar", "a tar archive; unpack it");
+  expect_error("ARROW1", "an Arrow file; write it as Parquet or JSONL");
+  expect_error("BZh9", "a bzip2 file");
+}
+
 }  // namespace
 }  // namespace temper::formats

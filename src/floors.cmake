@@ -1,6 +1,7 @@
 add_floor(base)
 add_kind(device)
 add_floor(config)
+add_kind(formats)
 add_floor(reports)
 add_floor(tokenizers)
 add_floor(templates)

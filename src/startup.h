@@ -5,6 +5,7 @@
 namespace temper {
 // clang-format off
 namespace device { void register_all(); }
+namespace formats { void register_all(); }
 namespace backends { void register_all(); }
 namespace ops { void register_all(); }
 namespace models { void register_all(); }
@@ -13,6 +14,7 @@ namespace recipes { void register_all(); }
 
 inline void register_everything() {
   device::register_all();
+  formats::register_all();
   backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
   models::register_all();

@@ -176,6 +176,13 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void MappedFile::release(size_t begin, size_t end) const {
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = (begin + page - 1) / page * page;
+  const size_t last = end == size_ ? end : end / page * page;
+  if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
 TemporaryDirectory::TemporaryDirectory() {
   const char* base = std::getenv("TMPDIR");
   path_ = join_path(base != nullptr ? base : "/tmp", "temper.XXXXXX");

@@ -53,6 +53,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  // Whole pages of this range leave the process's memory; reading them again fetches them again.
+  void release(size_t begin, size_t end) const;
 
  private:
   const std::byte* data_ = nullptr;

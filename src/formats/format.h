@@ -1,0 +1,31 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/registry.h"
+#include "formats/packed_file.h"
+#include "formats/row_file.h"
+#include "formats/row_writer.h"
+
+// What rooms register: a layout of rows in a text, or a conversion that makes such a text of another file.
+namespace temper::formats {
+
+// Asked in the order of src/formats/CMakeLists.txt, the first that recognizes a text reads it.
+struct RowFormat {
+  bool (*recognizes)(std::string_view text);
+  std::unique_ptr<RowFile> (*open)(const OpenedFile& file);
+};
+
+// Done once per content; what it writes is kept in the cache (row_cache.h).
+struct Conversion {
+  bool (*recognizes)(std::string_view content);
+  int64_t (*least_bytes)(const PackedFile& file);  // convert will write no fewer
+  void (*convert)(const PackedFile& file, RowWriter& rows);
+  int version = 1;          // of what convert writes: another one is converted again
+  bool keeps_lines = true;  // lines of what it writes are lines of the file
+};
+
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+}  // namespace temper::formats

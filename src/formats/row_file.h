@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/scanned_text.h"
+
+namespace temper::formats {
+
+// A file to open: what is read, and what messages call it (a compressed file's rows are read from elsewhere).
+struct OpenedFile {
+  std::string path;
+  std::string name;
+  bool has_lines = true;  // lines of `path` are lines of `name`
+};
+
+// The rows of one data file, by index: each is the text of one JSON value, which should be an object. The
+// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe; the
+// file must not change meanwhile.
+class RowFile {
+ public:
+  // Reads the file once. What it is, its content says and not its name. Errors name the file, and for a
+  // broken one the line and column.
+  static std::unique_ptr<RowFile> open(const std::string& path);
+
+  virtual ~RowFile() = default;
+  int64_t size() const { return static_cast<int64_t>(begins_.size()); }
+  virtual std::string_view text(int64_t row) const = 0;  // valid as long as this object lives
+  virtual std::string place(int64_t row) const = 0;      // "file.jsonl:LINE", "file.json: row 3 (line 12)"
+  Json parse(int64_t row) const;                         // "[file:LINE:COLUMN] not valid JSON: …"
+
+  // Of the rows' file, unpacked; the same wherever it lies and however it is compressed.
+  int64_t bytes() const { return static_cast<int64_t>(text_.all().size()); }
+  const std::string& hash() const { return text_.hash(); }
+
+ protected:
+  explicit RowFile(const OpenedFile& file) : name_(file.name), has_lines_(file.has_lines), text_(file.path) {}
+  size_t begin(int64_t row) const;
+
+  std::string name_;
+  bool has_lines_;
+  ScannedText text_;
+  std::vector<uint64_t> begins_;
+};
+
+}  // namespace temper::formats

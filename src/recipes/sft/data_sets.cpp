@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "data/chat_template.h"
+#include "formats/paths.h"
 #include "recipes/sft/session.h"
 
 namespace temper::recipes {
@@ -44,7 +45,7 @@ std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, c
       member.name = source.path;
     }
     member.weight = source.weight;
-    member.source = std::make_shared<data::Source>(std::vector<std::string>{source.path});
+    member.source = std::make_shared<data::Source>(formats::expand_paths({source.path}));
     member.encoder = std::make_shared<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
                                                         row_options(source, config, text, goal));
     members.push_back(std::move(member));

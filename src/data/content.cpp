@@ -69,7 +69,8 @@ Content alpaca_of(const Json& row, bool has_template) {
     return field ? check_string(*field, std::string(name)) : std::string();
   };
   Json::Array context;
-  if (const std::string system = text("system"); !system.empty()) context.push_back(message("system", system));
+  if (const std::string system = text("system"); !system.empty())
+    context.push_back(message("system", system));
   if (const Json* history = field_of(row, "history")) {
     if (!history->is_array()) fail("history must be an array, found {}", history->kind_name());
     for (const Json& turn : history->as_array()) {

@@ -19,9 +19,9 @@ struct Content {
 // Names of the classes of a classification, by number.
 using Labels = std::vector<std::string>;
 
-// One content; two of a preference, chosen before rejected. `format` is what format_of says, or the user. Instructions
-// and classifications become conversations when `has_template`, else plain texts with a blank line between
-// prompt and answer. Errors name the field.
+// One content; two of a preference, chosen before rejected. `format` is what format_of says, or the user.
+// Instructions and classifications become conversations when `has_template`, else plain texts with a blank
+// line between prompt and answer. Errors name the field.
 std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template, const Labels& labels);
 
 }  // namespace temper::data

@@ -49,13 +49,15 @@ TEST(Formats, ShareGptBecomesAConversation) {
     {"from": "function_call", "value": "{\"name\": \"add\", \"arguments\": {\"a\": 2}}"},
     {"from": "observation", "value": "4"}, {"from": "gpt", "value": "It is 4."}]})";
   const EncodedRow encoded = encode(row);
-  EXPECT_EQ(text_of(encoded),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
-            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call><|im_end|>\n"
-            "<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\nIt is 4.<|im_end|>\n");
+  EXPECT_EQ(
+      text_of(encoded),
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call><|im_end|>\n"
+      "<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\nIt is 4.<|im_end|>\n");
   EXPECT_EQ(target_runs(encoded.examples[0]).size(), 2u);
-  EXPECT_EQ(error_of(R"({"conversations": [{"from": "alien", "value": "a"}]})"),
-            "conversations[0].from is 'alien', expected human, gpt, system, function_call, observation or tool");
+  EXPECT_EQ(
+      error_of(R"({"conversations": [{"from": "alien", "value": "a"}]})"),
+      "conversations[0].from is 'alien', expected human, gpt, system, function_call, observation or tool");
   EXPECT_EQ(error_of(R"({"conversations": [{"from": "human", "text": "a"}]})"),
             "conversations[0] must have from and value (fields: from, text)");
   EXPECT_EQ(error_of(R"({"conversations": [{"from": "function_call", "value": "add 1"}]})"),
@@ -77,9 +79,12 @@ TEST(Formats, AlpacaIsAQuestionAndItsAnswer) {
 TEST(Formats, ClassesAreAnsweredByName) {
   RowOptions options;
   options.labels = {"bad", "good"};
-  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": 1})", options).examples[0]), Runs{"good<|im_end|>"});
-  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": "fine"})").examples[0]), Runs{"fine<|im_end|>"});
-  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": 0})", options, nullptr).examples[0]), Runs{"bad"});
+  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": 1})", options).examples[0]),
+            Runs{"good<|im_end|>"});
+  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": "fine"})").examples[0]),
+            Runs{"fine<|im_end|>"});
+  EXPECT_EQ(target_runs(encode(R"({"text": "Great!", "label": 0})", options, nullptr).examples[0]),
+            Runs{"bad"});
   EXPECT_EQ(error_of(R"({"text": "a", "label": 2})", options),
             "label is 2, expected 0 to 1, for which there are names");
   EXPECT_EQ(error_of(R"({"text": "a", "label": 1})"),
@@ -104,7 +109,8 @@ TEST(Formats, PreferencesShareTheirPrompt) {
   const std::string texts = R"({"prompt": "1+1=", "chosen": "2", "rejected": "3"})";
   const std::string apart = R"({"prompt": [{"role": "user", "content": "1+1?"}],
     "chosen": [{"role": "assistant", "content": "2"}], "rejected": [{"role": "assistant", "content": "3"}]})";
-  const std::string implicit = R"({"chosen": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}],
+  const std::string implicit =
+      R"({"chosen": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}],
     "rejected": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "3"}]})";
   const std::string question = R"({"prompt": "1+1?", "chosen": [{"role": "assistant", "content": "2"}],
     "rejected": [{"role": "assistant", "content": "3"}]})";
@@ -122,7 +128,8 @@ TEST(Formats, PreferencesShareTheirPrompt) {
   EXPECT_EQ(text_of(encode(apart, any())), text_of(encode(implicit, any())));
   EXPECT_EQ(text_of(encode(question, any())), text_of(encode(implicit, any())));
   const EncodedRow dialog = encode(
-      R"({"chosen": "Human: hi\n\nAssistant: Hello there", "rejected": "Human: hi\n\nAssistant: Go away"})", any());
+      R"({"chosen": "Human: hi\n\nAssistant: Hello there", "rejected": "Human: hi\n\nAssistant: Go away"})",
+      any());
   EXPECT_EQ(target_runs(dialog.examples[0]), Runs{" Hello there"});
   EXPECT_EQ(target_runs(dialog.examples[1]), Runs{" Go away"});
 }

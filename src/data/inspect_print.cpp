@@ -43,13 +43,15 @@ std::string formats_of(const std::array<int64_t, kNumFormats>& formats) {
 
 std::string histogram(const std::vector<int64_t>& lengths) {
   std::string out;
-  const int64_t most = lengths.empty() ? 1 : std::max<int64_t>(1, *std::max_element(lengths.begin(), lengths.end()));
+  const int64_t most =
+      lengths.empty() ? 1 : std::max<int64_t>(1, *std::max_element(lengths.begin(), lengths.end()));
   size_t first = 0;
   while (first < lengths.size() && lengths[first] == 0) ++first;
   for (size_t i = first; i < lengths.size(); ++i) {
     const int64_t low = i == 0 ? 0 : int64_t{1} << (i - 1), high = i == 0 ? 0 : (int64_t{1} << i) - 1;
     const auto bar = static_cast<size_t>((lengths[i] * kBarWidth + most - 1) / most);
-    out += fmt::format("  {:>7} to {:<7} {:<{}} {}\n", low, high, std::string(bar, '#'), kBarWidth, lengths[i]);
+    out +=
+        fmt::format("  {:>7} to {:<7} {:<{}} {}\n", low, high, std::string(bar, '#'), kBarWidth, lengths[i]);
   }
   return out;
 }
@@ -62,10 +64,10 @@ std::string sources_table(const DatasetSummary& summary) {
   const RowCounts all = summary.counts();
   std::string out;
   for (const DatasetSummary::Source& source : summary.sources)
-    out += fmt::format("  {}: {}, {} tokens ({:.1f} %), {} targets; {}\n", source.name,
-                       source.counts.describe(), source.counts.tokens,
-                       percent(source.counts.tokens, all.tokens), source.counts.target_tokens,
-                       formats_of(source.formats));
+    out +=
+        fmt::format("  {}: {}, {} tokens ({:.1f} %), {} targets; {}\n", source.name, source.counts.describe(),
+                    source.counts.tokens, percent(source.counts.tokens, all.tokens),
+                    source.counts.target_tokens, formats_of(source.formats));
   return out;
 }
 
@@ -79,8 +81,10 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     targets += row.examples[i].num_targets();
   }
   out += fmt::format("{}: {} tokens, {} targets", name_of(row.format), row.num_tokens(), targets);
-  if (row.status == RowStatus::kTooLong) out += fmt::format("; dropped, its {} tokens are too many", row.full_length);
-  if (row.status == RowStatus::kNoTargets) out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
+  if (row.status == RowStatus::kTooLong)
+    out += fmt::format("; dropped, its {} tokens are too many", row.full_length);
+  if (row.status == RowStatus::kNoTargets)
+    out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
   if (row.status == RowStatus::kKept && row.tokens_cut > 0)
     out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   return out + "\n";
@@ -89,11 +93,12 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
 std::string describe(const DatasetSummary& summary) {
   const RowCounts all = summary.counts();
   const auto& p = summary.percentiles;
-  std::string out = fmt::format("{}\n{} tokens, {} targets ({:.1f} %)\nsources:\n{}", all.describe(), all.tokens,
-                                all.target_tokens, percent(all.target_tokens, all.tokens),
-                                sources_table(summary));
-  out += fmt::format("tokens per row: 50 % up to {}, 90 % up to {}, 95 % up to {}, 99 % up to {}, the longest {}\n{}",
-                     p[0], p[1], p[2], p[3], p[4], histogram(summary.lengths));
+  std::string out =
+      fmt::format("{}\n{} tokens, {} targets ({:.1f} %)\nsources:\n{}", all.describe(), all.tokens,
+                  all.target_tokens, percent(all.target_tokens, all.tokens), sources_table(summary));
+  out += fmt::format(
+      "tokens per row: 50 % up to {}, 90 % up to {}, 95 % up to {}, 99 % up to {}, the longest {}\n{}", p[0],
+      p[1], p[2], p[3], p[4], histogram(summary.lengths));
   if (summary.packed_rows > 0) {
     out += fmt::format("an epoch: {} documents in {} rows", summary.packed_documents, summary.packed_rows);
     if (summary.max_length > 0)
@@ -104,7 +109,8 @@ std::string describe(const DatasetSummary& summary) {
   for (const Mention& row : summary.longest) out += fmt::format("  {} tokens: {}\n", row.tokens, row.place);
   if (!summary.dropped.empty()) out += "dropped rows:\n";
   for (const Mention& row : summary.dropped)
-    out += row.what.starts_with('[') ? fmt::format("  {}\n", row.what) : fmt::format("  [{}] {}\n", row.place, row.what);
+    out += row.what.starts_with('[') ? fmt::format("  {}\n", row.what)
+                                     : fmt::format("  [{}] {}\n", row.place, row.what);
   if (const auto more = summary.num_dropped - static_cast<int64_t>(summary.dropped.size()); more > 0)
     out += fmt::format("  and {} more\n", more);
   return out;
@@ -126,7 +132,8 @@ std::string describe_formats(const Mixture& mixture) {
     for (size_t i = 0; i < formats.size(); ++i)
       if (formats[i] > 0) names.emplace_back(name_of(static_cast<RowFormat>(i)));
     if (bad > 0) names.emplace_back("unknown fields");
-    out += fmt::format("{}{}: {} rows of {}", out.empty() ? "" : "; ", member.name, member.size(), join(names, " and "));
+    out += fmt::format("{}{}: {} rows of {}", out.empty() ? "" : "; ", member.name, member.size(),
+                       join(names, " and "));
   }
   return out;
 }

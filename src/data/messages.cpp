@@ -112,10 +112,10 @@ Json::Array read_sharegpt(const Json& list, const std::string& field) {
   Json::Array messages;
   for (const Json& turn : check_list(list, field)) {
     const std::string place = fmt::format("{}[{}]", field, messages.size());
-    if (!turn.is_object()) fail("{} must be an object with from and value, found {}", place, turn.kind_name());
+    if (!turn.is_object())
+      fail("{} must be an object with from and value, found {}", place, turn.kind_name());
     const Json *from = field_of(turn, "from"), *value = field_of(turn, "value");
-    if (!from || !value)
-      fail("{} must have from and value (fields: {})", place, fields_of(turn));
+    if (!from || !value) fail("{} must have from and value (fields: {})", place, fields_of(turn));
     const std::string_view role = role_of(check_string(*from, place + ".from"), place);
     const std::string& text = check_string(*value, place + ".value");
     if (role == kCall)
@@ -131,8 +131,7 @@ Json::Array read_sharegpt(const Json& list, const std::string& field) {
 Json template_variables(const Json& row) {
   Json variables = Json::Object{};
   if (const Json* extra = field_of(row, "chat_template_kwargs")) {
-    if (!extra->is_object())
-      fail("chat_template_kwargs must be an object, found {}", extra->kind_name());
+    if (!extra->is_object()) fail("chat_template_kwargs must be an object, found {}", extra->kind_name());
     variables = *extra;
   }
   for (const char* name : {"tools", "documents"}) {

@@ -17,7 +17,8 @@ Json::Array read_sharegpt(const Json& list, const std::string& field);
 // chat_template_kwargs.
 Json template_variables(const Json& row);
 
-// The messages with the arguments of tool calls as objects, or as JSON text; as they are where they cannot be.
+// The messages with the arguments of tool calls as objects, or as JSON text; as they are where they cannot
+// be.
 enum class Arguments { kObjects, kText };
 Json::Array with_arguments(const Json::Array& messages, Arguments form);
 

@@ -43,6 +43,7 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.eval.every_steps = 4;
   now.data.eval = {{.path = "held_out.jsonl"}};
   now.data.threads = 3;
+  now.data.on_bad_row = data::OnBadRow::kSkip;
   now.train.activation_checkpointing = Checkpointing::kFull;
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
 }

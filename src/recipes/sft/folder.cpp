@@ -81,6 +81,7 @@ bool SftRun::restore() {
   state_.best_loss = state.at("best_loss").as_double();
   state_.best_step = state.at("best_step").as_int();
   state_.last_loss = state.at("last_loss").as_double();
+  saved_step_ = state_.step;
   session_.optimizer->restored(state_.step);
   loader_->restore(state.at("data"));
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
@@ -99,6 +100,7 @@ void SftRun::save() {
                                              {"last_loss", state_.last_loss},
                                              {"data", loader_->state()}});
   writer.commit();
+  saved_step_ = state_.step;
   std::vector<int64_t> protected_steps;
   if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
   checkpoints::prune_states(files_.states(), session_.config.checkpoint.keep_last, protected_steps);

@@ -98,7 +98,7 @@ void SftRun::train() {
 void SftRun::train_one(int64_t total_steps) {
   if (!begun_) last_report_ = seconds_now();
   const double waited = loader_->seconds_waited();
-  const std::optional<data::Batch> batch = loader_->next();
+  const std::optional<data::Batch> batch = next_batch();
   const double wait = loader_->seconds_waited() - waited;
   invariant(batch.has_value(), "an endless loader ended");
   const double lr = schedule_of(session_.config.train, total_steps).at(state_.step);
@@ -106,6 +106,20 @@ void SftRun::train_one(int64_t total_steps) {
   report_last();
   begun_ = Begun{std::move(pending), ++state_.step, total_steps, lr, wait};
   if (session_.facts.device.type == DeviceType::kCpu) report_last();
+}
+
+// A row that stops the run must not cost what was learnt before it.
+std::optional<data::Batch> SftRun::next_batch() {
+  try {
+    return loader_->next();
+  } catch (const Error& error) {
+    report_last();
+    if (state_.step == saved_step_) throw;
+    save();
+    throw Error(
+        fmt::format("{}; the {} steps before it are saved in {}", error.what(), state_.step, files_.folder),
+        error.kind());
+  }
 }
 
 void SftRun::report_last() {

@@ -39,6 +39,7 @@ class SftRun {
   void save();
   void train();
   void train_one(int64_t total_steps);
+  std::optional<data::Batch> next_batch();
   void report_last();  // waits for the step begun last, if it has not been reported
   void report(const training::StepResult& result, double seconds);
   int64_t memory_in_use() const;
@@ -63,6 +64,7 @@ class SftRun {
   Session session_;
   RunFiles files_;
   State state_;
+  int64_t saved_step_ = 0;
   double accuracy_after_ = -1;
   double peak_flops_ = 0;   // 0: not known
   double last_report_ = 0;  // when the step before was done

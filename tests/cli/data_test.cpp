@@ -1,0 +1,80 @@
+// Data of several kinds and files, as a user gives them.
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class DataCli : public Cli {
+ protected:
+  // Ten additions as instructions, with a bad line behind the first `good` ones if that is not 0.
+  static std::string instructions(const std::string& name, int good = 0) {
+    std::string text;
+    for (int i = 0; i < 10; ++i) {
+      if (good > 0 && i == good) text += "{\"instruction\": 3, \"output\": \"x\"}\n";
+      text += fmt::format("{{\"instruction\": \"What is {} + 1?\", \"output\": \"{}\"}}\n", i, i + 1);
+    }
+    write_file(folder() + "/" + name, text);
+    return folder() + "/" + name;
+  }
+
+  static std::vector<Json> metrics(const std::string& run_folder) {
+    std::vector<Json> lines;
+    const std::string text = read_file(run_folder + "/metrics.jsonl");
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      lines.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), "metrics"));
+    return lines;
+  }
+};
+
+TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {
+  const std::string one = instructions("one.jsonl");
+  write_file(folder() + "/mix.yaml",
+             "output: " + folder() + "/mix\nmodel: {path: " + folder() + "/model}\ndata:\n  train:\n    - " + folder() +
+                 "/train.jsonl\n    - {path: " + one +
+                 ", name: instructions, weight: 3}\n  mixing: first_exhausted\n  eval_fraction: 0.2\n"
+                 "  max_length: 64\ntrain: {steps: 6, tokens_per_step: 300}\n");
+  const Outcome trained = run("train " + folder() + "/mix.yaml");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find("rows of messages; instructions: 8 rows of alpaca"), std::string::npos) << trained.err;
+  const std::vector<Json> lines = metrics(folder() + "/mix");
+  ASSERT_EQ(lines.size(), 7u);
+  for (const Json& line : lines) {
+    const bool step = line.find("loss") != nullptr;
+    const Json& sources = line.at(step ? "loss_by_source" : "eval_loss_by_source");
+    for (const char* name : {"train.jsonl", "instructions"}) EXPECT_GT(sources.at(name).as_double(), 0);
+    EXPECT_TRUE(!step || line.at("data_wait_seconds").as_double() >= 0);
+  }
+  expect_refused("train " + folder() + "/mix.yaml --data.mixing concatenate", 2, "has a weight of 3");
+  const Outcome held = run("data inspect " + folder() + "/mix.yaml --eval --summary");
+  EXPECT_NE(held.out.find("instructions: kept 2 of 2 rows"), std::string::npos) << held.out;
+}
+
+TEST_F(DataCli, ARowThatStopsARunLosesNothing) {
+  const std::string bad = instructions("bad_later.jsonl", 9);
+  const std::string command = "train " + yaml() + " --output " + folder() + "/stopped --data.train [" + bad +
+                              "] --data.shuffle false --data.packing none --train.rows_per_step 4";
+  const Outcome stopped = run(command);
+  EXPECT_EQ(stopped.code, 2);
+  EXPECT_NE(stopped.err.find("bad_later.jsonl:10] instruction must be a string"), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find("the 2 steps before it are saved"), std::string::npos) << stopped.err;
+  const Outcome resumed = run(command + " --data.on_bad_row skip");
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resuming"), std::string::npos);
+  const Outcome whole = run("train " + yaml() + " --output " + folder() + "/skipping --data.train [" + bad +
+                            "] --data.shuffle false --data.packing none --train.rows_per_step 4 --data.on_bad_row skip");
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(losses(folder() + "/stopped"), losses(folder() + "/skipping"));
+}
+
+TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
+  const std::string bad = instructions("bad.jsonl", 3);
+  const Outcome outcome = run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled", "longest rows:",
+                           "bad.jsonl:4] instruction must be a string"})
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
+  expect_refused("data inspect " + yaml() + " --data.train [" + folder() + "/no*.jsonl]", 2, "no*.jsonl");
+}
+
+}  // namespace
+}  // namespace temper

@@ -3,6 +3,7 @@
 # make check  format, layers, and the tests of what was built: seconds
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
+# make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to
 # make bench  measured speed of the ops and of training
 PRESET ?= release
@@ -10,7 +11,7 @@ BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu build release test check parity bench demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity bench demo bundle clean format
 
 all: build
 
@@ -19,6 +20,9 @@ setup:
 
 setup-gpu:
 	@tools/setup_gpu.sh
+
+setup-parquet:
+	@tools/setup_parquet.sh
 
 build: setup
 	@cmake --preset $(PRESET) >/dev/null

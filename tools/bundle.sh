@@ -33,6 +33,10 @@ while read -r library path; do
   esac
   cp -L "$path" "$target/lib/$library"
   chmod 644 "$target/lib/$library"
+  if [[ $path == "$PWD"/.deps/arrow/* ]]; then
+    cat .deps/arrow/licences/* >"$target/licences/arrow"
+    continue
+  fi
   packages+=("$(package_of "$path")")
 done < <(ldd "$program" | awk '$2 == "=>" { print $1, $3 }')
 for package in $(printf '%s\n' "${packages[@]}" | sort -u); do

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 namespace temper {
 namespace {
@@ -66,9 +68,24 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole % 3600 / 60);
 }
 
+namespace {
+
+bool starts_with_ascii_word(std::string_view text, size_t at) {
+  uint64_t word = 0;
+  if (text.size() - at < sizeof word) return false;
+  std::memcpy(&word, text.data() + at, sizeof word);
+  return (word & 0x8080808080808080) == 0;
+}
+
+}  // namespace
+
 size_t valid_utf8_prefix(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
+    if (starts_with_ascii_word(text, i)) {
+      i += sizeof(uint64_t);
+      continue;
+    }
     const auto byte = [&](size_t k) {
       return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0;
     };

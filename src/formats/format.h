@@ -17,13 +17,16 @@ struct RowFormat {
   std::unique_ptr<RowFile> (*open)(const OpenedFile& file);
 };
 
+// What a conversion writes: the text of the file, with its lines; or one row a line, where the file had none.
+enum class RowsWritten { kText, kLines };
+
 // Done once per content; what it writes is kept in the cache (row_cache.h).
 struct Conversion {
   bool (*recognizes)(std::string_view content);
   int64_t (*least_bytes)(const PackedFile& file);  // convert will write no fewer
   void (*convert)(const PackedFile& file, RowWriter& rows);
-  int version = 1;          // of what convert writes: another one is converted again
-  bool keeps_lines = true;  // lines of what it writes are lines of the file
+  int version = 1;  // of what convert writes: another one is converted again
+  RowsWritten writes = RowsWritten::kText;
 };
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";

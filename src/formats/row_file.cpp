@@ -12,6 +12,8 @@
 namespace temper::formats {
 namespace {
 
+constexpr std::string_view kOneRowALine = "jsonl";
+
 // The parser's "[:LINE:COLUMN] message", counted from the row's own beginning; without a place, "[] message".
 struct Complaint {
   int64_t line = 1;
@@ -34,7 +36,7 @@ std::unique_ptr<RowFile> open_text(const OpenedFile& file) {
   const MappedFile bytes(file.path);
   refuse_foreign(bytes.text(), file.name, file.path != file.name);
   for (const auto& [name, format] : registry<RowFormat>().entries())
-    if (format.recognizes(bytes.text())) return format.open(file);
+    if (file.has_lines ? format.recognizes(bytes.text()) : name == kOneRowALine) return format.open(file);
   fail("[{}] no room of this build reads such a file", file.name);
 }
 
@@ -53,7 +55,8 @@ std::unique_ptr<RowFile> open_converted(const std::string& path, const std::stri
                                         const Conversion& conversion) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const CachedRows rows = cached_rows(path, format, conversion);
-    if (auto file = open_cached(rows, {rows.path, path, conversion.keeps_lines})) return file;
+    if (auto file = open_cached(rows, {rows.path, path, conversion.writes == RowsWritten::kText}))
+      return file;
     log_warning(fmt::format("[{}] is damaged and made again from {}", rows.path, path));
     remove_all(rows.path);
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 namespace temper {
 namespace {
@@ -21,6 +23,16 @@ size_t edit_distance(std::string_view a, std::string_view b) {
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
+}
+
+// The ASCII at the beginning, in steps of eight bytes.
+size_t ascii_prefix(std::string_view text) {
+  size_t i = 0;
+  for (uint64_t word; i + sizeof word <= text.size(); i += sizeof word) {
+    std::memcpy(&word, text.data() + i, sizeof word);
+    if (word & 0x8080808080808080u) break;
+  }
+  return i;
 }
 
 }  // namespace
@@ -69,6 +81,8 @@ std::string format_duration(double seconds) {
 size_t valid_utf8_prefix(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) i += ascii_prefix(text.substr(i));
+    if (i == text.size()) break;
     const auto byte = [&](size_t k) {
       return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0;
     };

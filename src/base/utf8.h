@@ -14,7 +14,8 @@ struct Utf8Step {
   char32_t value = 0;  // the code point, U+FFFD when not valid
 };
 
-// Of valid UTF-8: the size of the code point that starts with this byte, and the code point that starts at `at`.
+// Of valid UTF-8: the size of the code point that starts with this byte, and the code point that starts at
+// `at`.
 inline size_t utf8_size(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;

@@ -127,7 +127,8 @@ size_t cased_word(const Scan& scan, size_t at) {
   return end > at ? end + contraction<true>(scan, end) : at;
 }
 
-// [^\r\n\p{L}\p{N}]?WORD|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ where WORD is cased_word.
+// [^\r\n\p{L}\p{N}]?WORD|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ where WORD is
+// cased_word.
 template <bool kSlashes>
 size_t o200k(const CodePointTable& classes, std::string_view text) {
   const Scan scan(classes, text);
@@ -146,8 +147,8 @@ size_t o200k(const CodePointTable& classes, std::string_view text) {
 
 constexpr bool is_ascii_letter(unsigned char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
 
-// [!-/:-~ without letters][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|
-// \s+, which leaves out numbers and characters without a class.
+// [!-/:-~ without letters][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
+// ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)| \s+, which leaves out numbers and characters without a class.
 size_t deepseek(const CodePointTable& classes, std::string_view text) {
   constexpr unsigned kWord = kLetter | kMark;
   const Scan scan(classes, text);

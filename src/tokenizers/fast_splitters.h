@@ -6,8 +6,8 @@
 
 namespace temper::tokenizers {
 
-// The size of the first piece when a text is cut at the matches of a pattern, and what lies between matches is
-// a piece as well. `text` is valid UTF-8 and not empty.
+// The size of the first piece when a text is cut at the matches of a pattern, and what lies between matches
+// is a piece as well. `text` is valid UTF-8 and not empty.
 using PieceScanner = size_t (*)(const CodePointTable& classes, std::string_view text);
 
 // A scanner for the patterns of well-known tokenizers, written for Oniguruma; null for any other pattern.

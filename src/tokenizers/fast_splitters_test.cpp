@@ -15,10 +15,14 @@ constexpr int kStrings = 100'000;
 
 // Characters that the patterns treat in a way of their own, and neighbours of those.
 constexpr std::u32string_view kInteresting =
-    U"'''sStTrReEvVmMlLdDaZ  \r\n\r\n\t\v\f/!_-019\u0085\u00A0\u00AD\u00B2\u00BD\u00C9\u00E9\u00DF\u017F\u01C5"
-    U"\u02B0\u0300\u0301\u0345\u0660\u0903\u0488\u1680\u180E\u1D2C\u1E9E\u1F88\u2000\u200B\u200D\u2028\u2029\u202F"
-    U"\u2019\u2160\u212A\u212B\u20AC\u2460\u3000\u3001\u3040\u304B\u3099\u309F\u30A0\u30AB\u30FF\u3100\u3400\u4DFF"
-    U"\u4E00\u4E2D\u9FA5\u9FA6\u9FFF\uAC00\uD7A3\u1100\u1161\u11A8\uE000\uF8FF\uFB05\uFB06\uFEFF\uFF11\uFF21\uFFFD"
+    U"'''sStTrReEvVmMlLdDaZ  "
+    U"\r\n\r\n\t\v\f/!_-019\u0085\u00A0\u00AD\u00B2\u00BD\u00C9\u00E9\u00DF\u017F\u01C5"
+    U"\u02B0\u0300\u0301\u0345\u0660\u0903\u0488\u1680\u180E\u1D2C\u1E9E\u1F88\u2000\u200B\u200D\u2028\u2029"
+    U"\u202F"
+    U"\u2019\u2160\u212A\u212B\u20AC\u2460\u3000\u3001\u3040\u304B\u3099\u309F\u30A0\u30AB\u30FF\u3100\u3400"
+    U"\u4DFF"
+    U"\u4E00\u4E2D\u9FA5\u9FA6\u9FFF\uAC00\uD7A3\u1100\u1161\u11A8\uE000\uF8FF\uFB05\uFB06\uFEFF\uFF11\uFF21"
+    U"\uFFFD"
     U"\uFFFE\u0378\u0080\u007F\u0001\U00010400\U00010428\U0001D400\U0001D7CE\U0001F1E6\U0001F600\U00020000"
     U"\U0002F800\U000E0001\U000E0100\U000F0000\U0010FFFD\U0010FFFF\U00030000\U00050000";
 
@@ -96,10 +100,14 @@ TEST(FastSplitters, LongRunsTakeLittleTime) {
 
 // Every code point, also in the planes that are taken as not assigned.
 TEST(CharacterClasses, AreThoseOfPcre2) {
-  constexpr std::pair<const char*, unsigned> kSets[] = {
-      {"[\\p{Lu}\\p{Lt}]+", kUpper}, {"\\p{Ll}+", kLower},         {"[\\p{Lm}\\p{Lo}]+", kCaseless},
-      {"\\p{M}+", kMark},            {"\\p{N}+", kNumber},         {"[\\p{P}\\p{S}]+", kSymbol},
-      {"\\s+", kSpace},              {"[\\r\\n]+", kNewline}};
+  constexpr std::pair<const char*, unsigned> kSets[] = {{"[\\p{Lu}\\p{Lt}]+", kUpper},
+                                                        {"\\p{Ll}+", kLower},
+                                                        {"[\\p{Lm}\\p{Lo}]+", kCaseless},
+                                                        {"\\p{M}+", kMark},
+                                                        {"\\p{N}+", kNumber},
+                                                        {"[\\p{P}\\p{S}]+", kSymbol},
+                                                        {"\\s+", kSpace},
+                                                        {"[\\r\\n]+", kNewline}};
   std::string text;
   std::vector<char32_t> characters;
   for (char32_t c = 0; c < kCodePoints; ++c)

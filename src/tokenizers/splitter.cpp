@@ -103,8 +103,7 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
     if (type == "Split") {
       splitter.splits_.push_back(split_of(component, place));
     } else if (type == "Digits") {
-      splitter.splits_.emplace_back(
-          digit_scanner(bool_option(component, "individual_digits", false, place)));
+      splitter.splits_.emplace_back(digit_scanner(bool_option(component, "individual_digits", false, place)));
     } else if (type == "ByteLevel") {
       byte_level = true;
       splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);

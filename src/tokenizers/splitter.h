@@ -18,7 +18,7 @@ class Split {
  public:
   Split(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  explicit Split(PieceScanner scanner) : scanner_(scanner) {}  // kIsolated
+  explicit Split(PieceScanner scanner) : scanner_(scanner) {}                  // kIsolated
   void run(std::string_view piece, std::vector<std::string_view>& out) const;  // appends; never empty pieces
 
   // Calls `use` with each piece in order.

@@ -25,6 +25,16 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
+// The ASCII at the beginning, in steps of eight bytes.
+size_t ascii_prefix(std::string_view text) {
+  size_t i = 0;
+  for (uint64_t word; i + sizeof word <= text.size(); i += sizeof word) {
+    std::memcpy(&word, text.data() + i, sizeof word);
+    if (word & 0x8080808080808080u) break;
+  }
+  return i;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
@@ -68,24 +78,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole % 3600 / 60);
 }
 
-namespace {
-
-bool starts_with_ascii_word(std::string_view text, size_t at) {
-  uint64_t word = 0;
-  if (text.size() - at < sizeof word) return false;
-  std::memcpy(&word, text.data() + at, sizeof word);
-  return (word & 0x8080808080808080) == 0;
-}
-
-}  // namespace
-
 size_t valid_utf8_prefix(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
-    if (starts_with_ascii_word(text, i)) {
-      i += sizeof(uint64_t);
-      continue;
-    }
+    if (static_cast<unsigned char>(text[i]) < 0x80) i += ascii_prefix(text.substr(i));
+    if (i == text.size()) break;
     const auto byte = [&](size_t k) {
       return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0;
     };

@@ -42,7 +42,10 @@ size_t TokenTrie::child(size_t node, char byte) const {
 
 void TokenTrie::add(std::string_view content, size_t token) {
   if (content.empty()) return;
-  first_bytes_[static_cast<unsigned char>(content[0])] = true;
+  bool& starts = first_bytes_[static_cast<unsigned char>(content[0])];
+  if (!starts) ++num_first_bytes_;
+  starts = true;
+  first_byte_ = content[0];
   size_t node = 0;
   for (const char byte : content) {
     size_t next = child(node, byte);
@@ -56,9 +59,16 @@ void TokenTrie::add(std::string_view content, size_t token) {
   if (nodes_[node].token == kNoToken) nodes_[node].token = token;
 }
 
+// Where the next byte stands that a token may begin with.
+size_t TokenTrie::next_start(std::string_view text, size_t from) const {
+  if (num_first_bytes_ == 1) return std::min(text.find(first_byte_, from), text.size());
+  while (from < text.size() && !first_bytes_[static_cast<unsigned char>(text[from])]) ++from;
+  return from;
+}
+
 TokenTrie::Match TokenTrie::find(std::string_view text, size_t from) const {
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!first_bytes_[static_cast<unsigned char>(text[begin])]) continue;
+  if (num_first_bytes_ == 0) return {text.size(), text.size()};
+  for (size_t begin = next_start(text, from); begin < text.size(); begin = next_start(text, begin + 1)) {
     Match longest{begin, begin};
     size_t node = 0;
     for (size_t at = begin; at < text.size() && (node = child(node, text[at])) != 0; ++at)
@@ -104,7 +114,10 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
 }
 
 void AddedTokens::split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const {
-  const auto normalize = [&](std::string_view raw) { split_normalized(normalizer.normalize(raw), uses); };
+  std::string buffer;
+  const auto normalize = [&](std::string_view raw) {
+    split_normalized(normalizer.normalize(raw, buffer), uses);
+  };
   split_raw(text, {normalize, uses.token});
 }
 

@@ -40,8 +40,11 @@ class TokenTrie {
     std::vector<std::pair<char, size_t>> next;
   };
   size_t child(size_t node, char byte) const;  // 0 when there is none
+  size_t next_start(std::string_view text, size_t from) const;
   std::vector<Node> nodes_;
   bool first_bytes_[256] = {};
+  int num_first_bytes_ = 0;
+  char first_byte_ = 0;  // one of them
 };
 
 class AddedTokens {

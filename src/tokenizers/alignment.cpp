@@ -56,15 +56,23 @@ void Alignment::add(size_t begin, size_t source, bool changed) {
   if (parts_.empty() || changed || parts_.back().changed) parts_.push_back({begin, source, changed});
 }
 
-AlignedText normalize_aligned(const Normalizer& normalizer, std::string_view text) {
-  AlignedText aligned{normalizer.normalize(text), Alignment(text.size())};
+AlignedText normalize_aligned(const Normalizer& normalizer, std::string_view text, std::string& buffer) {
+  AlignedText aligned{normalizer.normalize(text, buffer), Alignment(text.size())};
   if (aligned.text == text) return aligned;
   std::string joined;
+  const auto add = [&](size_t source, std::string_view normal, bool changed) {
+    aligned.alignment.add(joined.size(), source, changed);
+    joined += normal;
+  };
   for (size_t source = 0; source < text.size();) {
+    if (const size_t same = normalizer.unchanged_prefix(text.substr(source))) {
+      add(source, text.substr(source, same), false);
+      source += same;
+      continue;
+    }
     const std::string_view group = text.substr(source, group_size(text.substr(source)));
     const std::string normal = normalizer.normalize(group);
-    aligned.alignment.add(joined.size(), source, normal != group);
-    joined += normal;
+    add(source, normal, normal != group);
     source += group.size();
   }
   invariant(joined == aligned.text, "normalizing group by group must give what normalizing at once gives");

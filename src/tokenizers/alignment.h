@@ -12,6 +12,7 @@ class Alignment {
  public:
   explicit Alignment(size_t size = 0) : size_(size) {}  // nothing changed
   // Characters that normalization changed belong to the whole group of characters they came from.
+  bool changed() const { return !parts_.empty(); }
   size_t source_begin(size_t at) const;  // of what begins at `at`
   size_t source_end(size_t at) const;    // of what ends before `at`, > 0
   // The next part: where it begins in the normalized and in the source text.
@@ -28,10 +29,10 @@ class Alignment {
 };
 
 struct AlignedText {
-  std::string text;
+  std::string_view text;  // of the source, or of the buffer
   Alignment alignment;
 };
 
-AlignedText normalize_aligned(const Normalizer& normalizer, std::string_view text);
+AlignedText normalize_aligned(const Normalizer& normalizer, std::string_view text, std::string& buffer);
 
 }  // namespace temper::tokenizers

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "tokenizers/bpe.h"
+#include "tokenizers/merge_table.h"
 #include "tokenizers/vocabulary.h"
 
 // Reading the "model" of a tokenizer.json.

@@ -19,11 +19,12 @@ using Handle = std::unique_ptr<T, Deleter<Free>>;
 
 namespace {
 
+constexpr uint32_t kGroups = 16;  // that a match tells about
 constexpr size_t kStackStart = 64 << 10, kStackMost = 32 << 20;
 
 // What matching writes to; one for each thread.
 struct Scratch {
-  Handle<pcre2_match_data, pcre2_match_data_free> data{pcre2_match_data_create(1, nullptr)};
+  Handle<pcre2_match_data, pcre2_match_data_free> data{pcre2_match_data_create(kGroups, nullptr)};
   Handle<pcre2_match_context, pcre2_match_context_free> context{pcre2_match_context_create(nullptr)};
   Handle<pcre2_jit_stack, pcre2_jit_stack_free> stack{
       pcre2_jit_stack_create(kStackStart, kStackMost, nullptr)};
@@ -93,7 +94,7 @@ std::optional<Pattern::Match> Pattern::find(std::string_view text, size_t from) 
     fail("{}: pattern '{}' failed on a text of {} bytes: {}", code_->where, code_->source, text.size(),
          error_text(found));
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
-  return Match{offsets[0], offsets[1]};
+  return Match{offsets[0], offsets[1], found > 0 ? found - 1 : 0};
 }
 
 }  // namespace temper::tokenizers

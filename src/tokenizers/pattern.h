@@ -22,6 +22,7 @@ class Pattern {
 
   struct Match {
     size_t begin, end;
+    int group;  // the last one that took part; 0 when there is none
   };
   // The first match at or after `from`; lookbehind sees the text before it. `text` is valid UTF-8.
   std::optional<Match> find(std::string_view text, size_t from) const;

@@ -1,35 +1,50 @@
 #pragma once
-#include <array>
 #include <cstdint>
-#include <functional>
-#include <mutex>
+#include <cstring>
+#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace temper::tokenizers {
 
-// Remembers the ids of short pieces: words repeat. Split by hash so that threads rarely wait for each other;
-// a full shard stops learning.
+// Remembers the ids of short pieces: words repeat. Each thread has its own, for all tokenizers, of a fixed
+// size; an owner's number is never given again, so what one that died left behind is found by nobody and
+// makes room in time.
 class PieceCache {
  public:
-  bool get(std::string_view piece, std::vector<int32_t>& ids);  // appends
-  void put(std::string_view piece, std::span<const int32_t> ids);
+  static PieceCache& of_this_thread();
+  static uint64_t new_owner();
+
+  class Key {
+   public:
+    Key(uint64_t owner, std::string_view piece)
+        : owner_(owner), piece_(piece), hash_(piece.size() > kLongest ? 0 : hash(piece, owner)) {}
+
+   private:
+    friend PieceCache;
+    static uint64_t hash(std::string_view piece, uint64_t owner);
+    uint64_t owner_;
+    std::string_view piece_;
+    uint64_t hash_;
+  };
+  bool get(const Key& key, std::vector<int32_t>& ids);  // appends
+  void put(const Key& key, std::span<const int32_t> ids);
 
  private:
-  static constexpr size_t kShards = 64, kEntriesPerShard = 1024, kLongestPiece = 48;
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  static constexpr size_t kSets = 8192, kWays = 2, kBytes = 53, kLongest = kBytes - sizeof(int32_t);
+  // One line of the processor's cache: the piece, behind it its ids.
+  struct alignas(64) Entry {
+    uint64_t owner;  // 0 when free
+    uint8_t size, count;
+    bool used;  // found since it was last looked at for eviction
+    char bytes[kBytes];
   };
-  struct alignas(64) Shard {
-    std::mutex mutex;
-    std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> entries;
+  struct Set {
+    Entry ways[kWays];
   };
-  Shard& shard_of(std::string_view piece) { return shards_[(Hash()(piece) >> 48) % kShards]; }
-  std::array<Shard, kShards> shards_;
+  PieceCache() : sets_(std::make_unique<Set[]>(kSets)) {}
+  std::unique_ptr<Set[]> sets_;
 };
 
 }  // namespace temper::tokenizers

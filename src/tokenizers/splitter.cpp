@@ -31,12 +31,18 @@ SplitBehavior behavior_of(const Json& component, const std::string& place) {
        place, name);
 }
 
-Pattern pattern_of(const Json& component, const std::string& place) {
+Split split_of(const Json& component, const std::string& place) {
   const Json& pattern = required(component, "pattern", place);
+  const SplitBehavior behavior = behavior_of(component, place);
+  const bool invert = bool_option(component, "invert", false, place);
   const Json* regex = pattern.find("Regex");
   const Json* text = pattern.find("String");
-  if (regex && regex->is_string()) return Pattern::regex(regex->as_string(), place);
-  if (text && text->is_string()) return Pattern::literal(text->as_string(), place);
+  if (regex && regex->is_string()) {
+    const bool isolated = behavior == SplitBehavior::kIsolated && !invert;
+    if (const auto scanner = isolated ? known_scanner(regex->as_string()) : nullptr) return Split(scanner);
+    return Split(Pattern::regex(regex->as_string(), place), behavior, invert);
+  }
+  if (text && text->is_string()) return Split(Pattern::literal(text->as_string(), place), behavior, invert);
   fail("{}.pattern must be {{\"Regex\": …}} or {{\"String\": …}}", place);
 }
 
@@ -46,7 +52,7 @@ std::vector<Split::Part> Split::find_parts(std::string_view piece) const {
   std::vector<Part> parts;
   size_t done = 0;  // all before it lies in a part
   for (size_t from = 0; from <= piece.size();) {
-    const auto match = pattern_.find(piece, from);
+    const auto match = pattern_->find(piece, from);
     if (!match) break;
     const bool empty = match->begin == match->end;
     if (!empty || match->begin != done || parts.empty()) {
@@ -95,54 +101,20 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
     if (byte_level)
       fail("{}.type is '{}', after ByteLevel; ByteLevel must be the last pre-tokenizer", place, type);
     if (type == "Split") {
-      splitter.splits_.emplace_back(pattern_of(component, place), behavior_of(component, place),
-                                    bool_option(component, "invert", false, place));
+      splitter.splits_.push_back(split_of(component, place));
     } else if (type == "Digits") {
-      const bool individual = bool_option(component, "individual_digits", false, place);
-      splitter.splits_.emplace_back(Pattern::regex("\\p{N}", place),
-                                    individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
-                                    false);
+      splitter.splits_.emplace_back(digit_scanner(bool_option(component, "individual_digits", false, place)));
     } else if (type == "ByteLevel") {
       byte_level = true;
       splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);
       if (bool_option(component, "use_regex", true, place))
-        splitter.byte_level_splits_.emplace_back(Pattern::regex(kByteLevelPattern, place),
-                                                 SplitBehavior::kIsolated, false);
+        splitter.byte_level_split_.emplace(known_scanner(kByteLevelPattern));
     } else {
       refuse_component(place, type, "Split, Digits, ByteLevel, Sequence");
     }
   });
   if (!byte_level) fail("{} has no ByteLevel; only byte-level tokenizers are supported", where);
   return splitter;
-}
-
-void Splitter::run(std::string_view text, const std::function<void(const Piece&)>& use) const {
-  if (text.empty()) return;
-  std::vector<std::string_view> pieces{text}, next;
-  for (const Split& split : splits_) {
-    next.clear();
-    for (const std::string_view piece : pieces) split.run(piece, next);
-    pieces.swap(next);
-  }
-  std::string prefixed;
-  for (std::string_view piece : pieces) {
-    const auto begin = static_cast<size_t>(piece.data() - text.data());
-    size_t added = 0;
-    if (add_prefix_space_ && !piece.starts_with(' ')) {
-      prefixed = fmt::format(" {}", piece);
-      piece = prefixed;
-      added = 1;
-    }
-    next.clear();
-    if (byte_level_splits_.empty())
-      next.push_back(piece);
-    else
-      byte_level_splits_[0].run(piece, next);
-    for (const std::string_view part : next) {
-      const auto at = static_cast<size_t>(part.data() - piece.data());
-      use({part, begin + (at > added ? at - added : 0), at < added ? added - at : 0});
-    }
-  }
 }
 
 }  // namespace temper::tokenizers

@@ -1,10 +1,11 @@
 #pragma once
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "tokenizers/fast_splitters.h"
 #include "tokenizers/pattern.h"
 
 namespace temper::tokenizers {
@@ -17,7 +18,24 @@ class Split {
  public:
   Split(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  explicit Split(PieceScanner scanner) : scanner_(scanner) {}                  // kIsolated
   void run(std::string_view piece, std::vector<std::string_view>& out) const;  // appends; never empty pieces
+
+  // Calls `use` with each piece in order.
+  template <class Use>
+  void each(std::string_view text, const Use& use) const {
+    if (scanner_) {
+      for (const CodePointTable& classes = character_classes(); !text.empty();) {
+        const size_t size = scanner_(classes, text);
+        use(text.substr(0, size));
+        text.remove_prefix(size);
+      }
+      return;
+    }
+    std::vector<std::string_view> pieces;
+    run(text, pieces);
+    for (const std::string_view piece : pieces) use(piece);
+  }
 
  private:
   struct Part {
@@ -25,9 +43,10 @@ class Split {
     bool match;
   };
   std::vector<Part> find_parts(std::string_view piece) const;
-  Pattern pattern_;
-  SplitBehavior behavior_;
-  bool invert_;
+  PieceScanner scanner_ = nullptr;
+  std::optional<Pattern> pattern_;  // where there is no scanner
+  SplitBehavior behavior_ = SplitBehavior::kIsolated;
+  bool invert_ = false;
 };
 
 // A piece of the text, at `begin` in it; its first `added` bytes (a space, if any) are not from the text.
@@ -42,12 +61,37 @@ class Splitter {
  public:
   static Splitter from_json(const Json& json, std::string_view where);
 
-  // Calls `use` with each piece in order. `text` is valid UTF-8.
-  void run(std::string_view text, const std::function<void(const Piece&)>& use) const;
+  // Calls `use` with each Piece in order. `text` is valid UTF-8.
+  template <class Use>
+  void run(std::string_view text, const Use& use) const {
+    split(0, text, [&](std::string_view part) {
+      const auto begin = static_cast<size_t>(part.data() - text.data());
+      if (!add_prefix_space_ || part.starts_with(' ')) return byte_level(part, begin, 0, use);
+      std::string prefixed(1, ' ');
+      byte_level(prefixed.append(part), begin, 1, use);
+    });
+  }
 
  private:
+  template <class Use>
+  void split(size_t level, std::string_view text, const Use& use) const {
+    if (level == splits_.size()) return use(text);
+    splits_[level].each(text, [&](std::string_view part) { split(level + 1, part, use); });
+  }
+  template <class Use>
+  void byte_level(std::string_view part, size_t begin, size_t added, const Use& use) const {
+    const auto piece = [&](std::string_view cut) {
+      const auto at = static_cast<size_t>(cut.data() - part.data());
+      use(Piece{cut, begin + (at > added ? at - added : 0), at < added ? added - at : 0});
+    };
+    if (byte_level_split_)
+      byte_level_split_->each(part, piece);
+    else if (!part.empty())
+      piece(part);
+  }
+
   std::vector<Split> splits_;
-  std::vector<Split> byte_level_splits_;  // none or one
+  std::optional<Split> byte_level_split_;
   bool add_prefix_space_ = false;
 };
 

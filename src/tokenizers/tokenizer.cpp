@@ -63,21 +63,26 @@ struct Tokenizer::State {
 
 // What stands between two raw tokens; `origin` is where it begins in the text.
 void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, Encoding& out) const {
-  const AlignedText normal = normalize_aligned(normalizer, raw);
+  std::string buffer;
+  const AlignedText normal = normalize_aligned(normalizer, raw, buffer);
+  const bool changed = normal.alignment.changed();
   const auto start_of = [&](std::string_view part) {
     return static_cast<size_t>(part.data() - normal.text.data());
   };
   const auto add_span = [&](size_t begin, size_t end) {
-    const size_t source = normal.alignment.source_begin(begin);
-    const size_t source_end = end > begin ? normal.alignment.source_end(end) : source;
-    out.spans.push_back({origin + source, origin + source_end});
+    if (changed && end > begin) {
+      begin = normal.alignment.source_begin(begin), end = normal.alignment.source_end(end);
+    } else if (changed) {
+      begin = end = normal.alignment.source_begin(begin);
+    }
+    out.spans.push_back({origin + begin, origin + end});
   };
   const auto use_piece = [&](const Piece& piece, size_t start) {
     const auto place = [&](size_t at) { return start + (at > piece.added ? at - piece.added : 0); };
     size_t i = out.ids.size(), at = 0;
     bpe.encode(piece.text, out.ids);
     for (; i < out.ids.size(); ++i) {
-      const size_t end = at + vocabulary.bytes(out.ids[i]).size();
+      const size_t end = at + vocabulary.num_bytes(out.ids[i]);
       add_span(place(at), place(end));
       at = end;
     }
@@ -121,10 +126,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 8);
   if (add_special_tokens) ids = state.post_processor.before;
-  const std::string clean = replace_invalid_utf8(text);
+  std::string clean;
+  if (valid_utf8_prefix(text) < text.size()) text = clean = replace_invalid_utf8(text);
   const auto use_piece = [&](const Piece& piece) { state.bpe.encode(piece.text, ids); };
   const auto use_text = [&](std::string_view part) { state.splitter.run(part, use_piece); };
-  state.added.split(clean, state.normalizer, {use_text, [&](int32_t id, auto) { ids.push_back(id); }});
+  state.added.split(text, state.normalizer, {use_text, [&](int32_t id, auto) { ids.push_back(id); }});
   if (add_special_tokens)
     ids.insert(ids.end(), state.post_processor.after.begin(), state.post_processor.after.end());
   return ids;
@@ -134,6 +140,8 @@ Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_
   if (const size_t valid = valid_utf8_prefix(text); valid != text.size())
     fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
   Encoding out;
+  out.ids.reserve(text.size() / 3 + 8);
+  out.spans.reserve(text.size() / 3 + 8);
   const auto add = [&](int32_t id, ByteSpan span) {
     out.ids.push_back(id);
     out.spans.push_back(span);

@@ -21,6 +21,7 @@ Vocabulary::Vocabulary(Entries model, Entries added, std::string_view where) {
     }
   spellings_.resize(static_cast<size_t>(largest) + 1);
   bytes_.resize(spellings_.size());
+  num_bytes_.resize(spellings_.size());
   in_model_.resize(spellings_.size());
   ids_.reserve(model.size() + added.size());
   add(model, true, where);
@@ -34,6 +35,7 @@ void Vocabulary::add(Entries& entries, bool to_model, std::string_view where) {
     if (!slot.empty()) fail("[{}] tokens '{}' and '{}' both have id {}", where, slot, spelling, id);
     slot = std::move(spelling);
     bytes_[static_cast<size_t>(id)] = bytes_of_spelling(slot);
+    num_bytes_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes_[static_cast<size_t>(id)].size());
     in_model_[static_cast<size_t>(id)] = to_model;
     const auto [other, fresh] = ids_.emplace(slot, id);
     if (!fresh) fail("[{}] token '{}' has two ids, {} and {}", where, slot, other->second, id);

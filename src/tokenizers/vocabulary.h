@@ -27,12 +27,14 @@ class Vocabulary {
   bool in_model(int32_t id) const { return in_model_[static_cast<size_t>(id)]; }
   const std::string& spelling(int32_t id) const { return spellings_[static_cast<size_t>(id)]; }
   std::string_view bytes(int32_t id) const;  // "" for an id without a token
+  size_t num_bytes(int32_t id) const { return num_bytes_[static_cast<size_t>(id)]; }  // of a token
 
  private:
   void add(Entries& entries, bool to_model, std::string_view where);
   std::vector<bool> in_model_;
   std::vector<std::string> spellings_;  // never resized: ids_ points into it
   std::vector<std::string> bytes_;
+  std::vector<uint32_t> num_bytes_;  // in one place, as every token of a text asks
   std::unordered_map<std::string_view, int32_t> ids_;
 };
 

@@ -27,7 +27,7 @@ void add_size(const Size& size, DType dtype) {
                       const Var h = train ? tape.variable(hidden) : tape.constant(hidden);
                       const Var w = train ? tape.variable(weight) : tape.constant(weight);
                       if (train) w.slot->set_buffer(sums);
-                      const Var loss = cross_entropy(tape, ops, h, w, targets, 1.0f / 512).loss;
+                      const Var loss = cross_entropy(tape, ops, h, w, targets, {1.0f / 512}).loss;
                       if (train) tape.backward(loss);
                     }};
       });

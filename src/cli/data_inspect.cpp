@@ -20,6 +20,8 @@ constexpr const char* kUsage =
     "  --first N   the first row to print, from 0\n"
     "  --eval      data.eval instead of data.train\n"
     "  --summary   only the summary\n\n"
+    "Files and formats are those of data.train and data.eval in RUN.yaml (docs/data.md); without a file:\n"
+    "  temper data inspect --model.path MODEL --data.train [rows.jsonl]\n"
     "Tokens are followed by |; targets are green on a terminal and stand in [[ ]] elsewhere.\n";
 
 // Takes "--name N" out of the flags.
@@ -63,10 +65,14 @@ int inspect(const std::vector<std::string>& arguments) {
   for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.size()); ++i) {
     const data::ReadRow read = set.read(i);
     std::printf("row %lld (%s)\n", static_cast<long long>(i), set.place(i).c_str());
-    if (!read.error.empty())
+    if (!read.error.empty()) {
       std::printf("  bad: %s\n\n", read.error.c_str());
-    else
-      std::printf("%s\n", data::describe_row(read.row, session.text.tokenizer, color).c_str());
+      continue;
+    }
+    std::fputs(data::describe_row(read.row, session.text.tokenizer, color).c_str(), stdout);
+    if (read.row.format == data::RowFormat::kPromptOnly)
+      std::printf("beside it: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
+    std::puts("");
   }
   const data::DatasetSummary summary = data::summarize(set, recipes::loader_options(config));
   std::fputs(data::describe(summary).c_str(), stdout);

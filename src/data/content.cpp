@@ -151,6 +151,12 @@ Content prompt_of(const Json& row) {
 
 }  // namespace
 
+Json beside_prompt(const Json& row) {
+  Json::Object fields = row.as_object();
+  std::erase_if(fields, [](const auto& field) { return field.first == "prompt"; });
+  return fields;
+}
+
 std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template,
                                   const Labels& labels) {
   switch (format) {

@@ -24,4 +24,7 @@ using Labels = std::vector<std::string>;
 // line between prompt and answer. Errors name the field.
 std::vector<Content> read_content(const Json& row, RowFormat format, bool has_template, const Labels& labels);
 
+// The fields of a row that has a prompt alone, without it: what a reward is computed from.
+Json beside_prompt(const Json& row);
+
 }  // namespace temper::data

@@ -157,6 +157,8 @@ TEST(Formats, PromptsAloneEndWhereTheAnswerBegins) {
   RowOptions options = any();
   options.eos_id = 3000;
   EXPECT_EQ(text_of(encode(R"({"prompt": "a b"})", options)), "a b");
+  const Json row = Json::parse(R"({"id": 3, "prompt": "a", "answer": {"value": 42}})", "row");
+  EXPECT_EQ(beside_prompt(row).dump(), R"({"id": 3, "answer": {"value": 42}})");
 }
 
 TEST(Formats, PartsOfTextAreOneText) {

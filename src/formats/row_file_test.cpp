@@ -47,7 +47,8 @@ TEST(RowFile, ForeignFilesAreNamed) {
   expect_error("ARROW1", "an Arrow file; write it as Parquet or JSONL");
   expect_error("BZh9", "a bzip2 file");
   if (registry<Conversion>().find("parquet") == nullptr)
-    expect_error("PAR1", "a Parquet file; this build does not read them: make setup-parquet && make build adds that");
+    expect_error("PAR1",
+                 "a Parquet file; this build does not read them: make setup-parquet && make build adds that");
 }
 
 }  // namespace

@@ -200,9 +200,9 @@ Var Decoder::logits(Tape& tape, const Var& hidden) const {
 }
 
 ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
-                                      float scale) const {
+                                      const ops::CrossEntropy::Factors& factors) const {
   const Var head = tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight"));
-  return ops::cross_entropy(tape, ops_.at("head"), hidden, head, targets, scale);
+  return ops::cross_entropy(tape, ops_.at("head"), hidden, head, targets, factors);
 }
 
 }  // namespace temper::layers

@@ -62,8 +62,9 @@ class Decoder {
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
   Var logits(Tape& tape, const Var& hidden) const;  // [tokens, vocab]
-  // scale · Σ -log p(target); targets [tokens] int32, CrossEntropy::kIgnore where there is none.
-  ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets, float scale) const;
+  // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
+  ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
+                               const ops::CrossEntropy::Factors& factors) const;
 
  private:
   struct Context;

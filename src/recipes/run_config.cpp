@@ -149,6 +149,8 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.group("schedule", c.schedule, "the learning rate over time");
   s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping")
       .at_least(0);
+  s.field("z_loss", c.z_loss, "weight of (log Σ exp(logits))² in the loss, 1e-4 as a rule; 0: none")
+      .at_least(0);
   s.field("seed", c.seed, "of shuffling and initialization").at_least(0);
   s.field("threads", c.threads, "0: one per core").at_least(0);
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},

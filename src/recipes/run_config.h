@@ -94,6 +94,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   double max_grad_norm = 1;
+  double z_loss = 0;
   int64_t seed = 0;
   int64_t threads = 0;
   Resume resume = Resume::kAuto;

@@ -81,10 +81,11 @@ void CharacterTokens::append(std::string_view piece, std::vector<int32_t>& symbo
     const size_t size = utf8_size(piece[at]), end = at + size;
     if (size == 2 || size == 3) {
       const Character& character = characters_[valid_utf8(piece.data() + at).value];
-      const bool alone = character.token != kNone &&
-                         (at == 0 || before_[cell(byte_at(piece, at), byte_at(piece, at - 1))] > character.first) &&
-                         (end == piece.size() ||
-                          after_[cell(byte_at(piece, end - 1), byte_at(piece, end))] > character.last);
+      const bool alone =
+          character.token != kNone &&
+          (at == 0 || before_[cell(byte_at(piece, at), byte_at(piece, at - 1))] > character.first) &&
+          (end == piece.size() ||
+           after_[cell(byte_at(piece, end - 1), byte_at(piece, end))] > character.last);
       if (alone) {
         symbols.push_back(character.token);
         at = end;

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t kGone = -1, kEnd = -1;
 
-// A place where a rule may apply. The symbols of a long piece are a doubly linked list through their positions.
+// A place where a rule may apply. The symbols of a long piece are a doubly linked list through their
+// positions.
 struct Candidate {
   int32_t rank, position;
   auto operator<=>(const Candidate&) const = default;

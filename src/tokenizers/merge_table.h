@@ -17,8 +17,8 @@ class MergeTable {
  public:
   explicit MergeTable(const std::vector<Merge>& merges);
 
-  // Replaces the symbols by the tokens they merge to and returns how many these are: always the rule of the lowest
-  // rank, where it applies first. O(n log n); nothing is allocated for less than kShort symbols.
+  // Replaces the symbols by the tokens they merge to and returns how many these are: always the rule of the
+  // lowest rank, where it applies first. O(n log n); nothing is allocated for less than kShort symbols.
   size_t merge(std::span<int32_t> symbols) const;
   static constexpr size_t kShort = 64;
 

@@ -94,9 +94,10 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-    const auto [loss, nll] =
-        model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets, scale);
+    const auto [loss, nll, z] = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets,
+                                            {scale, static_cast<float>(options_.z_loss)});
     pending.losses_.push_back(read(loss.value));
+    if (options_.z_loss > 0) pending.z_losses_.push_back(read(z));
     if (options_.num_sources > 1) pending.tokens_.emplace_back(read(nll), batch.documents);
     tape.backward(loss);
     known.tokens += batch.input.ids.numel();
@@ -111,6 +112,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
 StepResult PendingStep::wait() {
   StepResult result = known_;
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
+  for (const auto& z : z_losses_) result.z_loss += *static_cast<const float*>(z->wait());
+  result.loss -= result.z_loss;
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
@@ -129,7 +132,7 @@ EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
     const MicroBatch batch = gather(rows, begin, end);
     Tape tape(false);
     const Var hidden = model_.forward(tape, batch.input);
-    const Tensor nll = model_.loss(tape, hidden, batch.targets, 1).nll.on({});
+    const Tensor nll = model_.loss(tape, hidden, batch.targets, {}).nll.on({});
     for (const float value : nll.values<float>()) sum += value;
     add_losses(result.sources, nll.data<float>(), batch.documents);
   }

@@ -14,6 +14,7 @@ struct TrainerOptions {
   double max_grad_norm = 1;        // 0: no clipping
   int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
   Checkpointing checkpointing = Checkpointing::kNone;
+  double z_loss = 0;       // factor of the square of log Σ exp(logits); ops/cross_entropy
   size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
 };
 
@@ -25,7 +26,8 @@ struct SourceLoss {
 };
 
 struct StepResult {
-  double loss = 0;                       // mean over the step's target tokens
+  double loss = 0;                       // mean over the step's target tokens, without z_loss
+  double z_loss = 0;                     // what it adds
   std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
   double grad_norm = 0;                  // before clipping
   int64_t tokens = 0, target_tokens = 0;
@@ -48,7 +50,7 @@ class PendingStep {
  private:
   friend class Trainer;
   StepResult known_;
-  std::vector<std::shared_ptr<Reading>> losses_;  // one per micro-batch
+  std::vector<std::shared_ptr<Reading>> losses_, z_losses_;  // one per micro-batch
   // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;

@@ -87,6 +87,17 @@ TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
 }
 
+TEST(Trainer, TheNormalizersLossIsToldApart) {
+  Bench plain, with({.z_loss = 1e-2}), cut({.micro_batch_tokens = 16, .z_loss = 1e-2});
+  const StepResult without = plain.trainer.step(kRows, 1e-3), found = with.trainer.step(kRows, 1e-3),
+                   pieces = cut.trainer.step(kRows, 1e-3);
+  EXPECT_NEAR(found.loss, without.loss, 1e-6 * without.loss);
+  EXPECT_EQ(without.z_loss, 0);
+  EXPECT_GT(found.z_loss, 1e-2 * 4);  // of uniform logits it is z · log(48)²
+  EXPECT_NEAR(pieces.z_loss, found.z_loss, 1e-6 * found.z_loss);
+  EXPECT_NE(with.gradients(), plain.gradients());
+}
+
 TEST(Trainer, TellsTheLossOfEachSource) {
   std::vector<PackedRow> rows{row_of(1, {9, 5}), row_of(2, {4, 12, 6})};
   rows[0].sources = {0, 2};

@@ -29,13 +29,14 @@ class DataCli : public Cli {
 TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {
   const std::string one = instructions("one.jsonl");
   write_file(folder() + "/mix.yaml",
-             "output: " + folder() + "/mix\nmodel: {path: " + folder() + "/model}\ndata:\n  train:\n    - " + folder() +
-                 "/train.jsonl\n    - {path: " + one +
+             "output: " + folder() + "/mix\nmodel: {path: " + folder() + "/model}\ndata:\n  train:\n    - " +
+                 folder() + "/train.jsonl\n    - {path: " + one +
                  ", name: instructions, weight: 3}\n  mixing: first_exhausted\n  eval_fraction: 0.2\n"
                  "  max_length: 64\ntrain: {steps: 6, tokens_per_step: 300}\n");
   const Outcome trained = run("train " + folder() + "/mix.yaml");
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_NE(trained.err.find("rows of messages; instructions: 8 rows of alpaca"), std::string::npos) << trained.err;
+  EXPECT_NE(trained.err.find("rows of messages; instructions: 8 rows of alpaca"), std::string::npos)
+      << trained.err;
   const std::vector<Json> lines = metrics(folder() + "/mix");
   ASSERT_EQ(lines.size(), 7u);
   for (const Json& line : lines) {
@@ -55,13 +56,15 @@ TEST_F(DataCli, ARowThatStopsARunLosesNothing) {
                               "] --data.shuffle false --data.packing none --train.rows_per_step 4";
   const Outcome stopped = run(command);
   EXPECT_EQ(stopped.code, 2);
-  EXPECT_NE(stopped.err.find("bad_later.jsonl:10] instruction must be a string"), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find("bad_later.jsonl:10] instruction must be a string"), std::string::npos)
+      << stopped.err;
   EXPECT_NE(stopped.err.find("the 2 steps before it are saved"), std::string::npos) << stopped.err;
   const Outcome resumed = run(command + " --data.on_bad_row skip");
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("resuming"), std::string::npos);
-  const Outcome whole = run("train " + yaml() + " --output " + folder() + "/skipping --data.train [" + bad +
-                            "] --data.shuffle false --data.packing none --train.rows_per_step 4 --data.on_bad_row skip");
+  const Outcome whole =
+      run("train " + yaml() + " --output " + folder() + "/skipping --data.train [" + bad +
+          "] --data.shuffle false --data.packing none --train.rows_per_step 4 --data.on_bad_row skip");
   EXPECT_EQ(whole.code, 0) << whole.err;
   EXPECT_EQ(losses(folder() + "/stopped"), losses(folder() + "/skipping"));
 }
@@ -70,8 +73,8 @@ TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   const std::string bad = instructions("bad.jsonl", 3);
   const Outcome outcome = run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled", "longest rows:",
-                           "bad.jsonl:4] instruction must be a string"})
+  for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled",
+                           "longest rows:", "bad.jsonl:4] instruction must be a string"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
   expect_refused("data inspect " + yaml() + " --data.train [" + folder() + "/no*.jsonl]", 2, "no*.jsonl");
 }

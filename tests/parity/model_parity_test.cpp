@@ -114,7 +114,7 @@ class ModelParity : public testing::TestWithParam<Case> {
     layers::Decoder::Options options;
     options.checkpoint_layers = checkpoint_layers;
     const Var hidden = model.decoder.forward(tape, input(), options);
-    const Var loss = model.decoder.loss(tape, hidden, wanted, 1.f / static_cast<float>(count)).loss;
+    const Var loss = model.decoder.loss(tape, hidden, wanted, {1.f / static_cast<float>(count)}).loss;
     tape.backward(loss);
     return loss.value.item();
   }

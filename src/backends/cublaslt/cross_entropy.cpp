@@ -50,6 +50,10 @@ class Job {
     const int64_t tokens = op.hidden.dim(0);
     out_.loss = Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, device_);
     out_.nll = Tensor::zeros({tokens}, DType::kF32, MemoryTag::kActivations, device_);
+    if (op.factors.z_loss != 0) {
+      out_.z = Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, device_);
+      z_ = Tensor::zeros({tokens}, DType::kF32, MemoryTag::kWorkspace, device_);
+    }
     if (want_dhidden) {
       out_.dhidden = Tensor::empty(op.hidden.shape(), op.hidden.dtype(), MemoryTag::kActivations, device_);
       if (!all_) out_.dhidden.fill_zero();
@@ -69,7 +73,7 @@ class Job {
     } else if (weight_.wanted() && !weight_.accumulate) {
       weight_.buffer.fill_zero();
     }
-    sum_losses(out_.nll, op_.scale, out_.loss);
+    sum_losses({out_.nll, z_, op_.factors.scale, out_.loss, out_.z});
     return out_;
   }
 
@@ -83,7 +87,8 @@ class Job {
                   .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
                   .first = chunk.first,
                   .nll = out_.nll,
-                  .scale = op_.scale,
+                  .z = z_,
+                  .factors = op_.factors,
                   .differentiate = differentiate});
     if (out_.dhidden.defined()) store_dhidden(chunk, logits);
     if (weight_.wanted())
@@ -118,7 +123,7 @@ class Job {
   const Kept kept_;
   const Device device_;
   const bool all_;  // every token has a target
-  Tensor targets_, places_;
+  Tensor targets_, places_, z_;
   CrossEntropy::Output out_;
 };
 

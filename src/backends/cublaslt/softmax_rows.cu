@@ -58,8 +58,9 @@ struct Row {
   const int* places;
   int64_t first;
   float* nll;
+  float* z;  // null without z_loss
   int64_t vocab, held;  // the first `held` logits of a row stay in shared memory between the two passes
-  float scale;
+  float scale, z_loss;
   bool differentiate;
 };
 
@@ -101,11 +102,17 @@ __global__ void __launch_bounds__(kRowThreads, 2) softmax_row(Row<T> a) {
   const unsigned other = threadIdx.x % (kRowThreads / 32);
   mine = merge_warp(threadIdx.x % 32 < kRowThreads / 32 ? Running{shared[other], shared[32 + other]} : Running{});
   const float lse = mine.largest + log2f(mine.sum);
-  if (threadIdx.x == 0) a.nll[a.places == nullptr ? a.first + row : a.places[row]] = (lse - chosen) * kLn2;
+  const float z = a.z_loss * lse * kLn2;
+  if (threadIdx.x == 0) {
+    const int64_t place = a.places == nullptr ? a.first + row : a.places[row];
+    a.nll[place] = (lse - chosen) * kLn2;
+    if (a.z != nullptr) a.z[place] = z * lse * kLn2;
+  }
   if (!a.differentiate) return;
+  const float normalized = 1 + 2 * z;  // the gradient of lse is p
   const auto differentiate = [&](Pack<T, N> pack, int64_t at) {
     for (int k = 0; k < N; ++k) {
-      const float p = exp2f(widen(pack.values[k]) * kLog2E - lse);
+      const float p = exp2f(widen(pack.values[k]) * kLog2E - lse) * normalized;
       pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * a.scale);
     }
     store_pack(x + at, pack);
@@ -130,24 +137,38 @@ void launch(const SoftmaxRows& op) {
                          op.places.defined() ? op.places.data<int32_t>() : nullptr,
                          op.first,
                          op.nll.data<float>(),
+                         op.z.defined() ? op.z.data<float>() : nullptr,
                          vocab,
                          held,
-                         op.scale,
+                         op.factors.scale,
+                         op.factors.z_loss,
                          op.differentiate};
   softmax_row<T, N><<<static_cast<unsigned>(op.logits.dim(0)), kRowThreads, bytes, stream>>>(arguments);
   device::check_launch("softmax_rows");
 }
 
-__global__ void sum_block(const float* values, int64_t count, float scale, float* result) {
-  __shared__ double shared[1024];
+constexpr int kSumThreads = 1024;
+
+// Of all values, in thread 0.
+__device__ double sum_of(const float* values, int64_t count, double* shared) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += values[i];
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += values[i];
+  __syncthreads();
   shared[threadIdx.x] = sum;
-  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+  for (unsigned half = kSumThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
   }
-  if (threadIdx.x == 0) *result = static_cast<float>(shared[0] * scale);
+  return shared[0];
+}
+
+__global__ void sum_block(const float* nll, const float* z, int64_t count, float scale, float* loss, float* z_loss) {
+  __shared__ double shared[kSumThreads];
+  const double extra = z == nullptr ? 0 : sum_of(z, count, shared);
+  const double sum = sum_of(nll, count, shared);
+  if (threadIdx.x != 0) return;
+  *loss = static_cast<float>((sum + extra) * scale);
+  if (z != nullptr) *z_loss = static_cast<float>(extra * scale);
 }
 
 template <class T>
@@ -182,9 +203,11 @@ void softmax_rows(const SoftmaxRows& op) {
   });
 }
 
-void sum_losses(const Tensor& nll, float scale, const Tensor& loss) {
-  sum_block<<<1, 1024, 0, device::stream(nll.device())>>>(nll.data<float>(), nll.numel(), scale,
-                                                          loss.data<float>());
+void sum_losses(const LossSums& op) {
+  const bool z = op.z.defined();
+  sum_block<<<1, kSumThreads, 0, device::stream(op.nll.device())>>>(
+      op.nll.data<float>(), z ? op.z.data<float>() : nullptr, op.nll.numel(), op.scale, op.loss.data<float>(),
+      z ? op.z_loss.data<float>() : nullptr);
   device::check_launch("sum_losses");
 }
 

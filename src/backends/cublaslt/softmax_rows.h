@@ -1,5 +1,5 @@
 #pragma once
-#include "tensor/tensor.h"
+#include "ops/cross_entropy/cross_entropy.h"
 
 namespace temper::backends {
 
@@ -11,13 +11,20 @@ struct SoftmaxRows {
   Tensor places;   // [rows] int32: where each row's -log p goes in nll; undefined: `first` + row
   int64_t first = 0;
   Tensor nll;  // [tokens] float32
-  float scale = 1;
+  Tensor z;    // [tokens] float32: z_loss · lse²; undefined when z_loss is 0
+  ops::CrossEntropy::Factors factors;
   bool differentiate = false;
 };
 void softmax_rows(const SoftmaxRows& op);
 
-// loss[0] = scale · Σ nll, summed by one block in a fixed order, in double.
-void sum_losses(const Tensor& nll, float scale, const Tensor& loss);
+// z_loss[0] = scale · Σ z and loss[0] = scale · Σ nll + z_loss[0], summed by one block in a fixed order, in
+// double. Without z both z and z_loss are undefined.
+struct LossSums {
+  Tensor nll, z;  // [tokens] float32
+  float scale = 1;
+  Tensor loss, z_loss;  // [1] float32
+};
+void sum_losses(const LossSums& op);
 
 // to[i] = from[places[i]] and to[places[i]] = from[i], rows of one width.
 void gather_rows(const Tensor& to, const Tensor& from, const Tensor& places);

@@ -24,6 +24,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Job {
   const CrossEntropy& op;
   std::vector<int32_t> kept;  // tokens that have a target
+  double z = 0;               // Σ lse²
   int64_t hidden, vocab, blocks;
   bool want_dhidden;
   GradTarget weight;
@@ -36,6 +37,7 @@ struct Chunk {
   Tensor hidden;    // [count, hidden]
   Tensor logits;    // [count, vocab] float32
   Tensor lse;       // [count] float32
+  Tensor factors;   // [count] float32: of exp(logit - lse) in the gradient
   bool accumulate;  // the weight's gradient holds something already
 };
 
@@ -77,18 +79,22 @@ void form_logits(Job& job, const Chunk& chunk) {
       sum += share(block).sum * std::exp(double{share(block).largest} - largest);
     const double lse = largest + std::log(sum);
     chunk.lse.data<float>()[row] = static_cast<float>(lse);
+    job.z += lse * lse;
+    const auto [scale, z_loss] = job.op.factors;
+    chunk.factors.data<float>()[row] = static_cast<float>(scale * (1 + 2 * z_loss * lse));
     const float logit = chunk.logits.data<float>()[row * job.vocab + target_of(job, chunk, row)];
     job.out.nll.data<float>()[token_of(job, chunk, row)] = static_cast<float>(lse - logit);
   }
 }
 
-// Turns one block of logits into their gradient, (softmax - target) · scale.
+// Turns one block of logits into their gradient, (softmax · (1 + 2 z_loss lse) - target) · scale.
 void differentiate(const Job& job, const Chunk& chunk, int64_t begin, int64_t size) {
   float* logits = chunk.logits.data<float>() + begin;
-  exponentiate_rows(logits, chunk.count, size, job.vocab, chunk.lse.data<float>(), job.op.scale);
+  exponentiate_rows(logits, chunk.count, size, job.vocab, chunk.lse.data<float>(),
+                    chunk.factors.data<float>());
   for (int64_t row = 0; row < chunk.count; ++row) {
     const int64_t target = target_of(job, chunk, row) - begin;
-    if (target >= 0 && target < size) logits[row * job.vocab + target] -= job.op.scale;
+    if (target >= 0 && target < size) logits[row * job.vocab + target] -= job.op.factors.scale;
   }
 }
 
@@ -148,7 +154,7 @@ void form_gradients(const Job& job, const Chunk& chunk) {
 
 Job start(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
   const int64_t tokens = op.targets.numel(), vocab = op.weight.dim(0);
-  Job job{op, {}, op.hidden.dim(1), vocab, ceil_div(vocab, kVocabBlock), want_dhidden, weight, {}};
+  Job job{op, {}, 0, op.hidden.dim(1), vocab, ceil_div(vocab, kVocabBlock), want_dhidden, weight, {}};
   for (int64_t t = 0; t < tokens; ++t)
     if (op.targets.data<int32_t>()[t] != CrossEntropy::kIgnore) job.kept.push_back(static_cast<int32_t>(t));
   job.out.loss = Tensor::empty({1}, DType::kF32);
@@ -168,16 +174,19 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
   const Tensor hidden = Tensor::empty({chunk_size, job.hidden}, hidden_dtype, MemoryTag::kWorkspace);
   const Tensor logits = Tensor::empty({chunk_size, job.vocab}, DType::kF32, MemoryTag::kWorkspace);
   const Tensor lse = Tensor::empty({chunk_size}, DType::kF32, MemoryTag::kWorkspace);
+  const Tensor factors = Tensor::empty({chunk_size}, DType::kF32, MemoryTag::kWorkspace);
   for (int64_t first = 0; first < count; first += chunk_size) {
-    const Chunk chunk{first, std::min(chunk_size, count - first), hidden, logits,
-                      lse,   weight.accumulate || first > 0};
+    const Chunk chunk{first,   std::min(chunk_size, count - first), hidden, logits, lse,
+                      factors, weight.accumulate || first > 0};
     gather_hidden(job, chunk);
     form_logits(job, chunk);
     if (want_dhidden || weight.wanted()) form_gradients(job, chunk);
   }
   double sum = 0;
   for (const float nll : job.out.nll.values<float>()) sum += nll;
-  job.out.loss.data<float>()[0] = static_cast<float>(sum * op.scale);
+  const double z = op.factors.scale * (op.factors.z_loss * job.z);
+  job.out.loss.data<float>()[0] = static_cast<float>(sum * op.factors.scale + z);
+  if (op.factors.z_loss != 0) job.out.z = Tensor::from(std::vector<float>{static_cast<float>(z)});
   return job.out;
 }
 

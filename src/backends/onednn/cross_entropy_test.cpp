@@ -23,7 +23,7 @@ Results results(const std::string& provider, DType dtype, const Tensor& targets,
   const Var w = tape.variable(random_tensor({vocab, hidden}, dtype, 2, 0.3f));
   w.slot->set_buffer(random_tensor({vocab, hidden}, DType::kF32, 4, 0.01f));
   if (accumulate) w.slot->target(w.value);
-  const CrossEntropy::Vars out = cross_entropy(tape, ops, h, w, targets, 0.1f);
+  const CrossEntropy::Vars out = cross_entropy(tape, ops, h, w, targets, {0.1f});
   tape.backward(out.loss);
   return {out.loss.value, out.nll, h.slot->grad(), w.slot->grad()};
 }

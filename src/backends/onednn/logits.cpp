@@ -34,11 +34,12 @@ void measure(const float* logits, int64_t rows, int64_t size, int64_t stride, So
   for (int64_t row = 0; row < rows; ++row) out[row] = measure_row(logits + row * stride, size);
 }
 
-void exponentiate(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse, float scale) {
+void exponentiate(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
+                  const float* factors) {
   for (int64_t row = 0; row < rows; ++row, logits += stride)
     sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
       const Lanes power = hn::Exp(Floats(), hn::Sub(load(logits + i, lanes), fill(lse[row])));
-      store(hn::Mul(power, fill(scale)), logits + i, lanes);
+      store(hn::Mul(power, fill(factors[row])), logits + i, lanes);
     });
 }
 
@@ -59,8 +60,8 @@ void measure_rows(const float* logits, int64_t rows, int64_t size, int64_t strid
 }
 
 void exponentiate_rows(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
-                       float scale) {
-  HWY_DYNAMIC_DISPATCH(exponentiate)(logits, rows, size, stride, lse, scale);
+                       const float* factors) {
+  HWY_DYNAMIC_DISPATCH(exponentiate)(logits, rows, size, stride, lse, factors);
 }
 
 }  // namespace temper::backends

@@ -10,7 +10,7 @@ namespace {
 namespace p = primitives;
 
 CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets,
-                           float scale) {
+                           const CrossEntropy::Factors& factors) {
   const int64_t tokens = hidden.shape()[0];
   const Tensor seen = targets.on({}), kept = Tensor::zeros({tokens, 1}, DType::kF32),
                safe = Tensor::zeros({tokens}, DType::kI32);
@@ -21,12 +21,18 @@ CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, con
     safe.data<int32_t>()[t] = target;
   }
   const Var logits = p::cast(tape, p::matmul(tape, hidden, weight, {.transpose_b = true}), DType::kF32);
-  const Var shifted = p::sub(tape, logits, p::max_last(tape, logits));
+  const Var largest = p::max_last(tape, logits), shifted = p::sub(tape, logits, largest);
   const Var log_sum = p::log(tape, p::sum_last(tape, p::exp(tape, shifted)));
-  const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)),
-                         tape.constant(kept.on(hidden.value.device())));
-  const Var loss = p::scale(tape, p::sum_last(tape, p::reshape(tape, nll, {tokens})), scale);
-  return {loss, nll.value.reshape({tokens})};
+  const Var mask = tape.constant(kept.on(hidden.value.device()));
+  const auto mean = [&](const Var& each, float factor) {
+    return p::scale(tape, p::sum_last(tape, p::reshape(tape, each, {tokens})), factor);
+  };
+  const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)), mask);
+  const Var loss = mean(nll, factors.scale);
+  if (factors.z_loss == 0) return {loss, nll.value.reshape({tokens}), {}};
+  const Var lse = p::mul(tape, p::add(tape, log_sum, largest), mask);
+  const Var z = mean(p::mul(tape, lse, lse), factors.scale * factors.z_loss);
+  return {p::add(tape, loss, z), nll.value.reshape({tokens}), z.value};
 }
 
 void check(const Var& hidden, const Var& weight, const Tensor& targets) {
@@ -49,13 +55,13 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets) {
 }  // namespace
 
 CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
-                                 const Tensor& targets, float scale) {
+                                 const Tensor& targets, const CrossEntropy::Factors& factors) {
   check(hidden, weight, targets);
   const auto& kernel = ops.get<CrossEntropy>();
-  if (kernel.compose != nullptr) return kernel.compose(tape, hidden, weight, targets, scale);
+  if (kernel.compose != nullptr) return kernel.compose(tape, hidden, weight, targets, factors);
   const bool learn_weight = tape.recording() && weight.requires_grad();
   const GradTarget target = learn_weight ? weight.slot->target(weight.value) : GradTarget{};
-  const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, scale},
+  const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, factors},
                                                   tape.recording() && hidden.requires_grad(), target);
   const Var loss = tape.record(
       out.loss, {&hidden, &weight}, [&tape, slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {
@@ -63,7 +69,7 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
           fail("[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
         if (slot) slot->add(dhidden);
       });
-  return {loss, out.nll};
+  return {loss, out.nll, out.z};
 }
 
 Probe cross_entropy_probe;

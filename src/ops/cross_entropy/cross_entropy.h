@@ -3,10 +3,12 @@
 
 namespace temper::ops {
 
-// loss = scale · Σ_t -log softmax(weight · hidden[t])[targets[t]] over the tokens whose target is not
-// kIgnore. The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits.
-// `scale` is one over the number of target tokens of the global batch, known before the forward pass. Softmax
-// is float32.
+// loss = scale · Σ_t (-log softmax(logits[t])[targets[t]] + z_loss · (log Σ exp(logits[t]))²), logits[t] =
+// weight · hidden[t], over the tokens whose target is not kIgnore. The second term keeps the normalizer near
+// one (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, section 5: z_loss = 1e-4).
+// The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits. `scale` is
+// one over the number of target tokens of the global batch, known before the forward pass. Softmax is
+// float32.
 //
 // Forward also forms the gradients (logits exist only there): hidden's is kept, the weight's is added to its
 // target at once. The loss must therefore be the root of the tape: backward takes seed 1 only.
@@ -21,23 +23,29 @@ struct CrossEntropy {
   Tensor hidden;   // [tokens, hidden]
   Tensor weight;   // [vocab, hidden]
   Tensor targets;  // [tokens] int32 on the CPU: in [0, vocab) or kIgnore; checked at the front door
-  float scale = 1;
+  struct Factors {
+    float scale = 1;
+    float z_loss = 0;
+  };
+  Factors factors;
 
   struct Output {
     Tensor loss;     // [1] float32
     Tensor nll;      // [tokens] float32: -log p of each target, 0 where ignored
+    Tensor z;        // [1] float32: what z_loss adds to the loss; undefined when it is 0
     Tensor dhidden;  // [tokens, hidden], hidden's dtype; undefined unless wanted
   };
   using Forward = Output(const CrossEntropy&, bool want_dhidden, const GradTarget& weight);
   using Backward = void();  // forward has done it
   struct Vars {
     Var loss;
-    Tensor nll;
+    Tensor nll, z;
   };
-  using Compose = Vars(Tape&, const Var& hidden, const Var& weight, const Tensor& targets, float scale);
+  using Compose = Vars(Tape&, const Var& hidden, const Var& weight, const Tensor& targets,
+                       const Factors& factors);
 };
 
 CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
-                                 const Tensor& targets, float scale);
+                                 const Tensor& targets, const CrossEntropy::Factors& factors);
 
 }  // namespace temper::ops

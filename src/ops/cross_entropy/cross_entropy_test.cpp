@@ -12,11 +12,12 @@ using namespace op_testing;
 
 constexpr int32_t kIgnore = CrossEntropy::kIgnore;
 
-// The loss, then each token's -log p.
-Doubles reference(int64_t width, int64_t vocab, const std::vector<int32_t>& targets, double scale,
-                  const std::vector<Doubles>& inputs) {
+// The loss, then each token's -log p, then what z_loss adds if it is not 0.
+Doubles reference(int64_t width, int64_t vocab, const std::vector<int32_t>& targets,
+                  const CrossEntropy::Factors& factors, const std::vector<Doubles>& inputs) {
   const Doubles &hidden = inputs[0], &weight = inputs[1];
   Doubles result{0};
+  double z = 0;
   for (size_t t = 0; t < targets.size(); ++t) {
     result.push_back(0);
     if (targets[t] == kIgnore) continue;
@@ -29,15 +30,19 @@ Doubles reference(int64_t width, int64_t vocab, const std::vector<int32_t>& targ
       largest = std::max(largest, dot);
     }
     for (const double logit : logits) sum += std::exp(logit - largest);
-    result.back() = std::log(sum) + largest - logits[static_cast<size_t>(targets[t])];
-    result[0] += scale * result.back();
+    const double lse = std::log(sum) + largest;
+    result.back() = lse - logits[static_cast<size_t>(targets[t])];
+    result[0] += factors.scale * result.back();
+    z += factors.scale * factors.z_loss * lse * lse;
   }
+  result[0] += z;
+  if (factors.z_loss != 0) result.push_back(z);
   return result;
 }
 
 struct Options {
   double logit_scale = 1;
-  float scale = 0.25f;
+  CrossEntropy::Factors factors{0.25f, 0};
   Role role = Role::kParameter;
   double roundings = 4;  // of the logits, in units of the loss; they grow with the logits
 };
@@ -51,11 +56,13 @@ void check(int64_t width, int64_t vocab, const std::vector<int32_t>& targets, co
   c.inputs = {{"hidden", {tokens, width}, normal(1, {tokens, width}, options.logit_scale)},
               {"weight", {vocab, width}, normal(2, {vocab, width}, spread), options.role}};
   c.reference = [=](const std::vector<Doubles>& inputs) {
-    return reference(width, vocab, targets, options.scale, inputs);
+    return reference(width, vocab, targets, options.factors, inputs);
   };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const CrossEntropy::Vars out = cross_entropy(tape, ops, v[0], v[1], ints(targets), options.scale);
-    return Result{out.loss, {out.nll}};
+    const CrossEntropy::Vars out = cross_entropy(tape, ops, v[0], v[1], ints(targets), options.factors);
+    Result result{out.loss, {out.nll}};
+    if (options.factors.z_loss != 0) result.others.push_back(out.z);
+    return result;
   };
   c.root = true;
   c.terms = std::max({width, vocab, tokens});
@@ -87,7 +94,14 @@ TEST(CrossEntropy, EveryKernelAgrees) {
 TEST(CrossEntropy, LargerVocabularies) {
   check(32, 1000, some_targets(70, 1000));
   check(16, 5003, some_targets(5, 5003));
-  check(100, 513, some_targets(130, 513), {.scale = 1.0f / 104});
+  check(100, 513, some_targets(130, 513), {.factors = {1.0f / 104}});
+}
+
+TEST(CrossEntropy, TheNormalizerIsHeldNearOne) {
+  check(7, 11, {10, kIgnore, 0, 3}, {.factors = {0.25f, 0.01f}});
+  check(32, 1000, some_targets(70, 1000), {.factors = {1.0f / 56, 0.1f}, .roundings = 8});
+  check(8, 40, some_targets(6, 40), {.logit_scale = 10, .factors = {0.2f, 1e-3f}, .roundings = 6});
+  check(8, 11, {kIgnore, kIgnore}, {.factors = {1, 0.1f}});
 }
 
 TEST(CrossEntropy, IgnoredTokensAndNone) {
@@ -104,7 +118,7 @@ TEST(CrossEntropy, FusedKernelsTakeTheLossAsRootOnly) {
     if (kernel.provider == kEager) continue;
     Tape tape;
     const Var h = tape.variable(hidden.on(kernel.device)), w = tape.variable(weight.on(kernel.device));
-    const Var loss = cross_entropy(tape, kernel.ops, h, w, ints({1, 2}), 1).loss;
+    const Var loss = cross_entropy(tape, kernel.ops, h, w, ints({1, 2}), {}).loss;
     expect_error([&] { tape.backward(loss, beside(h, tensor_of({2}, {1}, DType::kF32))); },
                  "[cross_entropy] the loss must be the root of the tape; put factors into `scale`");
   }
@@ -116,7 +130,7 @@ TEST(CrossEntropy, ChecksAtTheFrontDoor) {
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
   const Tensor hidden = f32({2, 8}), weight = f32({11, 8}), targets = ints({3, kIgnore});
   const auto call = [&](const Tensor& h, const Tensor& w, const Tensor& t) {
-    return [=, &tape, &ops] { cross_entropy(tape, ops, {h, {}}, {w, {}}, t, 1); };
+    return [=, &tape, &ops] { cross_entropy(tape, ops, {h, {}}, {w, {}}, t, {}); };
   };
   expect_error(call({}, weight, targets), "[cross_entropy] hidden is missing");
   expect_error(call(f32({8}), weight, targets), "[cross_entropy] hidden is [8], needs 2 dimensions");

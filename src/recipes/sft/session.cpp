@@ -79,7 +79,8 @@ void Session::load_weights(ops::Preferences preferred) {
   trainer = std::make_unique<training::Trainer>(
       model->decoder, *optimizer,
       training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,
-                               config.train.activation_checkpointing, data.train.members().size()});
+                               config.train.activation_checkpointing, config.train.z_loss,
+                               data.train.members().size()});
 }
 
 }  // namespace temper::recipes

@@ -192,6 +192,10 @@ void SftRun::report(const training::StepResult& result, double seconds) {
                                               {"train/grad_norm", result.grad_norm},
                                               {"train/data_wait_seconds", begun_->data_wait},
                                               {"train/tokens_per_second", line.tokens_per_second}};
+  if (session_.config.train.z_loss > 0) {
+    values.emplace_back("z_loss", result.z_loss);
+    scalars.emplace_back("train/z_loss", result.z_loss);
+  }
   add_sources(session_.data.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
   metrics_->write(step, values);
   events_->write(step, scalars);

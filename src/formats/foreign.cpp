@@ -25,6 +25,7 @@ constexpr std::array kForeign = {
             "this build does not read them: install zlib1g-dev and run make build"},
     Foreign{0, "\x28\xB5\x2F\xFD"sv, "a Zstandard file",
             "this build does not read them: install libzstd-dev and run make build"},
+    Foreign{0, "PARE"sv, "an encrypted Parquet file", "write it without encryption"},
     Foreign{0, "ARROW1"sv, "an Arrow file", "write it as Parquet or JSONL"},
     Foreign{0, "\xFF\xFF\xFF\xFF"sv, "an Arrow stream", "write it as Parquet or JSONL"},
     Foreign{0, "PK\x03\x04"sv, "a zip archive", "unpack it"},

@@ -44,6 +44,7 @@ TEST(RowFile, ForeignFilesAreNamed) {
   };
   expect_error("PK\x03\x04 and so on", "a zip archive; unpack it");
   expect_error(fmt::format("{:x>257}ustar", ""), "a tar archive; unpack it");
+  expect_error("PARE and so on", "an encrypted Parquet file");
   expect_error("ARROW1", "an Arrow file; write it as Parquet or JSONL");
   expect_error("BZh9", "a bzip2 file");
   if (registry<Conversion>().find("parquet") == nullptr)

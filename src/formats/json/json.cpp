@@ -16,7 +16,7 @@ class JsonFile : public RowFile {
       index_array();
     else
       index_objects();
-    if (scanner_.peek() != '\0')
+    if (!scanner_.at_end())
       stop(
           "more text after the rows; expected one array of objects, one object with one, or one object a "
           "line");

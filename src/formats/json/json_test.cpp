@@ -75,6 +75,7 @@ TEST(JsonFormat, BrokenFilesNameLineAndColumn) {
   expect_error("[{\"a\": 1}, \"b\"]", "1:12] not valid JSON: row 2 is not an object");
   expect_error("[{\"a\": [1}]", "1:10] not valid JSON: expected ] here");
   expect_error("[{}]\n[{}]", "2:1] not valid JSON: more text after the rows");
+  expect_error(std::string("[{}]\n\0\0", 7), "2:1] not valid JSON: more text after the rows");
   expect_error("{\n\"a\": [{}],\n\"b\": [{}]}", "3:6] not valid JSON: \"a\" and \"b\" are lists of objects");
   expect_error("{\n\"a\" 1}", "2:5] not valid JSON: expected : after the key \"a\"");
   expect_error("[" + std::string(600, '['), "1:2] not valid JSON: row 1 is not an object");

@@ -57,7 +57,7 @@ bool is_document(std::string_view text) {
   Scanner line(text.substr(0, line_end), start.at());
   if (!line.skip_value()) return line.at() >= line_end && line_end < text.size() && goes_on(text, line_end);
   // A whole object on the first line is a row, unless it is all there is and holds the rows.
-  return Scanner(text, line.at()).peek() == '\0' && holds_rows(text, start.at());
+  return Scanner(text, line.at()).at_end() && holds_rows(text, start.at());
 }
 
 }  // namespace temper::formats

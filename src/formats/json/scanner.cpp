@@ -41,6 +41,11 @@ char Scanner::peek() {
   return at_ < text_.size() ? text_[at_] : '\0';
 }
 
+bool Scanner::at_end() {
+  peek();
+  return at_ >= text_.size();
+}
+
 bool Scanner::take(char wanted) {
   if (peek() != wanted) return false;
   ++at_;

@@ -14,6 +14,7 @@ class Scanner {
   size_t at() const { return at_; }
   const std::string& problem() const { return problem_; }
   char peek();             // the next character that is no space; 0 at the end
+  bool at_end();           // nothing but space follows
   bool take(char wanted);  // steps over it when it is next
   bool skip_value();
   bool skip_string();

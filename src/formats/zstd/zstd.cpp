@@ -2,6 +2,8 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -21,17 +23,19 @@ bool recognizes(std::string_view content) {
          (content.size() >= 8 && (content[0] & 0xF0) == 0x50 && content.substr(1).starts_with(kSkippable));
 }
 
+// What the first frame says of itself. To find the others would mean to read through all of it.
 int64_t least_bytes(const PackedFile& file) {
-  int64_t total = 0;
-  for (std::string_view rest = file.all(); !rest.empty();) {
-    const unsigned long long content = ZSTD_getFrameContentSize(rest.data(), rest.size());
-    if (content == ZSTD_CONTENTSIZE_UNKNOWN || content == ZSTD_CONTENTSIZE_ERROR) break;
-    total += static_cast<int64_t>(content);
-    const size_t frame = ZSTD_findFrameCompressedSize(rest.data(), rest.size());
-    if (ZSTD_isError(frame)) break;
-    rest.remove_prefix(frame);
+  for (std::string_view rest = file.all(); recognizes(rest);) {
+    if (rest.starts_with(kMagic)) {
+      const unsigned long long content = ZSTD_getFrameContentSize(rest.data(), rest.size());
+      const bool told = content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR;
+      return told ? static_cast<int64_t>(std::min<unsigned long long>(content, INT64_MAX / 2)) : 0;
+    }
+    const size_t skipped = ZSTD_findFrameCompressedSize(rest.data(), rest.size());
+    if (ZSTD_isError(skipped)) break;
+    rest.remove_prefix(skipped);
   }
-  return total;
+  return 0;
 }
 
 // Bytes of history that a frame asks for (RFC 8878, section 3.1.1.1.2); 0 when its header does not say.

@@ -91,6 +91,14 @@ TEST_F(Zstd, DamageIsSeen) {
   EXPECT_TRUE(cached().empty());
 }
 
+// A frame that says it holds 2^50 bytes, after one that is skipped.
+TEST_F(Zstd, DeclaredSizesAreCheckedBeforeUnpacking) {
+  const std::string header("\x28\xB5\x2F\xFD\xE0\0\0\0\0\0\0\x04\0", 13);
+  const WrittenFile file(skippable("about") + header);
+  const std::string message = error_of([&] { file.open(); }, ErrorKind::kResources);
+  expect_has(message, fmt::format("[{}] its rows take at least 1.00 PiB in ", file.path()));
+}
+
 TEST_F(Zstd, LongWindowsAreRefusedWithWhatTheyNeed) {
   const std::string first = frame("{}\n");
   const WrittenFile file(first + frame("{}\n", {.window_log = 30, .tell_size = false}));

@@ -9,7 +9,7 @@
 namespace temper::data {
 
 Source::Source(const std::vector<std::string>& paths) {
-  if (paths.empty()) fail("[data] no files given, expected at least one JSONL file");
+  if (paths.empty()) fail("[data] no files given, expected at least one data file");
   Hasher hasher;
   int64_t bytes = 0;
   for (const std::string& path : paths) {
@@ -20,7 +20,7 @@ Source::Source(const std::vector<std::string>& paths) {
     bytes += file.bytes();
     hasher.update(file.hash().data(), file.hash().size());
   }
-  if (size_ == 0) fail("[{}] no rows, expected one JSON object per line", join(paths));
+  if (size_ == 0) fail("[{}] no rows, expected objects (docs/data.md)", join(paths));
   fingerprint_ = Json::Object{{"rows", size_}, {"bytes", bytes}, {"hash", hasher.digest()}};
 }
 

@@ -34,9 +34,9 @@ TEST(Source, ErrorsNameFileAndLine) {
       << message_of([&] { source.row(2); });
   write_file(folder / "blank.jsonl", "\n \n");
   EXPECT_EQ(message_of([&] { Source({folder / "blank.jsonl"}); }),
-            fmt::format("[{}] no rows, expected one JSON object per line", folder / "blank.jsonl"));
+            fmt::format("[{}] no rows, expected objects (docs/data.md)", folder / "blank.jsonl"));
   EXPECT_EQ(message_of([] { Source(std::vector<std::string>{}); }),
-            "[data] no files given, expected at least one JSONL file");
+            "[data] no files given, expected at least one data file");
   EXPECT_NE(message_of([&] { Source({folder / "absent.jsonl"}); }).find("absent.jsonl"), std::string::npos);
 }
 

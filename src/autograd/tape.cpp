@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/trace.h"
 
 namespace temper {
 namespace {
@@ -12,9 +13,21 @@ bool any_requires_grad(const std::vector<const Var*>& inputs) {
                      [](const Var* input) { return input != nullptr && input->requires_grad(); });
 }
 
+// The closure as a span of its own, named after the one that it is recorded in.
+Tape::BackwardMany traced(Tape::BackwardMany backward) {
+  trace::Source source = trace::source();
+  if (source.name.empty()) return backward;
+  source.name += " backward";
+  return [source = std::move(source), backward = std::move(backward)](const std::vector<Tensor>& grads) {
+    const trace::Span span(source.name, [&] { return trace::OpWork{source.backward, {}}; });
+    backward(grads);
+  };
+}
+
 }  // namespace
 
 std::vector<Var> Tape::push(std::vector<Tensor> outputs, BackwardMany backward) {
+  if (trace::on()) backward = traced(std::move(backward));
   Node node{{}, std::move(backward)};
   std::vector<Var> vars;
   for (Tensor& output : outputs) {

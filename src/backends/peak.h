@@ -10,4 +10,8 @@ using PeakProbe = double (*)(DType dtype, int threads);  // rooms register their
 // The best of all probes, measured once per process and kept; 0 when no backend has one.
 double measured_matmul_peak(DType dtype, int threads);
 
+// Bytes per second that a copy of much more than the caches hold reads and writes together, measured once per
+// process, for about a quarter of a second.
+double measured_memory_bandwidth(int threads);
+
 }  // namespace temper::backends

@@ -75,10 +75,13 @@ int doctor(bool peak) {
   std::printf("kernels     defaults on the processor (temper ops --device cuda: on a GPU)\n");
   for (const auto& choice : ops.choices())
     std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());
-  if (peak)
+  if (peak) {
     for (const DType dtype : {DType::kF32, DType::kBF16})
       std::printf("peak        %s products: %.0f GFLOP/s\n", std::string(to_string(dtype)).c_str(),
                   backends::measured_matmul_peak(dtype, num_threads()) / 1e9);
+    std::printf("peak        memory: %.1f GB/s, read and written by a copy\n",
+                backends::measured_memory_bandwidth(num_threads()) / 1e9);
+  }
   return 0;
 }
 
@@ -87,7 +90,7 @@ int doctor(bool peak) {
 void add_doctor(Program& program) {
   program.add("doctor", "show what this machine and this build can do", [](Options& options) {
     auto peak = std::make_shared<bool>(false);
-    options.flag("--peak", *peak, "measure the peak of matrix products");
+    options.flag("--peak", *peak, "measure the peak of matrix products and of memory");
     return [peak] { return doctor(*peak); };
   });
 }

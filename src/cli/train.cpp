@@ -14,16 +14,18 @@ namespace {
 
 constexpr const char* kUsage =
     "Train a model: supervised fine-tuning of a Hugging Face folder.\n"
-    "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory]\n\n"
+    "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory] [--profile]\n\n"
     "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train "
     "nothing\n"
     "  --explain-memory  print memory by region, planned and actual\n"
+    "  --profile         trace ten steps, after two to warm up: trace.json in the run's folder for\n"
+    "                    ui.perfetto.dev, and a table of where time goes, by op\n"
     "  --help            this text\n\n"
     "Keys, in YAML or as flags (--train.optimizer.lr 2e-5):\n";
 
 int train(const std::vector<std::string>& arguments) {
   const RunArguments parsed =
-      parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--help", "-h"});
+      parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "--help", "-h"});
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   if (parsed.has("--help") || parsed.has("-h") || arguments.empty()) {
@@ -33,7 +35,8 @@ int train(const std::vector<std::string>& arguments) {
   config::load(schema, parsed.yaml_file, parsed.flags);
   const recipes::Recipe* recipe = registry<recipes::Recipe>().find(config.recipe);
   invariant(recipe != nullptr, "the configuration allows only registered recipes");
-  recipe->run(config, config::dump(schema), {parsed.has("--dry-run"), parsed.has("--explain-memory")});
+  recipe->run(config, config::dump(schema),
+              {parsed.has("--dry-run"), parsed.has("--explain-memory"), parsed.has("--profile") ? 10 : 0});
   return 0;
 }
 

@@ -141,6 +141,7 @@ void describe(config::Schema& s, RunConfig& c);
 struct RunOptions {
   bool dry_run = false;         // check everything, train nothing
   bool explain_memory = false;  // print the table by tag, planned and actual
+  int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
 };
 
 // A way of training; rooms register theirs by name.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -82,6 +83,7 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
     : model_(model), optimizer_(optimizer), options_(options) {}
 
 PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
+  const trace::Span span("step");
   PendingStep pending;
   StepResult& known = pending.known_;
   known.target_tokens = count_targets(rows);
@@ -99,10 +101,12 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     pending.losses_.push_back(read(loss.value));
     if (options_.z_loss > 0) pending.z_losses_.push_back(read(z));
     if (options_.num_sources > 1) pending.tokens_.emplace_back(read(nll), batch.documents);
+    const trace::Span backward("backward");
     tape.backward(loss);
     known.tokens += batch.input.ids.numel();
     known.flops += training_flops(model_.config(), batch.lengths);
   }
+  const trace::Span update("update");
   const Tensor norm = optimizer_.grad_norm();
   pending.grad_norm_ = read(norm);
   optimizer_.step(lr, norm, options_.max_grad_norm);

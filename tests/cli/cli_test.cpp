@@ -82,6 +82,20 @@ TEST_F(Cli, AKilledRunContinuesFromItsCheckpoint) {
   EXPECT_EQ(read_file(killed + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
 }
 
+TEST_F(Cli, AProfileSaysWhereTimeGoes) {
+  const std::string run_folder = folder() + "/profiled";
+  const Outcome outcome = run("train " + yaml() + " --profile --train.steps 5 --output " + run_folder);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("profile of 3 steps"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("linear backward"), std::string::npos) << outcome.err;
+  const Json trace = Json::parse_file(run_folder + "/trace.json");
+  int steps = 0;
+  for (const Json& event : trace.at("traceEvents").as_array()) steps += event.at("name") == Json("step");
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(run("train " + yaml() + " --train.steps 5 --output " + folder() + "/unprofiled").code, 0);
+  EXPECT_EQ(losses(run_folder), losses(folder() + "/unprofiled"));
+}
+
 TEST_F(Cli, DryRunTrainsNothing) {
   const std::string out = folder() + "/dry";
   const Outcome outcome = run("train " + yaml() + " --output " + out + " --dry-run");

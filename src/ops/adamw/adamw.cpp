@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 
@@ -128,6 +129,14 @@ void adamw(const BoundOps& ops, const AdamW& op) {
     check_shape(AdamW::kName, "grad_norm", op.grad_norm, {1});
     check_dtype(AdamW::kName, "grad_norm", op.grad_norm, DType::kF32);
   }
+  const trace::Span span(AdamW::kName, [&] {
+    double bytes = 0;
+    for (const AdamW::Slot& slot : op.slots)
+      bytes +=
+          static_cast<double>(2 * slot.value.bytes() + (slot.master.defined() ? 2 * slot.master.bytes() : 0) +
+                              slot.grad.bytes() + 4 * slot.exp_avg.bytes());
+    return trace::OpWork{{0, bytes}, {}};
+  });
   const auto& kernel = ops.get<AdamW>();
   if (kernel.compose != nullptr)
     kernel.compose(op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/trace.h"
 #include "ops/attention/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
@@ -103,10 +104,30 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& o
   if (op.window < 0) fail("[attention] window is {}, needs 0 (none) or more", op.window);
 }
 
+// Pairs of a query and a key that it sees.
+double visible_pairs(const Attention& op) {
+  double pairs = 0;
+  for (size_t i = 0; i + 1 < op.starts_q().size(); ++i) {
+    const double queries = op.starts_q()[i + 1] - op.starts_q()[i],
+                 keys = op.starts_k()[i + 1] - op.starts_k()[i];
+    const double all = queries * keys - queries * (queries - 1) / 2;
+    pairs += op.window > 0 ? std::min(all, queries * static_cast<double>(op.window)) : all;
+  }
+  return pairs;
+}
+
+// Two products of each pair and head forward; backward makes the scores again and has four more.
+trace::OpWork work(const Attention& op, const Tensor& q, const Tensor& k) {
+  const double product = 2 * visible_pairs(op) * static_cast<double>(q.dim(1) * q.dim(2));
+  const auto in = static_cast<double>(q.bytes() + 2 * k.bytes()), out = static_cast<double>(q.bytes());
+  return {{2 * product, in + out}, {5 * product, 2 * in + 2 * out}};
+}
+
 }  // namespace
 
 Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const Var& v, Attention op) {
   check(q.value, k.value, v.value, op);
+  const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value); });
   const auto& kernel = ops.get<Attention>();
   if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op);
   op.q = q.value;

@@ -1,5 +1,6 @@
 #include "ops/embedding/embedding.h"
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -23,6 +24,11 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
     if (id < 0 || id >= table.shape()[0])
       fail("[embedding] token id {} is outside the vocabulary [0, {})", id, table.shape()[0]);
 
+  const trace::Span span(Embedding::kName, [&] {
+    const auto row = static_cast<double>(ids.numel() * table.shape()[1]);
+    const auto width = static_cast<double>(size_of(table.dtype()));
+    return trace::OpWork{{0, 2 * row * width}, {0, row * (width + 2 * 4)}};  // the gradient is float32
+  });
   const auto& kernel = ops.get<Embedding>();
   if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);
   const Embedding op{ids, table.value};

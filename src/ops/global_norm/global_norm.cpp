@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 
@@ -27,6 +28,11 @@ Tensor global_norm(const BoundOps& ops, const GlobalNorm& op) {
     check_dtype(GlobalNorm::kName, "grad", grad, op.grads.front().dtype());
     check_contiguous(GlobalNorm::kName, "grad", grad);
   }
+  const trace::Span span(GlobalNorm::kName, [&] {
+    double bytes = 0;
+    for (const Tensor& grad : op.grads) bytes += static_cast<double>(grad.bytes());
+    return trace::OpWork{{0, bytes}, {}};
+  });
   const auto& kernel = ops.get<GlobalNorm>();
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }

@@ -1,5 +1,6 @@
 #include "ops/linear/linear.h"
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -26,10 +27,19 @@ void check(const Var& x, const Var& weight, const Var& bias) {
   check_dtype(op, "bias", bias.value, x.dtype());
 }
 
+trace::OpWork work(const Tensor& x, const Tensor& weight) {
+  const double flops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.numel());
+  const int64_t y = x.dim(0) * weight.dim(0) * size_of(x.dtype()),
+                dweight = weight.numel() * size_of(DType::kF32);
+  return {{flops, static_cast<double>(x.bytes() + weight.bytes() + y)},
+          {2 * flops, static_cast<double>(2 * x.bytes() + weight.bytes() + y + dweight)}};
+}
+
 }  // namespace
 
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
   check(x, weight, bias);
+  const trace::Span span(Linear::kName, [&] { return work(x.value, weight.value); });
   const auto& kernel = ops.get<Linear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
   return tape.record(kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},

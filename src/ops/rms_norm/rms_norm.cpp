@@ -1,5 +1,6 @@
 #include "ops/rms_norm/rms_norm.h"
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -36,6 +37,11 @@ void check(const Tensor& x, const Tensor& residual, const Tensor& weight, float 
 NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& residual, const Var& weight,
                        float eps) {
   check(x.value, residual.value, weight.value, eps);
+  const trace::Span span(RmsNorm::kName, [&] {
+    const auto bytes = static_cast<double>(x.value.bytes());
+    const bool sums = residual.value.defined();
+    return trace::OpWork{{0, (sums ? 4 : 2) * bytes}, {0, (sums ? 4 : 3) * bytes}};
+  });
   const auto& kernel = ops.get<RmsNorm>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps);
   const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps});

@@ -1,5 +1,6 @@
 #include "ops/rotary/rotary.h"
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -112,6 +113,11 @@ RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t hea
                     const Tensor& cos, const Tensor& sin) {
   const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin};
   const int64_t dim = check(op), tokens = qkv.shape()[0];
+  const trace::Span span("rotary", [&] {
+    const double rotated = static_cast<double>(tokens * (heads + kv_heads) * dim * size_of(qkv.dtype()));
+    const auto all = static_cast<double>(qkv.value.bytes());
+    return trace::OpWork{{0, 2 * rotated}, {0, 2 * all + (op.q_weight.defined() ? rotated : 0)}};
+  });
   const auto& kernel = ops.get<Rotary>();
   if (kernel.compose != nullptr) return kernel.compose(tape, qkv, q_weight, k_weight, op);
   const Rotary::Output out = kernel.forward(op);

@@ -1,5 +1,6 @@
 #include "ops/swiglu/swiglu.h"
 
+#include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
@@ -27,6 +28,9 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   if (gate_up.shape()[1] % 2 != 0)
     fail("[swiglu] gate_up is {}, needs an even width", to_string(gate_up.shape()));
 
+  const trace::Span span(Swiglu::kName, [bytes = static_cast<double>(gate_up.value.bytes())] {
+    return trace::OpWork{{0, 1.5 * bytes}, {0, 2.5 * bytes}};
+  });
   const auto& kernel = ops.get<Swiglu>();
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
   const Swiglu op{gate_up.value};

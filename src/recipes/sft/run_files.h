@@ -16,6 +16,7 @@ struct RunFiles {
   std::string model() const { return join_path(folder, "model"); }
   std::string best() const { return join_path(folder, "best"); }
   std::string curve() const { return join_path(folder, "loss.svg"); }
+  std::string trace() const { return join_path(folder, "trace.json"); }
   std::string summary() const { return join_path(folder, "summary.json"); }
 };
 

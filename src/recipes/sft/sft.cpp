@@ -42,7 +42,11 @@ void run_sft(const RunConfig& config, const std::string& resolved_yaml, const Ru
 }  // namespace
 
 SftRun::SftRun(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options)
-    : options_(options), resolved_yaml_(resolved_yaml), session_(config), files_{config.output} {}
+    : options_(options),
+      resolved_yaml_(resolved_yaml),
+      session_(config),
+      files_{config.output},
+      profile_(options.profile_steps, session_.facts, config.model.dtype, files_.trace()) {}
 
 void SftRun::run() {
   const MemoryPlan plan = plan_memory(session_.config, session_.architecture, session_.facts);
@@ -74,6 +78,7 @@ void SftRun::train() {
   progress_ = std::make_unique<reports::Progress>();
   const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
   while (state_.step < total) {
+    profile_.before_step();
     train_one(total);
     const bool last = state_.step == total, stop = signals.requested();
     const bool evaluates = due(session_.config.eval.every_steps) || last;
@@ -90,6 +95,7 @@ void SftRun::train() {
           ErrorKind::kInterrupted);
     }
   }
+  profile_.finish();
   progress_->finish();
   progress_.reset();
 }
@@ -110,6 +116,7 @@ void SftRun::train_one(int64_t total_steps) {
 
 // A row that stops the run must not cost what was learnt before it.
 std::optional<data::Batch> SftRun::next_batch() {
+  const trace::Span span("data");
   try {
     return loader_->next();
   } catch (const Error& error) {

@@ -5,6 +5,7 @@
 #include "recipes/sft/exact_match.h"
 #include "recipes/sft/run_files.h"
 #include "recipes/sft/session.h"
+#include "recipes/sft/step_profile.h"
 #include "reports/metrics.h"
 #include "reports/plot.h"
 #include "reports/progress.h"
@@ -75,6 +76,7 @@ class SftRun {
   std::unique_ptr<reports::MetricsWriter> metrics_;
   std::unique_ptr<reports::TensorBoardWriter> events_;
   std::unique_ptr<reports::Progress> progress_;
+  StepProfile profile_;
 };
 
 // Keys whose values differ between the configuration of a folder's run and this one, and that would make the

@@ -1,0 +1,93 @@
+#include "base/trace.h"
+
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+
+namespace temper::trace {
+namespace {
+
+struct Open {
+  Event event;
+  OpWork work;
+  bool settles = false;
+  double inside = 0;  // seconds in spans that were opened in it
+};
+
+struct Recording {
+  std::function<void()> settle;
+  double began = 0;
+  std::vector<Open> open;
+  std::vector<Event> events;
+};
+
+thread_local std::optional<Recording> recording;
+
+}  // namespace
+
+void start(std::function<void()> settle) {
+  recording.emplace();
+  recording->settle = std::move(settle);
+  recording->began = seconds_now();
+}
+
+std::vector<Event> stop() {
+  invariant(recording.has_value() && recording->open.empty(), "a recording stops outside of its spans");
+  std::vector<Event> events = std::move(recording->events);
+  recording.reset();
+  return events;
+}
+
+bool on() { return recording.has_value(); }
+
+void Span::open(std::string_view name, const OpWork& work, bool settles) {
+  opened_ = true;
+  if (settles && recording->settle) recording->settle();
+  Open span;
+  span.event.name = name;
+  span.event.work = work.forward;
+  span.event.depth = static_cast<int>(recording->open.size());
+  span.work = work;
+  span.settles = settles;
+  span.event.begin = seconds_now() - recording->began;
+  recording->open.push_back(std::move(span));
+}
+
+void Span::close() {
+  if (!recording || recording->open.empty()) return;  // the recording was stopped by an error
+  if (recording->open.back().settles && recording->settle) recording->settle();
+  Open span = std::move(recording->open.back());
+  recording->open.pop_back();
+  span.event.end = seconds_now() - recording->began;
+  const double seconds = span.event.end - span.event.begin;
+  span.event.self = seconds - span.inside;
+  if (!recording->open.empty()) recording->open.back().inside += seconds;
+  recording->events.push_back(std::move(span.event));
+}
+
+Source source() {
+  if (recording)
+    for (auto span = recording->open.rbegin(); span != recording->open.rend(); ++span)
+      if (span->settles) return {span->event.name, span->work.backward};
+  return {};
+}
+
+std::string to_chrome_json(const std::vector<Event>& events) {
+  Json::Array list;
+  for (const Event& event : events) {
+    Json entry = Json::Object{{"name", event.name},
+                              {"ph", "X"},
+                              {"pid", 1},
+                              {"tid", 1},
+                              {"ts", event.begin * 1e6},
+                              {"dur", (event.end - event.begin) * 1e6}};
+    if (event.work.flops > 0 || event.work.bytes > 0)
+      entry.set("args", Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", event.work.bytes / 1e6}});
+    list.push_back(std::move(entry));
+  }
+  return Json(Json::Object{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(list)}}).dump();
+}
+
+}  // namespace temper::trace

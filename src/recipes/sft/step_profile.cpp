@@ -1,0 +1,55 @@
+#include "recipes/sft/step_profile.h"
+
+#include <algorithm>
+
+#include "backends/peak.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "device/transfer.h"
+
+namespace temper::recipes {
+namespace {
+
+// Measured on a CPU; of a device what its maker publishes, where that is known.
+reports::MachinePeak peak_of(const HardwareFacts& facts, DType dtype) {
+  if (facts.device.type == DeviceType::kCpu)
+    return {backends::measured_matmul_peak(dtype, num_threads()),
+            backends::measured_memory_bandwidth(num_threads())};
+  return {dtype == DType::kBF16 ? published_bf16_peak(facts.name) : 0, 0};
+}
+
+}  // namespace
+
+StepProfile::~StepProfile() {
+  if (recording() && trace::on()) trace::stop();
+}
+
+void StepProfile::before_step() {
+  if (steps_ == 0 || written_) return;
+  ++begun_;
+  if (begun_ == kWarmUp + 1) {
+    const Device device = facts_.device;
+    const bool waits = device.type != DeviceType::kCpu;
+    trace::start(waits ? [device] { synchronize(device); } : std::function<void()>());
+  }
+  if (begun_ == kWarmUp + 1 + steps_) {
+    --begun_;  // this one is not recorded
+    write();
+  }
+}
+
+void StepProfile::finish() {
+  if (recording()) write();
+}
+
+void StepProfile::write() {
+  const std::vector<trace::Event> events = trace::stop();
+  written_ = true;
+  write_file(file_, trace::to_chrome_json(events));
+  const int64_t steps = begun_ - kWarmUp;
+  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}", steps, file_,
+                       reports::describe(reports::sum_up(events), steps, peak_of(facts_, dtype_))));
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "device/facts.h"
+#include "reports/profile.h"
+#include "tensor/dtype.h"
+
+namespace temper::recipes {
+
+// Records some steps of a run, after two that are not: their kernels and memory are not settled yet.
+class StepProfile {
+ public:
+  StepProfile(int64_t steps, const HardwareFacts& facts, DType dtype, std::string file)
+      : steps_(steps), facts_(facts), dtype_(dtype), file_(std::move(file)) {}
+  ~StepProfile();
+
+  void before_step();  // outside of spans; starts the recording, and ends it behind the last of its steps
+  void finish();       // ends a recording that the run was too short for
+
+ private:
+  bool recording() const { return begun_ > kWarmUp && !written_; }
+  void write();
+  static constexpr int64_t kWarmUp = 2;
+  int64_t steps_, begun_ = 0;
+  HardwareFacts facts_;
+  DType dtype_;
+  std::string file_;
+  bool written_ = false;
+};
+
+}  // namespace temper::recipes

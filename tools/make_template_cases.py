@@ -5,6 +5,7 @@ The environment is set up as model libraries set it up for chat templates. Each 
 template and, for each dialogue of tests/templates/dialogues.json, the text and the byte ranges of its generation
 blocks, or the line of the error. A line of expressions.txt is tried with one dialogue only.
 """
+import copy
 import datetime
 import json
 import pathlib
@@ -73,7 +74,7 @@ def unmark(text):
 
 def render(source, values):
     try:
-        text, generation = unmark(environment().from_string(source).render(**values))
+        text, generation = unmark(environment().from_string(source).render(**copy.deepcopy(values)))
         return {"text": text, **({"generation": generation} if generation else {})}
     except Exception as error:  # noqa: BLE001: whatever Python raises, the template must fail here
         return {"error_line": error_line(error)}

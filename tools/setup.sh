@@ -5,6 +5,7 @@ set -euo pipefail
 packages=(g++ cmake ninja-build make ccache pkg-config python3 libdnnl-dev libhwy-dev libfmt-dev libyaml-cpp-dev
           libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 [ "${1:-}" = "--check" ] && packages+=(clang-format)
+[ "${1:-}" = "--fuzz" ] && packages+=(clang-14 libclang-rt-14-dev)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -142,7 +142,8 @@ std::string format_float(double value, const Spec& spec) {
     const char conversion = spec.type == '%' ? 'f' : !spec.type || spec.type == 'n' ? 'g' : spec.type;
     const char pattern[] = {'%', '.', '*', conversion, 0};
     char buffer[1400];
-    std::snprintf(buffer, sizeof buffer, pattern, spec.precision < 0 ? 6 : static_cast<int>(spec.precision), size);
+    std::snprintf(buffer, sizeof buffer, pattern, spec.precision < 0 ? 6 : static_cast<int>(spec.precision),
+                  size);
     body = buffer;
     if (!spec.type && body.find_first_not_of("0123456789") == std::string::npos) body += ".0";
     if (spec.type == '%') body += '%';

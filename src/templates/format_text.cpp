@@ -55,7 +55,8 @@ class Formatter {
     Value value = lookup(text.substr(0, name_end));
     text.remove_prefix(name_end);
     if (text.starts_with('!')) {
-      if (text.size() < 2 || (text.size() > 2 && text[2] != ':')) fail("expected ':' after conversion specifier");
+      if (text.size() < 2 || (text.size() > 2 && text[2] != ':'))
+        fail("expected ':' after conversion specifier");
       if (text[1] != 'r' && text[1] != 's') fail("Unknown conversion specifier '{}'", text.substr(1, 1));
       value = text[1] == 'r' ? Value(repr(value)) : Value(to_text(value));
       text.remove_prefix(2);
@@ -76,7 +77,8 @@ class Formatter {
         name.remove_prefix(end);
       } else if (name[0] == '[' && name.find(']') != std::string_view::npos) {
         const std::string_view key = name.substr(1, name.find(']') - 1);
-        value = get_item(value, is_number(key) ? Value(static_cast<int64_t>(std::stol(std::string(key)))) : Value(key));
+        value = get_item(
+            value, is_number(key) ? Value(static_cast<int64_t>(std::stol(std::string(key)))) : Value(key));
         name.remove_prefix(key.size() + 2);
       } else {
         fail("Only '.' or '[' may follow ']' in format field specifier");

@@ -4,10 +4,10 @@
 
 namespace temper::templates {
 
-// What one rendering may use, so that a hostile template cannot hold up or exhaust the machine. Passing a limit is
-// an Error that names it.
+// What one rendering may use, so that a hostile template cannot hold up or exhaust the machine. Passing a
+// limit is an Error that names it.
 struct Limits {
-  int64_t steps = 20'000'000;        // statements, expressions, comparisons; 32 bytes or items count as one, too
+  int64_t steps = 20'000'000;  // statements, expressions, comparisons; 32 bytes or items count as one, too
   size_t bytes = size_t{512} << 20;  // of all texts and lists made
   size_t text = size_t{32} << 20;    // bytes of one text, the output among them
   size_t items = size_t{2} << 20;    // of one list

@@ -8,8 +8,9 @@
 namespace temper::templates {
 
 std::string escape_html(std::string_view text);
-Value escaped(const Value& value);               // as markup; markup stays as it is
+Value escaped(const Value& value);                 // as markup; markup stays as it is
 Value like(const Value& model, std::string text);  // markup when the model is
-Value markup_like(const Value& model, Value value);  // a text, or the texts in a list, made markup when the model is
+Value markup_like(const Value& model,
+                  Value value);  // a text, or the texts in a list, made markup when the model is
 
 }  // namespace temper::templates

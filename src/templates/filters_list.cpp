@@ -94,6 +94,7 @@ Value unique(const Value& subject, const Arguments& arguments) {
   List seen, kept;
   for (const Value& item : items_of(subject)) {
     const Value own = key(item);
+    if (own.is_dict() || own.is(Value::Kind::kList)) fail("unhashable type: '{}'", own.type_name());
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equals(own, other); }))
       continue;
     seen.push_back(own);

@@ -119,8 +119,8 @@ Value truncate(const Value& subject, const Arguments& arguments) {
   const auto end_size = static_cast<int64_t>(length_of(Value(end)));
   if (length < end_size || leeway < 0)
     fail("filter 'truncate': length must be at least {}, leeway 0", end_size);
+  if (static_cast<int64_t>(length_of(subject)) <= length + leeway) return subject;
   const std::u32string text = to_utf32(only_text(subject, "truncate"));
-  if (static_cast<int64_t>(text.size()) <= length + leeway) return subject;
   std::u32string kept = text.substr(0, static_cast<size_t>(length - end_size));
   if (!args.truth(1, false)) kept = kept.substr(0, kept.rfind(U' '));
   return arithmetic("+", like(subject, to_utf8(kept)), args.get(2) ? args[2] : Value(end));

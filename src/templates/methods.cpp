@@ -52,6 +52,7 @@ Value dict_values(const Value& self, const Arguments&) {
   return Value::view(std::move(values), "dict_values");
 }
 
+constexpr Named kSequenceMethods[] = {{"count", list_count}, {"index", list_index}};
 constexpr Named kListMethods[] = {{"count", list_count}, {"index", list_index}, {"copy", copy}};
 constexpr Named kDictMethods[] = {
     {"get", dict_get}, {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values}, {"copy", copy}};
@@ -87,8 +88,10 @@ std::optional<Value> find_method(const Value& value, std::string_view name) {
   Method method = nullptr;
   if (value.is_string())
     method = find_string_method(name);
-  else if (value.is(Value::Kind::kList) || value.is(Value::Kind::kTuple) || value.is_range())
+  else if (value.is(Value::Kind::kList))
     method = find_in(kListMethods, name);
+  else if (value.is(Value::Kind::kTuple) || value.is_range())
+    method = find_in(kSequenceMethods, name);
   else if (value.is_dict())
     method = find_in(kDictMethods, name);
   if (!method) return std::nullopt;

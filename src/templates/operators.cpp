@@ -136,6 +136,7 @@ bool contains(const Value& container, const Value& item) {
       spend(container.text().size());
       return find_text(container.text(), item.text()) != std::string::npos;
     case ValueKind::kDict:
+      if (item.is_dict() || item.is(ValueKind::kList)) fail("unhashable type: '{}'", item.type_name());
       return std::any_of(container.entries().begin(), container.entries().end(),
                          [&](const auto& entry) { return equals(entry.first, item); });
     case ValueKind::kList:

@@ -1,4 +1,5 @@
-// The input is a byte that chooses the options and one line of a JSONL file. The row is made tokens and a loss mask.
+// The input is a byte that chooses the options and one line of a JSONL file. The row is made tokens and a
+// loss mask.
 #include "base/error.h"
 #include "data/chat_template.h"
 #include "data/row.h"
@@ -16,7 +17,8 @@ const Tokenizer& tokenizer() {
     for (const char* token : {"<|im_start|>", "<|im_end|>", "<|endoftext|>"})
       added.emplace_back(
           Json::Object{{"id", 256 + static_cast<int>(added.size())}, {"content", token}, {"special", true}});
-    const Json byte_level = Json::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+    const Json byte_level =
+        Json::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
     const Json file =
         Json::Object{{"added_tokens", added},
                      {"pre_tokenizer", byte_level},
@@ -65,7 +67,8 @@ void check(const EncodedRow& row, const RowOptions& options) {
   invariant(example.ids.size() == example.loss_mask.size(), "there is not one mask bit for each id");
   invariant(example.full_length >= example.size(), "a row is longer than before it was cut");
   if (row.status == RowStatus::kTooLong) return;
-  invariant(options.max_length == 0 || example.size() <= options.max_length, "a row is longer than max_length");
+  invariant(options.max_length == 0 || example.size() <= options.max_length,
+            "a row is longer than max_length");
   invariant((example.num_targets() > 0) == (row.status == RowStatus::kKept), "a kept row has no targets");
 }
 

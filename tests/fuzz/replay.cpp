@@ -1,5 +1,5 @@
-// Runs a fuzz target on every file of a folder. A crash or an input that takes more than a second is a failure; so is
-// an empty folder.
+// Runs a fuzz target on every file of a folder. A crash or an input that takes more than a second is a
+// failure; so is an empty folder.
 #include <fmt/core.h>
 
 #include <algorithm>

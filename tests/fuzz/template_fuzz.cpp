@@ -34,7 +34,7 @@ void check(const Rendered& rendered) {
 }
 
 void try_template(std::string_view source) {
-  const Limits limits{.steps = 50'000, .bytes = 8 << 20, .text = 1 << 20, .items = 1 << 16, .seconds = 60};
+  const Limits limits{.steps = 10'000, .bytes = 2 << 20, .text = 1 << 16, .items = 1 << 12, .seconds = 60};
   try {
     const Template parsed = Template::parse(source, "input");
     for (const Json& dialogue : dialogues()) check(parsed.render_with_generation(dialogue, limits));

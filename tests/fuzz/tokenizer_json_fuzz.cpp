@@ -1,6 +1,8 @@
-// The input is a JSON object, a line end and a text. The object's members replace those of a small tokenizer.json:
-// whole parts, or members of "model"; "vocab" and "merges" add to those that are there. The text is encoded and decoded.
+// The input is a JSON object, a line end and a text. The object's members replace those of a small
+// tokenizer.json: whole parts, or members of "model"; "vocab" and "merges" add to those that are there. The
+// text is encoded and decoded.
 #include "base/error.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "tokenizers/byte_level.h"
 #include "tokenizers/tokenizer.h"
@@ -13,14 +15,16 @@ Json base_file() {
   for (int byte = 0; byte < 256; ++byte)
     vocab.emplace_back(spelling_of_bytes(std::string(1, static_cast<char>(byte))), byte);
   for (const char* token : {"ab", "abc", "Ġa"}) vocab.emplace_back(token, static_cast<int>(vocab.size()));
-  const Json byte_level = Json::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const Json byte_level =
+      Json::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   return Json::Object{
       {"added_tokens", Json::Array{Json::Object{{"id", 300}, {"content", "<s>"}, {"special", true}}}},
       {"normalizer", nullptr},
       {"pre_tokenizer", byte_level},
       {"post_processor", nullptr},
       {"decoder", byte_level},
-      {"model", Json::Object{{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::Array{"a b", "ab c", "Ġ a"}}}}};
+      {"model",
+       Json::Object{{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::Array{"a b", "ab c", "Ġ a"}}}}};
 }
 
 // Members of `change` in the place of those of `base`; below "model" one level deeper.
@@ -43,7 +47,8 @@ Json merged(Json base, const Json& change, int levels) {
   return base;
 }
 
-void check_offsets(const Tokenizer& tokenizer, std::string_view text, const std::vector<int32_t>& ids, bool special) {
+void check_offsets(const Tokenizer& tokenizer, std::string_view text, const std::vector<int32_t>& ids,
+                   bool special) {
   if (replace_invalid_utf8(text) != text) return;
   const Encoding encoding = tokenizer.encode_with_offsets(text, special);
   invariant(encoding.ids == ids, "encode and encode_with_offsets differ");

@@ -11,15 +11,17 @@ kept=tests/fuzz/corpus/$target new=build/fuzz/corpus/$target
 mkdir -p "$kept" "$new" build/fuzz/found
 # The sanitizer keeps freed memory for a while; it counts against the limit.
 export ASAN_OPTIONS=quarantine_size_mb=64:malloc_context_size=4
-options=(-print_funcs=0 -timeout=1 -rss_limit_mb=1024 -max_len=4096 -artifact_prefix=build/fuzz/found/"$target"-)
+options=(-print_funcs=0 -detect_leaks=0 -timeout=1 -rss_limit_mb=1024 -max_len=4096 -artifact_prefix=build/fuzz/found/"$target"-)
 [ -f "tests/fuzz/$target.dict" ] && options+=(-dict="tests/fuzz/$target.dict")
+seeds=("$kept")
+[ "$target" = template ] && seeds+=(tests/templates/sources)
 if [ $merge = 1 ]; then
   small=$(mktemp -d)
-  "build/fuzz/tests/fuzz/${target}_fuzz" "${options[@]}" -use_counters=0 -set_cover_merge=1 "$small" "$kept" "$new"
+  "build/fuzz/tests/fuzz/${target}_fuzz" "${options[@]}" -use_counters=0 -set_cover_merge=1 "$small" "${seeds[@]}" "$new"
   rm -f "$kept"/*
   cp "$small"/* "$kept"/
   rm -r "$small"
 else
   "build/fuzz/tests/fuzz/${target}_fuzz" "${options[@]}" -runs="$runs" -max_total_time=$((minutes * 60)) \
-    -print_final_stats=1 "$new" "$kept"
+    -print_final_stats=1 "$new" "${seeds[@]}"
 fi

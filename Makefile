@@ -5,13 +5,14 @@
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to
+# make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json or jsonl_row; RUNS=N or MINUTES=N
 # make bench  measured speed of the ops and of training
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity bench demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity fuzz bench demo bundle clean format
 
 all: build
 
@@ -46,6 +47,15 @@ check:
 format:
 	@tools/setup.sh --check
 	@tools/format.sh
+
+TARGET ?= template
+RUNS ?= -1
+MINUTES ?= 0
+fuzz:
+	@tools/setup.sh --fuzz
+	@cmake --preset fuzz >/dev/null
+	@cmake --build build/fuzz -j $(JOBS) --target $(TARGET)_fuzz
+	@tools/fuzz.sh $(TARGET) $(RUNS) $(MINUTES)
 
 bench: setup
 	@cmake --preset $(PRESET) >/dev/null

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Writes tests/templates/cases.jsonl: what Jinja2 makes of our test templates.
 
-The environment is set up as model libraries set it up for chat templates. The first line of the file holds
-the dialogues (the values), each other line one template and, for each dialogue that it is tried with, the
-text and the byte ranges of its generation blocks, or the line of the error.
+The environment is set up as model libraries set it up for chat templates. Each line of the file holds one
+template and, for each dialogue of tests/templates/dialogues.json, the text and the byte ranges of its generation
+blocks, or the line of the error. A line of expressions.txt is tried with one dialogue only.
 """
+import copy
+import datetime
 import json
 import pathlib
 import sys
@@ -18,6 +20,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests" / "templates" / "cases.jsonl"
 TEMPLATES = ROOT / "tests" / "templates" / "sources"
+FOR_EXPRESSIONS = 4  # the dialogue
+LONGEST = 1500  # bytes of a text that is kept whole
 
 
 class Generation(Extension):
@@ -44,7 +48,11 @@ def environment():
         raise TemplateError(message)
 
     env.filters["tojson"] = tojson
+    def strftime_now(format):
+        return datetime.datetime.now().strftime(format)
+
     env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = strftime_now
     return env
 
 
@@ -66,60 +74,37 @@ def unmark(text):
 
 def render(source, values):
     try:
-        text, generation = unmark(environment().from_string(source).render(**values))
+        text, generation = unmark(environment().from_string(source).render(**copy.deepcopy(values)))
         return {"text": text, **({"generation": generation} if generation else {})}
     except Exception as error:  # noqa: BLE001: whatever Python raises, the template must fail here
         return {"error_line": error_line(error)}
 
 
-TOOLS = [
-    {"type": "function", "function": {"name": "get_weather", "description": "Weather at a place – \"now\"", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "description": "Größe <b>Köln</b>"},
-                                         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"], "default": None}},
-        "required": ["city"]}}},
-    {"type": "function", "function": {"name": "add", "parameters": {
-        "type": "object", "properties": {"items": {"type": "array", "items": {"type": "number"}}}, "additionalProperties": False}}},
-]
-TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-DIALOGUES = [
-    {"messages": [{"role": "user", "content": "Hi there!"}], "add_generation_prompt": True, **TOKENS},
-    {"messages": [{"role": "system", "content": "  You are terse.\n"}, {"role": "user", "content": "What is 2+2?\n"},
-                  {"role": "assistant", "content": "<think>\nEasy.\n</think>\n\nIt is 4."}, {"role": "user", "content": "And 3*3?"},
-                  {"role": "assistant", "content": "9", "reasoning_content": "three threes\n"}],
-     "add_generation_prompt": False, "enable_thinking": False, **TOKENS},
-    {"messages": [{"role": "user", "content": "Weather in Köln & Paris?"},
-                  {"role": "assistant", "content": "", "tool_calls": [
-                      {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Köln", "unit": "celsius"}}},
-                      {"id": "c2", "type": "function", "function": {"name": "add", "arguments": "{\"items\": [1, 2.5]}"}}]},
-                  {"role": "tool", "content": "{\"t\": 21.5}", "tool_call_id": "c1"}, {"role": "tool", "content": "3.5"},
-                  {"role": "assistant", "content": "21.5 °C 🌤"}, {"role": "user", "content": "Thanks"}],
-     "tools": TOOLS, "add_generation_prompt": True, "enable_thinking": True, **TOKENS},
-    {"messages": [{"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image", "url": "a.png"},
-                                               {"type": "text", "text": " 'quoted' \"both\"\t\\ "}]},
-                  {"role": "assistant", "content": None, "tool_calls": [
-                      {"function": {"name": "add", "arguments": {"items": [1, 2, [3, {"deep": True, "n": None}]], "x": 1e-7, "y": 1e22}}}]}],
-     "tools": None, "add_generation_prompt": False, "n": 7, "f": 2.5, "names": ["Zoë", "adam", "Bob", "bob"], **TOKENS},
-    {"messages": [], "add_generation_prompt": True, "text": "  ÀÉ ß ǅ straße x-ray it's \u2028 e\u0301\n\nline two\r\nthree  ",
-     "numbers": [3, -1, 2, 2, 10], "table": {"b": 2, "a": [1, {"k": "v"}], "C": None, "items": "own"}, "zero": 0, "empty": "",
-     "rows": [{"k": "x", "v": 1, "sub": {"n": 3}}, {"k": "Y", "v": 2, "sub": {"n": 1}}, {"k": "x", "v": 3}], **TOKENS},
-]
-CHATS = [0, 1, 2, 3]
+def shortened(result):
+    """Long texts as their beginning, size and hash (FNV-1a)."""
+    text = result.get("text", "")
+    if len(text.encode()) <= LONGEST:
+        return result
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return {**result, "text": text[:100], "bytes": len(text.encode()), "hash": f"{value:016x}"}
 
 
 def main():
-    lines = [{"dialogues": DIALOGUES}]
+    dialogues = json.loads((OUT.parent / "dialogues.json").read_text())
+    lines = []
     for path in sorted(TEMPLATES.glob("*.jinja")):
-        source = path.read_text()
-        for_values = path.name.startswith("values_")
-        results = [{"dialogue": i, **render(source, DIALOGUES[i])} for i in ([4, 3] if for_values else CHATS)]
-        lines.append({"name": path.stem, "results": results})
-    # Expressions, one for each line, all with the last dialogue.
+        source = path.read_bytes().decode()
+        lines.append({"name": path.stem, "results": [shortened(render(source, values)) for values in dialogues]})
+    # Expressions, one for each line, with one dialogue.
     for number, line in enumerate((TEMPLATES / "expressions.txt").read_text().splitlines(), 1):
         if line and not line.startswith("##"):
-            line = line.replace("⏎", "\n")
-            lines.append({"name": f"expressions.txt:{number}", "template": line, "results": [{"dialogue": 4, **render(line, DIALOGUES[4])}]})
+            source = line.replace("⏎", "\n")
+            result = shortened(render(source, dialogues[FOR_EXPRESSIONS]))
+            lines.append({"name": f"expressions.txt:{number}", "template": source, "results": [result]})
     OUT.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    print(f"{OUT}: {len(lines) - 1} templates, {OUT.stat().st_size} bytes", file=sys.stderr)
+    print(f"{OUT}: {len(lines)} templates, {OUT.stat().st_size} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":

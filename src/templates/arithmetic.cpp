@@ -1,6 +1,10 @@
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "templates/limits.h"
+#include "templates/markup.h"
 #include "templates/operators.h"
 
 namespace temper::templates {
@@ -88,7 +92,7 @@ Value repeat(const Value& value, int64_t times) {
     std::string out;
     out.reserve(count * value.text().size());
     for (size_t i = 0; i < count && !value.text().empty(); ++i) out += value.text();
-    return out;
+    return like(value, std::move(out));
   }
   check_items(value.items().size(), count);
   List out;
@@ -103,6 +107,15 @@ bool repeats(const Value& value) {
 
 }  // namespace
 
+std::optional<double> parse_float(std::string_view digits) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool named = digits.find('(') != std::string_view::npos;  // nan(1)
+  if (error == std::errc::invalid_argument || end != digits.data() + digits.size() || named)
+    return std::nullopt;
+  return error == std::errc() ? value : std::strtod(std::string(digits).c_str(), nullptr);
+}
+
 int64_t to_int64(double value) {
   if (!(value > -9.2e18 && value < 9.2e18)) fail("cannot convert {} to an integer of 64 bits", value);
   return static_cast<int64_t>(value);
@@ -110,7 +123,10 @@ int64_t to_int64(double value) {
 
 Value arithmetic(std::string_view op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return numbers(op, a, b);
-  if (op == "+" && a.is_string() && b.is_string()) return a.text() + b.text();
+  if (op == "+" && a.is_string() && b.is_string()) {
+    const bool markup = a.is_markup() || b.is_markup();
+    return markup ? Value::markup(escaped(a).text() + escaped(b).text()) : Value(a.text() + b.text());
+  }
   if (op == "+" && a.kind() == b.kind() && (a.is(ValueKind::kList) || a.is(ValueKind::kTuple))) {
     List items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
@@ -118,7 +134,7 @@ Value arithmetic(std::string_view op, const Value& a, const Value& b) {
   }
   if (op == "*" && repeats(a) && b.is_integer()) return repeat(a, b.integer());
   if (op == "*" && repeats(b) && a.is_integer()) return repeat(b, a.integer());
-  if (op == "%" && a.is_string()) return percent_format(a.text(), b);
+  if (op == "%" && a.is_string()) return percent_format(a, b);
   refuse(op, a, b);
 }
 

@@ -1,6 +1,8 @@
 #include "base/error.h"
 #include "templates/filters.h"
 #include "templates/interpreter.h"
+#include "templates/limits.h"
+#include "templates/loop.h"
 #include "templates/operators.h"
 #include "templates/predicates.h"
 #include "templates/print.h"
@@ -9,8 +11,14 @@ namespace temper::templates {
 namespace {
 
 constexpr int kMostLevels = 1200;
-constexpr int64_t kMostSteps = 20'000'000;
-constexpr size_t kMostBytes = size_t{2} << 30;  // of all texts made
+
+// What reads a whole value takes the longer, the larger it is.
+void spend_on(const Value& value) {
+  if (value.is_string())
+    spend(value.text().size());
+  else if (value.is_dict())
+    spend(value.entries().size());
+}
 
 }  // namespace
 
@@ -23,21 +31,10 @@ Interpreter::Deeper::Deeper(Interpreter& interpreter) : depth_(interpreter.depth
 
 Interpreter::Deeper::~Deeper() { --depth_; }
 
-void Interpreter::step() {
-  if (++steps_ > kMostSteps) fail("the template takes more than {} steps", kMostSteps);
-}
-
-// Counts the bytes of texts, so that a template cannot double one for ever.
-Value Interpreter::charged(Value value) {
-  if (value.is_string()) charged_bytes_ += value.text().size();
-  if (charged_bytes_ > kMostBytes) fail("the template makes more than {} bytes of text", kMostBytes);
-  return value;
-}
-
 // The line of an error is that of the innermost expression: it is put back only when all went well.
 Value Interpreter::evaluate(const Expression& expression) {
   const Deeper deeper(*this);
-  step();
+  spend();
   const int line = std::exchange(line_, expression.line);
   Value value = std::visit([&](const auto& node) { return evaluate(node); }, expression.node);
   line_ = line;
@@ -62,7 +59,7 @@ Value Interpreter::evaluate(const Slice& node) {
   const Value object = evaluate(*node.object);
   const auto bound = [&](const ExpressionPtr& part) { return part ? evaluate(*part) : Value(None()); };
   const Value start = bound(node.start), stop = bound(node.stop), step = bound(node.step);
-  return charged(get_slice(object, start, stop, step));
+  return get_slice(object, start, stop, step);
 }
 
 Value Interpreter::evaluate(const Call& node) { return call(node, nullptr); }
@@ -72,8 +69,9 @@ Value Interpreter::call(const Call& node, const Value* caller) {
   Arguments arguments = evaluate_arguments(node.arguments);
   if (caller) arguments.named.emplace_back("caller", *caller);
   require_defined(function);
+  if (function.is(Value::Kind::kLoop)) return function.loop().call(arguments);
   if (!function.is(Value::Kind::kFunction)) fail("'{}' object is not callable", function.type_name());
-  return charged(function.function().call(arguments));
+  return function.function().call(arguments);
 }
 
 Arguments Interpreter::evaluate_arguments(const CallArguments& node) {
@@ -96,7 +94,8 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& node) {
 Value Interpreter::evaluate(const FilterCall& node) {
   const Value subject = node.subject ? evaluate(*node.subject) : *block_text_;
   const Arguments arguments = evaluate_arguments(node.arguments);
-  return charged(find_filter(node.name)(subject, arguments));
+  spend_on(subject);
+  return find_filter(node.name)(subject, arguments);
 }
 
 Value Interpreter::apply_to_text(const Expression& filter, std::string text) {
@@ -110,6 +109,7 @@ Value Interpreter::apply_to_text(const Expression& filter, std::string text) {
 Value Interpreter::evaluate(const TestCall& node) {
   const Value subject = evaluate(*node.subject);
   const Arguments arguments = evaluate_arguments(node.arguments);
+  spend_on(subject);
   return find_predicate(node.name)(subject, arguments);
 }
 
@@ -122,7 +122,7 @@ Value Interpreter::evaluate(const Unary& node) {
 
 Value Interpreter::evaluate(const Binary& node) {
   const Value left = evaluate(*node.left);
-  return charged(arithmetic(node.op, left, evaluate(*node.right)));
+  return arithmetic(node.op, left, evaluate(*node.right));
 }
 
 Value Interpreter::evaluate(const Logic& node) {
@@ -156,7 +156,7 @@ Value Interpreter::evaluate(const Concat& node) {
     text += to_text(evaluate(*part));
     check_text_size(1, text.size());
   }
-  return charged(std::move(text));
+  return text;
 }
 
 Value Interpreter::evaluate(const Conditional& node) {

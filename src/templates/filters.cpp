@@ -35,14 +35,11 @@ std::optional<int64_t> parse_int(const std::string& text, int base) {
   return negative ? -value : value;
 }
 
-std::optional<double> parse_float(const std::string& text) {
+std::optional<double> parse_number(const std::string& text) {
   std::string digits = strip(text, nullptr, Side::kBoth);
   std::erase(digits, '_');
   if (digits.starts_with('+')) digits.erase(0, 1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc::invalid_argument || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
+  return parse_float(digits);
 }
 
 Value int_filter(const Value& subject, const Arguments& arguments) {
@@ -56,7 +53,7 @@ Value int_filter(const Value& subject, const Arguments& arguments) {
   if (subject.is_number()) number = subject.number();
   if (subject.is_string()) {
     if (const auto value = parse_int(subject.text(), static_cast<int>(base))) return *value;
-    number = parse_float(subject.text());
+    number = parse_number(subject.text());
   }
   return number && std::isfinite(*number) ? Value(to_int64(*number)) : otherwise;
 }
@@ -65,7 +62,7 @@ Value float_filter(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'float'", {"default"});
   require_defined(subject);
   if (subject.is_number()) return subject.number();
-  const auto value = subject.is_string() ? parse_float(subject.text()) : std::nullopt;
+  const auto value = subject.is_string() ? parse_number(subject.text()) : std::nullopt;
   if (value) return *value;
   return args.get(0) ? args[0] : Value(0.0);
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "templates/filters.h"
+#include "templates/limits.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 #include "templates/print.h"
@@ -50,9 +51,9 @@ Value length(const Value& subject, const Arguments&) { return length_of(subject)
 Value join(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'join'", {"d", "attribute"});
   const Getter get = attribute_getter(args.get(1));
-  std::vector<std::string> parts;
-  for (const Value& item : items_of(subject)) parts.push_back(to_text(get(item)));
-  return join_texts(parts, args.get(0) ? to_text(args[0]) : "");
+  JoinedText joined(args.get(0) ? to_text(args[0]) : "");
+  for (const Value& item : items_of(subject)) joined.add(to_text(get(item)));
+  return joined.take();
 }
 
 Value reverse(const Value& subject, const Arguments&) {
@@ -93,6 +94,7 @@ Value unique(const Value& subject, const Arguments& arguments) {
   List seen, kept;
   for (const Value& item : items_of(subject)) {
     const Value own = key(item);
+    if (own.is_dict() || own.is(Value::Kind::kList)) fail("unhashable type: '{}'", own.type_name());
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equals(own, other); }))
       continue;
     seen.push_back(own);
@@ -140,16 +142,39 @@ Value dictsort(const Value& subject, const Arguments& arguments) {
 
 Value batch(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'batch'", {"linecount", "fill_with"}, 1);
-  const auto size =
-      static_cast<size_t>(std::clamp<int64_t>(args.integer(0, 1), 1, static_cast<int64_t>(kMostItems)));
+  const auto size = static_cast<size_t>(std::max<int64_t>(args.integer(0, 1), 1));
   List batches, batch;
   for (const Value& item : items_of(subject)) {
     if (batch.size() == size) batches.push_back(Value::list(std::exchange(batch, {})));
     batch.push_back(item);
   }
-  if (!batch.empty() && args.get(1) && !args[1].is_none()) batch.resize(size, args[1]);
+  if (!batch.empty() && args.get(1) && !args[1].is_none()) {
+    check_items(size, 1);
+    batch.resize(size, args[1]);
+  }
   if (!batch.empty()) batches.push_back(Value::list(std::move(batch)));
   return Value::generator(std::move(batches));
+}
+
+// `count` columns, the first ones longer by one where it does not come out even; fill_with evens them.
+Value slice(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'slice'", {"slices", "fill_with"}, 1);
+  const List all = items_of(subject);
+  const int64_t count = args.integer(0, 1);
+  if (count == 0) fail("integer division or modulo by zero");
+  check_items(static_cast<size_t>(std::max<int64_t>(count, 0)), 1);
+  const auto size = static_cast<int64_t>(all.size());
+  const bool fill = args.get(1) && !args[1].is_none();
+  List columns;
+  int64_t at = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t end = at + size / count + (i < size % count ? 1 : 0);
+    List column(all.begin() + at, all.begin() + end);
+    if (fill && i >= size % count) column.push_back(args[1]);
+    columns.push_back(Value::list(std::move(column)));
+    at = end;
+  }
+  return Value::generator(std::move(columns));
 }
 
 Value groupby(const Value& subject, const Arguments& arguments) {
@@ -172,10 +197,11 @@ Value groupby(const Value& subject, const Arguments& arguments) {
 }
 
 constexpr std::pair<std::string_view, Filter> kListFilters[] = {
-    {"list", list},     {"first", first},        {"last", last},         {"length", length},
-    {"count", length},  {"join", join},          {"reverse", reverse},   {"sort", sort},
-    {"unique", unique}, {"min", extreme<false>}, {"max", extreme<true>}, {"sum", sum},
-    {"items", items},   {"dictsort", dictsort},  {"batch", batch},       {"groupby", groupby}};
+    {"list", list},      {"first", first},        {"last", last},         {"length", length},
+    {"count", length},   {"join", join},          {"reverse", reverse},   {"sort", sort},
+    {"unique", unique},  {"min", extreme<false>}, {"max", extreme<true>}, {"sum", sum},
+    {"items", items},    {"dictsort", dictsort},  {"batch", batch},       {"slice", slice},
+    {"groupby", groupby}};
 
 }  // namespace
 

@@ -19,20 +19,23 @@ Arguments without_first(const Arguments& arguments, size_t count) {
   return rest;
 }
 
+// None and other values that are not true are no items.
+List items_if_true(const Value& subject) { return is_true(subject) ? items_of(subject) : List(); }
+
 Value map(const Value& subject, const Arguments& arguments) {
   List results;
   if (arguments.positional.empty()) {
     const Bound args(arguments, "filter 'map'", {"attribute", "default"});
     if (!args.get(0)) fail("map requires a filter argument");
     const Getter get = attribute_getter(args.get(0), args.get(1));
-    for (const Value& item : items_of(subject)) results.push_back(get(item));
+    for (const Value& item : items_if_true(subject)) results.push_back(get(item));
     return Value::generator(std::move(results));
   }
   const std::string name = name_of(arguments.positional[0], "map: the filter");
   const Filter filter = find_filter(name);
   if (!filter) fail("no filter named '{}'", name);
   const Arguments rest = without_first(arguments, 1);
-  for (const Value& item : items_of(subject)) results.push_back(filter(item, rest));
+  for (const Value& item : items_if_true(subject)) results.push_back(filter(item, rest));
   return Value::generator(std::move(results));
 }
 
@@ -53,7 +56,7 @@ Value select(const Value& subject, const Arguments& arguments) {
   }
   const Arguments rest = without_first(arguments, used);
   List kept;
-  for (const Value& item : items_of(subject)) {
+  for (const Value& item : items_if_true(subject)) {
     const Value value = get(item);
     if ((predicate ? predicate(value, rest) : is_true(value)) == keep) kept.push_back(item);
   }

@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "templates/filters.h"
+#include "templates/limits.h"
+#include "templates/markup.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 #include "templates/print.h"
@@ -10,12 +12,6 @@
 
 namespace temper::templates {
 namespace {
-
-template <std::string (*Map)(std::string_view)>
-Value mapped(const Value& subject, const Arguments& arguments) {
-  const Bound args(arguments, "this filter", {});
-  return Map(to_text(subject));
-}
 
 const std::string& only_text(const Value& subject, std::string_view filter) {
   require_defined(subject);
@@ -41,28 +37,35 @@ std::string title_words(std::string_view text) {
   return out;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&#34;";
-    else if (c == '\'')
-      out += "&#39;";
-    else
-      out += c;
-  }
-  return out;
+template <std::string (*Map)(std::string_view)>
+Value mapped(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "this filter", {});
+  return like(subject, Map(to_text(subject)));
+}
+
+Value title_filter(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'title'", {});
+  return title_words(to_text(subject));
+}
+
+Value safe(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'safe'", {});
+  return Value::markup(to_text(subject));
+}
+
+Value escape(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'escape'", {});
+  return escaped(subject);
+}
+
+Value forceescape(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'forceescape'", {});
+  return Value::markup(escape_html(to_text(subject)));
 }
 
 Value trim(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'trim'", {"chars"});
-  return strip(to_text(subject), args.get(0), Side::kBoth);
+  return like(subject, strip(to_text(subject), args.get(0), Side::kBoth));
 }
 
 Value replace_filter(const Value& subject, const Arguments& arguments) {
@@ -90,20 +93,23 @@ Value indent(const Value& subject, const Arguments& arguments) {
     check_text_size(1, out.size());
     first = false;
   }
-  return out;
+  return like(subject, std::move(out));
 }
 
 Value center(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'center'", {"width"});
-  return pad(to_text(subject), args.integer(0, 80), " ", Side::kBoth);
+  return like(subject, pad(to_text(subject), args.integer(0, 80), " ", Side::kBoth));
 }
 
 Value format(const Value& subject, const Arguments& arguments) {
-  if (arguments.named.empty()) return percent_format(to_text(subject), Value::tuple(arguments.positional));
+  if (arguments.named.empty())
+    return percent_format(subject.is_string() ? subject : Value(to_text(subject)),
+                          Value::tuple(arguments.positional));
   if (!arguments.positional.empty()) fail("filter 'format' takes positional or named arguments, not both");
   Dict entries;
   for (const auto& [name, value] : arguments.named) entries.emplace_back(name, value);
-  return percent_format(to_text(subject), Value::dict(std::move(entries)));
+  return percent_format(subject.is_string() ? subject : Value(to_text(subject)),
+                        Value::dict(std::move(entries)));
 }
 
 Value truncate(const Value& subject, const Arguments& arguments) {
@@ -113,11 +119,11 @@ Value truncate(const Value& subject, const Arguments& arguments) {
   const auto end_size = static_cast<int64_t>(length_of(Value(end)));
   if (length < end_size || leeway < 0)
     fail("filter 'truncate': length must be at least {}, leeway 0", end_size);
+  if (static_cast<int64_t>(length_of(subject)) <= length + leeway) return subject;
   const std::u32string text = to_utf32(only_text(subject, "truncate"));
-  if (static_cast<int64_t>(text.size()) <= length + leeway) return to_utf8(text);
   std::u32string kept = text.substr(0, static_cast<size_t>(length - end_size));
   if (!args.truth(1, false)) kept = kept.substr(0, kept.rfind(U' '));
-  return to_utf8(kept) + end;
+  return arithmetic("+", like(subject, to_utf8(kept)), args.get(2) ? args[2] : Value(end));
 }
 
 Value wordcount(const Value& subject, const Arguments&) {
@@ -129,6 +135,42 @@ Value wordcount(const Value& subject, const Arguments&) {
     inside = word;
   }
   return count;
+}
+
+// Percent signs for all but letters, digits and _.-~ and what `safe` names.
+std::string quote_url(std::string_view text, std::string_view safe) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+                       std::string_view("_.-~").find(c) != std::string_view::npos ||
+                       safe.find(c) != std::string_view::npos;
+    if (plain)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+// A text, or pairs as a query.
+Value urlencode(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'urlencode'", {});
+  const bool pairs = subject.is_dict() || subject.is(Value::Kind::kList) || subject.is(Value::Kind::kTuple) ||
+                     subject.is(Value::Kind::kView);
+  if (!pairs) return quote_url(to_text(subject), "/");
+  const auto quote = [](const Value& value) {
+    std::string out = quote_url(to_text(value), " ");
+    std::replace(out.begin(), out.end(), ' ', '+');
+    return out;
+  };
+  JoinedText joined("&");
+  for (const Value& item :
+       items_of(subject.is_dict() ? find_method(subject, "items")->function().call({}) : subject)) {
+    const List pair = items_of(item);
+    if (pair.size() != 2) fail("filter 'urlencode' needs pairs, found {} values", pair.size());
+    joined.add(quote(pair[0]) + "=" + quote(pair[1]));
+  }
+  return joined.take();
 }
 
 Value tojson(const Value& subject, const Arguments& arguments) {
@@ -156,13 +198,13 @@ Value tojson(const Value& subject, const Arguments& arguments) {
 
 constexpr std::pair<std::string_view, Filter> kTextFilters[] = {{"upper", mapped<upper>},
                                                                 {"lower", mapped<lower>},
-                                                                {"title", mapped<title_words>},
+                                                                {"title", title_filter},
                                                                 {"capitalize", mapped<capitalize>},
                                                                 {"string", mapped<same>},
-                                                                {"safe", mapped<same>},
-                                                                {"e", mapped<escape_html>},
-                                                                {"escape", mapped<escape_html>},
-                                                                {"forceescape", mapped<escape_html>},
+                                                                {"safe", safe},
+                                                                {"e", escape},
+                                                                {"escape", escape},
+                                                                {"forceescape", forceescape},
                                                                 {"trim", trim},
                                                                 {"replace", replace_filter},
                                                                 {"indent", indent},
@@ -170,6 +212,7 @@ constexpr std::pair<std::string_view, Filter> kTextFilters[] = {{"upper", mapped
                                                                 {"format", format},
                                                                 {"truncate", truncate},
                                                                 {"wordcount", wordcount},
+                                                                {"urlencode", urlencode},
                                                                 {"tojson", tojson}};
 
 }  // namespace

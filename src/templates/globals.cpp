@@ -24,7 +24,19 @@ Value range(const Arguments& arguments) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return Value::list(std::move(items));
+  const std::string text = step == 1 ? fmt::format("range({}, {})", start, stop)
+                                     : fmt::format("range({}, {}, {})", start, stop, step);
+  return Value::view(std::move(items), "range", text);
+}
+
+// joiner(", ") gives nothing the first time, then the separator.
+Value joiner(const Arguments& arguments) {
+  const Bound args(arguments, "joiner", {"sep"});
+  return Function{"joiner", [separator = args.get(0) ? args[0] : Value(", "),
+                             used = std::make_shared<bool>(false)](const Arguments& none) {
+                    const Bound nothing(none, "a joiner", {});
+                    return std::exchange(*used, true) ? separator : Value("");
+                  }};
 }
 
 Dict entries_of(const Arguments& arguments, std::string_view what) {
@@ -82,9 +94,35 @@ Value Interpreter::make_namespace(const Arguments& arguments) {
   return &namespaces_.back();
 }
 
+// Has next(), reset() and current.
+Value Interpreter::make_cycler(const Arguments& arguments) {
+  const List items = arguments.positional;
+  if (items.empty()) fail("at least one item has to be provided");
+  namespaces_.push_back({{{"current", items[0]}}});
+  Namespace* names = &namespaces_.back();
+  const auto at = std::make_shared<size_t>(0);
+  const auto move_to = [=](size_t index) {
+    *at = index % items.size();
+    names->entries[0].second = items[*at];
+  };
+  names->entries.emplace_back("next", Function{"next", [=](const Arguments&) {
+                                                 const Value current = items[*at];
+                                                 move_to(*at + 1);
+                                                 return current;
+                                               }});
+  names->entries.emplace_back("reset", Function{"reset", [=](const Arguments&) {
+                                                  move_to(0);
+                                                  return Value(None());
+                                                }});
+  return names;
+}
+
 void Interpreter::add_globals() {
   scope_->set("range", Function{"range", range});
   scope_->set("dict", Function{"dict", dict});
+  scope_->set("cycler",
+              Function{"cycler", [this](const Arguments& arguments) { return make_cycler(arguments); }});
+  scope_->set("joiner", Function{"joiner", joiner});
   scope_->set("namespace", Function{"namespace", [this](const Arguments& arguments) {
                                       return make_namespace(arguments);
                                     }});

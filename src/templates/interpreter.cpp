@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "templates/limits.h"
 #include "templates/loop.h"
 #include "templates/operators.h"
 #include "templates/print.h"
@@ -89,6 +90,7 @@ void Interpreter::run(const Block& block) { execute(block); }
 
 void Interpreter::write(std::string_view text) {
   check_text_size(1, output_->size() + text.size());
+  spend(text.size());
   *output_ += text;
 }
 
@@ -102,7 +104,7 @@ Interpreter::Flow Interpreter::execute(const Block& block) {
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
   line_ = statement.line;
-  step();
+  spend();
   return std::visit([&](const auto& node) { return execute(node); }, statement.node);
 }
 
@@ -117,7 +119,23 @@ Interpreter::Flow Interpreter::execute(const Output& node) {
 }
 
 Interpreter::Flow Interpreter::execute(const For& node) {
-  List items = items_of(evaluate(*node.items));
+  return run_loop(node, items_of(evaluate(*node.items)), 0);
+}
+
+Interpreter::Flow Interpreter::run_loop(const For& node, List items, int64_t depth0) {
+  LoopState::Again again;
+  if (node.recursive) {
+    keep_scopes();
+    again = [this, &node, around = scope_, depth0](const Value& inner) {
+      const Deeper deeper(*this);
+      Captured captured(*this);
+      const Inside inside(*this, around);
+      const int line = line_;
+      run_loop(node, items_of(inner), depth0 + 1);
+      line_ = line;
+      return Value(captured.take());
+    };
+  }
   const Inside inside(*this);
   // The filter sees the loop's names in a scope that the body does not see.
   LoopState::Filter filter;
@@ -127,20 +145,21 @@ Interpreter::Flow Interpreter::execute(const For& node) {
       assign(node.target, item);
       return is_true(evaluate(*node.filter));
     };
-  const auto loop = std::make_shared<LoopState>(std::move(items), std::move(filter));
-  bool any = false;
+  const auto loop =
+      std::make_shared<LoopState>(std::move(items), std::move(filter), depth0, std::move(again));
+  bool completed = false;  // an iteration, without break or continue: as Jinja, which then skips else
   Flow flow = Flow::kNext;
   while (flow != Flow::kBreak && loop->advance()) {
-    step();
-    any = true;
+    spend();
     scope_->names.clear();
     scope_->set("loop", loop);
     assign(node.target, loop->current());
     flow = execute(node.body);
+    completed |= flow == Flow::kNext;
   }
   loop->finish();
   scope_->names.clear();
-  return any ? Flow::kNext : execute(node.otherwise);
+  return completed ? Flow::kNext : execute(node.otherwise);
 }
 
 Interpreter::Flow Interpreter::execute(const If& node) {
@@ -205,9 +224,14 @@ Interpreter::Flow Interpreter::execute(const CallBlock& node) {
   return Flow::kNext;
 }
 
+// What is called later still sees the names around it.
+void Interpreter::keep_scopes() {
+  for (Scope* scope = scope_; scope && !scope->kept; scope = scope->parent) scope->kept = true;
+}
+
 Value Interpreter::make_macro(const std::string& name, const Signature& signature, const Block& body,
                               bool anonymous) {
-  for (Scope* scope = scope_; scope && !scope->kept; scope = scope->parent) scope->kept = true;
+  keep_scopes();
   const Callee callee{anonymous ? "caller" : name, &signature, &body, scope_};
   return Function{name, [this, callee](const Arguments& arguments) { return call_macro(callee, arguments); }};
 }

@@ -42,6 +42,7 @@ class Interpreter {
   Flow execute(const Text& node);
   Flow execute(const Output& node);
   Flow execute(const For& node);
+  Flow run_loop(const For& node, List items, int64_t depth0);
   Flow execute(const If& node);
   Flow execute(const Set& node);
   Flow execute(const SetBlock& node);
@@ -55,6 +56,7 @@ class Interpreter {
   void assign(const Target& target, const Value& value);
   std::string capture(const Block& body);  // in a scope of its own
   Value make_macro(const std::string& name, const Signature& signature, const Block& body, bool anonymous);
+  void keep_scopes();
   Value call_macro(const Callee& callee, const Arguments& arguments);
   void bind(const Callee& callee, const Arguments& arguments);  // the macro's parameters, in its scope
   void write(std::string_view text);
@@ -80,13 +82,12 @@ class Interpreter {
   Value evaluate(const DictLiteral& node);
   Value call(const Call& node, const Value* caller);
   Arguments evaluate_arguments(const CallArguments& node);
-  Value charged(Value value);
   Value apply_to_text(const Expression& filter, std::string text);
-  void step();
 
   // functions: globals.cpp
   void add_globals();
   Value make_namespace(const Arguments& arguments);
+  Value make_cycler(const Arguments& arguments);
 
   std::deque<Scope> scopes_;          // those that macros refer to live to the end
   std::deque<Namespace> namespaces_;  // likewise, as they may refer to each other
@@ -97,8 +98,6 @@ class Interpreter {
   const Value* block_text_ = nullptr;  // the subject of a filter block's first filter
   int line_ = 1;
   int depth_ = 0;
-  int64_t steps_ = 0;
-  size_t charged_bytes_ = 0;
 };
 
 class Interpreter::Deeper {

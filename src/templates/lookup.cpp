@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "templates/limits.h"
 #include "templates/loop.h"
+#include "templates/markup.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 
@@ -37,6 +39,7 @@ bool unsafe(const Value& value, std::string_view name) {
 std::optional<Value> own_attribute(const Value& value, std::string_view name) {
   if (value.is(ValueKind::kLoop)) return value.loop().attribute(name);
   if (value.is(ValueKind::kNamespace)) {
+    spend(value.names().entries.size());
     for (const auto& [key, item] : value.names().entries)
       if (key == name) return item;
     return std::nullopt;
@@ -49,20 +52,23 @@ std::optional<Value> own_attribute(const Value& value, std::string_view name) {
 
 std::optional<Value> entry(const Value& value, const Value& key) {
   if (value.is_dict()) {
+    spend(value.entries().size());
     for (const auto& [name, item] : value.entries())
       if (equals(name, key)) return item;
     return std::nullopt;
   }
   if (!key.is_integer()) return std::nullopt;
-  const bool sequence = value.is_string() || value.is(ValueKind::kList) || value.is(ValueKind::kTuple);
+  const bool sequence =
+      value.is_string() || value.is(ValueKind::kList) || value.is(ValueKind::kTuple) || value.is_range();
   if (!sequence) return std::nullopt;
   const auto size = static_cast<int64_t>(length_of(value));
   const int64_t index = key.integer() < 0 ? key.integer() + size : key.integer();
   if (index < 0 || index >= size) return std::nullopt;
   if (!value.is_string()) return value.items()[static_cast<size_t>(index)];
+  spend(value.text().size());
   std::string_view rest = value.text();
   for (int64_t i = 0; i < index; ++i) rest.remove_prefix(next_utf8(rest).size);
-  return rest.substr(0, next_utf8(rest).size);
+  return like(value, std::string(rest.substr(0, next_utf8(rest).size)));
 }
 
 // The positions that start:stop:step takes of `size`, as Python counts them.
@@ -117,8 +123,9 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
     const std::u32string characters = to_utf32(value.text());
     std::string out;
     for (const size_t i : positions(characters.size())) append_utf8(out, characters[i]);
-    return out;
+    return like(value, std::move(out));
   }
+  if (value.is_range()) fail("slices of a range are not supported; add |list before the slice");
   if (!value.is(ValueKind::kList) && !value.is(ValueKind::kTuple)) fail("{} has no slices", describe(value));
   List out;
   for (const size_t i : positions(value.items().size())) out.push_back(value.items()[i]);

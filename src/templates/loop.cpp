@@ -44,6 +44,12 @@ bool LoopState::changed(const List& values) {
   return !same;
 }
 
+Value LoopState::call(const Arguments& arguments) const {
+  const Bound args(arguments, "loop", {"iterable"}, 1);
+  if (!again_) fail("the loop must be marked 'recursive' to be called");
+  return again_(args[0]);
+}
+
 Value LoopState::attribute(std::string_view name) {
   if (name == "index0") return index0_;
   if (name == "index") return index();
@@ -54,8 +60,8 @@ Value LoopState::attribute(std::string_view name) {
   if (name == "last") return !peek();
   if (name == "previtem") return index0_ == 0 ? Value(Undefined{"there is no previous item"}) : before_;
   if (name == "nextitem") return peek() ? *after_ : Value(Undefined{"there is no next item"});
-  if (name == "depth") return 1;
-  if (name == "depth0") return 0;
+  if (name == "depth") return depth0_ + 1;
+  if (name == "depth0") return depth0_;
   if (name == "cycle")
     return Function{"cycle", [self = shared_from_this()](const Arguments& arguments) {
                       if (arguments.positional.empty()) fail("no items for cycling given");

@@ -21,6 +21,16 @@ std::string strip(std::string_view text, const Value* characters,
 std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t most);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 std::string pad(std::string_view text, int64_t width, std::string_view fill, Side text_side);
-std::string join_texts(const std::vector<std::string>& parts, std::string_view separator);
+
+class JoinedText {
+ public:
+  explicit JoinedText(std::string separator) : separator_(std::move(separator)) {}
+  void add(std::string_view part);
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string separator_, out_;
+  bool first_ = true;
+};
 
 }  // namespace temper::templates

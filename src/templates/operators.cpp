@@ -1,16 +1,24 @@
 #include "templates/operators.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "templates/limits.h"
 #include "templates/loop.h"
 
 namespace temper::templates {
 namespace {
 
 using ValueKind = Value::Kind;
+
+// Keys and pairs compare as sets.
+bool same_sets(const Value& a, const Value& b) {
+  if (a.items().size() != b.items().size() || a.type_name() == "dict_values") return &a.view() == &b.view();
+  return std::all_of(a.items().begin(), a.items().end(),
+                     [&](const Value& item) { return contains(b, item); });
+}
 
 bool is_sequence(const Value& value) { return value.is(ValueKind::kList) || value.is(ValueKind::kTuple); }
 
@@ -47,6 +55,7 @@ bool is_true(const Value& value) {
       return !value.text().empty();
     case ValueKind::kList:
     case ValueKind::kTuple:
+    case ValueKind::kView:
       return !value.items().empty();
     case ValueKind::kDict:
       return !value.entries().empty();
@@ -56,6 +65,7 @@ bool is_true(const Value& value) {
 }
 
 bool equals(const Value& a, const Value& b) {
+  spend();
   if (a.is_number() && b.is_number()) return same_numbers(a, b);
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
@@ -63,10 +73,16 @@ bool equals(const Value& a, const Value& b) {
     case ValueKind::kNone:
       return true;
     case ValueKind::kString:
+      spend(a.text().size() == b.text().size() ? a.text().size() : 0);
       return a.text() == b.text();
     case ValueKind::kList:
     case ValueKind::kTuple:
       return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
+    case ValueKind::kView:
+      if (a.is_range() != b.is_range()) return false;
+      if (a.is_range())
+        return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
+      return same_sets(a, b);
     case ValueKind::kDict:
       return same_entries(a.entries(), b);
     case ValueKind::kNamespace:
@@ -83,6 +99,7 @@ bool equals(const Value& a, const Value& b) {
 bool less_than(const Value& a, const Value& b) {
   require_defined(a);
   require_defined(b);
+  spend(a.is_string() ? a.text().size() : 0);
   if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.is_string() && b.is_string()) return a.text() < b.text();
@@ -95,18 +112,36 @@ bool less_than(const Value& a, const Value& b) {
   fail("'<' not supported between instances of '{}' and '{}'", a.type_name(), b.type_name());
 }
 
+size_t find_text(std::string_view text, std::string_view part) {
+  if (part.empty()) return 0;
+  const void* found = memmem(text.data(), text.size(), part.data(), part.size());
+  return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : std::string_view::npos;
+}
+
+// Short parts from behind; long ones, where that could take the product of both sizes, in reversed copies.
+size_t rfind_text(std::string_view text, std::string_view part) {
+  if (part.size() <= 64) return text.rfind(part);
+  if (part.size() > text.size()) return std::string_view::npos;
+  const std::string backwards(text.rbegin(), text.rend()), wanted(part.rbegin(), part.rend());
+  const size_t found = find_text(backwards, wanted);
+  return found == std::string_view::npos ? found : text.size() - found - part.size();
+}
+
 bool contains(const Value& container, const Value& item) {
   switch (container.kind()) {
     case ValueKind::kUndefined:
       return false;
     case ValueKind::kString:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", item.type_name());
-      return container.text().find(item.text()) != std::string::npos;
+      spend(container.text().size());
+      return find_text(container.text(), item.text()) != std::string::npos;
     case ValueKind::kDict:
+      if (item.is_dict() || item.is(ValueKind::kList)) fail("unhashable type: '{}'", item.type_name());
       return std::any_of(container.entries().begin(), container.entries().end(),
                          [&](const auto& entry) { return equals(entry.first, item); });
     case ValueKind::kList:
     case ValueKind::kTuple:
+    case ValueKind::kView:
     case ValueKind::kGenerator: {
       const List items = items_of(container);
       return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equals(other, item); });
@@ -117,15 +152,22 @@ bool contains(const Value& container, const Value& item) {
 }
 
 List items_of(const Value& value) {
+  const auto copied = [](size_t count) {
+    spend(count);
+    spend_memory(count * sizeof(Value));
+  };
   switch (value.kind()) {
     case ValueKind::kUndefined:
       return {};
     case ValueKind::kList:
     case ValueKind::kTuple:
+    case ValueKind::kView:
+      copied(value.items().size());
       return value.items();
     case ValueKind::kGenerator:
       return value.take_generator();
     case ValueKind::kDict: {
+      copied(value.entries().size());
       List keys;
       for (const auto& entry : value.entries()) keys.push_back(entry.first);
       return keys;
@@ -151,10 +193,12 @@ size_t length_of(const Value& value) {
       return 0;
     case ValueKind::kList:
     case ValueKind::kTuple:
+    case ValueKind::kView:
       return value.items().size();
     case ValueKind::kDict:
       return value.entries().size();
     case ValueKind::kString: {
+      spend(value.text().size());
       size_t count = 0;
       for (const char c : value.text()) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
       return count;

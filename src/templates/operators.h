@@ -10,13 +10,16 @@ namespace temper::templates {
 bool is_true(const Value& value);
 bool equals(const Value& a, const Value& b);
 bool less_than(const Value& a, const Value& b);
+size_t find_text(std::string_view text, std::string_view part);  // linear in both, npos when absent
+size_t rfind_text(std::string_view text, std::string_view part);
 bool contains(const Value& container, const Value& item);
 void require_defined(const Value& value);
 
 // Binary + - * / // % **, named by their spelling.
 Value arithmetic(std::string_view op, const Value& a, const Value& b);
 Value negative(const Value& value);
-int64_t to_int64(double value);  // truncates; an Error when it does not fit
+std::optional<double> parse_float(std::string_view digits);  // all of it; too large is inf, too small 0
+int64_t to_int64(double value);                              // truncates; an Error when it does not fit
 
 List items_of(const Value& value);  // what a for loop sees; empties generators
 size_t length_of(const Value& value);
@@ -26,6 +29,6 @@ Value get_attribute(const Value& value, std::string_view name);
 Value get_item(const Value& value, const Value& key);
 Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step);
 
-std::string percent_format(std::string_view format, const Value& values);  // 'format' % values
+Value percent_format(const Value& format, const Value& values);  // 'format' % values
 
 }  // namespace temper::templates

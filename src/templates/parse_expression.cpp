@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "templates/filters.h"
+#include "templates/operators.h"
 #include "templates/parser.h"
 #include "templates/predicates.h"
 
@@ -195,7 +196,7 @@ ExpressionPtr Parser::primary() {
 }
 
 ExpressionPtr Parser::number(const Token& token) {
-  if (token.kind == TokenKind::kFloat) return make(token.line, Constant{std::stod(token.text)});
+  if (token.kind == TokenKind::kFloat) return make(token.line, Constant{*parse_float(token.text)});
   std::string_view digits = token.text;
   const char kind = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
   const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;

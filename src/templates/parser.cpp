@@ -155,7 +155,7 @@ Statement Parser::for_statement(int line) {
   if (!skip_name("in")) refuse(fmt::format("expected 'in', found {}", describe_now()));
   loop.items = tuple({.with_conditional = false});
   if (skip_name("if")) loop.filter = expression();
-  if (now().is_name("recursive")) refuse("recursive loops are not supported");
+  loop.recursive = skip_name("recursive");
   expect(TokenKind::kBlockEnd, "'%}'");
   ++loops_;
   loop.body = block({"else", "endfor"});

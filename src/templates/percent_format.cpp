@@ -1,6 +1,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/utf8.h"
+#include "templates/limits.h"
+#include "templates/markup.h"
 #include "templates/operators.h"
 #include "templates/print.h"
 
@@ -10,7 +13,8 @@ namespace {
 // One conversion of a printf-like format: %[(key)][flags][width][.precision]kind.
 class PercentFormatter {
  public:
-  PercentFormatter(std::string_view format, const Value& values) : format_(format), values_(values) {
+  PercentFormatter(const Value& format, const Value& values)
+      : format_(format.text()), markup_(format.is_markup()), values_(values) {
     if (values.is(Value::Kind::kTuple))
       items_ = values.items();
     else
@@ -27,7 +31,8 @@ class PercentFormatter {
         conversion();
       check_text_size(1, out_.size());
     }
-    const bool container = values_.is_dict() || values_.is(Value::Kind::kList);  // need not be used
+    const bool container =
+        values_.is_dict() || values_.is(Value::Kind::kList) || values_.is_undefined();  // need not be used
     if (used_ < items_.size() && !container) fail("not all arguments converted during string formatting");
     return std::move(out_);
   }
@@ -80,10 +85,12 @@ class PercentFormatter {
     if (kind == 's' || kind == 'r') {
       flags_zero_ = false;
       std::string text = kind == 's' ? to_text(value) : repr(value);
+      if (markup_ && !(kind == 's' && value.is_markup())) text = escape_html(text);
       if (precision < 0) return text;
       return get_slice(Value(text), None(), Value(precision), None()).text();
     }
-    flags_zero_ = true;
+    flags_zero_ = kind != 'c';
+    if (kind == 'c') return character(value);
     if (!value.is_number()) fail("%{} format: a number is required, not {}", kind, value.type_name());
     const std::string sign = flags.find('+') != std::string::npos   ? "+"
                              : flags.find(' ') != std::string::npos ? " "
@@ -113,6 +120,15 @@ class PercentFormatter {
     return buffer;
   }
 
+  static std::string character(const Value& value) {
+    if (value.is_string() && length_of(value) == 1) return value.text();
+    if (!value.is_integer() || value.integer() < 0 || value.integer() > 0x10FFFF)
+      fail("%c requires an int of a character or a char, found {}", value.type_name());
+    std::string out;
+    append_utf8(out, static_cast<char32_t>(value.integer()));
+    return out;
+  }
+
   void pad(std::string text, const std::string& flags, size_t width) {
     const size_t size = length_of(Value(text));
     const size_t missing = width > size ? width - size : 0;
@@ -128,6 +144,7 @@ class PercentFormatter {
   }
 
   std::string_view format_;
+  const bool markup_;
   const Value& values_;
   List items_;
   size_t at_ = 0, used_ = 0;
@@ -137,8 +154,8 @@ class PercentFormatter {
 
 }  // namespace
 
-std::string percent_format(std::string_view format, const Value& values) {
-  return PercentFormatter(format, values).run();
+Value percent_format(const Value& format, const Value& values) {
+  return like(format, PercentFormatter(format, values).run());
 }
 
 }  // namespace temper::templates

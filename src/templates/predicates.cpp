@@ -27,12 +27,13 @@ bool is_bool(const Value& subject, const Arguments&) {
 
 bool iterable(const Value& subject, const Arguments&) {
   return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(ValueKind::kList) ||
-         subject.is(ValueKind::kTuple) || subject.is(ValueKind::kGenerator) || subject.is(ValueKind::kLoop);
+         subject.is(ValueKind::kTuple) || subject.is(ValueKind::kView) || subject.is(ValueKind::kGenerator) ||
+         subject.is(ValueKind::kLoop);
 }
 
 bool sequence(const Value& subject, const Arguments&) {
   return subject.is_undefined() || subject.is_string() || subject.is_dict() || subject.is(ValueKind::kList) ||
-         subject.is(ValueKind::kTuple);
+         subject.is(ValueKind::kTuple) || subject.is_range();
 }
 
 const Value& only_argument(const Arguments& arguments, std::string_view test) {
@@ -95,7 +96,7 @@ bool is_filter(const Value& subject, const Arguments&) {
 bool is_test(const Value& subject, const Arguments&) {
   return subject.is_string() && find_predicate(subject.text());
 }
-bool never(const Value&, const Arguments&) { return false; }
+bool is_escaped(const Value& subject, const Arguments&) { return subject.is_markup(); }
 
 constexpr std::pair<std::string_view, Predicate> kPredicates[] = {
     {"defined", defined},
@@ -136,7 +137,7 @@ constexpr std::pair<std::string_view, Predicate> kPredicates[] = {
     {"upper", is_upper_text},
     {"filter", is_filter},
     {"test", is_test},
-    {"escaped", never}};
+    {"escaped", is_escaped}};
 
 }  // namespace
 

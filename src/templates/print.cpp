@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "templates/limits.h"
 #include "templates/loop.h"
 #include "templates/unicode.h"
 
@@ -17,11 +18,12 @@ std::string float_text(double value) {
   return format_double(value);
 }
 
-std::string text_repr(std::string_view text) {
+void put_text(std::string& out, std::string_view text) {
+  spend(text.size());
   const bool double_quotes =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char32_t quote = double_quotes ? '"' : '\'';
-  std::string out(1, static_cast<char>(quote));
+  out += static_cast<char>(quote);
   for (const char32_t c : to_utf32(text)) {
     if (c == quote || c == '\\')
       (out += '\\') += static_cast<char>(c);
@@ -41,25 +43,97 @@ std::string text_repr(std::string_view text) {
       out += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
   }
   out += static_cast<char>(quote);
-  return out;
 }
 
-std::string items_repr(const List& items) {
-  std::string out;
-  for (const Value& item : items) {
-    if (!out.empty()) out += ", ";
-    out += repr(item);
+void put_repr(std::string& out, const Value& value, int depth);
+
+void put_items(std::string& out, const List& items, int depth) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i) out += ", ";
+    put_repr(out, items[i], depth);
   }
-  return out;
 }
 
-std::string dict_repr(const Dict& entries) {
-  std::string out;
-  for (const auto& [key, value] : entries) {
-    if (!out.empty()) out += ", ";
-    out += repr(key) + ": " + repr(value);
+void put_entries(std::string& out, const Dict& entries, int depth) {
+  out += '{';
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i) out += ", ";
+    put_repr(out, entries[i].first, depth);
+    out += ": ";
+    put_repr(out, entries[i].second, depth);
   }
-  return fmt::format("{{{}}}", out);
+  out += '}';
+}
+
+void put_view(std::string& out, const ViewData& view, int depth) {
+  if (view.name == "range") {
+    out += view.text;
+    return;
+  }
+  out += view.name;
+  out += "([";
+  put_items(out, view.items, depth);
+  out += "])";
+}
+
+void put_namespace(std::string& out, const Namespace& names, int depth) {
+  Dict entries;
+  for (const auto& [name, value] : names.entries) entries.emplace_back(name, value);
+  out += "<Namespace ";
+  put_entries(out, entries, depth);
+  out += '>';
+}
+
+// Values are not nested deeper than kMostDepth, but a namespace may hold itself.
+void put_repr(std::string& out, const Value& value, int depth) {
+  if (++depth > kMostDepth + 2) fail("a namespace that holds itself cannot be printed");
+  spend();
+  check_text_size(1, out.size());
+  switch (value.kind()) {
+    case Value::Kind::kUndefined:
+      out += "Undefined";
+      return;
+    case Value::Kind::kNone:
+      out += "None";
+      return;
+    case Value::Kind::kBool:
+      out += value.integer() ? "True" : "False";
+      return;
+    case Value::Kind::kInt:
+      out += fmt::format("{}", value.integer());
+      return;
+    case Value::Kind::kFloat:
+      out += float_text(value.number());
+      return;
+    case Value::Kind::kString:
+      if (value.is_markup()) out += "Markup(";
+      put_text(out, value.text());
+      if (value.is_markup()) out += ')';
+      return;
+    case Value::Kind::kList:
+      out += '[';
+      put_items(out, value.items(), depth);
+      out += ']';
+      return;
+    case Value::Kind::kTuple:
+      out += '(';
+      put_items(out, value.items(), depth);
+      out += value.items().size() == 1 ? ",)" : ")";
+      return;
+    case Value::Kind::kView:
+      return put_view(out, value.view(), depth);
+    case Value::Kind::kDict:
+      return put_entries(out, value.entries(), depth);
+    case Value::Kind::kLoop:
+      out += fmt::format("<LoopContext {}/{}>", value.loop().index(), value.loop().length());
+      return;
+    case Value::Kind::kNamespace:
+      return put_namespace(out, value.names(), depth);
+    case Value::Kind::kGenerator:
+    case Value::Kind::kFunction:
+      break;
+  }
+  fail("a {} cannot be printed{}", value.type_name(), value.is(Value::Kind::kGenerator) ? "; add |list" : "");
 }
 
 }  // namespace
@@ -70,33 +144,9 @@ std::string to_text(const Value& value) {
 }
 
 std::string repr(const Value& value) {
-  switch (value.kind()) {
-    case Value::Kind::kUndefined:
-      return "Undefined";
-    case Value::Kind::kNone:
-      return "None";
-    case Value::Kind::kBool:
-      return value.integer() ? "True" : "False";
-    case Value::Kind::kInt:
-      return fmt::format("{}", value.integer());
-    case Value::Kind::kFloat:
-      return float_text(value.number());
-    case Value::Kind::kString:
-      return text_repr(value.text());
-    case Value::Kind::kList:
-      return fmt::format("[{}]", items_repr(value.items()));
-    case Value::Kind::kTuple:
-      return fmt::format("({}{})", items_repr(value.items()), value.items().size() == 1 ? "," : "");
-    case Value::Kind::kDict:
-      return dict_repr(value.entries());
-    case Value::Kind::kLoop:
-      return fmt::format("<LoopContext {}/{}>", value.loop().index(), value.loop().length());
-    case Value::Kind::kGenerator:
-    case Value::Kind::kNamespace:
-    case Value::Kind::kFunction:
-      break;
-  }
-  fail("a {} cannot be printed{}", value.type_name(), value.is(Value::Kind::kGenerator) ? "; add |list" : "");
+  std::string out;
+  put_repr(out, value, 0);
+  return out;
 }
 
 }  // namespace temper::templates

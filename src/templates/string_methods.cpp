@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "templates/format_spec.h"
+#include "templates/limits.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 #include "templates/print.h"
@@ -45,6 +47,7 @@ std::vector<std::string_view> split_spaces(std::string_view text, int64_t most, 
       parts.push_back(text);
       break;
     }
+    check_items(parts.size(), 1);
     const std::string_view before = text;
     while (!text.empty() && !space_ahead()) drop();
     parts.push_back(from_right ? before.substr(text.size()) : before.substr(0, before.size() - text.size()));
@@ -58,8 +61,9 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
   if (separator.empty()) fail("empty separator");
   std::vector<std::string_view> parts;
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
-    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t at = from_right ? rfind_text(text, separator) : find_text(text, separator);
     if (at == std::string_view::npos) break;
+    check_items(parts.size(), 1);
     const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
     parts.push_back(from_right ? after : before);
     text = from_right ? before : after;
@@ -88,7 +92,7 @@ Value partition(const Value& self, const Arguments& arguments) {
   const std::string_view text = self.text();
   const std::string separator = args.text(0, "");
   if (separator.empty()) fail("empty separator");
-  const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  const size_t at = from_right ? rfind_text(text, separator) : find_text(text, separator);
   if (at == std::string_view::npos)
     return from_right ? Value::tuple({"", "", self}) : Value::tuple({self, "", ""});
   return Value::tuple({text.substr(0, at), separator, text.substr(at + separator.size())});
@@ -128,7 +132,7 @@ template <bool from_right, bool must_exist>
 Value find(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "find", {"sub", "start", "end"}, 1);
   const std::string text = window(self, args), part = args.text(0, "");
-  const size_t at = from_right ? text.rfind(part) : text.find(part);
+  const size_t at = from_right ? rfind_text(text, part) : find_text(text, part);
   if (at == std::string::npos) {
     if (must_exist) fail("substring not found");
     return -1;
@@ -153,13 +157,14 @@ Value replace_all(const Value& self, const Arguments& arguments) {
 
 Value join(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "join", {"iterable"}, 1);
-  std::vector<std::string> parts;
+  size_t count = 0;
+  JoinedText joined(self.text());
   for (const Value& item : items_of(args[0])) {
-    if (!item.is_string())
-      fail("sequence item {}: expected str instance, {} found", parts.size(), item.type_name());
-    parts.push_back(item.text());
+    if (!item.is_string()) fail("sequence item {}: expected str instance, {} found", count, item.type_name());
+    joined.add(item.text());
+    ++count;
   }
-  return join_texts(parts, self.text());
+  return joined.take();
 }
 
 template <Side side>
@@ -183,49 +188,17 @@ Value all_are(const Value& self, const Arguments&) {
 }
 
 bool is_alnum(char32_t c) { return is_alpha(c) || is_numeric(c); }
-bool is_ascii(char32_t c) { return c < 0x80; }
+
+Value is_ascii(const Value& self, const Arguments&) {
+  return std::all_of(self.text().begin(), self.text().end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
 
 template <bool (*Is)(char32_t), bool (*IsNot)(char32_t)>
 Value has_case(const Value& self, const Arguments&) {
   const std::u32string characters = to_utf32(self.text());
   return std::any_of(characters.begin(), characters.end(), Is) &&
          std::none_of(characters.begin(), characters.end(), IsNot);
-}
-
-// {} {0} {name}; conversions and format specifications are refused.
-Value format(const Value& self, const Arguments& arguments) {
-  const std::string_view text = self.text();
-  std::string out;
-  size_t next = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if ((c == '{' || c == '}') && text.substr(at + 1).starts_with(c)) {
-      out += c;
-      ++at;
-    } else if (c == '{') {
-      const size_t end = text.find('}', at);
-      if (end == std::string_view::npos) fail("expected '}}' before end of string");
-      const std::string_view name = text.substr(at + 1, end - at - 1);
-      if (name.find_first_of(":!.[{") != std::string_view::npos)
-        fail("format: '{{{}}}' is not supported; use {{}}, {{0}} or {{name}}", name);
-      const bool number =
-          !name.empty() && name.size() < 9 && name.find_first_not_of("0123456789") == std::string_view::npos;
-      const size_t index = name.empty() ? next++ : number ? std::stoul(std::string(name)) : 0;
-      const Value* value =
-          name.empty() || number
-              ? (index < arguments.positional.size() ? &arguments.positional[index] : nullptr)
-              : arguments.find(name);
-      if (!value)
-        fail("format: there is no argument '{}'", name.empty() ? std::to_string(index) : std::string(name));
-      out += to_text(*value);
-      at = end;
-    } else if (c == '}') {
-      fail("Single '}}' encountered in format string");
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 constexpr std::pair<std::string_view, Method> kMethods[] = {{"strip", stripped<Side::kBoth>},
@@ -249,7 +222,7 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {{"strip", stripped<S
                                                             {"join", join},
                                                             {"upper", mapped<upper>},
                                                             {"lower", mapped<lower>},
-                                                            {"casefold", mapped<lower>},
+                                                            {"casefold", mapped<casefold>},
                                                             {"title", mapped<title>},
                                                             {"capitalize", mapped<capitalize>},
                                                             {"swapcase", mapped<swapcase>},
@@ -263,10 +236,10 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {{"strip", stripped<S
                                                             {"isdecimal", all_are<is_decimal>},
                                                             {"isnumeric", all_are<is_numeric>},
                                                             {"isalnum", all_are<is_alnum>},
-                                                            {"isascii", all_are<is_ascii>},
+                                                            {"isascii", is_ascii},
                                                             {"isupper", has_case<is_upper, is_lower>},
                                                             {"islower", has_case<is_lower, is_upper>},
-                                                            {"format", format}};
+                                                            {"format", format_text}};
 
 }  // namespace
 

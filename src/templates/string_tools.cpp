@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "templates/limits.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 #include "templates/unicode.h"
@@ -29,8 +30,11 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   std::string out;
   size_t at = 0;
   for (int64_t count = 0; most < 0 || count < most; ++count) {
-    size_t found = text.find(from, at);
-    if (from.empty()) {  // before each character and at the end
+    size_t found = std::string_view::npos;
+    if (!from.empty()) {
+      found = find_text(text.substr(at), from);
+      if (found != std::string_view::npos) found += at;
+    } else {  // before each character and at the end
       if (count > 0 && at >= text.size()) break;
       found = count == 0 ? 0 : at + next_utf8(text.substr(at)).size;
     }
@@ -54,6 +58,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
         (c >= 0xA && c <= 0xD) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     size_t next = at + step.size;
     if (end) {
+      check_items(lines.size(), 1);
       if (c == '\r' && text.substr(next).starts_with('\n')) ++next;
       lines.push_back(text.substr(start, (keep_ends ? next : at) - start));
       start = next;
@@ -81,16 +86,11 @@ std::string pad(std::string_view text, int64_t width, std::string_view fill, Sid
   return out;
 }
 
-std::string join_texts(const std::vector<std::string>& parts, std::string_view separator) {
-  size_t size = 0;
-  for (const std::string& part : parts) check_text_size(1, size += part.size() + separator.size());
-  std::string out;
-  out.reserve(size);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (i) out += separator;
-    out += parts[i];
-  }
-  return out;
+void JoinedText::add(std::string_view part) {
+  if (!first_) out_ += separator_;
+  first_ = false;
+  out_ += part;
+  check_text_size(1, out_.size());
 }
 
 }  // namespace temper::templates

@@ -114,7 +114,8 @@ struct For {
   Target target;
   ExpressionPtr items, filter;
   Block body, otherwise;
-};  // filter may be null
+  bool recursive = false;  // loop(items) in the body runs it again
+};                         // filter may be null
 struct If {
   std::vector<std::pair<ExpressionPtr, Block>> branches;
   Block otherwise;

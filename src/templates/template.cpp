@@ -24,7 +24,8 @@ Template Template::parse(std::string_view source, std::string_view where) {
 
 std::string Template::render(const Json& values) const { return render_with_generation(values).text; }
 
-Rendered Template::render_with_generation(const Json& values) const {
+Rendered Template::render_with_generation(const Json& values, const Limits& limits) const {
+  const Budget budget(limits);
   Interpreter interpreter(values);
   try {
     interpreter.run(parsed_->block);

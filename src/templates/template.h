@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "templates/limits.h"
 
 namespace temper::templates {
 
@@ -19,8 +20,8 @@ struct Rendered {
 
 // A template in the Jinja that model cards use, as transformers sets it up: trim_blocks, lstrip_blocks, loop
 // controls, raise_exception, strftime_now, tojson without HTML escapes; values cannot be changed. Errors are
-// "[where:line] …". Rendering is a pure function of the values (but for strftime_now), bounded in depth,
-// steps and size; one template may render in several threads at once.
+// "[where:line] …". Rendering is a pure function of the values (but for strftime_now), bounded in depth
+// and by the limits; one template may render in several threads at once.
 class Template {
  public:
   static Template parse(std::string_view source, std::string_view where);
@@ -29,7 +30,7 @@ class Template {
   ~Template();
 
   std::string render(const Json& values) const;  // values is an object
-  Rendered render_with_generation(const Json& values) const;
+  Rendered render_with_generation(const Json& values, const Limits& limits = Limits()) const;
 
  private:
   struct Parsed;

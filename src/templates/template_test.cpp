@@ -21,6 +21,14 @@ std::string message(std::string_view source, std::string_view values = "{}") {
   }
 }
 
+std::string limited(std::string_view source, const Limits& limits) {
+  try {
+    return "no error: " + Template::parse(source, "chat").render_with_generation(Json::Object(), limits).text;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("a\nb {{ x.y }}"), "[chat:2] 'x' is undefined");
   EXPECT_EQ(message("{{ m.a.b }}", R"({"m":{}})"), "[chat:1] 'dict object' has no attribute 'a'");
@@ -43,6 +51,10 @@ TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("{{ 9223372036854775807 + 1 }}"), "[chat:1] an integer does not fit into 64 bits");
   EXPECT_EQ(message("{{ 'a'|trim(1, 2) }}"), "[chat:1] filter 'trim' takes at most 1 argument(s), found 2");
   EXPECT_EQ(message("{{ [1]|map('upper') }}"), "[chat:1] a generator cannot be printed; add |list");
+  EXPECT_EQ(message("{% for x in [1] %}{{ loop([2]) }}{% endfor %}"),
+            "[chat:1] the loop must be marked 'recursive' to be called");
+  EXPECT_EQ(message("{% set n = namespace() %}{% set n.n = n %}{{ n }}"),
+            "[chat:1] a namespace that holds itself cannot be printed");
 }
 
 TEST(TemplateLimits, EndInErrors) {
@@ -59,9 +71,16 @@ TEST(TemplateLimits, EndInErrors) {
       message("{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}")
           .find("nested more than"),
       std::string::npos);
-  EXPECT_NE(
-      message("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}").find("steps"),
-      std::string::npos);
+  const std::string loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+  EXPECT_EQ(limited(loops, {.steps = 1000}), "[chat:1] the template takes more than 1000 steps");
+  EXPECT_EQ(limited(loops, {.steps = INT64_MAX, .seconds = 0.05}),
+            "[chat:1] the template takes more than 0.05 seconds");
+  EXPECT_EQ(limited("{{ 'abc' * 100 }}", {.text = 200}), "[chat:1] a text would be larger than 200 bytes");
+  EXPECT_EQ(limited("{% for i in range(30) %}{{ 'abcdefgh' }}{% endfor %}", {.text = 200}),
+            "[chat:1] a text would be larger than 200 bytes");
+  EXPECT_EQ(limited("{{ [1] * 11 }}", {.items = 10}), "[chat:1] a list would have more than 10 items");
+  EXPECT_EQ(limited("{% for i in range(99) %}{% set x = 'ab' * 50 %}{% endfor %}", {.bytes = 5000}),
+            "[chat:1] the template makes more than 5000 bytes of texts and lists");
   const std::string deep = std::string(5000, '(') + "1" + std::string(5000, ')');
   EXPECT_NE(message("{{ " + deep + " }}").find("nested too deeply"), std::string::npos);
   std::string chain = "1";
@@ -70,6 +89,40 @@ TEST(TemplateLimits, EndInErrors) {
   std::string sum = "1";
   for (int i = 0; i < 900; ++i) sum += "+1";
   EXPECT_EQ(render("{{ " + sum + " }}"), "901");
+}
+
+// Each would take gigabytes or hours where it is not stopped before.
+TEST(TemplateLimits, NothingIsMadeBeforeItsSizeIsKnown) {
+  for (const std::string_view source :
+       {"{{ 'x' * 10 ** 9 }}",
+        "{{ [0] * 10 ** 9 }}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ 'x'.center(10 ** 12) }}",
+        "{{ 'x'.zfill(10 ** 12) }}",
+        "{{ 'x'.ljust(10 ** 12) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '{:>{w}}'.format(1, w=10 ** 9) }}",
+        "{{ 'x' | center(10 ** 9) }}",
+        "{{ ('x' * 10 ** 6) | replace('x', 'y' * 10 ** 6) }}",
+        "{{ ('x' * 10 ** 6).replace('', 'y' * 10 ** 3) }}",
+        "{{ ('x' * 10 ** 6).join(['a'] * 10 ** 6) }}",
+        "{{ ['a' * 10 ** 6] * 10 ** 5 | join }}",
+        "{{ ['a' * 10 ** 6] * 10 ** 3 | join }}",
+        "{{ [1] | batch(10 ** 12, 0) | list }}",
+        "{{ [1] | slice(10 ** 12, 0) | list }}",
+        "{{ ('\n' * 10 ** 6) | indent('x' * 10 ** 6, blank=true) }}",
+        "{{ 2 ** 10 ** 9 }}",
+        "{{ [[1] * 10 ** 6] * 10 ** 3 | sum(start=[]) }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
+        "ns.l }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
+        "ns.l|tojson }}",
+        "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}"
+        "{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}"}) {
+    const std::string found = message(source);
+    EXPECT_FALSE(found.starts_with("no error")) << source << ": " << found.substr(0, 100);
+  }
 }
 
 TEST(Template, NamespacesMayReferToThemselves) {

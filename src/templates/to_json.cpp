@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "templates/limits.h"
 #include "templates/operators.h"
 #include "templates/print.h"
 
@@ -15,6 +16,8 @@ class Writer {
   std::string take() { return std::move(out_); }
 
   void write(const Value& value) {
+    spend();
+    check_text_size(1, out_.size());
     switch (value.kind()) {
       case Value::Kind::kNone:
         out_ += "null";

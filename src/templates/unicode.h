@@ -15,6 +15,7 @@ bool is_printable(char32_t c);
 
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
+std::string casefold(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);  // a letter after anything that has no case is made upper case
 std::string swapcase(std::string_view text);

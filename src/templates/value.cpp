@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "templates/limits.h"
 
 namespace temper::templates {
 namespace {
+
+constexpr size_t kOverhead = 64;  // bytes of a text or list beside what it holds
 
 int checked_depth(int depth) {
   if (depth > kMostDepth) fail("lists are nested more than {} levels deep", kMostDepth);
@@ -21,6 +24,8 @@ int depth_around(const List& items) {
 template <class Data>
 Data make_sequence(List items) {
   check_items(items.size(), 1);
+  spend(items.size());
+  spend_memory(items.size() * sizeof(Value) + kOverhead);
   Data data;
   data.depth = depth_around(items);
   data.items = std::move(items);
@@ -29,18 +34,17 @@ Data make_sequence(List items) {
 
 }  // namespace
 
-void check_text_size(size_t pieces, size_t bytes_each) {
-  if (bytes_each != 0 && pieces > kMostText / bytes_each)
-    fail("a text would be larger than {} bytes", kMostText);
-}
+Value::Value(std::string text) : Value(make_text(std::move(text), false)) {}
 
-void check_items(size_t count, size_t times) {
-  if (times != 0 && count > kMostItems / times) fail("a list would have more than {} items", kMostItems);
-}
+Value Value::markup(std::string text) { return make_text(std::move(text), true); }
 
-Value::Value(std::string text) {
+Value Value::make_text(std::string text, bool markup) {
   check_text_size(1, text.size());
-  data_ = std::make_shared<const std::string>(std::move(text));
+  spend(text.size());
+  spend_memory(text.size() + kOverhead);
+  Value value;
+  value.data_ = std::make_shared<const TextData>(TextData{std::move(text), markup});
+  return value;
 }
 
 Value Value::list(List items) {
@@ -55,6 +59,15 @@ Value Value::tuple(List items) {
   return value;
 }
 
+Value Value::view(List items, std::string_view name, std::string text) {
+  ViewData data = make_sequence<ViewData>(std::move(items));
+  data.name = name;
+  data.text = std::move(text);
+  Value value;
+  value.data_ = std::make_shared<const ViewData>(std::move(data));
+  return value;
+}
+
 Value Value::generator(List items) {
   Value value;
   value.data_ = std::make_shared<GeneratorData>(make_sequence<GeneratorData>(std::move(items)));
@@ -64,6 +77,8 @@ Value Value::generator(List items) {
 Value Value::dict(Dict entries) {
   int depth = 0;
   for (const auto& [key, item] : entries) depth = std::max({depth, key.depth(), item.depth()});
+  spend(entries.size());
+  spend_memory(entries.size() * sizeof(Dict::value_type) + kOverhead);
   DictData data{std::move(entries), checked_depth(depth + 1)};
   Value value;
   value.data_ = std::make_shared<const DictData>(std::move(data));
@@ -104,6 +119,7 @@ double Value::number() const {
 const List& Value::items() const {
   if (is(Kind::kList)) return std::get<std::shared_ptr<const ListData>>(data_)->items;
   if (is(Kind::kTuple)) return std::get<std::shared_ptr<const TupleData>>(data_)->items;
+  if (is(Kind::kView)) return view().items;
   return std::get<std::shared_ptr<GeneratorData>>(data_)->items;
 }
 
@@ -118,15 +134,17 @@ const Value* Value::find(std::string_view key) const {
 }
 
 std::string_view Value::type_name() const {
-  static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool",       "int",       "float",
-                                                "str",       "list",     "tuple",      "generator", "dict",
-                                                "Namespace", "function", "LoopContext"};
+  if (is(Kind::kView)) return view().name;
+  static constexpr std::string_view kNames[] = {
+      "Undefined", "NoneType", "bool",      "int",  "float",     "str",      "list",
+      "tuple",     "view",     "generator", "dict", "Namespace", "function", "LoopContext"};
   return kNames[static_cast<size_t>(kind())];
 }
 
 int Value::depth() const {
   if (is(Kind::kList)) return std::get<std::shared_ptr<const ListData>>(data_)->depth;
   if (is(Kind::kTuple)) return std::get<std::shared_ptr<const TupleData>>(data_)->depth;
+  if (is(Kind::kView)) return view().depth;
   if (is(Kind::kGenerator)) return std::get<std::shared_ptr<GeneratorData>>(data_)->depth;
   if (is(Kind::kDict)) return std::get<std::shared_ptr<const DictData>>(data_)->depth;
   return 0;

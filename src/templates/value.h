@@ -25,11 +25,20 @@ struct None {};
 struct Undefined {
   std::string message;
 };
+struct TextData {
+  std::string text;
+  bool markup = false;  // made by safe or escape: what is joined to it is escaped
+};
 struct ListData {
   List items;
   int depth = 1;  // levels of nesting
 };
 struct TupleData : ListData {};
+// What a dict's items(), keys() and values() return, and range: read like lists, but neither JSON nor sliced.
+struct ViewData : ListData {
+  std::string_view name;  // "dict_items"
+  std::string text;       // how a range prints
+};
 // What filters such as map return: always true, without length, read once.
 struct GeneratorData : ListData {};
 struct DictData {
@@ -56,6 +65,7 @@ class Value {
     kString,
     kList,
     kTuple,
+    kView,
     kGenerator,
     kDict,
     kNamespace,
@@ -72,13 +82,15 @@ class Value {
   Value(size_t value) : data_(static_cast<int64_t>(value)) {}
   Value(double value) : data_(value) {}
   Value(const char* text) : Value(std::string(text)) {}
-  Value(std::string text);  // at most kMostText bytes
+  Value(std::string text);
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(Function function) : data_(std::make_shared<const Function>(std::move(function))) {}
   Value(Namespace* names) : data_(names) {}
   Value(std::shared_ptr<LoopState> loop) : data_(std::move(loop)) {}
+  static Value markup(std::string text);
   static Value list(List items);
   static Value tuple(List items);
+  static Value view(List items, std::string_view name, std::string text = "");
   static Value generator(List items);
   static Value dict(Dict entries);
   static Value from_json(const Json& json);
@@ -96,8 +108,11 @@ class Value {
   const std::string& message() const { return std::get<Undefined>(data_).message; }
   int64_t integer() const;
   double number() const;
-  const std::string& text() const { return *std::get<Text>(data_); }
-  const List& items() const;  // of lists, tuples and generators
+  const std::string& text() const { return std::get<Text>(data_)->text; }
+  bool is_markup() const { return is_string() && std::get<Text>(data_)->markup; }
+  const List& items() const;  // of lists, tuples, views and generators
+  const ViewData& view() const { return *std::get<std::shared_ptr<const ViewData>>(data_); }
+  bool is_range() const { return is(Kind::kView) && view().name == "range"; }
   const Dict& entries() const { return std::get<std::shared_ptr<const DictData>>(data_)->entries; }
   List take_generator() const;
   Namespace& names() const { return *std::get<Namespace*>(data_); }
@@ -109,19 +124,13 @@ class Value {
   int depth() const;
 
  private:
-  using Text = std::shared_ptr<const std::string>;
+  static Value make_text(std::string text, bool markup);
+  using Text = std::shared_ptr<const TextData>;
   std::variant<Undefined, None, bool, int64_t, double, Text, std::shared_ptr<const ListData>,
-               std::shared_ptr<const TupleData>, std::shared_ptr<GeneratorData>,
-               std::shared_ptr<const DictData>, Namespace*, std::shared_ptr<const Function>,
-               std::shared_ptr<LoopState>>
+               std::shared_ptr<const TupleData>, std::shared_ptr<const ViewData>,
+               std::shared_ptr<GeneratorData>, std::shared_ptr<const DictData>, Namespace*,
+               std::shared_ptr<const Function>, std::shared_ptr<LoopState>>
       data_;
 };
-
-// Limits that keep a hostile template from exhausting memory; passing one is an Error.
-constexpr size_t kMostText = 64 << 20;                   // bytes of one text
-constexpr size_t kMostItems = 4 << 20;                   // items of one list
-constexpr int kMostDepth = 600;                          // levels of nested lists
-void check_text_size(size_t pieces, size_t bytes_each);  // of a text about to be made
-void check_items(size_t count, size_t times);
 
 }  // namespace temper::templates

@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "templates/value.h"
+
+// Texts that count as HTML already: what the filters safe and escape make, and what is made of that.
+namespace temper::templates {
+
+std::string escape_html(std::string_view text);
+Value escaped(const Value& value);                 // as markup; markup stays as it is
+Value like(const Value& model, std::string text);  // markup when the model is
+Value markup_like(const Value& model,
+                  Value value);  // a text, or the texts in a list, made markup when the model is
+
+}  // namespace temper::templates

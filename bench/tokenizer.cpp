@@ -1,8 +1,9 @@
 // Speed of a tokenizer, one line of JSON for each file and number of threads.
 //   temper_bench_tokenizer [TOKENIZER_FOLDER FILE...] [--threads N] [--repeats N] [--ids FOLDER]
-// Without arguments: the tokenizers of tests/goldens and texts made here. Documents are stretches of a file of 16 KiB
-// and the rest of the line. MB/s are 10^6 bytes of UTF-8 per second of the CPU time of the slowest thread; every repeat
-// starts with new threads, so with empty caches, and the best counts. --ids writes the ids for tokenizers_compare.py.
+// Without arguments: the tokenizers of tests/goldens and texts made here. Documents are stretches of a file
+// of 16 KiB and the rest of the line. MB/s are 10^6 bytes of UTF-8 per second of the CPU time of the slowest
+// thread; every repeat starts with new threads, so with empty caches, and the best counts. --ids writes the
+// ids for tokenizers_compare.py.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -124,10 +125,10 @@ Text made_text(const std::string& name, const std::vector<std::string>& words) {
 std::vector<Text> made_texts() {
   return {made_text("english", {"the ", "of ", "and ", "a ", "training ", "model", ", ", "which ", "tokens ",
                                 "loss ", "don't ", "it's ", "learning rate ", ".\n", "1024 ", "gradient "}),
-          made_text("chinese", {"的", "，", "是", "在", "模型", "训练", "。\n", "数据", "我们", "一个", "可以",
-                                "语言", "学习", "参数", "、", "结果"}),
-          made_text("code", {"  ", "(", ");\n", "int ", "const ", "std::", "size_t ", "i", " = ", "0", "return ",
-                             "// why\n", "for (", "{\n", "}\n\n", "vector<float> "})};
+          made_text("chinese", {"的", "，", "是", "在", "模型", "训练", "。\n", "数据", "我们", "一个",
+                                "可以", "语言", "学习", "参数", "、", "结果"}),
+          made_text("code", {"  ", "(", ");\n", "int ", "const ", "std::", "size_t ", "i", " = ", "0",
+                             "return ", "// why\n", "for (", "{\n", "}\n\n", "vector<float> "})};
 }
 
 Options parse(int count, char** arguments) {

@@ -11,14 +11,15 @@ namespace temper::tokenizers {
 
 using ByteIds = std::array<int32_t, 256>;
 
-// The symbols that merging a piece starts from. A character of two or three bytes whose bytes are sure to become one
-// token, whatever stands beside it, is that token from the start; this leaves a third of the merging of Chinese.
+// The symbols that merging a piece starts from. A character of two or three bytes whose bytes are sure to
+// become one token, whatever stands beside it, is that token from the start; this leaves a third of the
+// merging of Chinese.
 //
-// Why it changes nothing: merging a character alone applies rules of ranks r1 (and r2) and ends in one token. As long
-// as it is not complete, its next rule, of rank r, is a candidate. So a rule that takes a part of it across its border
-// comes first only if its rank is below r; such rules are those that have the part on that side, and the table holds the
-// least rank of them by the byte on the other side of the border. Rules that use the whole token must rank above r1
-// and r2, so that none of them comes before its time.
+// Why it changes nothing: merging a character alone applies rules of ranks r1 (and r2) and ends in one token.
+// As long as it is not complete, its next rule, of rank r, is a candidate. So a rule that takes a part of it
+// across its border comes first only if its rank is below r; such rules are those that have the part on that
+// side, and the table holds the least rank of them by the byte on the other side of the border. Rules that
+// use the whole token must rank above r1 and r2, so that none of them comes before its time.
 class CharacterTokens {
  public:
   CharacterTokens(const MergeTable& table, const std::vector<Merge>& merges, const ByteIds& bytes,
@@ -31,7 +32,8 @@ class CharacterTokens {
   static constexpr int32_t kNone = -1;
   struct Character {
     int32_t token = kNone;
-    int32_t first = 0, last = 0;  // the highest rank that is pending while the first, the last byte is a symbol
+    int32_t first = 0,
+            last = 0;  // the highest rank that is pending while the first, the last byte is a symbol
   };
   using Ranks = std::vector<int32_t>;  // [byte of the character, byte beside it]
   struct Borders;
@@ -39,7 +41,7 @@ class CharacterTokens {
 
   ByteIds bytes_;
   std::vector<Character> characters_;  // below U+10000
-  Ranks before_, after_;               // the least rank of rules that join the byte with what ends or begins so
+  Ranks before_, after_;  // the least rank of rules that join the byte with what ends or begins so
 };
 
 }  // namespace temper::tokenizers

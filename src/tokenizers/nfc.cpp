@@ -42,12 +42,13 @@ void append_mapped(std::string& out, std::string_view text) {
   out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
 }
 
-// Whether a character begins what is normalized on its own, and does not change: it has no canonical decomposition, or
-// one that composes again, and no composition takes it as its second (marks, vowels and finals of Hangul, Kirat Rai).
+// Whether a character begins what is normalized on its own, and does not change: it has no canonical
+// decomposition, or one that composes again, and no composition takes it as its second (marks, vowels and
+// finals of Hangul, Kirat Rai).
 bool is_stable(char32_t c) {
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-  const bool mark = property->category == UTF8PROC_CATEGORY_MN || property->category == UTF8PROC_CATEGORY_MC ||
-                    property->category == UTF8PROC_CATEGORY_ME;
+  const bool mark = property->category == UTF8PROC_CATEGORY_MN ||
+                    property->category == UTF8PROC_CATEGORY_MC || property->category == UTF8PROC_CATEGORY_ME;
   if (mark || (c >= 0x1161 && c <= 0x11FF) || (c >= 0x16D63 && c <= 0x16D6A)) return false;
   if (property->decomp_seqindex == UINT16_MAX || property->decomp_type != 0) return true;
   std::string text, composed;

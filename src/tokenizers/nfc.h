@@ -5,7 +5,8 @@
 // Unicode normalization form C. Texts are valid UTF-8.
 namespace temper::tokenizers {
 
-// How much of the text's beginning is surely in form C already, whatever follows; what is left is normalized on its own.
+// How much of the text's beginning is surely in form C already, whatever follows; what is left is normalized
+// on its own.
 size_t composed_prefix(std::string_view text);
 
 void append_composed(std::string& out, std::string_view text);

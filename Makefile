@@ -4,7 +4,7 @@
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
 # make bundle a folder with the program and its libraries that runs where it is copied to
-# make bench  measured speed of the ops and of training
+# make bench  measured speed of the ops, of training and of tokenizers
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
@@ -48,6 +48,7 @@ bench: setup
 	@cmake --build $(BUILD) -j $(JOBS) --target bench
 	@$(BUILD)/bench/temper_bench_train
 	@$(BUILD)/bench/temper_bench_ops
+	@$(BUILD)/bench/temper_bench_tokenizer
 
 demo:
 	@$(MAKE) --no-print-directory build PRESET=release

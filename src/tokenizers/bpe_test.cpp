@@ -15,7 +15,8 @@ namespace {
 
 using Symbols = std::vector<int32_t>;
 
-// Random rules over the bytes of a few characters. Shuffled, a rule may rank before those that make its parts.
+// Random rules over the bytes of a few characters. Shuffled, a rule may rank before those that make its
+// parts.
 struct RandomRules {
   std::mt19937 random;
   std::u32string alphabet;
@@ -37,8 +38,9 @@ struct RandomRules {
       if (symbols.size() < 2) continue;
       const size_t at = random() % (symbols.size() - 1);
       if (!known.emplace(std::pair(symbols[at], symbols[at + 1]), true).second) continue;
-      merges.push_back({symbols[at], symbols[at + 1],
-                        id_of(tokens[static_cast<size_t>(symbols[at])] + tokens[static_cast<size_t>(symbols[at + 1])])});
+      merges.push_back(
+          {symbols[at], symbols[at + 1],
+           id_of(tokens[static_cast<size_t>(symbols[at])] + tokens[static_cast<size_t>(symbols[at + 1])])});
     }
     if (shuffled) std::shuffle(merges.begin(), merges.end(), random);
   }
@@ -72,7 +74,8 @@ struct RandomRules {
   }
 };
 
-const std::u32string kAlphabets[] = {U"ab", U"abcde ", U"中丰乭一 a", U"\u00e9\u00e8\u0429a\u4e2d\u4e2e\U0001F600"};
+const std::u32string kAlphabets[] = {U"ab", U"abcde ", U"中丰乭一 a",
+                                     U"\u00e9\u00e8\u0429a\u4e2d\u4e2e\U0001F600"};
 
 TEST(MergeTable, ShortAndLongPiecesMergeAsDefined) {
   for (uint32_t seed = 0; seed < 24; ++seed) {
@@ -112,7 +115,8 @@ TEST(CharacterTokens, StartingFromThemChangesNothing) {
 
 TEST(Bpe, RemembersPiecesOfEachTokenizerOnItsOwn) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
-    RandomRules first(seed, kAlphabets[seed % 4], 60, false), second(seed + 100, kAlphabets[seed % 4], 60, false);
+    RandomRules first(seed, kAlphabets[seed % 4], 60, false),
+        second(seed + 100, kAlphabets[seed % 4], 60, false);
     const Vocabulary one = first.vocabulary(), two = second.vocabulary();
     const Bpe bpe_one(one, first.merges, false, "test"), bpe_two(two, second.merges, false, "test");
     for (int i = 0; i < 40; ++i) {

@@ -8,6 +8,7 @@ namespace temper::tokenizers {
 namespace {
 
 constexpr int32_t kGone = -1, kEnd = -1;
+constexpr size_t kMostScratch = size_t{1} << 20;  // symbols whose room a thread keeps
 
 // A place where a rule may apply. The symbols of a long piece are a doubly linked list through their
 // positions.
@@ -134,7 +135,9 @@ size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
     consider(beside(at).previous);
     consider(at);
   }
-  return static_cast<size_t>(std::remove(symbols.begin(), symbols.end(), kGone) - symbols.begin());
+  const auto kept = std::remove(symbols.begin(), symbols.end(), kGone);
+  if (symbols.size() > kMostScratch) scratch = {};
+  return static_cast<size_t>(kept - symbols.begin());
 }
 
 }  // namespace temper::tokenizers

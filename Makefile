@@ -6,7 +6,7 @@
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to
 # make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json or jsonl_row; RUNS=N or MINUTES=N
-# make bench  measured speed of the ops and of training
+# make bench  measured speed of the ops, of training and of tokenizers
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
@@ -62,6 +62,7 @@ bench: setup
 	@cmake --build $(BUILD) -j $(JOBS) --target bench
 	@$(BUILD)/bench/temper_bench_train
 	@$(BUILD)/bench/temper_bench_ops
+	@$(BUILD)/bench/temper_bench_tokenizer
 
 demo:
 	@$(MAKE) --no-print-directory build PRESET=release

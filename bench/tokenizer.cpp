@@ -7,7 +7,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <functional>
 #include <limits>
@@ -23,7 +22,6 @@ namespace temper {
 namespace {
 
 using tokenizers::Tokenizer;
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::vector<std::string> names;  // the tokenizer, then files
@@ -34,10 +32,6 @@ struct Options {
 struct Text {
   std::string name, bytes;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double thread_seconds() {
   timespec time{};
@@ -100,12 +94,12 @@ void run(const Tokenizer& tokenizer, const std::string& name, const Text& text, 
 }
 
 void run_all(const std::string& folder, const std::vector<Text>& texts, const Options& options) {
-  const auto start = Clock::now();
+  const double start = thread_seconds();
   const Tokenizer tokenizer = Tokenizer::load(folder);
   tokenizer.encode("\u4e00 a");  // tables that are made at the first use
   const std::string name = file_name(folder);
   fmt::print("{{\"tokenizer\": \"{}\", \"vocabulary\": {}, \"load_s\": {:.3f}}}\n", name,
-             tokenizer.vocab_size(), seconds_since(start));
+             tokenizer.vocab_size(), thread_seconds() - start);
   for (const Text& text : texts)
     for (int threads = 1; threads <= options.threads; threads += std::max(1, options.threads - 1))
       run(tokenizer, name, text, threads, options);

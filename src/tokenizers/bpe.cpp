@@ -29,12 +29,7 @@ Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool ig
       byte_ids_(byte_ids(vocabulary, where)),
       characters_(merges_, merges, byte_ids_, vocabulary),
       cache_owner_(PieceCache::new_owner()) {
-  if (!ignore_merges) return;
-  for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    const std::string_view bytes = vocabulary.bytes(id);
-    if (vocabulary.has(id) && vocabulary.in_model(id) && spelling_of_bytes(bytes) == vocabulary.spelling(id))
-      whole_pieces_.emplace(bytes, id);
-  }
+  if (ignore_merges) whole_pieces_.emplace(vocabulary);
 }
 
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
@@ -43,8 +38,8 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   const PieceCache::Key key{cache_owner_, piece};
   if (cache.get(key, ids)) return;
   const size_t start = ids.size();
-  if (const auto whole = whole_pieces_.find(piece); whole != whole_pieces_.end()) {
-    ids.push_back(whole->second);
+  if (const int32_t whole = whole_pieces_ ? whole_pieces_->find(piece) : -1; whole >= 0) {
+    ids.push_back(whole);
   } else {
     characters_.append(piece, ids);
     ids.resize(start + merges_.merge(std::span(ids).subspan(start)));

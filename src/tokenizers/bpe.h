@@ -1,12 +1,13 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "tokenizers/character_tokens.h"
 #include "tokenizers/merge_table.h"
 #include "tokenizers/vocabulary.h"
+#include "tokenizers/whole_pieces.h"
 
 namespace temper::tokenizers {
 
@@ -24,7 +25,7 @@ class Bpe {
   MergeTable merges_;
   ByteIds byte_ids_;
   CharacterTokens characters_;
-  std::unordered_map<std::string_view, int32_t> whole_pieces_;  // filled only with ignore_merges
+  std::optional<WholePieces> whole_pieces_;  // with ignore_merges
   uint64_t cache_owner_;
 };
 

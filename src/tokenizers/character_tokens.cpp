@@ -1,6 +1,7 @@
 #include "tokenizers/character_tokens.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/utf8.h"
 
@@ -8,7 +9,7 @@ namespace temper::tokenizers {
 namespace {
 
 constexpr size_t kCharacters = 0x10000;
-constexpr int32_t kNever = MergeTable::kNoRule;
+constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
 unsigned char byte_at(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
 size_t cell(unsigned char byte, unsigned char beside) { return size_t{byte} * 256 + beside; }
@@ -56,24 +57,27 @@ CharacterTokens::CharacterTokens(const MergeTable& table, const std::vector<Merg
 CharacterTokens::Character CharacterTokens::merged_alone(std::string_view bytes, const MergeTable& table,
                                                          const Borders& borders) const {
   const auto id = [&](size_t i) { return bytes_[byte_at(bytes, i)]; };
-  const int32_t front = table.rank(id(0), id(1));
+  const MergeTable::Rule front = table.find(id(0), id(1));
+  const auto with_token = [&](MergeTable::Rule last, int32_t highest, int32_t at_front, int32_t at_back) {
+    const int32_t token = MergeTable::result(last);
+    return borders.used_before(token, highest) ? Character() : Character{token, at_front, at_back};
+  };
   if (bytes.size() == 2) {
-    if (front == kNever || borders.used_before(table.result(front), front)) return {};
-    return {table.result(front), front, front};
+    const int32_t rank = MergeTable::rank(front);
+    return front == MergeTable::kNoRule ? Character() : with_token(front, rank, rank, rank);
   }
-  const int32_t back = table.rank(id(1), id(2));
-  const bool front_first = front <= back;
-  const int32_t first = std::min(front, back);
-  if (first == kNever) return {};
-  const int32_t part = table.result(first);
-  const int32_t second = front_first ? table.rank(part, id(2)) : table.rank(id(0), part);
-  if (second == kNever) return {};
+  const MergeTable::Rule back = table.find(id(1), id(2)), first = std::min(front, back);
+  if (first == MergeTable::kNoRule) return {};
+  const bool front_first = first == front;
+  const int32_t part = MergeTable::result(first);
+  const MergeTable::Rule second = front_first ? table.find(part, id(2)) : table.find(id(0), part);
+  if (second == MergeTable::kNoRule) return {};
   // The part may be taken from outside as well, on the side where the character ends with it.
   const auto& outside = front_first ? borders.as_right : borders.as_left;
-  const int32_t highest = std::max(first, second);
-  if (outside[static_cast<size_t>(part)] <= second || borders.used_before(table.result(second), highest))
-    return {};
-  return {table.result(second), front_first ? first : highest, front_first ? highest : first};
+  const int32_t early = MergeTable::rank(first), late = MergeTable::rank(second),
+                highest = std::max(early, late);
+  if (outside[static_cast<size_t>(part)] <= late) return {};
+  return with_token(second, highest, front_first ? early : highest, front_first ? highest : early);
 }
 
 void CharacterTokens::append(std::string_view piece, std::vector<int32_t>& symbols) const {

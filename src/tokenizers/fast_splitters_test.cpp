@@ -49,13 +49,13 @@ class RandomText {
   char32_t last_ = U'a';
 };
 
-using Pieces = std::vector<std::string_view>;
+using Views = std::vector<std::string_view>;
 
 void expect_the_same_pieces(PieceScanner scanner, std::string_view pattern, SplitBehavior behavior) {
   ASSERT_NE(scanner, nullptr);
   const Split fast(scanner), slow(Pattern::regex(pattern, "test"), behavior, false);
   RandomText random(static_cast<uint32_t>(pattern.size()));
-  Pieces expected, found;
+  Views expected, found;
   for (int i = 0; i < kStrings; ++i) {
     const std::string text = random.next();
     expected.clear();

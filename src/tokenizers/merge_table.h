@@ -20,16 +20,20 @@ class MergeTable {
   // Replaces the symbols by the tokens they merge to and returns how many these are: always the rule of the
   // lowest rank, where it applies first. O(n log n); nothing is allocated for less than kShort symbols.
   size_t merge(std::span<int32_t> symbols) const;
-  static constexpr size_t kShort = 64;
+  static constexpr size_t kShort = 64, kFilterWords = size_t{1} << 15;
 
-  static constexpr int32_t kNoRule = std::numeric_limits<int32_t>::max();
-  int32_t rank(int32_t left, int32_t right) const;  // kNoRule when they do not merge
-  int32_t result(int32_t rank) const { return results_[static_cast<size_t>(rank)]; }
+  // A rule's rank and, below it, its result: the smallest applies first.
+  using Rule = uint64_t;
+  static constexpr Rule kNoRule = std::numeric_limits<Rule>::max();
+  Rule find(int32_t left, int32_t right) const;
+  static int32_t rank(Rule rule) { return static_cast<int32_t>(rule >> 32); }
+  static int32_t result(Rule rule) { return static_cast<int32_t>(rule & 0xFFFFFFFFu); }
 
  private:
   static constexpr int32_t kLow = 256;  // ids of bytes, most often; their pairs have a table without hashing
   struct Entry {
-    int32_t left = -1, right = -1, rank = kNoRule;
+    int32_t left = -1, right = -1;
+    Rule rule = kNoRule;
   };
   size_t slot(int32_t left, int32_t right) const;
   size_t merge_short(std::span<int32_t> symbols) const;
@@ -37,8 +41,9 @@ class MergeTable {
 
   std::vector<Entry> entries_;  // open addressing
   size_t mask_ = 0;
-  std::vector<int32_t> low_ranks_;  // [kLow, kLow]
-  std::vector<int32_t> results_;    // by rank
+  std::vector<uint64_t>
+      filter_;                   // a bit by the hash of each pair: most pairs have no rule, and this is small
+  std::vector<Rule> low_rules_;  // [kLow, kLow]
 };
 
 }  // namespace temper::tokenizers

@@ -81,8 +81,9 @@ void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, Encod
     const auto place = [&](size_t at) { return start + (at > piece.added ? at - piece.added : 0); };
     size_t i = out.ids.size(), at = 0;
     bpe.encode(piece.text, out.ids);
+    const bool whole = out.ids.size() == i + 1;  // most are; asking for the size would cost a cache miss
     for (; i < out.ids.size(); ++i) {
-      const size_t end = at + vocabulary.num_bytes(out.ids[i]);
+      const size_t end = whole ? piece.text.size() : at + vocabulary.num_bytes(out.ids[i]);
       add_span(place(at), place(end));
       at = end;
     }

@@ -4,18 +4,14 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizers/characters.h"
 #include "tokenizers/component.h"
 #include "tokenizers/pattern.h"
 
 namespace temper::tokenizers {
 namespace {
 
-bool is_white_space(std::string_view character) {
-  const char32_t c = next_utf8(character).value;
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
+bool is_space(std::string_view character) { return is_white_space(next_utf8(character).value); }
 
 std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).size); }
 
@@ -90,9 +86,7 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
     AddedToken token;
     token.content = string_option(entry, "content", "", place);
     if (token.content.empty()) fail("{}.content must be a text of at least one character", place);
-    const Json& id = required(entry, "id", place);
-    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) fail("{}.id must be a token id", place);
-    token.id = static_cast<int32_t>(id.as_int());
+    token.id = as_token_id(required(entry, "id", place), place + ".id");
     token.special = bool_option(entry, "special", false, place);
     token.normalized = bool_option(entry, "normalized", !token.special, place);
     token.single_word = bool_option(entry, "single_word", false, place);
@@ -117,12 +111,12 @@ void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const U
     const AddedToken& token = tokens_[match.token];
     if (token.single_word && !stands_alone(text, match.begin, match.end)) continue;
     if (token.lstrip) {
-      while (match.begin > done && is_white_space(last_utf8(text.substr(0, match.begin))))
+      while (match.begin > done && is_space(last_utf8(text.substr(0, match.begin))))
         match.begin -= last_utf8(text.substr(0, match.begin)).size();
       match.begin = std::max(match.begin, done);
     }
     if (token.rstrip)
-      while (match.end < text.size() && is_white_space(text.substr(match.end)))
+      while (match.end < text.size() && is_space(text.substr(match.end)))
         match.end += next_utf8(text.substr(match.end)).size;
     if (done < match.begin) uses.text(text.substr(done, match.begin - done));
     if (match.begin < match.end) uses.token(token.id, text.substr(match.begin, match.end - match.begin));

@@ -57,6 +57,42 @@ const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
   return entry.key == kFree ? nullptr : &entry;
 }
 
+void merge_symbols(const MergeTable& merges, std::vector<int32_t>& ids, std::vector<size_t>* starts) {
+  const auto count = static_cast<int32_t>(ids.size());
+  std::vector<Symbol> symbols;
+  symbols.reserve(ids.size());
+  for (int32_t i = 0; i < count; ++i)
+    symbols.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : kNone});
+  const auto at = [&](int32_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
+  Queue queue;
+  const auto consider = [&](int32_t position) {
+    if (position == kNone || at(position).next == kNone) return;
+    const auto* entry = merges.find(at(position).id, at(at(position).next).id);
+    if (entry) queue.push({entry->rank, position, entry->result});
+  };
+  for (int32_t i = 0; i < count; ++i) consider(i);
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    Symbol& left = at(best.position);
+    if (left.id == kGone || left.next == kNone) continue;
+    Symbol& right = at(left.next);
+    const auto* entry = merges.find(left.id, right.id);
+    if (!entry || entry->result != best.result) continue;  // a neighbour changed since it was queued
+    left.id = best.result;
+    right.id = kGone;
+    left.next = right.next;
+    if (left.next != kNone) at(left.next).previous = best.position;
+    consider(left.previous);
+    consider(best.position);
+  }
+  ids.clear();
+  for (int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).next) {
+    ids.push_back(at(i).id);
+    if (starts) starts->push_back(static_cast<size_t>(i));
+  }
+}
+
 Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool ignore_merges,
          std::string_view where)
     : merges_(merges), cache_(std::make_unique<PieceCache>()) {
@@ -89,37 +125,11 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
 }
 
 void Bpe::merge(std::string_view piece, std::vector<int32_t>& ids) const {
-  const auto count = static_cast<int32_t>(piece.size());
-  std::vector<Symbol> symbols;
+  std::vector<int32_t> symbols;
   symbols.reserve(piece.size());
-  for (int32_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
-    symbols.push_back({byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : kNone});
-  }
-  const auto at = [&](int32_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
-  Queue queue;
-  const auto consider = [&](int32_t position) {
-    if (position == kNone || at(position).next == kNone) return;
-    const auto* entry = merges_.find(at(position).id, at(at(position).next).id);
-    if (entry) queue.push({entry->rank, position, entry->result});
-  };
-  for (int32_t i = 0; i < count; ++i) consider(i);
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    Symbol& left = at(best.position);
-    if (left.id == kGone || left.next == kNone) continue;
-    Symbol& right = at(left.next);
-    const auto* entry = merges_.find(left.id, right.id);
-    if (!entry || entry->result != best.result) continue;  // a neighbour changed since it was queued
-    left.id = best.result;
-    right.id = kGone;
-    left.next = right.next;
-    if (left.next != kNone) at(left.next).previous = best.position;
-    consider(left.previous);
-    consider(best.position);
-  }
-  for (int32_t i = 0; i != kNone; i = at(i).next) ids.push_back(at(i).id);
+  for (const char byte : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+  merge_symbols(merges_, symbols, nullptr);
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
 }  // namespace temper::tokenizers

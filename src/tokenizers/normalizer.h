@@ -1,19 +1,32 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
+#include "tokenizers/alignment.h"
 
 namespace temper::tokenizers {
 
-// What happens to the text before it is split: nothing, or Unicode normalization form C.
+// One thing that happens to a text before it is split. Texts are valid UTF-8.
+class NormalizerStep {
+ public:
+  virtual ~NormalizerStep() = default;
+  virtual AlignedText run(std::string_view text, bool aligned) const = 0;  // else without an alignment
+};
+
+// What happens to the text before it is split: steps, one after the other.
 class Normalizer {
  public:
   static Normalizer from_json(const Json& json, std::string_view where);
-  std::string normalize(std::string_view text) const;  // text is valid UTF-8
+  bool empty() const { return steps_.empty(); }
+  std::string normalize(std::string_view text) const;
+  // Adds where the bytes come from to `alignments`.
+  std::string normalize(std::string_view text, Alignments& alignments) const;
 
  private:
-  bool nfc_ = false;
+  std::vector<std::unique_ptr<const NormalizerStep>> steps_;
 };
 
 }  // namespace temper::tokenizers

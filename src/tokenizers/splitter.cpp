@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizers/component.h"
+#include "tokenizers/split_kinds.h"
 
 namespace temper::tokenizers {
 namespace {
@@ -23,24 +24,32 @@ constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors =
     {"Contiguous", SplitBehavior::kContiguous},
 }};
 
-SplitBehavior behavior_of(const Json& component, const std::string& place) {
-  const std::string name = string_option(component, "behavior", "", place);
+}  // namespace
+
+SplitBehavior behavior_of(const Json& component, std::string_view otherwise, const std::string& place) {
+  const std::string name = string_option(component, "behavior", otherwise, place);
   for (const auto& [known, behavior] : kBehaviors)
     if (known == name) return behavior;
   fail("{}.behavior is '{}'; supported: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous",
        place, name);
 }
 
-Pattern pattern_of(const Json& component, const std::string& place) {
+Split split_of(const Json& component, const std::string& place) {
   const Json& pattern = required(component, "pattern", place);
+  const SplitBehavior behavior = behavior_of(component, "", place);
+  const bool invert = bool_option(component, "invert", false, place);
   const Json* regex = pattern.find("Regex");
   const Json* text = pattern.find("String");
-  if (regex && regex->is_string()) return Pattern::regex(regex->as_string(), place);
-  if (text && text->is_string()) return Pattern::literal(text->as_string(), place);
+  if (regex && regex->is_string()) return Split(Pattern::regex(regex->as_string(), place), behavior, invert);
+  if (text && text->is_string()) return Split(Pattern::literal(text->as_string(), place), behavior, invert);
   fail("{}.pattern must be {{\"Regex\": …}} or {{\"String\": …}}", place);
 }
 
-}  // namespace
+Split digits_of(const Json& component, const std::string& place) {
+  const bool individual = bool_option(component, "individual_digits", false, place);
+  return Split(Pattern::regex("\\p{N}", place),
+               individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false);
+}
 
 std::vector<Split::Part> Split::find_parts(std::string_view piece) const {
   std::vector<Part> parts;
@@ -94,14 +103,8 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
     const std::string& type = component_type(component, place);
     if (byte_level)
       fail("{}.type is '{}', after ByteLevel; ByteLevel must be the last pre-tokenizer", place, type);
-    if (type == "Split") {
-      splitter.splits_.emplace_back(pattern_of(component, place), behavior_of(component, place),
-                                    bool_option(component, "invert", false, place));
-    } else if (type == "Digits") {
-      const bool individual = bool_option(component, "individual_digits", false, place);
-      splitter.splits_.emplace_back(Pattern::regex("\\p{N}", place),
-                                    individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
-                                    false);
+    if (auto split = read_split(type, component, place)) {
+      splitter.splits_.push_back(std::move(*split));
     } else if (type == "ByteLevel") {
       byte_level = true;
       splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);
@@ -109,10 +112,11 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
         splitter.byte_level_splits_.emplace_back(Pattern::regex(kByteLevelPattern, place),
                                                  SplitBehavior::kIsolated, false);
     } else {
-      refuse_component(place, type, "Split, Digits, ByteLevel, Sequence");
+      refuse_component(place, type,
+                       "Split, Digits, Punctuation, Whitespace, WhitespaceSplit, ByteLevel, Sequence");
     }
   });
-  if (!byte_level) fail("{} has no ByteLevel; only byte-level tokenizers are supported", where);
+  if (!byte_level) fail("{} has no ByteLevel", where);
   return splitter;
 }
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "tokenizers/byte_level.h"
 
 namespace temper::tokenizers {
 
 // Guards against an id that would make the tables exhaust the memory.
-constexpr int32_t kMaxId = 1 << 24;
+constexpr int32_t kMaxId = 1 << 22;
 
-Vocabulary::Vocabulary(Entries model, Entries added, std::string_view where) {
+Vocabulary::Vocabulary(Entries model, Entries added, const BytesOf& bytes_of, std::string_view where) {
   int32_t largest = -1;
   for (const Entries* entries : {&model, &added})
     for (const auto& [spelling, id] : *entries) {
@@ -23,17 +22,17 @@ Vocabulary::Vocabulary(Entries model, Entries added, std::string_view where) {
   bytes_.resize(spellings_.size());
   in_model_.resize(spellings_.size());
   ids_.reserve(model.size() + added.size());
-  add(model, true, where);
-  add(added, false, where);
+  add(model, true, bytes_of, where);
+  add(added, false, bytes_of, where);
 }
 
-void Vocabulary::add(Entries& entries, bool to_model, std::string_view where) {
+void Vocabulary::add(Entries& entries, bool to_model, const BytesOf& bytes_of, std::string_view where) {
   for (auto& [spelling, id] : entries) {
     std::string& slot = spellings_[static_cast<size_t>(id)];
     if (!to_model && slot == spelling) continue;
     if (!slot.empty()) fail("[{}] tokens '{}' and '{}' both have id {}", where, slot, spelling, id);
     slot = std::move(spelling);
-    bytes_[static_cast<size_t>(id)] = bytes_of_spelling(slot);
+    bytes_[static_cast<size_t>(id)] = bytes_of(slot);
     in_model_[static_cast<size_t>(id)] = to_model;
     const auto [other, fresh] = ids_.emplace(slot, id);
     if (!fresh) fail("[{}] token '{}' has two ids, {} and {}", where, slot, other->second, id);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,13 +10,13 @@
 
 namespace temper::tokenizers {
 
-// Ids and spellings, both of the model's vocabulary and of the added tokens. A spelling writes one
-// printable character per byte (byte_level.h).
+// Ids and spellings, both of the model's vocabulary and of the added tokens.
 class Vocabulary {
  public:
   using Entries = std::vector<std::pair<std::string, int32_t>>;
+  using BytesOf = std::function<std::string(std::string_view)>;  // what a spelling stands for
   // Added tokens may repeat tokens of the model with the same id. Errors start with `where`.
-  Vocabulary(Entries model, Entries added, std::string_view where);
+  Vocabulary(Entries model, Entries added, const BytesOf& bytes_of, std::string_view where);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
@@ -29,7 +30,7 @@ class Vocabulary {
   std::string_view bytes(int32_t id) const;  // "" for an id without a token
 
  private:
-  void add(Entries& entries, bool to_model, std::string_view where);
+  void add(Entries& entries, bool to_model, const BytesOf& bytes_of, std::string_view where);
   std::vector<bool> in_model_;
   std::vector<std::string> spellings_;  // never resized: ids_ points into it
   std::vector<std::string> bytes_;

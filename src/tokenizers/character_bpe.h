@@ -25,8 +25,7 @@ class CharacterBpe : public CharacterModel {
   CharacterBpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
                const CharacterBpeOptions& options, std::string_view where);
   ~CharacterBpe() override;
-  void encode(std::string_view piece, std::vector<int32_t>& ids,
-              std::vector<ByteSpan>* spans) const override;
+  void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const override;
 
  private:
   struct Symbols;
@@ -42,7 +41,7 @@ class CharacterBpe : public CharacterModel {
   ByteTokens bytes_;
   int32_t unk_ = kNone;
   bool fuse_unk_, ignore_merges_;
-  bool words_apart_ = false;  // no rule joins what stands before a "▁" to it
+  bool words_apart_ = false;             // no rule joins what stands before a "▁" to it
   std::vector<int32_t> low_characters_;  // by code point
   std::unordered_map<char32_t, int32_t> high_characters_;
   std::unique_ptr<PieceCache> cache_;

@@ -75,7 +75,8 @@ class FusedStripStage : public DecoderStage {
     state.count = options_.start;
     state.held += token;
     size_t ready = state.held.size();
-    for (size_t i = 0; i < options_.stop && held_ends(state.held, ready); ++i) ready -= options_.content.size();
+    for (size_t i = 0; i < options_.stop && held_ends(state.held, ready); ++i)
+      ready -= options_.content.size();
     if (ready > 0) emit(std::string_view(state.held).substr(0, ready));
     state.held.erase(0, ready);
   }
@@ -179,7 +180,8 @@ class SpacedStage : public DecoderStage {
 
 size_t count_option(const Json& component, std::string_view key, const std::string& place) {
   const Json& value = required(component, key, place);
-  if (!value.is_int() || value.as_int() < 0) fail("{}.{} must be a count, found {}", place, key, value.dump());
+  if (!value.is_int() || value.as_int() < 0)
+    fail("{}.{} must be a count, found {}", place, key, value.dump());
   return static_cast<size_t>(value.as_int());
 }
 

@@ -49,7 +49,9 @@ PreTokenizer PreTokenizer::from_json(const Json& json, std::string_view where) {
     else if (auto split = read_split(type, part, place))
       result.steps_.push_back(std::make_unique<SplitStep>(std::move(*split)));
     else
-      refuse_component(place, type, "Metaspace, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, ByteLevel, Sequence");
+      refuse_component(
+          place, type,
+          "Metaspace, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, ByteLevel, Sequence");
   });
   return result;
 }

@@ -25,7 +25,8 @@ std::string decode_base64(std::string_view text, const std::string& place) {
   int count = 0;
   for (const char c : text) {
     const size_t value = kAlphabet.find(c);
-    if (value == std::string_view::npos) fail("{} must be base64, found the character 0x{:02X}", place, c & 0xFF);
+    if (value == std::string_view::npos)
+      fail("{} must be base64, found the character 0x{:02X}", place, c & 0xFF);
     bits = (bits << 6) | static_cast<uint32_t>(value);
     count += 6;
     if (count >= 8) out += static_cast<char>((bits >> (count -= 8)) & 0xFF);
@@ -128,7 +129,8 @@ class Precompiled : public NormalizerStep {
 
 std::unique_ptr<const NormalizerStep> make_precompiled(const Json& component, const std::string& place) {
   const std::string key = place + ".precompiled_charsmap";
-  const std::string bytes = decode_base64(as_text(required(component, "precompiled_charsmap", place), key), key);
+  const std::string bytes =
+      decode_base64(as_text(required(component, "precompiled_charsmap", place), key), key);
   return std::make_unique<Precompiled>(bytes, key);
 }
 

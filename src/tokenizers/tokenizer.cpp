@@ -38,18 +38,31 @@ struct Tokenizer::State {
   Normalizer normalizer;
   AddedTokens added;
   PostProcessor post_processor;
+  struct Printed {
+    std::string spelling, bytes;
+  };
+  std::unordered_map<int32_t, Printed> printed;  // added tokens that are printed as the text they stand for
 
-  State(const Json& file, const Json& model, std::vector<AddedToken> tokens, const std::string& where)
+  State(const Json& file, const Json& model, const std::vector<AddedToken>& tokens, const std::string& where)
       : decoder(Decoder::from_json(component(file, "decoder"), "[" + where + "] decoder")),
         vocabulary(
             read_vocabulary(model, "[" + where + "] model"), entries_of(tokens),
             [&](std::string_view spelling) { return decoder.token_bytes(spelling); }, where),
         segmenter(make_segmenter(component(file, "pre_tokenizer"), model, vocabulary, where)),
         normalizer(Normalizer::from_json(component(file, "normalizer"), "[" + where + "] normalizer")),
-        added(std::move(tokens), normalizer),
+        added(tokens, normalizer),
         post_processor(
             PostProcessor::from_json(component(file, "post_processor"), "[" + where + "] post_processor")) {
-    const bool bytes = has_byte_level(component(file, "pre_tokenizer"), "[" + where + "] pre_tokenizer");
+    check(component(file, "pre_tokenizer"), where);
+    for (const AddedToken& token : tokens) {
+      if (!token.normalized) continue;
+      const std::string normal = normalizer.normalize(token.content);
+      if (normal != token.content) printed[token.id] = {normal, decoder.token_bytes(normal)};
+    }
+  }
+
+  void check(const Json& pre_tokenizer, const std::string& where) const {
+    const bool bytes = has_byte_level(pre_tokenizer, "[" + where + "] pre_tokenizer");
     if (bytes != decoder.byte_level())
       fail("[{}] decoder has {}ByteLevel, but pre_tokenizer has {}; both must have it, or neither", where,
            bytes ? "no " : "a ", bytes ? "one" : "none");
@@ -126,9 +139,9 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where_vie
   if (!file.is_object()) fail("[{}] must be an object, found {}", where, file.kind_name());
   const Json& model = component(file, "model");
   check_model(model, "[" + where + "] model");
-  std::vector<AddedToken> tokens =
+  const std::vector<AddedToken> tokens =
       AddedTokens::from_json(component(file, "added_tokens"), "[" + where + "] added_tokens");
-  return Tokenizer(std::make_unique<const State>(file, model, std::move(tokens), where));
+  return Tokenizer(std::make_unique<const State>(file, model, tokens, where));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -180,13 +193,18 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 }
 
 const Decoder& Tokenizer::decoder() const { return state_->decoder; }
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  const auto printed = state_->printed.find(id);
+  return printed == state_->printed.end() ? state_->vocabulary.bytes(id) : printed->second.bytes;
+}
 std::string_view Tokenizer::spelling(int32_t id) const {
+  if (const auto printed = state_->printed.find(id); printed != state_->printed.end())
+    return printed->second.spelling;
   return state_->vocabulary.has(id) ? std::string_view(state_->vocabulary.spelling(id)) : std::string_view();
 }
 std::optional<int32_t> Tokenizer::token_id(std::string_view spelling) const {
   return state_->vocabulary.find(spelling);
 }
-std::string_view Tokenizer::token_bytes(int32_t id) const { return state_->vocabulary.bytes(id); }
 int32_t Tokenizer::vocab_size() const { return state_->vocabulary.size(); }
 bool Tokenizer::is_special(int32_t id) const { return state_->added.is_special(id); }
 

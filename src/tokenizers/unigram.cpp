@@ -61,8 +61,7 @@ std::vector<ByteSpan> Unigram::best_path(std::string_view piece) const {
       single |= length == size;
     });
     if (!single) {
-      if (!unk_)
-        fail("[{}] model has no unk_id, and no token for '{}'", where_, piece.substr(at, size));
+      if (!unk_) fail("[{}] model has no unk_id, and no token for '{}'", where_, piece.substr(at, size));
       nodes[at + size].offer(unk_score_ + score, at, *unk_);
     }
     at += size;
@@ -104,8 +103,7 @@ void Unigram::add_token(std::string_view piece, ByteSpan span, std::vector<int32
   }
 }
 
-void Unigram::encode(std::string_view piece, std::vector<int32_t>& ids,
-                     std::vector<ByteSpan>* spans) const {
+void Unigram::encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const {
   for (const ByteSpan span : best_path(piece)) add_token(piece, span, ids, spans);
 }
 

@@ -18,8 +18,7 @@ class Unigram : public CharacterModel {
   // The token i of the vocabulary has scores[i]. Errors start with `where`.
   Unigram(const Vocabulary& vocabulary, std::vector<double> scores, std::optional<int32_t> unk_id,
           bool byte_fallback, std::string_view where);
-  void encode(std::string_view piece, std::vector<int32_t>& ids,
-              std::vector<ByteSpan>* spans) const override;
+  void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const override;
 
  private:
   struct Node;

@@ -247,7 +247,7 @@ MAKERS = {
     "gemma": gemma,
     "unigram": unigram,
     "unigram_bytes": lambda: unigram(byte_tokens=True, normalizer=normalizers.NFKC(), scheme="first"),
-    "unigram_words": lambda: unigram(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+    "unigram_words": lambda: unigram(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Strip()]),
                                      pre=[pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]),
     "unigram_charsmap": with_charsmap,
 }

@@ -62,7 +62,8 @@ const Json::Array& as_list(const Json& value, std::string_view place) {
 
 int32_t as_token_id(const Json& value, std::string_view place) {
   if (!value.is_int() || value.as_int() < 0 || value.as_int() > INT32_MAX)
-    fail("{} must be a token id, found {}", place, value.is_int() ? value.dump() : value.kind_name());
+    fail("{} must be a token id, found {}", place,
+         value.is_int() ? value.dump() : std::string(value.kind_name()));
   return static_cast<int32_t>(value.as_int());
 }
 

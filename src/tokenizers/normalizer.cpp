@@ -28,10 +28,9 @@ std::unique_ptr<const NormalizerStep> make_form(const Json&, const std::string&)
 }
 
 constexpr std::pair<std::string_view, StepMaker> kSteps[] = {
-    {"NFC", make_form<Form::kNfc>},    {"NFD", make_form<Form::kNfd>}, {"NFKC", make_form<Form::kNfkc>},
-    {"NFKD", make_form<Form::kNfkd>},  {"Prepend", make_prepend},      {"Replace", make_replace},
-    {"Lowercase", make_lowercase},     {"Strip", make_strip},          {"StripAccents", make_strip_accents},
-    {"Precompiled", make_precompiled},
+    {"NFC", make_form<Form::kNfc>},   {"NFD", make_form<Form::kNfd>}, {"NFKC", make_form<Form::kNfkc>},
+    {"NFKD", make_form<Form::kNfkd>}, {"Prepend", make_prepend},      {"Replace", make_replace},
+    {"Lowercase", make_lowercase},    {"Strip", make_strip},          {"Precompiled", make_precompiled},
 };
 
 std::unique_ptr<const NormalizerStep> make_step(const Json& component, const std::string& place) {

@@ -80,25 +80,6 @@ class Strip : public NormalizerStep {
   bool left_, right_;
 };
 
-class StripAccents : public NormalizerStep {
- public:
-  AlignedText run(std::string_view text, bool aligned) const override {
-    TextRewriter out(text, aligned);
-    size_t same = 0;
-    while (out.rest().size() > same) {
-      const Utf8Step step = next_utf8(out.rest().substr(same));
-      if (!is_mark(step.value)) {
-        same += step.size;
-        continue;
-      }
-      out.keep(same);
-      out.replace(step.size, "");
-      same = 0;
-    }
-    return out.finish();
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<const NormalizerStep> make_prepend(const Json& component, const std::string& place) {
@@ -116,10 +97,6 @@ std::unique_ptr<const NormalizerStep> make_lowercase(const Json&, const std::str
 std::unique_ptr<const NormalizerStep> make_strip(const Json& component, const std::string& place) {
   return std::make_unique<Strip>(bool_option(component, "strip_left", false, place),
                                  bool_option(component, "strip_right", false, place));
-}
-
-std::unique_ptr<const NormalizerStep> make_strip_accents(const Json&, const std::string&) {
-  return std::make_unique<StripAccents>();
 }
 
 }  // namespace temper::tokenizers

@@ -12,6 +12,5 @@ std::unique_ptr<const NormalizerStep> make_prepend(const Json& component, const 
 std::unique_ptr<const NormalizerStep> make_replace(const Json& component, const std::string& place);
 std::unique_ptr<const NormalizerStep> make_lowercase(const Json& component, const std::string& place);
 std::unique_ptr<const NormalizerStep> make_strip(const Json& component, const std::string& place);
-std::unique_ptr<const NormalizerStep> make_strip_accents(const Json& component, const std::string& place);
 
 }  // namespace temper::tokenizers

@@ -13,6 +13,7 @@
 #include "tokenizers/post_processor.h"
 #include "tokenizers/pre_tokenizer.h"
 #include "tokenizers/segmenter.h"
+#include "tokenizers/settings.h"
 
 namespace temper::tokenizers {
 namespace {
@@ -69,6 +70,10 @@ struct Tokenizer::State {
     for (const auto* side : {&post_processor.before, &post_processor.after})
       for (const int32_t id : *side)
         if (!vocabulary.has(id)) fail("[{}] post_processor adds the id {}, which no token has", where, id);
+  }
+
+  void apply_settings(const Json& settings, const std::string& where) {
+    if (auto frame = frame_of_settings(settings, vocabulary, where)) post_processor = std::move(*frame);
   }
 
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const;
@@ -128,20 +133,26 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::string& folder_or_file) {
-  const std::string path =
-      is_directory(folder_or_file) ? join_path(folder_or_file, "tokenizer.json") : folder_or_file;
-  return from_json(read_file(path), path);
+  if (!is_directory(folder_or_file)) return from_json(read_file(folder_or_file), folder_or_file);
+  const std::string path = join_path(folder_or_file, "tokenizer.json");
+  const std::string settings = join_path(folder_or_file, "tokenizer_config.json");
+  std::unique_ptr<State> state = read(read_file(path), path);
+  if (exists(settings)) state->apply_settings(Json::parse_file(settings), settings);
+  return Tokenizer(std::move(state));
 }
 
-Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where_view) {
-  const std::string where(where_view);
+Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
+  return Tokenizer(read(text, std::string(where)));
+}
+
+std::unique_ptr<Tokenizer::State> Tokenizer::read(std::string_view text, const std::string& where) {
   const Json file = Json::parse(text, where);
   if (!file.is_object()) fail("[{}] must be an object, found {}", where, file.kind_name());
   const Json& model = component(file, "model");
   check_model(model, "[" + where + "] model");
   const std::vector<AddedToken> tokens =
       AddedTokens::from_json(component(file, "added_tokens"), "[" + where + "] added_tokens");
-  return Tokenizer(std::make_unique<const State>(file, model, tokens, where));
+  return std::make_unique<State>(file, model, tokens, where);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

@@ -25,6 +25,7 @@ struct Encoding {
 // All const functions may be called from several threads at once.
 class Tokenizer {
  public:
+  // Of a folder, tokenizer.json; where tokenizer_config.json says what goes around texts, that as well.
   static Tokenizer load(const std::string& folder_or_file);
   static Tokenizer from_json(std::string_view text, std::string_view where);
   Tokenizer(Tokenizer&&) noexcept;
@@ -54,6 +55,7 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   struct State;
+  static std::unique_ptr<State> read(std::string_view text, const std::string& where);
   const Decoder& decoder() const;
   std::string_view spelling(int32_t id) const;  // "" for an id without a token
   explicit Tokenizer(std::unique_ptr<const State> state);

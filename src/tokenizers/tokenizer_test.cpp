@@ -193,7 +193,7 @@ TEST(TokenizerErrors, NameTheComponentAndTheAlternatives) {
   EXPECT_EQ(
       with("normalizer", R"({"type":"BertNormalizer"})"),
       "[tiny.json] normalizer.type is 'BertNormalizer'; supported: NFC, NFD, NFKC, NFKD, Prepend, Replace, "
-      "Lowercase, Strip, StripAccents, Precompiled, Sequence");
+      "Lowercase, Strip, Precompiled, Sequence");
   EXPECT_EQ(
       with("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"BertPreTokenizer"}]})"),
       "[tiny.json] pre_tokenizer.pretokenizers[0].type is 'BertPreTokenizer'; supported: Metaspace, Split, "

@@ -16,9 +16,7 @@ bool is_space(std::string_view character) { return is_white_space(next_utf8(char
 std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).size); }
 
 bool is_word(std::string_view character) {
-  // The word characters of Unicode's regular expressions (UTS #18): marks and joiners count.
-  static const Pattern pattern =
-      Pattern::regex("\\p{Alphabetic}|\\p{M}|\\p{Nd}|\\p{Pc}|[\\x{200C}\\x{200D}]", "added_tokens");
+  static const Pattern pattern = Pattern::regex(fmt::format("[{}]", word_items()), "added_tokens");
   return pattern.find(character, 0).has_value();
 }
 

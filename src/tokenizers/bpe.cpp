@@ -57,7 +57,7 @@ const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
   return entry.key == kFree ? nullptr : &entry;
 }
 
-void merge_symbols(const MergeTable& merges, std::vector<int32_t>& ids, std::vector<size_t>* starts) {
+void merge_symbols(const MergeTable& merges, std::vector<int32_t>& ids) {
   const auto count = static_cast<int32_t>(ids.size());
   std::vector<Symbol> symbols;
   symbols.reserve(ids.size());
@@ -87,10 +87,7 @@ void merge_symbols(const MergeTable& merges, std::vector<int32_t>& ids, std::vec
     consider(best.position);
   }
   ids.clear();
-  for (int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).next) {
-    ids.push_back(at(i).id);
-    if (starts) starts->push_back(static_cast<size_t>(i));
-  }
+  for (int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).next) ids.push_back(at(i).id);
 }
 
 Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool ignore_merges,
@@ -128,7 +125,7 @@ void Bpe::merge(std::string_view piece, std::vector<int32_t>& ids) const {
   std::vector<int32_t> symbols;
   symbols.reserve(piece.size());
   for (const char byte : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-  merge_symbols(merges_, symbols, nullptr);
+  merge_symbols(merges_, symbols);
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 

@@ -35,9 +35,8 @@ class MergeTable {
   size_t mask_ = 0;
 };
 
-// Joins neighbours by the rules until none fits, in O(n log n): `symbols` are tokens, the rest of them stays.
-// `starts`, unless null, becomes the place among the old symbols where each of the new ones begins.
-void merge_symbols(const MergeTable& merges, std::vector<int32_t>& symbols, std::vector<size_t>* starts);
+// Joins neighbours by the rules until none fits, in O(n log n).
+void merge_symbols(const MergeTable& merges, std::vector<int32_t>& symbols);
 
 // Byte-pair encoding of one piece of text (Sennrich et al., "Neural Machine Translation of Rare Words with
 // Subword Units", ACL 2016) over bytes; O(n log n) in the piece's length.

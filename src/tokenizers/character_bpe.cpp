@@ -102,15 +102,17 @@ CharacterBpe::Symbols CharacterBpe::symbols_of(std::string_view word) const {
 void CharacterBpe::encode_word(std::string_view word, size_t begin, std::vector<int32_t>& ids,
                                std::vector<ByteSpan>* spans) const {
   if (!spans && cache_->get(word, ids)) return;
-  Symbols symbols = symbols_of(word);
-  std::vector<size_t> starts;
-  const size_t count = symbols.ids.size();
-  merge_symbols(merges_, symbols.ids, &starts);
-  ids.insert(ids.end(), symbols.ids.begin(), symbols.ids.end());
-  if (!spans) return cache_->put(word, symbols.ids);
-  for (size_t i = 0; i < starts.size(); ++i) {
-    const size_t last = (i + 1 < starts.size() ? starts[i + 1] : count) - 1;
-    spans->push_back({begin + symbols.spans[starts[i]].begin, begin + symbols.spans[last].end});
+  const Symbols symbols = symbols_of(word);
+  std::vector<int32_t> merged = symbols.ids;
+  merge_symbols(merges_, merged);
+  ids.insert(ids.end(), merged.begin(), merged.end());
+  if (!spans) return cache_->put(word, merged);
+  size_t first = 0;
+  for (const int32_t id : merged) {  // a token is spelled as the symbols it was merged from
+    size_t last = first, size = vocabulary_.spelling(symbols.ids[first]).size();
+    while (size < vocabulary_.spelling(id).size()) size += vocabulary_.spelling(symbols.ids[++last]).size();
+    spans->push_back({begin + symbols.spans[first].begin, begin + symbols.spans[last].end});
+    first = last + 1;
   }
 }
 

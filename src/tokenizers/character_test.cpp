@@ -15,7 +15,8 @@ Json json_of(std::string_view text) { return Json::parse(text, "test"); }
 
 // BPE with unk = 0, the byte tokens <0xC3> = 1 and <0xA9> = 2, then characters and what is merged.
 Json small(std::string_view options = "{}") {
-  Json model = json_of(R"({"type":"BPE","vocab":{"<unk>":0,"<0xC3>":1,"<0xA9>":2,"▁":3,"a":4,"b":5,"ab":6,"▁a":7},
+  Json model =
+      json_of(R"({"type":"BPE","vocab":{"<unk>":0,"<0xC3>":1,"<0xA9>":2,"▁":3,"a":4,"b":5,"ab":6,"▁a":7},
                            "merges":[["a","b"],["▁","a"]],"unk_token":"<unk>"})");
   const Json changes = json_of(options);
   for (const auto& [key, value] : changes.as_object()) model.set(key, value);
@@ -49,7 +50,8 @@ TEST(CharacterBpe, BytesStandForCharactersWithoutAToken) {
 }
 
 TEST(CharacterBpe, IgnoreMergesTakesWholePieces) {
-  const std::string_view vocabulary = R"({"ignore_merges":true,"vocab":{"<unk>":0,"a":4,"b":5,"ab":6,"aab":8,"▁":3}})";
+  const std::string_view vocabulary =
+      R"({"ignore_merges":true,"vocab":{"<unk>":0,"a":4,"b":5,"ab":6,"aab":8,"▁":3}})";
   Json json = small(vocabulary);
   Json model = json.at("model");
   model.set("merges", json_of(R"([["a","b"]])"));
@@ -76,9 +78,12 @@ TEST(Metaspace, StrippedSpaceMeansNotTheStart) {
 }
 
 TEST(Normalizer, PrependsToEachStretchAndToAddedTokens) {
-  Json json = with(small(), "normalizer", R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},
+  Json json =
+      with(small(), "normalizer", R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},
     {"type":"Replace","pattern":{"String":" "},"content":"▁"}]})");
-  json.set("added_tokens", json_of(R"([{"content":"bb","id":9,"normalized":true},{"content":"<x>","id":10,"normalized":false}])"));
+  json.set(
+      "added_tokens",
+      json_of(R"([{"content":"bb","id":9,"normalized":true},{"content":"<x>","id":10,"normalized":false}])"));
   json.set("decoder", json_of(kLlamaDecoder));
   const Tokenizer tokenizer = made(json);
   EXPECT_EQ(tokenizer.encode("a<x>a b"), (Ids{7, 10, 7, 3, 5}));
@@ -88,7 +93,8 @@ TEST(Normalizer, PrependsToEachStretchAndToAddedTokens) {
 }
 
 TEST(Normalizer, ReplacesPatterns) {
-  const Json json = with(small(), "normalizer", R"({"type":"Replace","pattern":{"Regex":"\\s+|x*y"},"content":"b"})");
+  const Json json =
+      with(small(), "normalizer", R"({"type":"Replace","pattern":{"Regex":"\\s+|x*y"},"content":"b"})");
   const Encoding encoding = made(json).encode_with_offsets("a \n axxy");
   EXPECT_EQ(encoding.ids, (Ids{6, 6}));
   EXPECT_EQ(encoding.spans, (std::vector<ByteSpan>{{0, 4}, {4, 8}}));
@@ -122,7 +128,8 @@ TEST(Decoders, StripCutsBothEnds) {
   const Tokenizer tokenizer = made(with(small(), "decoder", fused));
   EXPECT_EQ(tokenizer.decode(Ids{4, 4, 5, 4, 4, 4}), "aba");
   EXPECT_EQ(tokenizer.decode(Ids{4, 4}), "");
-  const Tokenizer each = made(with(small(), "decoder", R"({"type":"Strip","content":"a","start":1,"stop":0})"));
+  const Tokenizer each =
+      made(with(small(), "decoder", R"({"type":"Strip","content":"a","start":1,"stop":0})"));
   EXPECT_EQ(each.decode(Ids{4, 6, 5}), "bb");
 }
 
@@ -160,17 +167,22 @@ TEST(CharacterErrors, NameThePlace) {
     return error_of([&] { made(json).encode(text); });
   };
   const std::string_view none = R"({"unk_id":null})";
-  EXPECT_EQ(message(unigram(R"([["a",0]])", none), "b"), "[small.json] model has no unk_id, and no token for 'b'");
+  EXPECT_EQ(message(unigram(R"([["a",0]])", none), "b"),
+            "[small.json] model has no unk_id, and no token for 'b'");
   EXPECT_EQ(message(unigram(R"([["a",0]])", R"({"unk_id":1})")),
             "[small.json] model.unk_id is 1, expected the id of one of the 1 tokens");
   EXPECT_EQ(message(unigram(R"([["a",0],["b"]])")),
             "[small.json] model.vocab[1] must be [\"piece\", score], found [\"b\"]");
-  EXPECT_EQ(message(small(R"({"unk_token":"?"})")), "[small.json] model.unk_token is '?', which vocab does not have");
-  EXPECT_EQ(message(with(small(), "decoder", R"({"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})")),
-            "[small.json] decoder.decoders[1].type is 'ByteFallback', after Fuse; only Strip may come after Fuse");
+  EXPECT_EQ(message(small(R"({"unk_token":"?"})")),
+            "[small.json] model.unk_token is '?', which vocab does not have");
+  EXPECT_EQ(
+      message(with(small(), "decoder",
+                   R"({"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})")),
+      "[small.json] decoder.decoders[1].type is 'ByteFallback', after Fuse; only Strip may come after Fuse");
   EXPECT_EQ(message(with(small(), "decoder", R"({"type":"Strip","content":"ab","start":1,"stop":0})")),
             "[small.json] decoder.content must be one character, found 'ab'");
-  EXPECT_EQ(message(with(small(), "pre_tokenizer", R"({"type":"Metaspace","replacement":"▁","add_prefix_space":false})")),
+  EXPECT_EQ(message(with(small(), "pre_tokenizer",
+                         R"({"type":"Metaspace","replacement":"▁","add_prefix_space":false})")),
             "[small.json] pre_tokenizer.add_prefix_space is false, which needs the prepend_scheme 'never'");
   EXPECT_EQ(message(with(small(), "normalizer", R"({"type":"Precompiled","precompiled_charsmap":"AA=="})")),
             "[small.json] normalizer.precompiled_charsmap must hold a trie and texts, found 1 bytes");

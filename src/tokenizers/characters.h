@@ -1,9 +1,13 @@
 #pragma once
+#include <string>
 
 // What Unicode says of single characters.
 namespace temper::tokenizers {
 
 bool is_white_space(char32_t c);
 bool is_mark(char32_t c);  // general categories Mn, Mc, Me
+
+// The items of a class of a pattern: the word characters of Rust's regular expressions (UTS #18, Unicode 17).
+const std::string& word_items();
 
 }  // namespace temper::tokenizers

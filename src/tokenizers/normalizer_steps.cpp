@@ -35,6 +35,23 @@ class Replace : public NormalizerStep {
   Replacement replacement_;
 };
 
+// Letters that came after Unicode 15, whose tables utf8proc may have: the first and last of a row, and the
+// first one's small letter.
+struct LaterCase {
+  char32_t first, last, small;
+};
+constexpr LaterCase kLaterCases[] = {{0x1C89, 0x1C89, 0x1C8A},    {0xA7CB, 0xA7CB, 0x264},
+                                     {0xA7CC, 0xA7CC, 0xA7CD},    {0xA7CE, 0xA7CE, 0xA7CF},
+                                     {0xA7D2, 0xA7D2, 0xA7D3},    {0xA7D4, 0xA7D4, 0xA7D5},
+                                     {0xA7DA, 0xA7DA, 0xA7DB},    {0xA7DC, 0xA7DC, 0x19B},
+                                     {0x10D50, 0x10D65, 0x10D70}, {0x16EA0, 0x16EB8, 0x16EBB}};
+
+char32_t lower_of(char32_t c) {
+  for (const LaterCase& row : kLaterCases)
+    if (c >= row.first && c <= row.last) return row.small + (c - row.first);
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
 // Each character on its own, so that no sigma is final.
 class Lowercase : public NormalizerStep {
  public:
@@ -44,7 +61,7 @@ class Lowercase : public NormalizerStep {
     while (out.rest().size() > same) {
       const Utf8Step step = next_utf8(out.rest().substr(same));
       std::string lower;
-      append_utf8(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(step.value))));
+      append_utf8(lower, lower_of(step.value));
       if (step.value == 0x130) lower = "i\xCC\x87";  // the one that becomes two characters
       if (lower == out.rest().substr(same, step.size)) {
         same += step.size;

@@ -25,7 +25,8 @@ constexpr int32_t kBos = 1, kEos = 2;
 TEST(Settings, ReplaceThePostProcessorOfLlamaLikeClasses) {
   EXPECT_EQ(encoded(""), (Ids{kBos, kEos}));
   EXPECT_EQ(encoded(R"({"tokenizer_class":"LlamaTokenizer"})"), (Ids{kBos, kEos}));
-  EXPECT_EQ(encoded(R"({"tokenizer_class":"LlamaTokenizer","add_bos_token":false,"eos_token":"</s>"})"), Ids{});
+  EXPECT_EQ(encoded(R"({"tokenizer_class":"LlamaTokenizer","add_bos_token":false,"eos_token":"</s>"})"),
+            Ids{});
   EXPECT_EQ(encoded(R"({"tokenizer_class":"LlamaTokenizerFast","add_bos_token":true,"bos_token":"<s>"})"),
             Ids{kBos});
   EXPECT_EQ(encoded(R"({"tokenizer_class":"GemmaTokenizer","add_eos_token":true,"bos_token":{"content":"<s>"},
@@ -42,9 +43,7 @@ TEST(Settings, AreNothingToOtherClasses) {
 }
 
 TEST(Settings, ErrorsNameTheKey) {
-  const auto message = [](std::string_view settings) {
-    return error_of([&] { encoded(settings); });
-  };
+  const auto message = [](std::string_view settings) { return error_of([&] { encoded(settings); }); };
   expect_has(message(R"({"tokenizer_class":"LlamaTokenizer","add_bos_token":true})"),
              "tokenizer_config.json] has no bos_token, which add_bos_token needs");
   expect_has(message(R"({"tokenizer_class":"LlamaTokenizer","add_bos_token":true,"bos_token":"<q>"})"),

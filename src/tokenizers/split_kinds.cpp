@@ -1,11 +1,10 @@
 #include "tokenizers/split_kinds.h"
 
+#include "base/error.h"
+#include "tokenizers/characters.h"
+
 namespace temper::tokenizers {
 namespace {
-
-// Words and what is neither word nor space, as Rust's regular expressions have them.
-constexpr std::string_view kWords =
-    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
 
 // Punctuation as the `tokenizers` library's tables have it: without what Unicode 8 and later added, with what
 // is no punctuation any more.
@@ -24,7 +23,10 @@ std::optional<Split> read_split(std::string_view type, const Json& component, co
   if (type == "Digits") return digits_of(component, place);
   if (type == "Punctuation")
     return Split(Pattern::regex(kPunctuation, place), behavior_of(component, "Isolated", place), false);
-  if (type == "Whitespace") return Split(Pattern::regex(kWords, place), SplitBehavior::kRemoved, true);
+  if (type == "Whitespace") {
+    const std::string words = fmt::format("[{0}]+|[^{0}\\s]+", word_items());
+    return Split(Pattern::regex(words, place), SplitBehavior::kRemoved, true);
+  }
   if (type == "WhitespaceSplit") return Split(Pattern::regex("\\s", place), SplitBehavior::kRemoved, false);
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 # what is missing and ends with 1.
 set -euo pipefail
 packages=(g++ cmake ninja-build make ccache pkg-config python3 libdnnl-dev libhwy-dev libfmt-dev libyaml-cpp-dev
-          libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+          libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 [ "${1:-}" = "--check" ] && packages+=(clang-format)
 
 missing=()

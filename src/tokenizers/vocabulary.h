@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,9 +31,17 @@ class Vocabulary {
  private:
   void add(Entries& entries, bool to_model, const BytesOf& bytes_of, std::string_view where);
   std::vector<bool> in_model_;
-  std::vector<std::string> spellings_;  // never resized: ids_ points into it
+  std::vector<std::string> spellings_;
   std::vector<std::string> bytes_;
-  std::unordered_map<std::string_view, int32_t> ids_;
+
+  // By spelling, with open addressing: merges of a large file ask half a million times.
+  struct Slot {
+    uint32_t hash = 0;
+    int32_t id = kFree;
+  };
+  static constexpr int32_t kFree = -1;
+  size_t slot_of(std::string_view spelling, uint32_t hash) const;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace temper::tokenizers

@@ -43,6 +43,15 @@ std::unique_ptr<const NormalizerStep> make_step(const Json& component, const std
   refuse_component(place, type, known + "Sequence");
 }
 
+// Steps that feed each other could fill the memory.
+constexpr size_t kMostGrowth = 1000, kSmallText = 1 << 20;
+
+void check_growth(size_t before, size_t after) {
+  if (after > kSmallText && after / kMostGrowth > before)
+    fail("[normalizer] a text of {} bytes became one of {}; at most {} times as long is supported", before,
+         after, kMostGrowth);
+}
+
 }  // namespace
 
 Normalizer Normalizer::from_json(const Json& json, std::string_view where) {
@@ -55,7 +64,10 @@ Normalizer Normalizer::from_json(const Json& json, std::string_view where) {
 
 std::string Normalizer::normalize(std::string_view text) const {
   std::string out(text);
-  for (const auto& step : steps_) out = step->run(out, false).text;
+  for (const auto& step : steps_) {
+    out = step->run(out, false).text;
+    check_growth(text.size(), out.size());
+  }
   return out;
 }
 
@@ -65,6 +77,7 @@ std::string Normalizer::normalize(std::string_view text, Alignments& alignments)
     AlignedText rewritten = step->run(out, true);
     alignments.add(std::move(rewritten.alignment));
     out = std::move(rewritten.text);
+    check_growth(text.size(), out.size());
   }
   return out;
 }

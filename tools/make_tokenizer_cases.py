@@ -179,12 +179,13 @@ def charsmap(replacements):
             node = node.setdefault(byte, {})
         node[None] = len(texts)
         texts += text.encode() + b"\0"
-    units, used = {0: 0}, {0}
+    units, used, bases = {0: 0}, {0}, set()
 
     def place(node, at):  # its children stand at base ^ label, its value at base
         base = 1
-        while any((base ^ (label or 0)) in used for label in node) or (base ^ at) >= 1 << 21:
+        while base in bases or any((base ^ (label or 0)) in used for label in node) or (base ^ at) >= 1 << 21:
             base += 1
+        bases.add(base)  # else children would be taken for those of another node
         used.update(base ^ (label or 0) for label in node)
         units[at] |= (base ^ at) << 10
         if None in node:

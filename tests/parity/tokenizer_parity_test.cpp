@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {
@@ -52,7 +53,13 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
   return joined;
 }
 
-// Spans lie in order inside the text, and between characters unless a token is part of one.
+// What no token need cover: white space between words, and what a table of replacements removes.
+bool may_vanish(char32_t c) {
+  return c <= 0x20 || c == 0x7F || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200B) ||
+         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// Spans lie in order inside the text and leave no character out.
 void expect_ordered(const Encoding& encoding, std::string_view text) {
   ASSERT_EQ(encoding.spans.size(), encoding.ids.size());
   size_t begin = 0, end = 0;
@@ -61,9 +68,13 @@ void expect_ordered(const Encoding& encoding, std::string_view text) {
     EXPECT_GE(span.begin, begin);
     EXPECT_TRUE(span.begin == span.end || span.end >= end);
     EXPECT_LE(span.end, text.size());
+    for (size_t at = end; at < span.begin; at += next_utf8(text.substr(at)).size)
+      EXPECT_TRUE(may_vanish(next_utf8(text.substr(at)).value)) << "byte " << at << " is in no token";
     begin = span.begin;
     end = std::max(end, span.end);
   }
+  for (; end < text.size(); end += next_utf8(text.substr(end)).size)
+    EXPECT_TRUE(may_vanish(next_utf8(text.substr(end)).value)) << "byte " << end << " is in no token";
 }
 
 void expect_case(const Tokenizer& tokenizer, const Json& row) {

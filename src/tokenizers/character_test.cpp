@@ -100,6 +100,13 @@ TEST(Normalizer, ReplacesPatterns) {
   EXPECT_EQ(encoding.spans, (std::vector<ByteSpan>{{0, 4}, {4, 8}}));
 }
 
+TEST(Normalizer, EmptyMatchesAreReplacedWhereNoneHasEnded) {
+  Json json = with(small(), "normalizer", R"({"type":"Replace","pattern":{"Regex":"x*"},"content":"b"})");
+  EXPECT_EQ(made(json).encode("axxa"), (Ids{5, 6, 6}));  // "babab": before a, for xx, at the end
+  EXPECT_EQ(made(json).encode("x"), Ids{5});
+  EXPECT_EQ(made(json).encode(""), Ids{});
+}
+
 TEST(Decoders, BytesAreHeldUntilTheRunEnds) {
   const Tokenizer tokenizer = made(with(small(), "decoder", kLlamaDecoder));
   const auto streamed = [&](const Ids& ids) {

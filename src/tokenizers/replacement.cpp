@@ -33,13 +33,16 @@ std::optional<ByteSpan> Replacement::find(std::string_view text, size_t from) co
 AlignedText Replacement::run(std::string_view text, bool aligned) const {
   TextRewriter out(text, aligned);
   size_t done = 0;
-  for (size_t from = 0; from <= text.size();) {
+  for (size_t from = 0; from <= text.size() && !text.empty();) {
     const auto match = find(text, from);
     if (!match) break;
     const bool empty = match->begin == match->end;
-    out.keep(match->begin - done);
-    out.replace(match->end - match->begin, content_);
-    done = from = match->end;
+    if (!empty || match->begin > done || done == 0) {  // not where another match has just ended
+      out.keep(match->begin - done);
+      out.replace(match->end - match->begin, content_);
+      done = match->end;
+    }
+    from = match->end;
     if (empty) from += from < text.size() ? next_utf8(text.substr(from)).size : 1;
   }
   return out.finish();

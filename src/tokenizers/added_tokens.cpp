@@ -95,11 +95,6 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
   return tokens;
 }
 
-void AddedTokens::split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const {
-  const auto normalize = [&](std::string_view raw) { split_normalized(normalizer.normalize(raw), uses); };
-  split_raw(text, {normalize, uses.token});
-}
-
 void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const {
   size_t done = 0;
   for (size_t from = 0; from < text.size();) {

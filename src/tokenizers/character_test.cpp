@@ -77,6 +77,15 @@ TEST(Metaspace, StrippedSpaceMeansNotTheStart) {
   EXPECT_EQ(made(json).encode("ab "), (Ids{3, 6}));
 }
 
+TEST(Metaspace, APieceBehindRemovedTextIsNotTheFirst) {
+  const std::string_view twice = R"({"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},
+    {"type":"Metaspace","replacement":"▁","prepend_scheme":"never"},
+    {"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}]})";
+  const Tokenizer tokenizer = made(with(small(), "pre_tokenizer", twice));
+  EXPECT_EQ(tokenizer.encode(" ab ab"), (Ids{6, 6}));
+  EXPECT_EQ(tokenizer.encode("ab ab"), (Ids{3, 6, 6}));
+}
+
 TEST(Normalizer, PrependsToEachStretchAndToAddedTokens) {
   Json json =
       with(small(), "normalizer", R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},

@@ -62,7 +62,8 @@ void Metaspace::cut(const std::string& text, ByteSpan span, std::vector<ByteSpan
   out.push_back(span);
 }
 
-void Metaspace::run(Pieces& pieces, bool at_start, bool aligned) const {
+void Metaspace::run(Pieces& pieces, bool aligned) const {
+  pieces.at_start &= !pieces.spans.empty() && pieces.spans.front().begin == 0;
   TextRewriter out(pieces.text, aligned);
   std::vector<ByteSpan> rewritten;
   size_t done = 0;
@@ -70,7 +71,7 @@ void Metaspace::run(Pieces& pieces, bool at_start, bool aligned) const {
     out.replace(span.begin - done, "");
     done = span.end;
     const size_t begin = out.size();
-    rewrite(pieces.at(span), at_start && span.begin == 0, out);
+    rewrite(pieces.at(span), pieces.at_start && span.begin == 0, out);
     rewritten.push_back({begin, out.size()});
   }
   out.replace(pieces.text.size() - done, "");

@@ -20,7 +20,7 @@ struct MetaspaceOptions {
 class Metaspace : public PreTokenizerStep {
  public:
   explicit Metaspace(MetaspaceOptions options) : options_(std::move(options)) {}
-  void run(Pieces& pieces, bool at_start, bool aligned) const override;
+  void run(Pieces& pieces, bool aligned) const override;
   bool asks_for_start() const override { return options_.prepend == PrependScheme::kFirst; }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 class SplitStep : public PreTokenizerStep {
  public:
   explicit SplitStep(Split split) : split_(std::move(split)) {}
-  void run(Pieces& pieces, bool, bool) const override {
+  void run(Pieces& pieces, bool) const override {
     std::vector<ByteSpan> spans;
     std::vector<std::string_view> parts;
     for (const ByteSpan span : pieces.spans) {
@@ -59,8 +59,9 @@ PreTokenizer PreTokenizer::from_json(const Json& json, std::string_view where) {
 Pieces PreTokenizer::run(std::string_view text, bool at_start, bool aligned) const {
   Pieces pieces;
   pieces.text = text;
+  pieces.at_start = at_start;
   if (!text.empty()) pieces.spans.push_back({0, text.size()});
-  for (const auto& step : steps_) step->run(pieces, at_start, aligned);
+  for (const auto& step : steps_) step->run(pieces, aligned);
   return pieces;
 }
 

@@ -14,6 +14,7 @@ struct Pieces {
   std::string text;
   Alignments alignments;
   std::vector<ByteSpan> spans;
+  bool at_start = false;  // a piece that begins where `text` does is the first of all
   std::string_view at(ByteSpan span) const {
     return std::string_view(text).substr(span.begin, span.end - span.begin);
   }
@@ -23,8 +24,7 @@ struct Pieces {
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  // at_start: nothing stands before the first piece, which begins where the text does.
-  virtual void run(Pieces& pieces, bool at_start, bool aligned) const = 0;
+  virtual void run(Pieces& pieces, bool aligned) const = 0;
   virtual bool asks_for_start() const { return false; }
 };
 

@@ -64,14 +64,16 @@ TokenTrie::Match TokenTrie::find(std::string_view text, size_t from) const {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
     : tokens_(std::move(tokens)) {
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    const AddedToken& token = tokens_[i];
-    if (token.special) special_.insert(token.id);
-    if (token.normalized)
-      normalized_.add(normalizer.normalize(token.content), i);
-    else
-      raw_.add(token.content, i);
-  }
+  for (const bool special : {true, false})  // of tokens that are the same in the text the first counts
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const AddedToken& token = tokens_[i];
+      if (token.special != special) continue;
+      if (token.special) special_.insert(token.id);
+      if (token.normalized)
+        normalized_.add(normalizer.normalize(token.content), i);
+      else
+        raw_.add(token.content, i);
+    }
 }
 
 std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_view where) {

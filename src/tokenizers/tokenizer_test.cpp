@@ -109,6 +109,14 @@ TEST(Tokenizer, NormalizedTokensAreFoundAfterTheRawOnes) {
   EXPECT_EQ(tokenizer.encode("\u00c5"), (Ids{0xC3, 0x85}));
 }
 
+TEST(Tokenizer, OfTokensThatNormalizationMakesEqualTheFirstSpecialOneCounts) {
+  Json json = tiny(
+      {}, {json_of(R"({"content":"Ab","normalized":true})"), json_of(R"({"content":"aB","normalized":true})"),
+           json_of(R"({"content":"AB","normalized":true,"special":true})")});
+  json.set("normalizer", json_of(R"({"type":"Lowercase"})"));
+  EXPECT_EQ(made(json).encode("xab"), (Ids{'x', 1002}));
+}
+
 TEST(Tokenizer, MarksNewerThanUnicode9DoNotMove) {
   Json json = tiny({});
   json.set("normalizer", json_of(R"({"type":"NFC"})"));

@@ -4,7 +4,7 @@
 
 namespace temper::tokenizers {
 
-void ByteSegmenter::encode(std::string_view text, bool, std::vector<int32_t>& ids,
+void ByteSegmenter::encode(std::string_view text, const AtStart&, std::vector<int32_t>& ids,
                            std::vector<ByteSpan>* spans) const {
   splitter_.run(text, [&](const Piece& piece) {
     size_t i = ids.size();

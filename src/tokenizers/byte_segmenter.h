@@ -13,7 +13,7 @@ class ByteSegmenter : public Segmenter {
       : vocabulary_(vocabulary),
         splitter_(std::move(splitter)),
         bpe_(vocabulary, merges, ignore_merges, where) {}
-  void encode(std::string_view text, bool at_start, std::vector<int32_t>& ids,
+  void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
               std::vector<ByteSpan>* spans) const override;
 
  private:

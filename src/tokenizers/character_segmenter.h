@@ -12,7 +12,7 @@ class CharacterSegmenter : public Segmenter {
  public:
   CharacterSegmenter(PreTokenizer pre_tokenizer, std::unique_ptr<const CharacterModel> model)
       : pre_tokenizer_(std::move(pre_tokenizer)), model_(std::move(model)) {}
-  void encode(std::string_view text, bool at_start, std::vector<int32_t>& ids,
+  void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
               std::vector<ByteSpan>* spans) const override {
     const Pieces pieces = pre_tokenizer_.run(text, at_start, spans != nullptr);
     for (const ByteSpan piece : pieces.spans) {

@@ -63,7 +63,6 @@ void Metaspace::cut(const std::string& text, ByteSpan span, std::vector<ByteSpan
 }
 
 void Metaspace::run(Pieces& pieces, bool aligned) const {
-  pieces.at_start &= !pieces.spans.empty() && pieces.spans.front().begin == 0;
   TextRewriter out(pieces.text, aligned);
   std::vector<ByteSpan> rewritten;
   size_t done = 0;
@@ -71,7 +70,7 @@ void Metaspace::run(Pieces& pieces, bool aligned) const {
     out.replace(span.begin - done, "");
     done = span.end;
     const size_t begin = out.size();
-    rewrite(pieces.at(span), pieces.at_start && span.begin == 0, out);
+    rewrite(pieces.at(span), asks_for_start() && pieces.is_first(span), out);
     rewritten.push_back({begin, out.size()});
   }
   out.replace(pieces.text.size() - done, "");

@@ -56,12 +56,13 @@ PreTokenizer PreTokenizer::from_json(const Json& json, std::string_view where) {
   return result;
 }
 
-Pieces PreTokenizer::run(std::string_view text, bool at_start, bool aligned) const {
+Pieces PreTokenizer::run(std::string_view text, const Segmenter::AtStart& at_start, bool aligned) const {
   Pieces pieces;
   pieces.text = text;
   pieces.at_start = at_start;
   if (!text.empty()) pieces.spans.push_back({0, text.size()});
-  for (const auto& step : steps_) step->run(pieces, aligned);
+  const bool traced = aligned || (steps_.size() > 1 && asks_for_start());
+  for (const auto& step : steps_) step->run(pieces, traced);
   return pieces;
 }
 

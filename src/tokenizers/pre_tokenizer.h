@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "tokenizers/alignment.h"
+#include "tokenizers/segmenter.h"
 
 namespace temper::tokenizers {
 
@@ -14,7 +15,8 @@ struct Pieces {
   std::string text;
   Alignments alignments;
   std::vector<ByteSpan> spans;
-  bool at_start = false;  // a piece that begins where `text` does is the first of all
+  Segmenter::AtStart at_start;  // of bytes of the text before
+  bool is_first(ByteSpan span) const { return at_start && at_start(alignments.source(span).begin); }
   std::string_view at(ByteSpan span) const {
     return std::string_view(text).substr(span.begin, span.end - span.begin);
   }
@@ -32,7 +34,7 @@ class PreTokenizerStep {
 class PreTokenizer {
  public:
   static PreTokenizer from_json(const Json& json, std::string_view where);
-  Pieces run(std::string_view text, bool at_start, bool aligned) const;
+  Pieces run(std::string_view text, const Segmenter::AtStart& at_start, bool aligned) const;
   bool asks_for_start() const;
 
  private:

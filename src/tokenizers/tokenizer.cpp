@@ -102,7 +102,8 @@ void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::
   };
   const auto use_text = [&](std::string_view part) {
     const size_t start = start_of(part), done = spans ? spans->size() : 0;
-    segmenter->encode(part, aligned && source({start, start + part.size()}).begin == 0, ids, spans);
+    const auto at_start = [&](size_t at) { return source({start + at, start + at + 1}).begin == 0; };
+    segmenter->encode(part, at_start, ids, spans);
     if (!spans) return;
     for (size_t i = done; i < spans->size(); ++i) {
       ByteSpan& span = (*spans)[i];

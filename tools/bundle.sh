@@ -25,7 +25,7 @@ package_of() {
   return 1
 }
 
-packages=(libcli11-dev nlohmann-json3-dev) # headers that are compiled in
+packages=(libcli11-dev) # headers that are compiled in
 while read -r library path; do
   case $library in
     libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | ld-linux*) continue ;;
@@ -45,7 +45,7 @@ done
 
 if [ -d .deps/cudnn_frontend/include ]; then
   notices=$(grep -rhoE 'SPDX-(FileCopyrightText|License-Identifier): .*' .deps/cudnn_frontend/include | sort -u)
-  printf '%s\n\nMIT: the same terms as in nlohmann-json3-dev. Apache-2.0: as LICENSE.\n' "$notices" \
+  printf '%s\n\nMIT: the same terms as in libyaml-cpp0.7. Apache-2.0: as LICENSE.\n' "$notices" \
     >"$target/licences/cudnn-frontend"
 fi
 

@@ -1,113 +1,237 @@
-// The one file that includes nlohmann's parser: its SAX interface, so that duplicate keys are seen and large
-// headers do not pay for a second document.
-#include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 namespace temper {
 namespace {
 
-constexpr size_t kMaxDepth = 512;
-// Small objects are searched in order; larger ones get an index of their keys.
-constexpr size_t kIndexedObject = 16;
+constexpr int kMaxDepth = 512;
+// The keys of small objects are compared with each other; those of larger ones by their hashes.
+constexpr size_t kSmallObject = 16;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-class Builder {
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class Parser {
  public:
-  using Text = nlohmann::json::string_t;
+  Parser(std::string_view text, std::string_view where) : text_(text), where_(where) {}
 
-  bool null() { return put(Json()); }
-  bool boolean(bool value) { return put(Json(value)); }
-  bool number_integer(int64_t value) { return put(Json(value)); }
-  bool number_unsigned(uint64_t value) {
-    return put(value <= INT64_MAX ? Json(static_cast<int64_t>(value)) : Json(static_cast<double>(value)));
+  Json run() {
+    if (text_.starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
+    Json value = any();
+    if (skip_space(); at_ < text_.size()) refuse("unexpected text behind the value");
+    return value;
   }
-  bool number_float(double value, const Text&) { return put(Json(value)); }
-  bool string(Text& value) { return put(Json(std::move(value))); }
-  bool binary(nlohmann::json::binary_t&) { return false; }
-  bool start_object(size_t) { return open(Json(Json::Object())); }
-  bool start_array(size_t) { return open(Json(Json::Array())); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-
-  bool key(Text& name) {
-    Frame& frame = open_.back();
-    Json::Object& object = frame.value.as_object();
-    if (object.size() == kIndexedObject)
-      for (const auto& member : object) frame.keys.insert(member.first);
-    const bool known =
-        object.size() < kIndexedObject ? frame.value.find(name) != nullptr : !frame.keys.insert(name).second;
-    if (known) {
-      problem = fmt::format("key '{}' occurs twice in one object", name);
-      return false;
-    }
-    frame.key = std::move(name);
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
-    byte = position;
-    problem = error.what();
-    const size_t colon = problem.find(": ", problem.find("column"));  // drop nlohmann's own prefix
-    if (colon != std::string::npos) problem = problem.substr(colon + 2);
-    return false;
-  }
-
-  Json root;
-  std::string problem;
-  size_t byte = 0;
 
  private:
-  struct Frame {
-    Json value;
-    std::string key;
-    std::unordered_set<std::string> keys;
-  };
+  [[noreturn]] void refuse(std::string_view problem) const {
+    const std::string_view before = text_.substr(0, at_);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+    fail("[{}:{}:{}] not valid JSON: {}", where_, line, before.size() - start + 1, problem);
+  }
 
-  bool put(Json value) {
-    if (open_.empty()) {
-      root = std::move(value);
-      return true;
-    }
-    Frame& frame = open_.back();
-    if (frame.value.is_array())
-      frame.value.as_array().push_back(std::move(value));
-    else
-      frame.value.as_object().emplace_back(std::move(frame.key), std::move(value));
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  void skip_space() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
+      ++at_;
+  }
+  bool take(char c) {
+    if (peek() != c || at_ == text_.size()) return false;
+    ++at_;
     return true;
   }
 
-  bool open(Json value) {
-    if (open_.size() == kMaxDepth) {
-      problem = fmt::format("more than {} levels deep", kMaxDepth);
-      return false;
+  Json any() {
+    skip_space();
+    switch (peek()) {
+      case '{':
+        return object();
+      case '[':
+        return array();
+      case '"':
+        return Json(string());
+      case 't':
+        return word("true", Json(true));
+      case 'f':
+        return word("false", Json(false));
+      case 'n':
+        return word("null", Json());
+      default:
+        return number();
     }
-    open_.push_back({std::move(value), {}, {}});
-    return true;
   }
 
-  bool close() {
-    Json value = std::move(open_.back().value);
-    open_.pop_back();
-    return put(std::move(value));
+  Json word(std::string_view word, Json value) {
+    if (!text_.substr(at_).starts_with(word)) refuse("unexpected text");
+    at_ += word.size();
+    return value;
   }
 
-  std::vector<Frame> open_;
+  void enter() {
+    ++at_;
+    if (++depth_ > kMaxDepth) refuse(fmt::format("more than {} levels deep", kMaxDepth));
+  }
+
+  Json array() {
+    enter();
+    Json::Array list;
+    skip_space();
+    if (!take(']')) {
+      do list.push_back(any());
+      while (skip_space(), take(','));
+      if (!take(']')) refuse("expected ',' or ']'");
+    }
+    --depth_;
+    return Json(std::move(list));
+  }
+
+  Json object() {
+    enter();
+    Json::Object members;
+    skip_space();
+    if (!take('}')) {
+      do {
+        skip_space();
+        if (peek() != '"') refuse("expected a key in quotes");
+        std::string key = string();
+        if (skip_space(); !take(':')) refuse("expected ':'");
+        members.emplace_back(std::move(key), any());
+      } while (skip_space(), take(','));
+      if (!take('}')) refuse("expected ',' or '}'");
+    }
+    --depth_;
+    check_keys(members);
+    return Json(std::move(members));
+  }
+
+  void check_keys(const Json::Object& members) const {
+    const auto twice = [&](const std::string& key) {
+      refuse(fmt::format("key '{}' occurs twice in one object", key));
+    };
+    if (members.size() <= kSmallObject) {
+      for (size_t i = 0; i < members.size(); ++i)
+        for (size_t j = 0; j < i; ++j)
+          if (members[i].first == members[j].first) twice(members[i].first);
+      return;
+    }
+    std::vector<std::pair<size_t, const std::string*>> keys;
+    keys.reserve(members.size());
+    for (const auto& member : members)
+      keys.emplace_back(std::hash<std::string>()(member.first), &member.first);
+    const auto before = [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : *a.second < *b.second;
+    };
+    std::sort(keys.begin(), keys.end(), before);
+    for (size_t i = 1; i < keys.size(); ++i)
+      if (keys[i].first == keys[i - 1].first && *keys[i].second == *keys[i - 1].second)
+        twice(*keys[i].second);
+  }
+
+  std::string string() {
+    ++at_;
+    std::string out;
+    for (;;) {
+      const size_t start = at_;
+      bool ascii = true;
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\') {
+        const auto byte = static_cast<unsigned char>(text_[at_]);
+        if (byte < 0x20) refuse("a control character in a string must be escaped");
+        ascii &= byte < 0x80;
+        ++at_;
+      }
+      const std::string_view run = text_.substr(start, at_ - start);
+      if (!ascii)
+        if (const size_t valid = valid_utf8_prefix(run); valid < run.size()) {
+          at_ = start + valid;
+          refuse("a string must be UTF-8");
+        }
+      out += run;
+      if (take('"')) return out;
+      if (at_ == text_.size()) refuse("a string does not end");
+      escape(out);
+    }
+  }
+
+  void escape(std::string& out) {
+    constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    ++at_;
+    if (const size_t index = kNames.find(peek()); index != std::string_view::npos) {
+      out += kMeanings[index];
+      ++at_;
+      return;
+    }
+    if (!take('u')) refuse("unknown escape in a string");
+    char32_t value = hex4();
+    if (value >= 0xD800 && value < 0xDC00) {
+      const bool pair = text_.substr(at_).starts_with("\\u");
+      at_ += pair ? 2 : 0;
+      const char32_t low = pair ? hex4() : 0;
+      if (low < 0xDC00 || low >= 0xE000) refuse("half a surrogate pair in a string");
+      value = 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00);
+    } else if (value >= 0xDC00 && value < 0xE000) {
+      refuse("half a surrogate pair in a string");
+    }
+    append_utf8(out, value);
+  }
+
+  char32_t hex4() {
+    uint32_t value = 0;
+    const std::string_view digits = text_.substr(at_, 4);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (digits.size() < 4 || error != std::errc() || end != digits.data() + 4)
+      refuse("\\u needs four hexadecimal digits");
+    at_ += 4;
+    return value;
+  }
+
+  void digits() {
+    if (!is_digit(peek())) refuse(at_ == text_.size() ? "the text ends early" : "unexpected text");
+    while (is_digit(peek())) ++at_;
+  }
+
+  Json number() {
+    const size_t start = at_;
+    bool whole = true;
+    take('-');
+    if (!take('0')) digits();
+    if (take('.')) {
+      whole = false;
+      digits();
+    }
+    if (peek() == 'e' || peek() == 'E') {
+      whole = false;
+      ++at_;
+      if (!take('+')) take('-');
+      digits();
+    }
+    const char* first = text_.data() + start;
+    const char* last = text_.data() + at_;
+    if (int64_t value = 0; whole && std::from_chars(first, last, value).ec == std::errc()) return Json(value);
+    double value = 0;
+    if (std::from_chars(first, last, value).ec == std::errc()) return Json(value);
+    value = std::strtod(std::string(first, last).c_str(), nullptr);  // of numbers too small, what is nearest
+    if (!std::isfinite(value)) refuse("a number is too large");
+    return Json(value);
+  }
+
+  std::string_view text_, where_;
+  size_t at_ = 0;
+  int depth_ = 0;
 };
 
 }  // namespace
 
-Json Json::parse(std::string_view text, std::string_view where) {
-  Builder builder;
-  if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.root);
-  if (builder.byte == 0) fail("[{}] not valid JSON: {}", where, builder.problem);
-  const std::string_view before = text.substr(0, std::min(builder.byte, text.size() + 1) - 1);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  fail("[{}:{}:{}] not valid JSON: {}", where, line, before.size() - start + 1, builder.problem);
-}
+Json Json::parse(std::string_view text, std::string_view where) { return Parser(text, where).run(); }
 
 Json Json::parse_file(const std::string& path) { return parse(read_file(path), path); }
 

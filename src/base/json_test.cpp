@@ -49,6 +49,34 @@ TEST(Json, NamesLineAndColumn) {
   EXPECT_NE(parse_error("\"\xff\""), "");
 }
 
+TEST(Json, ReadsStrings) {
+  EXPECT_EQ(Json::parse(R"("\"\\\/\b\f\n\r\t\u0041\u00e9\ud83d\ude00")", "t").as_string(),
+            "\"\\/\b\f\n\r\tAé😀");
+  for (const char* bad : {R"("\ud83d")", R"("\ud83dx")", R"("\ud83d\u0041")", R"("\ude00")", R"("\x")",
+                          R"("\u12")", R"("\u12g4")", "\"a\nb\"", "\"a", "\"\xED\xA0\x80\"", "\"\xC3\""})
+    EXPECT_NE(parse_error(bad), "") << bad;
+}
+
+TEST(Json, ReadsNumbers) {
+  EXPECT_EQ(Json::parse("-9223372036854775808", "t").as_int(), INT64_MIN);
+  EXPECT_EQ(Json::parse("-0", "t").as_int(), 0);
+  EXPECT_FALSE(Json::parse("9223372036854775808", "t").is_int());
+  EXPECT_EQ(Json::parse("9223372036854775808", "t").as_double(), 9223372036854775808.0);
+  EXPECT_EQ(Json::parse("1.5E+2", "t").as_double(), 150);
+  EXPECT_EQ(Json::parse("1e-400", "t").as_double(), 0);
+  for (const char* bad :
+       {"01", "-", "+1", ".5", "1.", "1e", "1e+", "1e400", "0x1", "NaN", "Infinity", "- 1", "1.e2"})
+    EXPECT_NE(parse_error(bad), "") << bad;
+}
+
+TEST(Json, ReadsStructure) {
+  EXPECT_EQ(Json::parse("\xEF\xBB\xBF [ ] ", "t").dump(), "[]");
+  EXPECT_EQ(Json::parse("{ \"a\" : [ 1 , { } ] }", "t").dump(), R"({"a": [1, {}]})");
+  for (const char* bad : {"[1,]", "[,1]", "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{,}", "[",
+                          "{", "]", "tru", "nul", "truex", "[1]]", " ", "/**/1", "'a'", "\xEF\xBB"})
+    EXPECT_NE(parse_error(bad), "") << bad;
+}
+
 TEST(Json, RefusesDeepNesting) {
   EXPECT_NE(parse_error(std::string(100000, '[')).find("levels deep"), std::string::npos);
 }

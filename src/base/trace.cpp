@@ -84,7 +84,8 @@ std::string to_chrome_json(const std::vector<Event>& events) {
                               {"ts", event.begin * 1e6},
                               {"dur", (event.end - event.begin) * 1e6}};
     if (event.work.flops > 0 || event.work.bytes > 0)
-      entry.set("args", Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", event.work.bytes / 1e6}});
+      entry.set("args",
+                Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", event.work.bytes / 1e6}});
     list.push_back(std::move(entry));
   }
   return Json(Json::Object{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(list)}}).dump();

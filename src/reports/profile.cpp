@@ -17,7 +17,8 @@ std::string or_dash(double value, const char* format) {
 }  // namespace
 
 double ProfileLine::fraction(const MachinePeak& peak) const {
-  const double limit = std::max(limit_of(work.flops, peak.flops), limit_of(work.bytes, peak.bytes_per_second));
+  const double limit =
+      std::max(limit_of(work.flops, peak.flops), limit_of(work.bytes, peak.bytes_per_second));
   return limit > 0 && seconds > 0 ? limit / seconds : -1;
 }
 
@@ -46,15 +47,17 @@ std::string describe(const std::vector<ProfileLine>& lines, int64_t steps, const
   double all = 0;
   for (const ProfileLine& line : lines) all += line.seconds;
   const auto per_step = static_cast<double>(std::max<int64_t>(steps, 1));
-  std::string out = fmt::format("{:<24} {:>8} {:>10} {:>7} {:>10} {:>8} {:>9}\n", "span", "calls", "ms a step", "share",
-                                "GFLOP/s", "GB/s", "of limit");
+  std::string out = fmt::format("{:<24} {:>8} {:>10} {:>7} {:>10} {:>8} {:>9}\n", "span", "calls",
+                                "ms a step", "share", "GFLOP/s", "GB/s", "of limit");
   for (const ProfileLine& line : lines) {
     const double fraction = line.fraction(peak);
     const std::string of_limit =
-        fraction < 0 ? "-" : fmt::format("{:.0f} % {}", 100 * fraction, line.bound_by_memory(peak) ? "mem" : "mul");
+        fraction < 0 ? "-"
+                     : fmt::format("{:.0f} % {}", 100 * fraction, line.bound_by_memory(peak) ? "mem" : "mul");
     out += fmt::format("{:<24} {:>8.1f} {:>10.3f} {:>5.1f} % {:>10} {:>8} {:>9}\n", line.name,
                        static_cast<double>(line.calls) / per_step, 1e3 * line.seconds / per_step,
-                       all > 0 ? 100 * line.seconds / all : 0, or_dash(line.work.flops / line.seconds / 1e9, "{:.1f}"),
+                       all > 0 ? 100 * line.seconds / all : 0,
+                       or_dash(line.work.flops / line.seconds / 1e9, "{:.1f}"),
                        or_dash(line.work.bytes / line.seconds / 1e9, "{:.1f}"), of_limit);
   }
   return out;

@@ -8,7 +8,7 @@ namespace temper::reports {
 
 // What the machine can do; 0 where it is not known.
 struct MachinePeak {
-  double flops = 0;            // per second, of matrix products
+  double flops = 0;             // per second, of matrix products
   double bytes_per_second = 0;  // of memory
 };
 

@@ -11,8 +11,8 @@ trace::Event event(const std::string& name, double self, trace::Work work = {}) 
 
 TEST(Profile, AddsUpByNameAndKnowsTheLimit) {
   const std::vector<ProfileLine> lines =
-      sum_up({event("linear", 0.2, {1e9, 1e6}), event("norm", 0.1, {0, 5e8}), event("linear", 0.3, {1e9, 1e6}),
-              event("step", 0.05)});
+      sum_up({event("linear", 0.2, {1e9, 1e6}), event("norm", 0.1, {0, 5e8}),
+              event("linear", 0.3, {1e9, 1e6}), event("step", 0.05)});
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0].name, "linear");
   EXPECT_EQ(lines[0].calls, 2);

@@ -4,25 +4,19 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizers/characters.h"
 #include "tokenizers/component.h"
 #include "tokenizers/pattern.h"
 
 namespace temper::tokenizers {
 namespace {
 
-bool is_white_space(std::string_view character) {
-  const char32_t c = next_utf8(character).value;
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
+bool is_space(std::string_view character) { return is_white_space(next_utf8(character).value); }
 
 std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).size); }
 
 bool is_word(std::string_view character) {
-  // The word characters of Unicode's regular expressions (UTS #18): marks and joiners count.
-  static const Pattern pattern =
-      Pattern::regex("\\p{Alphabetic}|\\p{M}|\\p{Nd}|\\p{Pc}|[\\x{200C}\\x{200D}]", "added_tokens");
+  static const Pattern pattern = Pattern::regex(fmt::format("[{}]", word_items()), "added_tokens");
   return pattern.find(character, 0).has_value();
 }
 
@@ -80,14 +74,16 @@ TokenTrie::Match TokenTrie::find(std::string_view text, size_t from) const {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
     : tokens_(std::move(tokens)) {
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    const AddedToken& token = tokens_[i];
-    if (token.special) special_.insert(token.id);
-    if (token.normalized)
-      normalized_.add(normalizer.normalize(token.content), i);
-    else
-      raw_.add(token.content, i);
-  }
+  for (const bool special : {true, false})  // of tokens that are the same in the text the first counts
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const AddedToken& token = tokens_[i];
+      if (token.special != special) continue;
+      if (token.special) special_.insert(token.id);
+      if (token.normalized)
+        normalized_.add(normalizer.normalize(token.content), i);
+      else
+        raw_.add(token.content, i);
+    }
 }
 
 std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_view where) {
@@ -100,9 +96,7 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
     AddedToken token;
     token.content = string_option(entry, "content", "", place);
     if (token.content.empty()) fail("{}.content must be a text of at least one character", place);
-    const Json& id = required(entry, "id", place);
-    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) fail("{}.id must be a token id", place);
-    token.id = static_cast<int32_t>(id.as_int());
+    token.id = as_token_id(required(entry, "id", place), place + ".id");
     token.special = bool_option(entry, "special", false, place);
     token.normalized = bool_option(entry, "normalized", !token.special, place);
     token.single_word = bool_option(entry, "single_word", false, place);
@@ -111,14 +105,6 @@ std::vector<AddedToken> AddedTokens::from_json(const Json& list, std::string_vie
     tokens.push_back(std::move(token));
   }
   return tokens;
-}
-
-void AddedTokens::split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const {
-  std::string buffer;
-  const auto normalize = [&](std::string_view raw) {
-    split_normalized(normalizer.normalize(raw, buffer), uses);
-  };
-  split_raw(text, {normalize, uses.token});
 }
 
 void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const Uses& uses) const {
@@ -130,12 +116,12 @@ void AddedTokens::split_by(const TokenTrie& trie, std::string_view text, const U
     const AddedToken& token = tokens_[match.token];
     if (token.single_word && !stands_alone(text, match.begin, match.end)) continue;
     if (token.lstrip) {
-      while (match.begin > done && is_white_space(last_utf8(text.substr(0, match.begin))))
+      while (match.begin > done && is_space(last_utf8(text.substr(0, match.begin))))
         match.begin -= last_utf8(text.substr(0, match.begin)).size();
       match.begin = std::max(match.begin, done);
     }
     if (token.rstrip)
-      while (match.end < text.size() && is_white_space(text.substr(match.end)))
+      while (match.end < text.size() && is_space(text.substr(match.end)))
         match.end += next_utf8(text.substr(match.end)).size;
     if (done < match.begin) uses.text(text.substr(done, match.begin - done));
     if (match.begin < match.end) uses.token(token.id, text.substr(match.begin, match.end - match.begin));

@@ -59,7 +59,6 @@ class AddedTokens {
     std::function<void(int32_t, std::string_view)> token;
   };
   // First the tokens of the raw text; each stretch between them is normalized and split by the others.
-  void split(std::string_view text, const Normalizer& normalizer, const Uses& uses) const;
   void split_raw(std::string_view text, const Uses& uses) const { split_by(raw_, text, uses); }
   void split_normalized(std::string_view text, const Uses& uses) const { split_by(normalized_, text, uses); }
   bool is_special(int32_t id) const { return special_.contains(id); }

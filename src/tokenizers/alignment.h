@@ -3,24 +3,24 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizers/normalizer.h"
+#include "tokenizers/byte_span.h"
 
 namespace temper::tokenizers {
 
-// Where the bytes of a normalized text come from.
+// Where the bytes of a rewritten text come from.
 class Alignment {
  public:
   explicit Alignment(size_t size = 0) : size_(size) {}  // nothing changed
-  // Characters that normalization changed belong to the whole group of characters they came from.
-  bool changed() const { return !parts_.empty(); }
-  size_t source_begin(size_t at) const;  // of what begins at `at`
-  size_t source_end(size_t at) const;    // of what ends before `at`, > 0
-  // The next part: where it begins in the normalized and in the source text.
-  void add(size_t begin, size_t source, bool changed);
+  // The source of [begin, end). Characters that changed belong to all that they came from; what was inserted
+  // comes from nothing.
+  ByteSpan source(ByteSpan span) const;
+  // The next part: from `begin` in the rewritten text on, made of `source`.
+  void add(size_t begin, ByteSpan source, bool changed);
 
  private:
   struct Part {
-    size_t begin, source;
+    size_t begin;
+    ByteSpan source;
     bool changed;
   };
   size_t part_of(size_t at) const;
@@ -29,10 +29,36 @@ class Alignment {
 };
 
 struct AlignedText {
-  std::string_view text;  // of the source, or of the buffer
+  std::string text;
   Alignment alignment;
 };
 
-AlignedText normalize_aligned(const Normalizer& normalizer, std::string_view text, std::string& buffer);
+// Writes a text anew, from left to right.
+class TextRewriter {
+ public:
+  TextRewriter(std::string_view source, bool aligned) : source_(source), aligned_(aligned) {}
+  void keep(size_t bytes);                            // the next bytes as they are
+  void replace(size_t bytes, std::string_view text);  // `text` instead of the next bytes
+  std::string_view rest() const { return source_.substr(at_); }
+  size_t size() const { return out_.text.size(); }  // so far
+  AlignedText finish();                             // keeps the rest
+
+ private:
+  void add_part(size_t bytes, bool changed);
+  std::string_view source_;
+  size_t at_ = 0;
+  bool aligned_;  // else the alignment is left empty
+  AlignedText out_;
+};
+
+// The alignments of several rewritings, one after the other.
+class Alignments {
+ public:
+  void add(Alignment alignment) { steps_.push_back(std::move(alignment)); }
+  ByteSpan source(ByteSpan span) const;
+
+ private:
+  std::vector<Alignment> steps_;
+};
 
 }  // namespace temper::tokenizers

@@ -5,7 +5,6 @@
 #include "tokenizers/piece_cache.h"
 
 namespace temper::tokenizers {
-
 namespace {
 
 ByteIds byte_ids(const Vocabulary& vocabulary, std::string_view where) {

@@ -70,7 +70,7 @@ struct RandomRules {
     Vocabulary::Entries entries;
     for (const std::string& bytes : tokens)
       entries.emplace_back(spelling_of_bytes(bytes), static_cast<int32_t>(entries.size()));
-    return Vocabulary(std::move(entries), {}, "test");
+    return Vocabulary(std::move(entries), {}, bytes_of_spelling, "test");
   }
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -23,5 +24,10 @@ bool bool_option(const Json& component, std::string_view key, bool otherwise, st
 std::string string_option(const Json& component, std::string_view key, std::string_view otherwise,
                           std::string_view place);
 const Json& required(const Json& component, std::string_view key, std::string_view place);
+
+// A value of this kind, standing at `place`, or an Error.
+const std::string& as_text(const Json& value, std::string_view place);
+const Json::Array& as_list(const Json& value, std::string_view place);
+int32_t as_token_id(const Json& value, std::string_view place);
 
 }  // namespace temper::tokenizers

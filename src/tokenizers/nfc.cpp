@@ -8,29 +8,11 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizers/characters.h"
 #include "tokenizers/code_point_table.h"
 
 namespace temper::tokenizers {
 namespace {
-
-// Marks that Unicode 10 and later gave a combining class or a composition, for which the tables of the
-// `tokenizers` library (Unicode 9) have none: there they neither move nor compose.
-constexpr std::pair<char32_t, char32_t> kNewerMarks[] = {
-    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
-    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0xECE, 0xECE},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},
-    {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
-    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
-    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
-    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
-    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
-    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
-
-bool is_newer_mark(char32_t c) {
-  if (c < kNewerMarks[0].first) return false;
-  const auto* range = std::upper_bound(std::begin(kNewerMarks), std::end(kNewerMarks), c,
-                                       [](char32_t value, const auto& entry) { return value < entry.first; });
-  return range != std::begin(kNewerMarks) && c <= std::prev(range)->second;
-}
 
 void append_mapped(std::string& out, std::string_view text) {
   utf8proc_uint8_t* mapped = nullptr;
@@ -47,9 +29,7 @@ void append_mapped(std::string& out, std::string_view text) {
 // finals of Hangul, Kirat Rai).
 bool is_stable(char32_t c) {
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-  const bool mark = property->category == UTF8PROC_CATEGORY_MN ||
-                    property->category == UTF8PROC_CATEGORY_MC || property->category == UTF8PROC_CATEGORY_ME;
-  if (mark || (c >= 0x1161 && c <= 0x11FF) || (c >= 0x16D63 && c <= 0x16D6A)) return false;
+  if (is_mark(c) || (c >= 0x1161 && c <= 0x11FF) || (c >= 0x16D63 && c <= 0x16D6A)) return false;
   if (property->decomp_seqindex == UINT16_MAX || property->decomp_type != 0) return true;
   std::string text, composed;
   append_utf8(text, c);
@@ -95,7 +75,7 @@ void append_group(std::string& out, std::string_view text) {
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = next_utf8(text.substr(at));
-    if (is_newer_mark(step.value)) {
+    if (is_newer(step.value)) {
       if (done < at) append_mapped(out, text.substr(done, at - done));
       out += text.substr(at, step.size);
       done = at + step.size;

@@ -1,25 +1,33 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
+#include "tokenizers/alignment.h"
 
 namespace temper::tokenizers {
 
-// What happens to the text before it is split: nothing, or Unicode normalization form C.
+// One thing that happens to a text before it is split. Texts are valid UTF-8.
+class NormalizerStep {
+ public:
+  virtual ~NormalizerStep() = default;
+  virtual AlignedText run(std::string_view text, bool aligned) const = 0;  // else without an alignment
+  virtual bool keeps(std::string_view) const { return false; }             // true: it surely changes nothing
+};
+
+// What happens to the text before it is split: steps, one after the other.
 class Normalizer {
  public:
   static Normalizer from_json(const Json& json, std::string_view where);
-  std::string normalize(std::string_view text) const;  // text is valid UTF-8
-
-  // The same, as a view of the text where nothing changes and of the buffer where something does.
-  std::string_view normalize(std::string_view text, std::string& buffer) const;
-
-  // How much of the text's beginning stays as it is; what follows is normalized on its own.
-  size_t unchanged_prefix(std::string_view text) const;
+  bool keeps(std::string_view text) const;  // true: nothing changes; found out quickly
+  std::string normalize(std::string_view text) const;
+  // Adds where the bytes come from to `alignments`.
+  std::string normalize(std::string_view text, Alignments& alignments) const;
 
  private:
-  bool nfc_ = false;
+  std::vector<std::unique_ptr<const NormalizerStep>> steps_;
 };
 
 }  // namespace temper::tokenizers

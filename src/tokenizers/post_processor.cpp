@@ -8,15 +8,13 @@ namespace {
 
 // The ids that a template's name for a special token stands for.
 std::vector<int32_t> ids_of(const Json& component, const Json& part, const std::string& place) {
+  const std::string tokens = place + ".special_tokens";
   const std::string name = string_option(part, "id", "", place);
-  const Json& token = required(required(component, "special_tokens", place), name, place + ".special_tokens");
-  const Json& list = required(token, "ids", place + ".special_tokens");
+  const Json& token = required(required(component, "special_tokens", place), name, tokens);
+  const std::string list = fmt::format("{}.{}.ids", tokens, name);
   std::vector<int32_t> ids;
-  for (const Json& id : list.as_array()) {
-    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX)
-      fail("{}.special_tokens: '{}' has an id that is not a token id", place, name);
-    ids.push_back(static_cast<int32_t>(id.as_int()));
-  }
+  for (const Json& id : as_list(required(token, "ids", tokens + "." + name), list))
+    ids.push_back(as_token_id(id, list));
   return ids;
 }
 
@@ -24,7 +22,7 @@ std::vector<int32_t> ids_of(const Json& component, const Json& part, const std::
 void apply_template(const Json& component, const std::string& place, PostProcessor& result) {
   PostProcessor own;
   int texts = 0;
-  for (const Json& part : required(component, "single", place).as_array()) {
+  for (const Json& part : as_list(required(component, "single", place), place + ".single")) {
     if (const Json* token = part.find("SpecialToken")) {
       auto& side = texts == 0 ? own.before : own.after;
       const auto ids = ids_of(component, *token, place);
@@ -41,6 +39,18 @@ void apply_template(const Json& component, const std::string& place, PostProcess
   result.after.insert(result.after.end(), own.after.begin(), own.after.end());
 }
 
+// Of the pairs ["token", id] under "cls" and "sep", which go before and after.
+void apply_frame(const Json& component, const std::string& place, PostProcessor& result) {
+  const auto id_of = [&](const std::string& key) {
+    const std::string inside = place + "." + key;
+    const Json::Array& pair = as_list(required(component, key, place), inside);
+    if (pair.size() != 2) fail("{} must be [\"token\", id], found {} elements", inside, pair.size());
+    return as_token_id(pair[1], inside + "[1]");
+  };
+  result.before.insert(result.before.begin(), id_of("cls"));
+  result.after.push_back(id_of("sep"));
+}
+
 }  // namespace
 
 PostProcessor PostProcessor::from_json(const Json& json, std::string_view where) {
@@ -49,8 +59,11 @@ PostProcessor PostProcessor::from_json(const Json& json, std::string_view where)
     const std::string& type = component_type(component, place);
     if (type == "TemplateProcessing")
       apply_template(component, place, result);
+    else if (type == "RobertaProcessing" || type == "BertProcessing")
+      apply_frame(component, place, result);
     else if (type != "ByteLevel")
-      refuse_component(place, type, "TemplateProcessing, ByteLevel, Sequence");
+      refuse_component(place, type,
+                       "TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel, Sequence");
   });
   return result;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizers/component.h"
+#include "tokenizers/split_kinds.h"
 
 namespace temper::tokenizers {
 namespace {
@@ -23,8 +24,10 @@ constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors =
     {"Contiguous", SplitBehavior::kContiguous},
 }};
 
-SplitBehavior behavior_of(const Json& component, const std::string& place) {
-  const std::string name = string_option(component, "behavior", "", place);
+}  // namespace
+
+SplitBehavior behavior_of(const Json& component, std::string_view otherwise, const std::string& place) {
+  const std::string name = string_option(component, "behavior", otherwise, place);
   for (const auto& [known, behavior] : kBehaviors)
     if (known == name) return behavior;
   fail("{}.behavior is '{}'; supported: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous",
@@ -33,7 +36,7 @@ SplitBehavior behavior_of(const Json& component, const std::string& place) {
 
 Split split_of(const Json& component, const std::string& place) {
   const Json& pattern = required(component, "pattern", place);
-  const SplitBehavior behavior = behavior_of(component, place);
+  const SplitBehavior behavior = behavior_of(component, "", place);
   const bool invert = bool_option(component, "invert", false, place);
   const Json* regex = pattern.find("Regex");
   const Json* text = pattern.find("String");
@@ -46,7 +49,10 @@ Split split_of(const Json& component, const std::string& place) {
   fail("{}.pattern must be {{\"Regex\": …}} or {{\"String\": …}}", place);
 }
 
-}  // namespace
+Split digits_of(const Json& component, const std::string& place) {
+  const bool individual = bool_option(component, "individual_digits", false, place);
+  return Split(digit_scanner(individual));
+}
 
 std::vector<Split::Part> Split::find_parts(std::string_view piece) const {
   std::vector<Part> parts;
@@ -100,20 +106,19 @@ Splitter Splitter::from_json(const Json& json, std::string_view where) {
     const std::string& type = component_type(component, place);
     if (byte_level)
       fail("{}.type is '{}', after ByteLevel; ByteLevel must be the last pre-tokenizer", place, type);
-    if (type == "Split") {
-      splitter.splits_.push_back(split_of(component, place));
-    } else if (type == "Digits") {
-      splitter.splits_.emplace_back(digit_scanner(bool_option(component, "individual_digits", false, place)));
+    if (auto split = read_split(type, component, place)) {
+      splitter.splits_.push_back(std::move(*split));
     } else if (type == "ByteLevel") {
       byte_level = true;
       splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);
       if (bool_option(component, "use_regex", true, place))
         splitter.byte_level_split_.emplace(known_scanner(kByteLevelPattern));
     } else {
-      refuse_component(place, type, "Split, Digits, ByteLevel, Sequence");
+      refuse_component(place, type,
+                       "Split, Digits, Punctuation, Whitespace, WhitespaceSplit, ByteLevel, Sequence");
     }
   });
-  if (!byte_level) fail("{} has no ByteLevel; only byte-level tokenizers are supported", where);
+  if (!byte_level) fail("{} has no ByteLevel", where);
   return splitter;
 }
 

@@ -49,6 +49,10 @@ class Split {
   bool invert_ = false;
 };
 
+SplitBehavior behavior_of(const Json& component, std::string_view otherwise, const std::string& place);
+Split split_of(const Json& component, const std::string& place);   // reads a Split
+Split digits_of(const Json& component, const std::string& place);  // reads Digits
+
 // A piece of the text, at `begin` in it; its first `added` bytes (a space, if any) are not from the text.
 struct Piece {
   std::string_view text;

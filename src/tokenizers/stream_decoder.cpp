@@ -1,26 +1,29 @@
-#include "base/utf8.h"
+#include "tokenizers/decoder.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {
 
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(&tokenizer),
+      skip_special_tokens_(skip_special_tokens),
+      state_(std::make_unique<DecoderState>(tokenizer.decoder().start())) {}
+
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
 std::string StreamDecoder::push(int32_t id) {
-  if (skip_special_tokens_ && tokenizer_->is_special(id)) return "";
-  held_ += tokenizer_->token_bytes(id);
-  size_t ready = 0;
-  while (ready < held_.size()) {
-    const Utf8Step step = next_utf8(std::string_view(held_).substr(ready));
-    if (step.kind == Utf8Kind::kIncomplete) break;
-    ready += step.size;
-  }
-  const std::string printable = replace_invalid_utf8(std::string_view(held_).substr(0, ready));
-  held_.erase(0, ready);
+  std::string printable;
+  const std::string_view spelling = tokenizer_->spelling(id);
+  if (spelling.empty() || (skip_special_tokens_ && tokenizer_->is_special(id))) return printable;
+  tokenizer_->decoder().push(spelling, *state_, printable);
   text_ += printable;
   return printable;
 }
 
 std::string StreamDecoder::finish() {
-  const std::string printable = replace_invalid_utf8(held_);
-  held_.clear();
+  std::string printable;
+  tokenizer_->decoder().finish(*state_, printable);
   text_ += printable;
   return printable;
 }

@@ -7,11 +7,13 @@
 #include "base/utf8.h"
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/alignment.h"
-#include "tokenizers/bpe.h"
 #include "tokenizers/component.h"
+#include "tokenizers/decoder.h"
 #include "tokenizers/model.h"
 #include "tokenizers/post_processor.h"
-#include "tokenizers/splitter.h"
+#include "tokenizers/pre_tokenizer.h"
+#include "tokenizers/segmenter.h"
+#include "tokenizers/settings.h"
 
 namespace temper::tokenizers {
 namespace {
@@ -20,16 +22,6 @@ const Json& component(const Json& file, std::string_view name) {
   static const Json null;
   const Json* found = file.find(name);
   return found ? *found : null;
-}
-
-void check_decoder(const Json& decoder, const std::string& where) {
-  int byte_levels = 0;
-  for_each_component(decoder, "decoders", where, [&](const Json& part, const std::string& place) {
-    const std::string& type = component_type(part, place);
-    if (type != "ByteLevel") refuse_component(place, type, "ByteLevel, Sequence");
-    ++byte_levels;
-  });
-  if (byte_levels != 1) fail("{} must have one ByteLevel, found {}", where, byte_levels);
 }
 
 Vocabulary::Entries entries_of(const std::vector<AddedToken>& tokens) {
@@ -41,62 +33,99 @@ Vocabulary::Entries entries_of(const std::vector<AddedToken>& tokens) {
 }  // namespace
 
 struct Tokenizer::State {
+  Decoder decoder;
   Vocabulary vocabulary;
-  Bpe bpe;
+  std::unique_ptr<const Segmenter> segmenter;
   Normalizer normalizer;
   AddedTokens added;
-  Splitter splitter;
   PostProcessor post_processor;
+  struct Printed {
+    std::string spelling, bytes;
+  };
+  std::unordered_map<int32_t, Printed> printed;  // added tokens that are printed as the text they stand for
 
-  State(const Json& file, const Json& model, std::vector<AddedToken> tokens, const std::string& where)
-      : vocabulary(read_vocabulary(model, "[" + where + "] model"), entries_of(tokens), where),
-        bpe(vocabulary, read_merges(model, vocabulary, "[" + where + "] model"),
-            bool_option(model, "ignore_merges", false, "[" + where + "] model"), where),
+  State(const Json& file, const Json& model, const std::vector<AddedToken>& tokens, const std::string& where)
+      : decoder(Decoder::from_json(component(file, "decoder"), "[" + where + "] decoder")),
+        vocabulary(
+            read_vocabulary(model, "[" + where + "] model"), entries_of(tokens),
+            [&](std::string_view spelling) { return decoder.token_bytes(spelling); }, where),
+        segmenter(make_segmenter(component(file, "pre_tokenizer"), model, vocabulary, where)),
         normalizer(Normalizer::from_json(component(file, "normalizer"), "[" + where + "] normalizer")),
-        added(std::move(tokens), normalizer),
-        splitter(Splitter::from_json(component(file, "pre_tokenizer"), "[" + where + "] pre_tokenizer")),
+        added(tokens, normalizer),
         post_processor(
-            PostProcessor::from_json(component(file, "post_processor"), "[" + where + "] post_processor")) {}
+            PostProcessor::from_json(component(file, "post_processor"), "[" + where + "] post_processor")) {
+    check(component(file, "pre_tokenizer"), where);
+    for (const AddedToken& token : tokens) {
+      if (!token.normalized) continue;
+      const std::string normal = normalizer.normalize(token.content);
+      if (normal != token.content) printed[token.id] = {normal, decoder.token_bytes(normal)};
+    }
+  }
 
-  void encode_stretch(std::string_view raw, size_t origin, Encoding& out) const;
+  void check(const Json& pre_tokenizer, const std::string& where) const {
+    const bool bytes = has_byte_level(pre_tokenizer, "[" + where + "] pre_tokenizer");
+    if (bytes != decoder.byte_level())
+      fail("[{}] decoder has {}ByteLevel, but pre_tokenizer has {}; both must have it, or neither", where,
+           bytes ? "no " : "a ", bytes ? "one" : "none");
+    for (const auto* side : {&post_processor.before, &post_processor.after})
+      for (const int32_t id : *side)
+        if (!vocabulary.has(id)) fail("[{}] post_processor adds the id {}, which no token has", where, id);
+  }
+
+  void apply_settings(const Json& settings, const std::string& where) {
+    if (auto frame = frame_of_settings(settings, vocabulary, where)) post_processor = std::move(*frame);
+  }
+
+  void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const;
+  void encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids,
+                      std::vector<ByteSpan>* spans) const;
 };
 
 // What stands between two raw tokens; `origin` is where it begins in the text.
-void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, Encoding& out) const {
-  std::string buffer;
-  const AlignedText normal = normalize_aligned(normalizer, raw, buffer);
-  const bool changed = normal.alignment.changed();
+void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids,
+                                      std::vector<ByteSpan>* spans) const {
+  std::string normalized;
+  Alignments alignments;
+  std::string_view normal = raw;
+  // What normalization removes in front decides whether a stretch is at the start.
+  const bool aligned = spans || (origin == 0 && segmenter->asks_for_start());
+  if (!normalizer.keeps(raw)) {
+    normalized = aligned ? normalizer.normalize(raw, alignments) : normalizer.normalize(raw);
+    normal = normalized;
+  }
+  const auto source = [&](ByteSpan span) {
+    const ByteSpan inside = alignments.source(span);
+    return ByteSpan{origin + inside.begin, origin + inside.end};
+  };
   const auto start_of = [&](std::string_view part) {
-    return static_cast<size_t>(part.data() - normal.text.data());
+    return static_cast<size_t>(part.data() - normal.data());
   };
-  const auto add_span = [&](size_t begin, size_t end) {
-    if (changed && end > begin) {
-      begin = normal.alignment.source_begin(begin), end = normal.alignment.source_end(end);
-    } else if (changed) {
-      begin = end = normal.alignment.source_begin(begin);
+  const auto use_text = [&](std::string_view part) {
+    const size_t start = start_of(part), done = spans ? spans->size() : 0;
+    const auto at_start = [&](size_t at) { return source({start + at, start + at + 1}).begin == 0; };
+    segmenter->encode(part, at_start, ids, spans);
+    if (!spans) return;
+    for (size_t i = done; i < spans->size(); ++i) {
+      ByteSpan& span = (*spans)[i];
+      span = source({start + span.begin, start + span.end});
     }
-    out.spans.push_back({origin + begin, origin + end});
-  };
-  const auto use_piece = [&](const Piece& piece, size_t start) {
-    const auto place = [&](size_t at) { return start + (at > piece.added ? at - piece.added : 0); };
-    size_t i = out.ids.size(), at = 0;
-    bpe.encode(piece.text, out.ids);
-    const bool whole = out.ids.size() == i + 1;  // most are; asking for the size would cost a cache miss
-    for (; i < out.ids.size(); ++i) {
-      const size_t end = whole ? piece.text.size() : at + vocabulary.num_bytes(out.ids[i]);
-      add_span(place(at), place(end));
-      at = end;
-    }
-    invariant(at == piece.text.size(), "the tokens of a piece have other bytes than the piece");
-  };
-  const auto use_part = [&](std::string_view part) {
-    splitter.run(part, [&](const Piece& piece) { use_piece(piece, start_of(part) + piece.begin); });
   };
   const auto use_token = [&](int32_t id, std::string_view taken) {
-    out.ids.push_back(id);
-    add_span(start_of(taken), start_of(taken) + taken.size());
+    ids.push_back(id);
+    if (spans) spans->push_back(source({start_of(taken), start_of(taken) + taken.size()}));
   };
-  added.split_normalized(normal.text, {use_part, use_token});
+  added.split_normalized(normal, {use_text, use_token});
+}
+
+void Tokenizer::State::encode(std::string_view text, std::vector<int32_t>& ids,
+                              std::vector<ByteSpan>* spans) const {
+  const auto start_of = [&](std::string_view part) { return static_cast<size_t>(part.data() - text.data()); };
+  const auto use_text = [&](std::string_view raw) { encode_stretch(raw, start_of(raw), ids, spans); };
+  const auto use_token = [&](int32_t id, std::string_view taken) {
+    ids.push_back(id);
+    if (spans) spans->push_back({start_of(taken), start_of(taken) + taken.size()});
+  };
+  added.split_raw(text, {use_text, use_token});
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const State> state) : state_(std::move(state)) {}
@@ -105,72 +134,91 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::string& folder_or_file) {
-  const std::string path =
-      is_directory(folder_or_file) ? join_path(folder_or_file, "tokenizer.json") : folder_or_file;
-  return from_json(read_file(path), path);
+  if (!is_directory(folder_or_file)) return from_json(read_file(folder_or_file), folder_or_file);
+  const std::string path = join_path(folder_or_file, "tokenizer.json");
+  const std::string settings = join_path(folder_or_file, "tokenizer_config.json");
+  std::unique_ptr<State> state = read(read_file(path), path);
+  if (exists(settings)) state->apply_settings(Json::parse_file(settings), settings);
+  return Tokenizer(std::move(state));
 }
 
-Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where_view) {
-  const std::string where(where_view);
+Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
+  return Tokenizer(read(text, std::string(where)));
+}
+
+std::unique_ptr<Tokenizer::State> Tokenizer::read(std::string_view text, const std::string& where) {
   const Json file = Json::parse(text, where);
   if (!file.is_object()) fail("[{}] must be an object, found {}", where, file.kind_name());
   const Json& model = component(file, "model");
   check_model(model, "[" + where + "] model");
-  check_decoder(component(file, "decoder"), "[" + where + "] decoder");
-  std::vector<AddedToken> tokens =
+  const std::vector<AddedToken> tokens =
       AddedTokens::from_json(component(file, "added_tokens"), "[" + where + "] added_tokens");
-  return Tokenizer(std::make_unique<const State>(file, model, std::move(tokens), where));
+  return std::make_unique<State>(file, model, tokens, where);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  const State& state = *state_;
+  const PostProcessor& frame = state_->post_processor;
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 8);
-  if (add_special_tokens) ids = state.post_processor.before;
-  std::string clean;
-  if (valid_utf8_prefix(text) < text.size()) text = clean = replace_invalid_utf8(text);
-  const auto use_piece = [&](const Piece& piece) { state.bpe.encode(piece.text, ids); };
-  const auto use_text = [&](std::string_view part) { state.splitter.run(part, use_piece); };
-  state.added.split(text, state.normalizer, {use_text, [&](int32_t id, auto) { ids.push_back(id); }});
-  if (add_special_tokens)
-    ids.insert(ids.end(), state.post_processor.after.begin(), state.post_processor.after.end());
+  if (add_special_tokens) ids = frame.before;
+  if (valid_utf8_prefix(text) == text.size())
+    state_->encode(text, ids, nullptr);
+  else
+    state_->encode(replace_invalid_utf8(text), ids, nullptr);
+  if (add_special_tokens) ids.insert(ids.end(), frame.after.begin(), frame.after.end());
   return ids;
 }
 
 Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
   if (const size_t valid = valid_utf8_prefix(text); valid != text.size())
     fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
+  const PostProcessor& frame = state_->post_processor;
   Encoding out;
   out.ids.reserve(text.size() / 3 + 8);
   out.spans.reserve(text.size() / 3 + 8);
-  const auto add = [&](int32_t id, ByteSpan span) {
-    out.ids.push_back(id);
-    out.spans.push_back(span);
-  };
-  const auto start_of = [&](std::string_view part) { return static_cast<size_t>(part.data() - text.data()); };
-  const auto use_token = [&](int32_t id, std::string_view taken) {
-    add(id, {start_of(taken), start_of(taken) + taken.size()});
-  };
-  const auto use_text = [&](std::string_view raw) { state_->encode_stretch(raw, start_of(raw), out); };
-  if (add_special_tokens)
-    for (const int32_t id : state_->post_processor.before) add(id, {0, 0});
-  state_->added.split_raw(text, {use_text, use_token});
-  if (add_special_tokens)
-    for (const int32_t id : state_->post_processor.after) add(id, {text.size(), text.size()});
+  if (add_special_tokens) {
+    out.ids = frame.before;
+    out.spans.assign(frame.before.size(), {0, 0});
+  }
+  state_->encode(text, out.ids, &out.spans);
+  if (add_special_tokens) {
+    out.ids.insert(out.ids.end(), frame.after.begin(), frame.after.end());
+    out.spans.resize(out.ids.size(), {text.size(), text.size()});
+  }
   return out;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  std::string bytes;
-  for (const int32_t id : ids)
-    if (!skip_special_tokens || !is_special(id)) bytes += token_bytes(id);
-  return replace_invalid_utf8(bytes);
+  std::string out;
+  const auto each = [&](const auto& use) {
+    for (const int32_t id : ids)
+      if (!skip_special_tokens || !is_special(id)) use(id);
+  };
+  if (decoder().byte_level()) {
+    each([&](int32_t id) { out += token_bytes(id); });
+    return replace_invalid_utf8(out);
+  }
+  DecoderState state = decoder().start();
+  each([&](int32_t id) {
+    if (!spelling(id).empty()) decoder().push(spelling(id), state, out);
+  });
+  decoder().finish(state, out);
+  return out;
 }
 
+const Decoder& Tokenizer::decoder() const { return state_->decoder; }
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  const auto printed = state_->printed.find(id);
+  return printed == state_->printed.end() ? state_->vocabulary.bytes(id) : printed->second.bytes;
+}
+std::string_view Tokenizer::spelling(int32_t id) const {
+  if (const auto printed = state_->printed.find(id); printed != state_->printed.end())
+    return printed->second.spelling;
+  return state_->vocabulary.has(id) ? std::string_view(state_->vocabulary.spelling(id)) : std::string_view();
+}
 std::optional<int32_t> Tokenizer::token_id(std::string_view spelling) const {
   return state_->vocabulary.find(spelling);
 }
-std::string_view Tokenizer::token_bytes(int32_t id) const { return state_->vocabulary.bytes(id); }
 int32_t Tokenizer::vocab_size() const { return state_->vocabulary.size(); }
 bool Tokenizer::is_special(int32_t id) const { return state_->added.is_special(id); }
 

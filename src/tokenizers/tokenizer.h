@@ -7,24 +7,25 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/byte_span.h"
+
 namespace temper::tokenizers {
 
-struct ByteSpan {
-  size_t begin = 0, end = 0;
-  bool operator==(const ByteSpan&) const = default;
-};
+class Decoder;
+struct DecoderState;
 
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<ByteSpan> spans;  // one for each id: its bytes in the text
 };
 
-// A byte-level BPE tokenizer as a Hugging Face tokenizer.json describes it; gives the ids that the
-// `tokenizers` library gives. What is not supported (README.md) is refused when loading, by an Error that
+// A tokenizer as a Hugging Face tokenizer.json describes it; gives the ids that the `tokenizers` library
+// gives. What is not supported (README.md) is refused when loading, by an Error that
 // names the file, the component and the alternatives. Truncation and padding in the file are ignored.
 // All const functions may be called from several threads at once.
 class Tokenizer {
  public:
+  // Of a folder, tokenizer.json; where tokenizer_config.json says what goes around texts, that as well.
   static Tokenizer load(const std::string& folder_or_file);
   static Tokenizer from_json(std::string_view text, std::string_view where);
   Tokenizer(Tokenizer&&) noexcept;
@@ -46,31 +47,38 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
 
   std::optional<int32_t> token_id(std::string_view spelling) const;  // as spelled in the file: "Ġthe"
-  std::string_view token_bytes(int32_t id) const;  // what decode prints; may be part of UTF-8
+  std::string_view token_bytes(int32_t id) const;  // printed behind other tokens; may be part of UTF-8
   std::string token_text(int32_t id) const;  // for people: control characters and broken UTF-8 as \n, \xE2
   int32_t vocab_size() const;                // largest id + 1
   bool is_special(int32_t id) const;
 
  private:
+  friend class StreamDecoder;
   struct State;
+  static std::unique_ptr<State> read(std::string_view text, const std::string& where);
+  const Decoder& decoder() const;
+  std::string_view spelling(int32_t id) const;  // "" for an id without a token
   explicit Tokenizer(std::unique_ptr<const State> state);
   std::unique_ptr<const State> state_;
 };
 
-// Prints ids as they arrive, one by one; never prints half a character. The tokenizer must outlive it.
+// Prints ids as they arrive, one by one: in all what decode gives, and never half a character. The tokenizer
+// must outlive it.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true)
-      : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {}
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+  ~StreamDecoder();
 
   std::string push(int32_t id);  // the text that became printable
-  std::string finish();          // what was held back, as U+FFFD
+  std::string finish();          // what was held back; what is not UTF-8 as U+FFFD
   const std::string& text() const { return text_; }
 
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  std::string held_;
+  std::unique_ptr<DecoderState> state_;
   std::string text_;
 };
 

@@ -109,6 +109,14 @@ TEST(Tokenizer, NormalizedTokensAreFoundAfterTheRawOnes) {
   EXPECT_EQ(tokenizer.encode("\u00c5"), (Ids{0xC3, 0x85}));
 }
 
+TEST(Tokenizer, OfTokensThatNormalizationMakesEqualTheFirstSpecialOneCounts) {
+  Json json = tiny(
+      {}, {json_of(R"({"content":"Ab","normalized":true})"), json_of(R"({"content":"aB","normalized":true})"),
+           json_of(R"({"content":"AB","normalized":true,"special":true})")});
+  json.set("normalizer", json_of(R"({"type":"Lowercase"})"));
+  EXPECT_EQ(made(json).encode("xab"), (Ids{'x', 1002}));
+}
+
 TEST(Tokenizer, MarksNewerThanUnicode9DoNotMove) {
   Json json = tiny({});
   json.set("normalizer", json_of(R"({"type":"NFC"})"));
@@ -190,22 +198,31 @@ TEST(TokenizerErrors, NameTheComponentAndTheAlternatives) {
     json.set(key, json_of(value));
     return message_of(json);
   };
-  EXPECT_EQ(with("normalizer", R"({"type":"Lowercase"})"),
-            "[tiny.json] normalizer.type is 'Lowercase'; supported: NFC, Sequence");
   EXPECT_EQ(
-      with("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"Metaspace"}]})"),
-      "[tiny.json] pre_tokenizer.pretokenizers[0].type is 'Metaspace'; supported: Split, Digits, ByteLevel, "
-      "Sequence");
+      with("normalizer", R"({"type":"BertNormalizer"})"),
+      "[tiny.json] normalizer.type is 'BertNormalizer'; supported: NFC, NFD, NFKC, NFKD, Prepend, Replace, "
+      "Lowercase, Strip, Precompiled, Sequence");
+  EXPECT_EQ(
+      with("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"BertPreTokenizer"}]})"),
+      "[tiny.json] pre_tokenizer.pretokenizers[0].type is 'BertPreTokenizer'; supported: Metaspace, Split, "
+      "Digits, Punctuation, Whitespace, WhitespaceSplit, ByteLevel, Sequence");
   EXPECT_EQ(with("pre_tokenizer", "null"),
-            "[tiny.json] pre_tokenizer has no ByteLevel; only byte-level tokenizers are supported");
-  EXPECT_EQ(with("decoder", "null"), "[tiny.json] decoder must have one ByteLevel, found 0");
-  EXPECT_EQ(with("post_processor", R"({"type":"BertProcessing"})"),
-            "[tiny.json] post_processor.type is 'BertProcessing'; supported: TemplateProcessing, ByteLevel, "
-            "Sequence");
-  EXPECT_EQ(with("model", R"({"type":"Unigram"})"), "[tiny.json] model.type is 'Unigram'; supported: BPE");
+            "[tiny.json] decoder has a ByteLevel, but pre_tokenizer has none; both must have it, or neither");
+  EXPECT_EQ(with("decoder", "null"),
+            "[tiny.json] decoder has no ByteLevel, but pre_tokenizer has one; both must have it, or neither");
   EXPECT_EQ(
-      with("model", R"({"type":"BPE","byte_fallback":true})"),
-      "[tiny.json] model.byte_fallback is true; only byte-level BPE is supported, which has no fallback");
+      with("decoder", R"({"type":"WordPiece"})"),
+      "[tiny.json] decoder.type is 'WordPiece'; supported: ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+      "Metaspace, Sequence");
+  EXPECT_EQ(with("post_processor", R"({"type":"Frame"})"),
+            "[tiny.json] post_processor.type is 'Frame'; supported: TemplateProcessing, RobertaProcessing, "
+            "BertProcessing, ByteLevel, Sequence");
+  EXPECT_EQ(with("post_processor", R"({"type":"BertProcessing","cls":["a",97],"sep":["b",3000]})"),
+            "[tiny.json] post_processor adds the id 3000, which no token has");
+  EXPECT_EQ(with("model", R"({"type":"WordPiece"})"),
+            "[tiny.json] model.type is 'WordPiece'; supported: BPE, Unigram");
+  EXPECT_EQ(with("model", R"({"type":"Unigram","vocab":[["a",0.5]]})"),
+            "[tiny.json] model.type is 'Unigram', which is not supported behind the pre-tokenizer ByteLevel");
   EXPECT_EQ(with("model", R"({"type":"BPE","vocab":{"a":0},"merges":[]})"),
             "[tiny.json] model.vocab has no token '\u0100' for the byte 0x00; all 256 are needed");
   EXPECT_EQ(with("model", R"({"type":"BPE","vocab":{"a":0},"merges":[["a","b"]]})"),

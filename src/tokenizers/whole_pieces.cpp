@@ -8,7 +8,7 @@
 namespace temper::tokenizers {
 namespace {
 
-uint64_t hash_of(std::string_view piece) { return std::hash<std::string_view>()(piece); }
+uint64_t piece_hash(std::string_view piece) { return std::hash<std::string_view>()(piece); }
 
 }  // namespace
 
@@ -20,7 +20,7 @@ WholePieces::WholePieces(const Vocabulary& vocabulary) : vocabulary_(&vocabulary
     if (!vocabulary.has(id) || !vocabulary.in_model(id)) continue;
     const std::string_view bytes = vocabulary.bytes(id);
     if (spelling_of_bytes(bytes) != vocabulary.spelling(id)) continue;
-    const uint64_t hash = hash_of(bytes);
+    const uint64_t hash = piece_hash(bytes);
     size_t at = hash & (capacity - 1);
     while (entries_[at].id >= 0) at = (at + 1) & (capacity - 1);
     entries_[at] = {static_cast<uint32_t>(hash >> 32), id};
@@ -30,7 +30,7 @@ WholePieces::WholePieces(const Vocabulary& vocabulary) : vocabulary_(&vocabulary
 
 int32_t WholePieces::find(std::string_view piece) const {
   if (piece.size() > longest_) return -1;
-  const uint64_t hash = hash_of(piece);
+  const uint64_t hash = piece_hash(piece);
   const auto check = static_cast<uint32_t>(hash >> 32);
   for (size_t at = hash & (entries_.size() - 1); entries_[at].id >= 0; at = (at + 1) & (entries_.size() - 1))
     if (entries_[at].hash == check && vocabulary_->bytes(entries_[at].id) == piece) return entries_[at].id;

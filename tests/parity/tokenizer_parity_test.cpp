@@ -1,11 +1,15 @@
 // Every folder of the goldens with tokenizer.json and cases.jsonl: the same ids and texts as recorded.
-// Each line of cases.jsonl is {"text", "ids", "decoded"}, without special tokens.
+// Each line of cases.jsonl is {"text", "ids", "decoded"}, without special tokens; there may be "ids_special",
+// with them, and "random_ids" with what they decode to, "random_decoded" (tools/make_tokenizer_cases.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {
@@ -30,6 +34,68 @@ std::vector<std::string> golden_tokenizers() {
 class TokenizerParity : public testing::TestWithParam<std::string> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TokenizerParity);
 
+std::vector<int32_t> ids_of(const Json& list) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list.as_array()) ids.push_back(static_cast<int32_t>(id.as_int()));
+  return ids;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  StreamDecoder stream(tokenizer, false);
+  std::string joined;
+  for (const int32_t id : ids) {
+    const std::string part = stream.push(id);
+    EXPECT_EQ(valid_utf8_prefix(part), part.size()) << "half a character";
+    joined += part;
+  }
+  joined += stream.finish();
+  EXPECT_EQ(joined, stream.text());
+  return joined;
+}
+
+// What no token need cover: white space between words, and what a table of replacements removes.
+bool may_vanish(char32_t c) {
+  return c <= 0x20 || c == 0x7F || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200B) ||
+         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// Spans lie in order inside the text and leave no character out.
+void expect_ordered(const Encoding& encoding, std::string_view text) {
+  ASSERT_EQ(encoding.spans.size(), encoding.ids.size());
+  size_t begin = 0, end = 0;
+  for (const ByteSpan span : encoding.spans) {
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_GE(span.begin, begin);
+    EXPECT_TRUE(span.begin == span.end || span.end >= end);
+    EXPECT_LE(span.end, text.size());
+    for (size_t at = end; at < span.begin; at += next_utf8(text.substr(at)).size)
+      EXPECT_TRUE(may_vanish(next_utf8(text.substr(at)).value)) << "byte " << at << " is in no token";
+    begin = span.begin;
+    end = std::max(end, span.end);
+  }
+  for (; end < text.size(); end += next_utf8(text.substr(end)).size)
+    EXPECT_TRUE(may_vanish(next_utf8(text.substr(end)).value)) << "byte " << end << " is in no token";
+}
+
+void expect_case(const Tokenizer& tokenizer, const Json& row) {
+  const std::string& text = row.at("text").as_string();
+  const std::vector<int32_t> ids = ids_of(row.at("ids"));
+  EXPECT_EQ(tokenizer.encode(text), ids);
+  const Encoding encoding = tokenizer.encode_with_offsets(text);
+  EXPECT_EQ(encoding.ids, ids);
+  expect_ordered(encoding, text);
+  EXPECT_EQ(tokenizer.decode(ids), row.at("decoded").as_string());
+  EXPECT_EQ(streamed(tokenizer, ids), row.at("decoded").as_string());
+  if (const Json* special = row.find("ids_special")) {
+    EXPECT_EQ(tokenizer.encode(text, true), ids_of(*special));
+    EXPECT_EQ(tokenizer.encode_with_offsets(text, true).ids, ids_of(*special));
+  }
+  if (const Json* random = row.find("random_ids")) {
+    EXPECT_EQ(tokenizer.decode(ids_of(*random)), row.at("random_decoded").as_string());
+    EXPECT_EQ(streamed(tokenizer, ids_of(*random)), row.at("random_decoded").as_string());
+  }
+}
+
 TEST_P(TokenizerParity, EncodesAndDecodesAsRecorded) {
   const std::string folder = join_path(goldens_folder(), GetParam());
   const Tokenizer tokenizer = Tokenizer::load(folder);
@@ -39,12 +105,9 @@ TEST_P(TokenizerParity, EncodesAndDecodesAsRecorded) {
     const size_t end = std::min(cases.find('\n', begin), cases.size());
     const Json row = Json::parse(std::string_view(cases).substr(begin, end - begin), "cases.jsonl");
     begin = end + 1;
-    ++number;
-    std::vector<int32_t> ids;
-    for (const Json& id : row.at("ids").as_array()) ids.push_back(static_cast<int32_t>(id.as_int()));
-    EXPECT_EQ(tokenizer.encode(row.at("text").as_string()), ids)
-        << "line " << number << ": " << row.at("text").dump();
-    EXPECT_EQ(tokenizer.decode(ids), row.at("decoded").as_string()) << "line " << number;
+    SCOPED_TRACE(fmt::format("line {}: {}", ++number, row.at("text").dump(-1, true)));
+    expect_case(tokenizer, row);
+    if (HasFatalFailure()) break;
   }
   EXPECT_GT(number, 0u);
 }

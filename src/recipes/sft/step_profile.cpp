@@ -48,8 +48,8 @@ void StepProfile::write() {
   written_ = true;
   write_file(file_, trace::to_chrome_json(events));
   const int64_t steps = begun_ - kWarmUp;
-  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}", steps, file_,
-                       reports::describe(reports::sum_up(events), steps, peak_of(facts_, dtype_))));
+  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}", steps,
+                       file_, reports::describe(reports::sum_up(events), steps, peak_of(facts_, dtype_))));
 }
 
 }  // namespace temper::recipes

@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "tokenizers/byte_span.h"
+
+namespace temper::tokenizers {
+
+// Turns a stretch of normalized text between added tokens into tokens: splits it, and applies the model.
+class Segmenter {
+ public:
+  virtual ~Segmenter() = default;
+  // Whether what begins at this byte of the stretch comes from the very beginning of the whole text.
+  using AtStart = std::function<bool(size_t)>;
+  // Appends the tokens and, unless `spans` is null, which bytes of `text` each covers; at_start is called
+  // only where asks_for_start.
+  virtual void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
+                      std::vector<ByteSpan>* spans) const = 0;
+  virtual bool asks_for_start() const { return false; }
+};
+
+}  // namespace temper::tokenizers

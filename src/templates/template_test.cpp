@@ -53,6 +53,8 @@ TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("{{ [1]|map('upper') }}"), "[chat:1] a generator cannot be printed; add |list");
   EXPECT_EQ(message("{% for x in [1] %}{{ loop([2]) }}{% endfor %}"),
             "[chat:1] the loop must be marked 'recursive' to be called");
+  EXPECT_EQ(message("{% filter length %}abc{% endfilter %}"),
+            "[chat:1] a filter block must give a str, found int");
   EXPECT_EQ(message("{% set n = namespace() %}{% set n.n = n %}{{ n }}"),
             "[chat:1] a namespace that holds itself cannot be printed");
 }

@@ -104,6 +104,7 @@ Interpreter::Flow Interpreter::execute(const Block& block) {
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
   line_ = statement.line;
+  const Deeper deeper(*this);
   spend();
   return std::visit([&](const auto& node) { return execute(node); }, statement.node);
 }

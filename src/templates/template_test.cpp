@@ -93,6 +93,29 @@ TEST(TemplateLimits, EndInErrors) {
   EXPECT_EQ(render("{{ " + sum + " }}"), "901");
 }
 
+// Recursion through bodies that are nested themselves; without a limit the stack would overflow.
+TEST(TemplateLimits, DepthCountsStatements) {
+  const auto nested = [](const std::string& begin, const std::string& inside, const std::string& end) {
+    std::string source = inside;
+    for (int i = 0; i < 100; ++i) source = begin + source + end;
+    return source;
+  };
+  for (const auto& [begin, end] :
+       std::vector<std::pair<std::string, std::string>>{{"{% if true %}", "{% endif %}"},
+                                                        {"{% for x in [1] %}", "{% endfor %}"},
+                                                        {"{% with a = 1 %}", "{% endwith %}"},
+                                                        {"{% set x %}", "{% endset %}"},
+                                                        {"{% filter trim %}", "{% endfilter %}"}}) {
+    const std::string body = nested(begin, "{{ f() }}", end);
+    EXPECT_NE(message("{% macro f() %}" + body + "{% endmacro %}{{ f() }}").find("levels deep"),
+              std::string::npos)
+        << begin;
+  }
+  const std::string again = "{% for y in [1] recursive %}" +
+                            nested("{% if true %}", "{{ loop([1]) }}", "{% endif %}") + "{% endfor %}";
+  EXPECT_NE(message(again).find("levels deep"), std::string::npos);
+}
+
 // Each would take gigabytes or hours where it is not stopped before.
 TEST(TemplateLimits, NothingIsMadeBeforeItsSizeIsKnown) {
   for (const std::string_view source :

@@ -30,6 +30,16 @@ int64_t integer_power(int64_t base, int64_t exponent) {
   return result;
 }
 
+double float_power(double base, double exponent) {
+  if (base == 0 && exponent < 0) fail("0.0 cannot be raised to a negative power");
+  const double result = std::pow(base, exponent);
+  if (std::isnan(result) && !std::isnan(base) && !std::isnan(exponent))
+    fail("complex numbers are not supported");
+  if (std::isinf(result) && std::isfinite(base) && std::isfinite(exponent))
+    fail("a power is too large for a float");
+  return result;
+}
+
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) fail("integer division or modulo by zero");
   if (a == INT64_MIN && b == -1) refuse_large();
@@ -63,7 +73,7 @@ Value integers(std::string_view op, int64_t a, int64_t b) {
   else if (op == "%")
     result = integer_modulo(a, b);
   else if (b < 0)
-    return std::pow(static_cast<double>(a), static_cast<double>(b));
+    return float_power(static_cast<double>(a), static_cast<double>(b));
   else
     result = integer_power(a, b);
   if (large) refuse_large();
@@ -80,7 +90,7 @@ Value numbers(std::string_view op, const Value& left, const Value& right) {
   if (op == "+") return a + b;
   if (op == "-") return a - b;
   if (op == "*") return a * b;
-  if (op == "**") return std::pow(a, b);
+  if (op == "**") return float_power(a, b);
   if (b == 0) fail("float modulo or division by zero");
   return op == "//" ? (a - float_modulo(a, b)) / b : float_modulo(a, b);
 }

@@ -25,7 +25,7 @@ void spend_on(const Value& value) {
 Interpreter::Deeper::Deeper(Interpreter& interpreter) : depth_(interpreter.depth_) {
   if (++depth_ > kMostLevels) {
     --depth_;
-    fail("calls and expressions are nested more than {} levels deep", kMostLevels);
+    fail("calls, statements and expressions are nested more than {} levels deep", kMostLevels);
   }
 }
 

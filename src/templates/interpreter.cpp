@@ -104,6 +104,7 @@ Interpreter::Flow Interpreter::execute(const Block& block) {
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
   line_ = statement.line;
+  const Deeper deeper(*this);
   spend();
   return std::visit([&](const auto& node) { return execute(node); }, statement.node);
 }
@@ -207,7 +208,9 @@ Interpreter::Flow Interpreter::execute(const SetBlock& node) {
 }
 
 Interpreter::Flow Interpreter::execute(const FilterBlock& node) {
-  write(to_text(apply_to_text(*node.filter, capture(node.body))));
+  const Value result = apply_to_text(*node.filter, capture(node.body));
+  if (!result.is_string()) fail("a filter block must give a str, found {}", result.type_name());
+  write(result.text());
   return Flow::kNext;
 }
 

@@ -33,7 +33,7 @@ class Interpreter {
  private:
   enum class Flow { kNext, kBreak, kContinue };
   struct Callee;   // what a macro or call block needs when called
-  class Deeper;    // counts levels of calls
+  class Deeper;    // counts levels of calls, statements and expressions
   class Captured;  // sends output to a text of its own
 
   // statements: interpreter.cpp

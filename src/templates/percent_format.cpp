@@ -31,8 +31,8 @@ class PercentFormatter {
         conversion();
       check_text_size(1, out_.size());
     }
-    const bool container =
-        values_.is_dict() || values_.is(Value::Kind::kList) || values_.is_undefined();  // need not be used
+    const bool container = values_.is_dict() || values_.is(Value::Kind::kList) || values_.is_undefined() ||
+                           values_.is_range();  // need not be used
     if (used_ < items_.size() && !container) fail("not all arguments converted during string formatting");
     return std::move(out_);
   }

@@ -53,6 +53,8 @@ TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("{{ [1]|map('upper') }}"), "[chat:1] a generator cannot be printed; add |list");
   EXPECT_EQ(message("{% for x in [1] %}{{ loop([2]) }}{% endfor %}"),
             "[chat:1] the loop must be marked 'recursive' to be called");
+  EXPECT_EQ(message("{% filter length %}abc{% endfilter %}"),
+            "[chat:1] a filter block must give a str, found int");
   EXPECT_EQ(message("{% set n = namespace() %}{% set n.n = n %}{{ n }}"),
             "[chat:1] a namespace that holds itself cannot be printed");
 }
@@ -89,6 +91,29 @@ TEST(TemplateLimits, EndInErrors) {
   std::string sum = "1";
   for (int i = 0; i < 900; ++i) sum += "+1";
   EXPECT_EQ(render("{{ " + sum + " }}"), "901");
+}
+
+// Recursion through bodies that are nested themselves; without a limit the stack would overflow.
+TEST(TemplateLimits, DepthCountsStatements) {
+  const auto nested = [](const std::string& begin, const std::string& inside, const std::string& end) {
+    std::string source = inside;
+    for (int i = 0; i < 100; ++i) source = begin + source + end;
+    return source;
+  };
+  for (const auto& [begin, end] :
+       std::vector<std::pair<std::string, std::string>>{{"{% if true %}", "{% endif %}"},
+                                                        {"{% for x in [1] %}", "{% endfor %}"},
+                                                        {"{% with a = 1 %}", "{% endwith %}"},
+                                                        {"{% set x %}", "{% endset %}"},
+                                                        {"{% filter trim %}", "{% endfilter %}"}}) {
+    const std::string body = nested(begin, "{{ f() }}", end);
+    EXPECT_NE(message("{% macro f() %}" + body + "{% endmacro %}{{ f() }}").find("levels deep"),
+              std::string::npos)
+        << begin;
+  }
+  const std::string again = "{% for y in [1] recursive %}" +
+                            nested("{% if true %}", "{{ loop([1]) }}", "{% endif %}") + "{% endfor %}";
+  EXPECT_NE(message(again).find("levels deep"), std::string::npos);
 }
 
 // Each would take gigabytes or hours where it is not stopped before.

@@ -57,19 +57,27 @@ RowOptions options_of(uint8_t bits) {
   RowOptions options;
   if (bits & 2) options.loss = LossOn::kAll;
   if (bits & 4) options.max_length = 16;
-  options.overflow = bits & 8 ? Overflow::kDrop : bits & 16 ? Overflow::kError : Overflow::kTruncate;
+  constexpr Overflow kOverflows[] = {Overflow::kTruncate, Overflow::kDrop, Overflow::kError, Overflow::kSplit};
+  options.overflow = kOverflows[bits >> 3 & 3];
   if (bits & 32) options.eos_id = 258;
+  if (bits & 64) options.goal = Goal::kAny;
+  options.learn_chosen = true;
+  if (!(bits & 128)) return options;
+  options.labels = {"bad", "good"};
+  options.columns = {{"messages", "dialog"}, {"role", "speaker"}, {"content", "text"}};
   return options;
 }
 
 void check(const EncodedRow& row, const RowOptions& options) {
-  const Example& example = row.example;
-  invariant(example.ids.size() == example.loss_mask.size(), "there is not one mask bit for each id");
-  invariant(example.full_length >= example.size(), "a row is longer than before it was cut");
-  if (row.status == RowStatus::kTooLong) return;
-  invariant(options.max_length == 0 || example.size() <= options.max_length,
-            "a row is longer than max_length");
-  invariant((example.num_targets() > 0) == (row.status == RowStatus::kKept), "a kept row has no targets");
+  invariant(row.examples.empty() == (row.status != RowStatus::kKept), "only kept rows have examples");
+  invariant(row.num_tokens() + row.tokens_cut == row.full_length || row.status != RowStatus::kKept,
+            "tokens were lost");
+  for (const Example& example : row.examples) {
+    invariant(example.ids.size() == example.loss_mask.size(), "there is not one mask bit for each id");
+    invariant(options.max_length == 0 || example.size() <= options.max_length,
+              "a row is longer than max_length");
+    invariant(example.num_targets() > 0 || row.format == RowFormat::kPromptOnly, "a kept row has no targets");
+  }
 }
 
 void try_row(uint8_t bits, std::string_view line) {

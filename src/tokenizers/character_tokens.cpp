@@ -29,7 +29,17 @@ struct CharacterTokens::Borders {
 
 CharacterTokens::CharacterTokens(const MergeTable& table, const std::vector<Merge>& merges,
                                  const ByteIds& bytes, const Vocabulary& vocabulary)
-    : bytes_(bytes), characters_(kCharacters), before_(256 * 256, kNever), after_(256 * 256, kNever) {
+    : bytes_(bytes) {
+  // Most files have few characters that are tokens, some none.
+  const auto character_of = [&](const Merge& merge) {
+    const std::string_view made = vocabulary.bytes(merge.result);
+    const Utf8Step step = made.size() == 2 || made.size() == 3 ? next_utf8(made) : Utf8Step{};
+    return step.kind == Utf8Kind::kValid && step.size == made.size() ? step.value : char32_t{0};
+  };
+  if (std::none_of(merges.begin(), merges.end(), character_of)) return;
+  characters_.resize(kCharacters);
+  before_.assign(256 * 256, kNever);
+  after_.assign(256 * 256, kNever);
   const auto count = static_cast<size_t>(vocabulary.size());
   std::vector<int> byte_of(count, kNone);
   for (int byte = 0; byte < 256; ++byte)
@@ -46,12 +56,9 @@ CharacterTokens::CharacterTokens(const MergeTable& table, const std::vector<Merg
     if (byte_of[left] != kNone)
       lower(after_[cell(byte(byte_of[left]), byte(vocabulary.bytes(merges[i].right).front()))], rank);
   }
-  std::string text;
-  for (char32_t c = 0x80; c < kCharacters; ++c) {
-    text.clear();
-    append_utf8(text, c);
-    characters_[c] = merged_alone(text, table, borders);
-  }
+  for (const Merge& merge : merges)
+    if (const char32_t c = character_of(merge))
+      characters_[c] = merged_alone(vocabulary.bytes(merge.result), table, borders);
 }
 
 CharacterTokens::Character CharacterTokens::merged_alone(std::string_view bytes, const MergeTable& table,
@@ -83,7 +90,7 @@ CharacterTokens::Character CharacterTokens::merged_alone(std::string_view bytes,
 void CharacterTokens::append(std::string_view piece, std::vector<int32_t>& symbols) const {
   for (size_t at = 0; at < piece.size();) {
     const size_t size = utf8_size(piece[at]), end = at + size;
-    if (size == 2 || size == 3) {
+    if ((size == 2 || size == 3) && !characters_.empty()) {
       const Character& character = characters_[valid_utf8(piece.data() + at).value];
       const bool alone =
           character.token != kNone &&

@@ -40,7 +40,7 @@ class CharacterTokens {
   Character merged_alone(std::string_view bytes, const MergeTable& table, const Borders& borders) const;
 
   ByteIds bytes_;
-  std::vector<Character> characters_;  // below U+10000
+  std::vector<Character> characters_;  // below U+10000; empty when none is a token
   Ranks before_, after_;  // the least rank of rules that join the byte with what ends or begins so
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 
 namespace temper::tokenizers {
@@ -35,8 +36,8 @@ uint64_t hash(int32_t left, int32_t right) {
 
 // Where in the filter a pair has its bit; other bits of the hash than those that find the entry.
 struct FilterBit {
-  explicit FilterBit(uint64_t hash)
-      : word((hash >> 26) & (MergeTable::kFilterWords - 1)), mask(uint64_t{1} << ((hash >> 20) & 63)) {}
+  FilterBit(uint64_t hash, size_t words)
+      : word((hash >> 26) & (words - 1)), mask(uint64_t{1} << ((hash >> 20) & 63)) {}
   size_t word;
   uint64_t mask;
 };
@@ -44,7 +45,8 @@ struct FilterBit {
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<Merge>& merges)
-    : filter_(kFilterWords), low_rules_(size_t{kLow} * kLow, kNoRule) {
+    : filter_(std::clamp(std::bit_ceil(merges.size() / 4 + 1), size_t{64}, kFilterWords)) {
+  if (merges.size() >= kLow) low_rules_.assign(size_t{kLow} * kLow, kNoRule);
   size_t capacity = 16;
   while (capacity < merges.size() * 3 / 2) capacity *= 2;
   entries_.resize(capacity);
@@ -53,8 +55,8 @@ MergeTable::MergeTable(const std::vector<Merge>& merges)
     const auto& [left, right, result] = merges[rank];
     const Rule rule = Rule{rank} << 32 | static_cast<uint32_t>(result);
     entries_[slot(left, right)] = {left, right, rule};
-    if (left < kLow && right < kLow) low_rules_[static_cast<size_t>(left * kLow + right)] = rule;
-    const FilterBit bit(hash(left, right));
+    if (!low_rules_.empty() && left < kLow && right < kLow) low_rules_[static_cast<size_t>(left * kLow + right)] = rule;
+    const FilterBit bit(hash(left, right), filter_.size());
     filter_[bit.word] |= bit.mask;
   }
 }
@@ -68,8 +70,9 @@ size_t MergeTable::slot(int32_t left, int32_t right) const {
 }
 
 MergeTable::Rule MergeTable::find(int32_t left, int32_t right) const {
-  if ((left | right) < kLow) return low_rules_[static_cast<size_t>(left * kLow + right)];
-  const FilterBit bit(hash(left, right));
+  if ((left | right) < kLow && !low_rules_.empty())
+    return low_rules_[static_cast<size_t>(left * kLow + right)];
+  const FilterBit bit(hash(left, right), filter_.size());
   if (!(filter_[bit.word] & bit.mask)) return kNoRule;
   return entries_[slot(left, right)].rule;
 }
@@ -102,7 +105,8 @@ size_t MergeTable::merge_short(std::span<int32_t> symbols) const {
 
 size_t MergeTable::merge_long(std::span<int32_t> symbols) const {
   thread_local MergeScratch scratch;
-  auto& [neighbours, heap] = scratch;
+  auto& neighbours = scratch.neighbours;
+  auto& heap = scratch.heap;
   const auto count = static_cast<int32_t>(symbols.size());
   neighbours.clear();
   heap.clear();

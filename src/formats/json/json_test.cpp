@@ -57,7 +57,7 @@ TEST(JsonFormat, PlacesAndErrorsOfRows) {
   const auto rows = other.open();
   EXPECT_EQ(rows->place(1), other.path() + ": row 2 (line 3)");
   EXPECT_EQ(rows->place(2), other.path() + ": row 3 (line 6)");
-  expect_has(error_of([&] { rows->parse(1); }), fmt::format("[{}:4:12] not valid JSON: ", other.path()));
+  expect_has(error_of([&] { rows->parse(1); }), fmt::format("[{}:4:9] not valid JSON: ", other.path()));
   expect_has(error_of([&] { rows->parse(2); }), fmt::format("[{}:6:9] not valid JSON: ", other.path()));
   EXPECT_EQ(rows->hash(), hash_file(other.path()));
 }

@@ -31,7 +31,7 @@ TEST(Jsonl, ErrorsCountLinesAndColumnsOfTheFile) {
   EXPECT_EQ(rows->parse(0), Json(Json::Object{{"a", 1}}));
   expect_has(error_of([&] { rows->parse(1); }), fmt::format("[{}:3:9] not valid JSON: ", file.path()));
   expect_has(error_of([&] { rows->parse(2); }),
-             fmt::format("[{}:4] not valid JSON: key 'a' occurs twice", file.path()));
+             fmt::format("[{}:4:14] not valid JSON: key 'a' occurs twice in one object", file.path()));
   expect_has(error_of([&] { rows->parse(3); }), fmt::format("[{}:5:", file.path()));
   EXPECT_EQ(error_of([&] { rows->text(9); }, ErrorKind::kDefect).empty(), false);
 }

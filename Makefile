@@ -37,6 +37,7 @@ parity: build
 	@$(BUILD)/tests/test_parity
 
 check:
+	@! git grep -nE '^(<<<<<<<|>>>>>>>) ' -- . || { echo "conflict markers"; exit 1; }
 	@tools/setup.sh --check
 	@tools/format.sh --check
 	@python3 tools/check_layers.py

@@ -18,7 +18,7 @@ constexpr const char* kUsage =
     "Usage: temper data inspect [RUN.yaml] [--KEY VALUE ...] [--rows N] [--first N] [--eval] [--summary]\n\n"
     "  --rows N    rows to print (3)\n"
     "  --first N   the first row to print, from 0\n"
-    "  --eval      data.eval instead of data.train\n"
+    "  --eval      data.eval (or what data.eval_fraction holds out) instead of data.train\n"
     "  --summary   only the summary\n\n"
     "Files and formats are those of data.train and data.eval in RUN.yaml (docs/data.md); without a file:\n"
     "  temper data inspect --model.path MODEL --data.train [rows.jsonl]\n"
@@ -74,7 +74,11 @@ int inspect(const std::vector<std::string>& arguments) {
       std::printf("beside it: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
     std::puts("");
   }
-  const data::DatasetSummary summary = data::summarize(set, recipes::loader_options(config));
+  // Summed up as the run would read the rows.
+  const data::LoaderOptions options =
+      parsed.has("--eval") ? recipes::eval_options(config) : recipes::loader_options(config);
+  const data::DatasetSummary summary =
+      data::summarize(set.with_goal(data::Goal::kLanguageModel), options);
   std::fputs(data::describe(summary).c_str(), stdout);
   return 0;
 }

@@ -44,15 +44,15 @@ RowCounts BatchMaker::counts() const {
 std::optional<Batch> BatchMaker::next() {
   while (!step_is_full() && advance()) {
   }
-  auto& groups = packer_.closed();
+  const auto& groups = packer_.closed();
   if (groups.empty()) return std::nullopt;
   Batch batch;
   const auto fits = [&](const DocumentGroup& group) {
     if (options_.rows_per_step > 0) return static_cast<int64_t>(batch.rows.size()) < options_.rows_per_step;
     return batch.rows.empty() || batch.tokens + num_tokens(group) <= options_.tokens_per_step;
   };
-  for (; !groups.empty() && fits(groups.front()); groups.pop_front()) {
-    batch.rows.push_back(pack(groups.front()));
+  while (!groups.empty() && fits(groups.front())) {
+    batch.rows.push_back(pack(packer_.take()));
     batch.tokens += batch.rows.back().size();
     batch.target_tokens += batch.rows.back().num_targets();
   }
@@ -65,9 +65,7 @@ std::optional<Batch> BatchMaker::next() {
 bool BatchMaker::step_is_full() const {
   const auto& groups = packer_.closed();
   if (options_.rows_per_step > 0) return static_cast<int64_t>(groups.size()) >= options_.rows_per_step;
-  int64_t tokens = 0;
-  for (const DocumentGroup& group : groups) tokens += num_tokens(group);
-  return tokens >= options_.tokens_per_step;
+  return packer_.closed_tokens() >= options_.tokens_per_step;
 }
 
 bool BatchMaker::advance() {
@@ -93,7 +91,7 @@ void BatchMaker::add(int64_t row, EncodedRow encoded) {
 
 void BatchMaker::end_epoch() {
   if (kept_in_epoch_ == 0)
-    fail("[{}] no row is left to train on: {}", mixture_->place(0), counts().describe());
+    fail("[data] no row of {} is left to use: {}", mixture_->describe(), counts().describe());
   packer_.flush();
   ++epoch_;
   kept_in_epoch_ = 0;
@@ -113,16 +111,27 @@ double estimate_steps_per_epoch(const Mixture& mixture, const LoaderOptions& opt
   parallel_for(
       count, [&](int64_t i) { sample[static_cast<size_t>(i)] = mixture.read(rows[static_cast<size_t>(i)]); });
   Packer packer(pack_options(options));
-  double tokens = 0;
   for (ReadRow& read : sample) {
     if (!read.kept()) continue;
-    tokens += static_cast<double>(read.row.num_tokens());
     for (Example& example : read.row.examples) packer.add({0, 0, 0, std::move(example)});
   }
   packer.flush();
   const double scale = epoch_rows / static_cast<double>(count);
-  if (options.tokens_per_step > 0) return scale * tokens / static_cast<double>(options.tokens_per_step);
-  return scale * static_cast<double>(packer.closed().size()) / static_cast<double>(options.rows_per_step);
+  if (options.rows_per_step > 0)
+    return scale * static_cast<double>(packer.closed().size()) / static_cast<double>(options.rows_per_step);
+  // As next() cuts them: whole rows, which leave room in most steps.
+  double steps = 0;
+  int64_t held = options.tokens_per_step;
+  for (const DocumentGroup& group : packer.closed()) {
+    const int64_t size = num_tokens(group);
+    if (held + size > options.tokens_per_step) {
+      ++steps;
+      held = 0;
+    }
+    held += size;
+  }
+  const double last = static_cast<double>(held) / static_cast<double>(options.tokens_per_step);
+  return scale * std::max(steps - 1 + std::min(last, 1.0), 0.0);
 }
 
 }  // namespace temper::data

@@ -40,8 +40,8 @@ Json weights_of(const Mixture& mixture) {
 Json BatchMaker::order_settings() const {
   Json settings = Json::Object{{"seed", static_cast<int64_t>(options_.seed)},
                                {"shuffle", options_.shuffle},
-                               {"mixing", static_cast<int64_t>(options_.mixing)},
-                               {"packing", static_cast<int64_t>(options_.packing)},
+                               {"mixing", name_of(options_.mixing)},
+                               {"packing", name_of(options_.packing)},
                                {"pack_window", options_.pack_window},
                                {"max_length", options_.max_length}};
   if (options_.mixing != Mixing::kConcatenate) settings.set("weights", weights_of(*mixture_));

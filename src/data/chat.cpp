@@ -148,6 +148,14 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
 }
 
+std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
+                         const ChatRenderer& render) {
+  for (size_t turn = 0; turn < messages.size() && !as_prompt; ++turn)
+    if (!is_learnt(messages[turn], turn))
+      fail("messages[{}].weight is 0, but with loss: all every token is learnt", turn);
+  return render(messages, as_prompt, extra).text;
+}
+
 ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                      const ChatRenderer& render) {
   RenderedChat full = render(messages, false, extra);

@@ -35,6 +35,10 @@ struct ChatText {
 ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                      const ChatRenderer& render);
 
+// The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an answer.
+std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
+                         const ChatRenderer& render);
+
 std::string_view trim(std::string_view text);  // without white space (ASCII) at both ends
 
 }  // namespace temper::data

@@ -55,8 +55,9 @@ Content pair_of(const Json& prompt, const Json& answer, const std::string& name)
 Content answer_of(Json::Array context, std::string question, const std::string& answer, bool has_template) {
   if (has_template) {
     context.push_back(message("user", std::move(question)));
+    const size_t first_turn = context.size();
     context.push_back(message("assistant", answer));
-    return chat_of(std::move(context));
+    return chat_of(std::move(context), first_turn);
   }
   std::string prompt;
   for (const Json& turn : context) prompt += turn.at("content").as_string() + "\n\n";
@@ -119,7 +120,18 @@ size_t shared_bytes(const std::string& chosen, const std::string& rejected) {
   return space;
 }
 
-// The prompt stands apart, or is what chosen and rejected both begin with.
+// Whether the messages that both answers share hold the prompt already.
+bool holds_prompt(const Json& prompt, const Json::Array& messages, size_t shared) {
+  const auto end = messages.begin() + static_cast<std::ptrdiff_t>(shared);
+  if (prompt.is_string())
+    return std::any_of(messages.begin(), end, [&](const Json& turn) {
+      return turn.at("role") == Json("user") && turn.find("content") && turn.at("content") == prompt;
+    });
+  const Json::Array turns = read_messages(prompt, "prompt");
+  return turns.size() <= shared && std::equal(turns.begin(), turns.end(), messages.begin());
+}
+
+// The prompt stands apart, or is what chosen and rejected both begin with, or both.
 std::vector<Content> preference_of(const Json& row) {
   const Json &chosen = required_field(row, "chosen"), &rejected = required_field(row, "rejected");
   if (chosen == rejected) fail("chosen and rejected are the same");
@@ -132,17 +144,26 @@ std::vector<Content> preference_of(const Json& row) {
             text_of(worse.substr(0, shared), worse.substr(shared))};
   }
   Json::Array better = read_messages(chosen, "chosen"), worse = read_messages(rejected, "rejected");
-  if (const size_t shared = shared_turns(better, worse); shared > 0)
+  const size_t shared = shared_turns(better, worse);
+  if (!prompt && shared == 0) fail("there is no prompt, and chosen and rejected have no message in common");
+  if (!prompt || holds_prompt(*prompt, better, shared))
     return {chat_of(std::move(better), shared), chat_of(std::move(worse), shared)};
-  if (!prompt) fail("there is no prompt, and chosen and rejected have no message in common");
-  const Json question =
-      prompt->is_string() ? Json(Json::Array{message("user", prompt->as_string())}) : *prompt;
-  return {pair_of(question, chosen, "chosen"), pair_of(question, rejected, "rejected")};
+  const Json::Array question = prompt->is_string() ? Json::Array{message("user", prompt->as_string())}
+                                                   : read_messages(*prompt, "prompt");
+  std::vector<Content> pair;
+  for (const Json::Array& answer : {better, worse}) {
+    pair.push_back(chat_of(question, question.size() + shared));
+    pair.back().messages.insert(pair.back().messages.end(), answer.begin(), answer.end());
+  }
+  return pair;
 }
 
 Content prompt_of(const Json& row) {
   const Json& prompt = required_field(row, "prompt");
-  if (prompt.is_string()) return text_of(prompt.as_string(), "");
+  if (prompt.is_string()) {
+    if (prompt.as_string().empty()) fail("prompt is empty");
+    return text_of(prompt.as_string(), "");
+  }
   if (!prompt.is_array()) fail("prompt must be a string or a list of messages, found {}", prompt.kind_name());
   Json::Array messages = read_messages(prompt, "prompt");
   const size_t count = messages.size();

@@ -67,7 +67,7 @@ TEST(Formats, ShareGptBecomesAConversation) {
 TEST(Formats, AlpacaIsAQuestionAndItsAnswer) {
   const std::string row = R"({"instruction": "Add.", "input": "1 2", "output": "3", "system": "Be brief.",
     "history": [["Add.\n\n0 0", "0"]]})";
-  EXPECT_EQ(target_runs(encode(row).examples[0]), (Runs{"0<|im_end|>", "3<|im_end|>"}));
+  EXPECT_EQ(target_runs(encode(row).examples[0]), Runs{"3<|im_end|>"});
   EXPECT_NE(text_of(encode(row)).find("user\nAdd.\n\n1 2<|im_end|>"), std::string::npos);
   const EncodedRow plain = encode(row, {}, nullptr);
   EXPECT_EQ(text_of(plain), "Be brief.\n\nAdd.\n\n0 0\n\n0\n\nAdd.\n\n1 2\n\n3");
@@ -87,6 +87,8 @@ TEST(Formats, ClassesAreAnsweredByName) {
             Runs{"bad"});
   EXPECT_EQ(error_of(R"({"text": "a", "label": 2})", options),
             "label is 2, expected 0 to 1, for which there are names");
+  EXPECT_EQ(error_of(R"({"text": "a", "label": null})"),
+            "label is null; leave the row out, or set data.train[].format: text");
   EXPECT_EQ(error_of(R"({"text": "a", "label": 1})"),
             "label is 1, but the classes have no names; list them in data.train[].labels");
   options.format = RowFormat::kText;  // the label does not matter
@@ -103,6 +105,39 @@ TEST(Formats, ColumnsMayHaveOtherNames) {
   EXPECT_EQ(target_runs(encode(R"({"question": "a\n", "answer": "b"})", options).examples[0]), Runs{"b"});
   EXPECT_EQ(error_of(R"({"question": "a "})", options),
             "there is no column 'answer', which columns.completion names (fields: question)");
+}
+
+TEST(Formats, ColumnsMayTradeNames) {
+  RowOptions options;
+  options.columns = {{"instruction", "input"}, {"input", "context"}};
+  const EncodedRow row = encode(R"({"input": "Who?", "context": "Ada.", "output": "42"})", options);
+  EXPECT_NE(text_of(row).find("user\nWho?\n\nAda.<|im_end|>"), std::string::npos) << text_of(row);
+  options.columns = {{"text", "label"}, {"label", "text"}};
+  EXPECT_EQ(target_runs(encode(R"({"text": "good", "label": "Great!"})", options).examples[0]),
+            Runs{"good<|im_end|>"});
+  options.columns = {{"content", "text"}};
+  Json seen;
+  const ChatRenderer watch = [&](const Json& messages, bool prompt, const Json& extra) {
+    seen = extra;
+    return chatml()(messages, prompt, Json::Object{});
+  };
+  encode(R"({"messages": [{"role": "assistant", "text": "b"}], "documents": [{"text": "d"}]})", options, watch);
+  EXPECT_EQ(seen.dump(), R"({"documents": [{"text": "d"}]})");
+}
+
+TEST(Formats, APromptStandsBeforeWhatTheAnswersShare) {
+  const EncodedRow system = encode(R"({"prompt": [{"role": "system", "content": "Pirate."}],
+    "chosen": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "arr"}],
+    "rejected": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]})",
+                                   any());
+  EXPECT_EQ(text_of(system).find("<|im_start|>system\nPirate."), 0u) << text_of(system);
+  EXPECT_EQ(target_runs(system.examples[1]), Runs{"hello<|im_end|>"});
+  const EncodedRow turns = encode(R"({"prompt": "q?",
+    "chosen": [{"role": "assistant", "content": "A"}, {"role": "user", "content": "B"}, {"role": "assistant", "content": "C"}],
+    "rejected": [{"role": "assistant", "content": "A"}, {"role": "user", "content": "B"}, {"role": "assistant", "content": "D"}]})",
+                                  any());
+  EXPECT_EQ(text_of(turns).find("<|im_start|>user\nq?"), 0u) << text_of(turns);
+  EXPECT_EQ(target_runs(turns.examples[0]), Runs{"C<|im_end|>"});
 }
 
 TEST(Formats, PreferencesShareTheirPrompt) {
@@ -157,6 +192,7 @@ TEST(Formats, PromptsAloneEndWhereTheAnswerBegins) {
   RowOptions options = any();
   options.eos_id = 3000;
   EXPECT_EQ(text_of(encode(R"({"prompt": "a b"})", options)), "a b");
+  EXPECT_EQ(error_of(R"({"prompt": ""})", any()), "prompt is empty");
   const Json row = Json::parse(R"({"id": 3, "prompt": "a", "answer": {"value": 42}})", "row");
   EXPECT_EQ(beside_prompt(row).dump(), R"({"id": 3, "answer": {"value": 42}})");
 }
@@ -178,6 +214,9 @@ TEST(Formats, MessagesOfNoWeightAreNotLearnt) {
     EXPECT_EQ(target_runs(encode(row, {}, render).examples[0]), Runs{"d<|im_end|>"});
   EXPECT_EQ(error_of(R"({"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]})"),
             "messages[0].weight is 0.5, expected 0 or 1");
+  RowOptions all;
+  all.loss = LossOn::kAll;
+  EXPECT_EQ(error_of(row, all), "messages[1].weight is 0, but with loss: all every token is learnt");
 }
 
 TEST(Formats, RowsMayBringVariablesOfTheTemplate) {

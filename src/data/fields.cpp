@@ -47,14 +47,25 @@ void need_both(const Json& row, std::string_view one, std::string_view other) {
        fields_of(row), kExpected);
 }
 
-void rename(Json& object, const std::string& ours, const std::string& theirs) {
-  Json::Object& fields = object.as_object();
-  const auto named = [](std::string_view name) {
-    return [name](const auto& field) { return field.first == name; };
-  };
-  if (ours == theirs || std::none_of(fields.begin(), fields.end(), named(theirs))) return;
-  std::erase_if(fields, named(ours));
-  std::find_if(fields.begin(), fields.end(), named(theirs))->first = ours;
+// Where turns stand, whose role and content may have other names.
+constexpr std::array<std::string_view, 6> kTurnFields = {"messages",   "conversations", "prompt",
+                                                         "completion", "chosen",        "rejected"};
+bool is_of_messages(std::string_view ours) { return ours == "role" || ours == "content"; }
+
+// All names at once: one may be another's target. A field whose name is given to another one goes.
+Json::Object renamed_fields(const Json::Object& fields, const Columns& columns, bool of_messages) {
+  Json::Object out;
+  for (const auto& [name, value] : fields) {
+    bool taken = false;
+    for (const auto& [ours, theirs] : columns) {
+      if (is_of_messages(ours) != of_messages || theirs != name) continue;
+      out.emplace_back(ours, value);
+      taken = true;
+    }
+    const auto other = columns.find(name);
+    if (!taken && (other == columns.end() || is_of_messages(name) != of_messages)) out.emplace_back(name, value);
+  }
+  return out;
 }
 
 }  // namespace
@@ -88,22 +99,18 @@ const std::string& check_string(const Json& value, const std::string& field) {
   return value.as_string();
 }
 
-Json rename_columns(Json row, const Columns& columns) {
-  if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
-  for (const auto& [ours, theirs] : columns) {
-    if (ours == "role" || ours == "content") continue;
-    if (row.find(theirs) == nullptr)
+Json rename_columns(const Json& row, const Columns& columns) {
+  for (const auto& [ours, theirs] : columns)
+    if (!is_of_messages(ours) && row.find(theirs) == nullptr)
       fail("there is no column '{}', which columns.{} names (fields: {})", theirs, ours, fields_of(row));
-    rename(row, ours, theirs);
-  }
-  for (auto& [name, value] : row.as_object()) {
-    if (!value.is_array()) continue;
+  Json out = renamed_fields(row.as_object(), columns, false);
+  for (auto& [name, value] : out.as_object()) {
+    if (!value.is_array() || std::find(kTurnFields.begin(), kTurnFields.end(), name) == kTurnFields.end())
+      continue;
     for (Json& message : value.as_array())
-      for (const char* ours : {"role", "content"})
-        if (const auto theirs = columns.find(ours); theirs != columns.end() && message.is_object())
-          rename(message, ours, theirs->second);
+      if (message.is_object()) message = renamed_fields(message.as_object(), columns, true);
   }
-  return row;
+  return out;
 }
 
 RowFormat format_of(const Json& row) {
@@ -121,6 +128,8 @@ RowFormat format_of(const Json& row) {
   if (formats == 0) fail("a row has no text to train on (fields: {}); {}", fields_of(row), kExpected);
   if (messages) return turns_format(row.at("messages"));
   if (conversations) return turns_format(row.at("conversations"));
+  if (text && row.find("label") && !has("label"))
+    fail("label is null; leave the row out, or set data.train[].format: text");
   if (text) return has("label") ? RowFormat::kClassification : RowFormat::kText;
   if (preference) {
     need_both(row, "chosen", "rejected");

@@ -32,7 +32,7 @@ inline constexpr std::array<std::string_view, 16> kColumnNames = {
     "input",    "output", "system",     "history", "tools",  "role",     "content", "chat_template_kwargs"};
 
 // The row with our names. A named field that is not there is an Error.
-Json rename_columns(Json row, const Columns& columns);
+Json rename_columns(const Json& row, const Columns& columns);  // row is an object
 
 // By the fields that are there and not null; all others are left alone. None or more than one format is an
 // Error that lists the row's fields.

@@ -83,12 +83,12 @@ class Survey {
     RowOrder order(mixture_.sizes(), mixture_.weights(), {options.seed, options.shuffle, options.mixing});
     Packer packer({options.packing, options.max_length, options.pack_window});
     const auto take = [&] {
-      for (const DocumentGroup& group : packer.closed()) {
+      while (!packer.closed().empty()) {
+        const DocumentGroup group = packer.take();
         ++summary_.packed_rows;
         summary_.packed_tokens += num_tokens(group);
         summary_.packed_documents += static_cast<int64_t>(group.size());
       }
-      packer.closed().clear();
     };
     while (order.epoch() == 0) {
       const auto row = order.next();

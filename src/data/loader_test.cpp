@@ -258,7 +258,7 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
       mixture_of({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})}, row_options_);
   options_.num_epochs = 0;
   Loader none(hopeless, options_);
-  EXPECT_NE(message_of([&] { none.next(); }).find("no row is left to train on: kept 0 of 2 rows"),
+  EXPECT_NE(message_of([&] { none.next(); }).find("no row of rows is left to use: kept 0 of 2 rows"),
             std::string::npos);
   options_.tokens_per_step = 5;
   EXPECT_EQ(message_of([&] { Loader(mixture, options_); }),
@@ -274,6 +274,15 @@ TEST_F(LoaderTest, EstimatesTheStepsOfAnEpoch) {
     Loader loader(mixture, options_);
     const auto steps = static_cast<double>(all_batches(loader).size());
     EXPECT_NEAR(estimate_steps_per_epoch(mixture, options_), steps, 0.05 * steps);
+  }
+  // Rows that leave much of a step empty.
+  options_.packing = Packing::kNone;
+  options_.rows_per_step = 0;
+  for (const int64_t tokens : {10, 40, 400}) {
+    options_.tokens_per_step = tokens;
+    Loader loader(mixture, options_);
+    const auto steps = static_cast<double>(all_batches(loader).size());
+    EXPECT_NEAR(estimate_steps_per_epoch(mixture, options_), steps, 0.05 * steps + 1) << tokens;
   }
 }
 

@@ -104,8 +104,9 @@ Json::Array read_messages(const Json& list, const std::string& field) {
     if (content && content->is_array())
       messages[i].set("content", join_parts(content->as_array(), fmt::format("{}[{}].content", field, i)));
   }
-  const Json checked = std::move(messages);
-  return check_messages(checked, field);
+  Json checked = std::move(messages);
+  check_messages(checked, field);
+  return std::move(checked.as_array());
 }
 
 Json::Array read_sharegpt(const Json& list, const std::string& field) {

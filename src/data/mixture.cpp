@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "data/order.h"
 
 namespace temper::data {
@@ -57,6 +58,19 @@ Json Mixture::json(int64_t row) const {
 std::string Mixture::place(int64_t row) const {
   const auto [member, index] = find(row);
   return member->source->place(index);
+}
+
+std::string Mixture::describe() const {
+  std::vector<std::string> names;
+  for (const Member& member : members_) names.push_back(member.name);
+  return join(names);
+}
+
+Mixture Mixture::with_goal(Goal goal) const {
+  std::vector<Member> members = members_;
+  for (Member& member : members)
+    member.encoder = std::make_shared<RowEncoder>(member.encoder->with_goal(goal));
+  return Mixture(std::move(members));
 }
 
 Json Mixture::fingerprint() const {

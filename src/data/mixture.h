@@ -25,6 +25,8 @@ class Mixture {
  public:
   explicit Mixture(std::vector<Member> members);  // at least one; every one with a row
 
+  Mixture with_goal(Goal goal) const;  // the same rows, read for something else
+
   int64_t size() const { return ends_.back(); }
   const std::vector<Member>& members() const { return members_; }
   std::vector<int64_t> sizes() const;
@@ -33,6 +35,8 @@ class Mixture {
   ReadRow read(int64_t row) const;
   Json json(int64_t row) const;          // as it stands in its file
   std::string place(int64_t row) const;  // "file:LINE"
+
+  std::string describe() const;  // the sources' names
 
   // Rows, bytes and a hash of all sources and of what was taken out of them; not the files' names.
   Json fingerprint() const;

@@ -1,6 +1,7 @@
 #include "data/order.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -9,6 +10,11 @@
 #include "base/random.h"
 
 namespace temper::data {
+
+std::string_view name_of(Mixing mixing) {
+  constexpr std::array<std::string_view, 3> kNames = {"concatenate", "first_exhausted", "all_exhausted"};
+  return kNames[static_cast<size_t>(mixing)];
+}
 
 Permutation Permutation::shuffled(int64_t size, uint64_t seed, uint64_t draw) {
   Permutation order;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -13,6 +14,8 @@ enum class Mixing {
   kFirstExhausted,  // in proportion to the weights, until a source has no more rows
   kAllExhausted,    // the same until every source was read whole; those that end sooner start again
 };
+
+std::string_view name_of(Mixing mixing);  // "first_exhausted"
 
 struct OrderOptions {
   uint64_t seed = 0;

@@ -1,11 +1,17 @@
 #include "data/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
 
 namespace temper::data {
+
+std::string_view name_of(Packing packing) {
+  constexpr std::array<std::string_view, 3> kNames = {"best_fit", "sequential", "none"};
+  return kNames[static_cast<size_t>(packing)];
+}
 
 int64_t PackedRow::num_targets() const {
   return size() - std::count(targets.begin(), targets.end(), kIgnore);
@@ -45,8 +51,9 @@ void Packer::add(Document document) {
   if (limit > 0 && size > limit)
     fail("[data] a document of {} tokens is longer than max_length, {}", size, limit);
   if (options_.packing == Packing::kNone) {
-    closed_.emplace_back().push_back(std::move(document));
-    return;
+    DocumentGroup alone;
+    alone.push_back(std::move(document));
+    return put_closed(std::move(alone));
   }
   auto room = open_tokens_.end();
   for (auto at = open_tokens_.begin(); at != open_tokens_.end(); ++at)
@@ -67,9 +74,21 @@ void Packer::add(Document document) {
 
 void Packer::close(size_t group) {
   const auto at = static_cast<std::ptrdiff_t>(group);
-  closed_.push_back(std::move(open_[group]));
+  put_closed(std::move(open_[group]));
   open_.erase(open_.begin() + at);
   open_tokens_.erase(open_tokens_.begin() + at);
+}
+
+void Packer::put_closed(DocumentGroup group) {
+  closed_tokens_ += num_tokens(group);
+  closed_.push_back(std::move(group));
+}
+
+DocumentGroup Packer::take() {
+  DocumentGroup group = std::move(closed_.front());
+  closed_.pop_front();
+  closed_tokens_ -= num_tokens(group);
+  return group;
 }
 
 void Packer::flush() {
@@ -77,7 +96,9 @@ void Packer::flush() {
 }
 
 void Packer::restore(std::deque<DocumentGroup> closed, std::vector<DocumentGroup> open) {
-  closed_ = std::move(closed);
+  closed_.clear();
+  closed_tokens_ = 0;
+  for (DocumentGroup& group : closed) put_closed(std::move(group));
   open_ = std::move(open);
   open_tokens_.clear();
   for (const DocumentGroup& group : open_) open_tokens_.push_back(num_tokens(group));

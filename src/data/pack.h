@@ -40,6 +40,8 @@ enum class Packing {
   kNone         // a row for each document
 };
 
+std::string_view name_of(Packing packing);  // "best_fit"
+
 struct PackOptions {
   Packing packing = Packing::kBestFit;
   int64_t max_tokens = 0;  // of a group; 0 only without packing: no limit
@@ -54,17 +56,21 @@ class Packer {
   explicit Packer(PackOptions options);
   void add(Document document);                             // an Error when it is longer than max_tokens
   void flush();                                            // closes the open groups, the oldest first
-  std::deque<DocumentGroup>& closed() { return closed_; }  // in the order of closing; for the caller to take
+  DocumentGroup take();                                    // the group that was closed first, of those left
+  int64_t closed_tokens() const { return closed_tokens_; }
 
-  // For saving and restoring what is held: closed groups, then open ones, the oldest first.
+  // For saving and restoring what is held: closed groups in the order of closing, then open ones, the oldest
+  // first.
   const std::deque<DocumentGroup>& closed() const { return closed_; }
   const std::vector<DocumentGroup>& open() const { return open_; }
   void restore(std::deque<DocumentGroup> closed, std::vector<DocumentGroup> open);
 
  private:
   void close(size_t group);
+  void put_closed(DocumentGroup group);
   PackOptions options_;
   std::deque<DocumentGroup> closed_;
+  int64_t closed_tokens_ = 0;
   std::vector<DocumentGroup> open_;
   std::vector<int64_t> open_tokens_;
 };

@@ -46,14 +46,16 @@ TEST(Pack, BestFitIntoTheFullestThatHasRoom) {
   ASSERT_EQ(packer.closed().size(), 2u);  // 6 + 4 fills the first, 3 needs the second
   EXPECT_EQ(packer.closed()[0][1].row, 4);
   EXPECT_EQ(packer.closed()[1][1].row, 3);
-  packer.closed().clear();
+  while (!packer.closed().empty()) packer.take();
+  EXPECT_EQ(packer.closed_tokens(), 0);
   for (const int64_t length : {6, 8, 9}) packer.add(document_of(length, length));
   ASSERT_EQ(packer.closed().size(), 1u);  // the fullest
   EXPECT_EQ(packer.closed()[0][0].row, 8);
   packer.flush();
   ASSERT_EQ(packer.closed().size(), 3u);
   EXPECT_EQ(packer.closed()[1][0].row, 6);
-  packer.closed().clear();
+  while (!packer.closed().empty()) packer.take();
+  EXPECT_EQ(packer.closed_tokens(), 0);
   for (const int64_t length : {5, 6, 3}) packer.add(document_of(length, length));
   ASSERT_EQ(packer.open().size(), 2u);  // 3 goes to the 6, though the 5 is older and has room
   EXPECT_EQ(packer.open()[1].size(), 2u);

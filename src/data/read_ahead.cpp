@@ -1,5 +1,7 @@
 #include "data/read_ahead.h"
 
+#include <system_error>
+
 #include "base/error.h"
 #include "base/threads.h"
 
@@ -13,10 +15,19 @@ constexpr size_t kAheadPerThread = 128;  // rows waiting to be used
 
 ReadAhead::ReadAhead(const Mixture& mixture, RowOrder order, int64_t num_epochs, int64_t threads)
     : mixture_(&mixture), order_(std::move(order)), place_(order_.place()), num_epochs_(num_epochs) {
-  for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    join();
+    throw Error(fmt::format("[data.threads] thread {} of {} cannot be started: {}", threads_.size() + 1, threads,
+                            error.what()),
+                ErrorKind::kResources);
+  }
 }
 
-ReadAhead::~ReadAhead() {
+ReadAhead::~ReadAhead() { join(); }
+
+void ReadAhead::join() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

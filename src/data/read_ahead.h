@@ -46,6 +46,7 @@ class ReadAhead {
   using SlotPtr = std::shared_ptr<Slot>;
   void ask();  // fills the queue
   void work();
+  void join();
   void read(Slot& slot) const;
 
   const Mixture* mixture_;

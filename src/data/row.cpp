@@ -75,6 +75,12 @@ const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
   return storage;
 }
 
+RowEncoder RowEncoder::with_goal(Goal goal) const {
+  RowEncoder other = *this;
+  other.options_.goal = goal;
+  return other;
+}
+
 RowFormat RowEncoder::format_of(const Json& row) const {
   Json storage;
   return options_.format != RowFormat::kAuto ? options_.format : data::format_of(renamed(row, storage));
@@ -98,7 +104,7 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   EncodedRow out;
   out.format = options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
   check_goal(out.format, options_);
-  const Json variables = template_variables(row);
+  const Json variables = variables_of(row);
   for (const Content& content : contents_of(row, out.format))
     out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
   out.full_length = out.num_tokens();
@@ -119,7 +125,9 @@ void RowEncoder::fit(EncodedRow& row) const {
       kept.push_back(std::move(example));
       continue;
     }
-    const int64_t end = options_.overflow == Overflow::kSplit ? example.size() : limit;
+    // Both answers of a preference stay one example each.
+    const bool splits = options_.overflow == Overflow::kSplit && row.examples.size() == 1;
+    const int64_t end = splits ? example.size() : limit;
     for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }
   if (row.status == RowStatus::kTooLong) return row.examples.clear();
@@ -141,12 +149,37 @@ Example RowEncoder::example_of(const Content& content, const Json& variables, bo
                       : encode_text(content.text, content.target_begin, prompt_only);
 }
 
-Example RowEncoder::encode_chat(const Content& content, const Json& variables, bool prompt_only) const {
+Question RowEncoder::question_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  const Content content = contents_of(given).at(0);
+  if (!content.chat) {
+    const std::string prompt = content.text.substr(0, content.target_begin);
+    if (prompt.empty()) fail("the row has no completion behind a prompt to ask for");
+    return {prompt, tokenizer_->encode(prompt, true), content.text.substr(content.target_begin)};
+  }
+  const Json& answer = content.messages.back();
+  if (content.messages.size() < 2 || answer.at("role") != Json("assistant") || !field_of(answer, "content"))
+    fail("the row does not end with an answer of the assistant");
+  Json::Array before(content.messages.begin(), content.messages.end() - 1);
   if (!render_) fail("the row is a conversation, but the model has no chat template");
-  Json extra = options_.template_extra;
-  for (const auto& [name, value] : variables.as_object()) extra.set(name, value);
+  const std::string prompt = render_whole(before, true, variables_of(row), render_);
+  const Json* asked = field_of(before.back(), "content");
+  return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
+}
+
+// Those of every row, then the row's own.
+Json RowEncoder::variables_of(const Json& row) const {
+  Json variables = options_.template_extra;
+  const Json own = template_variables(row);
+  for (const auto& [name, value] : own.as_object()) variables.set(name, value);
+  return variables;
+}
+
+Example RowEncoder::encode_chat(const Content& content, const Json& extra, bool prompt_only) const {
+  if (!render_) fail("the row is a conversation, but the model has no chat template");
   const bool whole = prompt_only || options_.loss == LossOn::kAll;
-  const ChatText chat = whole ? ChatText{render_(content.messages, prompt_only, extra).text, {}}
+  const ChatText chat = whole ? ChatText{render_whole(content.messages, prompt_only, extra, render_), {}}
                               : render_chat(content.messages, content.first_turn, extra, render_);
   check_roles(content.messages, chat.text);
   tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(chat.text);

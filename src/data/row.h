@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -69,6 +70,13 @@ struct EncodedRow {
   int64_t num_tokens() const;  // of the examples
 };
 
+// A row as a question to the model: its last answer taken off.
+struct Question {
+  std::string text;  // for people: the last message, or the prompt
+  std::vector<int32_t> prompt;
+  std::string answer;
+};
+
 // Makes examples of rows. A text is tokenized at once, never in pieces, and a token is a target when it
 // begins inside a target span: one that straddles the span's start is not, one that straddles its end is.
 // White space behind an end-of-turn token that is special is not a target, though the span holds it. Texts
@@ -84,11 +92,15 @@ class RowEncoder {
   RowFormat format_of(const Json& row) const;               // as encode takes the row
   std::vector<Content> contents_of(const Json& row) const;  // what encode makes tokens of
 
+  Question question_of(const Json& row) const;
+  RowEncoder with_goal(Goal goal) const;
+
   const RowOptions& options() const { return options_; }
 
  private:
   const Json& renamed(const Json& row, Json& storage) const;
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
+  Json variables_of(const Json& row) const;
   Example example_of(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;

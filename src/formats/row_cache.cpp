@@ -27,6 +27,20 @@ int64_t time_of(const std::string& path) {
   return int64_t{info.st_mtim.tv_sec} * 1000000000 + info.st_mtim.tv_nsec;
 }
 
+// What changes when a file is written anew or replaced by another one.
+struct Stamp {
+  int64_t time = 0;
+  int64_t size = 0;
+  uint64_t file = 0;
+  bool operator==(const Stamp&) const = default;
+};
+
+Stamp stamp_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return {time_of(path), info.st_size, info.st_ino};
+}
+
 struct Key {
   std::string content;  // hash of the packed file
   std::string ending;   // ".gzip1"
@@ -79,13 +93,14 @@ std::unique_ptr<Claim> claim(const Key& key, const std::string& path) {
   }
 }
 
-CachedRows convert(const Key& key, const PackedFile& file, const Conversion& conversion, Claim& claim) {
-  const int64_t before = time_of(file.path());
+// `before`: the file's stamp before it was hashed.
+CachedRows convert(const Key& key, const PackedFile& file, const Stamp& before, const Conversion& conversion,
+                   Claim& claim) {
   require_space(file, conversion.least_bytes(file));
   RowWriter writer(join_path(row_cache_folder(), key.name() + kTemporary), file.path());
   conversion.convert(file, writer);
   writer.close();
-  if (time_of(file.path()) != before)
+  if (stamp_of(file.path()) != before)
     fail("[{}] changed while it was read; run the command again", file.path());
   CachedRows rows{
       fmt::format("{}-{}{}", join_path(row_cache_folder(), key.content), writer.hash(), key.ending),
@@ -110,12 +125,13 @@ std::string hash_of(const PackedFile& file) {
 std::string row_cache_folder() { return join_path(cache_folder(), "data"); }
 
 CachedRows cached_rows(const std::string& path, const std::string& format, const Conversion& conversion) {
+  const Stamp before = stamp_of(path);
   const PackedFile file(path);
   const Key key{hash_of(file), fmt::format(".{}{}", format, conversion.version)};
   if (const auto rows = find(key)) return *rows;
   const std::unique_ptr<Claim> claimed = claim(key, path);
   if (const auto rows = find(key)) return *rows;  // whoever had the claim before made them
-  return convert(key, file, conversion, *claimed);
+  return convert(key, file, before, conversion, *claimed);
 }
 
 }  // namespace temper::formats

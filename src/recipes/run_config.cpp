@@ -14,6 +14,14 @@ namespace {
 const std::vector<std::pair<std::string, DType>> kStateDTypes{{"float32", DType::kF32},
                                                               {"bfloat16", DType::kBF16}};
 
+// Values by the names that data/ has for them.
+template <class Enum>
+config::Names<Enum> named(std::initializer_list<Enum> values) {
+  config::Names<Enum> names;
+  for (const Enum value : values) names.emplace_back(data::name_of(value), value);
+  return names;
+}
+
 }  // namespace
 
 OpsImplementation::OpsImplementation() {
@@ -63,7 +71,7 @@ void describe(config::Schema& s, SourceConfig& c) {
     formats.emplace_back(data::name_of(static_cast<RowFormat>(i)), static_cast<RowFormat>(i));
   s.field("path", c.path, "a data file").required();
   s.field("name", c.name, "in metrics and reports; omitted: the file's name");
-  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate").above(0);
+  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate").at_least(1e-6).at_most(1e6);
   s.choice("format", c.format, formats, "what its rows are; auto: by their fields");
   s.group("columns", c.columns, "columns that the file calls otherwise: {messages: dialog}");
   s.field("labels", c.labels, "names of the classes of a classification, by number");
@@ -79,9 +87,7 @@ void describe(config::Schema& s, DataConfig& c) {
       .at_least(0)
       .below(1);
   s.choice("mixing", c.mixing,
-           {{"concatenate", Mixing::kConcatenate},
-            {"first_exhausted", Mixing::kFirstExhausted},
-            {"all_exhausted", Mixing::kAllExhausted}},
+           named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
            "an epoch is all rows; or rows in proportion to the weights until the first source, or the last, "
            "was read whole");
   s.field("shuffle", c.shuffle, "anew in every epoch; else the order of the files");
@@ -103,7 +109,7 @@ void describe(config::Schema& s, DataConfig& c) {
            "what a row that cannot be read does; skipped rows are counted and reported");
   s.field("template_kwargs", c.template_kwargs,
           "variables for the chat template, as JSON: '{\"enable_thinking\": false}'");
-  s.field("threads", c.threads, "that tokenize ahead of training; 0: none").at_least(0);
+  s.field("threads", c.threads, "that tokenize ahead of training; 0: none").at_least(0).at_most(256);
 }
 
 void describe(config::Schema& s, OptimizerConfig& c) {

@@ -99,7 +99,7 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     const auto [loss, nll, z] = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets,
                                             {scale, static_cast<float>(options_.z_loss)});
     pending.losses_.push_back(read(loss.value));
-    if (options_.z_loss > 0) pending.z_losses_.push_back(read(z));
+    if (z.defined()) pending.z_losses_.push_back(read(z));
     if (options_.num_sources > 1) pending.tokens_.emplace_back(read(nll), batch.documents);
     const trace::Span backward("backward");
     tape.backward(loss);

@@ -50,6 +50,31 @@ TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {
   EXPECT_NE(held.out.find("instructions: kept 2 of 2 rows"), std::string::npos) << held.out;
 }
 
+TEST_F(DataCli, SourcesHaveNamesOfTheirOwn) {
+  const std::string one = instructions("twice.jsonl");
+  const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/twice --train.steps 2 --data.train [" +
+                              one + "," + one + "," + one + "] --data.threads 3");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Json sources = metrics(folder() + "/twice").at(0).at("loss_by_source");
+  EXPECT_LE(sources.as_object().size(), 3u);
+  EXPECT_NE(outcome.err.find("twice.jsonl#2: 10 rows"), std::string::npos) << outcome.err;
+  expect_refused("train " + yaml() + " --data.threads 200000", 2, "data.threads");
+  expect_refused("train " + yaml() + " --data.eval [" + folder() + "/no.jsonl]", 2, "no.jsonl");
+}
+
+TEST_F(DataCli, AFileThatMovedIsTheSameData) {
+  const std::string file = instructions("before.jsonl"), out = folder() + "/moved";
+  const std::string command = "train " + yaml() + " --output " + out + " --train.steps 4 --data.train [";
+  ASSERT_EQ(run(command + file + "]").code, 0);
+  const std::string other = folder() + "/after.jsonl";
+  rename_path(file, other);
+  const Outcome resumed = run(command + other + "] --train.steps 6");
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resuming"), std::string::npos);
+  write_file(other, read_file(other) + "{\"text\": \"more\"}\n");
+  expect_refused(command + other + "] --train.steps 8", 2, "cannot resume with other data");
+}
+
 TEST_F(DataCli, ARowThatStopsARunLosesNothing) {
   const std::string bad = instructions("bad_later.jsonl", 9);
   const std::string command = "train " + yaml() + " --output " + folder() + "/stopped --data.train [" + bad +

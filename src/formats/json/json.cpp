@@ -59,24 +59,31 @@ class JsonFile : public RowFile {
 
   // The rows of the list in this object; false when there is none.
   bool index_members() {
-    std::string_view list;
-    bool messages = false;
+    std::string_view list, second;
+    bool messages = false, row = false;
     scanner_.take('{');
     if (scanner_.take('}')) return false;
     do {
       const std::string_view name = key();
+      row |= is_of_a_row(name);
       const List kind = list_at(text_.all(), scanner_.at());
       messages |= kind == List::kMessages;
       if (kind != List::kObjects) {
         skip_value();
         continue;
       }
-      if (!list.empty() && !messages)
-        stop(fmt::format("{} and {} are lists of objects; expected one, with the rows", list, name));
+      if (!list.empty()) {  // a row, if messages follow
+        second = name;
+        skip_value();
+        continue;
+      }
       list = name;
       index_array();
     } while (scanner_.take(','));
     if (!scanner_.take('}')) stop("expected , or } after the value");
+    if (row) return false;
+    if (!second.empty() && !messages && scanner_.peek() != '{')
+      stop(fmt::format("{} and {} are lists of objects; expected one, with the rows", list, second));
     return !list.empty() && !messages;
   }
 
@@ -95,8 +102,9 @@ class JsonFile : public RowFile {
     text_.pass(scanner_.at());
   }
 
-  [[noreturn]] void stop(std::string_view problem) const {
+  [[noreturn]] void stop(std::string_view problem) {
     const size_t at = std::min(scanner_.at(), text_.all().size());
+    text_.pass(at);  // a value may be longer than what was passed so far
     const std::string place =
         has_lines_ ? fmt::format("{}:{}:{}", name_, text_.line(at), text_.column(at)) : name_;
     fail("[{}] not valid JSON: {}", place, problem);

@@ -10,6 +10,24 @@ using Rows = std::vector<std::string>;
 
 Rows rows_in(const std::string& content) { return rows_of(*WrittenFile(content).open()); }
 
+TEST(JsonFormat, ARowIsNotTakenForWhatHoldsRows) {
+  for (const char* text : {R"({"text": "a", "comments": [{"text": "b"}]})",
+                           "{\n \"text\": \"a\",\n \"comments\": [{\"text\": \"b\"}]\n}\n",
+                           "{\n \"tools\": [{}],\n \"documents\": [{}],\n \"messages\": [{\"role\": \"user\"}]\n}\n"}) {
+    const WrittenFile file(text);
+    EXPECT_EQ(file.open()->size(), 1) << text;
+  }
+  const WrittenFile holder(R"({"version": "1", "data": [{"text": "a"}, {"text": "b"}]})");
+  EXPECT_EQ(holder.open()->size(), 2);
+}
+
+TEST(JsonFormat, BreaksInsideAValueThatIsLong) {
+  std::string text = "[\n{\"text\": [";
+  for (int i = 0; i < 1'500'000; ++i) text += "1,\n";
+  const WrittenFile file(text + "}]}\n]");
+  EXPECT_NE(error_of([&] { file.open(); }).find(":1500002:"), std::string::npos) << error_of([&] { file.open(); });
+}
+
 TEST(JsonFormat, ArraysOnOneLineAndOnMany) {
   const Rows rows = {R"({"a":"]}, {\"[" , "b":[[{"c":{}}],[]]})", R"({"a": "\\"})", "{ }"};
   EXPECT_EQ(rows_in("[" + rows[0] + "," + rows[1] + "," + rows[2] + "]"), rows);
@@ -76,7 +94,7 @@ TEST(JsonFormat, BrokenFilesNameLineAndColumn) {
   expect_error("[{\"a\": [1}]", "1:10] not valid JSON: expected ] here");
   expect_error("[{}]\n[{}]", "2:1] not valid JSON: more text after the rows");
   expect_error(std::string("[{}]\n\0\0", 7), "2:1] not valid JSON: more text after the rows");
-  expect_error("{\n\"a\": [{}],\n\"b\": [{}]}", "3:6] not valid JSON: \"a\" and \"b\" are lists of objects");
+  expect_error("{\n\"a\": [{}],\n\"b\": [{}]}", "3:11] not valid JSON: \"a\" and \"b\" are lists of objects");
   expect_error("{\n\"a\" 1}", "2:5] not valid JSON: expected : after the key \"a\"");
   expect_error("[" + std::string(600, '['), "1:2] not valid JSON: row 1 is not an object");
   expect_error("[{\"a\":" + std::string(600, '['), "1:518] not valid JSON: more than 512 levels deep");

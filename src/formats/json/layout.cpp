@@ -1,8 +1,18 @@
 #include "formats/json/layout.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "formats/format.h"
 
 namespace temper::formats {
+
+bool is_of_a_row(std::string_view quoted_name) {
+  constexpr std::string_view kNames[] = {"\"text\"",   "\"prompt\"",   "\"completion\"", "\"instruction\"",
+                                         "\"chosen\"", "\"rejected\"", "\"label\""};
+  return std::find(std::begin(kNames), std::end(kNames), quoted_name) != std::end(kNames);
+}
+
 namespace {
 
 // Whether the object that begins here holds rows and is not one itself: it has a list of objects, but no
@@ -12,7 +22,9 @@ bool holds_rows(std::string_view text, size_t at) {
   bool found = false;
   scanner.take('{');
   while (scanner.peek() == '"') {
-    if (!scanner.skip_string() || !scanner.take(':')) return false;
+    const size_t key = scanner.at();
+    if (!scanner.skip_string()) return false;
+    if (is_of_a_row(text.substr(key, scanner.at() - key)) || !scanner.take(':')) return false;
     scanner.peek();
     const List list = list_at(text, scanner.at());
     if (list == List::kMessages) return false;

@@ -9,6 +9,9 @@ namespace temper::formats {
 // line.
 bool is_document(std::string_view text);
 
+// Members that rows have and what holds rows has not: "text", with its quotes.
+bool is_of_a_row(std::string_view quoted_name);
+
 // What stands at a '[': objects, of which those with a role or a from are the messages of one conversation.
 enum class List { kNone, kObjects, kMessages };
 List list_at(std::string_view text, size_t at);

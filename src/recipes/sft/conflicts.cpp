@@ -37,11 +37,16 @@ Json value_of(const config::Schema& schema) {
   return values;
 }
 
+// Files may be called otherwise and lie elsewhere: what they hold is compared when the run is resumed.
+bool is_free(const std::string& path, const std::string& name) {
+  return kFree.contains(path) || (path.starts_with("data.train[") && (name == "path" || name == "name"));
+}
+
 void compare(const config::Schema& before, const config::Schema& now, const std::string& prefix,
              std::vector<std::string>& differences) {
   for (const auto& field : now.fields()) {
     const std::string path = prefix + field->name;
-    if (kFree.contains(path)) continue;
+    if (is_free(path, field->name)) continue;
     const config::Field* old = before.find(field->name);
     if (field->kind == config::Field::Kind::kGroup) {
       compare(*old->group, *field->group, path + ".", differences);

@@ -33,17 +33,30 @@ data::RowOptions row_options(const SourceConfig& source, const DataConfig& confi
   return options;
 }
 
+// As the user calls it, or else the shortest that no source before it has.
+std::string name_of(const SourceConfig& source, const std::vector<data::Member>& others) {
+  const auto taken = [&](const std::string& name) {
+    return name.empty() || std::any_of(others.begin(), others.end(),
+                                       [&](const data::Member& other) { return other.name == name; });
+  };
+  if (!source.name.empty()) {
+    if (taken(source.name)) fail("[data] two sources have the name '{}'", source.name);
+    return source.name;
+  }
+  std::string path = source.path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  std::string name = file_name(path);
+  if (taken(name)) name = path;
+  for (int number = 2; taken(name); ++number) name = fmt::format("{}#{}", path, number);
+  return name;
+}
+
 std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const DataConfig& config,
                                      const rollout::TextFiles& text, data::Goal goal) {
   std::vector<data::Member> members;
   for (const SourceConfig& source : sources) {
     data::Member member;
-    member.name = source.name.empty() ? file_name(source.path) : source.name;
-    const auto same = [&](const data::Member& other) { return other.name == member.name; };
-    if (std::any_of(members.begin(), members.end(), same)) {
-      if (!source.name.empty()) fail("[data] two sources have the name '{}'", source.name);
-      member.name = source.path;
-    }
+    member.name = name_of(source, members);
     member.weight = source.weight;
     member.source = std::make_shared<data::Source>(formats::expand_paths({source.path}));
     member.encoder = std::make_shared<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
@@ -57,6 +70,8 @@ void check(const DataConfig& config) {
   if (config.train.empty()) fail("[data.train] names no file");
   if (config.eval_fraction > 0 && !config.eval.empty())
     fail("[data.eval_fraction] is {}, but data.eval names files; give one of them", config.eval_fraction);
+  for (const SourceConfig& source : config.eval)
+    if (source.weight != 1) fail("[data.eval] '{}' has a weight; all rows of an evaluation count once", source.path);
   for (const SourceConfig& source : config.train)
     if (source.weight != 1 && config.mixing == data::Mixing::kConcatenate)
       fail(
@@ -82,15 +97,19 @@ DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text,
   return sets;
 }
 
-std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const DataConfig& config) {
+data::LoaderOptions eval_options(const RunConfig& config) {
   data::LoaderOptions options;
   options.shuffle = false;
-  options.packing = config.packing;
-  options.max_length = config.max_length;
+  options.packing = config.data.packing;
+  options.max_length = config.data.max_length;
   options.rows_per_step = 64;
-  options.on_bad_row = config.on_bad_row;
+  options.on_bad_row = config.data.on_bad_row;
   options.threads = 0;
-  data::Loader loader(mixture, options);
+  return options;
+}
+
+std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const RunConfig& config) {
+  data::Loader loader(mixture, eval_options(config));
   std::vector<data::PackedRow> rows;
   while (auto batch = loader.next())
     for (data::PackedRow& row : batch->rows) rows.push_back(std::move(row));

@@ -8,58 +8,41 @@
 namespace temper::recipes {
 namespace {
 
-struct Question {
-  std::vector<int32_t> prompt;
-  std::string text, expected;
-};
-
-Question question_of(const data::Content& content, const Json& variables, const rollout::TextFiles& text) {
-  if (content.chat && content.messages.size() >= 2 &&
-      content.messages.back().at("role") == Json("assistant")) {
-    Json::Array before = content.messages;
-    const Json last = before.back();
-    before.pop_back();
-    return {text.tokenizer.encode(text.chat_prompt(before, variables)),
-            before.back().at("content").as_string(), std::string(data::trim(last.at("content").as_string()))};
+// Of the first `count` rows that can be asked; the others are counted with the rows of the evaluation.
+std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count, data::OnBadRow on_bad_row) {
+  std::vector<data::Question> questions;
+  for (int64_t i = 0; i < rows.size() && static_cast<int64_t>(questions.size()) < count; ++i) {
+    if (on_bad_row == data::OnBadRow::kSkip && !rows.read(i).error.empty()) continue;
+    try {
+      questions.push_back(rows.members()[rows.member_of(i)].encoder->question_of(rows.json(i)));
+    } catch (const Error& error) {
+      fail("[{}] {}; eval.exact_match cannot ask it", rows.place(i), error.what());
+    }
   }
-  if (!content.chat && content.target_begin > 0) {
-    const std::string prompt = content.text.substr(0, content.target_begin);
-    return {text.tokenizer.encode(prompt, true), prompt,
-            std::string(data::trim(std::string_view(content.text).substr(content.target_begin)))};
-  }
-  fail("eval.exact_match needs rows that end with an assistant's answer, or with a completion");
-}
-
-Question question_of(const data::Mixture& rows, int64_t row, const rollout::TextFiles& text) {
-  try {
-    const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
-    return question_of(encoder.contents_of(rows.json(row)).at(0), encoder.options().template_extra, text);
-  } catch (const Error& error) {
-    fail("[{}] {}", rows.place(row), error.what());
-  }
+  if (questions.empty()) fail("[eval.exact_match] no row of {} can be asked", rows.describe());
+  return questions;
 }
 
 }  // namespace
 
 std::vector<Answer> answer_questions(const Session& session, int64_t count) {
-  const data::Mixture& rows = *session.data.eval;
-  std::vector<Answer> answers(static_cast<size_t>(std::min(count, rows.size())));
-  std::vector<Question> questions;
+  const std::vector<data::Question> questions =
+      questions_of(*session.data.eval, count, session.config.data.on_bad_row);
+  std::vector<Answer> answers(questions.size());
   int64_t longest = 0;
-  for (int64_t i = 0; i < static_cast<int64_t>(answers.size()); ++i) {
-    questions.push_back(question_of(rows, i, session.text));
-    longest = std::max(longest, static_cast<int64_t>(questions.back().prompt.size()));
-  }
+  for (const data::Question& question : questions)
+    longest = std::max(longest, static_cast<int64_t>(question.prompt.size()));
   rollout::GenerateOptions options;
   options.max_new_tokens = session.config.eval.max_new_tokens;
   options.stop_ids = session.text.generation.stop_ids;
   const layers::Decoder& decoder = session.model->decoder;
   decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));
   const auto answer = [&](rollout::Generator& generator, int64_t i) {
-    const Question& question = questions[static_cast<size_t>(i)];
+    const data::Question& question = questions[static_cast<size_t>(i)];
     const rollout::Generation result = generator.generate(question.prompt, options);
     const std::string found = session.text.tokenizer.decode(result.ids, true);
-    answers[static_cast<size_t>(i)] = {question.text, question.expected, std::string(data::trim(found))};
+    answers[static_cast<size_t>(i)] = {question.text, std::string(data::trim(question.answer)),
+                                       std::string(data::trim(found))};
   };
   const auto count_all = static_cast<int64_t>(answers.size());
   if (decoder.device().type != DeviceType::kCpu) {  // which serves one generator at a time

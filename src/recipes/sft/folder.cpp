@@ -113,6 +113,7 @@ void SftRun::check() const {
   options.threads = 0;
   data::Loader loader(session_.data.train, options);
   const auto batch = loader.next();
+  if (session_.data.eval) read_all(*session_.data.eval, config);
   checkpoints::require_free_disk(config.output, plan_disk(config, session_.architecture));
   const MemoryPlan plan = plan_memory(config, session_.architecture, session_.facts);
   const Pool& memory = pool(session_.facts.device);

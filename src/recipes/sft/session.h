@@ -19,9 +19,10 @@ struct DataSets {
 };
 
 // Every row of an evaluation once, in order.
-std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const DataConfig& config);
+std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const RunConfig& config);
 
-data::LoaderOptions loader_options(const RunConfig& config);
+data::LoaderOptions loader_options(const RunConfig& config);  // of training
+data::LoaderOptions eval_options(const RunConfig& config);
 
 // Everything that a run needs before its first step, made in the order in which mistakes are cheapest: files
 // and text before weights, weights before moments.

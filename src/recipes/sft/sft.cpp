@@ -57,7 +57,7 @@ void SftRun::run() {
   session_.load_weights(preferred);
   store_kernels(preferred.kernels);
   loader_ = std::make_unique<data::Loader>(session_.data.train, loader_options(session_.config));
-  if (session_.data.eval) eval_rows_ = read_all(*session_.data.eval, session_.config.data);
+  if (session_.data.eval) eval_rows_ = read_all(*session_.data.eval, session_.config);
   const bool resumed = restore();
   log_info("data: " + data::describe_formats(session_.data.train));
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);

@@ -77,8 +77,7 @@ int inspect(const std::vector<std::string>& arguments) {
   // Summed up as the run would read the rows.
   const data::LoaderOptions options =
       parsed.has("--eval") ? recipes::eval_options(config) : recipes::loader_options(config);
-  const data::DatasetSummary summary =
-      data::summarize(set.with_goal(data::Goal::kLanguageModel), options);
+  const data::DatasetSummary summary = data::summarize(set.with_goal(data::Goal::kLanguageModel), options);
   std::fputs(data::describe(summary).c_str(), stdout);
   return 0;
 }

@@ -38,12 +38,10 @@ Json weights_of(const Mixture& mixture) {
 
 // All that decides which rows come when; weights only where they count.
 Json BatchMaker::order_settings() const {
-  Json settings = Json::Object{{"seed", static_cast<int64_t>(options_.seed)},
-                               {"shuffle", options_.shuffle},
-                               {"mixing", name_of(options_.mixing)},
-                               {"packing", name_of(options_.packing)},
-                               {"pack_window", options_.pack_window},
-                               {"max_length", options_.max_length}};
+  Json settings =
+      Json::Object{{"seed", static_cast<int64_t>(options_.seed)}, {"shuffle", options_.shuffle},
+                   {"mixing", name_of(options_.mixing)},          {"packing", name_of(options_.packing)},
+                   {"pack_window", options_.pack_window},         {"max_length", options_.max_length}};
   if (options_.mixing != Mixing::kConcatenate) settings.set("weights", weights_of(*mixture_));
   return settings;
 }

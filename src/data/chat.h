@@ -35,7 +35,8 @@ struct ChatText {
 ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                      const ChatRenderer& render);
 
-// The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an answer.
+// The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an
+// answer.
 std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                          const ChatRenderer& render);
 

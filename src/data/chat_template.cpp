@@ -46,7 +46,8 @@ ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_tem
     const Json::Array& given = messages.as_array();
     if (!has_calls(given)) return render(messages, add_generation_prompt, extra);
     std::exception_ptr problem;
-    for (const std::optional<Arguments> wanted : {std::optional<Arguments>(), std::optional(Arguments::kObjects), std::optional(Arguments::kText)}) {
+    for (const std::optional<Arguments> wanted :
+         {std::optional<Arguments>(), std::optional(Arguments::kObjects), std::optional(Arguments::kText)}) {
       const Json::Array form = wanted ? with_arguments(given, *wanted) : given;
       if (problem && form == given) continue;
       try {

@@ -121,7 +121,8 @@ TEST(Formats, ColumnsMayTradeNames) {
     seen = extra;
     return chatml()(messages, prompt, Json::Object{});
   };
-  encode(R"({"messages": [{"role": "assistant", "text": "b"}], "documents": [{"text": "d"}]})", options, watch);
+  encode(R"({"messages": [{"role": "assistant", "text": "b"}], "documents": [{"text": "d"}]})", options,
+         watch);
   EXPECT_EQ(seen.dump(), R"({"documents": [{"text": "d"}]})");
 }
 

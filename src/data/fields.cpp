@@ -63,7 +63,8 @@ Json::Object renamed_fields(const Json::Object& fields, const Columns& columns, 
       taken = true;
     }
     const auto other = columns.find(name);
-    if (!taken && (other == columns.end() || is_of_messages(name) != of_messages)) out.emplace_back(name, value);
+    if (!taken && (other == columns.end() || is_of_messages(name) != of_messages))
+      out.emplace_back(name, value);
   }
   return out;
 }

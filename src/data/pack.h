@@ -54,9 +54,9 @@ struct PackOptions {
 class Packer {
  public:
   explicit Packer(PackOptions options);
-  void add(Document document);                             // an Error when it is longer than max_tokens
-  void flush();                                            // closes the open groups, the oldest first
-  DocumentGroup take();                                    // the group that was closed first, of those left
+  void add(Document document);  // an Error when it is longer than max_tokens
+  void flush();                 // closes the open groups, the oldest first
+  DocumentGroup take();         // the group that was closed first, of those left
   int64_t closed_tokens() const { return closed_tokens_; }
 
   // For saving and restoring what is held: closed groups in the order of closing, then open ones, the oldest

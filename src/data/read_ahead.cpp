@@ -19,8 +19,8 @@ ReadAhead::ReadAhead(const Mixture& mixture, RowOrder order, int64_t num_epochs,
     for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     join();
-    throw Error(fmt::format("[data.threads] thread {} of {} cannot be started: {}", threads_.size() + 1, threads,
-                            error.what()),
+    throw Error(fmt::format("[data.threads] thread {} of {} cannot be started: {}", threads_.size() + 1,
+                            threads, error.what()),
                 ErrorKind::kResources);
   }
 }

@@ -71,7 +71,9 @@ void describe(config::Schema& s, SourceConfig& c) {
     formats.emplace_back(data::name_of(static_cast<RowFormat>(i)), static_cast<RowFormat>(i));
   s.field("path", c.path, "a data file").required();
   s.field("name", c.name, "in metrics and reports; omitted: the file's name");
-  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate").at_least(1e-6).at_most(1e6);
+  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate")
+      .at_least(1e-6)
+      .at_most(1e6);
   s.choice("format", c.format, formats, "what its rows are; auto: by their fields");
   s.group("columns", c.columns, "columns that the file calls otherwise: {messages: dialog}");
   s.field("labels", c.labels, "names of the classes of a classification, by number");
@@ -86,8 +88,7 @@ void describe(config::Schema& s, DataConfig& c) {
   s.field("eval_fraction", c.eval_fraction, "of the rows of data.train that are held out for evaluation")
       .at_least(0)
       .below(1);
-  s.choice("mixing", c.mixing,
-           named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
+  s.choice("mixing", c.mixing, named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
            "an epoch is all rows; or rows in proportion to the weights until the first source, or the last, "
            "was read whole");
   s.field("shuffle", c.shuffle, "anew in every epoch; else the order of the files");

@@ -55,7 +55,8 @@ MergeTable::MergeTable(const std::vector<Merge>& merges)
     const auto& [left, right, result] = merges[rank];
     const Rule rule = Rule{rank} << 32 | static_cast<uint32_t>(result);
     entries_[slot(left, right)] = {left, right, rule};
-    if (!low_rules_.empty() && left < kLow && right < kLow) low_rules_[static_cast<size_t>(left * kLow + right)] = rule;
+    if (!low_rules_.empty() && left < kLow && right < kLow)
+      low_rules_[static_cast<size_t>(left * kLow + right)] = rule;
     const FilterBit bit(hash(left, right), filter_.size());
     filter_[bit.word] |= bit.mask;
   }

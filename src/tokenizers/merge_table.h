@@ -30,7 +30,8 @@ class MergeTable {
   static int32_t result(Rule rule) { return static_cast<int32_t>(rule & 0xFFFFFFFFu); }
 
  private:
-  static constexpr int32_t kLow = 256;  // ids of bytes, most often; their pairs have a table without hashing, but in small files
+  static constexpr int32_t kLow =
+      256;  // ids of bytes, most often; their pairs have a table without hashing, but in small files
   struct Entry {
     int32_t left = -1, right = -1;
     Rule rule = kNoRule;

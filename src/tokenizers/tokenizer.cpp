@@ -137,17 +137,20 @@ Tokenizer Tokenizer::load(const std::string& folder_or_file) {
   if (!is_directory(folder_or_file)) return from_json(read_file(folder_or_file), folder_or_file);
   const std::string path = join_path(folder_or_file, "tokenizer.json");
   const std::string settings = join_path(folder_or_file, "tokenizer_config.json");
-  std::unique_ptr<State> state = read(read_file(path), path);
+  std::unique_ptr<State> state = read(Json::parse_file(path), path);
   if (exists(settings)) state->apply_settings(Json::parse_file(settings), settings);
   return Tokenizer(std::move(state));
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
-  return Tokenizer(read(text, std::string(where)));
+  return from_parsed(Json::parse(text, where), where);
 }
 
-std::unique_ptr<Tokenizer::State> Tokenizer::read(std::string_view text, const std::string& where) {
-  const Json file = Json::parse(text, where);
+Tokenizer Tokenizer::from_parsed(const Json& file, std::string_view where) {
+  return Tokenizer(read(file, std::string(where)));
+}
+
+std::unique_ptr<Tokenizer::State> Tokenizer::read(const Json& file, const std::string& where) {
   if (!file.is_object()) fail("[{}] must be an object, found {}", where, file.kind_name());
   const Json& model = component(file, "model");
   check_model(model, "[" + where + "] model");

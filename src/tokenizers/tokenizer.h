@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizers/byte_span.h"
 
 namespace temper::tokenizers {
@@ -28,6 +29,7 @@ class Tokenizer {
   // Of a folder, tokenizer.json; where tokenizer_config.json says what goes around texts, that as well.
   static Tokenizer load(const std::string& folder_or_file);
   static Tokenizer from_json(std::string_view text, std::string_view where);
+  static Tokenizer from_parsed(const Json& file, std::string_view where);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -55,7 +57,7 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   struct State;
-  static std::unique_ptr<State> read(std::string_view text, const std::string& where);
+  static std::unique_ptr<State> read(const Json& file, const std::string& where);
   const Decoder& decoder() const;
   std::string_view spelling(int32_t id) const;  // "" for an id without a token
   explicit Tokenizer(std::unique_ptr<const State> state);

@@ -52,8 +52,9 @@ TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {
 
 TEST_F(DataCli, SourcesHaveNamesOfTheirOwn) {
   const std::string one = instructions("twice.jsonl");
-  const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/twice --train.steps 2 --data.train [" +
-                              one + "," + one + "," + one + "] --data.threads 3");
+  const Outcome outcome =
+      run("train " + yaml() + " --output " + folder() + "/twice --train.steps 2 --data.train [" + one + "," +
+          one + "," + one + "] --data.threads 3");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const Json sources = metrics(folder() + "/twice").at(0).at("loss_by_source");
   EXPECT_LE(sources.as_object().size(), 3u);

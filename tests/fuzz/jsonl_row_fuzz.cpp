@@ -57,7 +57,8 @@ RowOptions options_of(uint8_t bits) {
   RowOptions options;
   if (bits & 2) options.loss = LossOn::kAll;
   if (bits & 4) options.max_length = 16;
-  constexpr Overflow kOverflows[] = {Overflow::kTruncate, Overflow::kDrop, Overflow::kError, Overflow::kSplit};
+  constexpr Overflow kOverflows[] = {Overflow::kTruncate, Overflow::kDrop, Overflow::kError,
+                                     Overflow::kSplit};
   options.overflow = kOverflows[bits >> 3 & 3];
   if (bits & 32) options.eos_id = 258;
   if (bits & 64) options.goal = Goal::kAny;

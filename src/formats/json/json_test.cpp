@@ -11,9 +11,10 @@ using Rows = std::vector<std::string>;
 Rows rows_in(const std::string& content) { return rows_of(*WrittenFile(content).open()); }
 
 TEST(JsonFormat, ARowIsNotTakenForWhatHoldsRows) {
-  for (const char* text : {R"({"text": "a", "comments": [{"text": "b"}]})",
-                           "{\n \"text\": \"a\",\n \"comments\": [{\"text\": \"b\"}]\n}\n",
-                           "{\n \"tools\": [{}],\n \"documents\": [{}],\n \"messages\": [{\"role\": \"user\"}]\n}\n"}) {
+  for (const char* text :
+       {R"({"text": "a", "comments": [{"text": "b"}]})",
+        "{\n \"text\": \"a\",\n \"comments\": [{\"text\": \"b\"}]\n}\n",
+        "{\n \"tools\": [{}],\n \"documents\": [{}],\n \"messages\": [{\"role\": \"user\"}]\n}\n"}) {
     const WrittenFile file(text);
     EXPECT_EQ(file.open()->size(), 1) << text;
   }
@@ -25,7 +26,8 @@ TEST(JsonFormat, BreaksInsideAValueThatIsLong) {
   std::string text = "[\n{\"text\": [";
   for (int i = 0; i < 1'500'000; ++i) text += "1,\n";
   const WrittenFile file(text + "}]}\n]");
-  EXPECT_NE(error_of([&] { file.open(); }).find(":1500002:"), std::string::npos) << error_of([&] { file.open(); });
+  EXPECT_NE(error_of([&] { file.open(); }).find(":1500002:"), std::string::npos)
+      << error_of([&] { file.open(); });
 }
 
 TEST(JsonFormat, ArraysOnOneLineAndOnMany) {

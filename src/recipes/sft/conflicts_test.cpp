@@ -19,7 +19,8 @@ TEST(Conflicts, NameOldAndNewValue) {
   now.train.optimizer.lr = 2e-5;
   now.data.train = {{.path = "moved/b.jsonl", .weight = 2}};
   EXPECT_EQ(conflicts("data: {train: [a.jsonl]}\ntrain: {optimizer: {lr: 1e-5}}\n", now),
-            (std::vector<std::string>{"data.train[0].weight: 1.0, now 2.0", "train.optimizer.lr: 1e-05, now 2e-05"}));
+            (std::vector<std::string>{"data.train[0].weight: 1.0, now 2.0",
+                                      "train.optimizer.lr: 1e-05, now 2e-05"}));
 }
 
 TEST(Conflicts, AnotherNumberOfSourcesIsOne) {

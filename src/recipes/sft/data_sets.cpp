@@ -71,7 +71,8 @@ void check(const DataConfig& config) {
   if (config.eval_fraction > 0 && !config.eval.empty())
     fail("[data.eval_fraction] is {}, but data.eval names files; give one of them", config.eval_fraction);
   for (const SourceConfig& source : config.eval)
-    if (source.weight != 1) fail("[data.eval] '{}' has a weight; all rows of an evaluation count once", source.path);
+    if (source.weight != 1)
+      fail("[data.eval] '{}' has a weight; all rows of an evaluation count once", source.path);
   for (const SourceConfig& source : config.train)
     if (source.weight != 1 && config.mixing == data::Mixing::kConcatenate)
       fail(

@@ -9,7 +9,8 @@ namespace temper::recipes {
 namespace {
 
 // Of the first `count` rows that can be asked; the others are counted with the rows of the evaluation.
-std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count, data::OnBadRow on_bad_row) {
+std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t count,
+                                         data::OnBadRow on_bad_row) {
   std::vector<data::Question> questions;
   for (int64_t i = 0; i < rows.size() && static_cast<int64_t>(questions.size()) < count; ++i) {
     if (on_bad_row == data::OnBadRow::kSkip && !rows.read(i).error.empty()) continue;

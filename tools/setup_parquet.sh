@@ -12,18 +12,10 @@ if [ "$(uname -m)" != x86_64 ]; then
   echo "No Arrow libraries are known here for $(uname -m). Please install those of your system (Arrow and Parquet for C++)."
   exit 1
 fi
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  echo "pip is missing. Please install it and run the command again:"
-  echo "  apt-get install --no-install-recommends python3-pip"
-  exit 1
-fi
 echo "fetching the libraries of pyarrow $version"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# The same for every Python: only what is C++ is used.
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --implementation cp \
-  --python-version 311 --platform manylinux_2_28_x86_64 --dest "$scratch" "pyarrow==$version"
-echo "$sha256  $(echo "$scratch"/*.whl)" | sha256sum --check --quiet
+tools/fetch_wheel.sh pyarrow "$version" "$sha256" "$scratch"
 rm -rf "$target"
 mkdir -p "$target"
 python3 - "$scratch"/*.whl "$target" <<'PYTHON'

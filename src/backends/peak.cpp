@@ -23,6 +23,11 @@ double measured_matmul_peak(DType dtype, int threads) {
   return entry->second;
 }
 
+double matmul_peak(const HardwareFacts& facts, DType dtype, int threads) {
+  if (facts.device.type == DeviceType::kCpu) return measured_matmul_peak(dtype, threads);
+  return dtype == DType::kBF16 ? published_bf16_peak(facts.name) : 0;
+}
+
 double measured_memory_bandwidth(int threads) {
   constexpr int64_t kBytes = int64_t{256} << 20, kGrain = int64_t{4} << 20;
   constexpr double kSeconds = 0.25;

@@ -1,4 +1,5 @@
 #pragma once
+#include "device/facts.h"
 #include "tensor/dtype.h"
 
 namespace temper::backends {
@@ -9,6 +10,10 @@ using PeakProbe = double (*)(DType dtype, int threads);  // rooms register their
 
 // The best of all probes, measured once per process and kept; 0 when no backend has one.
 double measured_matmul_peak(DType dtype, int threads);
+
+// Of products on this hardware: measured on a CPU; of a device what its maker publishes, 0 where that is not
+// known.
+double matmul_peak(const HardwareFacts& facts, DType dtype, int threads);
 
 // Bytes per second that a copy of much more than the caches hold reads and writes together, measured once per
 // process, for about a quarter of a second.

@@ -81,15 +81,13 @@ RowEncoder RowEncoder::with_goal(Goal goal) const {
   return other;
 }
 
-RowFormat RowEncoder::format_of(const Json& row) const {
+RowFormat RowEncoder::format_of(const Json& given) const {
   Json storage;
-  return options_.format != RowFormat::kAuto ? options_.format : data::format_of(renamed(row, storage));
+  return format_of_renamed(renamed(given, storage));
 }
 
-std::vector<Content> RowEncoder::contents_of(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
-  return contents_of(row, options_.format != RowFormat::kAuto ? options_.format : data::format_of(row));
+RowFormat RowEncoder::format_of_renamed(const Json& row) const {
+  return options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
 }
 
 std::vector<Content> RowEncoder::contents_of(const Json& row, RowFormat format) const {
@@ -102,7 +100,7 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
   EncodedRow out;
-  out.format = options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
+  out.format = format_of_renamed(row);
   check_goal(out.format, options_);
   const Json variables = variables_of(row);
   for (const Content& content : contents_of(row, out.format))
@@ -152,7 +150,7 @@ Example RowEncoder::example_of(const Content& content, const Json& variables, bo
 Question RowEncoder::question_of(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
-  const Content content = contents_of(given).at(0);
+  const Content content = contents_of(row, format_of_renamed(row)).at(0);
   if (!content.chat) {
     const std::string prompt = content.text.substr(0, content.target_begin);
     if (prompt.empty()) fail("the row has no completion behind a prompt to ask for");
@@ -162,10 +160,14 @@ Question RowEncoder::question_of(const Json& given) const {
   if (content.messages.size() < 2 || answer.at("role") != Json("assistant") || !field_of(answer, "content"))
     fail("the row does not end with an answer of the assistant");
   Json::Array before(content.messages.begin(), content.messages.end() - 1);
-  if (!render_) fail("the row is a conversation, but the model has no chat template");
+  check_renderer();
   const std::string prompt = render_whole(before, true, variables_of(row), render_);
   const Json* asked = field_of(before.back(), "content");
   return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
+}
+
+void RowEncoder::check_renderer() const {
+  if (!render_) fail("the row is a conversation, but the model has no chat template");
 }
 
 // Those of every row, then the row's own.
@@ -177,7 +179,7 @@ Json RowEncoder::variables_of(const Json& row) const {
 }
 
 Example RowEncoder::encode_chat(const Content& content, const Json& extra, bool prompt_only) const {
-  if (!render_) fail("the row is a conversation, but the model has no chat template");
+  check_renderer();
   const bool whole = prompt_only || options_.loss == LossOn::kAll;
   const ChatText chat = whole ? ChatText{render_whole(content.messages, prompt_only, extra, render_), {}}
                               : render_chat(content.messages, content.first_turn, extra, render_);

@@ -89,8 +89,7 @@ class RowEncoder {
 
   // Errors name the field, what was found and what was expected; read_row (reader.h) adds file and line.
   EncodedRow encode(const Json& row) const;
-  RowFormat format_of(const Json& row) const;               // as encode takes the row
-  std::vector<Content> contents_of(const Json& row) const;  // what encode makes tokens of
+  RowFormat format_of(const Json& row) const;  // as encode takes the row
 
   Question question_of(const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
@@ -98,6 +97,8 @@ class RowEncoder {
   const RowOptions& options() const { return options_; }
 
  private:
+  void check_renderer() const;
+  RowFormat format_of_renamed(const Json& row) const;
   const Json& renamed(const Json& row, Json& storage) const;
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;

@@ -50,15 +50,20 @@ class Cli : public testing::Test {
     EXPECT_EQ(outcome.err.find("defect"), std::string::npos) << outcome.err;
   }
 
+  static std::vector<Json> metrics(const std::string& run_folder) {
+    std::vector<Json> lines;
+    const std::string text = read_file(run_folder + "/metrics.jsonl");
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      lines.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), "metrics"));
+    return lines;
+  }
+
   // The losses of a run's metrics file, by step.
   static std::vector<std::string> losses(const std::string& run_folder) {
     std::vector<std::string> values;
-    const std::string text = read_file(run_folder + "/metrics.jsonl");
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      const Json line = Json::parse(std::string_view(text).substr(begin, end - begin), "metrics");
+    for (const Json& line : metrics(run_folder))
       if (const Json* loss = line.find("loss"))
         values.push_back(line.at("step").dump() + " " + loss->dump() + " " + line.at("grad_norm").dump());
-    }
     return values;
   }
 

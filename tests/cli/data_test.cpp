@@ -16,14 +16,6 @@ class DataCli : public Cli {
     write_file(folder() + "/" + name, text);
     return folder() + "/" + name;
   }
-
-  static std::vector<Json> metrics(const std::string& run_folder) {
-    std::vector<Json> lines;
-    const std::string text = read_file(run_folder + "/metrics.jsonl");
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-      lines.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), "metrics"));
-    return lines;
-  }
 };
 
 TEST_F(DataCli, SourcesAreMixedAndTheirLossesTold) {

@@ -154,15 +154,10 @@ int64_t SftRun::peak_memory() const {
   return device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(device).peak_held();
 }
 
-// Measured on a CPU; of a device what its maker publishes, where that is known.
 void SftRun::find_peak() {
   const HardwareFacts& facts = session_.facts;
-  const DType dtype = session_.config.model.dtype;
-  if (facts.device.type == DeviceType::kCpu) {
-    peak_flops_ = backends::measured_matmul_peak(dtype, num_threads());
-    return;
-  }
-  if (dtype == DType::kBF16) peak_flops_ = published_bf16_peak(facts.name);
+  peak_flops_ = backends::matmul_peak(facts, session_.config.model.dtype, num_threads());
+  if (facts.device.type == DeviceType::kCpu) return;
   log_info(fmt::format(
       "device: {} on {}{}", facts.name, to_string(facts.device),
       peak_flops_ > 0

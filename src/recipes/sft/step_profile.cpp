@@ -11,12 +11,10 @@
 namespace temper::recipes {
 namespace {
 
-// Measured on a CPU; of a device what its maker publishes, where that is known.
 reports::MachinePeak peak_of(const HardwareFacts& facts, DType dtype) {
-  if (facts.device.type == DeviceType::kCpu)
-    return {backends::measured_matmul_peak(dtype, num_threads()),
-            backends::measured_memory_bandwidth(num_threads())};
-  return {dtype == DType::kBF16 ? published_bf16_peak(facts.name) : 0, 0};
+  const bool cpu = facts.device.type == DeviceType::kCpu;
+  return {backends::matmul_peak(facts, dtype, num_threads()),
+          cpu ? backends::measured_memory_bandwidth(num_threads()) : 0};
 }
 
 }  // namespace

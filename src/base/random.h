@@ -10,7 +10,8 @@ enum class RandomPurpose : uint32_t {
   kShuffle = 2,
   kSampling = 3,
   kRounding = 4,
-  kData = 5
+  kData = 5,
+  kDropout = 6
 };
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four words for one

@@ -8,6 +8,7 @@ void register_cuda() {
   register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::DecodeAttention>().add("cuda", cuda_decode_attention_kernel());
+  ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());

@@ -2,6 +2,7 @@
 #include "backends/floats.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -13,6 +14,7 @@ namespace temper::backends {
 
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
 ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
+ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();

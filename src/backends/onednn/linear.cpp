@@ -11,9 +11,6 @@ namespace {
 
 using ops::Linear;
 
-// Below this many rows the weights' way through memory costs more than the products.
-constexpr int64_t kFewRows = 16;
-
 void forward_few(const Linear& op, const Tensor& y) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor x = op.x.to(DType::kF32, MemoryTag::kWorkspace);
@@ -26,7 +23,7 @@ void forward_few(const Linear& op, const Tensor& y) {
 Tensor forward(const Linear& op) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor y = Tensor::empty({rows, out}, op.x.dtype());
-  if (rows <= kFewRows)
+  if (rows <= kFewLinearRows)
     forward_few(op, y);
   else
     multiply(Product{.a = rows_of(op.x),

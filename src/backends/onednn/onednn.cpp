@@ -10,6 +10,7 @@ void register_onednn() {
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
+  ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
   registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }
 

@@ -3,6 +3,7 @@
 #include "ops/attention/decode_attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/linear/linear.h"
+#include "ops/lora_linear/lora_linear.h"
 
 namespace temper::backends {
 
@@ -10,5 +11,9 @@ ops::Kernel<ops::Attention> attention_kernel();
 ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
 ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
+ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+
+// Below this many rows the weights' way through memory costs more than the products.
+inline constexpr int64_t kFewLinearRows = 16;
 
 }  // namespace temper::backends

@@ -21,6 +21,23 @@ Cut cut_for(int64_t m, int64_t n) {
   return {128, 128};
 }
 
+// Adds the part of a term that lies in the tile at (row, column).
+void add_term(const Product::Term& term, const Tile& tile, int64_t row, int64_t column, Bf16Path path) {
+  const int64_t top = std::max(row, term.row), left = std::max(column, term.column);
+  const int64_t height = std::min(row + tile.m, term.row + term.rows) - top,
+                width = std::min(column + tile.n, term.column + term.columns) - left;
+  if (height <= 0 || width <= 0) return;
+  multiply(Tile{.a = term.a.block(top - term.row, 0),
+                .b = term.b.block(0, left - term.column),
+                .m = height,
+                .n = width,
+                .k = term.k,
+                .c = tile.c + (top - row) * tile.stride + (left - column),
+                .stride = tile.stride,
+                .accumulate = true},
+           path);
+}
+
 void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t column, Bf16Path path) {
   Tile tile{.a = product.a.block(row, 0),
             .b = product.b.block(0, column),
@@ -44,6 +61,7 @@ void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t colum
                 product.bias.dtype(), 0},
                {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
   multiply(tile, path);
+  for (const Product::Term& term : product.terms) add_term(term, tile, row, column, path);
   if (!in_place) copy_block({tile.c, DType::kF32, tile.stride}, c, tile.m, tile.n);
 }
 

@@ -1,15 +1,25 @@
 #pragma once
+#include <vector>
+
 #include "backends/onednn/tile.h"
 
 namespace temper::backends {
 
 // c [m, n] = a [m, k] b [k, n] + bias, or c += a b when accumulating (float32 c only), on all threads.
 struct Product {
+  // Another product, of few k, that is added to a rectangle of c while c is at hand.
+  struct Term {
+    Matrix a, b;                // [rows, k], [k, columns]
+    int64_t row = 0, rows = 0;  // of c
+    int64_t column = 0, columns = 0;
+    int64_t k = 0;
+  };
   Matrix a, b;
   int64_t m = 0, n = 0, k = 0;
-  Tensor c;     // [m, n] compact, float32 or bfloat16
+  Tensor c;     // [m, n] with compact rows, float32 or bfloat16
   Tensor bias;  // [n], or undefined
   bool accumulate = false;
+  std::vector<Term> terms = {};
 };
 
 // The tiles are cut by the shape alone: any number of threads gives the same bits.

@@ -84,8 +84,15 @@ Matrix Matrix::block(int64_t row, int64_t column) const {
   return {static_cast<const std::byte*>(data) + offset * size_of(dtype), dtype, stride, transposed};
 }
 
-Matrix rows_of(const Tensor& tensor) { return {tensor.raw(), tensor.dtype(), tensor.dim(1), false}; }
-Matrix transpose_of(const Tensor& tensor) { return {tensor.raw(), tensor.dtype(), tensor.dim(1), true}; }
+// The stride of a single row may be anything.
+Matrix rows_of(const Tensor& tensor) {
+  return {tensor.raw(), tensor.dtype(), std::max(tensor.stride(0), tensor.dim(1)), false};
+}
+Matrix transpose_of(const Tensor& tensor) {
+  Matrix matrix = rows_of(tensor);
+  matrix.transposed = true;
+  return matrix;
+}
 
 Bf16Path bf16_path() {
   static const Bf16Path path = detect_cpu().native_bf16 ? Bf16Path::kNative : Bf16Path::kWiden;

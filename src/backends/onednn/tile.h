@@ -14,7 +14,7 @@ struct Matrix {
   Matrix block(int64_t row, int64_t column) const;  // the matrix that starts at (row, column)
 };
 
-// The rows of a compact tensor, or of its transpose.
+// The rows of a tensor with compact rows, or of its transpose.
 Matrix rows_of(const Tensor& tensor);
 Matrix transpose_of(const Tensor& tensor);
 

@@ -5,6 +5,7 @@ namespace temper::backends {
 void register_simd();
 void register_simd() {
   ops::kernels<ops::AdamW>().add("simd", adamw_kernel());
+  ops::kernels<ops::Dropout>().add("simd", dropout_kernel());
   ops::kernels<ops::Embedding>().add("simd", embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("simd", global_norm_kernel());
   ops::kernels<ops::RmsNorm>().add("simd", rms_norm_kernel());

@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/adamw/adamw.h"
+#include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -9,6 +10,7 @@
 namespace temper::backends {
 
 ops::Kernel<ops::AdamW> adamw_kernel();
+ops::Kernel<ops::Dropout> dropout_kernel();
 ops::Kernel<ops::Embedding> embedding_kernel();
 ops::Kernel<ops::GlobalNorm> global_norm_kernel();
 ops::Kernel<ops::RmsNorm> rms_norm_kernel();

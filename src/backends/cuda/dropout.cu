@@ -1,0 +1,43 @@
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/philox.h"
+#include "backends/gpu.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::Dropout;
+
+// One thread makes the four decisions of one counter.
+template <class T>
+__global__ void drop(const T* x, T* y, int64_t count, Dropout::Key key, uint32_t threshold, float factor) {
+  const int64_t skip = key.first % 4, quads = (skip + count + 3) / 4;
+  for (int64_t quad = global_thread(); quad < quads; quad += grid_threads()) {
+    const uint4 words =
+        philox_words(key.seed, static_cast<uint32_t>(RandomPurpose::kDropout), key.step,
+                     (key.stream << 44) + static_cast<uint64_t>(key.first / 4 + quad));
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+    for (int k = 0; k < 4; ++k) {
+      const int64_t i = quad * 4 + k - skip;
+      if (i >= 0 && i < count) y[i] = narrow<T>(word[k] < threshold ? 0.f : widen(x[i]) * factor);
+    }
+  }
+}
+
+Tensor forward(const Dropout& op) {
+  const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
+  if (y.numel() == 0) return y;
+  visit_device_float(y.dtype(), [&]<class T>() {
+    drop<T><<<blocks_for(y.numel(), 4), kThreads, 0, device::stream(y.device())>>>(
+        static_cast<const T*>(op.x.raw()), static_cast<T*>(y.raw()), y.numel(), op.key, op.threshold(), op.factor());
+  });
+  device::check_launch("dropout");
+  return y;
+}
+
+}  // namespace
+
+ops::Kernel<Dropout> cuda_dropout_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = ops::accept_all<Dropout::Signature>, .forward = forward};
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,52 @@
+#include "ops/dropout/dropout.h"
+
+#include "base/random.h"
+#include "base/trace.h"
+#include "ops/checks.h"
+#include "ops/op_info.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+Var compose(Tape& tape, const Var& x, const Dropout& op) {
+  const Random random(op.key.seed, RandomPurpose::kDropout, op.key.step);
+  const Tensor factors = Tensor::zeros(x.shape(), DType::kF32);
+  float* out = factors.data<float>();
+  for (int64_t i = 0; i < factors.numel(); ++i) {
+    const auto n = static_cast<uint64_t>(op.key.first + i);
+    const uint32_t word = random.words((op.key.stream << 44) + n / 4)[n % 4];
+    out[i] = word < op.threshold() ? 0 : op.factor();
+  }
+  const Var wide = primitives::cast(tape, x, DType::kF32);
+  return primitives::cast(tape, primitives::mul(tape, wide, tape.constant(factors.on(x.value.device()))),
+                          x.dtype());
+}
+
+}  // namespace
+
+Var dropout(Tape& tape, const BoundOps& ops, const Var& x, float p, const Dropout::Key& key) {
+  check_float(Dropout::kName, "x", x.value);
+  check_contiguous(Dropout::kName, "x", x.value);
+  if (!(p >= 0 && p < 1)) fail("[dropout] p is {}, needs 0 or more, below 1", p);
+  const trace::Span span(Dropout::kName, [bytes = 2 * static_cast<double>(x.value.bytes())] {
+    return trace::OpWork{{0, bytes}, {0, bytes}};
+  });
+  const auto& kernel = ops.get<Dropout>();
+  const Dropout op{x.value, p, key};
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, op);
+  Var y = tape.record(kernel.forward(op), {&x}, [p, key, slot = x.slot, &kernel](const Tensor& dy) {
+    slot->add(kernel.forward({dy.contiguous(), p, key}));
+  });
+  if (tape.rematerializes())
+    y.remake = std::make_shared<Remake>([saved = x.saved(), p, key, &kernel] {
+      return kernel.forward({saved.get(), p, key});
+    });
+  return y;
+}
+
+Probe dropout_probe;
+
+void register_dropout() { register_op<Dropout>(compose, dropout_probe); }
+
+}  // namespace temper::ops

@@ -1,0 +1,215 @@
+#include "ops/lora_linear/lora_linear.h"
+
+#include <algorithm>
+
+#include "base/trace.h"
+#include "ops/checks.h"
+#include "ops/op_info.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+using Groups = std::vector<LoraGroup<Var>>;
+
+Var zeros_beside(Tape& tape, const Var& x, Shape shape) {
+  return tape.constant(Tensor::zeros(shape, x.dtype(), MemoryTag::kActivations, x.value.device()));
+}
+
+// The update of all outputs for a group's rows: zero between its slices.
+Var compose_update(Tape& tape, const Var& input, const LoraGroup<Var>& group, int64_t out) {
+  const Var low = p::matmul(tape, input, group.a, {.transpose_b = true});
+  Var update = zeros_beside(tape, input, {group.rows, out});
+  int64_t first = 0;
+  for (const auto& slice : group.slices) {
+    const int64_t rank = slice.b.shape()[1], width = slice.b.shape()[0];
+    const Var part =
+        p::scale(tape, p::matmul(tape, p::narrow(tape, low, 1, first, rank), slice.b, {.transpose_b = true}),
+                 slice.scale);
+    const int64_t after = out - slice.column - width;
+    Var row = part;
+    if (slice.column > 0)
+      row = p::concat_last(tape, zeros_beside(tape, input, {group.rows, slice.column}), row);
+    if (after > 0) row = p::concat_last(tape, row, zeros_beside(tape, input, {group.rows, after}));
+    update = p::add(tape, update, row);
+    first += rank;
+  }
+  return update;
+}
+
+Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
+  Var y = p::matmul(tape, x, weight, {.transpose_b = true});
+  if (bias.value.defined()) y = p::add(tape, y, bias);
+  const int64_t rows = x.shape()[0], out = weight.shape()[0];
+  for (const LoraGroup<Var>& group : groups) {
+    const Var input =
+        group.input.value.defined() ? group.input : p::narrow(tape, x, 0, group.row, group.rows);
+    std::vector<Var> pieces;
+    if (group.row > 0) pieces.push_back(zeros_beside(tape, x, {group.row, out}));
+    pieces.push_back(compose_update(tape, input, group, out));
+    const int64_t after = rows - group.row - group.rows;
+    if (after > 0) pieces.push_back(zeros_beside(tape, x, {after, out}));
+    y = p::add(tape, y, p::concat_first(tape, pieces));
+  }
+  return y;
+}
+
+void check_matrix(std::string_view name, const Tensor& tensor, DType dtype) {
+  check_ndim(LoraLinear::kName, name, tensor, 2);
+  check_dtype(LoraLinear::kName, name, tensor, dtype);
+  check_contiguous(LoraLinear::kName, name, tensor);
+}
+
+void check_group(const LoraGroup<Var>& group, const Var& x, const Var& weight) {
+  constexpr auto op = LoraLinear::kName;
+  const int64_t rows = x.shape()[0], in = x.shape()[1], out = weight.shape()[0];
+  if (group.row < 0 || group.rows < 0 || group.row + group.rows > rows)
+    fail("[{}] a group has rows {} to {}, x has {}", op, group.row, group.row + group.rows, rows);
+  check_matrix("a", group.a.value, x.dtype());
+  if (group.input.value.defined()) {
+    check_matrix("input", group.input.value, x.dtype());
+    check_shape(op, "input", group.input.value, {group.rows, in});
+  }
+  int64_t ranks = 0;
+  for (const auto& slice : group.slices) {
+    check_matrix("b", slice.b.value, x.dtype());
+    if (slice.column < 0 || slice.column + slice.b.shape()[0] > out)
+      fail("[{}] a slice has outputs {} to {}, the weight {}", op, slice.column,
+           slice.column + slice.b.shape()[0], out);
+    ranks += slice.b.shape()[1];
+  }
+  check_shape(op, "a", group.a.value, {ranks, in});
+}
+
+void check(const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
+  constexpr auto op = LoraLinear::kName;
+  check_ndim(op, "x", x.value, 2);
+  check_float(op, "x", x.value);
+  check_contiguous(op, "x", x.value);
+  check_matrix("weight", weight.value, x.dtype());
+  check_shape(op, "x", x.value, {x.shape()[0], weight.shape()[1]});
+  if (weight.requires_grad()) fail("[{}] the weight wants a gradient, but is frozen", op);
+  if (bias.value.defined()) {
+    check_shape(op, "bias", bias.value, {weight.shape()[0]});
+    check_dtype(op, "bias", bias.value, x.dtype());
+  }
+  int64_t end = 0;
+  for (const LoraGroup<Var>& group : groups) {
+    check_group(group, x, weight);
+    if (group.row < end) fail("[{}] a group begins at row {}, where another ends at {}", op, group.row, end);
+    end = group.row + group.rows;
+  }
+}
+
+// The base's products, and those of the groups, which are three times as many backward.
+trace::OpWork work(const Tensor& x, const Tensor& weight, const Groups& groups) {
+  const double base = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.numel());
+  double low = 0;
+  for (const auto& group : groups) {
+    int64_t elements = group.a.value.numel();
+    for (const auto& slice : group.slices) elements += slice.b.value.numel();
+    low += 2.0 * static_cast<double>(group.rows) * static_cast<double>(elements);
+  }
+  const auto bytes =
+      static_cast<double>(x.bytes() + weight.bytes() + x.dim(0) * weight.dim(0) * size_of(x.dtype()));
+  return {{base + low, bytes}, {base + 2 * low, bytes}};
+}
+
+std::vector<const Var*> inputs_of(const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
+  std::vector<const Var*> inputs{&x, &weight, &bias};
+  for (const auto& group : groups) {
+    inputs.push_back(&group.input);
+    inputs.push_back(&group.a);
+    for (const auto& slice : group.slices) inputs.push_back(&slice.b);
+  }
+  return inputs;
+}
+
+LoraLinear::Group values_of(const LoraGroup<Var>& group) {
+  LoraLinear::Group values{group.row, group.rows, group.input.value, group.a.value, {}};
+  for (const auto& slice : group.slices) values.slices.push_back({slice.column, slice.b.value, slice.scale});
+  return values;
+}
+
+// The slots and what is kept of the inputs, without their values where they can be made again.
+struct Kept {
+  explicit Kept(const Var& x, const Var& bias, const Groups& groups)
+      : x(x.saved()), x_slot(x.slot), bias(bias.slot) {
+    for (const auto& group : groups) {
+      inputs.push_back(group.input.saved());
+      input_slots.push_back(group.input.slot);
+      a.push_back(group.a.slot);
+      b.emplace_back();
+      for (const auto& slice : group.slices) b.back().push_back(slice.b.slot);
+    }
+  }
+
+  LoraLinear::Targets targets(const LoraLinear& op) const {
+    const auto target = [](const std::shared_ptr<GradSlot>& slot, const Tensor& value) {
+      return slot ? slot->target(value) : GradTarget{};
+    };
+    LoraLinear::Targets targets{x_slot != nullptr, target(bias, op.bias), {}};
+    for (size_t i = 0; i < op.groups.size(); ++i) {
+      targets.groups.push_back({input_slots[i] != nullptr, target(a[i], op.groups[i].a), {}});
+      for (size_t k = 0; k < b[i].size(); ++k)
+        targets.groups.back().b.push_back(target(b[i][k], op.groups[i].slices[k].b));
+    }
+    return targets;
+  }
+
+  Saved x;
+  std::shared_ptr<GradSlot> x_slot, bias;
+  std::vector<Saved> inputs;
+  std::vector<std::shared_ptr<GradSlot>> input_slots, a;
+  std::vector<std::vector<std::shared_ptr<GradSlot>>> b;
+};
+
+}  // namespace
+
+Tensor scaled_low(const LoraLinear::Group& group, const Tensor& low) {
+  Tape tape(false);
+  const auto alike = [&](const auto& slice) { return slice.scale == group.slices.front().scale; };
+  if (std::all_of(group.slices.begin(), group.slices.end(), alike))
+    return p::scale(tape, tape.constant(low), group.slices.empty() ? 1 : group.slices.front().scale).value;
+  Var scaled;
+  int64_t first = 0;
+  for (const auto& slice : group.slices) {
+    const int64_t rank = slice.b.dim(1);
+    const Var part = p::scale(tape, tape.constant(low.narrow(1, first, rank)), slice.scale);
+    scaled = first == 0 ? part : p::concat_last(tape, scaled, part);
+    first += rank;
+  }
+  return scaled.value;
+}
+
+Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
+                const Groups& groups) {
+  check(x, weight, bias, groups);
+  const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
+  const auto& kernel = ops.get<LoraLinear>();
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias, groups);
+  LoraLinear op{x.value, weight.value, bias.value, {}};
+  for (const auto& group : groups) op.groups.push_back(values_of(group));
+  LoraLinear::Output out = kernel.forward(op);
+  Kept kept(x, bias, groups);
+  op.x = {};
+  for (auto& group : op.groups) group.input = {};
+  return tape.record(out.y, inputs_of(x, weight, bias, groups),
+                     [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
+                       LoraLinear full = op;
+                       full.x = kept.x.get();
+                       for (size_t i = 0; i < full.groups.size(); ++i)
+                         full.groups[i].input = kept.inputs[i].get();
+                       const auto grads = kernel.backward(full, low, dy.contiguous(), kept.targets(full));
+                       if (kept.x_slot) kept.x_slot->add(grads.x);
+                       for (size_t i = 0; i < grads.inputs.size(); ++i)
+                         if (kept.input_slots[i]) kept.input_slots[i]->add(grads.inputs[i]);
+                     });
+}
+
+Probe lora_linear_probe;
+
+void register_lora_linear() { register_op<LoraLinear>(compose, lora_linear_probe); }
+
+}  // namespace temper::ops

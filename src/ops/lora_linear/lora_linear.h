@@ -1,0 +1,74 @@
+#pragma once
+#include "ops/selection.h"
+
+namespace temper::ops {
+
+// One adapter's rows of a pass, and its updates. Modules that are fused in memory (q|k|v) share what they
+// read and have a slice each; the rows of `a` belong to the slices in their order.
+template <class T>
+struct LoraGroup {
+  struct Slice {
+    int64_t column = 0;  // the first of the outputs that it updates
+    T b;                 // [outputs, rank]
+    float scale = 1;
+  };
+  int64_t row = 0, rows = 0;  // of x and y
+  T input;                    // [rows, in], what the adapter reads, after dropout; undefined: these rows of x
+  T a;                        // [Σ ranks, in]
+  std::vector<Slice> slices;
+};
+
+// y = x weightᵀ + bias, and in the rows of each group and the columns of each of its slices
+//   y += scale · (input aᵀ) bᵀ
+// (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021). Rows without a group are the plain
+// linear's; groups do not overlap. The weight is frozen: it has no gradient, so that backward keeps x and the
+// narrow products alone. Gradients of a, b and bias are float32.
+struct LoraLinear {
+  static constexpr std::string_view kName = "lora_linear", kField = "lora_linear";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t in = 0, out = 0;
+    bool bias = false;
+  };
+  using Group = LoraGroup<Tensor>;
+
+  Tensor x;       // [rows, in]
+  Tensor weight;  // [out, in]
+  Tensor bias;    // [out], or undefined
+  std::vector<Group> groups;
+
+  struct Output {
+    Tensor y;                 // [rows, out], x's dtype
+    std::vector<Tensor> low;  // of each group: input aᵀ [rows, Σ ranks], x's dtype
+  };
+  // What is wanted of a group. With an `input` of its own its gradient is apart from x's.
+  struct GroupTargets {
+    bool input = false;
+    GradTarget a;
+    std::vector<GradTarget> b;  // of each slice
+  };
+  struct Targets {
+    bool x = false;
+    GradTarget bias;
+    std::vector<GroupTargets> groups;
+  };
+  struct Gradients {
+    Tensor x;                    // [rows, in], or undefined
+    std::vector<Tensor> inputs;  // of each group: [rows, in], or undefined
+  };
+  using Forward = Output(const LoraLinear&);
+  using Backward = Gradients(const LoraLinear&, const std::vector<Tensor>& low, const Tensor& dy,
+                             const Targets& targets);
+  using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias,
+                      const std::vector<LoraGroup<Var>>& groups);
+};
+
+// bias may be Var{} (none), and so may a group's input.
+Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
+                const std::vector<LoraGroup<Var>>& groups);
+
+// low with each slice's columns multiplied by its scale: what is multiplied with bᵀ, and whose transpose
+// makes b's gradient; the same of a gradient. Any device.
+Tensor scaled_low(const LoraLinear::Group& group, const Tensor& low);
+
+}  // namespace temper::ops

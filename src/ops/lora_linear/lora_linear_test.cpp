@@ -1,0 +1,178 @@
+#include "ops/lora_linear/lora_linear.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+struct TestSlice {
+  int64_t column, width, rank;
+  float scale;
+};
+struct TestGroup {
+  int64_t row, rows;
+  std::vector<TestSlice> slices;
+  bool own_input = false;
+  int64_t ranks() const {
+    int64_t sum = 0;
+    for (const TestSlice& slice : slices) sum += slice.rank;
+    return sum;
+  }
+};
+struct Layout {
+  int64_t rows, in, out;
+  bool bias;
+  std::vector<TestGroup> groups;
+};
+
+// Exact in every dtype: the weight is frozen and stands outside the inputs.
+Doubles frozen_weight(const Layout& n) {
+  Doubles weight = normal(5, {n.out, n.in});
+  for (double& value : weight) value = std::round(std::clamp(value, -3.0, 3.0) * 8) / 8;
+  return weight;
+}
+
+// Inputs: x, the bias if there is one, and of each group its own input if it has one, a, and each b.
+std::vector<Input> inputs_of(const Layout& n, Role role) {
+  std::vector<Input> inputs{{"x", {n.rows, n.in}, normal(1, {n.rows, n.in})}};
+  if (n.bias) inputs.push_back({"bias", {n.out}, normal(2, {n.out}), role});
+  uint64_t seed = 10;
+  const auto add = [&](const char* name, Shape shape, Role its, double scale) {
+    ++seed;
+    inputs.push_back({name, shape, normal(seed, shape, scale), its});
+  };
+  for (const TestGroup& group : n.groups) {
+    if (group.own_input) add("input", {group.rows, n.in}, Role::kVariable, 1);
+    add("a", {group.ranks(), n.in}, role, 1 / std::sqrt(static_cast<double>(n.in)));
+    for (const TestSlice& slice : group.slices) add("b", {slice.width, slice.rank}, role, 0.5);
+  }
+  return inputs;
+}
+
+void add_update(const Layout& n, const TestGroup& group, const double* input, const Doubles& a,
+                const std::vector<const Doubles*>& bs, Doubles& y) {
+  for (int64_t r = 0; r < group.rows; ++r) {
+    int64_t first = 0;
+    for (size_t s = 0; s < group.slices.size(); ++s) {
+      const TestSlice& slice = group.slices[s];
+      for (int64_t k = 0; k < slice.rank; ++k) {
+        double low = 0;
+        for (int64_t i = 0; i < n.in; ++i) low += input[r * n.in + i] * a[(first + k) * n.in + i];
+        for (int64_t o = 0; o < slice.width; ++o)
+          y[(group.row + r) * n.out + slice.column + o] += slice.scale * low * (*bs[s])[o * slice.rank + k];
+      }
+      first += slice.rank;
+    }
+  }
+}
+
+Doubles reference(const Layout& n, const std::vector<Doubles>& inputs) {
+  const Doubles &x = inputs[0], weight = frozen_weight(n);
+  Doubles y;
+  for (int64_t r = 0; r < n.rows; ++r)
+    for (int64_t o = 0; o < n.out; ++o) {
+      double sum = n.bias ? inputs[1][o] : 0;
+      for (int64_t i = 0; i < n.in; ++i) sum += x[r * n.in + i] * weight[o * n.in + i];
+      y.push_back(sum);
+    }
+  size_t next = n.bias ? 2 : 1;
+  for (const TestGroup& group : n.groups) {
+    const double* input = group.own_input ? inputs[next++].data() : x.data() + group.row * n.in;
+    const Doubles& a = inputs[next++];
+    std::vector<const Doubles*> bs;
+    for (size_t s = 0; s < group.slices.size(); ++s) bs.push_back(&inputs[next++]);
+    add_update(n, group, input, a, bs, y);
+  }
+  return y;
+}
+
+Result run(const Layout& n, Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+  size_t next = n.bias ? 2 : 1;
+  std::vector<LoraGroup<Var>> groups;
+  for (const TestGroup& group : n.groups) {
+    LoraGroup<Var> made{group.row, group.rows, {}, {}, {}};
+    if (group.own_input) made.input = v[next++];
+    made.a = v[next++];
+    for (const TestSlice& slice : group.slices) made.slices.push_back({slice.column, v[next++], slice.scale});
+    groups.push_back(std::move(made));
+  }
+  const Tensor weight = beside(v[0], tensor_of(frozen_weight(n), {n.out, n.in}, v[0].dtype()));
+  return {lora_linear(tape, ops, v[0], tape.constant(weight), n.bias ? v[1] : Var{}, groups), {}};
+}
+
+void check(const std::string& name, const Layout& n, Role role = Role::kParameter) {
+  Case c;
+  c.name = fmt::format("{}: [{}, {}] to {}", name, n.rows, n.in, n.out);
+  c.inputs = inputs_of(n, role);
+  c.reference = [n](const std::vector<Doubles>& inputs) { return reference(n, inputs); };
+  c.run = [n](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) { return run(n, tape, ops, v); };
+  c.terms = std::max({n.rows, n.in, n.out});
+  c.roundings = 4;  // the narrow product, its scale, the update, and the sum
+  c.samples = 4;
+  check_every_kernel<LoraLinear>(c, {.in = n.in, .out = n.out, .bias = n.bias});
+}
+
+TEST(LoraLinear, EveryKernelAgreesOnOneAdapter) {
+  for (const int64_t rows : {1, 5, 33})
+    for (const bool bias : {false, true}) check("one", {rows, 24, 17, bias, {{0, rows, {{0, 17, 3, 2}}}}});
+  check("q|k|v", {20, 32, 40, true, {{0, 20, {{0, 24, 4, 2}, {24, 8, 2, 0.5}, {32, 8, 5, 1}}}}});
+  check("q and v alone", {20, 32, 40, false, {{0, 20, {{0, 24, 4, 2}, {32, 8, 4, 1}}}}});
+  check("variables", {9, 12, 10, true, {{0, 9, {{0, 10, 2, 1.5}}}}}, Role::kVariable);
+}
+
+TEST(LoraLinear, EveryKernelAgreesOnDropout) {
+  check("own input", {18, 24, 17, false, {{0, 18, {{0, 17, 3, 2}}, true}}});
+  check("two own inputs",
+        {40, 24, 20, true, {{0, 10, {{0, 20, 3, 2}}, true}, {15, 25, {{5, 9, 2, 1}}, true}}});
+}
+
+TEST(LoraLinear, EveryKernelAgreesOnManyAdapters) {
+  check("two, and rows of none", {30, 16, 24, true, {{4, 10, {{0, 24, 2, 1}}}, {14, 9, {{8, 16, 6, 3}}}}});
+  check("few rows",
+        {7,
+         16,
+         24,
+         false,
+         {{0, 1, {{0, 24, 2, 1}}}, {2, 3, {{0, 12, 1, 3}, {12, 12, 2, 1}}}, {5, 2, {{0, 4, 8, 1}}}}});
+  check("an empty one",
+        {20, 16, 12, false, {{0, 12, {{0, 12, 2, 1}}}, {12, 0, {{0, 12, 2, 1}}}, {12, 8, {{0, 12, 3, 2}}}}});
+  check("none at all", {6, 8, 5, true, {}});
+  check("larger",
+        {300, 70, 270, true, {{0, 140, {{0, 130, 8, 2}, {130, 140, 16, 1}}}, {150, 150, {{0, 270, 4, 2}}}}});
+}
+
+TEST(LoraLinear, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<LoraLinear>("eager", {});
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  const auto call = [&](const LoraGroup<Tensor>& g, int64_t out = 6) {
+    return [&ops, f32, g, out] {
+      Tape tape;
+      LoraGroup<Var> group{g.row, g.rows, {g.input, {}}, {g.a, {}}, {}};
+      for (const auto& slice : g.slices) group.slices.push_back({slice.column, {slice.b, {}}, slice.scale});
+      lora_linear(tape, ops, tape.constant(f32({4, 8})), tape.constant(f32({out, 8})), {}, {group, group});
+    };
+  };
+  const Tensor a = f32({2, 8}), b = f32({6, 2});
+  expect_error(call({0, 5, {}, a, {{0, b}}}), "[lora_linear] a group has rows 0 to 5, x has 4");
+  expect_error(call({0, 4, {}, {}, {{0, b}}}), "[lora_linear] a is missing");
+  expect_error(call({0, 4, {}, f32({3, 8}), {{0, b}}}), "[lora_linear] a is [3, 8], needs [2, 8]");
+  expect_error(call({0, 4, {}, a, {{0, b.to(DType::kBF16)}}}), "[lora_linear] b is bfloat16, needs float32");
+  expect_error(call({0, 4, {}, a, {{1, b}}}), "[lora_linear] a slice has outputs 1 to 7, the weight 6");
+  expect_error(call({0, 4, f32({3, 8}), a, {{0, b}}}), "[lora_linear] input is [3, 8], needs [4, 8]");
+  expect_error(call({0, 4, {}, a, {{0, b}}}),
+               "[lora_linear] a group begins at row 0, where another ends at 4");
+  Tape tape;
+  expect_error(
+      [&] {
+        lora_linear(tape, ops, tape.constant(f32({4, 8})), tape.variable(f32({6, 8})), {}, {});
+      },
+      "[lora_linear] the weight wants a gradient, but is frozen");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -29,7 +29,7 @@ struct Builder {
                .axes = {out, in},
                .sources = weights,
                .split = split,
-               .lora = true,
+               .lora = LoraRole::kLinear,
                .quantize = true});
     if (bias) vector(name + ".bias", out, biases);
   }
@@ -60,14 +60,15 @@ struct Builder {
 
 WeightTable decoder_weight_table(const DecoderConfig& config) {
   Builder builder{config, {}};
-  const auto embedding = [&](const std::string& name, const std::string& source) {
+  const auto embedding = [&](const std::string& name, const std::string& source, LoraRole lora) {
     builder.table.add({.name = name,
                        .shape = {config.vocab_size, config.hidden_size},
                        .axes = {"vocab", "hidden"},
                        .sources = {{source, config.vocab_size}},
-                       .split = Split::kVocab});
+                       .split = Split::kVocab,
+                       .lora = lora});
   };
-  embedding("embedding.weight", "model.embed_tokens.weight");
+  embedding("embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding);
   for (int64_t i = 0; i < config.num_layers; ++i) {
     builder.layer(i);
     // Written by old releases, computed here from the configuration.
@@ -78,7 +79,7 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   if (config.tied_head)
     builder.table.ignore("lm_head.weight", "tied to model.embed_tokens.weight");
   else
-    embedding("head.weight", "lm_head.weight");
+    embedding("head.weight", "lm_head.weight", LoraRole::kHead);
   return std::move(builder.table);
 }
 

@@ -11,6 +11,10 @@ namespace temper {
 // How tensor parallelism splits a weight.
 enum class Split : uint8_t { kReplicated, kColumn /* output rows */, kRow /* input columns */, kVocab };
 
+// How adapters may target a parameter: as a linear, as a table of rows, or as the head, which "all linears"
+// leaves out. Not at all: norms and biases.
+enum class LoraRole : uint8_t { kNone, kLinear, kEmbedding, kHead };
+
 // One Hugging Face tensor that a parameter is made of: `rows` consecutive rows of dimension 0.
 struct WeightSource {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
@@ -25,9 +29,10 @@ struct WeightSpec {
   std::vector<std::string> axes;      // "vocab", "hidden", "heads*head_dim", …; one per dimension
   std::vector<WeightSource> sources;  // stacked along dimension 0, in this order
   Split split = Split::kReplicated;
-  bool decay = true;      // weight decay applies by default
-  bool lora = false;      // adapters may target it
-  bool quantize = false;  // quantizers may target it
+  bool decay = true;  // weight decay applies by default
+  LoraRole lora = LoraRole::kNone;
+  bool quantize = false;    // quantizers may target it
+  bool transposed = false;  // files hold the transpose: of a matrix with one source
 };
 
 class WeightTable {

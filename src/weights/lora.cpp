@@ -1,0 +1,129 @@
+#include "weights/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kWeight = ".weight", kBias = ".bias";
+
+bool is_all_linear(const ModuleChoice& choice) {
+  return choice.regex.empty() && choice.names == std::vector<std::string>{kAllLinear};
+}
+
+// The modules that have a weight, with its place.
+struct Module {
+  std::string name;
+  WeightTable::Place place;
+};
+
+std::vector<Module> modules_of(const WeightTable& base) {
+  std::vector<Module> modules;
+  for (const WeightSpec& spec : base.specs())
+    for (const WeightSource& source : spec.sources)
+      if (source.name.ends_with(kWeight))
+        modules.push_back(
+            {source.name.substr(0, source.name.size() - kWeight.size()), base.find_source(source.name)});
+  return modules;
+}
+
+std::vector<std::string> names_of(const std::vector<Module>& modules, bool adaptable_only) {
+  std::vector<std::string> names;
+  for (const Module& module : modules)
+    if (!adaptable_only || module.place.spec->lora != LoraRole::kNone) names.push_back(module.name);
+  return names;
+}
+
+template <class T>
+void check_patterns(const std::vector<std::pair<std::string, T>>& patterns,
+                    const std::vector<LoraTarget>& targets, const std::string& where, const char* key) {
+  for (const auto& [pattern, value] : patterns) {
+    if (!(value > 0)) fail("[{}{}] '{}' is {}, expected more than 0", where, key, pattern, value);
+    const auto matches = [&](const LoraTarget& t) { return matches_module_pattern(t.module, pattern); };
+    if (std::none_of(targets.begin(), targets.end(), matches))
+      fail("[{}{}] the pattern '{}' matches no adapted module; the first of them is '{}'", where, key,
+           pattern, targets.front().module);
+  }
+}
+
+void check_numbers(const LoraConfig& config, const std::string& where) {
+  if (config.rank < 1) fail("[{}rank] is {}, expected at least 1", where, config.rank);
+  if (!(config.alpha > 0)) fail("[{}alpha] is {}, expected more than 0", where, config.alpha);
+  if (!(config.dropout >= 0 && config.dropout < 1))
+    fail("[{}dropout] is {}, expected 0 or more, below 1", where, config.dropout);
+}
+
+LoraTarget target_of(const Module& module, const LoraConfig& config) {
+  return {module.name,       module.place.spec,           module.place.row,
+          module.place.rows, config.rank_of(module.name), config.scale_of(module.name)};
+}
+
+// Modules that are trained whole, with their biases, and the biases that are trained besides.
+void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan) {
+  std::set<std::string, std::less<>> adapted;
+  for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
+  const ModuleChoice whole{.names = config.modules_to_save};
+  for (const WeightSpec& spec : base.specs())
+    for (const WeightSource& source : spec.sources) {
+      const std::string module = source.name.substr(0, source.name.rfind('.'));
+      const bool bias = source.name.ends_with(kBias);
+      const bool trained =
+          config.bias == LoraBias::kAll || (config.bias == LoraBias::kLoraOnly && adapted.contains(module));
+      if (!whole.contains(module) && !(bias && trained)) continue;
+      // PEFT wraps the modules that it adapts.
+      const std::string file = adapted.contains(module) ? module + ".base_layer.bias" : source.name;
+      plan.saved.push_back({source.name, std::string(kAdapterPrefix) + file});
+    }
+}
+
+}  // namespace
+
+int64_t LoraConfig::rank_of(std::string_view module) const {
+  for (const auto& [pattern, value] : rank_pattern)
+    if (matches_module_pattern(module, pattern)) return value;
+  return rank;
+}
+
+double LoraConfig::scale_of(std::string_view module) const {
+  double numerator = alpha;
+  for (const auto& [pattern, value] : alpha_pattern)
+    if (matches_module_pattern(module, pattern)) {
+      numerator = value;
+      break;
+    }
+  const auto r = static_cast<double>(rank_of(module));
+  return numerator / (stabilized ? std::sqrt(r) : r);
+}
+
+LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
+  check_numbers(config, where);
+  const std::vector<Module> modules = modules_of(base);
+  const bool all = is_all_linear(config.targets);
+  if (!all) check_choice(config.targets, names_of(modules, false), where + "target_modules");
+  check_choice(config.excluded, names_of(modules, false), where + "exclude_modules");
+  const ModuleChoice whole{.names = config.modules_to_save};
+  check_choice(whole, names_of(modules, false), where + "modules_to_save");
+  LoraPlan plan;
+  for (const Module& module : modules) {
+    const LoraRole role = module.place.spec->lora;
+    if (all ? role != LoraRole::kLinear : !config.targets.contains(module.name)) continue;
+    if (config.excluded.contains(module.name) || whole.contains(module.name)) continue;
+    if (role == LoraRole::kNone)
+      fail("[{}target_modules] '{}' cannot be adapted; linears, the embedding and the head can: {}", where,
+           module.name, join(names_of(modules, true), ", ").substr(0, 300));
+    plan.targets.push_back(target_of(module, config));
+  }
+  if (plan.targets.empty())
+    fail("[{}target_modules] without exclude_modules and modules_to_save leave no module to adapt", where);
+  check_patterns(config.rank_pattern, plan.targets, where, "rank_pattern");
+  check_patterns(config.alpha_pattern, plan.targets, where, "alpha_pattern");
+  add_saved(base, config, plan);
+  return plan;
+}
+
+}  // namespace temper

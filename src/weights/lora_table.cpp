@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "weights/lora.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kBaseLayer = ".base_layer";
+
+std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+std::string module_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+bool strip_end(std::string& name, std::string_view end) {
+  if (!name.ends_with(end)) return false;
+  name.resize(name.size() - end.size());
+  return true;
+}
+
+WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
+  const WeightSpec& base = *targets.front().spec;
+  WeightSpec spec;
+  spec.name = lora_a_name(base);
+  if (base.lora == LoraRole::kEmbedding) {
+    spec.shape = {base.shape[0], targets.front().rank};
+    spec.axes = {base.axes[0], "rank"};
+    spec.sources = {{lora_file_names(targets.front()).a, base.shape[0]}};
+    spec.transposed = true;
+    return spec;
+  }
+  int64_t ranks = 0;
+  for (const LoraTarget& target : targets) {
+    spec.sources.push_back({lora_file_names(target).a, target.rank});
+    ranks += target.rank;
+  }
+  spec.shape = {ranks, base.shape[1]};
+  spec.axes = {"rank", base.axes[1]};
+  return spec;
+}
+
+WeightSpec spec_of_b(const LoraTarget& target) {
+  const bool embedding = target.spec->lora == LoraRole::kEmbedding;
+  const int64_t rows = embedding ? target.spec->shape[1] : target.rows;
+  return {.name = lora_b_name(target),
+          .shape = {rows, target.rank},
+          .axes = {target.spec->axes[embedding ? 1 : 0], "rank"},
+          .sources = {{lora_file_names(target).b, rows}}};
+}
+
+WeightSpec spec_of_saved(const WeightTable& base, const LoraSaved& saved) {
+  const WeightTable::Place place = base.find_source(saved.source);
+  WeightSpec spec = *place.spec;
+  spec.name = saved_name(saved.source);
+  spec.shape[0] = place.rows;
+  spec.sources = {{saved.file, place.rows}};
+  spec.lora = LoraRole::kNone;
+  return spec;
+}
+
+// Sorts the tensors of a file by what they are.
+class FileReader {
+ public:
+  FileReader(const WeightTable& base, const LoraConfig& config) : base_(base), config_(config) {}
+
+  void add(const std::string& file) {
+    std::string name = file;
+    if (!name.starts_with(kAdapterPrefix)) return strangers_.push_back(file);
+    name.erase(0, kAdapterPrefix.size());
+    if (strip_end(name, ".lora_A.weight") || strip_end(name, ".lora_B.weight") ||
+        strip_end(name, ".lora_embedding_A") || strip_end(name, ".lora_embedding_B"))
+      return add_target(name, file);
+    const size_t wrapped = name.rfind(kBaseLayer);
+    const bool base_layer = wrapped != std::string::npos;
+    if (base_layer) name.erase(wrapped, kBaseLayer.size());
+    if (base_.find_source(name).spec == nullptr) return strangers_.push_back(file);
+    (base_layer && name.ends_with(".weight") ? plan_.unchanged : plan_.saved).push_back({name, file});
+  }
+
+  // In the order of the base's table.
+  LoraPlan finish(const std::string& where) {
+    if (!strangers_.empty()) {
+      const size_t shown = std::min<size_t>(strangers_.size(), 5);
+      const std::vector<std::string> first(strangers_.begin(),
+                                           strangers_.begin() + static_cast<std::ptrdiff_t>(shown));
+      fail(
+          "[{}] {} tensors belong to no module of this model, or to one that cannot be adapted: {}{}; name "
+          "the "
+          "adapter's own base model",
+          where, strangers_.size(), join(first), shown < strangers_.size() ? ", …" : "");
+    }
+    if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
+    for (const WeightSpec& spec : base_.specs())
+      for (const WeightSource& source : spec.sources)
+        if (const auto found = targets_.find(module_of(source.name));
+            found != targets_.end() && found->second.spec == &spec)
+          plan_.targets.push_back(found->second);
+    return std::move(plan_);
+  }
+
+ private:
+  void add_target(const std::string& module, const std::string& file) {
+    const WeightTable::Place place = base_.find_source(module + ".weight");
+    if (place.spec == nullptr || place.spec->lora == LoraRole::kNone) return strangers_.push_back(file);
+    targets_[module] = {
+        module, place.spec, place.row, place.rows, config_.rank_of(module), config_.scale_of(module)};
+  }
+
+  const WeightTable& base_;
+  const LoraConfig& config_;
+  LoraPlan plan_;
+  std::map<std::string, LoraTarget> targets_;
+  std::vector<std::string> strangers_;
+};
+
+}  // namespace
+
+LoraFileNames lora_file_names(const LoraTarget& target) {
+  const std::string prefix = std::string(kAdapterPrefix) + target.module;
+  if (target.spec->lora == LoraRole::kEmbedding)
+    return {prefix + ".lora_embedding_A", prefix + ".lora_embedding_B"};
+  return {prefix + ".lora_A.weight", prefix + ".lora_B.weight"};
+}
+
+std::string lora_a_name(const WeightSpec& spec) { return module_of(spec.name) + ".lora_A"; }
+std::string lora_b_name(const LoraTarget& target) {
+  return module_of(target.spec->name) + ".lora_B." + last_part(target.module);
+}
+std::string saved_name(const std::string& source) { return "saved." + source; }
+
+LoraPlan plan_lora_of(const WeightTable& base, const LoraConfig& config,
+                      const std::vector<std::string>& names, const std::string& where) {
+  FileReader reader(base, config);
+  for (const std::string& name : names) reader.add(name);
+  return reader.finish(where);
+}
+
+WeightTable lora_table(const WeightTable& base, const LoraPlan& plan) {
+  WeightTable table;
+  for (size_t i = 0; i < plan.targets.size();) {
+    std::vector<LoraTarget> together;
+    for (const WeightSpec* spec = plan.targets[i].spec;
+         i < plan.targets.size() && plan.targets[i].spec == spec; ++i)
+      together.push_back(plan.targets[i]);
+    table.add(spec_of_a(together));
+    for (const LoraTarget& target : together) table.add(spec_of_b(target));
+  }
+  for (const LoraSaved& saved : plan.saved) table.add(spec_of_saved(base, saved));
+  for (const LoraSaved& copy : plan.unchanged) table.ignore(copy.file, "a copy of the model's own weight");
+  return table;
+}
+
+}  // namespace temper

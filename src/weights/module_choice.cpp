@@ -1,0 +1,57 @@
+#include "weights/module_choice.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "tokenizers/pattern.h"
+
+namespace temper {
+namespace {
+
+bool matches_whole(std::string_view module, const std::string& regex) {
+  const auto pattern = tokenizers::Pattern::regex("\\A(?:" + regex + ")\\z", "[modules]");
+  return pattern.find(module, 0).has_value();
+}
+
+// The last parts of the names, which is what people write.
+std::vector<std::string> short_names(const std::vector<std::string>& modules) {
+  std::set<std::string> names;
+  for (const std::string& module : modules) names.insert(module.substr(module.rfind('.') + 1));
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+bool is_module(std::string_view module, std::string_view name) {
+  if (!module.ends_with(name)) return false;
+  return module.size() == name.size() || module[module.size() - name.size() - 1] == '.';
+}
+
+bool matches_module_pattern(std::string_view module, const std::string& pattern) {
+  return matches_whole(module, "(?:.*\\.)?(?:" + pattern + ")");
+}
+
+bool ModuleChoice::contains(std::string_view module) const {
+  const auto is = [&](const std::string& name) { return is_module(module, name); };
+  return std::any_of(names.begin(), names.end(), is) || (!regex.empty() && matches_whole(module, regex));
+}
+
+void check_choice(const ModuleChoice& choice, const std::vector<std::string>& modules,
+                  std::string_view where) {
+  const auto none = [&](auto&& is) { return std::none_of(modules.begin(), modules.end(), is); };
+  for (const std::string& name : choice.names) {
+    if (!none([&](const std::string& module) { return is_module(module, name); })) continue;
+    const std::vector<std::string> known = short_names(modules);
+    const std::string nearest = nearest_name(name, name.find('.') == std::string::npos ? known : modules);
+    fail("[{}] no module is called '{}'{}; there are {}", where, name,
+         nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), join(known));
+  }
+  if (!choice.regex.empty() &&
+      none([&](const std::string& module) { return matches_whole(module, choice.regex); }))
+    fail("[{}] the expression '{}' matches no module from its beginning to its end, for example '{}'", where,
+         choice.regex, modules.empty() ? "" : modules.front());
+}
+
+}  // namespace temper

@@ -11,6 +11,7 @@ namespace temper::checkpoints {
 namespace {
 
 constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kAdapter = "adapter_model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 // file → the tensors that the index maps to it.
@@ -69,12 +70,32 @@ ModelFolder ModelFolder::open(const std::string& path) {
     folder.open_shards(index);
   else
     folder.fail_without_weights();
-  for (size_t i = 0; i < folder.files_.size(); ++i)
-    for (const TensorEntry& entry : folder.files_[i].entries()) {
-      folder.names_.push_back(entry.name);
-      folder.file_of_.emplace(entry.name, i);
-    }
+  folder.index_names();
   return folder;
+}
+
+ModelFolder ModelFolder::open_adapter(const std::string& path) {
+  const std::string file = join_path(path, kAdapter);
+  if (!exists(file)) {
+    if (exists(join_path(path, "adapter_model.bin")))
+      fail("[{}] found adapter_model.bin, expected {}; save the adapter again as safetensors", path,
+           kAdapter);
+    fail("[{}] found no {}, expected an adapter's folder as PEFT writes it", path, kAdapter);
+  }
+  ModelFolder folder;
+  folder.path_ = path;
+  folder.remedy_ = "the adapter was made for another base model, or its file for another configuration";
+  folder.files_.emplace_back(file);
+  folder.index_names();
+  return folder;
+}
+
+void ModelFolder::index_names() {
+  for (size_t i = 0; i < files_.size(); ++i)
+    for (const TensorEntry& entry : files_[i].entries()) {
+      names_.push_back(entry.name);
+      file_of_.emplace(entry.name, i);
+    }
 }
 
 void ModelFolder::open_shards(const std::string& index_path) {
@@ -94,7 +115,7 @@ void ModelFolder::open_shards(const std::string& index_path) {
 void ModelFolder::fail_without_weights() const {
   std::vector<std::string> safetensors, pickles, adapters, gguf;
   for (const std::string& name : list_directory(path_)) {
-    if (name == "adapter_model.safetensors")
+    if (name == kAdapter)
       adapters.push_back(name);
     else if (name.ends_with(".safetensors"))
       safetensors.push_back(name);

@@ -19,18 +19,22 @@ class ModelFolder {
  public:
   // Opens and checks every file: the index and its shards must agree on every tensor.
   static ModelFolder open(const std::string& path);
+  // An adapter's folder: adapter_model.safetensors (checkpoints/adapter_folder.h).
+  static ModelFolder open_adapter(const std::string& path);
 
   const std::string& path() const { return path_; }
-  Json config() const;  // config.json
+  const std::string& remedy() const { return remedy_; }  // when the weights are of something else
+  Json config() const;                                   // config.json
   const std::vector<std::string>& names() const { return names_; }
   const TensorEntry* find(std::string_view name) const;  // null when absent
   Tensor tensor(std::string_view name) const;            // see SafetensorsFile::tensor
 
  private:
   void open_shards(const std::string& index_path);
+  void index_names();
   [[noreturn]] void fail_without_weights() const;
 
-  std::string path_;
+  std::string path_, remedy_ = "use the config.json that belongs to these weights";
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> names_;
   std::unordered_map<std::string_view, size_t> file_of_;  // keys live in files_
@@ -39,10 +43,13 @@ class ModelFolder {
 // The parameter's tensor: where to load to, or what to save.
 using WeightTensors = std::function<Tensor(const WeightSpec&)>;
 
-// Fills each parameter's contiguous destination of spec.shape from its sources, [rows, spec.shape[1:]] each,
-// stacked along dimension 0; floating-point dtypes are converted. Missing and unknown names and wrong shapes
-// are one error that lists them, thrown before anything is loaded.
+// Fills each parameter's contiguous destination of spec.shape from its sources, [rows, spec.shape[1:]] each
+// (or the transpose, where the spec says so), stacked along dimension 0; floating-point dtypes are converted.
+// Missing and unknown names and wrong shapes are one error that lists them, thrown before anything is loaded.
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination);
+
+// Only the checks of load_weights.
+void check_weights(const ModelFolder& folder, const WeightTable& table);
 
 struct SaveOptions {
   std::optional<DType> dtype = {};  // what floating-point weights become; absent: they stay as they are

@@ -15,6 +15,7 @@ struct Misfits {
   void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
     Shape expected = spec.shape;
     expected[0] = rows;
+    if (spec.transposed) std::swap(expected[0], expected[1]);
     const std::vector<int64_t> wanted(expected.begin(), expected.end());
     if (entry.shape != wanted)
       unlike.push_back(fmt::format("'{}' is [{}], expected {}", entry.name, fmt::join(entry.shape, ", "),
@@ -53,7 +54,9 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   return misfits;
 }
 
-void check_names(const ModelFolder& folder, const WeightTable& table) {
+}  // namespace
+
+void check_weights(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits = find_misfits(folder, table);
   if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty()) return;
   misfits.suggest(table);
@@ -64,13 +67,11 @@ void check_names(const ModelFolder& folder, const WeightTable& table) {
   add("missing", misfits.missing);
   add("unknown", misfits.unknown);
   add("of another shape or dtype", misfits.unlike);
-  fail("{}\nuse the config.json that belongs to these weights", message);
+  fail("{}\n{}", message, folder.remedy());
 }
 
-}  // namespace
-
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination) {
-  check_names(folder, table);
+  check_weights(folder, table);
   for (const WeightSpec& spec : table.specs()) {
     const Tensor to = destination(spec);
     invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),
@@ -81,7 +82,7 @@ void load_weights(const ModelFolder& folder, const WeightTable& table, const Wei
       if (from.dtype() != to.dtype() && !(is_float(from.dtype()) && is_float(to.dtype())))
         fail("[{}] tensor '{}': found {}, expected {}; these cannot be converted", folder.path(), source.name,
              to_string(from.dtype()), to_string(to.dtype()));
-      to.narrow(0, row, source.rows).copy_from(from);
+      to.narrow(0, row, source.rows).copy_from(spec.transposed ? from.transpose(0, 1) : from);
       row += source.rows;
     }
   }

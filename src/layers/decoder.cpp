@@ -8,7 +8,6 @@
 #include "layers/glue.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
-#include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
@@ -21,7 +20,8 @@ struct Decoder::Context {
   RopeTables rope;
   KvCache* cache;
   Tensor cu_seqlens_q, cu_seqlens_k;
-  std::vector<Tensor>* hidden_states;      // null: nobody looks
+  std::vector<Tensor>* hidden_states;  // null: nobody looks
+  AdaptedParameters parameters;
   const KvCache* decoded_cache = nullptr;  // of decode()
 };
 
@@ -67,31 +67,46 @@ void Decoder::check_ids(std::span<const int32_t> ids) const {
       fail("token id {} is outside the vocabulary [0, {})", id, config_.vocab_size);
 }
 
-ops::NormedSum Decoder::norm(Tape& tape, const std::string& name, const Stream& stream) const {
-  return ops::add_rms_norm(tape, ops_.at(name), stream.x, stream.branch,
-                           tape.leaf(parameters_.at(name + ".weight")),
-                           static_cast<float>(config_.rms_norm_eps));
+AdaptedParameters Decoder::adapted(std::vector<AdapterRows> rows, int64_t tokens) const {
+  int64_t count = 0;
+  for (const AdapterRows& each : rows) count += each.rows;
+  invariant(rows.empty() || count == tokens, "every token of a pass is an adapter's or the model's");
+  return {parameters_, ops_, std::move(rows)};
 }
 
-Var Decoder::project(Tape& tape, const std::string& name, const Var& x, bool bias) const {
-  const Var weight = tape.leaf(parameters_.at(name + ".weight"));
-  return ops::linear(tape, ops_.at(name), x, weight,
-                     bias ? tape.leaf(parameters_.at(name + ".bias")) : Var{});
+ops::NormedSum Decoder::norm(Tape& tape, const std::string& name, const Stream& stream,
+                             const Context& context) const {
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  const std::vector<Var> sum_and_y = context.parameters.by_rows(
+      tape, {stream.x, stream.branch}, {name + ".weight"}, [&](const AdaptedParameters::Piece& piece) {
+        const ops::NormedSum normed =
+            ops::add_rms_norm(tape, ops_.at(name), piece.inputs[0], piece.inputs[1], piece.weights[0], eps);
+        return std::vector{normed.sum, normed.y};
+      });
+  return {sum_and_y[0], sum_and_y[1]};
+}
+
+ops::RotatedHeads Decoder::heads(Tape& tape, int64_t index, const Var& qkv, const Context& context) const {
+  const std::string name = fmt::format("layers.{}.attention", index);
+  const auto norm_name = [&](const char* norm) { return config_.qk_norm ? name + norm : ""; };
+  const std::vector<Var> rotated = context.parameters.by_rows(
+      tape, {qkv}, {norm_name(".q_norm.weight"), norm_name(".k_norm.weight")},
+      [&](const AdaptedParameters::Piece& piece) {
+        const Var& own = piece.inputs[0];
+        const ops::RotatedHeads heads = ops::rotary(
+            tape, ops_.at(name), own, config_.num_heads, config_.num_kv_heads, piece.weights[0],
+            piece.weights[1], static_cast<float>(config_.rms_norm_eps),
+            context.positions.narrow(0, piece.first, own.shape()[0]), context.rope.cos, context.rope.sin);
+        return std::vector{heads.q, heads.k, heads.v};
+      });
+  return {rotated[0], rotated[1], rotated[2]};
 }
 
 Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& context) const {
   const std::string name = fmt::format("layers.{}.attention", index);
-  const Var qkv = project(tape, name + ".qkv", x, config_.qkv_bias);
-  const auto head_weight = [&](const char* norm) {
-    return config_.qk_norm ? tape.leaf(parameters_.at(name + norm)) : Var{};
-  };
-  const ops::BoundOps& ops = ops_.at(name);
-  const ops::RotatedHeads heads =
-      ops::rotary(tape, ops, qkv, config_.num_heads, config_.num_kv_heads, head_weight(".q_norm.weight"),
-                  head_weight(".k_norm.weight"), static_cast<float>(config_.rms_norm_eps), context.positions,
-                  context.rope.cos, context.rope.sin);
-  const Var y = merge_heads(tape, attend(tape, index, heads, context));
-  return project(tape, name + ".output", y, config_.output_bias);
+  const Var qkv = context.parameters.linear(tape, name + ".qkv", x, config_.qkv_bias);
+  const Var y = merge_heads(tape, attend(tape, index, heads(tape, index, qkv, context), context));
+  return context.parameters.linear(tape, name + ".output", y, config_.output_bias);
 }
 
 Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const {
@@ -116,20 +131,21 @@ Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, c
   return ops::attention(tape, ops, heads.q, k, v, op);
 }
 
-Var Decoder::mlp(Tape& tape, int64_t index, const Var& x) const {
+Var Decoder::mlp(Tape& tape, int64_t index, const Var& x, const Context& context) const {
   const std::string name = fmt::format("layers.{}.mlp", index);
-  const Var gate_up = project(tape, name + ".gate_up", x, config_.mlp_bias);
-  return project(tape, name + ".down", ops::swiglu(tape, ops_.at(name), gate_up), config_.mlp_bias);
+  const Var gate_up = context.parameters.linear(tape, name + ".gate_up", x, config_.mlp_bias);
+  return context.parameters.linear(tape, name + ".down", ops::swiglu(tape, ops_.at(name), gate_up),
+                                   config_.mlp_bias);
 }
 
 Decoder::Stream Decoder::layer_forward(Tape& tape, int64_t index, const Stream& stream,
                                        const Context& context) const {
   const std::string name = fmt::format("layers.{}.", index);
-  const ops::NormedSum in = norm(tape, name + "input_norm", stream);
+  const ops::NormedSum in = norm(tape, name + "input_norm", stream, context);
   if (context.hidden_states != nullptr) context.hidden_states->push_back(in.sum.value);
   const ops::NormedSum mixed =
-      norm(tape, name + "post_attention_norm", {in.sum, attention(tape, index, in.y, context)});
-  return {mixed.sum, mlp(tape, index, mixed.y)};
+      norm(tape, name + "post_attention_norm", {in.sum, attention(tape, index, in.y, context)}, context);
+  return {mixed.sum, mlp(tape, index, mixed.y, context)};
 }
 
 // Adds at its end, so that the tape keeps one tensor between layers.
@@ -157,33 +173,31 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
                   options.cache,
                   input.cu_seqlens,
                   input.cu_seqlens,
-                  options.hidden_states};
+                  options.hidden_states,
+                  adapted(options.adapters, input.ids.numel())};
   if (options.cache != nullptr) {
     invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
     context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
   const bool checkpoint = options.checkpoint_layers && tape.recording();
-  Stream stream{ops::embedding(tape, ops_.at("embedding"), input.ids.on(device()),
-                               tape.leaf(parameters_.at("embedding.weight"))),
-                {}};
+  Stream stream{context.parameters.embedding(tape, input.ids.on(device())), {}};
   for (int64_t i = 0; i < config_.num_layers; ++i)
     stream =
         checkpoint ? checkpointed_layer(tape, i, stream, context) : layer_forward(tape, i, stream, context);
   if (options.cache != nullptr) options.cache->advance(input.ids.numel());
-  const Var hidden = norm(tape, "norm", stream).y;
+  const Var hidden = norm(tape, "norm", stream, context).y;
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
 
 Var Decoder::decode(Tape& tape, const NextToken& input, const KvCache& cache) const {
   invariant(!tape.recording(), "a KV cache is for inference");
-  Context context{input.positions, input.rope, nullptr, {}, {}, nullptr, &cache};
-  Stream stream{
-      ops::embedding(tape, ops_.at("embedding"), input.ids, tape.leaf(parameters_.at("embedding.weight"))),
-      {}};
+  Context context{input.positions, input.rope, nullptr, {}, {}, nullptr, adapted({{input.adapter, 1}}, 1),
+                  &cache};
+  Stream stream{context.parameters.embedding(tape, input.ids), {}};
   for (int64_t i = 0; i < config_.num_layers; ++i) stream = layer_forward(tape, i, stream, context);
-  return norm(tape, "norm", stream).y;
+  return norm(tape, "norm", stream, context).y;
 }
 
 bool Decoder::decodes_on_device() const {
@@ -194,15 +208,20 @@ bool Decoder::decodes_on_device() const {
   return all;
 }
 
-Var Decoder::logits(Tape& tape, const Var& hidden) const {
-  return ops::linear(tape, ops_.at("head"), hidden,
-                     tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight")));
+Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {
+  if (config_.tied_head)
+    return ops::linear(tape, ops_.at("head"), hidden, tape.leaf(parameters_.at("embedding.weight")));
+  return adapted({{adapter, hidden.shape()[0]}}, hidden.shape()[0]).linear(tape, "head", hidden, false);
 }
 
 ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
-                                      const ops::CrossEntropy::Factors& factors) const {
-  const Var head = tape.leaf(parameters_.at(config_.tied_head ? "embedding.weight" : "head.weight"));
-  return ops::cross_entropy(tape, ops_.at("head"), hidden, head, targets, factors);
+                                      const ops::CrossEntropy::Factors& factors,
+                                      const AdapterRows& rows) const {
+  if (config_.tied_head)
+    return ops::cross_entropy(tape, ops_.at("head"), hidden, tape.leaf(parameters_.at("embedding.weight")),
+                              targets, factors);
+  const std::vector<AdapterRows> all(rows.adapter == nullptr ? 0 : 1, rows);
+  return adapted(all, hidden.shape()[0]).loss(tape, "head.weight", hidden, targets, factors);
 }
 
 }  // namespace temper::layers

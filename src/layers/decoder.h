@@ -1,4 +1,5 @@
 #pragma once
+#include "layers/adapted.h"
 #include "layers/decoder_config.h"
 #include "layers/kv_cache.h"
 #include "layers/parameters.h"
@@ -22,9 +23,10 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
 // The next token of a sequence, all on the model's device, where the step's results change it for the next
 // one.
 struct NextToken {
-  Tensor ids;        // [1] int32
-  Tensor positions;  // [1] int32: the token's, which is how many tokens the cache holds
-  RopeTables rope;   // of Decoder::prepare_positions, for all positions of the cache
+  Tensor ids;                        // [1] int32
+  Tensor positions;                  // [1] int32: the token's, which is how many tokens the cache holds
+  RopeTables rope;                   // of Decoder::prepare_positions, for all positions of the cache
+  const Adapter* adapter = nullptr;  // null: the model alone
 };
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
@@ -52,6 +54,7 @@ class Decoder {
     KvCache* cache = nullptr;        // one document, continued after what the cache holds
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     std::vector<Tensor>* hidden_states = nullptr;  // filled with the input of each layer, then the final norm
+    std::vector<AdapterRows> adapters = {};        // of all tokens in their order; none: the model alone
   };
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
@@ -61,10 +64,11 @@ class Decoder {
   Var decode(Tape& tape, const NextToken& input, const KvCache& cache) const;
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
-  Var logits(Tape& tape, const Var& hidden) const;  // [tokens, vocab]
+  Var logits(Tape& tape, const Var& hidden, const Adapter* adapter = nullptr) const;  // [tokens, vocab]
   // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
+  // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
-                               const ops::CrossEntropy::Factors& factors) const;
+                               const ops::CrossEntropy::Factors& factors, const AdapterRows& rows = {}) const;
 
  private:
   struct Context;
@@ -73,9 +77,11 @@ class Decoder {
   Stream checkpointed_layer(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
   Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
   Var attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const;
-  Var mlp(Tape& tape, int64_t index, const Var& x) const;
-  ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream) const;
-  Var project(Tape& tape, const std::string& name, const Var& x, bool bias) const;
+  ops::RotatedHeads heads(Tape& tape, int64_t index, const Var& qkv, const Context& context) const;
+  Var mlp(Tape& tape, int64_t index, const Var& x, const Context& context) const;
+  ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream,
+                      const Context& context) const;
+  AdaptedParameters adapted(std::vector<AdapterRows> rows, int64_t tokens) const;
   const RopeTables& rope_tables(int64_t positions) const;
   void check_ids(std::span<const int32_t> ids) const;
 

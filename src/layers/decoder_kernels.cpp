@@ -4,9 +4,11 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/lora_linear/lora_linear.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
@@ -44,6 +46,12 @@ ops::BoundOps bind_decoder(const DecoderConfig& c, DType dtype, const ops::OpsCo
   binder.bind<ops::Embedding>({Binder::Use<ops::Embedding::Signature>{"embedding", {dtype, c.hidden_size}}});
   binder.bind<ops::RmsNorm>(norms);
   binder.bind<ops::Linear>(linears);
+  // Where adapters may be added later.
+  std::vector<Binder::Use<ops::LoraLinear::Signature>> adapted;
+  for (const auto& [module, linear] : linears)
+    adapted.push_back({module, {linear.dtype, linear.in, linear.out, linear.bias}});
+  binder.bind<ops::LoraLinear>(adapted);
+  binder.bind<ops::Dropout>({ops::Dropout::Signature{dtype}});
   binder.bind<ops::Rotary>(rotaries);
   binder.bind<ops::Attention>(attentions);
   binder.bind<ops::DecodeAttention>(decoding);

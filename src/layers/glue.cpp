@@ -1,5 +1,7 @@
 #include "layers/glue.h"
 
+#include "base/error.h"
+
 namespace temper::layers {
 
 Var residual_add(Tape& tape, const Var& x, const Var& branch) {
@@ -8,6 +10,42 @@ Var residual_add(Tape& tape, const Var& x, const Var& branch) {
   return tape.record(sum, {&x, &branch}, [x = x.slot, branch = branch.slot](const Tensor& grad) {
     if (x) x->add(grad);
     if (branch) branch->add(grad);
+  });
+}
+
+std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts) {
+  std::vector<Tensor> pieces;
+  int64_t row = 0;
+  for (const int64_t count : counts) {
+    pieces.push_back(x.value.narrow(0, row, count));
+    row += count;
+  }
+  invariant(row == x.shape()[0], "all rows are split");
+  const auto backward = [slot = x.slot, like = x.value, counts](const std::vector<Tensor>& grads) {
+    const Tensor dx = Tensor::empty(like.shape(), like.dtype(), MemoryTag::kActivations, like.device());
+    int64_t first = 0;
+    for (size_t i = 0; i < counts.size(); first += counts[i++]) {
+      const Tensor part = dx.narrow(0, first, counts[i]);
+      grads[i].defined() ? part.copy_from(grads[i]) : part.fill_zero();
+    }
+    slot->add(dx);
+  };
+  return tape.record(std::move(pieces), {&x}, backward);
+}
+
+Var add_losses(Tape& tape, const std::vector<Var>& losses) {
+  if (losses.size() == 1) return losses.front();
+  std::vector<const Var*> inputs;
+  std::vector<std::shared_ptr<GradSlot>> slots;
+  const Tensor sum = losses.front().value.clone();
+  for (const Var& loss : losses) {
+    inputs.push_back(&loss);
+    slots.push_back(loss.slot);
+    if (&loss != &losses.front()) add_in_place(sum, loss.value);
+  }
+  return tape.record(sum, inputs, [slots](const Tensor& grad) {
+    for (const auto& slot : slots)
+      if (slot) slot->add(grad);
   });
 }
 

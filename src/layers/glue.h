@@ -1,10 +1,18 @@
 #pragma once
+#include <vector>
+
 #include "autograd/tape.h"
 
 // Moves between ops that only rearrange or add, with gradients that copy as little as possible.
 namespace temper::layers {
 
 Var residual_add(Tape& tape, const Var& x, const Var& branch);  // same shape and dtype
+
+// x cut into consecutive rows, as views. Gradients are put together again.
+std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts);
+
+// The sum of scalars that backward can start from: each gets the gradient as it is.
+Var add_losses(Tape& tape, const std::vector<Var>& losses);
 
 Var merge_heads(Tape& tape, const Var& x);  // [tokens, heads, head_dim] → [tokens, heads head_dim]
 

@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
+#include "tests/parity/relative_error.h"
 
 namespace temper {
 namespace {
@@ -42,18 +43,6 @@ std::vector<Case> find_cases() {
 std::vector<int32_t> ints(const Tensor& tensor) {
   const auto values = tensor.values<int64_t>();
   return {values.begin(), values.end()};
-}
-
-// max |found - expected| / max |expected|
-double relative_error(const Tensor& found, const Tensor& expected) {
-  EXPECT_EQ(found.numel(), expected.numel());
-  double worst = 0, largest = 0;
-  const Tensor a = found.on({}).to(DType::kF32).contiguous(), b = expected.on({}).contiguous();
-  for (int64_t i = 0; i < b.numel(); ++i) {
-    worst = std::max(worst, std::fabs(double{a.data<float>()[i]} - b.data<float>()[i]));
-    largest = std::max(largest, std::fabs(double{b.data<float>()[i]}));
-  }
-  return worst / largest;
 }
 
 class ModelParity : public testing::TestWithParam<Case> {

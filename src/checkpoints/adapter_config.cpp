@@ -1,0 +1,188 @@
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/adapter_folder.h"
+
+namespace temper::checkpoints {
+namespace {
+
+// Where the adapter came from, how it was started or what PEFT does around it; the file's tensors say which
+// layers it has.
+const std::set<std::string, std::less<>> kNeutral = {
+    "auto_mapping",  "eva_config",          "inference_mode",    "layers_pattern", "layers_to_transform",
+    "megatron_core", "peft_version",        "qalora_group_size", "revision",       "runtime_config",
+    "task_type",     "ensure_weight_tying", "velora_config",     "parent_library"};
+
+// Absent for our purposes: null, false, 0, "", {} or [].
+bool is_empty(const Json& value) {
+  if (value.is_bool()) return !value.as_bool();
+  if (value.is_number()) return value.as_double() == 0;
+  if (value.is_string()) return value.as_string().empty();
+  if (value.is_array()) return value.as_array().empty();
+  if (value.is_object()) return value.as_object().empty();
+  return value.is_null();
+}
+
+std::vector<std::string> strings_of(const Json& value) {
+  std::vector<std::string> strings;
+  for (const Json& item : value.as_array()) strings.push_back(item.as_string());
+  return strings;
+}
+
+ModuleChoice choice_of(const Json& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) return {.names = strings_of(value)};
+  if (value.as_string() == kAllLinear) return {.names = {kAllLinear}};
+  return {.regex = value.as_string()};
+}
+
+template <class T>
+std::vector<std::pair<std::string, T>> patterns_of(const Json& value, T (Json::*as)() const) {
+  std::vector<std::pair<std::string, T>> patterns;
+  if (value.is_null()) return patterns;
+  for (const auto& [pattern, number] : value.as_object()) patterns.emplace_back(pattern, (number.*as)());
+  return patterns;
+}
+
+LoraBias bias_of(const std::string& name) {
+  if (name == "none") return LoraBias::kNone;
+  if (name == "all") return LoraBias::kAll;
+  if (name == "lora_only") return LoraBias::kLoraOnly;
+  fail("expected none, all or lora_only, found '{}'", name);
+}
+
+std::string name_of(LoraBias bias) {
+  if (bias == LoraBias::kAll) return "all";
+  return bias == LoraBias::kLoraOnly ? "lora_only" : "none";
+}
+
+// Starts that take something out of the base model's weights need that base model.
+void check_start(const Json& value) {
+  static const std::set<std::string, std::less<>> kHarmless = {"gaussian", "eva", "orthogonal"};
+  if (!value.is_string() || kHarmless.contains(value.as_string())) return;
+  fail("'{}' changes the base model's weights; save the adapter converted to a plain LoRA",
+       value.as_string());
+}
+
+using Setters = std::map<std::string, std::function<void(const Json&, AdapterConfig&)>, std::less<>>;
+
+const Setters& setters() {
+  static const Setters all = {
+      {"peft_type",
+       [](const Json& v, AdapterConfig&) {
+         if (v.as_string() != "LORA") fail("expected LORA, found {}", v.as_string());
+       }},
+      {"base_model_name_or_path",
+       [](const Json& v, AdapterConfig& c) {
+         if (!v.is_null()) c.base_model = v.as_string();
+       }},
+      {"r", [](const Json& v, AdapterConfig& c) { c.lora.rank = v.as_int(); }},
+      {"lora_alpha", [](const Json& v, AdapterConfig& c) { c.lora.alpha = v.as_double(); }},
+      {"lora_dropout", [](const Json& v, AdapterConfig& c) { c.lora.dropout = v.as_double(); }},
+      {"use_rslora", [](const Json& v, AdapterConfig& c) { c.lora.stabilized = v.as_bool(); }},
+      {"bias", [](const Json& v, AdapterConfig& c) { c.lora.bias = bias_of(v.as_string()); }},
+      {"target_modules", [](const Json& v, AdapterConfig& c) { c.lora.targets = choice_of(v); }},
+      {"exclude_modules", [](const Json& v, AdapterConfig& c) { c.lora.excluded = choice_of(v); }},
+      {"modules_to_save",
+       [](const Json& v, AdapterConfig& c) {
+         if (!v.is_null()) c.lora.modules_to_save = strings_of(v);
+       }},
+      {"rank_pattern",
+       [](const Json& v, AdapterConfig& c) { c.lora.rank_pattern = patterns_of<int64_t>(v, &Json::as_int); }},
+      {"alpha_pattern",
+       [](const Json& v, AdapterConfig& c) {
+         c.lora.alpha_pattern = patterns_of<double>(v, &Json::as_double);
+       }},
+      {"init_lora_weights", [](const Json& v, AdapterConfig&) { check_start(v); }},
+  };
+  return all;
+}
+
+template <class T>
+Json patterns_json(const std::vector<std::pair<std::string, T>>& patterns) {
+  Json::Object object;
+  for (const auto& [pattern, value] : patterns) object.emplace_back(pattern, value);
+  return object;
+}
+
+Json names_json(const std::vector<std::string>& names) { return Json::Array(names.begin(), names.end()); }
+
+// What PEFT takes: names or an expression.
+bool is_expressible(const ModuleChoice& choice) { return choice.names.empty() || choice.regex.empty(); }
+
+Json choice_json(const ModuleChoice& choice) {
+  if (choice.empty()) return {};
+  return choice.names.empty() ? Json(choice.regex) : names_json(choice.names);
+}
+
+Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
+  const bool all = config.targets == ModuleChoice{.names = {kAllLinear}};
+  const bool whole_names = !is_expressible(config.targets) || !is_expressible(config.excluded);
+  if (!all && !whole_names) return choice_json(config.targets);
+  std::set<std::string> names;
+  for (const LoraTarget& target : plan.targets)
+    names.insert(whole_names ? target.module : target.module.substr(target.module.rfind('.') + 1));
+  return names_json({names.begin(), names.end()});
+}
+
+// Whole numbers as PEFT's users write them.
+Json number_json(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value))
+                                                              : Json(value);
+}
+
+}  // namespace
+
+AdapterConfig read_adapter_config(const std::string& folder) {
+  const std::string path = join_path(folder, kAdapterConfig);
+  if (!exists(path))
+    fail("[{}] found no {}, expected an adapter's folder as PEFT writes it", folder, kAdapterConfig);
+  const Json json = Json::parse_file(path);
+  if (!json.is_object()) fail("[{}] found {}, expected an object", path, json.kind_name());
+  for (const char* needed : {"peft_type", "r", "lora_alpha"})
+    if (json.find(needed) == nullptr)
+      fail("[{}] found no '{}'; is this a LoRA adapter of PEFT?", path, needed);
+  AdapterConfig config;
+  for (const auto& [key, value] : json.as_object()) {
+    const auto setter = setters().find(key);
+    if (setter == setters().end()) {
+      if (kNeutral.contains(key) || is_empty(value)) continue;
+      fail("[{}] '{}' is {}; Temper has plain LoRA only", path, key, value.dump());
+    }
+    try {
+      setter->second(value, config);
+    } catch (const Error& error) {
+      fail("[{}] '{}': {}", path, key, error.what());
+    }
+  }
+  if (config.lora.rank < 1) fail("[{}] 'r' is {}, expected at least 1", path, config.lora.rank);
+  return config;
+}
+
+Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {
+  return Json::Object{
+      {"alpha_pattern", patterns_json(config.alpha_pattern)},
+      {"base_model_name_or_path", base_model.empty() ? Json() : Json(base_model)},
+      {"bias", name_of(config.bias)},
+      {"exclude_modules", is_expressible(config.excluded) ? choice_json(config.excluded) : Json()},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"lora_alpha", number_json(config.alpha)},
+      {"lora_bias", false},
+      {"lora_dropout", config.dropout},
+      {"modules_to_save", config.modules_to_save.empty() ? Json() : names_json(config.modules_to_save)},
+      {"peft_type", "LORA"},
+      {"r", config.rank},
+      {"rank_pattern", patterns_json(config.rank_pattern)},
+      {"target_modules", targets_json(config, plan)},
+      {"task_type", "CAUSAL_LM"},
+      {"use_dora", false},
+      {"use_rslora", config.stabilized}};
+}
+
+}  // namespace temper::checkpoints

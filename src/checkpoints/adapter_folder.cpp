@@ -1,0 +1,54 @@
+#include "checkpoints/adapter_folder.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/staged_folder.h"
+
+namespace temper::checkpoints {
+namespace {
+
+// Whole folders are replaced: refuse those that do not look like an adapter.
+void check_target(const std::string& path) {
+  if (!is_directory(path) || exists(join_path(path, kAdapterConfig)) || list_directory(path).empty()) return;
+  fail("[{}] is a folder without {}, expected an adapter's folder or none; choose another name", path,
+       kAdapterConfig);
+}
+
+struct Piece {
+  const WeightSpec* spec;
+  int64_t row, rows;
+};
+
+}  // namespace
+
+void save_adapter(const std::string& path, const WeightTable& table, const WeightTensors& source,
+                  const Json& config) {
+  check_target(path);
+  std::vector<TensorInfo> infos;
+  std::vector<Piece> pieces;
+  for (const WeightSpec& spec : table.specs()) {
+    int64_t row = 0;
+    for (const WeightSource& part : spec.sources) {
+      Shape shape = spec.shape;
+      shape[0] = part.rows;
+      if (spec.transposed) std::swap(shape[0], shape[1]);
+      infos.push_back({part.name, shape, source(spec).dtype()});
+      pieces.push_back({&spec, row, part.rows});
+      row += part.rows;
+    }
+  }
+  StagedFolder folder(path);
+  require_free_disk(folder.path(), safetensors_bytes(infos));
+  SafetensorsWriter writer(folder / "adapter_model.safetensors", std::move(infos));
+  for (const Piece& piece : pieces) {
+    const Tensor rows = source(*piece.spec).narrow(0, piece.row, piece.rows).on({}, MemoryTag::kWorkspace);
+    writer.add(piece.spec->transposed ? rows.transpose(0, 1) : rows);
+  }
+  writer.close();
+  FileWriter text(folder / kAdapterConfig);
+  text.write(config.dump(2, true) + "\n");
+  text.close();
+  folder.commit();
+}
+
+}  // namespace temper::checkpoints

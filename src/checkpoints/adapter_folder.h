@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+
+#include "base/json.h"
+#include "checkpoints/hf_folder.h"
+#include "weights/lora.h"
+
+// Adapters as PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors.
+namespace temper::checkpoints {
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+
+struct AdapterConfig {
+  LoraConfig lora;
+  std::string base_model;  // base_model_name_or_path, "" where it says nothing
+};
+
+// Every key is used, known to change nothing, or an error: what Temper has not (DoRA, biases in B, starts
+// that change the base model, …) is refused by name.
+AdapterConfig read_adapter_config(const std::string& folder);
+
+// Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say the whole names.
+Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model);
+
+// Writes the folder; `source` gives each parameter of the adapter's table, [spec.shape]. An existing
+// adapter's folder is replaced as a whole.
+void save_adapter(const std::string& path, const WeightTable& table, const WeightTensors& source,
+                  const Json& config);
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,155 @@
+#include "checkpoints/merge.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "checkpoints/adapter_folder.h"
+
+namespace temper::checkpoints {
+namespace {
+
+// Rows [begin, end) of out += scale · b a, each element's products summed in the order of k.
+inline __attribute__((always_inline)) void add_rows(float* out, const float* b, const float* a, float scale,
+                                                    int64_t begin, int64_t end, int64_t rank, int64_t in) {
+  std::vector<float> sums(static_cast<size_t>(in));
+  for (int64_t row = begin; row < end; ++row) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (int64_t k = 0; k < rank; ++k) {
+      const float factor = b[row * rank + k];
+      const float* line = a + k * in;
+      float* sum = sums.data();
+      for (int64_t i = 0; i < in; ++i) sum[i] = __builtin_fmaf(factor, line[i], sum[i]);
+    }
+    for (int64_t i = 0; i < in; ++i) {
+      const float update = sums[static_cast<size_t>(i)] * scale;
+      out[row * in + i] += update;
+    }
+  }
+}
+
+using AddRows = void(float*, const float*, const float*, float, int64_t, int64_t, int64_t, int64_t);
+
+void add_rows_anywhere(float* out, const float* b, const float* a, float scale, int64_t begin, int64_t end,
+                       int64_t rank, int64_t in) {
+  add_rows(out, b, a, scale, begin, end, rank, in);
+}
+
+#ifdef __x86_64__
+// The product's sum is fused here, the update's must not be: fp-contract is off for it.
+__attribute__((target("avx2,fma"), optimize("fp-contract=off"))) void add_rows_fused(
+    float* out, const float* b, const float* a, float scale, int64_t begin, int64_t end, int64_t rank,
+    int64_t in) {
+  add_rows(out, b, a, scale, begin, end, rank, in);
+}
+AddRows* add_rows_here() { return __builtin_cpu_supports("fma") ? add_rows_fused : add_rows_anywhere; }
+#else
+AddRows* add_rows_here() { return add_rows_anywhere; }
+#endif
+
+Tensor floats(const Tensor& tensor) { return tensor.to(DType::kF32, MemoryTag::kWorkspace).contiguous(); }
+
+// Both folders, and what the adapter does to each of the model's tensors.
+class Merger {
+ public:
+  Merger(const std::string& adapter, const std::string& base, const WeightTable& table)
+      : adapter_(ModelFolder::open_adapter(adapter)),
+        base_(ModelFolder::open(base)),
+        config_(read_adapter_config(adapter)),
+        plan_(plan_lora_of(table, config_.lora, adapter_.names(), adapter)),
+        adapter_table_(lora_table(table, plan_)) {
+    check_weights(base_, table);
+    check_weights(adapter_, adapter_table_);
+    check_tied(table, adapter);
+  }
+
+  // A parameter of the model, as its files have it, with the adapter in it.
+  Tensor parameter(const WeightSpec& spec) const {
+    const Tensor first = base_.tensor(spec.sources.front().name);
+    const Tensor merged = Tensor::empty(spec.shape, first.dtype(), MemoryTag::kWorkspace);
+    int64_t row = 0;
+    for (const WeightSource& source : spec.sources) {
+      merged.narrow(0, row, source.rows).copy_from(tensor(source.name));
+      row += source.rows;
+    }
+    return merged;
+  }
+
+  // What all of the base's tensors have; nothing where they differ.
+  std::optional<DType> dtype(const WeightTable& table) const {
+    std::set<DType> found;
+    for (const WeightSpec& spec : table.specs())
+      for (const WeightSource& source : spec.sources)
+        found.insert(*supported_dtype(*base_.find(source.name)));
+    return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
+  }
+
+ private:
+  void check_tied(const WeightTable& table, const std::string& adapter) const {
+    const auto is_head = [](const WeightSpec& spec) { return spec.lora == LoraRole::kHead; };
+    if (std::any_of(table.specs().begin(), table.specs().end(), is_head)) return;
+    const auto refuse = [&](const WeightSpec* spec) {
+      if (spec->lora == LoraRole::kEmbedding)
+        fail(
+            "[{}] the adapter changes the embedding alone, but the model's head is the same tensor: it "
+            "cannot "
+            "be merged; use it unmerged (--adapter)",
+            adapter);
+    };
+    for (const LoraTarget& target : plan_.targets) refuse(target.spec);
+    for (const LoraSaved& saved : plan_.saved) refuse(table.find_source(saved.source).spec);
+  }
+
+  Tensor tensor(const std::string& name) const {
+    for (const LoraSaved& saved : plan_.saved)
+      if (saved.source == name) return adapter_.tensor(saved.file);
+    const Tensor own = base_.tensor(name);
+    for (const LoraTarget& target : plan_.targets)
+      if (target.module + ".weight" == name) return updated(own, target);
+    return own;
+  }
+
+  Tensor updated(const Tensor& own, const LoraTarget& target) const {
+    const Tensor sum = own.to(DType::kF32, MemoryTag::kWorkspace).clone(MemoryTag::kWorkspace);
+    const auto files = lora_file_names(target);
+    Tensor a = floats(adapter_.tensor(files.a)), b = floats(adapter_.tensor(files.b));
+    if (target.spec->lora == LoraRole::kEmbedding) {
+      std::swap(a, b);  // (B A)ᵀ = Aᵀ Bᵀ
+      a = a.transpose(0, 1).contiguous();
+      b = b.transpose(0, 1).contiguous();
+    }
+    add_low_rank(sum, b, a, static_cast<float>(target.scale));
+    return sum;
+  }
+
+  ModelFolder adapter_, base_;
+  AdapterConfig config_;
+  LoraPlan plan_;
+  WeightTable adapter_table_;
+};
+
+}  // namespace
+
+void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float scale) {
+  const int64_t out = weight.dim(0), in = weight.dim(1), rank = a.dim(0);
+  invariant(b.shape() == Shape({out, rank}) && a.dim(1) == in, "a low-rank update fits its weight");
+  parallel_ranges(out, 16, [&](int64_t begin, int64_t end) {
+    add_rows_here()(weight.data<float>(), b.data<float>(), a.data<float>(), scale, begin, end, rank, in);
+  });
+}
+
+void merge_adapter(const std::string& adapter, const std::string& base, const WeightTable& table,
+                   const std::string& output, int64_t max_shard_bytes) {
+  const Merger merger(adapter, base, table);
+  SaveOptions options;
+  options.dtype = merger.dtype(table);
+  options.max_shard_bytes = max_shard_bytes;
+  options.original = base;
+  save_model(
+      output, table, [&](const WeightSpec& spec) { return merger.parameter(spec); },
+      Json::parse_file(join_path(base, "config.json")), options);
+}
+
+}  // namespace temper::checkpoints

@@ -1,0 +1,72 @@
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "layers/parameters.h"
+#include "weights/lora.h"
+
+namespace temper::layers {
+
+// One adapter of a frozen model: its parameters, and what they do to the model's. Any number of them may
+// live beside one model.
+class Adapter {
+ public:
+  // Memory for what the plan says, uninitialised. An Error for a product of which one part is adapted and
+  // another trained whole.
+  Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base);
+
+  const LoraConfig& config() const { return config_; }
+  const LoraPlan& plan() const { return plan_; }  // its specs are the model's
+  ParameterStore& parameters() { return parameters_; }
+  const ParameterStore& parameters() const { return parameters_; }
+
+  int64_t num_update_elements() const;  // of all A and B
+
+  // As PEFT does: A uniform in ±1/sqrt(in) and B zero; of an embedding A zero and B normal; copies are the
+  // model's. The model computes what it did without the adapter. Keyed by (seed, parameter, element).
+  void initialize(const ParameterStore& base, uint64_t seed);
+
+  // The low-rank update of one of the model's weights ("layers.0.attention.qkv.weight"), or null.
+  struct Slice {
+    int64_t column = 0;  // the first of the weight's rows that it updates
+    size_t b = 0;        // in parameters()
+    float scale = 1;
+  };
+  struct Update {
+    size_t a = 0;  // in parameters()
+    std::vector<Slice> slices;
+  };
+  const Update* update_of(std::string_view weight) const;
+
+  // Whether the adapter trains a copy of the model's weight, or of a part of it.
+  bool replaces(std::string_view weight) const { return copies_.contains(weight); }
+  // What the adapter's rows use: the copy, put together with the model's where it is of a part.
+  Var weight(Tape& tape, const ParameterStore& base, const std::string& name) const;
+
+ private:
+  LoraConfig config_;
+  LoraPlan plan_;
+  ParameterStore parameters_;
+  std::map<std::string, Update, std::less<>> updates_;
+  struct Piece {
+    int64_t row = 0, rows = 0;
+    size_t parameter = 0;
+  };
+  std::map<std::string, std::vector<Piece>, std::less<>> copies_;  // by the model's weight, by row
+};
+
+// Consecutive rows (tokens) of a pass and whose they are.
+struct AdapterRows {
+  const Adapter* adapter = nullptr;  // null: the model alone
+  int64_t rows = 0;
+  // For dropout, which is keyed by (seed, step, row, element): rows are counted through all passes of the
+  // adapter's step, so that they do not depend on what else is in a pass.
+  bool training = false;
+  uint64_t seed = 0, step = 0;
+  int64_t first_row = 0;
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,60 @@
+#include "models/adapter.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoints/adapter_folder.h"
+
+namespace temper::models {
+namespace {
+
+// PEFT writes the embedding's and the head's own weights beside their adapters: they must be the model's.
+void check_unchanged(const LoraPlan& plan, const checkpoints::ModelFolder& files,
+                     const layers::ParameterStore& base) {
+  for (const LoraSaved& copy : plan.unchanged) {
+    const WeightTable::Place place = base.table().find_source(copy.source);
+    const Tensor own = base.at(place.spec->name).value.narrow(0, place.row, place.rows).on({}).contiguous();
+    const Tensor given = files.tensor(copy.file).to(own.dtype()).contiguous();
+    if (given.shape() != own.shape())
+      fail(
+          "[{}] the adapter was trained on a model whose {} is {}, this one's is {}; name the adapter's own "
+          "base model",
+          files.path(), copy.source, to_string(given.shape()), to_string(own.shape()));
+    if (std::memcmp(given.raw(), own.raw(), static_cast<size_t>(own.bytes())) != 0)
+      fail("[{}] the adapter was trained on a model with another {}; name the adapter's own base model",
+           files.path(), copy.source);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfig& config, uint64_t seed,
+                                             const std::string& where) {
+  const layers::ParameterStore& base = model.decoder.parameters();
+  auto adapter = std::make_unique<layers::Adapter>(plan_lora(base.table(), config, where), config, base);
+  adapter->initialize(base, seed);
+  return adapter;
+}
+
+std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder) {
+  const LoraConfig config = checkpoints::read_adapter_config(folder).lora;
+  const auto files = checkpoints::ModelFolder::open_adapter(folder);
+  const layers::ParameterStore& base = model.decoder.parameters();
+  const LoraPlan plan = plan_lora_of(base.table(), config, files.names(), folder);
+  checkpoints::check_weights(files, lora_table(base.table(), plan));
+  check_unchanged(plan, files, base);
+  auto adapter = std::make_unique<layers::Adapter>(plan, config, base);
+  const layers::ParameterStore& parameters = adapter->parameters();
+  checkpoints::load_weights(files, parameters.table(),
+                            [&](const WeightSpec& spec) { return parameters.at(spec.name).value; });
+  return adapter;
+}
+
+void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model) {
+  const layers::ParameterStore& parameters = adapter.parameters();
+  checkpoints::save_adapter(
+      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.at(spec.name).value; },
+      checkpoints::adapter_config_json(adapter.config(), adapter.plan(), base_model));
+}
+
+}  // namespace temper::models

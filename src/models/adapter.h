@@ -1,0 +1,19 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "layers/adapter.h"
+#include "models/model.h"
+
+// Adapters of a model, in PEFT's folders.
+namespace temper::models {
+
+// A new one, which changes nothing until it is trained. `where` begins the errors: "lora.".
+std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfig& config, uint64_t seed,
+                                             const std::string& where);
+// One of a folder. Errors: an adapter for another base, or of a kind that Temper has not.
+std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder);
+// `base_model`: the folder that the adapter is for, as it will be found.
+void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model);
+
+}  // namespace temper::models

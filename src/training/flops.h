@@ -16,4 +16,13 @@ inline double training_flops(const layers::DecoderConfig& config, std::span<cons
   return 3 * forward_flops(config, document_lengths);
 }
 
+// The same where the model is frozen, which saves the products of its weights' gradients, and an adapter's
+// matrices of so many elements are trained.
+inline double adapter_training_flops(const layers::DecoderConfig& config,
+                                     std::span<const int32_t> document_lengths, int64_t elements) {
+  double tokens = 0;
+  for (const int32_t length : document_lengths) tokens += length;
+  return 2 * forward_flops(config, document_lengths) + 6 * tokens * static_cast<double>(elements);
+}
+
 }  // namespace temper::training

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tests/support/op_testing.h"
+#include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/flops.h"
 
@@ -15,21 +16,8 @@ namespace {
 
 using data::PackedRow;
 
-// Rows of the documents given; every other token is a target.
-PackedRow row_of(uint32_t seed, const std::vector<int64_t>& lengths) {
-  PackedRow row;
-  row.document_lengths = lengths;
-  for (const int64_t length : lengths)
-    for (int64_t i = 0; i < length; ++i) {
-      seed = seed * 1664525 + 1013904223;
-      row.ids.push_back(static_cast<int32_t>(seed >> 8) % 48);
-      row.targets.push_back(i + 1 < length && i % 2 == 0 ? static_cast<int32_t>(seed >> 16) % 48
-                                                         : data::kIgnore);
-    }
-  return row;
-}
-
-const std::vector<PackedRow> kRows{row_of(1, {9}), row_of(2, {4, 12}), row_of(3, {20}), row_of(4, {3, 3, 5})};
+const std::vector<PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20}),
+                                   test_row(4, {3, 3, 5})};
 
 struct Bench {
   explicit Bench(const TrainerOptions& options = {}, const TinyModel& tiny = {})
@@ -70,7 +58,7 @@ TEST(Trainer, TheMicroBatchSplitDoesNotChangeTheStep) {
 }
 
 TEST(Trainer, PackedDocumentsTrainAsSeparateRows) {
-  const PackedRow packed = row_of(5, {7, 11, 2});
+  const PackedRow packed = test_row(5, {7, 11, 2});
   std::vector<PackedRow> separate;
   size_t start = 0;
   for (const int64_t length : packed.document_lengths) {
@@ -99,7 +87,7 @@ TEST(Trainer, TheNormalizersLossIsToldApart) {
 }
 
 TEST(Trainer, TellsTheLossOfEachSource) {
-  std::vector<PackedRow> rows{row_of(1, {9, 5}), row_of(2, {4, 12, 6})};
+  std::vector<PackedRow> rows{test_row(1, {9, 5}), test_row(2, {4, 12, 6})};
   rows[0].sources = {0, 2};
   rows[1].sources = {2, 0, 2};
   for (const int64_t tokens : {0, 1}) {
@@ -115,7 +103,7 @@ TEST(Trainer, TellsTheLossOfEachSource) {
       EXPECT_NEAR(all, step.loss, 1e-6 * step.loss);
     }
     // The documents of the first source alone.
-    const std::vector<PackedRow> alone{row_of(1, {9})};
+    const std::vector<PackedRow> alone{test_row(1, {9})};
     const EvalResult nine = Bench().trainer.evaluate(alone);
     std::vector<PackedRow> split = rows;
     split[0].sources = {1, 2};
@@ -147,7 +135,7 @@ TEST(Trainer, CheckpointingChangesNoBits) {
 }
 
 TEST(Trainer, CheckpointingKeepsLess) {
-  const std::vector<PackedRow> rows{row_of(1, {60}), row_of(2, {60}), row_of(3, {60})};
+  const std::vector<PackedRow> rows{test_row(1, {60}), test_row(2, {60}), test_row(3, {60})};
   const auto peak = [&](Checkpointing checkpointing) {
     Bench setup({.checkpointing = checkpointing}, {.dtype = DType::kBF16, .ops = {}});
     pool().reset_peak();

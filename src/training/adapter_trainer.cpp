@@ -1,0 +1,111 @@
+#include "training/adapter_trainer.h"
+
+#include "base/trace.h"
+#include "layers/glue.h"
+#include "training/flops.h"
+
+namespace temper::training {
+
+// The rows of all shares, and how far each share has come.
+struct AdapterTrainer::Step {
+  explicit Step(const std::vector<AdapterShare>& all) : shares(all), tokens(all.size(), 0) {
+    for (size_t i = 0; i < shares.size(); ++i) {
+      pending.emplace_back(*shares[i].rows, shares[i].num_sources);
+      rows.insert(rows.end(), shares[i].rows->begin(), shares[i].rows->end());
+      owners.resize(rows.size(), i);
+    }
+  }
+  const std::vector<AdapterShare>& shares;
+  std::vector<PendingStep> pending;
+  std::vector<data::PackedRow> rows;
+  std::vector<size_t> owners;   // of each row: its share
+  std::vector<int64_t> tokens;  // of each share, computed so far
+};
+
+// Consecutive rows of a micro-batch that belong to one share.
+struct AdapterTrainer::Part {
+  size_t share = 0;
+  layers::AdapterRows rows;
+  Tensor targets;
+  std::vector<int32_t> lengths;
+  std::vector<DocumentSpan> documents;
+};
+
+AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options)
+    : model_(model), options_(options) {}
+
+std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const MicroBatch& batch, size_t begin,
+                                                           size_t end) const {
+  std::vector<Part> parts;
+  auto document = batch.documents.begin();
+  for (size_t i = begin; i < end; ++i) {
+    const size_t owner = step.owners[i];
+    const AdapterShare& share = step.shares[owner];
+    if (parts.empty() || parts.back().share != owner)
+      parts.push_back({owner,
+                       {share.adapter, 0, true, share.seed, static_cast<uint64_t>(share.optimizer->steps()),
+                        step.tokens[owner]},
+                       {},
+                       {},
+                       {}});
+    Part& part = parts.back();
+    for (size_t d = 0; d < step.rows[i].document_lengths.size(); ++d, ++document) {
+      part.documents.push_back(*document);
+      part.lengths.push_back(static_cast<int32_t>(document->length));
+    }
+    part.rows.rows += step.rows[i].size();
+    step.tokens[owner] += step.rows[i].size();
+  }
+  int64_t first = 0;
+  for (Part& part : parts) {
+    part.targets = batch.targets.narrow(0, first, part.rows.rows);
+    first += part.rows.rows;
+  }
+  return parts;
+}
+
+void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
+  const MicroBatch batch = gather(step.rows, begin, end);
+  const std::vector<Part> parts = parts_of(step, batch, begin, end);
+  Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
+  layers::Decoder::Options forward;
+  forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
+  std::vector<int64_t> counts;
+  for (const Part& part : parts) {
+    forward.adapters.push_back(part.rows);
+    counts.push_back(part.rows.rows);
+  }
+  const Var all = model_.forward(tape, batch.input, forward);
+  const std::vector<Var> hidden =
+      parts.size() == 1 ? std::vector{all} : layers::split_rows(tape, all, counts);
+  std::vector<Var> losses;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    PendingStep& pending = step.pending[part.share];
+    const auto [loss, nll, z] = model_.loss(
+        tape, hidden[i], part.targets, {pending.scale(), static_cast<float>(options_.z_loss)}, part.rows);
+    pending.add_loss(loss.value, z, step.shares[part.share].num_sources > 1 ? nll : Tensor(), part.documents);
+    pending.add_work(part.rows.rows, adapter_training_flops(model_.config(), part.lengths,
+                                                            part.rows.adapter->num_update_elements()));
+    losses.push_back(loss);
+  }
+  const trace::Span backward("backward");
+  tape.backward(layers::add_losses(tape, losses));
+}
+
+std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& shares) {
+  const trace::Span span("step");
+  Step step(shares);
+  for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
+  for (const auto& [begin, end] : cut_micro_batches(step.rows, options_.micro_batch_tokens))
+    run(step, begin, end);
+  const trace::Span update("update");
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Tensor norm = shares[i].optimizer->grad_norm();
+    step.pending[i].set_grad_norm(norm);
+    shares[i].optimizer->step(shares[i].lr, norm, options_.max_grad_norm);
+  }
+  return std::move(step.pending);
+}
+
+}  // namespace temper::training

@@ -1,0 +1,39 @@
+#pragma once
+#include <vector>
+
+#include "training/trainer.h"
+
+namespace temper::training {
+
+// One adapter's part of a step: its rows, and what they update.
+struct AdapterShare {
+  layers::Adapter* adapter = nullptr;
+  optimizers::AdamW* optimizer = nullptr;  // of the adapter's parameters
+  const std::vector<data::PackedRow>* rows = nullptr;
+  double lr = 0;
+  uint64_t seed = 0;  // of dropout, keyed by the adapter's own count of updates
+  size_t num_sources = 1;
+};
+
+// Updates adapters of one frozen model. The rows of all of them go through the model together, cut into
+// micro-batches in the order of the shares; each adapter has its own loss (the mean over its target tokens),
+// gradients, norm and clipping: what it would have alone, to rounding, and bit for bit where a micro-batch
+// holds no other adapter's rows.
+class AdapterTrainer {
+ public:
+  // TrainerOptions::num_sources is each share's own.
+  AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options);
+  // A result for each share; see Trainer::begin. The adapters are different ones.
+  std::vector<PendingStep> begin(const std::vector<AdapterShare>& shares);
+
+ private:
+  struct Step;
+  struct Part;
+  std::vector<Part> parts_of(Step& step, const MicroBatch& batch, size_t begin, size_t end) const;
+  void run(Step& step, size_t begin, size_t end) const;
+
+  const layers::Decoder& model_;
+  TrainerOptions options_;
+};
+
+}  // namespace temper::training

@@ -1,0 +1,188 @@
+#include "training/adapter_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/adapter.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/packed_rows.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::training {
+namespace {
+
+using data::PackedRow;
+
+std::vector<float> values_of(const layers::ParameterStore& parameters) {
+  std::vector<float> all;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (const float value : parameters[i].value.to(DType::kF32).values<float>()) all.push_back(value);
+  return all;
+}
+
+// An adapter with its optimizer, data and learning rate.
+struct Learner {
+  Learner(const models::Model& model, const LoraConfig& config, uint64_t number, double rate = 1e-2)
+      : adapter(models::new_adapter(model, config, number, "")),
+        optimizer(adapter->parameters(), model.decoder.ops(), {}),
+        seed(number),
+        lr(rate) {}
+  // Other rows in each step.
+  const std::vector<PackedRow>& rows_of_step() {
+    const auto n = static_cast<uint32_t>(1000 * seed + static_cast<uint64_t>(optimizer.steps()));
+    rows = {test_row(n, {9}), test_row(n + 1, {4, 12}), test_row(n + 2, {5})};
+    return rows;
+  }
+  AdapterShare share() { return {adapter.get(), &optimizer, &rows_of_step(), lr, seed}; }
+
+  std::unique_ptr<layers::Adapter> adapter;
+  optimizers::AdamW optimizer;
+  uint64_t seed;
+  double lr;
+  std::vector<PackedRow> rows;
+};
+
+LoraConfig everything() {
+  LoraConfig config{.rank = 3, .alpha = 6, .dropout = 0.2};
+  config.targets = {.regex = ".*_proj|.*embed_tokens"};
+  config.modules_to_save = {"post_attention_layernorm", "q_norm", "down_proj"};
+  return config;
+}
+
+LoraConfig some() {
+  LoraConfig config{.rank = 5, .alpha = 5, .stabilized = true};
+  config.targets = {.names = {"q_proj", "v_proj", "gate_proj"}};
+  return config;
+}
+
+TinyModel fast() {
+  TinyModel options;
+  options.ops = {};
+  return options;
+}
+
+struct Trained {
+  std::vector<float> values;
+  std::vector<double> losses, norms;
+};
+
+// Adapters of these configurations, `steps` updates each, all of them together in each step.
+std::vector<Trained> train(const TinyModel& tiny, const std::vector<LoraConfig>& configs, int steps,
+                           const TrainerOptions& options, uint64_t first_seed = 1) {
+  const auto model = tiny_model(tiny);
+  std::vector<std::unique_ptr<Learner>> learners;
+  for (size_t i = 0; i < configs.size(); ++i)
+    learners.push_back(std::make_unique<Learner>(*model, configs[i], first_seed + i));
+  AdapterTrainer trainer(model->decoder, options);
+  std::vector<Trained> trained(configs.size());
+  const std::vector<float> before = values_of(model->decoder.parameters());
+  for (int step = 0; step < steps; ++step) {
+    std::vector<AdapterShare> shares;
+    for (const auto& learner : learners) shares.push_back(learner->share());
+    std::vector<PendingStep> pending = trainer.begin(shares);
+    for (size_t i = 0; i < configs.size(); ++i) {
+      const StepResult result = pending[i].wait();
+      trained[i].losses.push_back(result.loss);
+      trained[i].norms.push_back(result.grad_norm);
+    }
+  }
+  EXPECT_EQ(values_of(model->decoder.parameters()), before) << "the model is frozen";
+  for (size_t i = 0; i < configs.size(); ++i)
+    trained[i].values = values_of(learners[i]->adapter->parameters());
+  return trained;
+}
+
+// Plain loops compute a row without regard to the others: the bits are those of the adapter alone.
+TEST(AdapterTrainer, EachAdapterLearnsAsIfAlone) {
+  const std::vector<LoraConfig> configs{everything(), some(), everything()};
+  for (const int64_t tokens : {0, 25}) {
+    const auto together = train({}, configs, 3, {.micro_batch_tokens = tokens});
+    for (size_t i = 0; i < configs.size(); ++i) {
+      const auto alone = train({}, {configs[i]}, 3, {.micro_batch_tokens = 0}, 1 + i)[0];
+      if (tokens == 0) {
+        EXPECT_EQ(together[i].losses, alone.losses) << i;
+        EXPECT_EQ(together[i].values, alone.values) << i;
+      }
+      for (size_t step = 0; step < 3; ++step) {
+        EXPECT_NEAR(together[i].losses[step], alone.losses[step], 1e-5 * alone.losses[step]);
+        EXPECT_NEAR(together[i].norms[step], alone.norms[step], 1e-4 * alone.norms[step]);
+      }
+      EXPECT_GT(std::abs(alone.losses[0] - alone.losses[2]), 1e-3);
+    }
+  }
+}
+
+TEST(AdapterTrainer, FastKernelsAgreeToRounding) {
+  const std::vector<LoraConfig> configs{some(), everything()};
+  const auto together = train(fast(), configs, 2, {});
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const auto alone = train(fast(), {configs[i]}, 2, {}, 1 + i)[0],
+               eager = train({}, {configs[i]}, 2, {}, 1 + i)[0];
+    for (size_t step = 0; step < 2; ++step) {
+      EXPECT_NEAR(together[i].losses[step], alone.losses[step], 2e-6 * alone.losses[step]);
+      EXPECT_NEAR(together[i].norms[step], alone.norms[step], 2e-5 * alone.norms[step]);
+      EXPECT_NEAR(eager.losses[step], alone.losses[step], 1e-5 * alone.losses[step]);
+    }
+  }
+}
+
+// A micro-batch of one adapter's rows is computed as it would be alone, by any kernel.
+TEST(AdapterTrainer, MicroBatchesOfOneAdapterGiveTheSameBits) {
+  const std::vector<LoraConfig> configs{some(), everything()};
+  const auto together = train(fast(), configs, 2, {.micro_batch_tokens = 1});
+  for (size_t i = 0; i < configs.size(); ++i)
+    EXPECT_EQ(together[i].values, train(fast(), {configs[i]}, 2, {.micro_batch_tokens = 1}, 1 + i)[0].values);
+}
+
+TEST(AdapterTrainer, CheckpointingGivesTheSameBits) {
+  for (const TinyModel& tiny : {TinyModel{}, fast()}) {
+    const auto kept = train(tiny, {some(), everything()}, 2, {});
+    for (const Checkpointing checkpointing : {Checkpointing::kSelective, Checkpointing::kFull}) {
+      const auto again = train(tiny, {some(), everything()}, 2, {.checkpointing = checkpointing});
+      EXPECT_EQ(again[0].values, kept[0].values);
+      EXPECT_EQ(again[1].values, kept[1].values);
+    }
+  }
+}
+
+TEST(AdapterTrainer, AdaptersComeAndGoWhileOthersGoOn) {
+  const auto model = tiny_model();
+  AdapterTrainer trainer(model->decoder, {});
+  Learner stays(*model, some(), 1), leaves(*model, everything(), 2);
+  std::vector<double> losses;
+  const auto step = [&](const std::vector<AdapterShare>& shares) {
+    losses.push_back(trainer.begin(shares)[0].wait().loss);
+  };
+  step({stays.share(), leaves.share()});
+  step({stays.share()});
+  Learner comes(*model, everything(), 3);
+  step({stays.share(), comes.share()});
+  EXPECT_EQ(losses, train({}, {some()}, 3, {})[0].losses);
+  EXPECT_EQ(comes.optimizer.steps(), 1);
+}
+
+TEST(AdapterTrainer, OnlyAdaptersHoldTrainingState) {
+  const auto model = tiny_model();
+  Learner learner(*model, some(), 1);
+  AdapterTrainer(model->decoder, {}).begin({learner.share()})[0].wait();
+  for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
+    EXPECT_EQ(model->decoder.parameters()[i].grad, nullptr);
+  EXPECT_EQ(learner.optimizer.state().size(), 3 * learner.adapter->parameters().size());
+}
+
+// A fresh adapter changes nothing, and dropout is for training alone.
+TEST(AdapterTrainer, EvaluationDropsNothing) {
+  const auto model = tiny_model();
+  const std::vector<PackedRow> rows{test_row(1, {9}), test_row(2, {4, 12})};
+  Learner learner(*model, everything(), 1);
+  const EvalResult alone = evaluate(model->decoder, nullptr, rows, 0);
+  EXPECT_DOUBLE_EQ(evaluate(model->decoder, learner.adapter.get(), rows, 0).loss, alone.loss);
+  AdapterTrainer(model->decoder, {}).begin({learner.share()})[0].wait();
+  const EvalResult trained = evaluate(model->decoder, learner.adapter.get(), rows, 0);
+  EXPECT_GT(std::abs(trained.loss - alone.loss), 1e-4);
+  EXPECT_EQ(evaluate(model->decoder, learner.adapter.get(), rows, 0).loss, trained.loss);
+}
+
+}  // namespace
+}  // namespace temper::training

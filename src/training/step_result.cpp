@@ -1,0 +1,91 @@
+#include "training/step_result.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace temper::training {
+namespace {
+
+std::shared_ptr<Reading> read(const Tensor& numbers) {
+  return start_reading(numbers.raw(), numbers.device(), numbers.bytes());
+}
+
+// Adds up the losses of a micro-batch; tokens that are no targets have none.
+void add_losses(std::vector<SourceLoss>& sources, const float* nll,
+                const std::vector<DocumentSpan>& documents) {
+  for (const DocumentSpan& document : documents) {
+    const auto source = static_cast<size_t>(document.source);
+    if (source >= sources.size()) sources.resize(source + 1);
+    for (int64_t t = 0; t < document.length; ++t) sources[source].sum += nll[t];
+    sources[source].target_tokens += document.target_tokens;
+    nll += document.length;
+  }
+}
+
+int64_t count_targets(const std::vector<data::PackedRow>& rows) {
+  int64_t count = 0;
+  for (const data::PackedRow& row : rows) count += row.num_targets();
+  return count;
+}
+
+}  // namespace
+
+PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources) {
+  known_.target_tokens = count_targets(rows);
+  if (num_sources > 1) known_.sources.resize(num_sources);
+  if (known_.target_tokens == 0)
+    fail("a step has no target token; check the data with 'temper data inspect'");
+}
+
+void PendingStep::add_work(int64_t tokens, double flops) {
+  known_.tokens += tokens;
+  known_.flops += flops;
+}
+
+void PendingStep::add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll,
+                           std::vector<DocumentSpan> documents) {
+  losses_.push_back(read(loss));
+  if (z.defined()) z_losses_.push_back(read(z));
+  if (nll.defined()) tokens_.emplace_back(read(nll), std::move(documents));
+}
+
+void PendingStep::set_grad_norm(const Tensor& norm) { grad_norm_ = read(norm); }
+
+StepResult PendingStep::wait() {
+  StepResult result = known_;
+  for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
+  for (const auto& z : z_losses_) result.z_loss += *static_cast<const float*>(z->wait());
+  result.loss -= result.z_loss;
+  for (const auto& [nll, documents] : tokens_)
+    add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
+  result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    fail(
+        "the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the "
+        "warm-up or continue from an earlier checkpoint",
+        result.loss, result.grad_norm);
+  return result;
+}
+
+EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
+                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
+  EvalResult result;
+  double sum = 0;
+  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end);
+    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
+    Tape tape(false);
+    layers::Decoder::Options options;
+    options.adapters = {all};
+    const Var hidden = model.forward(tape, batch.input, options);
+    const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+    for (const float value : nll.values<float>()) sum += value;
+    add_losses(result.sources, nll.data<float>(), batch.documents);
+  }
+  result.target_tokens = count_targets(rows);
+  result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
+  return result;
+}
+
+}  // namespace temper::training

@@ -1,0 +1,60 @@
+#pragma once
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/transfer.h"
+#include "training/micro_batch.h"
+
+namespace temper::training {
+
+// Of the documents of one source.
+struct SourceLoss {
+  double sum = 0;  // of -log p over its target tokens
+  int64_t target_tokens = 0;
+  double mean() const { return target_tokens == 0 ? 0 : sum / static_cast<double>(target_tokens); }
+};
+
+struct StepResult {
+  double loss = 0;                       // mean over the step's target tokens, without z_loss
+  double z_loss = 0;                     // what it adds
+  std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
+  double grad_norm = 0;                  // before clipping
+  int64_t tokens = 0, target_tokens = 0;
+  double flops = 0;
+};
+
+// A step that a device may still be computing.
+class PendingStep {
+ public:
+  // Of rows that will be trained on. Throws when none of them has a target.
+  PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources);
+
+  float scale() const { return static_cast<float>(1 / static_cast<double>(known_.target_tokens)); }
+  void add_work(int64_t tokens, double flops);
+  // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
+  void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
+  void set_grad_norm(const Tensor& norm);
+
+  // Waits for this step alone. Throws when loss or gradients are not finite (the step has then changed
+  // nothing).
+  StepResult wait();
+
+ private:
+  StepResult known_;
+  std::vector<std::shared_ptr<Reading>> losses_, z_losses_;  // one per micro-batch
+  // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
+  std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
+  std::shared_ptr<Reading> grad_norm_;
+};
+
+struct EvalResult {
+  double loss = 0;  // mean over all target tokens
+  int64_t target_tokens = 0;
+  std::vector<SourceLoss> sources = {};  // as many as the rows name
+};
+// Of the model, with an adapter unless that is null.
+EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
+                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens);
+
+}  // namespace temper::training

@@ -57,10 +57,10 @@ int inspect(const std::vector<std::string>& arguments) {
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
-  const recipes::Session session(config, data::Goal::kAny);
-  if (parsed.has("--eval") && !session.data.eval)
-    fail("[data.eval] names no file, and data.eval_fraction is 0");
-  const data::Mixture& set = parsed.has("--eval") ? *session.data.eval : session.data.train;
+  const recipes::Session session(config);
+  const auto sets = recipes::DataSets::load(config, session.text, data::Goal::kAny);
+  if (parsed.has("--eval") && !sets.eval) fail("[data.eval] names no file, and data.eval_fraction is 0");
+  const data::Mixture& set = parsed.has("--eval") ? *sets.eval : sets.train;
   const bool color = isatty(STDOUT_FILENO) != 0;
   for (int64_t i = first; !parsed.has("--summary") && i < std::min(first + rows, set.size()); ++i) {
     const data::ReadRow read = set.read(i);

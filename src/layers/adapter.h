@@ -19,6 +19,7 @@ class Adapter {
   Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base);
 
   const LoraConfig& config() const { return config_; }
+  void set_dropout(double dropout) { config_.dropout = dropout; }
   const LoraPlan& plan() const { return plan_; }  // its specs are the model's
   ParameterStore& parameters() { return parameters_; }
   const ParameterStore& parameters() const { return parameters_; }

@@ -81,9 +81,7 @@ void describe(config::Schema& s, SourceConfig& c) {
 }
 
 void describe(config::Schema& s, DataConfig& c) {
-  s.list("train", c.train, "data files, or sources with a path and more: docs/data.md")
-      .shorthand("path")
-      .required();
+  s.list("train", c.train, "data files, or sources with a path and more: docs/data.md").shorthand("path");
   s.list("eval", c.eval, "held-out data files").shorthand("path");
   s.field("eval_fraction", c.eval_fraction, "of the rows of data.train that are held out for evaluation")
       .at_least(0)
@@ -183,6 +181,8 @@ void describe(config::Schema& s, RunConfig& c) {
           "cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device that a plug-in brings");
   s.field("plugins", c.plugins, "shared libraries, or folders of them, that bring kernels (docs/kernels.md)");
   s.group("model", c.model, "what is trained");
+  s.list("adapters", c.adapters,
+         "adapters (LoRA) to train instead of the model's weights, one or several at once: docs/lora.md");
   s.group("data", c.data, "what it is trained on");
   s.group("train", c.train, "how it is trained");
   s.group("eval", c.eval, "how it is judged");

@@ -13,6 +13,7 @@
 #include "tensor/dtype.h"
 #include "training/checkpointing.h"
 #include "training/schedule.h"
+#include "weights/lora.h"
 
 // The configuration of a run, as YAML writes it; defaults stand beside the fields.
 namespace temper::recipes {
@@ -101,6 +102,32 @@ struct TrainConfig {
   layers::StateFormat format() const { return {master_weights, gradients, optimizer.moments}; }
 };
 
+// Another rank or alpha for the modules that an expression matches.
+struct AdapterPattern {
+  std::string modules;
+  std::optional<int64_t> rank;
+  std::optional<double> alpha;
+};
+
+// An adapter (LoRA) that is trained instead of the model's weights. Where a run has several, each may have
+// data and a schedule of its own; what is left out is the run's.
+struct AdapterConfig {
+  std::string name = "adapter";
+  std::string from = {};  // an adapter's folder to go on from, which then says what is adapted
+  std::optional<int64_t> rank = {};
+  std::optional<double> alpha = {};
+  std::optional<bool> rslora = {};
+  std::optional<double> dropout = {};
+  std::optional<LoraBias> bias = {};
+  std::vector<std::string> target_modules = {}, exclude_modules = {}, modules_to_save = {};
+  std::string target_regex = {}, exclude_regex = {};
+  std::vector<AdapterPattern> patterns = {};
+  std::vector<SourceConfig> train = {}, eval = {};
+  std::optional<double> lr = {}, weight_decay = {}, epochs = {}, final_fraction = {};
+  std::optional<int64_t> steps = {}, rows_per_step = {}, warmup_steps = {}, seed = {};
+  std::optional<training::ScheduleType> schedule = {};
+};
+
 struct EvalConfig {
   int64_t every_steps = 0;
   int64_t exact_match = 0;  // held-out questions to answer before and after training
@@ -118,6 +145,7 @@ struct RunConfig {
   std::string device = "cpu";
   std::vector<std::string> plugins;
   ModelConfig model;
+  std::vector<AdapterConfig> adapters;  // none: the whole model is trained
   DataConfig data;
   TrainConfig train;
   EvalConfig eval;
@@ -134,6 +162,8 @@ void describe(config::Schema& s, DataConfig& c);
 void describe(config::Schema& s, OptimizerConfig& c);
 void describe(config::Schema& s, ScheduleConfig& c);
 void describe(config::Schema& s, TrainConfig& c);
+void describe(config::Schema& s, AdapterPattern& c);
+void describe(config::Schema& s, AdapterConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);

@@ -20,9 +20,18 @@ Tensor Generator::prefill(std::span<const int32_t> ids) {
     position += static_cast<int32_t>(cache_->length());
   layers::Decoder::Options options;
   options.cache = cache_.get();
+  if (adapter_ != nullptr) options.adapters = {{adapter_, static_cast<int64_t>(ids.size())}};
   const Tensor hidden = model_.forward(tape, input, options).value;
   held_.insert(held_.end(), ids.begin(), ids.end());
   return hidden.narrow(0, hidden.dim(0) - 1, 1);
+}
+
+// Keys and values of another adapter are of no use, and neither is work that was captured with it.
+void Generator::use(const layers::Adapter* adapter) {
+  if (adapter == adapter_) return;
+  adapter_ = adapter;
+  loop_ = nullptr;
+  held_.clear();
 }
 
 void Generator::reserve(int64_t tokens) {
@@ -35,7 +44,7 @@ void Generator::reserve(int64_t tokens) {
     cache_->reserve(std::min(config.max_positions, std::max(tokens, 2 * cache_->capacity())));
   if (loop_ == nullptr || loop_->capacity() != cache_->capacity()) {
     loop_ = nullptr;  // its memory first
-    loop_ = std::make_unique<TokenLoop>(model_, *cache_);
+    loop_ = std::make_unique<TokenLoop>(model_, *cache_, adapter_);
   }
 }
 
@@ -46,6 +55,7 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   const auto length = static_cast<int64_t>(prompt.size());
   if (length >= context)
     fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
+  use(options.adapter);
   reserve(std::min(context, length + options.max_new_tokens));
 
   // At least the last prompt token is computed: its logits are needed.
@@ -66,7 +76,7 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   }
   {
     Tape tape(false);
-    loop_->choose(model_.logits(tape, tape.constant(last)).value);
+    loop_->choose(model_.logits(tape, tape.constant(last), adapter_).value);
   }
   std::shared_ptr<Reading> chosen = loop_->read(), next;
   chosen->wait();

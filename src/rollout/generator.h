@@ -13,6 +13,7 @@ struct GenerateOptions {
   ops::SamplingOptions sampling = {};
   int64_t max_new_tokens = 512;
   std::vector<int32_t> stop_ids = {};
+  const layers::Adapter* adapter = nullptr;  // of the generator's model; null: the model alone
 };
 
 enum class StopReason { kStopToken, kLength, kContext, kCallback };
@@ -25,9 +26,9 @@ struct Generation {
 };
 
 // Generates with one KV cache that it keeps: a prompt that begins with what the cache holds computes only the
-// rest. On a device the loop runs one step ahead of the tokens that the host has seen: a token that ends the
-// text may have been computed in vain. The decoder must outlive it. One generator serves one thread, and a
-// device serves one generator at a time.
+// rest, if the same adapter computed it. On a device the loop runs one step ahead of the tokens that the host
+// has seen: a token that ends the text may have been computed in vain. The decoder must outlive it. One
+// generator serves one thread, and a device serves one generator at a time.
 class Generator {
  public:
   explicit Generator(const layers::Decoder& model) : model_(model) {}
@@ -38,13 +39,15 @@ class Generator {
                       const OnToken& on_token = {});
 
  private:
+  void use(const layers::Adapter* adapter);
   Tensor prefill(std::span<const int32_t> ids);  // hidden state after the last of ids, [1, hidden]
   void reserve(int64_t tokens);
 
   const layers::Decoder& model_;
   std::unique_ptr<layers::KvCache> cache_;
   std::unique_ptr<TokenLoop> loop_;
-  std::vector<int32_t> held_;  // the tokens in the cache
+  std::vector<int32_t> held_;                 // the tokens in the cache
+  const layers::Adapter* adapter_ = nullptr;  // that computed them
 };
 
 }  // namespace temper::rollout

@@ -11,9 +11,10 @@ Tensor zeros(Shape shape, DType dtype, Device device) {
 
 }  // namespace
 
-TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache)
+TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const layers::Adapter* adapter)
     : model_(model),
       cache_(cache),
+      adapter_(adapter),
       capacity_(cache.capacity()),
       rope_(model.prepare_positions(cache.capacity())),
       ids_(zeros({1}, DType::kI32, model.device())),
@@ -22,7 +23,8 @@ TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache)
       seen_(zeros({1, model.config().vocab_size}, DType::kU8, model.device())),
       work_(model.device(), model.decodes_on_device(), [this] {
         Tape tape(false);
-        choose(model_.logits(tape, model_.decode(tape, {ids_, positions_, rope_}, cache_)).value);
+        const Var hidden = model_.decode(tape, {ids_, positions_, rope_, adapter_}, cache_);
+        choose(model_.logits(tape, hidden, adapter_).value);
       }) {}
 
 void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptions& options) {

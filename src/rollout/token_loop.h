@@ -12,7 +12,7 @@ namespace temper::rollout {
 // it is made anew when the cache grows. The model and the cache must outlive it.
 class TokenLoop {
  public:
-  TokenLoop(const layers::Decoder& model, layers::KvCache& cache);
+  TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const layers::Adapter* adapter = nullptr);
 
   int64_t capacity() const { return capacity_; }  // of the cache for which it was made
   // A new text: `history` is all of it so far; the logits of its last token go to choose().
@@ -25,6 +25,7 @@ class TokenLoop {
  private:
   const layers::Decoder& model_;
   layers::KvCache& cache_;
+  const layers::Adapter* adapter_;
   const int64_t capacity_;
   const layers::RopeTables rope_;
   Tensor ids_, positions_;  // [1] int32

@@ -67,7 +67,7 @@ std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, c
 }
 
 void check(const DataConfig& config) {
-  if (config.train.empty()) fail("[data.train] names no file");
+  if (config.train.empty()) fail("[data.train] is missing; name at least one data file");
   if (config.eval_fraction > 0 && !config.eval.empty())
     fail("[data.eval_fraction] is {}, but data.eval names files; give one of them", config.eval_fraction);
   for (const SourceConfig& source : config.eval)

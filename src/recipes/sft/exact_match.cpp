@@ -26,15 +26,17 @@ std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t coun
 
 }  // namespace
 
-std::vector<Answer> answer_questions(const Session& session, int64_t count) {
+std::vector<Answer> answer_questions(const Session& session, const RunConfig& config,
+                                     const data::Mixture& rows, const layers::Adapter* adapter) {
   const std::vector<data::Question> questions =
-      questions_of(*session.data.eval, count, session.config.data.on_bad_row);
+      questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
   std::vector<Answer> answers(questions.size());
   int64_t longest = 0;
   for (const data::Question& question : questions)
     longest = std::max(longest, static_cast<int64_t>(question.prompt.size()));
   rollout::GenerateOptions options;
-  options.max_new_tokens = session.config.eval.max_new_tokens;
+  options.max_new_tokens = config.eval.max_new_tokens;
+  options.adapter = adapter;
   options.stop_ids = session.text.generation.stop_ids;
   const layers::Decoder& decoder = session.model->decoder;
   decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));

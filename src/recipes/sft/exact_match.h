@@ -11,10 +11,11 @@ struct Answer {
   bool correct() const { return expected == found; }
 };
 
-// Answers the first `count` held-out rows greedily and compares with what they say, white space at both ends
-// aside. A row asks with everything before its last assistant message, or with its prompt; `text` rows cannot
-// ask and are an error.
-std::vector<Answer> answer_questions(const Session& session, int64_t count);
+// Answers the first config.eval.exact_match held-out rows greedily and compares with what they say, white
+// space at both ends aside. A row asks with everything before its last assistant message, or with its prompt;
+// `text` rows cannot ask and are an error. `adapter` may be null: the model alone.
+std::vector<Answer> answer_questions(const Session& session, const RunConfig& config,
+                                     const data::Mixture& rows, const layers::Adapter* adapter);
 double accuracy(const std::vector<Answer>& answers);
 
 }  // namespace temper::recipes

@@ -8,17 +8,35 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "layers/decoder.h"
+#include "recipes/adapter_config.h"
 
 namespace temper::recipes {
 namespace {
 
 int64_t& at(MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; }
 
-int64_t num_parameters(const layers::DecoderConfig& model) {
+int64_t num_elements(const WeightTable& table) {
   int64_t count = 0;
-  const WeightTable table = layers::decoder_weight_table(model);
   for (const WeightSpec& spec : table.specs()) count += spec.shape.numel();
   return count;
+}
+
+int64_t num_parameters(const layers::DecoderConfig& model) {
+  return num_elements(layers::decoder_weight_table(model));
+}
+
+// What is added to a model's parameters by all adapters of a run.
+int64_t num_adapter_parameters(const RunConfig& config, const layers::DecoderConfig& model) {
+  const WeightTable base = layers::decoder_weight_table(model);
+  int64_t count = 0;
+  for (const AdapterConfig& adapter : config.adapters)
+    count += num_elements(lora_table(base, choose_adapter(adapter, base).plan));
+  return count;
+}
+
+// What has gradients, moments and a place in checkpoints.
+int64_t num_trained(const RunConfig& config, const layers::DecoderConfig& model) {
+  return config.adapters.empty() ? num_parameters(model) : num_adapter_parameters(config, model);
 }
 
 // Elements of one token, for activations of a layer.
@@ -108,13 +126,14 @@ int64_t fixed_bytes(const MemoryPlan& plan) {
 
 MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model,
                        const HardwareFacts& facts) {
-  const int64_t parameters = num_parameters(model), width = size_of(config.model.dtype);
+  const int64_t trained = num_trained(config, model), width = size_of(config.model.dtype);
+  const int64_t parameters = num_parameters(model) + (config.adapters.empty() ? 0 : trained);
   const int64_t floats = size_of(DType::kF32);
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
-  at(plan, MemoryTag::kGradients) = parameters * size_of(config.train.gradients);
-  at(plan, MemoryTag::kOptimizer) = parameters * optimizer_bytes(config);
+  at(plan, MemoryTag::kGradients) = trained * size_of(config.train.gradients);
+  at(plan, MemoryTag::kOptimizer) = trained * optimizer_bytes(config);
   at(plan, MemoryTag::kActivations) =
       tokens_at_once(config) * activations_per_token(model, config.train.activation_checkpointing,
                                                      config.model.dtype,
@@ -123,8 +142,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   return plan;
 }
 
-int64_t state_bytes(const layers::DecoderConfig& model) {
-  return num_parameters(model) * 3 * size_of(DType::kF32) +
+int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model) {
+  return num_trained(config, model) * 3 * size_of(DType::kF32) +
          (1 << 20);  // weights (or masters) and two moments
 }
 
@@ -132,7 +151,8 @@ int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model) {
   // The newest state is complete before the oldest goes; then the final and the best model.
   const int64_t states = config.checkpoint.keep_last + 1 + (config.data.eval.empty() ? 0 : 1);
   const int64_t models = config.data.eval.empty() ? 1 : 3;
-  return states * state_bytes(model) + models * num_parameters(model) * size_of(config.model.dtype);
+  return states * state_bytes(config, model) +
+         models * num_trained(config, model) * size_of(config.model.dtype);
 }
 
 namespace {

@@ -17,7 +17,7 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
                        const HardwareFacts& facts);
 
 // Bytes of one training state, and of everything that the run will keep on disk at once.
-int64_t state_bytes(const layers::DecoderConfig& model);
+int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model);
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model);
 
 // The keys to change so that the plan fits into `limit` bytes, those that cost the least speed, with what is

@@ -1,8 +1,5 @@
 #include "recipes/sft/session.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -34,24 +31,24 @@ HardwareFacts checked_facts(const RunConfig& config) {
 
 }  // namespace
 
-Session::Session(const RunConfig& given, data::Goal goal)
+Session::Session(const RunConfig& given)
     : config(prepared(given)),
       facts(checked_facts(config)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
-      text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)),
-      data(DataSets::load(config, text, goal)) {
-  if (config.eval.exact_match > 0 && !data.eval)
-    fail("[eval.exact_match] is set, but neither data.eval nor data.eval_fraction gives rows to ask from");
+      text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
   if (config.data.max_length > architecture.max_positions)
     fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
          architecture.max_positions);
 }
 
-int64_t Session::total_steps() const {
-  if (config.train.steps > 0) return config.train.steps;
-  const double per_epoch = data::estimate_steps_per_epoch(data.train, loader_options(config));
-  return std::max<int64_t>(1, std::llround(per_epoch * config.train.epochs));
+training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources) {
+  return {config.train.max_grad_norm, config.train.micro_batch_tokens, config.train.activation_checkpointing,
+          config.train.z_loss, num_sources};
+}
+
+int64_t Session::peak_memory() const {
+  return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(facts.device).peak_held();
 }
 
 models::BuildOptions Session::build_options(ops::Preferences preferred) const {
@@ -71,16 +68,6 @@ void Session::load_weights(ops::Preferences preferred) {
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        to_string(config.model.dtype)));
   log_info("kernels:\n" + ops::explain(model->decoder.ops(), facts));
-  const OptimizerConfig& o = config.train.optimizer;
-  optimizer = std::make_unique<optimizers::AdamW>(
-      model->decoder.parameters(), model->decoder.ops(),
-      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
-                               config.train.format(), static_cast<uint64_t>(config.train.seed)});
-  trainer = std::make_unique<training::Trainer>(
-      model->decoder, *optimizer,
-      training::TrainerOptions{config.train.max_grad_norm, config.train.micro_batch_tokens,
-                               config.train.activation_checkpointing, config.train.z_loss,
-                               data.train.members().size()});
 }
 
 }  // namespace temper::recipes

@@ -4,7 +4,6 @@
 
 #include "data/loader.h"
 #include "models/model.h"
-#include "optimizers/adamw.h"
 #include "recipes/run_config.h"
 #include "rollout/text_model.h"
 #include "training/trainer.h"
@@ -23,27 +22,24 @@ std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const RunCon
 
 data::LoaderOptions loader_options(const RunConfig& config);  // of training
 data::LoaderOptions eval_options(const RunConfig& config);
+training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources);
 
-// Everything that a run needs before its first step, made in the order in which mistakes are cheapest: files
-// and text before weights, weights before moments.
+// What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
+// before weights.
 struct Session {
-  // `goal`: what the rows are read for.
-  explicit Session(const RunConfig& config, data::Goal goal = data::Goal::kLanguageModel);
+  explicit Session(const RunConfig& config);
 
   RunConfig config;
   HardwareFacts facts;
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;
-  DataSets data;
   std::unique_ptr<models::Model> model;
-  std::unique_ptr<optimizers::AdamW> optimizer;
-  std::unique_ptr<training::Trainer> trainer;
 
-  int64_t total_steps() const;
   // `preferred`: kernels to try first where the configuration says nothing.
   models::BuildOptions build_options(ops::Preferences preferred) const;
-  void load_weights(ops::Preferences preferred);  // model, optimizer, trainer
+  void load_weights(ops::Preferences preferred);
+  int64_t peak_memory() const;  // of the process, or of the device that trains
 };
 
 }  // namespace temper::recipes

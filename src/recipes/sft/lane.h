@@ -1,0 +1,121 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "recipes/sft/exact_match.h"
+#include "recipes/sft/run_files.h"
+#include "recipes/sft/session.h"
+#include "reports/metrics.h"
+#include "reports/tensorboard.h"
+#include "training/adapter_trainer.h"
+
+namespace temper::recipes {
+
+// What a run trains: its model, or one of its adapters; with data, schedule, state and files of its own.
+class Lane {
+ public:
+  // `config`: of the lane as if it were alone (run_of_adapter). The session must outlive it.
+  Lane(const Session& session, RunConfig config);
+
+  std::string name() const { return is_adapter() ? config_.adapters.front().name : std::string(); }
+  bool is_adapter() const { return !config_.adapters.empty(); }
+  const RunConfig& config() const { return config_; }
+  const RunFiles& files() const { return files_; }
+  const DataSets& data() const { return data_; }
+  const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of next_batch()
+  int64_t step() const { return state_.step; }
+  int64_t total_steps() const;
+  bool is_done() const { return stopped_ || state_.step >= total_steps(); }
+  bool has_states() const;
+
+  // In this order: the folder, what is learnt, data and state; then a first accuracy where it is asked for.
+  void open_folder(const std::string& resolved_yaml) const;
+  void make_learner();
+  void start();
+
+  // Reads the rows of the next step. An Error leaves the lane as it was before.
+  void read_batch();
+  training::PendingStep begin_alone();        // of the whole model
+  training::AdapterShare share() const;       // of an adapter
+  void begun(training::PendingStep pending);  // the step of these rows
+
+  // Waits for the step that was begun and writes its metrics; nothing when there is none.
+  struct Report {
+    training::StepResult result;
+    int64_t step = 0, total_steps = 0;
+    double lr = 0, data_wait = 0;
+    double seconds = 0, train_seconds = 0;  // since the step before, and of all steps
+  };
+  std::optional<Report> report(double peak_flops);
+
+  void evaluate();
+  bool is_unsaved() const { return saved_step_ != state_.step; }
+  void save();    // unless this step is saved already
+  void finish();  // the result, metrics and summary
+  // Ends training here; what was learnt stays. `reason` for the summary.
+  void stop(const std::string& reason);
+  const std::string& stop_reason() const { return stop_reason_; }
+
+  struct Check {
+    data::Batch batch;
+    std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
+  };
+  Check check() const;  // of --dry-run: reads a batch and the held-out rows, and makes the adapter's plan
+
+ private:
+  // What a resumed run continues with, besides tensors and the data's position.
+  struct State {
+    int64_t step = 0;
+    int64_t tokens = 0;
+    double train_seconds = 0;
+    double accuracy_before = -1;
+    double best_loss = -1;
+    int64_t best_step = -1;
+    double last_loss = 0;
+  };
+  // The step that the device computes while the next one is prepared.
+  struct Begun {
+    training::PendingStep pending;
+    int64_t step = 0;
+    double lr = 0, data_wait = 0;  // seconds that the data were not ready
+  };
+
+  bool restore();
+  double lr() const;
+  void write_metrics(const Report& report, double peak_flops);
+  void ask(const char* when, double& accuracy);
+  void save_result(const std::string& folder) const;
+  void draw_curve() const;
+  void log(const std::string& message) const;
+  Json summary() const;
+
+  const Session* session_;
+  RunConfig config_;
+  RunFiles files_;
+  DataSets data_;
+  std::unique_ptr<layers::Adapter> adapter_;
+  std::unique_ptr<optimizers::AdamW> optimizer_;
+  std::unique_ptr<training::Trainer> trainer_;  // of the whole model
+  State state_;
+  int64_t saved_step_ = 0;
+  bool stopped_ = false;
+  std::string stop_reason_;
+  double accuracy_after_ = -1;
+  data::Batch batch_;
+  double data_wait_ = 0, last_report_ = 0;
+  std::optional<Begun> begun_;
+  std::vector<data::PackedRow> eval_rows_;
+  std::vector<Answer> answers_;
+  mutable std::optional<int64_t> estimated_steps_;
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<reports::MetricsWriter> metrics_;
+  std::unique_ptr<reports::TensorBoardWriter> events_;
+};
+
+// Keys whose values differ between the configuration of a folder's run and this one, and that would make the
+// continued run another run ("train.optimizer.lr: 1e-05, now 2e-05").
+std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, const RunConfig& now);
+
+}  // namespace temper::recipes

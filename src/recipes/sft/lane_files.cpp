@@ -1,0 +1,158 @@
+// A lane's folder: starting, resuming, saving, what is left at the end.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoints/training_state.h"
+#include "config/print.h"
+#include "models/adapter.h"
+#include "recipes/adapter_config.h"
+#include "recipes/sft/lane.h"
+#include "reports/plot.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr const char* kTensors = "optimizer.safetensors";
+
+std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
+
+}  // namespace
+
+bool Lane::has_states() const { return !checkpoints::list_states(files_.states()).empty(); }
+
+void Lane::open_folder(const std::string& resolved_yaml) const {
+  make_directories(files_.folder);
+  // A folder without a state holds nothing that could be continued or lost.
+  if (exists(files_.config()) && has_states()) {
+    if (config_.train.resume == Resume::kNever)
+      fail("[{}] holds a run already, and train.resume is never; choose another output, or train.resume auto",
+           files_.folder);
+    const std::vector<std::string> conflicts = conflicting_keys(files_.config(), config_);
+    if (!conflicts.empty())
+      fail(
+          "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
+          "Choose another output, or restore these keys",
+          files_.folder, join(conflicts, "\n  "));
+  }
+  checkpoints::sweep_temporary(files_.states());
+  write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
+}
+
+bool Lane::restore() {
+  const auto reader = checkpoints::open_newest(files_.states());
+  if (!reader) return false;
+  const Json state = reader->json();
+  const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
+  for (const auto& [name, tensor] : optimizer_->state()) tensor.copy_from(tensors.tensor(name));
+  state_.step = state.at("step").as_int();
+  state_.tokens = state.at("tokens").as_int();
+  state_.train_seconds = state.at("train_seconds").as_double();
+  state_.accuracy_before = state.at("accuracy_before").as_double();
+  state_.best_loss = state.at("best_loss").as_double();
+  state_.best_step = state.at("best_step").as_int();
+  state_.last_loss = state.at("last_loss").as_double();
+  saved_step_ = state_.step;
+  optimizer_->restored(state_.step);
+  loader_->restore(state.at("data"));
+  log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
+  return true;
+}
+
+void Lane::save() {
+  if (saved_step_ == state_.step) return;
+  checkpoints::StateWriter writer(files_.states(), state_.step);
+  writer.add_tensors(kTensors, optimizer_->state());
+  writer.add_json("state.json", Json::Object{{"step", state_.step},
+                                             {"tokens", state_.tokens},
+                                             {"train_seconds", state_.train_seconds},
+                                             {"accuracy_before", state_.accuracy_before},
+                                             {"best_loss", state_.best_loss},
+                                             {"best_step", state_.best_step},
+                                             {"last_loss", state_.last_loss},
+                                             {"data", loader_->state()}});
+  writer.commit();
+  saved_step_ = state_.step;
+  std::vector<int64_t> protected_steps;
+  if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
+  checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, protected_steps);
+}
+
+void Lane::save_result(const std::string& folder) const {
+  if (adapter_)
+    models::save_adapter(*adapter_, folder, config_.model.path);
+  else
+    models::save_model(*session_->model, folder, config_.model.path);
+}
+
+Lane::Check Lane::check() const {
+  data::LoaderOptions options = loader_options(config_);
+  options.threads = 0;
+  data::Loader loader(data_.train, options);
+  Check check{*loader.next(), "all weights"};
+  if (data_.eval) read_all(*data_.eval, config_);
+  if (!is_adapter()) return check;
+  const WeightTable base = layers::decoder_weight_table(session_->architecture);
+  const LoraPlan plan = choose_adapter(config_.adapters.front(), base).plan;
+  check.trained =
+      fmt::format("{} adapted modules, {} tensors trained whole", plan.targets.size(), plan.saved.size());
+  return check;
+}
+
+void Lane::finish() {
+  if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
+  const std::string result = is_adapter() ? files_.adapter() : files_.model();
+  save_result(result);
+  metrics_->close();
+  events_->close();
+  draw_curve();
+  write_file(files_.summary(), summary().dump(2) + "\n");
+  for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
+    log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
+                    answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
+  log("data: " + loader_->counts().describe());
+  log(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds), result));
+}
+
+Json Lane::summary() const {
+  const auto known = [](double value) { return value < 0 ? Json() : Json(value); };
+  Json::Object values{
+      {"steps", state_.step},
+      {"loss", state_.last_loss},
+      {"eval_loss", known(state_.best_loss)},
+      {"best_step", state_.best_step < 0 ? Json() : Json(state_.best_step)},
+      {"accuracy_before", known(state_.accuracy_before)},
+      {"accuracy_after", known(accuracy_after_)},
+      {"train_seconds", state_.train_seconds},
+      {"tokens", state_.tokens},
+      {"tokens_per_second",
+       state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
+      {"data", loader_->counts().to_json()},
+      {"data_wait_seconds", loader_->seconds_waited()},
+      {"device", to_string(session_->facts.device)},
+      {"device_name", session_->facts.name},
+      {"peak_memory_bytes", session_->peak_memory()}};
+  if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);
+  values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
+  return values;
+}
+
+void Lane::draw_curve() const {
+  reports::LossSeries train{"training loss", {}, reports::LossSeries::Style::kTrain};
+  reports::LossSeries eval{"evaluation loss", {}, reports::LossSeries::Style::kEval};
+  const std::string text = read_file(files_.metrics());
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const Json line = Json::parse(std::string_view(text).substr(begin, end - begin), files_.metrics());
+    const double step = line.at("step").as_double();
+    if (const Json* loss = line.find("loss"); loss != nullptr && loss->is_number())
+      train.points.push_back({step, loss->as_double()});
+    if (const Json* loss = line.find("eval_loss"); loss != nullptr && loss->is_number())
+      eval.points.push_back({step, loss->as_double()});
+  }
+  std::vector<reports::LossSeries> series{train};
+  if (!eval.points.empty()) series.push_back(eval);
+  reports::write_loss_curve(files_.curve(), file_name(files_.folder), series);
+}
+
+}  // namespace temper::recipes

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   temper::cli::add_train(program);
   temper::cli::add_generate(program);
   temper::cli::add_chat(program);
+  temper::cli::add_merge(program);
   temper::cli::add_data_inspect(program);
   temper::cli::add_init(program);
   temper::cli::add_doctor(program);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/adapters.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "rollout/text_model.h"
@@ -16,6 +17,7 @@ namespace {
 
 struct ChatArguments {
   std::string model, system;
+  std::vector<std::string> adapters;
   bool stats = false;
   SamplingArguments sampling;
 };
@@ -27,6 +29,9 @@ class Conversation {
       : text_(text), options_(options), system_(system), generator_(model.decoder) {
     clear();
   }
+
+  // What answers from now on; the conversation goes on.
+  void use(const layers::Adapter* adapter) { options_.adapter = adapter; }
 
   void clear() {
     messages_.clear();
@@ -71,13 +76,27 @@ class Conversation {
   Json::Array messages_;
 };
 
+// "/adapter NAME" switches; "/adapter" lists.
+void choose_adapter(const std::string& line, const Adapters& adapters, Conversation& conversation) {
+  const size_t space = line.find(' ');
+  if (space == std::string::npos) return log_info("adapters: " + adapters.names());
+  const std::string name = line.substr(space + 1);
+  conversation.use(adapters.find(name));
+  log_info("answers come from " + (name == Adapters::kNone ? "the model alone" : name));
+}
+
 int chat(const ChatArguments& arguments) {
   const auto model = load_for_inference(arguments.model, arguments.sampling);
+  const Adapters adapters(*model, arguments.adapters);
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   if (!text.chat) text.chat_prompt({});  // says what is missing
   Conversation conversation(*model, text, arguments.sampling.apply(text.generation), arguments.system);
+  conversation.use(adapters.all().front().adapter.get());
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  const char* help = "Type a message; /clear starts anew, Ctrl-C stops an answer, /exit or Ctrl-D leaves.";
+  const char* help =
+      "Type a message; /clear starts anew, /adapter NAME lets another adapter answer, Ctrl-C stops an "
+      "answer, "
+      "/exit or Ctrl-D leaves.";
   if (terminal) log_info(help);
   for (std::string line;;) {
     if (terminal) std::fputs("> ", stdout), std::fflush(stdout);
@@ -86,6 +105,10 @@ int chat(const ChatArguments& arguments) {
     if (line == "/clear") conversation.clear();
     if (line.empty() || line == "/clear" || line == "/help") continue;
     try {
+      if (line.starts_with("/adapter")) {
+        choose_adapter(line, adapters, conversation);
+        continue;
+      }
       const rollout::Generation result = conversation.say(line);
       if (arguments.stats) log_info(describe(result));
     } catch (const Error& error) {
@@ -104,6 +127,8 @@ void add_chat(Program& program) {
   program.add("chat", "talk with a model; messages come from standard input", [](Options& options) {
     auto arguments = std::make_shared<ChatArguments>();
     options.positional("model", arguments->model, "model folder in Hugging Face format");
+    options.option("--adapter", arguments->adapters,
+                   std::string(Adapters::kHelp) + "; the first answers until /adapter NAME");
     options.option("--system", arguments->system, "a system message");
     options.flag("--stats", arguments->stats, "a line about speed after each answer");
     arguments->sampling.declare(options);

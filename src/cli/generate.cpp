@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "cli/adapters.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "rollout/text_model.h"
@@ -14,6 +15,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model, prompt, prompt_file, system;
+  std::vector<std::string> adapters;
   bool raw = false, quiet = false;
   SamplingArguments sampling;
 };
@@ -30,24 +32,36 @@ std::string prompt_of(const GenerateArguments& arguments, const rollout::TextFil
   return text.chat_prompt(messages);
 }
 
-int generate(const GenerateArguments& arguments) {
-  const auto model = load_for_inference(arguments.model, arguments.sampling);
-  const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
-  const rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
-  const bool plain = arguments.raw || !text.chat;
-  const std::vector<int32_t> ids = text.tokenizer.encode(prompt_of(arguments, text), plain);
-  rollout::Generator generator(model->decoder);
+// Streams the answer to standard output.
+rollout::Generation answer(rollout::Generator& generator, const rollout::TextFiles& text,
+                           const std::vector<int32_t>& ids, const rollout::GenerateOptions& options) {
   tokenizers::StreamDecoder stream(text.tokenizer);
   const auto print = [](const std::string& piece) {
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };
-  const rollout::Generation result = generator.generate(ids, options, [&](int32_t id) {
+  rollout::Generation result = generator.generate(ids, options, [&](int32_t id) {
     print(stream.push(id));
     return true;
   });
   print(stream.finish() + "\n");
-  if (!arguments.quiet) log_info(describe(result));
+  return result;
+}
+
+int generate(const GenerateArguments& arguments) {
+  const auto model = load_for_inference(arguments.model, arguments.sampling);
+  const Adapters adapters(*model, arguments.adapters);
+  const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
+  rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
+  const bool plain = arguments.raw || !text.chat;
+  const std::vector<int32_t> ids = text.tokenizer.encode(prompt_of(arguments, text), plain);
+  rollout::Generator generator(model->decoder);
+  for (const Adapters::Named& each : adapters.all()) {
+    if (adapters.all().size() > 1) std::printf("[%s]\n", each.name.c_str());
+    options.adapter = each.adapter.get();
+    const rollout::Generation result = answer(generator, text, ids, options);
+    if (!arguments.quiet) log_info(describe(result));
+  }
   return 0;
 }
 
@@ -57,6 +71,8 @@ void add_generate(Program& program) {
   program.add("generate", "continue a prompt with a model", [](Options& options) {
     auto arguments = std::make_shared<GenerateArguments>();
     options.positional("model", arguments->model, "model folder in Hugging Face format");
+    options.option("--adapter", arguments->adapters,
+                   std::string(Adapters::kHelp) + "; each answers the prompt");
     options.option("-p,--prompt", arguments->prompt, "the prompt");
     options.option("--prompt-file", arguments->prompt_file, "a file that holds the prompt");
     options.option("--system", arguments->system, "a system message for the chat template");

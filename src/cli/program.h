@@ -51,6 +51,7 @@ class Program {
 void add_train(Program& program);
 void add_generate(Program& program);
 void add_chat(Program& program);
+void add_merge(Program& program);
 void add_data_inspect(Program& program);
 void add_doctor(Program& program);
 void add_init(Program& program);

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/merge.h"
 
 namespace temper::models {
 namespace {
@@ -55,6 +57,13 @@ void save_adapter(const layers::Adapter& adapter, const std::string& folder, con
   checkpoints::save_adapter(
       folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.at(spec.name).value; },
       checkpoints::adapter_config_json(adapter.config(), adapter.plan(), base_model));
+}
+
+void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,
+                   int64_t max_shard_bytes) {
+  const std::string where = join_path(base, "config.json");
+  const WeightTable table = layers::decoder_weight_table(configure(Json::parse_file(where), where));
+  checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes);
 }
 
 }  // namespace temper::models

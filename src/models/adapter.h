@@ -16,4 +16,8 @@ std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::str
 // `base_model`: the folder that the adapter is for, as it will be found.
 void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model);
 
+// Writes the model of the folder `base` with the adapter in its weights (checkpoints/merge.h).
+void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,
+                   int64_t max_shard_bytes);
+
 }  // namespace temper::models

@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/adapter.h"
+
+namespace temper::cli {
+
+// The adapters of a command line, each FOLDER or NAME=FOLDER, beside one model.
+class Adapters {
+ public:
+  static constexpr const char* kNone = "none";  // the name of the model alone
+  static constexpr const char* kHelp =
+      "an adapter's folder, or NAME=FOLDER, or none for the model alone; may be given several times";
+
+  Adapters(const models::Model& model, const std::vector<std::string>& given);
+
+  struct Named {
+    std::string name;
+    std::unique_ptr<layers::Adapter> adapter;  // null: the model alone
+  };
+  // In the order given; the model alone when nothing was given.
+  const std::vector<Named>& all() const { return all_; }
+  // "none" is always there; an Error lists the names.
+  const layers::Adapter* find(const std::string& name) const;
+  std::string names() const;  // "math, law, none"
+
+ private:
+  std::vector<Named> all_;
+};
+
+}  // namespace temper::cli

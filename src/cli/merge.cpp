@@ -1,0 +1,44 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/adapter_folder.h"
+#include "cli/program.h"
+#include "models/adapter.h"
+
+namespace temper::cli {
+namespace {
+
+struct MergeArguments {
+  std::string adapter, output, base;
+  int64_t max_shard_mib = 4768;  // 5 GB, as transformers cuts
+};
+
+int merge(const MergeArguments& arguments) {
+  if (arguments.max_shard_mib < 1)
+    fail("[--max-shard-mib] {} is out of range; expected 1 or more", arguments.max_shard_mib);
+  std::string base = arguments.base;
+  if (base.empty()) base = checkpoints::read_adapter_config(arguments.adapter).base_model;
+  if (!is_directory(base))
+    fail("[{}] the adapter's base model '{}' is not a folder here; name it with --base", arguments.adapter,
+         base);
+  models::merge_adapter(arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20);
+  std::printf("%s: %s with %s\n", arguments.output.c_str(), base.c_str(), arguments.adapter.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_merge(Program& program) {
+  program.add("merge", "write a model with an adapter in its weights", [](Options& options) {
+    auto arguments = std::make_shared<MergeArguments>();
+    options.positional("adapter", arguments->adapter, "the adapter's folder, in PEFT's format");
+    options.positional("output", arguments->output, "the new model folder");
+    options.option("--base", arguments->base, "the model folder; omitted: the one that the adapter names");
+    options.option("--max-shard-mib", arguments->max_shard_mib, "of weights in one file");
+    return [arguments] { return merge(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

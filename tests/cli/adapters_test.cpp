@@ -1,0 +1,186 @@
+// Adapters as a user has them: trained alone and together, stopped and resumed, used, merged, refused.
+#include "checkpoints/safetensors.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class AdapterCli : public Cli {
+ protected:
+  static std::string adapters(const std::string& list) { return " --adapters '" + list + "'"; }
+  static std::string lane(const std::string& out, const std::string& name) {
+    return out + "/adapters/" + name;
+  }
+  static std::string weights(const std::string& out, const std::string& name) {
+    return read_file(lane(out, name) + "/adapter/adapter_model.safetensors");
+  }
+  // A run's configuration with these adapters, by line.
+  static std::string with_adapters(const std::string& name, const std::string& list) {
+    const std::string path = folder() + "/" + name + ".yaml";
+    write_file(path, read_file(yaml()) + "adapters:\n" + list);
+    return path;
+  }
+};
+
+TEST_F(AdapterCli, AnAdapterIsTrainedUsedAndMerged) {
+  const std::string out = folder() + "/one";
+  const std::string config = with_adapters(
+      "one",
+      "  - {name: sums, rank: 4, alpha: 8, dropout: 0.1, lr: 2e-2, target_modules: [q_proj, down_proj]}\n");
+  const Outcome outcome = run("train " + config + " --output " + out + " --data.eval [" + folder() +
+                              "/eval.jsonl] --eval.exact_match 2");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* name : {"config.yaml", "metrics.jsonl", "loss.svg", "summary.json",
+                           "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+                           "best/adapter_config.json", "checkpoints/step-000012/manifest.json"})
+    EXPECT_TRUE(exists(join_path(lane(out, "sums"), name))) << name;
+  EXPECT_EQ(losses(lane(out, "sums")).size(), 12u);
+  const checkpoints::SafetensorsFile state(lane(out, "sums") +
+                                           "/checkpoints/step-000012/optimizer.safetensors");
+  for (const auto& entry : state.entries())
+    EXPECT_NE(entry.name.find("lora_"), std::string::npos) << "the frozen model has no state: " << entry.name;
+
+  const std::string adapter = lane(out, "sums") + "/adapter", model = folder() + "/model";
+  const std::string ask = " -p 'What is 10 + 10?' -n 6 --greedy -q";
+  const Outcome merged = run("merge " + adapter + " " + folder() + "/merged");
+  ASSERT_EQ(merged.code, 0) << merged.err;
+  const std::string with = run("generate " + model + ask + " --adapter " + adapter).out,
+                    alone = run("generate " + model + ask).out;
+  EXPECT_NE(with, alone);
+  EXPECT_EQ(run("generate " + folder() + "/merged" + ask).out, with);
+  EXPECT_EQ(run("generate " + model + ask + " --adapter a=" + adapter + " --adapter none").out,
+            "[a]\n" + with + "[none]\n" + alone);
+  const std::string question = "What is 10 + 10?\n";
+  const Outcome chat =
+      run("chat " + model + " -n 6 --greedy --adapter " + adapter,
+          question + "/adapter none\n/clear\n" + question + "/adapter sums\n/clear\n" + question);
+  EXPECT_EQ(chat.out, with + alone + with) << chat.err;
+}
+
+TEST_F(AdapterCli, SeveralAreTrainedAsIfEachWereAlone) {
+  const std::string first = "  - {name: a, rank: 2, lr: 1e-2, steps: 5, seed: 7}\n",
+                    second = "  - {name: b, rank: 3, target_modules: [v_proj], rows_per_step: 2, train: [" +
+                             folder() + "/eval.jsonl], dropout: 0.2}\n";
+  // Micro-batches of one row hold one adapter's rows: then the bits are the same.
+  const std::string flags = " --train.micro_batch_tokens 1 --output " + folder();
+  ASSERT_EQ(run("train " + with_adapters("both", first + second) + flags + "/both").code, 0);
+  ASSERT_EQ(run("train " + with_adapters("first", first) + flags + "/first").code, 0);
+  ASSERT_EQ(run("train " + with_adapters("second", second) + flags + "/second").code, 0);
+  EXPECT_EQ(weights(folder() + "/both", "a"), weights(folder() + "/first", "a"));
+  EXPECT_EQ(weights(folder() + "/both", "b"), weights(folder() + "/second", "b"));
+  EXPECT_EQ(losses(lane(folder() + "/both", "a")).size(), 5u);
+  EXPECT_EQ(losses(lane(folder() + "/both", "b")), losses(lane(folder() + "/second", "b")));
+}
+
+// One is added, one goes on, one is left out: by the list of the next command.
+TEST_F(AdapterCli, ARunGoesOnWithOtherAdapters) {
+  const std::string a = "  - {name: a, rank: 2, dropout: 0.1}\n", b = "  - {name: b, rank: 3}\n",
+                    c = "  - {name: c, rank: 4}\n";
+  const std::string whole = folder() + "/whole_a", parts = folder() + "/parts_abc";
+  const std::string flags = " --train.micro_batch_tokens 1 --output ";
+  ASSERT_EQ(run("train " + with_adapters("a", a) + flags + whole + " --train.schedule.type constant").code,
+            0);
+  ASSERT_EQ(run("train " + with_adapters("ab", a + b) + flags + parts +
+                " --train.schedule.type constant --train.steps 5")
+                .code,
+            0);
+  const std::string b_before = weights(parts, "b");
+  ASSERT_EQ(
+      run("train " + with_adapters("ac", a + c) + flags + parts + " --train.schedule.type constant").code, 0);
+  EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
+  EXPECT_EQ(losses(lane(parts, "a")), losses(lane(whole, "a")));
+  EXPECT_EQ(losses(lane(parts, "c")).size(), 12u);
+  EXPECT_EQ(weights(parts, "b"), b_before);
+}
+
+TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
+  const std::string bad = folder() + "/ends_badly.jsonl", out = folder() + "/survivors";
+  std::string rows = read_file(folder() + "/eval.jsonl");
+  size_t end = 0;
+  for (int i = 0; i < 30; ++i) end = rows.find('\n', end) + 1;
+  write_file(bad, rows.substr(0, end) + "{\"question\": 1}\n");
+  const std::string config = with_adapters(
+      "survivors", "  - {name: good, rank: 2}\n  - {name: bad, rank: 2, train: [" + bad + "]}\n");
+  const std::string command =
+      "train " + config + " --output " + out + " --data.shuffle false --data.packing none";
+  const Outcome outcome = run(command);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("this adapter stops, the others go on"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("ends_badly.jsonl:31"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("1 of 2 stopped early, the others are done"), std::string::npos) << outcome.err;
+  EXPECT_EQ(losses(lane(out, "good")).size(), 12u);
+  const size_t done = losses(lane(out, "bad")).size();
+  EXPECT_GT(done, 0u);
+  EXPECT_LT(done, 12u);
+  EXPECT_TRUE(exists(lane(out, "bad") + "/adapter/adapter_model.safetensors"));
+  EXPECT_TRUE(Json::parse_file(lane(out, "bad") + "/summary.json").at("stopped").is_string());
+  // With another way to take such rows it goes on where it stopped.
+  EXPECT_EQ(run(command + " --data.on_bad_row skip").code, 0);
+  EXPECT_EQ(losses(lane(out, "bad")).size(), 12u);
+}
+
+TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
+  const std::string out = folder() + "/start", on = folder() + "/goes_on";
+  ASSERT_EQ(run("train " + with_adapters("start", "  - {rank: 2, lr: 1e-2}\n") + " --output " + out).code, 0);
+  const std::string from = lane(out, "adapter") + "/adapter";
+  ASSERT_EQ(run("train " + with_adapters("on", "  - {from: " + from + ", lr: 1e-9}\n") + " --output " + on +
+                " --train.steps 1")
+                .code,
+            0);
+  const checkpoints::SafetensorsFile before(from + "/adapter_model.safetensors"),
+      after(lane(on, "adapter") + "/adapter/adapter_model.safetensors");
+  ASSERT_EQ(before.entries().size(), after.entries().size());
+  for (const auto& entry : before.entries()) {
+    const auto was = before.tensor(entry.name).values<float>(), is = after.tensor(entry.name).values<float>();
+    for (size_t i = 0; i < was.size(); ++i) ASSERT_NEAR(is[i], was[i], 1e-6) << entry.name;
+  }
+  expect_refused(
+      "train " + with_adapters("on2", "  - {from: " + from + ", rank: 4}\n") + " --output " + on + "2", 2,
+      "[adapters.adapter.from] " + from + " says what is adapted; leave out: rank");
+}
+
+TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
+  const std::string out = folder() + "/other_shape";
+  ASSERT_EQ(
+      run("train " + with_adapters("shape", "  - {rank: 2}\n") + " --output " + out + " --train.steps 2")
+          .code,
+      0);
+  expect_refused("train " + with_adapters("shape2", "  - {rank: 4}\n") + " --output " + out, 2,
+                 "adapters[0].rank: 2, now 4");
+  const Outcome dry =
+      run("train " + with_adapters("shape3", "  - {rank: 2}\n") + " --output " + out + " --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_NE(dry.err.find("adapter: 21 adapted modules"), std::string::npos) << dry.err;
+}
+
+TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
+  const auto refuse = [](const std::string& list, const std::string& message) {
+    expect_refused("train " + with_adapters("bad", list) + " --output " + folder() + "/x", 2, message);
+  };
+  refuse("  - {rank: 0}\n", "[adapters.adapter.rank] is 0, expected at least 1");
+  refuse("  - {target_modules: [q_prj]}\n", "no module is called 'q_prj'; did you mean 'q_proj'?");
+  refuse("  - {target_modules: [lm_head]}\n",
+         "[adapters.adapter.target_modules] no module is called 'lm_head'");
+  refuse("  - {patterns: [{modules: none_such, alpha: 2}]}\n",
+         "[adapters.adapter.alpha_pattern] the pattern 'none_such' matches no adapted module");
+  refuse("  - {rank: 2}\n  - {rank: 4}\n", "[adapters] two of them are called 'adapter'");
+  refuse("  - {name: a/b}\n", "[adapters] the name 'a/b' cannot be a folder's");
+  refuse("  - {lr_rate: 2}\n", "adapters[0].lr_rate");
+  refuse("  - {target_modules: [q_proj], modules_to_save: [k_proj]}\n", "one product");
+
+  // An adapter for another model: other names, and other shapes.
+  const std::string model = folder() + "/model", goldens = TEMPER_SOURCE_DIR "/tests/goldens/adapters/";
+  expect_refused("generate " + model + " -p x --adapter " + goldens + "llama_head", 2,
+                 "belong to no module of this model");
+  expect_refused("generate " + model + " -p x --adapter " + goldens + "llama_all_linear", 2,
+                 "made for another base model");
+  expect_refused("generate " + model + " -p x --adapter " + model, 2, "found no adapter_config.json");
+  expect_refused("merge " + goldens + "qwen3_whole " + folder() + "/y", 2, "name it with --base");
+  const std::string both = goldens + "qwen3_whole";
+  expect_refused(
+      "generate " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 -p x --adapter " + both + " --adapter " + both, 2,
+      "two adapters are called 'qwen3_whole'");
+}
+
+}  // namespace
+}  // namespace temper

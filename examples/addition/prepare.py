@@ -5,6 +5,7 @@ Usage: prepare.py FOLDER
   FOLDER/qwen3-tiny   config.json, tokenizer.json, tokenizer_config.json, generation_config.json
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
+  FOLDER/minus*.jsonl, FOLDER/larger*.jsonl   the same for two other questions, for adapters (examples/lora)
 """
 import json
 import pathlib
@@ -65,9 +66,13 @@ def model_config(end_of_turn):
             "tie_word_embeddings": True, "use_cache": True, "vocab_size": 320}
 
 
-def row(a, b):
-    return {"messages": [{"role": "user", "content": f"What is {a} + {b}?"},
-                         {"role": "assistant", "content": str(a + b)}]}
+QUESTIONS = {"": lambda a, b: (f"What is {a} + {b}?", a + b),
+             "minus_": lambda a, b: (f"What is {a} - {b}?", a - b),
+             "larger_": lambda a, b: (f"Which is larger: {a} or {b}?", max(a, b))}
+
+
+def row(question, answer):
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": str(answer)}]}
 
 
 def write_json(path, value):
@@ -88,9 +93,10 @@ def main():
                 "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE})
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(pairs)
-    for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
-        lines = [json.dumps(row(a, b)) for a, b in part]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for prefix, ask in QUESTIONS.items():
+        for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
+            lines = [json.dumps(row(*ask(a, b))) for a, b in part]
+            (folder / f"{prefix}{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -81,6 +81,14 @@ void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan
     }
 }
 
+// Names of weights that are another's: "lm_head" where it is tied to the embedding.
+void check_tied(const WeightTable& base, const std::vector<std::string>& names, const std::string& where) {
+  for (const auto& [tensor, reason] : base.ignored())
+    for (const std::string& name : names)
+      if (tensor.ends_with(kWeight) && is_module(tensor.substr(0, tensor.size() - kWeight.size()), name))
+        fail("[{}] '{}' has no weight of its own in this model: it is {}", where, name, reason);
+}
+
 }  // namespace
 
 int64_t LoraConfig::rank_of(std::string_view module) const {
@@ -102,6 +110,8 @@ double LoraConfig::scale_of(std::string_view module) const {
 
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
   check_numbers(config, where);
+  check_tied(base, config.targets.names, where + "target_modules");
+  check_tied(base, config.modules_to_save, where + "modules_to_save");
   const std::vector<Module> modules = modules_of(base);
   const bool all = is_all_linear(config.targets);
   if (!all) check_choice(config.targets, names_of(modules, false), where + "target_modules");

@@ -160,7 +160,7 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   refuse("  - {rank: 0}\n", "[adapters.adapter.rank] is 0, expected at least 1");
   refuse("  - {target_modules: [q_prj]}\n", "no module is called 'q_prj'; did you mean 'q_proj'?");
   refuse("  - {target_modules: [lm_head]}\n",
-         "[adapters.adapter.target_modules] no module is called 'lm_head'");
+         "[adapters.adapter.target_modules] 'lm_head' has no weight of its own");
   refuse("  - {patterns: [{modules: none_such, alpha: 2}]}\n",
          "[adapters.adapter.alpha_pattern] the pattern 'none_such' matches no adapted module");
   refuse("  - {rank: 2}\n  - {rank: 4}\n", "[adapters] two of them are called 'adapter'");

@@ -24,13 +24,12 @@ LoraLinear::Output forward(const LoraLinear& op) {
   LoraLinear::Output out{cublaslt_linear_kernel().forward({op.x, op.weight, op.bias}), {}};
   for (const Group& group : op.groups) {
     const Tensor low = empty_beside(op.x, group.rows, group.a.dim(0));
-    out.low.push_back(low);
+    if (group.rows > 0) multiply({.a = rows_read(op, group), .b = group.a, .d = low, .transpose_b = true});
+    out.low.push_back(ops::scaled_low(group, low));
     if (group.rows == 0) continue;
-    multiply({.a = rows_read(op, group), .b = group.a, .d = low, .transpose_b = true});
-    const Tensor scaled = ops::scaled_low(group, low);
     int64_t first = 0;
     for (const auto& slice : group.slices) {
-      multiply({.a = scaled.narrow(1, first, slice.b.dim(1)),
+      multiply({.a = out.low.back().narrow(1, first, slice.b.dim(1)),
                 .b = slice.b,
                 .d = part_of(out.y, group, slice),
                 .transpose_b = true,
@@ -44,7 +43,7 @@ LoraLinear::Output forward(const LoraLinear& op) {
 // Gradients of the slices' b, and that of input aᵀ, scaled.
 Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
                        const std::vector<GradTarget>& targets) {
-  const Tensor scaled = ops::scaled_low(group, low), dlow = empty_beside(dy, group.rows, group.a.dim(0));
+  const Tensor dlow = empty_beside(dy, group.rows, group.a.dim(0));
   int64_t first = 0;
   for (size_t s = 0; s < group.slices.size(); ++s) {
     const auto& slice = group.slices[s];
@@ -53,7 +52,7 @@ Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
     multiply({.a = part, .b = slice.b, .d = dlow.narrow(1, first, rank)});
     if (targets[s].wanted())
       multiply({.a = part,
-                .b = scaled.narrow(1, first, rank),
+                .b = low.narrow(1, first, rank),
                 .d = targets[s].buffer,
                 .transpose_a = true,
                 .accumulate = targets[s].accumulate});

@@ -1,10 +1,6 @@
-#include <algorithm>
-
 #include "backends/floats.h"
-#include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
 #include "backends/onednn/product.h"
-#include "base/threads.h"
 
 namespace temper::backends {
 namespace {
@@ -12,19 +8,50 @@ namespace {
 using ops::LoraLinear;
 using Group = LoraLinear::Group;
 
+// What is narrow, of Σ ranks, lies here with its ranks outside and its rows (tokens) inside: products are
+// fast along their last dimension. So `low` is [Σ ranks, rows].
+
 Tensor rows_read(const LoraLinear& op, const Group& group) {
   return group.input.defined() ? group.input : op.x.narrow(0, group.row, group.rows);
 }
 
+// Each slice's lines of a narrow tensor times its scale.
+void scale_lines(const Group& group, const Tensor& narrow) {
+  const int64_t rows = narrow.dim(1);
+  visit_wide(narrow.dtype(), [&]<class T>() {
+    T* line = narrow.data<T>();
+    for (const auto& slice : group.slices)
+      for (int64_t k = 0; k < slice.b.dim(1); ++k, line += rows)
+        for (int64_t i = 0; i < rows; ++i) line[i] = T(static_cast<float>(line[i]) * slice.scale);
+  });
+}
+
+Tensor empty_narrow(const Group& group) {
+  return Tensor::empty({group.a.dim(0), group.rows}, group.a.dtype());
+}
+
+Tensor forward_low(const LoraLinear& op, const Group& group) {
+  const Tensor low = empty_narrow(group);
+  multiply(Product{.a = rows_of(group.a),
+                   .b = transpose_of(rows_read(op, group)),
+                   .m = group.a.dim(0),
+                   .n = group.rows,
+                   .k = group.a.dim(1),
+                   .c = low,
+                   .bias = {}});
+  scale_lines(group, low);
+  return low;
+}
+
 // The updates as terms of the product that writes y, which then passes through memory once.
-std::vector<Product::Term> forward_terms(const LoraLinear& op, const std::vector<Tensor>& scaled) {
+std::vector<Product::Term> forward_terms(const LoraLinear& op, const std::vector<Tensor>& low) {
   std::vector<Product::Term> terms;
   for (size_t i = 0; i < op.groups.size(); ++i) {
     const Group& group = op.groups[i];
     int64_t first = 0;
     for (const auto& slice : group.slices) {
       const int64_t rank = slice.b.dim(1);
-      terms.push_back({.a = rows_of(scaled[i].narrow(1, first, rank)),
+      terms.push_back({.a = transpose_of(low[i].narrow(0, first, rank)),
                        .b = transpose_of(slice.b),
                        .row = group.row,
                        .rows = group.rows,
@@ -37,16 +64,13 @@ std::vector<Product::Term> forward_terms(const LoraLinear& op, const std::vector
   return terms;
 }
 
-Tensor plain_linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-  return linear_kernel().forward({x, weight, bias});
-}
-
 // For few rows, whose plain product reads every weight once and has no tiles.
-void add_updates(const Group& group, const Tensor& scaled, const Tensor& y) {
+void add_updates(const Group& group, const Tensor& low, const Tensor& y) {
   int64_t first = 0;
   for (const auto& slice : group.slices) {
     const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
-    const Tensor update = plain_linear(scaled.narrow(1, first, rank).contiguous(), slice.b);
+    const Tensor update =
+        linear_kernel().forward({low.narrow(0, first, rank).transpose(0, 1).contiguous(), slice.b, {}});
     visit_wide(y.dtype(), [&]<class T>() {
       for (int64_t row = 0; row < group.rows; ++row) {
         T* out = y.data<T>() + (group.row + row) * y.dim(1) + slice.column;
@@ -59,52 +83,104 @@ void add_updates(const Group& group, const Tensor& scaled, const Tensor& y) {
   }
 }
 
-LoraLinear::Output forward(const LoraLinear& op) {
-  LoraLinear::Output out;
-  std::vector<Tensor> scaled;
+LoraLinear::Output forward_few(const LoraLinear& op) {
+  LoraLinear::Output out{linear_kernel().forward({op.x, op.weight, op.bias}), {}};
   for (const Group& group : op.groups) {
-    out.low.push_back(plain_linear(rows_read(op, group), group.a));
-    scaled.push_back(ops::scaled_low(group, out.low.back()));
+    const Tensor low = linear_kernel().forward({rows_read(op, group), group.a, {}});
+    out.low.push_back(low.transpose(0, 1).clone());
+    scale_lines(group, out.low.back());
+    add_updates(group, out.low.back(), out.y);
   }
-  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out_size = op.weight.dim(0);
-  if (rows <= kFewLinearRows) {
-    out.y = plain_linear(op.x, op.weight, op.bias);
-    for (size_t i = 0; i < op.groups.size(); ++i) add_updates(op.groups[i], scaled[i], out.y);
-    return out;
-  }
-  out.y = Tensor::empty({rows, out_size}, op.x.dtype());
+  return out;
+}
+
+LoraLinear::Output forward(const LoraLinear& op) {
+  const int64_t rows = op.x.dim(0), out_size = op.weight.dim(0);
+  if (rows <= kFewLinearRows) return forward_few(op);
+  LoraLinear::Output out{Tensor::empty({rows, out_size}, op.x.dtype()), {}};
+  for (const Group& group : op.groups) out.low.push_back(forward_low(op, group));
   multiply(Product{.a = rows_of(op.x),
                    .b = transpose_of(op.weight),
                    .m = rows,
                    .n = out_size,
-                   .k = in,
+                   .k = op.x.dim(1),
                    .c = out.y,
                    .bias = op.bias,
-                   .terms = forward_terms(op, scaled)});
+                   .terms = forward_terms(op, out.low)});
   return out;
 }
 
-// d(input aᵀ) of one group: each slice's columns of dy times its b, scaled.
+// The part of dy that a slice updated.
+Tensor part_of(const Tensor& dy, const Group& group, const Group::Slice& slice) {
+  return dy.narrow(0, group.row, group.rows).narrow(1, slice.column, slice.b.dim(0));
+}
+
+// Of input aᵀ: each slice's columns of dy times its b, scaled.
 Tensor low_gradient(const Group& group, const Tensor& dy) {
-  const Tensor low = Tensor::empty({group.rows, group.a.dim(0)}, dy.dtype(), MemoryTag::kWorkspace);
+  const Tensor dlow = empty_narrow(group);
   int64_t first = 0;
   for (const auto& slice : group.slices) {
-    const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
-    multiply(Product{.a = rows_of(dy.narrow(0, group.row, group.rows).narrow(1, slice.column, width)),
-                     .b = rows_of(slice.b),
-                     .m = group.rows,
-                     .n = rank,
-                     .k = width,
-                     .c = low.narrow(1, first, rank),
+    const int64_t rank = slice.b.dim(1);
+    multiply(Product{.a = transpose_of(slice.b),
+                     .b = transpose_of(part_of(dy, group, slice)),
+                     .m = rank,
+                     .n = group.rows,
+                     .k = slice.b.dim(0),
+                     .c = dlow.narrow(0, first, rank),
                      .bias = {}});
     first += rank;
   }
-  return ops::scaled_low(group, low);
+  scale_lines(group, dlow);
+  return dlow;
 }
 
-Tensor input_gradient(const Group& group, const Tensor& low_gradient) {
-  const Tensor dx = Tensor::empty({group.rows, group.a.dim(1)}, low_gradient.dtype());
-  multiply(Product{.a = rows_of(low_gradient),
+// target += transposedᵀ, or = where nothing is there yet.
+void put_transposed(const Tensor& transposed, const GradTarget& target) {
+  const int64_t rows = target.buffer.dim(0), columns = target.buffer.dim(1);
+  const float* in = transposed.data<float>();
+  visit_wide(target.buffer.dtype(), [&]<class T>() {
+    T* out = target.buffer.data<T>();
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = 0; i < columns; ++i, ++out)
+        *out = T((target.accumulate ? static_cast<float>(*out) : 0.0f) + in[i * rows + row]);
+  });
+}
+
+void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
+                     const std::vector<GradTarget>& targets) {
+  int64_t first = 0;
+  for (size_t s = 0; s < group.slices.size(); ++s) {
+    const auto& slice = group.slices[s];
+    const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
+    if (targets[s].wanted()) {
+      const Tensor transposed = Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace);
+      multiply(Product{.a = rows_of(low.narrow(0, first, rank)),
+                       .b = rows_of(part_of(dy, group, slice)),
+                       .m = rank,
+                       .n = width,
+                       .k = group.rows,
+                       .c = transposed,
+                       .bias = {}});
+      put_transposed(transposed, targets[s]);
+    }
+    first += rank;
+  }
+}
+
+void a_gradient(const Tensor& input, const Tensor& dlow, const GradTarget& target) {
+  multiply(Product{.a = rows_of(dlow),
+                   .b = rows_of(input),
+                   .m = dlow.dim(0),
+                   .n = input.dim(1),
+                   .k = input.dim(0),
+                   .c = target.buffer,
+                   .bias = {},
+                   .accumulate = target.accumulate});
+}
+
+Tensor input_gradient(const Group& group, const Tensor& dlow) {
+  const Tensor dx = Tensor::empty({group.rows, group.a.dim(1)}, dlow.dtype());
+  multiply(Product{.a = transpose_of(dlow),
                    .b = rows_of(group.a),
                    .m = group.rows,
                    .n = group.a.dim(1),
@@ -112,31 +188,6 @@ Tensor input_gradient(const Group& group, const Tensor& low_gradient) {
                    .c = dx,
                    .bias = {}});
   return dx;
-}
-
-void accumulate(const Matrix& a, const Matrix& b, int64_t rows, const GradTarget& target) {
-  multiply(Product{.a = a,
-                   .b = b,
-                   .m = target.buffer.dim(0),
-                   .n = target.buffer.dim(1),
-                   .k = rows,
-                   .c = target.buffer,
-                   .bias = {},
-                   .accumulate = target.accumulate});
-}
-
-void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
-                     const LoraLinear::GroupTargets& targets) {
-  const Tensor scaled = ops::scaled_low(group, low);
-  int64_t first = 0;
-  for (size_t s = 0; s < group.slices.size(); ++s) {
-    const auto& slice = group.slices[s];
-    const int64_t rank = slice.b.dim(1);
-    if (targets.b[s].wanted())
-      accumulate(transpose_of(dy.narrow(0, group.row, group.rows).narrow(1, slice.column, slice.b.dim(0))),
-                 rows_of(scaled.narrow(1, first, rank)), group.rows, targets.b[s]);
-    first += rank;
-  }
 }
 
 LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& low, const Tensor& dy,
@@ -148,19 +199,20 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
   std::vector<Product::Term> terms;
   for (size_t i = 0; i < op.groups.size(); ++i) {
     const Group& group = op.groups[i];
-    slice_gradients(group, low[i], dy, targets.groups[i]);
+    const LoraLinear::GroupTargets& wanted = targets.groups[i];
+    slice_gradients(group, low[i], dy, wanted.b);
     kept.push_back(low_gradient(group, dy));
-    if (targets.groups[i].a.wanted())
-      accumulate(transpose_of(kept.back()), rows_of(rows_read(op, group)), group.rows, targets.groups[i].a);
-    if (!group.input.defined())
-      terms.push_back({.a = rows_of(kept.back()),
-                       .b = rows_of(group.a),
-                       .row = group.row,
-                       .rows = group.rows,
-                       .columns = op.x.dim(1),
-                       .k = group.a.dim(0)});
-    else if (targets.groups[i].input)
-      grads.inputs[i] = input_gradient(group, kept.back());
+    if (wanted.a.wanted()) a_gradient(rows_read(op, group), kept.back(), wanted.a);
+    if (group.input.defined()) {
+      if (wanted.input) grads.inputs[i] = input_gradient(group, kept.back());
+      continue;
+    }
+    terms.push_back({.a = transpose_of(kept.back()),
+                     .b = rows_of(group.a),
+                     .row = group.row,
+                     .rows = group.rows,
+                     .columns = op.x.dim(1),
+                     .k = group.a.dim(0)});
   }
   if (!targets.x) return grads;
   grads.x = Tensor::empty(op.x.shape(), op.x.dtype());

@@ -27,19 +27,25 @@ void check(const Var& x, const Var& weight, const Var& bias) {
   check_dtype(op, "bias", bias.value, x.dtype());
 }
 
-trace::OpWork work(const Tensor& x, const Tensor& weight) {
-  const double flops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.numel());
-  const int64_t y = x.dim(0) * weight.dim(0) * size_of(x.dtype()),
-                dweight = weight.numel() * size_of(DType::kF32);
-  return {{flops, static_cast<double>(x.bytes() + weight.bytes() + y)},
-          {2 * flops, static_cast<double>(2 * x.bytes() + weight.bytes() + y + dweight)}};
+// Backward makes the gradients that are wanted: dx of dy and the weight, dweight of dy and x.
+trace::OpWork work(const Var& x, const Var& weight) {
+  const double flops = 2.0 * static_cast<double>(x.shape()[0]) * static_cast<double>(weight.value.numel());
+  const int64_t y = x.shape()[0] * weight.shape()[0] * size_of(x.dtype());
+  const auto work_of = [&](double count, int64_t bytes) {
+    return trace::Work{count * flops, static_cast<double>(bytes + y)};
+  };
+  const bool dx = x.requires_grad(), dweight = weight.requires_grad();
+  const int64_t for_dx = x.value.bytes() + weight.value.bytes(),
+                for_dweight = x.value.bytes() + weight.value.numel() * size_of(DType::kF32);
+  return {work_of(1, x.value.bytes() + weight.value.bytes()),
+          work_of(dx + dweight, (dx ? for_dx : 0) + (dweight ? for_dweight : 0))};
 }
 
 }  // namespace
 
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
   check(x, weight, bias);
-  const trace::Span span(Linear::kName, [&] { return work(x.value, weight.value); });
+  const trace::Span span(Linear::kName, [&] { return work(x, weight); });
   const auto& kernel = ops.get<Linear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
   return tape.record(kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},

@@ -39,7 +39,7 @@ struct LoraLinear {
 
   struct Output {
     Tensor y;                 // [rows, out], x's dtype
-    std::vector<Tensor> low;  // of each group: input aᵀ [rows, Σ ranks], x's dtype
+    std::vector<Tensor> low;  // of each group: scale · input aᵀ, laid out as the kernel likes
   };
   // What is wanted of a group. With an `input` of its own its gradient is apart from x's.
   struct GroupTargets {
@@ -67,8 +67,8 @@ struct LoraLinear {
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
                 const std::vector<LoraGroup<Var>>& groups);
 
-// low with each slice's columns multiplied by its scale: what is multiplied with bᵀ, and whose transpose
-// makes b's gradient; the same of a gradient. Any device.
+// low [rows, Σ ranks] with each slice's columns multiplied by its scale: input aᵀ, or the gradient of that.
+// Any device.
 Tensor scaled_low(const LoraLinear::Group& group, const Tensor& low);
 
 }  // namespace temper::ops

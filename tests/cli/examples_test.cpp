@@ -1,0 +1,42 @@
+// The files under examples that a user would edit, at toy size.
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class Examples : public Cli {
+ protected:
+  // The example with the fixture's model and data, and only a few updates.
+  static Outcome run_example(const std::string& name, const std::string& out) {
+    std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + name + "/run.yaml");
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+    };
+    replace("build/demo", folder());
+    replace("runs/addition/model", folder() + "/model");
+    replace("exact_match: 100", "exact_match: 2");
+    const std::string path = folder() + "/example_" + name + ".yaml";
+    write_file(path, text);
+    return run("train " + path + " --output " + out + " --train.steps 2 --data.max_length 64");
+  }
+};
+
+TEST_F(Examples, Lora) {
+  const std::string out = folder() + "/example_lora";
+  const Outcome outcome = run_example("lora", out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
+  EXPECT_TRUE(exists(out + "/adapters/minus/adapter/adapter_config.json"));
+}
+
+TEST_F(Examples, SeveralAdapters) {
+  const std::string out = folder() + "/example_adapters";
+  // What an adapter says itself is not the run's.
+  const Outcome outcome = run_example("adapters", out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
+  EXPECT_EQ(losses(out + "/adapters/larger").size(), 100u);
+}
+
+}  // namespace
+}  // namespace temper

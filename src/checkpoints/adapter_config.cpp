@@ -121,7 +121,8 @@ Json choice_json(const ModuleChoice& choice) {
 
 Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   const bool all = config.targets == ModuleChoice{.names = {kAllLinear}};
-  const bool whole_names = !is_expressible(config.targets) || !is_expressible(config.excluded);
+  const bool whole_names =
+      config.targets.empty() || !is_expressible(config.targets) || !is_expressible(config.excluded);
   if (!all && !whole_names) return choice_json(config.targets);
   std::set<std::string> names;
   for (const LoraTarget& target : plan.targets)
@@ -159,6 +160,8 @@ AdapterConfig read_adapter_config(const std::string& folder) {
       fail("[{}] '{}': {}", path, key, error.what());
     }
   }
+  if (const Json* layers = json.find("layers_to_transform"); layers != nullptr && !is_empty(*layers))
+    config.lora.targets = {};  // only some of the modules that these name
   if (config.lora.rank < 1) fail("[{}] 'r' is {}, expected at least 1", path, config.lora.rank);
   return config;
 }

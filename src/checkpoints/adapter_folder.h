@@ -15,6 +15,7 @@ struct AdapterConfig {
   std::string base_model;  // base_model_name_or_path, "" where it says nothing
 };
 
+// The targets are empty where the file's tensors alone say which of the modules are meant (some layers only).
 // Every key is used, known to change nothing, or an error: what Temper has not (DoRA, biases in B, starts
 // that change the base model, …) is refused by name.
 AdapterConfig read_adapter_config(const std::string& folder);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "models/adapter.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
@@ -37,6 +38,31 @@ TEST_F(GeneratorTest, TheCacheChangesNothing) {
   EXPECT_EQ(found.ids, slow(prompt, 20));
   EXPECT_EQ(found.reason, StopReason::kLength);
   EXPECT_EQ(found.prompt_tokens, 5);
+}
+
+// One model, several adapters: what one computed is of no use to another.
+TEST_F(GeneratorTest, AdaptersAreSwitchedPerRequest) {
+  const auto adapter_of = [&](uint64_t seed) {
+    auto adapter = models::new_adapter(*model_, {.rank = 4, .alpha = 16}, seed, "");
+    adapter->parameters().initialize(seed, 0.3);
+    return adapter;
+  };
+  const auto a = adapter_of(1), b = adapter_of(2);
+  const Ids prompt{3, 14, 15, 9, 26};
+  const auto answer = [&](Generator& generator, const layers::Adapter* adapter) {
+    return generator.generate(prompt, {.max_new_tokens = 12, .adapter = adapter});
+  };
+  std::vector<Ids> alone;
+  for (const layers::Adapter* adapter : {a.get(), b.get()}) {
+    Generator fresh(model_->decoder);
+    alone.push_back(answer(fresh, adapter).ids);
+  }
+  EXPECT_NE(alone[0], alone[1]);
+  EXPECT_EQ(answer(generator_, a.get()).ids, alone[0]);
+  EXPECT_EQ(answer(generator_, nullptr).ids, slow(prompt, 12));
+  EXPECT_EQ(answer(generator_, b.get()).ids, alone[1]);
+  EXPECT_EQ(answer(generator_, b.get()).prompt_tokens, 1);  // the cache is its own
+  EXPECT_EQ(answer(generator_, a.get()).prompt_tokens, 5);
 }
 
 TEST_F(GeneratorTest, AConversationComputesOnlyWhatIsNew) {

@@ -171,6 +171,24 @@ TEST(AdapterTrainer, OnlyAdaptersHoldTrainingState) {
   EXPECT_EQ(learner.optimizer.state().size(), 3 * learner.adapter->parameters().size());
 }
 
+// A frozen model in bfloat16 costs little: the adapter's master weights are float32.
+TEST(AdapterTrainer, BFloat16LearnsThroughMasters) {
+  for (const bool eager : {true, false}) {
+    TinyModel tiny = eager ? TinyModel{} : fast();
+    tiny.dtype = DType::kBF16;
+    const auto model = tiny_model(tiny);
+    Learner learner(*model, some(), 1, 3e-3);
+    AdapterTrainer trainer(model->decoder, {});
+    const auto& rows = learner.rows_of_step();
+    std::vector<double> losses;
+    for (int step = 0; step < 12; ++step)
+      losses.push_back(
+          trainer.begin({{learner.adapter.get(), &learner.optimizer, &rows, 3e-3, 1}})[0].wait().loss);
+    EXPECT_LT(losses.back(), 0.9 * losses.front()) << eager;
+    EXPECT_TRUE(learner.optimizer.state()[0].first.starts_with("master."));
+  }
+}
+
 // A fresh adapter changes nothing, and dropout is for training alone.
 TEST(AdapterTrainer, EvaluationDropsNothing) {
   const auto model = tiny_model();

@@ -162,5 +162,25 @@ TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
   EXPECT_LE(workspace(), (int64_t{5} << 28) + (int64_t{128} << 20));
 }
 
+// Frozen weights have no gradients, moments, masters or place in checkpoints.
+TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
+  RunConfig config;
+  config.model.dtype = DType::kBF16;
+  const layers::DecoderConfig model = models::configure(medium_config(), "medium");
+  const MemoryPlan all = plan_memory(config, model, detect_cpu());
+  config.adapters = {{.rank = 8}};
+  const MemoryPlan one = plan_memory(config, model, detect_cpu());
+  config.adapters.push_back({.name = "b", .rank = 8});
+  const MemoryPlan two = plan_memory(config, model, detect_cpu());
+  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
+  const int64_t adapter = of(one, MemoryTag::kWeights) - of(all, MemoryTag::kWeights);
+  EXPECT_GT(adapter, 0);
+  EXPECT_EQ(of(one, MemoryTag::kGradients), 2 * adapter);  // float32 beside bfloat16
+  EXPECT_EQ(of(one, MemoryTag::kOptimizer), 6 * adapter);
+  EXPECT_EQ(of(two, MemoryTag::kGradients), 4 * adapter);
+  EXPECT_LT(of(one, MemoryTag::kOptimizer), of(all, MemoryTag::kOptimizer) / 4);
+  EXPECT_EQ(state_bytes(config, model) - (1 << 20), 2 * 6 * adapter);
+}
+
 }  // namespace
 }  // namespace temper::recipes

@@ -1,0 +1,111 @@
+#include "checkpoints/adapter_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/files.h"
+#include "tests/support/errors.h"
+
+namespace temper::checkpoints {
+namespace {
+
+// A minimal adapter_config.json with other or further keys.
+Json config_with(const Json::Object& changes) {
+  Json config(Json::Object{{"peft_type", "LORA"},
+                           {"r", 4},
+                           {"lora_alpha", 8},
+                           {"target_modules", Json::Array{"q_proj"}},
+                           {"loftq_config", Json::Object{}},
+                           {"use_dora", false},
+                           {"arrow_config", nullptr}});
+  for (const auto& [key, value] : changes) config.set(key, value);
+  return config;
+}
+
+AdapterConfig read(const Json& config) {
+  const TemporaryDirectory folder;
+  write_file(folder / kAdapterConfig, config.dump(2));
+  return read_adapter_config(folder.path());
+}
+
+std::string refusal(const Json::Object& changes) {
+  return error_of([&] { read(config_with(changes)); });
+}
+
+TEST(AdapterConfig, ReadsWhatPeftWrites) {
+  const AdapterConfig config = read(config_with({{"base_model_name_or_path", "some/base"},
+                                                 {"lora_dropout", 0.1},
+                                                 {"use_rslora", true},
+                                                 {"bias", "lora_only"},
+                                                 {"target_modules", ".*_proj"},
+                                                 {"exclude_modules", Json::Array{"o_proj"}},
+                                                 {"modules_to_save", Json::Array{"norm"}},
+                                                 {"rank_pattern", Json::Object{{"up_proj", 2}}},
+                                                 {"alpha_pattern", Json::Object{{"up_proj", 0.5}}},
+                                                 {"init_lora_weights", "gaussian"}}));
+  EXPECT_EQ(config.base_model, "some/base");
+  EXPECT_EQ(config.lora.rank, 4);
+  EXPECT_EQ(config.lora.alpha, 8);
+  EXPECT_EQ(config.lora.dropout, 0.1);
+  EXPECT_TRUE(config.lora.stabilized);
+  EXPECT_EQ(config.lora.bias, LoraBias::kLoraOnly);
+  EXPECT_EQ(config.lora.targets, (ModuleChoice{.regex = ".*_proj"}));
+  EXPECT_EQ(config.lora.excluded, (ModuleChoice{.names = {"o_proj"}}));
+  EXPECT_EQ(config.lora.modules_to_save, std::vector<std::string>{"norm"});
+  EXPECT_EQ(config.lora.rank_of("model.layers.0.mlp.up_proj"), 2);
+  EXPECT_EQ(config.lora.scale_of("up_proj"), 0.5 / std::sqrt(2.0));
+}
+
+TEST(AdapterConfig, LayersAreThoseOfTheTensors) {
+  EXPECT_TRUE(read(config_with({{"layers_to_transform", Json::Array{1, 2}}})).lora.targets.empty());
+  EXPECT_FALSE(read(config_with({{"layers_to_transform", nullptr}})).lora.targets.empty());
+}
+
+TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
+  expect_has(refusal({{"peft_type", "IA3"}}), "'peft_type': expected LORA, found IA3");
+  expect_has(refusal({{"use_dora", true}}), "'use_dora' is true; Temper has plain LoRA only");
+  expect_has(refusal({{"trainable_token_indices", Json::Array{1}}}), "'trainable_token_indices' is [1]");
+  expect_has(refusal({{"fan_in_fan_out", true}}), "'fan_in_fan_out' is true");
+  expect_has(refusal({{"of_next_year", 3}}), "'of_next_year' is 3");
+  expect_has(refusal({{"init_lora_weights", "pissa_niter_4"}}),
+             "'pissa_niter_4' changes the base model's weights");
+  expect_has(refusal({{"bias", "some"}}), "'bias': expected none, all or lora_only, found 'some'");
+  expect_has(refusal({{"r", 0}}), "'r' is 0, expected at least 1");
+  expect_has(refusal({{"r", "four"}}), "'r': expected an integer, found a string");
+  expect_has(error_of([] { read(Json::Object{{"peft_type", "LORA"}}); }), "found no 'r'");
+  const TemporaryDirectory empty;
+  expect_has(error_of([&] { read_adapter_config(empty.path()); }), "found no adapter_config.json");
+  expect_has(error_of([&] { ModelFolder::open_adapter(empty.path()); }),
+             "found no adapter_model.safetensors");
+}
+
+TEST(AdapterConfig, IsWrittenSoThatPeftMeansTheSame) {
+  WeightTable base;
+  base.add({.name = "up.weight",
+            .shape = {4, 2},
+            .axes = {"inner", "hidden"},
+            .sources = {{"model.layers.0.mlp.up_proj.weight", 4}},
+            .lora = LoraRole::kLinear});
+  const auto targets = [&](const LoraConfig& config) {
+    return adapter_config_json(config, plan_lora(base, config, ""), "base").at("target_modules").dump();
+  };
+  EXPECT_EQ(targets({}), R"(["up_proj"])");  // of all-linear
+  EXPECT_EQ(targets({.targets = {.names = {"mlp.up_proj"}}}), R"(["mlp.up_proj"])");
+  EXPECT_EQ(targets({.targets = {.regex = ".*up_proj"}}), R"(".*up_proj")");
+  EXPECT_EQ(adapter_config_json({.targets = {}}, plan_lora(base, {}, ""), "").at("target_modules").dump(),
+            R"(["model.layers.0.mlp.up_proj"])");  // read from a file that adapts some layers
+  // PEFT takes names or an expression.
+  EXPECT_EQ(targets({.targets = {.names = {"up_proj"}, .regex = ".*up_proj"}}),
+            R"(["model.layers.0.mlp.up_proj"])");
+}
+
+TEST(AdapterFolder, OtherFoldersAreLeftAlone) {
+  const TemporaryDirectory folder;
+  write_file(folder / "notes.txt", "mine");
+  expect_has(error_of([&] { save_adapter(folder.path(), {}, {}, Json::Object{}); }),
+             "is a folder without adapter_config.json");
+}
+
+}  // namespace
+}  // namespace temper::checkpoints

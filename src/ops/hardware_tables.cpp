@@ -38,7 +38,8 @@ HardwareTable gpu_table() {
   table.label = "NVIDIA GPU";
   table.fields = {
       {"attn",
-       {{{"cudnn", "cudnn"},
+       {{{"hopper", "hopper", "", 90},
+         {"cudnn", "cudnn"},
          {"flash_attention_2", "cudnn"},
          {"flash_attention_3", "cudnn", "", 90},
          {"sdpa", "cudnn"},

@@ -2,6 +2,7 @@
 // few shapes on paper only. Plans know the documents' lengths from the host and read them on the device.
 #include "backends/cudnn/cudnn.h"
 #include "backends/cudnn/library.h"
+#include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
 #include "backends/gpu_limits.h"
 
@@ -10,7 +11,6 @@ namespace {
 
 using ops::Attention;
 
-constexpr int64_t kAlignment = 16;  // bytes, of every tensor's memory and strides
 constexpr int64_t kWorkspaceAlignment = 256;
 
 ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
@@ -29,14 +29,6 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
     return fmt::format("{} query heads are not a multiple of {} key heads", s.heads, s.kv_heads);
   if (facts.device.type == DeviceType::kCuda && library().opened == nullptr) return library().refusal;
   return std::nullopt;
-}
-
-// As it is, or a compact copy where cuDNN could not read it.
-Tensor readable(const Tensor& tensor, bool compact) {
-  const bool aligned = reinterpret_cast<uintptr_t>(tensor.raw()) % kAlignment == 0 &&
-                       tensor.stride(0) * size_of(tensor.dtype()) % kAlignment == 0;
-  if (aligned && (!compact || tensor.is_contiguous())) return tensor;
-  return tensor.clone();
 }
 
 // One call of attention.
@@ -106,14 +98,12 @@ void execute(const Job& job, size_t index, const PlanKey& key, Pointers pointers
   plan.run(pointers, static_cast<std::byte*>(workspace.raw()) + padding);
 }
 
-void* rows(const Tensor& tensor, int64_t first) {
-  return static_cast<std::byte*>(tensor.raw()) + first * tensor.stride(0) * size_of(tensor.dtype());
-}
-
 // The first log of a piece: by document in a plain batch, by token otherwise.
 void* logs(const Tensor& lse, const Piece& piece) {
   return rows(lse, piece.ragged ? piece.first_query : piece.first_document);
 }
+
+}  // namespace
 
 Attention::Output forward(const Attention& op, bool want_lse) {
   const Job job(op, false);
@@ -139,24 +129,13 @@ Attention::Output forward(const Attention& op, bool want_lse) {
   return out;
 }
 
-// A plain batch writes views of one buffer; a ragged plan keeps accumulators as wide as its outputs' strides,
-// so there they are compact.
-Attention::Grads make_grads(const Job& job) {
-  const Tensor &q = job.op.q, &k = job.op.k;
-  const auto empty = [&](int64_t tokens, int64_t heads) {
-    return Tensor::empty({tokens, heads, q.dim(2)}, q.dtype(), MemoryTag::kActivations, job.device);
-  };
-  if (job.ragged()) return {empty(q.dim(0), q.dim(1)), empty(k.dim(0), k.dim(1)), empty(k.dim(0), k.dim(1))};
-  const int64_t heads = q.dim(1), kv_heads = k.dim(1);
-  const Tensor joined = empty(q.dim(0), heads + 2 * kv_heads);
-  return {joined.narrow(1, 0, heads), joined.narrow(1, heads, kv_heads),
-          joined.narrow(1, heads + kv_heads, kv_heads)};
-}
+namespace {
 
 template <bool kDeterministic>
 Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
   const Job job(op, kDeterministic);
-  const Attention::Grads grads = make_grads(job);
+  // A ragged plan keeps accumulators as wide as its outputs' strides, so there they are compact.
+  const Attention::Grads grads = empty_gradients(op, !job.ragged());
   if (!job.pieces.seen) {  // keys of documents without queries
     grads.k.fill_zero();
     grads.v.fill_zero();

@@ -17,6 +17,7 @@ LibraryState probe() {
 void register_cudnn();
 void register_cudnn() {
   registry<LibraryProbe>().add("cuDNN", probe);
+  ops::kernels<ops::Attention>().add("hopper", cudnn::hopper_attention_kernel());
   ops::kernels<ops::Attention>().add("cudnn", cudnn::attention_kernel());
   ops::kernels<ops::Attention>().add("cudnn_nondeterministic", cudnn::nondeterministic_attention_kernel());
 }

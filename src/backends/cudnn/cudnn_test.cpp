@@ -17,13 +17,14 @@ struct Question {
   int capability = 90;
 };
 
-std::string refusal(const std::function<void(Question&)>& change) {
+std::string refusal(const std::function<void(Question&)>& change,
+                    const ops::Kernel<Attention>& kernel = attention_kernel()) {
   Question question;
   change(question);
   HardwareFacts facts;  // of a GPU that is not here
   facts.hardware = hardware::kGpu;
   facts.compute_capability = question.capability;
-  return attention_kernel().accepts(question.signature, facts).value_or("");
+  return kernel.accepts(question.signature, facts).value_or("");
 }
 
 TEST(CudnnAttention, Refuses) {
@@ -46,6 +47,17 @@ TEST(CudnnAttention, Refuses) {
             "head_dim must be a multiple of 8 up to 128 at compute capability 10.0, is 256");
   EXPECT_EQ(refusal([](Question& q) { q.signature.kv_heads = 3; }),
             "4 query heads are not a multiple of 3 key heads");
+}
+
+TEST(HopperAttention, Refuses) {
+  const auto kernel = hopper_attention_kernel();
+  EXPECT_EQ(refusal([](Question&) {}, kernel), "");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 64; }, kernel), "");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 96; }, kernel),
+            "is for head_dim 64 or 128 at compute capability 9.0, this is 96 at 9.0");
+  EXPECT_EQ(refusal([](Question& q) { q.capability = 100; }, kernel),
+            "is for head_dim 64 or 128 at compute capability 9.0, this is 128 at 10.0");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF32; }, kernel), "dtype must be bfloat16");
 }
 
 Attention op_of(const std::vector<std::pair<int32_t, int32_t>>& documents) {

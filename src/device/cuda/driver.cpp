@@ -33,6 +33,7 @@ Driver load() {
   look_up("cuMemMap", found.mem_map);
   look_up("cuMemUnmap", found.mem_unmap);
   look_up("cuMemSetAccess", found.mem_set_access);
+  look_up("cuTensorMapEncodeTiled", found.tensor_map_encode_tiled);
   look_up("cuGetErrorString", found.get_error_string);
   return found;
 }

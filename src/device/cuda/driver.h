@@ -17,6 +17,7 @@ struct Driver {
                       unsigned long long) = nullptr;
   CUresult (*mem_unmap)(CUdeviceptr, size_t) = nullptr;
   CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) = nullptr;
+  decltype(&cuTensorMapEncodeTiled) tensor_map_encode_tiled = nullptr;
   CUresult (*get_error_string)(CUresult, const char**) = nullptr;
 };
 

@@ -166,6 +166,15 @@ TEST(Attention, LongDocumentsCrossTiles) {
   check({.documents = {{70, 270}}, .heads = 2, .kv_heads = 1, .head_dim = 64});
 }
 
+// What the kernels for training are written for.
+TEST(Attention, WideHeadsCrossTiles) {
+  for (const int64_t dim : {64, 128}) {
+    check({.documents = packed({140, 65, 1}), .heads = 4, .kv_heads = 2, .head_dim = dim, .fused = true});
+    check({.documents = {{40, 140}, {30, 30}}, .heads = 2, .kv_heads = 1, .head_dim = dim});
+    check({.documents = packed({150}), .heads = 2, .kv_heads = 1, .head_dim = dim, .window = 70});
+  }
+}
+
 TEST(Attention, LargeLogits) { check({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27}); }
 
 TEST(Attention, ChecksAtTheFrontDoor) {

@@ -126,8 +126,10 @@ int64_t workspace_bytes(const RunConfig& config, const layers::DecoderConfig& mo
   const int64_t document = model.num_heads * config.data.max_length * config.data.max_length * width;
   const int64_t documents = std::max<int64_t>(1, tokens / config.data.max_length);
   const int64_t sums = tokens * model.num_heads * model.head_dim * size_of(DType::kF32);
-  const int64_t attention = std::max(document, std::min(backends::kScoreBytes, documents * document)) + sums;
-  return std::max(head, attention);
+  const int64_t scores = backends::is_for_hopper(facts.compute_capability, model.head_dim)
+                             ? 0
+                             : std::max(document, std::min(backends::kScoreBytes, documents * document));
+  return std::max(head, scores + sums);
 }
 
 int64_t sum(const MemoryPlan& plan) { return std::accumulate(plan.begin(), plan.end(), int64_t{0}); }

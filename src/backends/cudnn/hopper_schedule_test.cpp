@@ -1,0 +1,134 @@
+// What needs no GPU of the kernel in hopper/: that every tile's gradient is added up once by everyone who
+// meets it, in an order that can be kept.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "backends/cudnn/hopper/schedule.h"
+
+namespace temper::backends::hopper {
+namespace {
+
+// A block of keys meets a tile of queries of one head.
+struct Meeting {
+  int head, tile, turn;
+};
+
+// In the order in which an item has them.
+std::vector<Meeting> meetings(const Document& d, int heads, int tile, int window, const Item& item) {
+  const int blocks = (d.keys + kBlock - 1) / kBlock, tiles = (d.queries + tile - 1) / tile;
+  const Paired paired{blocks, tiles, heads, kBlock / tile};
+  std::vector<Meeting> all;
+  for (const bool second : {false, true}) {
+    const int block = second ? item.second : item.first;
+    if (block < 0) continue;
+    const Range range = tiles_of(d, block, tile, window);
+    for (int head = 0; head < heads; ++head)
+      for (int i = 0; i < range.size(); ++i) {
+        const int t = second ? range.end - 1 - i : range.begin + i;
+        all.push_back(
+            {head, t,
+             d.paired != 0 ? paired.turn(head, t, item.first, second) : single_turn(d, t, tile, block)});
+      }
+  }
+  return all;
+}
+
+std::vector<Item> items(const Document& d) {
+  const int blocks = (d.keys + kBlock - 1) / kBlock;
+  std::vector<Item> all;
+  if (d.paired != 0)
+    for (int i = 0; i < (blocks + 1) / 2; ++i)
+      all.push_back({0, 0, i, blocks - 1 - i > i ? blocks - 1 - i : -1});
+  else
+    for (int block = blocks - 1; block >= 0; --block) all.push_back({0, 0, block, -1});
+  return all;
+}
+
+// Runs all items side by side, each as far as turns allow: whether all come to their end, and after how many
+// rounds.
+int rounds(const Document& d, int heads, int tile, int window) {
+  std::vector<std::vector<Meeting>> work;
+  for (const Item& item : items(d)) work.push_back(meetings(d, heads, tile, window, item));
+  std::vector<size_t> done(work.size());
+  std::map<std::pair<int, int>, int> turns;
+  for (int round = 0;; ++round) {
+    const auto before = turns;
+    bool moved = false, left = false;
+    for (size_t i = 0; i < work.size(); ++i) {
+      if (done[i] == work[i].size()) continue;
+      left = true;
+      const Meeting& next = work[i][done[i]];
+      const auto found = before.find({next.head, next.tile});
+      if ((found == before.end() ? 0 : found->second) != next.turn) continue;
+      ++turns[{next.head, next.tile}];
+      ++done[i];
+      moved = true;
+    }
+    if (!left) return round;
+    if (!moved) return -1;
+  }
+}
+
+// Which queries see which keys, the long way.
+bool sees(const Document& d, int query, int key, int window) {
+  const int distance = query + d.keys - d.queries - key;
+  return distance >= 0 && (window == 0 || distance < window);
+}
+
+TEST(HopperSchedule, EveryTileMeetsTheBlocksThatItSeesOnceAndInTurn) {
+  for (const int tile : {64, 128})
+    for (const auto& [queries, keys, window] : std::vector<std::array<int, 3>>{{1, 1, 0},
+                                                                               {64, 64, 0},
+                                                                               {65, 65, 0},
+                                                                               {500, 500, 0},
+                                                                               {300, 700, 0},
+                                                                               {7, 300, 0},
+                                                                               {700, 700, 100},
+                                                                               {400, 900, 130}}) {
+      const Document d{0, queries, 0, keys, 0, queries == keys && window == 0};
+      std::map<std::pair<int, int>, std::vector<int>> turns;  // by head and tile
+      for (const Item& item : items(d))
+        for (const Meeting& m : meetings(d, 2, tile, window, item)) turns[{m.head, m.tile}].push_back(m.turn);
+      for (int t = 0; t * tile < queries; ++t) {
+        int seen = 0;
+        for (int block = 0; block * kBlock < keys; ++block) {
+          bool any = false;
+          for (int q = t * tile; q < std::min(queries, (t + 1) * tile); ++q)
+            for (int k = block * kBlock; k < std::min(keys, (block + 1) * kBlock); ++k)
+              any = any || sees(d, q, k, window);
+          seen += any;
+        }
+        for (int head = 0; head < 2; ++head) {
+          std::vector<int>& got = turns[{head, t}];
+          std::sort(got.begin(), got.end());
+          ASSERT_EQ(static_cast<int>(got.size()), seen) << queries << " " << keys << " " << window;
+          for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<int>(i));
+        }
+      }
+      ASSERT_GE(rounds(d, 2, tile, window), 0) << queries << " " << keys << " " << window;
+    }
+}
+
+// The reason for pairs: nobody waits, whatever the number of heads.
+TEST(HopperSchedule, PairsOfAWholeNumberOfBlocksNeverWait) {
+  for (const int heads : {1, 2, 4, 7})
+    for (const int blocks : {2, 8, 32}) {
+      const Document d{0, blocks * kBlock, 0, blocks * kBlock, 0, 1};
+      const auto steps = meetings(d, heads, 64, 0, items(d).front()).size();
+      EXPECT_EQ(rounds(d, heads, 64, 0), static_cast<int>(steps))
+          << heads << " heads, " << blocks << " blocks";
+    }
+}
+
+TEST(HopperSchedule, OddLengthsComeToTheirEnd) {
+  for (const int tile : {64, 128})
+    for (int length = 1; length < 3000; length += 97)
+      for (const int heads : {1, 3})
+        ASSERT_GE(rounds({0, length, 0, length, 0, 1}, heads, tile, 0), 0) << length;
+}
+
+}  // namespace
+}  // namespace temper::backends::hopper

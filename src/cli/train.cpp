@@ -13,7 +13,7 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "Train a model: supervised fine-tuning of a Hugging Face folder.\n"
+    "Train a model: supervised fine-tuning of a Hugging Face folder, or of adapters (LoRA) for it.\n"
     "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory] [--profile]\n\n"
     "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train "
     "nothing\n"

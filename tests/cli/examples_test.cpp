@@ -35,7 +35,7 @@ TEST_F(Examples, SeveralAdapters) {
   const Outcome outcome = run_example("adapters", out);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
-  EXPECT_EQ(losses(out + "/adapters/larger").size(), 100u);
+  EXPECT_EQ(losses(out + "/adapters/larger").size(), 150u);
 }
 
 }  // namespace

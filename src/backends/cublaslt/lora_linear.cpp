@@ -76,7 +76,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
     if (group.rows == 0) {
       forget(wanted.a);
       for (const GradTarget& b : wanted.b) forget(b);
-      if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.x.dim(1));
+      if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.weight.dim(1));
       continue;
     }
     const Tensor dlow = slice_gradients(group, low[i], dy, wanted.b);
@@ -87,7 +87,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
                 .transpose_a = true,
                 .accumulate = wanted.a.accumulate});
     if (wanted.input) {
-      grads.inputs[i] = empty_beside(dy, group.rows, op.x.dim(1));
+      grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
       multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
     } else if (!group.input.defined() && targets.x) {
       multiply({.a = dlow, .b = group.a, .d = grads.x.narrow(0, group.row, group.rows), .accumulate = true});

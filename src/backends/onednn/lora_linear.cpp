@@ -211,15 +211,15 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
                      .b = rows_of(group.a),
                      .row = group.row,
                      .rows = group.rows,
-                     .columns = op.x.dim(1),
+                     .columns = group.a.dim(1),
                      .k = group.a.dim(0)});
   }
   if (!targets.x) return grads;
-  grads.x = Tensor::empty(op.x.shape(), op.x.dtype());
+  grads.x = Tensor::empty({dy.dim(0), op.weight.dim(1)}, dy.dtype());
   multiply(Product{.a = rows_of(dy),
                    .b = rows_of(op.weight),
-                   .m = op.x.dim(0),
-                   .n = op.x.dim(1),
+                   .m = dy.dim(0),
+                   .n = op.weight.dim(1),
                    .k = op.weight.dim(0),
                    .c = grads.x,
                    .bias = {},

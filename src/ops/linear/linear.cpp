@@ -48,8 +48,10 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
   const trace::Span span(Linear::kName, [&] { return work(x, weight); });
   const auto& kernel = ops.get<Linear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
+  // A frozen weight's product need not keep what it read.
+  const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
   return tape.record(kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},
-                     [saved_x = x.saved(), value = weight.value, bias_value = bias.value, x = x.slot,
+                     [saved_x, value = weight.value, bias_value = bias.value, x = x.slot,
                       weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
                        const Linear op{saved_x.get(), value, bias_value};
                        const GradTarget dweight = weight ? weight->target(op.weight) : GradTarget{};

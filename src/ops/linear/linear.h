@@ -12,7 +12,7 @@ struct Linear {
     bool bias = false;
   };
 
-  Tensor x;       // [rows, in]
+  Tensor x;       // [rows, in]; backward: undefined unless the weight's gradient is wanted
   Tensor weight;  // [out, in]
   Tensor bias;    // [out], or undefined
 

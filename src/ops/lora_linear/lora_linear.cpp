@@ -134,14 +134,14 @@ LoraLinear::Group values_of(const LoraGroup<Var>& group) {
 
 // The slots and what is kept of the inputs, without their values where they can be made again.
 struct Kept {
-  explicit Kept(const Var& x, const Var& bias, const Groups& groups)
-      : x(x.saved()), x_slot(x.slot), bias(bias.slot) {
+  explicit Kept(const Var& x, const Var& bias, const Groups& groups) : x_slot(x.slot), bias(bias.slot) {
     for (const auto& group : groups) {
       inputs.push_back(group.input.saved());
       input_slots.push_back(group.input.slot);
       a.push_back(group.a.slot);
       b.emplace_back();
       for (const auto& slice : group.slices) b.back().push_back(slice.b.slot);
+      if (group.a.slot && !group.input.value.defined()) saved_x = x.saved();
     }
   }
 
@@ -158,7 +158,7 @@ struct Kept {
     return targets;
   }
 
-  Saved x;
+  Saved saved_x;
   std::shared_ptr<GradSlot> x_slot, bias;
   std::vector<Saved> inputs;
   std::vector<std::shared_ptr<GradSlot>> input_slots, a;
@@ -198,7 +198,7 @@ Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight
   return tape.record(out.y, inputs_of(x, weight, bias, groups),
                      [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
                        LoraLinear full = op;
-                       full.x = kept.x.get();
+                       full.x = kept.saved_x.get();
                        for (size_t i = 0; i < full.groups.size(); ++i)
                          full.groups[i].input = kept.inputs[i].get();
                        const auto grads = kernel.backward(full, low, dy.contiguous(), kept.targets(full));

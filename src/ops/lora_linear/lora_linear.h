@@ -32,7 +32,7 @@ struct LoraLinear {
   };
   using Group = LoraGroup<Tensor>;
 
-  Tensor x;       // [rows, in]
+  Tensor x;       // [rows, in]; backward: undefined unless the gradient of an `a` that reads it is wanted
   Tensor weight;  // [out, in]
   Tensor bias;    // [out], or undefined
   std::vector<Group> groups;

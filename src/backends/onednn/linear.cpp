@@ -55,7 +55,7 @@ void sum_columns(const Tensor& dy, const GradTarget& bias) {
 Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const GradTarget& weight,
                 const GradTarget& bias) {
   const Tensor dy = dy_any.contiguous(MemoryTag::kWorkspace);
-  const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
+  const int64_t rows = dy.dim(0), in = op.weight.dim(1), out = op.weight.dim(0);
   if (bias.wanted()) sum_columns(dy, bias);
   if (weight.wanted())
     multiply(Product{.a = transpose_of(dy),
@@ -67,7 +67,7 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
                      .bias = {},
                      .accumulate = weight.accumulate});
   if (!want_dx) return {};
-  const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
+  const Tensor dx = Tensor::empty({rows, in}, dy.dtype());
   multiply(
       Product{.a = rows_of(dy), .b = rows_of(op.weight), .m = rows, .n = in, .k = out, .c = dx, .bias = {}});
   return dx;

@@ -9,26 +9,50 @@
 namespace temper {
 
 // Makes a value again, with the same bits as the first time.
-using Remake = std::function<Tensor()>;
+class Remake {
+ public:
+  using Use = std::function<void(const Tensor& value)>;
 
-// What a closure keeps of a value for its backward pass: the tensor, or a function that makes it again.
+  // `comes`: the backward pass of the op that made the value has it at hand, and will call hand_over() when
+  // the value's gradient has arrived.
+  explicit Remake(std::function<Tensor()> make, bool comes = false) : make_(std::move(make)), comes_(comes) {}
+  Tensor make() const { return make_(); }
+
+  bool comes() const { return comes_; }
+  bool awaited() const { return !waiting_.empty(); }
+  void await(Use use) { waiting_.push_back(std::move(use)); }
+  void hand_over(const Tensor& value) {
+    for (const Use& use : std::exchange(waiting_, {})) use(value);
+  }
+
+ private:
+  std::function<Tensor()> make_;
+  bool comes_;
+  std::vector<Use> waiting_;
+};
+
+// What a closure keeps of a value for its backward pass: the tensor, or what makes it again.
 class Saved {
  public:
   Saved() = default;
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
-  explicit Saved(std::shared_ptr<const Remake> remake) : remake_(std::move(remake)) {}
-  Tensor get() const { return remake_ ? (*remake_)() : tensor_; }
+  explicit Saved(std::shared_ptr<Remake> remake) : remake_(std::move(remake)) {}
+  Tensor get() const { return remake_ ? remake_->make() : tensor_; }
+
+  // Whether the value comes by itself to who has given it its gradient, and can wait.
+  bool comes() const { return remake_ != nullptr && remake_->comes(); }
+  void await(Remake::Use use) const { remake_->await(std::move(use)); }
 
  private:
   Tensor tensor_;
-  std::shared_ptr<const Remake> remake_;
+  std::shared_ptr<Remake> remake_;
 };
 
 // A value that a tape may differentiate with respect to.
 struct Var {
   Tensor value;
-  std::shared_ptr<GradSlot> slot;                  // null: no gradient flows here
-  std::shared_ptr<const Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
+  std::shared_ptr<GradSlot> slot;            // null: no gradient flows here
+  std::shared_ptr<Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
   bool requires_grad() const { return slot != nullptr; }
   Saved saved() const { return remake ? Saved(remake) : Saved(value); }
   const Shape& shape() const { return value.shape(); }

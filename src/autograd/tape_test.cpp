@@ -131,6 +131,27 @@ TEST(Var, SavesAFunctionWhereThereIsOne) {
   EXPECT_EQ(saved.get().item(), 2.f);
 }
 
+TEST(Tape, WhoWaitsIsGivenTheValueOnce) {
+  const auto make = [] { return scalar(1); };
+  Var x{scalar(2), nullptr};
+  EXPECT_FALSE(x.saved().comes());
+  x.remake = std::make_shared<Remake>(make);
+  EXPECT_FALSE(x.saved().comes());
+  x.remake = std::make_shared<Remake>(make, true);
+  EXPECT_TRUE(x.saved().comes());
+  EXPECT_FALSE(x.remake->awaited());
+  std::vector<float> given;
+  for (int i = 0; i < 2; ++i)
+    x.saved().await(
+        [&](const Tensor& value) { given.push_back(value.item() + static_cast<float>(given.size())); });
+  EXPECT_TRUE(x.remake->awaited());
+  x.remake->hand_over(scalar(3));
+  EXPECT_FALSE(x.remake->awaited());
+  x.remake->hand_over(scalar(4));
+  EXPECT_EQ(given, (std::vector<float>{3, 4}));
+  EXPECT_EQ(x.saved().get().item(), 1.f);
+}
+
 TEST(Tape, RematerializesOnlyWhileRecording) {
   EXPECT_FALSE(Tape().rematerializes());
   EXPECT_TRUE(Tape(TapeOptions{.rematerialize = true}).rematerializes());

@@ -19,6 +19,20 @@ inline unsigned blocks_for(int64_t count, int64_t per_thread = 1) {
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, 132 * 16));
 }
 
+// Shared memory that one block may have, if its kernel is allowed to.
+inline int64_t scratch_bytes(Device device) {
+  int bytes = 0;
+  device::check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index),
+                "cudaDeviceGetAttribute");
+  return bytes;
+}
+template <class Kernel>
+void allow_scratch(Kernel* kernel, size_t bytes) {
+  device::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+      "cudaFuncSetAttribute");
+}
+
 __device__ inline int64_t global_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t grid_threads() { return int64_t{gridDim.x} * blockDim.x; }
 
@@ -58,6 +72,19 @@ __device__ inline Pack<T, N> load_pack(const T* from) {
 template <class T, int N>
 __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// All of a pack. Pairs of bfloat16 are taken apart as words: one instruction each, where one by one the upper
+// ones take two.
+template <class T, int N>
+__device__ inline void widen_all(const Pack<T, N>& pack, float (&values)[N]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+    const auto* words = reinterpret_cast<const uint32_t*>(pack.values);
+    for (int i = 0; i < N; ++i)
+      values[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xFFFF0000u);
+  } else {
+    for (int i = 0; i < N; ++i) values[i] = widen(pack.values[i]);
+  }
 }
 
 // Whether packs of 16 bytes can be loaded from its beginning: a compact view may begin anywhere.

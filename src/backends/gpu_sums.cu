@@ -15,6 +15,7 @@ __global__ void sum_columns(const float* partial, int64_t parts, int64_t columns
   const int64_t column = int64_t{blockIdx.x} * kSide + threadIdx.x;
   float sum = 0;
   if (column < columns)
+#pragma unroll 8
     for (int64_t row = threadIdx.y; row < parts; row += kSide) sum += partial[row * columns + column];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

@@ -29,62 +29,74 @@ struct Update {
 
 // Eight elements at a time: they share the random words of one counter.
 constexpr int kGroup = 8;
-constexpr int kUpdateThreads = 128;
+constexpr int kUpdateThreads = 128, kUpdateBlocks = 5;
 constexpr int kGroupBits = 38;  // as ops::rounding_bits
 
-// A group as it lies in memory: widened when it is read, rounded when it is set.
+// A group as it lies in memory. Nothing unpacks it before it is used: whoever did would wait for one load before
+// the next is sent out.
 template <class T>
 struct Raw {
-  Pack<T, kLanes<T>> packs[kGroup / kLanes<T>];
-  __device__ float operator[](int i) const { return widen(packs[i / kLanes<T>].values[i % kLanes<T>]); }
-  __device__ void set(int i, T value) { packs[i / kLanes<T>].values[i % kLanes<T>] = value; }
+  static constexpr int kPacks = kGroup * sizeof(T) / 16;
+  uint4 packs[kPacks];
+
+  __device__ uint32_t* words() { return reinterpret_cast<uint32_t*>(packs); }
+  __device__ float operator[](int i) const {
+    const uint32_t word = reinterpret_cast<const uint32_t*>(packs)[i * sizeof(T) / 4];
+    if constexpr (sizeof(T) == 4) return __uint_as_float(word);
+    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
+  }
 };
 
 template <class T>
-__device__ Raw<T> read(const T* from, int count) {
-  Raw<T> raw{};
-  if (count == kGroup && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-    for (int p = 0; p < kGroup / kLanes<T>; ++p) raw.packs[p] = load_once<T, kLanes<T>>(from + p * kLanes<T>);
-    return raw;
-  }
-  for (int i = 0; i < kGroup; ++i)
-    if (i < count) raw.packs[i / kLanes<T>].values[i % kLanes<T>] = from[i];
+__device__ Raw<T> read(const T* from) {
+  Raw<T> raw;
+  for (int p = 0; p < Raw<T>::kPacks; ++p) raw.packs[p] = __ldcs(reinterpret_cast<const uint4*>(from) + p);
   return raw;
 }
 
 template <class T>
-__device__ T rounded(float value, uint32_t random) {
-  if constexpr (std::is_same_v<T, float>) {
-    return value;
+__device__ void write(T* to, const Raw<T>& raw) {
+  for (int p = 0; p < Raw<T>::kPacks; ++p) __stcs(reinterpret_cast<uint4*>(to) + p, raw.packs[p]);
+}
+
+// Rounds up with the probability of the part that is cut off: the result is in the upper half. Infinity stays
+// itself under the sum, NaN might not.
+__device__ uint32_t rounded(float value, uint32_t half_word) {
+  return value == value ? __float_as_uint(value) + half_word : 0x7FFF0000u;
+}
+
+__device__ uint32_t word_of(const uint4& words, int i) {
+  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+// A group that is kept as T; float32 is not rounded.
+template <class T>
+__device__ Raw<T> kept(const float (&values)[kGroup], const uint4& random) {
+  Raw<T> raw;
+  if constexpr (sizeof(T) == 4) {
+    for (int i = 0; i < kGroup; ++i) raw.words()[i] = __float_as_uint(values[i]);
   } else {
-    const uint32_t bits = (__float_as_uint(value) + random) >> 16;
-    // Infinity stays itself under the sum, NaN might not.
-    return __ushort_as_bfloat16(static_cast<unsigned short>(value == value ? bits : 0x7FFF));
+    for (int i = 0; i < kGroup / 2; ++i)
+      raw.words()[i] = __byte_perm(rounded(values[2 * i], word_of(random, i) & 0xFFFF),
+                                   rounded(values[2 * i + 1], word_of(random, i) >> 16), 0x7632);
   }
+  return raw;
 }
 
-// The half word of an element of a group.
-__device__ uint32_t half_word(const uint4& words, int i) {
-  const uint32_t word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
-  return word >> (i % 2 * 16) & 0xFFFF;
+// The same of its element i.
+template <class T>
+__device__ T kept(float value, const uint4& random, int i) {
+  if constexpr (sizeof(T) == 4) return value;
+  const uint32_t bits = rounded(value, word_of(random, i / 2) >> (i % 2 * 16) & 0xFFFF);
+  return __ushort_as_bfloat16(static_cast<unsigned short>(bits >> 16));
 }
 
 template <class T>
-__device__ void write(T* to, const Raw<T>& raw, int count) {
-  if (count == kGroup && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-    for (int p = 0; p < kGroup / kLanes<T>; ++p) store_pack(to + p * kLanes<T>, raw.packs[p]);
-    return;
-  }
-  for (int i = 0; i < kGroup; ++i)
-    if (i < count) to[i] = raw.packs[i / kLanes<T>].values[i % kLanes<T>];
-}
-
-// Of a tensor that is kept as T; float32 is not rounded and needs none.
-template <class T>
-__device__ uint4 words_for(const Update& u, const Entry& entry, uint32_t tensor, int64_t group) {
+__device__ uint4 random_of(const Update& u, uint32_t slot, ops::RoundedTensor tensor, int64_t group) {
   if constexpr (std::is_same_v<T, float>) return {};
-  const uint64_t element = (uint64_t{entry.slot} * 4 + tensor) << kGroupBits | static_cast<uint64_t>(group);
-  return philox_words(u.seed, static_cast<uint32_t>(RandomPurpose::kRounding), u.step, element);
+  const uint64_t stream = (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits;
+  return philox_words(u.seed, static_cast<uint32_t>(RandomPurpose::kRounding), u.step,
+                      stream | static_cast<uint64_t>(group));
 }
 
 // Within two units of the last place, at a fraction of the cost of sqrtf and of a division; denormals are zero.
@@ -99,18 +111,95 @@ __device__ float reciprocal(float value) {
   return result;
 }
 
-template <class Weight, class Grad, class Moment>
-struct Loaded {
-  Raw<Grad> g;
-  Raw<Weight> w;
-  Raw<Moment> m, v;
+// One tensor of the update. `Weight` is what weights are kept in between updates: the master's float32, or the
+// parameter's own type.
+template <class Value, class Grad, class Moment, bool kMaster>
+class Slot {
+ public:
+  using Weight = std::conditional_t<kMaster, float, Value>;
+  struct Group {
+    Raw<Grad> g;
+    Raw<Weight> w;
+    Raw<Moment> m, v;
+  };
+
+  __device__ Slot(const Entry& entry, const Update& u, float clip)
+      : value_(static_cast<Value*>(entry.value)),
+        weight_(kMaster ? reinterpret_cast<Weight*>(entry.master) : static_cast<Weight*>(entry.value)),
+        grad_(static_cast<const Grad*>(entry.grad)),
+        exp_avg_(static_cast<Moment*>(entry.exp_avg)),
+        exp_avg_sq_(static_cast<Moment*>(entry.exp_avg_sq)),
+        slot_(entry.slot),
+        decay_(u.lr * entry.weight_decay),
+        clip_(clip),
+        u_(u) {}
+
+  // Whether packs can be loaded from all of it.
+  __device__ bool aligned() const {
+    const auto at = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
+    return (at(value_) | at(weight_) | at(grad_) | at(exp_avg_) | at(exp_avg_sq_)) % 16 == 0;
+  }
+
+  __device__ Group load(int64_t group) const {
+    const int64_t i = group * kGroup;
+    return {read(grad_ + i), read(weight_ + i), read(exp_avg_ + i), read(exp_avg_sq_ + i)};
+  }
+
+  __device__ void update_group(int64_t group, const Group& old) const {
+    const uint4 for_w = random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, group),
+                for_m = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, group),
+                for_v = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, group);
+    float w[kGroup], m[kGroup], v[kGroup];
+    for (int k = 0; k < kGroup; ++k) {
+      w[k] = old.w[k];
+      m[k] = old.m[k];
+      v[k] = old.v[k];
+      move(old.g[k], w[k], m[k], v[k]);
+    }
+    const int64_t i = group * kGroup;
+    write(exp_avg_ + i, kept<Moment>(m, for_m));
+    write(exp_avg_sq_ + i, kept<Moment>(v, for_v));
+    write(weight_ + i, kept<Weight>(w, for_w));
+    if constexpr (kMaster) {
+      Raw<Value> narrowed;
+      for (int k = 0; k < kGroup; ++k) reinterpret_cast<Value*>(narrowed.packs)[k] = narrow<Value>(w[k]);
+      write(value_ + i, narrowed);
+    }
+  }
+
+  __device__ void update_one(int64_t i) const {
+    const int64_t group = i / kGroup;
+    const int place = static_cast<int>(i % kGroup);
+    float w = widen(weight_[i]), m = widen(exp_avg_[i]), v = widen(exp_avg_sq_[i]);
+    move(widen(grad_[i]), w, m, v);
+    exp_avg_[i] = kept<Moment>(m, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, group), place);
+    exp_avg_sq_[i] = kept<Moment>(v, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, group), place);
+    weight_[i] = kept<Weight>(w, random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, group), place);
+    if constexpr (kMaster) value_[i] = narrow<Value>(w);
+  }
+
+ private:
+  __device__ void move(float grad, float& w, float& m, float& v) const {
+    const float g = grad * clip_;
+    m = u_.beta1 * m + u_.rest1 * g;
+    v = u_.beta2 * v + u_.rest2 * g * g;
+    const float denominator = square_root(v * u_.inverse2) + u_.eps;
+    w -= decay_ * w + u_.lr * m * u_.inverse1 * reciprocal(denominator);
+  }
+
+  Value* value_;
+  Weight* weight_;
+  const Grad* grad_;
+  Moment *exp_avg_, *exp_avg_sq_;
+  uint32_t slot_;
+  float decay_, clip_;
+  const Update& u_;
 };
 
-// `Weight` is what weights are kept in between updates: the master's float32, or the parameter's own type.
+// A block takes a piece of one tensor.
 template <class Value, class Grad, class Moment, bool kMaster>
-__global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* entries, int count,
-                                                                   const Update* update) {
-  using Weight = std::conditional_t<kMaster, float, Value>;
+__global__ void __launch_bounds__(kUpdateThreads, kUpdateBlocks)
+    update_pieces(const Entry* entries, int count, const Update* update) {
   const Update u = *update;
   float clip = 1;
   if (u.grad_norm != nullptr) {
@@ -119,45 +208,19 @@ __global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* 
     if (u.max_grad_norm > 0) clip = fminf(1.f, u.max_grad_norm / (norm + 1e-6f));
   }
   const Entry& entry = entry_of(entries, count, blockIdx.x);
-  const int64_t begin = (blockIdx.x - entry.first_piece) * kPiece;
-  const int64_t end = min(begin + kPiece, entry.elements);
-  auto* weights = kMaster ? reinterpret_cast<Weight*>(entry.master) : static_cast<Weight*>(entry.value);
-  auto* exp_avg = static_cast<Moment*>(entry.exp_avg);
-  auto* exp_avg_sq = static_cast<Moment*>(entry.exp_avg_sq);
-  const float weight_decay = entry.weight_decay;
-  const auto load = [&](int64_t i, int there) {
-    return Loaded<Weight, Grad, Moment>{read(static_cast<const Grad*>(entry.grad) + i, there),
-                                        read(weights + i, there), read(exp_avg + i, there),
-                                        read(exp_avg_sq + i, there)};
-  };
-  const auto there_at = [&](int64_t i) { return static_cast<int>(max(int64_t{0}, min(int64_t{kGroup}, end - i))); };
-  constexpr int64_t kStep = int64_t{kUpdateThreads} * kGroup;
-  int64_t i = begin + int64_t{threadIdx.x} * kGroup;
-  auto next = load(i, there_at(i));
-  for (; i < end; i += kStep) {
-    const int there = there_at(i);
-    auto now = next;
-    next = load(i + kStep, there_at(i + kStep));  // on its way while this group is computed
-    const uint4 for_w = words_for<Weight>(u, entry, 0, i / kGroup), for_m = words_for<Moment>(u, entry, 1, i / kGroup),
-                for_v = words_for<Moment>(u, entry, 2, i / kGroup);
-    Raw<Value> value;
-#pragma unroll
-    for (int k = 0; k < kGroup; ++k) {
-      const float grad = now.g[k] * clip;
-      const float new_m = u.beta1 * now.m[k] + u.rest1 * grad, new_v = u.beta2 * now.v[k] + u.rest2 * grad * grad;
-      const float denominator = square_root(new_v * u.inverse2) + u.eps;
-      const float step = u.lr * new_m * u.inverse1 * reciprocal(denominator);
-      const float new_w = now.w[k] - (u.lr * weight_decay * now.w[k] + step);
-      now.m.set(k, rounded<Moment>(new_m, half_word(for_m, k)));
-      now.v.set(k, rounded<Moment>(new_v, half_word(for_v, k)));
-      now.w.set(k, rounded<Weight>(new_w, half_word(for_w, k)));
-      if constexpr (kMaster) value.set(k, narrow<Value>(new_w));
+  const Slot<Value, Grad, Moment, kMaster> slot(entry, u, clip);
+  const int64_t begin = (blockIdx.x - entry.first_piece) * kPiece, end = min(begin + kPiece, entry.elements);
+  const int64_t groups = slot.aligned() ? end / kGroup : begin / kGroup;
+  int64_t group = begin / kGroup + threadIdx.x;
+  if (group < groups) {
+    auto next = slot.load(group);
+    for (; group < groups; group += kUpdateThreads) {
+      const auto now = next;
+      if (group + kUpdateThreads < groups) next = slot.load(group + kUpdateThreads);  // on its way meanwhile
+      slot.update_group(group, now);
     }
-    write(exp_avg + i, now.m, there);
-    write(exp_avg_sq + i, now.v, there);
-    write(weights + i, now.w, there);
-    if constexpr (kMaster) write(static_cast<Value*>(entry.value) + i, value, there);
   }
+  for (int64_t i = groups * kGroup + threadIdx.x; i < end; i += kUpdateThreads) slot.update_one(i);
 }
 
 Update update_of(const AdamW& op, const float* grad_norm) {

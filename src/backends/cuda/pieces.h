@@ -23,16 +23,17 @@ Tensor upload(const std::string& name, std::vector<Entry> entries, Device device
   });
 }
 
-// The entry whose pieces include this one.
+// The entry whose pieces include this one. Every warp asks as a whole: its lanes look at 32 entries at once,
+// since a block waits for each look.
 template <class Entry>
 __device__ inline const Entry& entry_of(const Entry* entries, int count, int64_t piece) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
   int low = 0, high = count;
   while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (entries[middle].first_piece <= piece)
-      low = middle;
-    else
-      high = middle;
+    const int step = (high - low + 31) / 32, at = low + lane * step;
+    const bool begun = at < high && entries[at].first_piece <= piece;
+    low += (__popc(__ballot_sync(0xffffffffu, begun)) - 1) * step;
+    high = min(high, low + step);
   }
   return entries[low];
 }

@@ -1,7 +1,7 @@
 // A group of threads keeps a row in registers: every byte is read and written once.
+#include "backends/cuda/ahead.h"
 #include "backends/cuda/cuda.h"
 #include "backends/gpu_sums.h"
-#include "backends/gpu.h"
 
 namespace temper::backends {
 namespace {
@@ -9,7 +9,9 @@ namespace {
 using ops::RmsNorm;
 
 constexpr int kMinThreads = 128;
-constexpr int kBackwardThreads = 1 << 17;  // fixed, so that sums do not depend on the GPU
+constexpr int kBackwardPacks = 2;
+constexpr unsigned kAheadThreads = 512;  // of a block whose loads wait in shared memory
+constexpr int kBackwardThreads = 132 * 512;  // fixed, so that sums do not depend on the GPU
 
 // How rows are laid over threads: `lanes` elements at a time, `packs` times, by `group` threads.
 struct Layout {
@@ -17,7 +19,7 @@ struct Layout {
   unsigned group, rows_per_block;
 };
 
-// Forward holds up to four packs a thread; backward, which holds more of each, one where it can.
+// `packs`: the most a thread holds where 1024 threads can hold a row with them.
 Layout layout_of(int64_t hidden, int full_lanes, int packs) {
   Layout layout{hidden % full_lanes == 0 ? full_lanes : 1, 0, 32, 1};
   const int64_t pieces = hidden / layout.lanes;
@@ -78,57 +80,115 @@ struct BackwardArguments {
   const T *x, *dy, *dsum, *weight;
   const float* inv_rms;
   T* dx;
-  float* dweight;  // [blocks · rows per block, hidden], or null
+  float* dweight;  // [blocks, hidden], or null
   int64_t rows, hidden, x_stride;
 };
 
-// With n = x · inv_rms and g = dy · weight: dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight.
-template <class T, int N, int kPacks>
-__global__ void backward_rows(BackwardArguments<T> a) {
+// A thread's part of what backward reads of one row.
+template <class T, int N, int kPacks, bool kSum>
+struct RowIn {
+  using Slots = Ahead<(kSum ? 3 : 2) * kPacks + 1>;
+  Pack<T, N> x[kPacks], dy[kPacks], dsum[kSum ? kPacks : 1];
+  float scale;
+
+  // Calls move(slot, to, from) for everything. What is beyond the row comes from within it: loads without conditions
+  // travel together.
+  template <class Move>
+  __device__ void each(const BackwardArguments<T>& a, int64_t row, Move&& move) {
+    int slot = 0;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t i = min((int64_t{p} * blockDim.x + threadIdx.x) * N, a.hidden - N), at = row * a.hidden + i;
+      move(slot++, x[p], reinterpret_cast<const Pack<T, N>*>(a.x + row * a.x_stride + i));
+      move(slot++, dy[p], reinterpret_cast<const Pack<T, N>*>(a.dy + at));
+      if constexpr (kSum) move(slot++, dsum[p], reinterpret_cast<const Pack<T, N>*>(a.dsum + at));
+    }
+    move(slot, scale, a.inv_rms + row);
+  }
+  __device__ void load(const BackwardArguments<T>& a, int64_t row) {
+    each(a, row, [](int, auto& to, const auto* from) { to = *from; });
+  }
+  __device__ static void send(const Slots& slots, int stage, const BackwardArguments<T>& a, int64_t row) {
+    if (row < a.rows)
+      RowIn().each(a, row, [&](int slot, auto&, const auto* from) { slots.send(stage, slot, from); });
+    slots.commit();
+  }
+  __device__ void take(const Slots& slots, int stage, const BackwardArguments<T>& a) {
+    each(a, 0, [&](int slot, auto& to, const auto*) { to = slots.template at<std::remove_reference_t<decltype(to)>>(stage, slot); });
+  }
+};
+
+// Of the rows of a block, in their order.
+template <int N, int kPacks>
+__device__ void store_sums(const Pack<float, N> (&sums)[kPacks], float* dweight, int64_t hidden) {
+  extern __shared__ uint4 memory[];
+  auto* const others = reinterpret_cast<float*>(memory);  // [rows per block, hidden]
+  __syncthreads();
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+    if (i >= hidden) continue;
+    float* to = blockDim.y == 1 ? dweight : others + threadIdx.y * hidden;
+    constexpr int kWidth = N % 4 == 0 ? 4 : 1;
+    for (int k = 0; k < N; k += kWidth)
+      store_pack(to + i + k, *reinterpret_cast<const Pack<float, kWidth>*>(sums[p].values + k));
+  }
+  if (blockDim.y == 1) return;
+  __syncthreads();
+  for (int64_t i = threadIdx.y * blockDim.x + threadIdx.x; i < hidden; i += blockDim.x * blockDim.y) {
+    float sum = 0;
+    for (unsigned row = 0; row < blockDim.y; ++row) sum += others[row * hidden + i];
+    dweight[i] = sum;
+  }
+}
+
+// With n = x · inv_rms and g = dy · weight: dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight. kAhead:
+// the next row comes while one is worked on.
+template <class T, int N, int kPacks, bool kSum, bool kAhead>
+__global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(const __grid_constant__ BackwardArguments<T> a) {
+  using In = RowIn<T, N, kPacks, kSum>;
+  extern __shared__ uint4 memory[];
   __shared__ float shared[32];
-  float sums[kPacks][N] = {};
-  const int64_t first = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  for (int64_t row = first; row < a.rows; row += int64_t{gridDim.x} * blockDim.y) {
-    Pack<T, N> x[kPacks], dy[kPacks];
-    const float scale = a.inv_rms[row];
+  Pack<float, N> sums[kPacks] = {};
+  Pack<T, N> weight[kPacks];
+  for (int p = 0; p < kPacks; ++p)
+    weight[p] = load_pack<T, N>(a.weight + min((int64_t{p} * blockDim.x + threadIdx.x) * N, a.hidden - N));
+  const int64_t step = int64_t{gridDim.x} * blockDim.y;
+  int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  const typename In::Slots slots(memory);
+  if (kAhead) In::send(slots, 0, a, row);
+  for (int stage = 0; row < a.rows; row += step, stage ^= 1) {
+    In in;
+    if (kAhead) {
+      In::send(slots, stage ^ 1, a, row + step);
+      slots.template wait<1>();
+      in.take(slots, stage, a);
+    } else {
+      in.load(a, row);
+    }
     float products = 0;
     for (int p = 0; p < kPacks; ++p) {
-      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
-      if (i >= a.hidden) continue;
-      x[p] = load_pack<T, N>(a.x + row * a.x_stride + i);
-      dy[p] = load_pack<T, N>(a.dy + row * a.hidden + i);
-    }
-    for (int p = 0; p < kPacks; ++p) {
-      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
-      if (i >= a.hidden) continue;
-      const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
+      if ((int64_t{p} * blockDim.x + threadIdx.x) * N >= a.hidden) continue;
       for (int k = 0; k < N; ++k) {
-        const float gn = widen(dy[p].values[k]) * (widen(x[p].values[k]) * scale);
-        sums[p][k] += gn;
-        products += gn * widen(weight.values[k]);
+        const float gn = widen(in.dy[p].values[k]) * (widen(in.x[p].values[k]) * in.scale);
+        sums[p].values[k] += gn;
+        products += gn * widen(weight[p].values[k]);
       }
     }
     const float mean = row_sum(products, shared) / static_cast<float>(a.hidden);
     for (int p = 0; p < kPacks; ++p) {
       const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
       if (i >= a.hidden) continue;
-      const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
       Pack<T, N> out;
-      if (a.dsum != nullptr) out = load_pack<T, N>(a.dsum + row * a.hidden + i);
       for (int k = 0; k < N; ++k) {
-        const float n = widen(x[p].values[k]) * scale, g = widen(dy[p].values[k]) * widen(weight.values[k]);
-        const float dx = scale * (g - n * mean);
-        out.values[k] = narrow<T>(a.dsum != nullptr ? dx + widen(out.values[k]) : dx);
+        const float n = widen(in.x[p].values[k]) * in.scale,
+                    g = widen(in.dy[p].values[k]) * widen(weight[p].values[k]), dx = in.scale * (g - n * mean);
+        out.values[k] = narrow<T>(kSum ? dx + widen(in.dsum[p].values[k]) : dx);
       }
       store_pack(a.dx + row * a.hidden + i, out);
     }
   }
-  if (a.dweight == nullptr) return;
-  for (int p = 0; p < kPacks; ++p) {
-    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
-    if (i >= a.hidden) continue;
-    for (int k = 0; k < N; ++k) a.dweight[first * a.hidden + i + k] = sums[p][k];
-  }
+  slots.template wait<0>();
+  if (a.dweight != nullptr) store_sums(sums, a.dweight + int64_t{blockIdx.x} * a.hidden, a.hidden);
 }
 
 // Calls f.template operator()<lanes, packs>().
@@ -183,6 +243,23 @@ RmsNorm::Output forward(const RmsNorm& op) {
   return out;
 }
 
+template <class T, int N, int kPacks, bool kSum>
+void launch_backward(const BackwardArguments<T>& arguments, const Layout& layout, unsigned blocks, Device device) {
+  const dim3 threads(layout.group, layout.rows_per_block);
+  const size_t sums = layout.rows_per_block > 1 ? sizeof(float) * layout.rows_per_block * arguments.hidden : 0;
+  const auto run = [&](auto kernel, size_t bytes) {
+    allow_scratch(kernel, bytes);
+    kernel<<<blocks, threads, bytes, device::stream(device)>>>(arguments);
+    device::check_launch("rms_norm backward");
+  };
+  if constexpr (kPacks <= kBackwardPacks) {
+    const size_t bytes = std::max(sums, RowIn<T, N, kPacks, kSum>::Slots::bytes(threads.x * threads.y));
+    if (threads.x * threads.y <= kAheadThreads && static_cast<int64_t>(bytes) <= scratch_bytes(device))
+      return run(backward_rows<T, N, kPacks, kSum, true>, bytes);
+  }
+  run(backward_rows<T, N, kPacks, kSum, false>, sums);
+}
+
 Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy, const Tensor& given_dsum,
                 const GradTarget& weight) {
   const int64_t hidden = op.x.dim(-1), rows = inv_rms.numel();
@@ -191,22 +268,20 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
   const Tensor x = with_even_rows(op.x), dy = aligned(given_dy), dsum = aligned(given_dsum),
                factors = aligned(op.weight);
   visit_wide_or_brain(x.dtype(), [&]<class T>() {
-    const Layout layout = layout_of(hidden, kLanes<T>, 1);
+    const Layout layout = layout_of(hidden, kLanes<T>, kBackwardPacks);
     const unsigned blocks = kBackwardThreads / (layout.group * layout.rows_per_block);
-    const int64_t parts = int64_t{blocks} * layout.rows_per_block;
     Tensor partial;
     if (weight.wanted())
-      partial = Tensor::empty({parts, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
+      partial = Tensor::empty({int64_t{blocks}, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
     const BackwardArguments<T> arguments{at(x),  at(dy),     at(dsum),
                                          at(factors), inv_rms.data<float>(), at(dx),
                                          weight.wanted() ? partial.data<float>() : nullptr,
                                          rows,   hidden,     row_stride(x)};
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
-      const dim3 threads(layout.group, layout.rows_per_block);
-      backward_rows<T, N, kPacks><<<blocks, threads, 0, device::stream(device)>>>(arguments);
+      dsum.defined() ? launch_backward<T, N, kPacks, true>(arguments, layout, blocks, device)
+                     : launch_backward<T, N, kPacks, false>(arguments, layout, blocks, device);
     });
-    device::check_launch("rms_norm backward");
     if (weight.wanted()) add_column_sums(partial, weight);
   });
   return dx;

@@ -1,251 +1,208 @@
-// A few neighbouring threads hold one head: its lower and upper halves side by side, in packs of 16 bytes.
-#include "backends/gpu_sums.h"
+// A few neighbouring threads hold one head: its lower and upper halves side by side, in packs of 16 bytes. They take a
+// batch of a token's heads at a time, all loads of a batch before the first use, so that angles and weights are read
+// once for several heads. What is not there (the end of a batch, threads beyond half a head) is read from somewhere
+// that is: loads without conditions travel together.
 #include "backends/cuda/cuda.h"
-#include "backends/gpu.h"
+#include "backends/cuda/rotary_heads.h"
+#include "backends/gpu_sums.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::Rotary;
 
-constexpr int kBackwardLanes = 4;
-constexpr int kBackwardBlocks = 1056;  // fixed, so that sums do not depend on the GPU
+constexpr unsigned kBackwardBlocks = 1056;  // fixed, so that sums do not depend on the GPU
 
-// What every kernel here reads. A group of `kGroup` threads serves one head at a time; thread `lane` of it the
-// elements [lane · N, lane · N + N) of both halves.
-template <class T>
-struct Heads {
-  const T *qkv, *q_weight, *k_weight;
-  const int* positions;
-  const float *cos, *sin;
-  int64_t tokens;
-  int heads, kv_heads, half;
-  float eps;
-
-  __device__ int normed() const { return heads + kv_heads; }
-  __device__ int64_t row() const { return int64_t{heads + 2 * kv_heads} * 2 * half; }
-};
-
-template <int kGroup>
-__device__ float group_sum(float value) {
-  for (int lane = kGroup / 2; lane > 0; lane /= 2) value += __shfl_xor_sync(0xffffffffu, value, lane, kGroup);
-  return value;
-}
-
-template <int N>
-struct Half {
-  float values[N] = {};
-};
-
-template <int N, class T>
-__device__ Half<N> read_half(const T* from) {
-  const Pack<T, N> pack = load_pack<T, N>(from);
-  Half<N> half;
-  for (int k = 0; k < N; ++k) half.values[k] = widen(pack.values[k]);
-  return half;
-}
-
-template <int N, class T>
-__device__ void write_half(T* to, const Half<N>& half) {
-  Pack<T, N> pack;
-  for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(half.values[k]);
-  store_pack(to, pack);
-}
-
-// Rows of the tables are as aligned as packs are: half a head is a multiple of N.
-template <int N>
-struct Angles {
-  alignas(16) float cos[N];
-  alignas(16) float sin[N];
-};
-
-template <int N, class T>
-__device__ Angles<N> angles_of(const Heads<T>& a, int64_t token, int lane) {
-  const int64_t at = int64_t{__ldg(a.positions + token)} * a.half + lane * N;
-  Angles<N> angles;
-  if constexpr (N % 4 == 0) {
-    for (int i = 0; i < N; i += 4) {
-      *reinterpret_cast<float4*>(angles.cos + i) = __ldg(reinterpret_cast<const float4*>(a.cos + at + i));
-      *reinterpret_cast<float4*>(angles.sin + i) = __ldg(reinterpret_cast<const float4*>(a.sin + at + i));
-    }
-  } else {
-    for (int i = 0; i < N; ++i) {
-      angles.cos[i] = __ldg(a.cos + at + i);
-      angles.sin[i] = __ldg(a.sin + at + i);
-    }
-  }
-  return angles;
-}
-
-template <class T, int N, int kGroup>
-__global__ void forward_heads(Heads<T> a, T* q, T* k, float* inv_rms) {
-  const int lane = threadIdx.x % kGroup;
-  const bool active = lane * N < a.half;
-  const int64_t items = a.tokens * a.normed(), step = grid_threads() / kGroup;
-  const int64_t begin = global_thread() / kGroup;
-  // Whole warps leave together: shuffles need every thread of a group.
-  for (int64_t item = begin; item - begin % (32 / kGroup) < items; item += step) {
-    const bool there = item < items && active;
-    const int64_t token = item / a.normed();
-    const int head = static_cast<int>(item % a.normed());
-    const bool query = head < a.heads;
-    const T* x = a.qkv + token * a.row() + int64_t{head} * 2 * a.half + lane * N;
-    Half<N> low, high;
-    if (there) {
-      low = read_half<N>(x);
-      high = read_half<N>(x + a.half);
-    }
-    if (a.q_weight != nullptr) {
-      float squares = 0;
-      for (int i = 0; i < N; ++i) squares += low.values[i] * low.values[i] + high.values[i] * high.values[i];
-      const float scale = 1.0f / sqrtf(group_sum<kGroup>(squares) / static_cast<float>(2 * a.half) + a.eps);
-      if (there) {
-        if (lane == 0) inv_rms[item] = scale;
-        const T* weight = (query ? a.q_weight : a.k_weight) + lane * N;
-        const Half<N> wl = read_half<N>(weight), wh = read_half<N>(weight + a.half);
-        for (int i = 0; i < N; ++i) {
-          low.values[i] *= scale * wl.values[i];
-          high.values[i] *= scale * wh.values[i];
-        }
-      }
-    }
-    if (!there) continue;
-    const Angles<N> angles = angles_of<N>(a, token, lane);
-    Half<N> new_low, new_high;
-    for (int i = 0; i < N; ++i) {
-      new_low.values[i] = low.values[i] * angles.cos[i] - high.values[i] * angles.sin[i];
-      new_high.values[i] = high.values[i] * angles.cos[i] + low.values[i] * angles.sin[i];
-    }
-    T* y = (query ? q + (token * a.heads + head) * 2 * a.half
-                  : k + (token * a.kv_heads + head - a.heads) * 2 * a.half) +
-           lane * N;
-    write_half(y, new_low);
-    write_half(y + a.half, new_high);
-  }
-}
-
-template <class T>
-struct Gradients {
-  const T *dq, *dk, *dv;
-  int64_t q_stride, k_stride, v_stride;  // between tokens
-  const float* inv_rms;
-  T* dqkv;
-  float* dweights;  // [blocks, 2, head_dim]: of q's weight, then k's; null without norm
-};
-
-// The gradient of one rotated head, rotated back.
-template <int N>
-__device__ void rotate_back(const Angles<N>& angles, Half<N>& low, Half<N>& high) {
-  for (int i = 0; i < N; ++i) {
-    const float l = low.values[i], h = high.values[i];
-    low.values[i] = l * angles.cos[i] + h * angles.sin[i];
-    high.values[i] = h * angles.cos[i] - l * angles.sin[i];
-  }
-}
-
-// A block takes whole tokens, its groups their heads in turn.
-template <class T, int N, int kGroup>
-__global__ void __launch_bounds__(kThreads, 4) backward_heads(Heads<T> a, Gradients<T> g) {
-  extern __shared__ float shared[];  // [groups, 2, head_dim]
-  const int lane = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
-  const int groups = blockDim.x / kGroup, dim = 2 * a.half, all = a.heads + 2 * a.kv_heads;
-  const bool active = lane * N < a.half, norm = a.q_weight != nullptr;
-  Half<N> sums[2][2];  // of q's and k's weights; lower and upper half
-  for (int64_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
+template <class T, int N, int kGroup, bool kNorm>
+__global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_constant__ Job<T> job) {
+  unsigned block = blockIdx.x;
+  const int which = part_of(job, block);
+  const Part<T>& part = job.parts[which];
+  const int lane = threadIdx.x % kGroup, half = job.half;
+  const bool active = lane * N < half;
+  const int at = active ? lane * N : 0;
+  Head<T, N> weight;
+  if (kNorm) weight.load(part.weight + at, half);
+  for (Place<kGroup> place(job, part, block); place.any(); place.advance()) {
+    const int64_t token = place.token();
+    const int first = place.first();
+    Head<T, N> heads[kHeadBatch];
+#pragma unroll
+    for (int b = 0; b < kHeadBatch; ++b)
+      heads[b].load(part.in + token * part.in_stride + min(first + b, part.heads - 1) * 2 * half + at, half);
     Angles<N> angles;
-    if (active) angles = angles_of<N>(a, token, lane);
-    for (int first = 0; first < all; first += groups) {
-      const int head = first + group;
-      const bool there = head < all && active;
-      const bool query = head < a.heads, value = head >= a.normed();
-      Half<N> low, high, n_low, n_high;
-      if (there) {
-        const T* from = query   ? g.dq + token * g.q_stride + int64_t{head} * dim
-                        : value ? g.dv + token * g.v_stride + int64_t{head - a.normed()} * dim
-                                : g.dk + token * g.k_stride + int64_t{head - a.heads} * dim;
-        low = read_half<N>(from + lane * N);
-        high = read_half<N>(from + a.half + lane * N);
-        if (!value) rotate_back(angles, low, high);
-      }
-      float scale = 0, products = 0;
-      if (norm && there && !value) {
-        const T* x = a.qkv + token * a.row() + int64_t{head} * dim + lane * N;
-        const T* weight = (query ? a.q_weight : a.k_weight) + lane * N;
-        scale = g.inv_rms[token * a.normed() + head];
-        n_low = read_half<N>(x);
-        n_high = read_half<N>(x + a.half);
-        const Half<N> wl = read_half<N>(weight), wh = read_half<N>(weight + a.half);
+    angles.load(job, token, at);
+#pragma unroll
+    for (int b = 0; b < kHeadBatch; ++b) {
+      Head<T, N>& head = heads[b];
+      const bool there = place.there() && active && first + b < part.heads;
+      float scale = 1;
+      if (kNorm) {
+        float squares = 0;
         for (int i = 0; i < N; ++i) {
-          n_low.values[i] *= scale;
-          n_high.values[i] *= scale;
-          const float gl = low.values[i] * n_low.values[i], gh = high.values[i] * n_high.values[i];
-          sums[0][0].values[i] += query ? gl : 0.f;
-          sums[0][1].values[i] += query ? gh : 0.f;
-          sums[1][0].values[i] += query ? 0.f : gl;
-          sums[1][1].values[i] += query ? 0.f : gh;
-          low.values[i] *= wl.values[i];
-          high.values[i] *= wh.values[i];
-          products += low.values[i] * n_low.values[i] + high.values[i] * n_high.values[i];
+          const float l = widen(head.low.values[i]), h = widen(head.high.values[i]);
+          squares += l * l + h * h;
         }
+        squares = group_sum<kGroup>(active ? squares : 0.f);
+        scale = rsqrtf(squares * job.inverse_dim + job.eps);
+        if (there && lane == 0) part.inv_rms[token * job.normed + first + b] = scale;
       }
-      if (norm) {
-        const float mean = group_sum<kGroup>(products) / static_cast<float>(dim);
-        if (!value)
-          for (int i = 0; i < N; ++i) {
-            low.values[i] = scale * (low.values[i] - n_low.values[i] * mean);
-            high.values[i] = scale * (high.values[i] - n_high.values[i] * mean);
-          }
+      for (int i = 0; i < N; ++i) {
+        float l = widen(head.low.values[i]), h = widen(head.high.values[i]);
+        if (kNorm) {
+          l *= scale * widen(weight.low.values[i]);
+          h *= scale * widen(weight.high.values[i]);
+        }
+        head.low.values[i] = narrow<T>(l * angles.cos[i] - h * angles.sin[i]);
+        head.high.values[i] = narrow<T>(h * angles.cos[i] + l * angles.sin[i]);
       }
-      if (!there) continue;
-      T* to = g.dqkv + token * a.row() + int64_t{head} * dim + lane * N;
-      write_half(to, low);
-      write_half(to + a.half, high);
+      if (there) head.store(part.out + token * part.out_stride + (first + b) * 2 * half + at, half);
     }
   }
-  if (g.dweights == nullptr) return;
-  if (active)
-    for (int which = 0; which < 2; ++which)
-      for (int i = 0; i < N; ++i) {
-        float* at = shared + (group * 2 + which) * dim + lane * N + i;
-        at[0] = sums[which][0].values[i];
-        at[a.half] = sums[which][1].values[i];
-      }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 2 * dim; i += blockDim.x) {
-    float sum = 0;
-    for (int other = 0; other < groups; ++other) sum += shared[other * 2 * dim + i];
-    g.dweights[int64_t{blockIdx.x} * 2 * dim + i] = sum;
+}
+
+// Values pass through.
+template <class T, int N, int kGroup>
+__device__ void copy_heads(const Job<T>& job, const Part<T>& part, unsigned block, int at, bool active) {
+  const int half = job.half;
+  for (Place<kGroup> place(job, part, block); place.there(); place.advance()) {
+    const int64_t token = place.token();
+    Head<T, N> heads[kHeadBatch];
+    for (int b = 0; b < kHeadBatch; ++b)
+      heads[b].load(part.in + token * part.in_stride + min(place.first() + b, part.heads - 1) * 2 * half + at, half);
+    for (int b = 0; b < kHeadBatch; ++b)
+      if (active && place.first() + b < part.heads)
+        heads[b].store(part.out + token * part.out_stride + (place.first() + b) * 2 * half + at, half);
   }
+}
+
+// A thread's part of the gradient of the weight: of the lower and the upper half.
+template <int N>
+struct WeightSums {
+  float low[N] = {}, high[N] = {};
+};
+
+// One head back: `dy` becomes dx. x is read only with a norm.
+template <class T, int N, int kGroup, bool kNorm>
+__device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>& weight, const Angles<N>& angles,
+                          float scale, float inverse_dim, bool there, WeightSums<N>& sums) {
+  float low[N], high[N];
+  for (int i = 0; i < N; ++i) {
+    const float l = widen(dy.low.values[i]), h = widen(dy.high.values[i]);
+    low[i] = l * angles.cos[i] + h * angles.sin[i];
+    high[i] = h * angles.cos[i] - l * angles.sin[i];
+  }
+  if (kNorm) {
+    float products = 0;
+    for (int i = 0; i < N; ++i) {
+      const float nl = widen(x.low.values[i]) * scale, nh = widen(x.high.values[i]) * scale;
+      if (there) {
+        sums.low[i] += low[i] * nl;
+        sums.high[i] += high[i] * nh;
+      }
+      low[i] *= widen(weight.low.values[i]);
+      high[i] *= widen(weight.high.values[i]);
+      products += low[i] * nl + high[i] * nh;
+    }
+    const float mean = group_sum<kGroup>(there ? products : 0.f) * inverse_dim;
+    for (int i = 0; i < N; ++i) {
+      low[i] = scale * (low[i] - widen(x.low.values[i]) * scale * mean);
+      high[i] = scale * (high[i] - widen(x.high.values[i]) * scale * mean);
+    }
+  }
+  for (int i = 0; i < N; ++i) {
+    dy.low.values[i] = narrow<T>(low[i]);
+    dy.high.values[i] = narrow<T>(high[i]);
+  }
+}
+
+// The sums of a block's groups, in their order.
+template <int N, int kGroup>
+__device__ void store_sums(const WeightSums<N>& sums, float* to, int half, int at, bool active) {
+  extern __shared__ float shared[];  // [groups, head_dim]
+  const int group = threadIdx.x / kGroup;
+  if (active)
+    for (int i = 0; i < N; ++i) {
+      shared[group * 2 * half + at + i] = sums.low[i];
+      shared[group * 2 * half + half + at + i] = sums.high[i];
+    }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * half; i += kThreads) {
+    float sum = 0;
+    for (int other = 0; other < kThreads / kGroup; ++other) sum += shared[other * 2 * half + i];
+    to[i] = sum;
+  }
+}
+
+template <class T, int N, int kGroup, bool kNorm>
+__global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_constant__ Job<T> job) {
+  unsigned block = blockIdx.x;
+  const int which = part_of(job, block);
+  const Part<T>& part = job.parts[which];
+  const int lane = threadIdx.x % kGroup, half = job.half;
+  const bool active = lane * N < half;
+  const int at = active ? lane * N : 0;
+  if (which == kValues) return copy_heads<T, N, kGroup>(job, part, block, at, active);
+  Head<T, N> weight;
+  if (kNorm) weight.load(part.weight + at, half);
+  WeightSums<N> sums;
+  for (Place<kGroup> place(job, part, block); place.any(); place.advance()) {
+    const int64_t token = place.token();
+    const int first = place.first();
+    Head<T, N> dy[kHeadBatch], x[kHeadBatch];
+    float scales[kHeadBatch];
+#pragma unroll
+    for (int b = 0; b < kHeadBatch; ++b) {
+      const int head = min(first + b, part.heads - 1);
+      dy[b].load(part.in + token * part.in_stride + head * 2 * half + at, half);
+      if (!kNorm) continue;
+      x[b].load(part.x + token * job.row + head * 2 * half + at, half);
+      scales[b] = part.inv_rms[token * job.normed + head];
+    }
+    Angles<N> angles;
+    angles.load(job, token, at);
+#pragma unroll
+    for (int b = 0; b < kHeadBatch; ++b) {
+      const bool there = place.there() && active && first + b < part.heads;
+      back_head<T, N, kGroup, kNorm>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, job.inverse_dim, there, sums);
+      if (there) dy[b].store(part.out + token * part.out_stride + (first + b) * 2 * half + at, half);
+    }
+  }
+  if (kNorm && job.dweights != nullptr)
+    store_sums<N, kGroup>(sums, job.dweights + int64_t{blockIdx.x} * 2 * half, half, at, active);
+}
+
+// Calls f.template operator()<lanes, group>() with the widest packs that half a head is made of and, for whole packs,
+// the narrowest group that holds it.
+template <class T, class F>
+void visit_group(int half, F&& f) {
+  constexpr int kWhole = kLanes<T>;
+  if (half % kWhole != 0)
+    return half % 4 == 0 ? f.template operator()<4, 32>() : f.template operator()<1, 32>();
+  const int threads = half / kWhole;
+  if (threads <= 4) return f.template operator()<kWhole, 4>();
+  if (threads <= 8) return f.template operator()<kWhole, 8>();
+  if (threads <= 16) return f.template operator()<kWhole, 16>();
+  f.template operator()<kWhole, 32>();
+}
+
+// What both passes read. The parts are the callers'.
+template <class T>
+Job<T> job_of(const Rotary& op) {
+  return {.positions = op.positions.data<int32_t>(),
+          .cos = op.cos.data<float>(),
+          .sin = op.sin.data<float>(),
+          .tokens = op.qkv.dim(0),
+          .row = op.qkv.dim(1),
+          .normed = static_cast<int>(op.heads + op.kv_heads),
+          .half = static_cast<int>(op.cos.dim(1)),
+          .eps = op.eps,
+          .inverse_dim = 1 / static_cast<float>(2 * op.cos.dim(1))};
 }
 
 template <class T>
-Heads<T> heads_of(const Rotary& op) {
-  const auto at = [](const Tensor& t) { return t.defined() ? static_cast<const T*>(t.raw()) : nullptr; };
-  return {at(op.qkv),
-          at(op.q_weight),
-          at(op.k_weight),
-          op.positions.data<int32_t>(),
-          op.cos.data<float>(),
-          op.sin.data<float>(),
-          op.qkv.dim(0),
-          static_cast<int>(op.heads),
-          static_cast<int>(op.kv_heads),
-          static_cast<int>(op.cos.dim(1)),
-          op.eps};
-}
-
-// Calls f.template operator()<lanes, group>() for the narrowest group that holds half a head, kPack elements a
-// thread.
-template <int kPack, class F>
-void visit_group(int half, F&& f) {
-  const auto groups = [&]<int N>() {
-    const int threads = (half + N - 1) / N;
-    if (threads <= 4) return f.template operator()<N, 4>();
-    if (threads <= 8) return f.template operator()<N, 8>();
-    if (threads <= 16) return f.template operator()<N, 16>();
-    return f.template operator()<N, 32>();
-  };
-  half % kPack == 0 ? groups.template operator()<kPack>() : groups.template operator()<1>();
+T* start_of(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr;
 }
 
 // What is loaded in packs, where that is possible.
@@ -254,28 +211,43 @@ Rotary aligned_inputs(Rotary op) {
   return op;
 }
 
+template <class T>
+void launch_forward(const Rotary& op, const Rotary::Output& out) {
+  const int64_t dim = 2 * op.cos.dim(1);
+  const Device device = op.qkv.device();
+  visit_group<T>(static_cast<int>(dim / 2), [&]<int N, int kGroup>() {
+    const auto part = [&](const Tensor& y, const Tensor& weight, int64_t first) {
+      const int64_t heads = y.dim(1), batches = (heads + kHeadBatch - 1) / kHeadBatch * op.qkv.dim(0);
+      return Part<T>{.in = start_of<T>(op.qkv) + first * dim,
+                     .out = start_of<T>(y),
+                     .in_stride = op.qkv.dim(1),
+                     .out_stride = y.stride(0),
+                     .inv_rms = out.inv_rms.defined() ? out.inv_rms.data<float>() + first : nullptr,
+                     .weight = start_of<T>(weight),
+                     .heads = static_cast<int>(heads),
+                     .blocks = static_cast<unsigned>((batches * kGroup + kThreads - 1) / kThreads)};
+    };
+    Job<T> job = job_of<T>(op);
+    job.parts[kQueries] = part(out.q, op.q_weight, 0);
+    job.parts[kKeys] = part(out.k, op.k_weight, op.heads);
+    const unsigned blocks = job.parts[kQueries].blocks + job.parts[kKeys].blocks;
+    const auto kernel = op.q_weight.defined() ? forward_heads<T, N, kGroup, true> : forward_heads<T, N, kGroup, false>;
+    kernel<<<blocks, kThreads, 0, device::stream(device)>>>(job);
+  });
+  device::check_launch("rotary_pos_emb");
+}
+
 Rotary::Output forward(const Rotary& given) {
   const Rotary op = aligned_inputs(given);
   const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
-  const Device device = op.qkv.device();
   const auto empty = [&](Shape shape, DType dtype) {
-    return Tensor::empty(shape, dtype, MemoryTag::kActivations, device);
+    return Tensor::empty(shape, dtype, MemoryTag::kActivations, op.qkv.device());
   };
   Rotary::Output out{empty({tokens, op.heads, dim}, op.qkv.dtype()),
                      empty({tokens, op.kv_heads, dim}, op.qkv.dtype()), {}};
-  const bool norm = op.q_weight.defined();
-  if (norm) out.inv_rms = empty({tokens, op.heads + op.kv_heads}, DType::kF32);
-  if (tokens == 0) return out;
-  visit_wide_or_brain(op.qkv.dtype(), [&]<class T>() {
-    const Heads<T> heads = heads_of<T>(op);
-    visit_group<kLanes<T>>(heads.half, [&]<int N, int kGroup>() {
-      forward_heads<T, N, kGroup>
-          <<<blocks_for(tokens * (op.heads + op.kv_heads) * kGroup), kThreads, 0, device::stream(device)>>>(
-              heads, static_cast<T*>(out.q.raw()), static_cast<T*>(out.k.raw()),
-              norm ? out.inv_rms.data<float>() : nullptr);
-    });
-    device::check_launch("rotary_pos_emb");
-  });
+  if (op.q_weight.defined()) out.inv_rms = empty({tokens, op.heads + op.kv_heads}, DType::kF32);
+  if (tokens > 0)
+    visit_wide_or_brain(op.qkv.dtype(), [&]<class T>() { launch_forward<T>(op, out); });
   return out;
 }
 
@@ -285,42 +257,77 @@ Tensor with_aligned_tokens(const Tensor& grad) {
   return even ? aligned(grad) : grad.clone();
 }
 
-Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& given_dq, const Tensor& given_dk,
-                const Tensor& given_dv, const GradTarget& q_weight, const GradTarget& k_weight) {
+struct Gradients {
+  Tensor dq, dk, dv, dqkv;
+  Tensor partial;  // [kBackwardBlocks, head_dim] float32, or undefined: sums for q's weight, then k's
+};
+
+// Blocks by what a kind's heads read and write.
+template <class T>
+void share_blocks(Job<T>& job, bool norm) {
+  const auto cost = [&](int kind) { return job.parts[kind].heads * (norm && kind != kValues ? 3u : 2u); };
+  const unsigned all = cost(kQueries) + cost(kKeys) + cost(kValues);
+  for (const int kind : {kKeys, kValues})
+    job.parts[kind].blocks = std::max(1u, kBackwardBlocks * cost(kind) / all);
+  job.parts[kQueries].blocks = kBackwardBlocks - job.parts[kKeys].blocks - job.parts[kValues].blocks;
+}
+
+template <class T>
+Job<T> backward_job(const Rotary& op, const Tensor& inv_rms, const Gradients& g) {
+  const int64_t dim = 2 * op.cos.dim(1);
+  const auto part = [&](const Tensor& dy, const Tensor& weight, int64_t first) {
+    return Part<T>{.in = start_of<T>(dy),
+                   .out = start_of<T>(g.dqkv) + first * dim,
+                   .in_stride = dy.stride(0),
+                   .out_stride = op.qkv.dim(1),
+                   .x = start_of<T>(op.qkv) + first * dim,
+                   .inv_rms = inv_rms.defined() ? inv_rms.data<float>() + first : nullptr,
+                   .weight = start_of<T>(weight),
+                   .heads = static_cast<int>(dy.dim(1))};
+  };
+  Job<T> job = job_of<T>(op);
+  job.parts[kQueries] = part(g.dq, op.q_weight, 0);
+  job.parts[kKeys] = part(g.dk, op.k_weight, op.heads);
+  job.parts[kValues] = part(g.dv, {}, op.heads + op.kv_heads);
+  job.dweights = start_of<float>(g.partial);
+  share_blocks(job, op.q_weight.defined());
+  return job;
+}
+
+template <class T>
+void launch_backward(const Job<T>& job, bool norm, Device device) {
+  visit_group<T>(job.half, [&]<int N, int kGroup>() {
+    const size_t shared = job.dweights == nullptr ? 0 : sizeof(float) * (kThreads / kGroup) * 2 * job.half;
+    const auto kernel = norm ? backward_heads<T, N, kGroup, true> : backward_heads<T, N, kGroup, false>;
+    kernel<<<kBackwardBlocks, kThreads, shared, device::stream(device)>>>(job);
+  });
+  device::check_launch("rotary_pos_emb backward");
+}
+
+Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                const GradTarget& q_weight, const GradTarget& k_weight) {
   const Rotary op = aligned_inputs(given);
   const Device device = op.qkv.device();
-  const int64_t dim = 2 * op.cos.dim(1);
-  const Tensor dqkv = Tensor::empty(op.qkv.shape(), op.qkv.dtype(), MemoryTag::kActivations, device);
-  const Tensor dq = with_aligned_tokens(given_dq), dk = with_aligned_tokens(given_dk),
-               dv = with_aligned_tokens(given_dv);
-  Tensor partial;
+  Gradients g{with_aligned_tokens(dq), with_aligned_tokens(dk), with_aligned_tokens(dv),
+              Tensor::empty(op.qkv.shape(), op.qkv.dtype(), MemoryTag::kActivations, device), {}};
   if (q_weight.wanted() || k_weight.wanted())
-    partial = Tensor::empty({kBackwardBlocks, 2 * dim}, DType::kF32, MemoryTag::kWorkspace, device);
+    g.partial = Tensor::empty({int64_t{kBackwardBlocks}, 2 * op.cos.dim(1)}, DType::kF32, MemoryTag::kWorkspace, device);
   visit_wide_or_brain(op.qkv.dtype(), [&]<class T>() {
-    const Heads<T> heads = heads_of<T>(op);
-    const auto at = [](const Tensor& tensor) { return static_cast<const T*>(tensor.raw()); };
-    const Gradients<T> gradients{at(dq), at(dk), at(dv), dq.stride(0), dk.stride(0), dv.stride(0),
-                                 inv_rms.defined() ? inv_rms.data<float>() : nullptr,
-                                 static_cast<T*>(dqkv.raw()),
-                                 partial.defined() ? partial.data<float>() : nullptr};
-    // Half a pack: backward holds so much of each element that fewer of them keep more threads busy.
-    visit_group<kBackwardLanes>(heads.half, [&]<int N, int kGroup>() {
-      const size_t shared = partial.defined() ? size_t{kThreads / kGroup} * 2 * static_cast<size_t>(dim) * 4 : 0;
-      backward_heads<T, N, kGroup>
-          <<<kBackwardBlocks, kThreads, shared, device::stream(device)>>>(heads, gradients);
-    });
-    device::check_launch("rotary_pos_emb backward");
+    const Job<T> job = backward_job<T>(op, inv_rms, g);
+    launch_backward(job, op.q_weight.defined(), device);
+    int64_t first = 0;
+    for (const auto& [target, kind] : {std::pair{&q_weight, kQueries}, {&k_weight, kKeys}}) {
+      if (target->wanted()) add_column_sums(g.partial.narrow(0, first, job.parts[kind].blocks), *target);
+      first += job.parts[kind].blocks;
+    }
   });
-  if (!partial.defined()) return dqkv;
-  for (const auto& [target, first] : {std::pair{&q_weight, int64_t{0}}, {&k_weight, dim}})
-    if (target->wanted()) add_column_sums(partial.narrow(1, first, dim).contiguous(), *target);
-  return dqkv;
+  return g.dqkv;
 }
 
 ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
   if (signature.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
   const int64_t half = signature.head_dim / 2;
-  if (half > (half % kBackwardLanes == 0 ? 32 * kBackwardLanes : 32))
+  if (half > (half % 4 == 0 ? 128 : 32))
     return "head_dim must be a multiple of 8 and at most 256, or at most 64";
   return std::nullopt;
 }

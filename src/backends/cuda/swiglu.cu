@@ -25,23 +25,26 @@ __global__ void forward_rows(const T* gate_up, T* y, int64_t intermediate) {
   }
 }
 
-// With s = sigmoid(gate): dgate = dy · up · s (1 + gate (1 - s)), dup = dy · gate · s.
+// With s = sigmoid(gate): dgate = dy · up · s (1 + gate (1 - s)), dup = dy · gate · s; and y once more, where it is
+// not null.
 template <class T, int N>
-__global__ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, int64_t intermediate) {
+__global__ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, int64_t intermediate) {
   const T* gate = gate_up + int64_t{blockIdx.x} * 2 * intermediate;
   const T* grad = dy + int64_t{blockIdx.x} * intermediate;
   T* out = dgate_up + int64_t{blockIdx.x} * 2 * intermediate;
   for (int64_t i = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N; i < intermediate;
        i += int64_t{gridDim.y} * blockDim.x * N) {
     Pack<T, N> g = load_pack<T, N>(gate + i), u = load_pack<T, N>(gate + intermediate + i);
-    const Pack<T, N> d = load_pack<T, N>(grad + i);
+    Pack<T, N> d = load_pack<T, N>(grad + i);
     for (int k = 0; k < N; ++k) {
-      const float z = widen(g.values[k]), s = sigmoid(z), dk = widen(d.values[k]);
-      g.values[k] = narrow<T>(dk * widen(u.values[k]) * s * (1 + z * (1 - s)));
+      const float z = widen(g.values[k]), s = sigmoid(z), dk = widen(d.values[k]), uk = widen(u.values[k]);
+      g.values[k] = narrow<T>(dk * uk * s * (1 + z * (1 - s)));
       u.values[k] = narrow<T>(dk * z * s);
+      d.values[k] = narrow<T>(z * s * uk);
     }
     store_pack(out + i, g);
     store_pack(out + intermediate + i, u);
+    if (y != nullptr) store_pack(y + int64_t{blockIdx.x} * intermediate + i, d);
   }
 }
 
@@ -72,7 +75,7 @@ Tensor forward(const Swiglu& given) {
   return y;
 }
 
-Tensor backward(const Swiglu& given, const Tensor& given_dy) {
+Tensor backward(const Swiglu& given, const Tensor& given_dy, const Tensor& y) {
   const Swiglu op{aligned(given.gate_up)};
   const Tensor dy = aligned(given_dy);
   const int64_t rows = op.gate_up.dim(0), intermediate = op.gate_up.dim(1) / 2;
@@ -81,7 +84,7 @@ Tensor backward(const Swiglu& given, const Tensor& given_dy) {
   visit(op.gate_up, [&]<class T, int N>() {
     backward_rows<T, N><<<grid_of(rows, intermediate, N), kThreads, 0, device::stream(dy.device())>>>(
         static_cast<const T*>(op.gate_up.raw()), static_cast<const T*>(dy.raw()), static_cast<T*>(dx.raw()),
-        intermediate);
+        y.defined() ? static_cast<T*>(y.raw()) : nullptr, intermediate);
   });
   device::check_launch("swiglu backward");
   return dx;

@@ -63,10 +63,15 @@ struct Bridge<ops::Swiglu> {
     return y;
   }
 
-  static Tensor backward(const PluginKernel& kernel, const ops::Swiglu& op, const Tensor& dy) {
+  static Tensor backward(const PluginKernel& kernel, const ops::Swiglu& op, const Tensor& dy,
+                         const Tensor& y) {
     const Tensor dgate_up = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype());
     const temper_swiglu_backward arguments{view_of(op.gate_up), view_of(dy), view_of(dgate_up)};
     call(kernel, kernel.backward, &arguments);
+    if (y.defined()) {  // plug-ins make it by their forward only
+      const temper_swiglu_forward again{view_of(op.gate_up), view_of(y)};
+      call(kernel, kernel.forward, &again);
+    }
     return dgate_up;
   }
 };

@@ -31,8 +31,9 @@ void forward_rows(const T* gate_up, T* y, int64_t rows, int64_t size) {
     });
 }
 
+// y is null where nobody asks for it.
 template <class T>
-void backward_rows(const T* gate_up, const T* dy, T* dgate_up, int64_t rows, int64_t size) {
+void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, int64_t rows, int64_t size) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * size, dgate_up += 2 * size, dy += size)
     sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
       const Lanes gate = load(gate_up + i, lanes), up = load(gate_up + size + i, lanes),
@@ -42,6 +43,7 @@ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, int64_t rows, int
       const Lanes slope = hn::MulAdd(silu, hn::Sub(fill(1), s), s);
       store(hn::Mul(hn::Mul(grad, up), slope), dgate_up + i, lanes);
       store(hn::Mul(grad, silu), dgate_up + size + i, lanes);
+      if (y != nullptr) store(hn::Mul(silu, up), y + row * size + i, lanes);
     });
 }
 
@@ -52,11 +54,13 @@ void forward(const Tensor& gate_up, const Tensor& y, int64_t begin, int64_t end)
   });
 }
 
-void backward(const Tensor& gate_up, const Tensor& dy, const Tensor& dx, int64_t begin, int64_t end) {
+void backward(const Tensor& gate_up, const Tensor& dy, const Tensor& dx, const Tensor& y, int64_t begin,
+              int64_t end) {
   const int64_t size = dy.dim(1);
   visit_wide(dy.dtype(), [&]<class T>() {
     backward_rows(gate_up.data<T>() + begin * 2 * size, dy.data<T>() + begin * size,
-                  dx.data<T>() + begin * 2 * size, end - begin, size);
+                  dx.data<T>() + begin * 2 * size, y.defined() ? y.data<T>() + begin * size : nullptr,
+                  end - begin, size);
   });
 }
 
@@ -82,10 +86,10 @@ Tensor run_forward(const Swiglu& op) {
   return y;
 }
 
-Tensor run_backward(const Swiglu& op, const Tensor& dy) {
+Tensor run_backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
   const Tensor dx = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype());
   parallel_ranges(dy.dim(0), rows_per_task(dy.dim(1)), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(backward)(op.gate_up, dy, dx, begin, end);
+    HWY_DYNAMIC_DISPATCH(backward)(op.gate_up, dy, dx, y, begin, end);
   });
   return dx;
 }

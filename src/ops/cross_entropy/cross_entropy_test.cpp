@@ -97,6 +97,13 @@ TEST(CrossEntropy, LargerVocabularies) {
   check(100, 513, some_targets(130, 513), {.factors = {1.0f / 104}});
 }
 
+// Rows that one block of a GPU cannot hold, at the borders of what several share.
+TEST(CrossEntropy, VocabulariesOfSeveralBlocks) {
+  check(3, 60'000, {30'016, 59'999});
+  check(2, 130'024, {0});
+  check(2, 60'001, {60'000});  // no multiple of a pack
+}
+
 TEST(CrossEntropy, TheNormalizerIsHeldNearOne) {
   check(7, 11, {10, kIgnore, 0, 3}, {.factors = {0.25f, 0.01f}});
   check(32, 1000, some_targets(70, 1000), {.factors = {1.0f / 56, 0.1f}, .roundings = 8});

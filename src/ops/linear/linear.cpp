@@ -27,37 +27,80 @@ void check(const Var& x, const Var& weight, const Var& bias) {
   check_dtype(op, "bias", bias.value, x.dtype());
 }
 
-// Backward makes the gradients that are wanted: dx of dy and the weight, dweight of dy and x.
-trace::OpWork work(const Var& x, const Var& weight) {
-  const double flops = 2.0 * static_cast<double>(x.shape()[0]) * static_cast<double>(weight.value.numel());
-  const int64_t y = x.shape()[0] * weight.shape()[0] * size_of(x.dtype());
-  const auto work_of = [&](double count, int64_t bytes) {
-    return trace::Work{count * flops, static_cast<double>(bytes + y)};
-  };
-  const bool dx = x.requires_grad(), dweight = weight.requires_grad();
-  const int64_t for_dx = x.value.bytes() + weight.value.bytes(),
-                for_dweight = x.value.bytes() + weight.value.numel() * size_of(DType::kF32);
-  return {work_of(1, x.value.bytes() + weight.value.bytes()),
-          work_of(dx + dweight, (dx ? for_dx : 0) + (dweight ? for_dweight : 0))};
+// Of the product itself and of those of its two gradients: dx of dy and the weight, dweight of dy and x.
+struct Costs {
+  trace::Work forward, input, weights;
+};
+
+Costs costs(const Tensor& x, const Tensor& weight) {
+  const double flops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.numel());
+  const auto inputs = static_cast<double>(x.bytes()), weights = static_cast<double>(weight.bytes()),
+             outputs = static_cast<double>(x.dim(0) * weight.dim(0) * size_of(x.dtype())),
+             dweight = static_cast<double>(weight.numel() * size_of(DType::kF32));
+  const trace::Work product{flops, inputs + weights + outputs};
+  return {product, product, {flops, inputs + outputs + dweight}};
 }
+
+// What the closure of one product keeps.
+struct Gradients {
+  Saved x;
+  Tensor weight, bias;
+  std::shared_ptr<GradSlot> x_slot, weight_slot, bias_slot;
+  const Kernel<Linear>& kernel;
+
+  bool trains() const { return weight_slot != nullptr || bias_slot != nullptr; }
+  void of_input(const Tensor& dy) const {
+    x_slot->add(kernel.backward({{}, weight, bias}, dy, true, {}, {}));
+  }
+  void of_weights(const Tensor& x_value, const Tensor& dy) const { run(x_value, dy, false); }
+  void of_all(const Tensor& dy) const {
+    const Tensor dx = run(trains() ? x.get() : Tensor(), dy, x_slot != nullptr);
+    if (x_slot) x_slot->add(dx);
+  }
+
+ private:
+  Tensor run(const Tensor& x_value, const Tensor& dy, bool want_dx) const {
+    const GradTarget dweight = weight_slot ? weight_slot->target(weight) : GradTarget{};
+    const GradTarget dbias = bias_slot ? bias_slot->target(bias) : GradTarget{};
+    return kernel.backward({x_value, weight, bias}, dy, want_dx, dweight, dbias);
+  }
+};
 
 }  // namespace
 
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
   check(x, weight, bias);
-  const trace::Span span(Linear::kName, [&] { return work(x, weight); });
-  const auto& kernel = ops.get<Linear>();
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias);
   // A frozen weight's product need not keep what it read.
-  const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
-  return tape.record(kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},
-                     [saved_x, value = weight.value, bias_value = bias.value, x = x.slot,
-                      weight = weight.slot, bias = bias.slot, &kernel](const Tensor& dy) {
-                       const Linear op{saved_x.get(), value, bias_value};
-                       const GradTarget dweight = weight ? weight->target(op.weight) : GradTarget{};
-                       const GradTarget dbias = bias ? bias->target(op.bias) : GradTarget{};
-                       const Tensor dx = kernel.backward(op, dy.contiguous(), x != nullptr, dweight, dbias);
-                       if (x) x->add(dx);
+  const Gradients gradients{weight.requires_grad() ? x.saved() : Saved(),
+                            weight.value,
+                            bias.value,
+                            x.slot,
+                            weight.slot,
+                            bias.slot,
+                            ops.get<Linear>()};
+  // The op before may come by x in its backward pass, after it was given the gradient of x.
+  const bool waits = x.requires_grad() && gradients.trains() && gradients.x.comes();
+  const trace::Span span(Linear::kName, [&] {
+    const Costs c = costs(x.value, weight.value);
+    const double dx = x.requires_grad(), dweight = weight.requires_grad() && !waits;
+    return trace::OpWork{
+        c.forward,
+        {dx * c.input.flops + dweight * c.weights.flops, dx * c.input.bytes + dweight * c.weights.bytes}};
+  });
+  if (gradients.kernel.compose != nullptr) return gradients.kernel.compose(tape, x, weight, bias);
+  return tape.record(gradients.kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},
+                     [gradients, waits](const Tensor& given_dy) {
+                       const Tensor dy = given_dy.contiguous();
+                       if (!waits) return gradients.of_all(dy);
+                       gradients.of_input(dy);
+                       Gradients late = gradients;
+                       late.x = {};  // who waits there must not hold it
+                       gradients.x.await([late, dy](const Tensor& x_value) {
+                         const trace::Span late_span("linear backward", [&] {
+                           return trace::OpWork{costs(x_value, late.weight).weights, {}};
+                         });
+                         late.of_weights(x_value, dy);
+                       });
                      });
 }
 

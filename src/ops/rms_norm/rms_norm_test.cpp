@@ -79,6 +79,7 @@ TEST(RmsNorm, WithAResidual) {
   for (const int64_t hidden : {7, 64, 513})
     for (const int64_t rows : {1, 33}) check_sum(rows, hidden);
   check_sum(300, 40);
+  check_sum(2300, 64);
   check_sum(0, 16);
   check_sum(3, 9, Role::kVariable);
 }
@@ -137,6 +138,8 @@ TEST(RmsNorm, EveryKernelAgrees) {
   check({300, 40});
   check({700, 100});
   check({3000, 33});
+  check({3, 4104});
+  check({2, 16'400});
   check({3, 9}, {.role = Role::kVariable});
 }
 

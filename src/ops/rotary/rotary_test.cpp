@@ -103,7 +103,7 @@ void check(Options o) {
 
 TEST(Rotary, EveryKernelAgrees) {
   for (const bool norm : {false, true}) {
-    for (const int64_t dim : {2, 6, 8, 16, 64, 80, 128}) check({.dim = dim, .norm = norm});
+    for (const int64_t dim : {2, 6, 8, 16, 64, 72, 80, 104, 128}) check({.dim = dim, .norm = norm});
     check({.tokens = 1, .heads = 1, .kv_heads = 1, .dim = 4, .norm = norm, .positions = {599}});
     check({.tokens = 130, .heads = 2, .kv_heads = 1, .norm = norm});
     check({.tokens = 40, .heads = 12, .kv_heads = 3, .dim = 64, .norm = norm, .scaling = 1.3});

@@ -34,11 +34,20 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
   const auto& kernel = ops.get<Swiglu>();
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
   const Swiglu op{gate_up.value};
-  Var y = tape.record(kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, &kernel](const Tensor& dy) {
-    slot->add(kernel.backward(op, dy.contiguous()));
-  });
+  std::shared_ptr<Remake> remake;
   if (tape.rematerializes())
-    y.remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op); });
+    remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op); }, gate_up.requires_grad());
+  Var y = tape.record(
+      kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, remake, &kernel](const Tensor& given_dy) {
+        const bool own = !given_dy.shares_storage();
+        const Tensor dy = given_dy.contiguous();
+        Tensor again;  // over dy, which nobody needs any more
+        if (remake && remake->awaited())
+          again = own ? dy : Tensor::empty(dy.shape(), dy.dtype(), MemoryTag::kActivations, dy.device());
+        slot->add(kernel.backward(op, dy, again));
+        if (again.defined()) remake->hand_over(again);
+      });
+  y.remake = std::move(remake);
   return y;
 }
 

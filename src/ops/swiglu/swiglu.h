@@ -13,8 +13,10 @@ struct Swiglu {
 
   Tensor gate_up;  // [rows, 2 * intermediate]: gate, then up
 
-  using Forward = Tensor(const Swiglu&);                     // y [rows, intermediate]
-  using Backward = Tensor(const Swiglu&, const Tensor& dy);  // dgate_up
+  using Forward = Tensor(const Swiglu&);  // y [rows, intermediate]
+  // Returns dgate_up. Where y is defined [rows, intermediate], it becomes forward's result again, with the
+  // same bits: its factors are at hand here. It may lie in dy's memory.
+  using Backward = Tensor(const Swiglu&, const Tensor& dy, const Tensor& y);
   using Compose = Var(Tape&, const Var& gate_up);
 };
 

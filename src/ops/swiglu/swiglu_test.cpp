@@ -49,6 +49,35 @@ TEST(Swiglu, LargeValues) {
   check_every_kernel<Swiglu>(c, {.intermediate = 8});
 }
 
+// The gradient is the same whether or not somebody waits for the product, and a gradient that others hold too
+// stays as it is.
+TEST(Swiglu, BackwardHandsTheProductOver) {
+  constexpr int64_t kRows = 5, kWidth = 24;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BoundKernel& kernel : bind_everywhere<Swiglu>({dtype, kWidth})) {
+      SCOPED_TRACE(fmt::format("{}, {}, {}", kernel.provider, to_string(kernel.device), to_string(dtype)));
+      const auto values = [&](uint64_t seed, const Shape& shape) {
+        return tensor_of(normal(seed, shape), shape, dtype).on(kernel.device);
+      };
+      const Tensor gate_up = values(1, {kRows, 2 * kWidth}), dy = values(2, {kRows, kWidth});
+      std::vector<Doubles> gradients;
+      for (const bool wait : {false, true})
+        for (const bool shared : {false, true}) {
+          Tape tape(TapeOptions{.rematerialize = true});
+          const Var x = tape.variable(gate_up), y = swiglu(tape, kernel.ops, x);
+          ASSERT_EQ(y.saved().comes(), kernel.provider != kEager);
+          const bool waiting = wait && y.saved().comes();
+          Doubles handed = waiting ? Doubles{} : values_of(y.value);
+          if (waiting) y.saved().await([&](const Tensor& product) { handed = values_of(product); });
+          tape.backward(y, shared ? dy : dy.clone());
+          EXPECT_EQ(handed, values_of(y.value));
+          EXPECT_EQ(values_of(dy), values_of(values(2, {kRows, kWidth})));
+          gradients.push_back(values_of(x.slot->take()));
+          EXPECT_EQ(gradients.back(), gradients.front());
+        }
+    }
+}
+
 TEST(Swiglu, NoRows) { check_every_kernel<Swiglu>(make_case(0, 8), {.intermediate = 8}); }
 
 TEST(Swiglu, ChecksAtTheFrontDoor) {

@@ -1,0 +1,233 @@
+// Kernels that are bound by memory, in the sizes of a known shape's training step: the bytes that must move, each read
+// or written once, over the time, as a share of the speed of a device-to-device copy in the same run.
+//   temper_bench_kernels [SHAPE] [TOKENS]
+// Each is run over several sets of tensors in turn, so that the cache does not hold the next one's, and a few times in a
+// row, as in a step, where the next launch is always waiting; bfloat16 throughout. Medians of 9 such rows.
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "backends/cublaslt/softmax_rows.h"
+#include "base/random.h"
+#include "bench/gpu/shapes.h"
+#include "device/cuda/stream.h"
+#include "ops/adamw/adamw.h"
+#include "ops/global_norm/global_norm.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper {
+namespace {
+
+constexpr int kSets = 3, kInRow = 12, kRows = 9;
+constexpr DType kBrain = DType::kBF16;
+
+struct Bench {
+  BenchShape shape;
+  int64_t tokens;
+  HardwareFacts facts;
+  double copy_speed = 0;  // bytes read and written per second
+
+  Device device() const { return facts.device; }
+
+  template <class Op>
+  ops::BoundOps bind(const typename Op::Signature& signature) const {
+    ops::Binder binder({}, facts);
+    binder.bind<Op>({signature});
+    return binder.finish();
+  }
+};
+
+void copy(const Bench& bench, void* to, const void* from, int64_t bytes) {
+  device::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                                device::stream(bench.device())),
+                "cudaMemcpyAsync");
+}
+
+// Normal numbers; of a large tensor the same million over and over, which costs no time to make.
+Tensor values(const Bench& bench, const Shape& shape, DType dtype = kBrain, float scale = 1, float mean = 0) {
+  static uint64_t seed = 0;
+  const Random random(++seed, RandomPurpose::kData);
+  std::vector<float> numbers(static_cast<size_t>(std::min<int64_t>(shape.numel(), (1 << 20) - 8)));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = mean + scale * static_cast<float>(random.normal(i));
+  const Tensor some = Tensor::from(numbers).to(dtype).on(bench.device());
+  const Tensor all = Tensor::empty(shape, dtype, MemoryTag::kData, bench.device());
+  auto* const to = static_cast<std::byte*>(all.raw());
+  copy(bench, to, some.raw(), some.bytes());
+  for (int64_t done = some.bytes(); done < all.bytes(); done *= 2)
+    copy(bench, to + done, to, std::min(done, all.bytes() - done));
+  return all;
+}
+
+double median_seconds(const Bench& bench, const std::vector<std::function<void()>>& sets) {
+  const cudaStream_t stream = device::stream(bench.device());
+  cudaEvent_t begin = nullptr, end = nullptr;
+  device::check(cudaEventCreate(&begin), "cudaEventCreate");
+  device::check(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<float> times;
+  for (const auto& run : sets) run();
+  for (int row = 0; row < kRows; ++row) {
+    device::check(cudaEventRecord(begin, stream), "cudaEventRecord");
+    for (size_t i = 0; i < kInRow; ++i) sets[i % sets.size()]();
+    device::check(cudaEventRecord(end, stream), "cudaEventRecord");
+    device::check(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float milliseconds = 0;
+    device::check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+    times.push_back(milliseconds / kInRow);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e-3;
+}
+
+using Run = std::function<void()>;
+
+// `make` gives one set of tensors and what is run on them.
+void report(const Bench& bench, const char* name, double bytes, const std::function<Run()>& make) {
+  std::vector<Run> sets;
+  for (int i = 0; i < kSets; ++i) sets.push_back(make());
+  const double seconds = median_seconds(bench, sets), speed = bytes / seconds;
+  std::printf("| %-44s | %8.1f us | %5.2f TB/s | %5.1f %% |\n", name, seconds * 1e6, speed * 1e-12,
+              100 * speed / bench.copy_speed);
+}
+
+double measured_copy(const Bench& bench) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const Tensor from = Tensor::zeros({kBytes}, DType::kU8, MemoryTag::kData, bench.device()),
+               to = Tensor::empty({kBytes}, DType::kU8, MemoryTag::kData, bench.device());
+  return 2.0 * kBytes / median_seconds(bench, {[&] { copy(bench, to.raw(), from.raw(), kBytes); }});
+}
+
+void norms(const Bench& bench) {
+  const int64_t hidden = bench.shape.hidden;
+  const auto ops = bench.bind<ops::RmsNorm>({kBrain, hidden});
+  const auto& kernel = ops.get<ops::RmsNorm>();
+  const Shape shape{bench.tokens, hidden};
+  const auto pass = static_cast<double>(shape.numel() * size_of(kBrain));
+  const Tensor weight = values(bench, {hidden}, kBrain, 0.1f, 1);
+  report(bench, "norm with residual, forward", 4 * pass, [&]() -> Run {
+    return [&, op = ops::RmsNorm{values(bench, shape), values(bench, shape), weight}] { kernel.forward(op); };
+  });
+  report(bench, "norm with residual, backward", 4 * pass, [&]() -> Run {
+    const ops::RmsNorm op{values(bench, shape), {}, weight};
+    const Tensor dweight = Tensor::zeros({hidden}, kBrain, MemoryTag::kGradients, bench.device());
+    return [&, op, inv_rms = kernel.forward(op).inv_rms, dy = values(bench, shape), dsum = values(bench, shape),
+            dweight] { kernel.backward(op, inv_rms, dy, dsum, {dweight, false}); };
+  });
+}
+
+void rotary(const Bench& bench) {
+  const auto& s = bench.shape;
+  const auto ops = bench.bind<ops::Rotary>({kBrain, s.head_dim, true});
+  const auto& kernel = ops.get<ops::Rotary>();
+  std::vector<int32_t> positions;
+  for (int64_t t = 0; t < bench.tokens; ++t) positions.push_back(static_cast<int32_t>(t % 4096));
+  ops::Rotary common;
+  common.heads = s.heads;
+  common.kv_heads = s.kv_heads;
+  common.q_weight = common.k_weight = values(bench, {s.head_dim}, kBrain, 0.1f, 1);
+  common.positions = Tensor::from(positions).on(bench.device());
+  common.cos = common.sin = values(bench, {4096, s.head_dim / 2}, DType::kF32, 0.5f);
+  const auto make = [&] {
+    ops::Rotary op = common;
+    op.qkv = values(bench, {bench.tokens, (s.heads + 2 * s.kv_heads) * s.head_dim});
+    return op;
+  };
+  const double head = static_cast<double>(bench.tokens * s.head_dim * size_of(kBrain)),
+               normed = static_cast<double>(s.heads + s.kv_heads) * head,
+               copied = static_cast<double>(s.kv_heads) * head;
+  report(bench, "rotary with head norms, forward", 2 * normed, [&]() -> Run {
+    return [&, op = make()] { kernel.forward(op); };
+  });
+  report(bench, "rotary with head norms, backward", 3 * normed + 2 * copied, [&]() -> Run {
+    const ops::Rotary op = make();
+    const auto grad = [&](int64_t heads) { return values(bench, {bench.tokens, heads, s.head_dim}); };
+    const Tensor dweights = Tensor::zeros({s.head_dim}, kBrain, MemoryTag::kGradients, bench.device());
+    return [&, op, inv_rms = kernel.forward(op).inv_rms, dq = grad(s.heads), dk = grad(s.kv_heads),
+            dv = grad(s.kv_heads), dweights] {
+      kernel.backward(op, inv_rms, dq, dk, dv, {dweights, false}, {dweights, true});
+    };
+  });
+}
+
+void swiglu(const Bench& bench) {
+  const int64_t inner = bench.shape.inner;
+  const auto ops = bench.bind<ops::Swiglu>({kBrain, inner});
+  const auto& kernel = ops.get<ops::Swiglu>();
+  const Shape two{bench.tokens, 2 * inner}, one{bench.tokens, inner};
+  const auto pass = static_cast<double>(one.numel() * size_of(kBrain));
+  report(bench, "swiglu, forward", 3 * pass, [&]() -> Run {
+    return [&, op = ops::Swiglu{values(bench, two)}] { kernel.forward(op); };
+  });
+  report(bench, "swiglu, backward", 5 * pass, [&]() -> Run {
+    return [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, {}); };
+  });
+  report(bench, "swiglu, backward and the product again", 6 * pass, [&]() -> Run {
+    return [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, dy); };
+  });
+}
+
+void cross_entropy(const Bench& bench) {
+  const int64_t vocab = bench.shape.vocab, rows = std::min<int64_t>(bench.tokens, 4096);
+  std::vector<int32_t> targets;
+  for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>(i * 7919 % vocab));
+  const Tensor on_device = Tensor::from(targets).on(bench.device());
+  const Tensor nll = Tensor::empty({rows}, DType::kF32, MemoryTag::kWorkspace, bench.device());
+  const Shape shape{rows, vocab};
+  report(bench, "cross entropy, loss and gradient in place", 2.0 * static_cast<double>(shape.numel() * size_of(kBrain)),
+         [&]() -> Run {
+           return [=, logits = values(bench, shape)] {
+             backends::softmax_rows({.logits = logits,
+                                     .targets = on_device,
+                                     .places = {},
+                                     .nll = nll,
+                                     .z = {},
+                                     .factors = {1.0f / static_cast<float>(rows), 0},
+                                     .differentiate = true});
+           };
+         });
+}
+
+// Matrices of a layer's size and small vectors between them, as a model has them.
+void update(const Bench& bench) {
+  const auto& s = bench.shape;
+  const auto adamw_ops = bench.bind<ops::AdamW>({kBrain, false, kBrain, kBrain});
+  const auto norm_ops = bench.bind<ops::GlobalNorm>({kBrain});
+  ops::AdamW op;
+  op.lr = 1e-5f;
+  op.max_grad_norm = 1;
+  ops::GlobalNorm grads;
+  grads.device = bench.device();
+  int64_t elements = 0;
+  while (elements < 256 << 20)
+    for (const Shape& shape : {Shape{2 * s.inner, s.hidden}, Shape{s.hidden}}) {
+      const auto make = [&](float scale) { return values(bench, shape, kBrain, scale); };
+      op.slots.push_back({make(0.02f), {}, make(1e-3f), make(1e-4f),
+                          Tensor::zeros(shape, kBrain, MemoryTag::kOptimizer, bench.device()), 0.1f});
+      grads.grads.push_back(op.slots.back().grad);
+      elements += shape.numel();
+    }
+  op.grad_norm = global_norm(norm_ops, grads);
+  const auto count = static_cast<double>(elements);
+  report(bench, "global norm of gradients", 2 * count, [&]() -> Run { return [&] { global_norm(norm_ops, grads); }; });
+  report(bench, "AdamW, all state bfloat16, stochastic rounding", 14 * count,
+         [&]() -> Run { return [&] { adamw(adamw_ops, op); }; });
+}
+
+int run(int argc, char** argv) {
+  Bench bench{bench_shape(argc > 1 ? argv[1] : "qwen3-0.6b"), argc > 2 ? std::atoll(argv[2]) : 16384,
+              detect_hardware("cuda")};
+  if (bench.tokens < 1) fail("'{}' is not a number of tokens", argv[2]);
+  bench.copy_speed = measured_copy(bench);
+  std::printf("%s, %s, %lld tokens; a copy moves %.2f TB/s\n\n", bench.facts.name.c_str(), bench.shape.name,
+              static_cast<long long>(bench.tokens), bench.copy_speed * 1e-12);
+  std::printf("| kernel | time | speed | of the copy |\n|---|---|---|---|\n");
+  for (const auto& part : {norms, rotary, swiglu, cross_entropy, update}) part(bench);
+  return 0;
+}
+
+}  // namespace
+}  // namespace temper
+
+int main(int argc, char** argv) { return temper::run_benchmark("temper_bench_kernels", temper::run, argc, argv); }

@@ -15,7 +15,9 @@ void add_attention();
 void add_cross_entropy();
 void add_embedding();
 void add_global_norm();
+void add_dropout();
 void add_linear();
+void add_lora_linear();
 void add_residual_norm();
 void add_rms_norm();
 void add_rotary();
@@ -64,7 +66,8 @@ void for_each_provider(const typename Op::Signature& signature, bool eager_too,
                        const std::function<void(const std::string&, const ops::BoundOps&)>& add_one) {
   const HardwareFacts facts = detect_cpu();
   for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
-    if ((provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;
+    const bool elsewhere = kernel.compose == nullptr && kernel.hardware != facts.hardware;
+    if (elsewhere || (provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;
     ops::Binder binder({.fallback = provider}, facts);
     binder.template bind<Op>({signature});
     add_one(provider, binder.finish());

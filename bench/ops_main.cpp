@@ -4,6 +4,8 @@
 int main(int argc, char** argv) {
   temper::register_everything();
   temper::bench::add_linear();
+  temper::bench::add_lora_linear();
+  temper::bench::add_dropout();
   temper::bench::add_attention();
   temper::bench::add_cross_entropy();
   temper::bench::add_embedding();

@@ -14,8 +14,16 @@ namespace {
 
 using ops::LoraGroup;
 
-Var rows_of(Tape& tape, const Var& x, int64_t first, int64_t count) {
-  return count == x.shape()[0] ? x : primitives::narrow(tape, x, 0, first, count);
+bool drops(const AdapterRows& rows) {
+  return rows.adapter != nullptr && rows.training && rows.adapter->config().dropout > 0;
+}
+
+// x cut where the rows of another adapter begin.
+std::vector<Var> parts_of(Tape& tape, const Var& x, std::span<const AdapterRows> rows) {
+  if (rows.size() == 1 || !x.value.defined()) return std::vector<Var>(rows.size(), x);
+  std::vector<int64_t> counts;
+  for (const AdapterRows& each : rows) counts.push_back(each.rows);
+  return split_rows(tape, x, counts);
 }
 
 const Adapter::Update* update_of(const AdapterRows& rows, const std::string& weight) {
@@ -46,16 +54,13 @@ std::vector<AdaptedParameters::Piece> AdaptedParameters::pieces_of(
   if (!any_replaces(names)) return {{rows_, 0, inputs, weights_of({})}};
   if (rows_.size() == 1) return {{rows_, 0, inputs, weights_of(rows_.front())}};
   std::vector<Piece> pieces;
-  std::vector<int64_t> counts;
   int64_t first = 0;
   for (const AdapterRows& rows : rows_) {
     pieces.push_back({{&rows, 1}, first, {}, weights_of(rows)});
-    counts.push_back(rows.rows);
     first += rows.rows;
   }
   for (const Var& input : inputs) {
-    const std::vector<Var> parts =
-        input.value.defined() ? split_rows(tape, input, counts) : std::vector<Var>(pieces.size());
+    const std::vector<Var> parts = parts_of(tape, input, rows_);
     for (size_t i = 0; i < pieces.size(); ++i) pieces[i].inputs.push_back(parts[i]);
   }
   return pieces;
@@ -79,8 +84,8 @@ std::vector<Var> AdaptedParameters::by_rows(Tape& tape, const std::vector<Var>& 
 // What the adapter's A reads: its rows, some of whose elements are dropped while it trains.
 Var AdaptedParameters::dropped(Tape& tape, const std::string& weight, const AdapterRows& rows,
                                const Var& x) const {
+  if (!drops(rows)) return x;
   const auto p = static_cast<float>(rows.adapter->config().dropout);
-  if (!rows.training || p == 0) return x;
   const ops::Dropout::Key key{rows.seed, rows.step, rows.adapter->update_of(weight)->a,
                               rows.first_row * x.shape()[1]};
   return ops::dropout(tape, *ops_, x, p, key);
@@ -90,13 +95,15 @@ Var AdaptedParameters::linear_of(Tape& tape, const std::string& name, const Piec
   const std::string weight = name + ".weight";
   const Var& x = piece.inputs[0];
   std::vector<LoraGroup<Var>> groups;
+  const bool any_drops = std::any_of(piece.rows.begin(), piece.rows.end(), drops);
+  const std::vector<Var> parts = any_drops ? parts_of(tape, x, piece.rows) : std::vector<Var>();
   int64_t first = 0;
-  for (const AdapterRows& rows : piece.rows) {
+  for (size_t i = 0; i < piece.rows.size(); ++i) {
+    const AdapterRows& rows = piece.rows[i];
     if (const Adapter::Update* update = update_of(rows, weight)) {
       const ParameterStore& own = rows.adapter->parameters();
       LoraGroup<Var> group{first, rows.rows, {}, tape.leaf(own[update->a]), {}};
-      if (rows.training && rows.adapter->config().dropout > 0)
-        group.input = dropped(tape, weight, rows, rows_of(tape, x, first, rows.rows));
+      if (drops(rows)) group.input = dropped(tape, weight, rows, parts[i]);
       for (const Adapter::Slice& slice : update->slices)
         group.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
       groups.push_back(std::move(group));

@@ -26,8 +26,13 @@ void add_in_place(const Tensor& dst, const Tensor& src) {
   });
 }
 
+void GradSlot::make(const Shape& shape, Device device) {
+  grad_ = Tensor::empty(shape, dtype_, MemoryTag::kGradients, device);
+}
+
 void GradSlot::add(const Tensor& grad) {
   if (persistent_) {
+    if (!grad_.defined()) make(grad.shape(), grad.device());
     if (filled_)
       add_in_place(grad_, grad);
     else
@@ -46,7 +51,7 @@ void GradSlot::add(const Tensor& grad) {
 
 GradTarget GradSlot::target(const Tensor& value) {
   if (!grad_.defined()) {
-    grad_ = Tensor::empty(value.shape(), DType::kF32, MemoryTag::kGradients, value.device());
+    make(value.shape(), value.device());
   } else if (!persistent_) {
     // What arrived from elsewhere may be another's memory, strided, or of the value's dtype.
     grad_ = grad_.to(DType::kF32).contiguous();
@@ -66,6 +71,16 @@ Tensor GradSlot::take() {
 void GradSlot::set_buffer(Tensor buffer) {
   grad_ = std::move(buffer);
   persistent_ = true;
+  filled_ = false;
+}
+
+void GradSlot::keep_in(DType dtype) {
+  dtype_ = dtype;
+  set_buffer({});
+}
+
+void GradSlot::release() {
+  grad_ = {};
   filled_ = false;
 }
 

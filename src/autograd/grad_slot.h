@@ -22,20 +22,26 @@ class GradSlot {
   // Adds a contribution. The first one is adopted; later ones are added in place unless the memory is shared.
   void add(const Tensor& grad);
   // For kernels that accumulate themselves: the buffer, made on first use, and whether it holds something.
-  // A new buffer is float32, of the value's shape, on its device.
+  // A new buffer is float32 unless keep_in() said otherwise, of the value's shape, on its device.
   GradTarget target(const Tensor& value);
   Tensor take();  // the gradient, and forgets it; undefined when nothing arrived
   const Tensor& grad() const { return grad_; }
   bool filled() const { return filled_; }
   // A gradient held in a buffer that stays (a parameter's): reset keeps the memory, drops the value.
+  // `keep_in` makes the buffer, of that dtype, when it is first asked for; release() gives such memory back.
   void set_buffer(Tensor buffer);
+  void keep_in(DType dtype);
   bool persistent() const { return persistent_; }
   void reset() { filled_ = false; }
+  void release();
 
  private:
+  void make(const Shape& shape, Device device);
+
   Tensor grad_;
   bool filled_ = false;
   bool persistent_ = false;
+  DType dtype_ = DType::kF32;  // of a buffer made here
 };
 
 }  // namespace temper

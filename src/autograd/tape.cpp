@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "tensor/host_inputs.h"
 
 namespace temper {
 namespace {
@@ -73,7 +74,7 @@ void Tape::backward(const Var& output, Tensor seed) {
     if (output.value.numel() != 1) fail("backward from {} needs a seed gradient", to_string(output.shape()));
     seed = Tensor::empty(output.shape(), output.dtype());
     visit_float(output.dtype(), [&]<class T>() { *seed.data<T>() = T(1.0f); });
-    seed = seed.on(output.value.device());
+    seed = from_host(seed, output.value.device());
     one_ = seed.raw();
   }
   output.slot->add(seed);

@@ -53,18 +53,17 @@ void register_pool(DeviceType type, PoolFactory factory) { factories()[type] = f
 std::string memory_table(const MemoryUsage& usage, const std::array<int64_t, kNumMemoryTags>* planned) {
   std::string out =
       fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}\n", "region", "planned", "live", "peak", "held");
-  RegionUsage total;
+  RegionUsage total{.peak = -1};  // peaks are at different times
   int64_t total_planned = 0;
   const auto row = [&](std::string_view name, int64_t plan, const RegionUsage& r) {
     out += fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}{}\n", name, plan < 0 ? "-" : format_bytes(plan),
-                       format_bytes(r.live), format_bytes(r.peak), format_bytes(r.held),
+                       format_bytes(r.live), r.peak < 0 ? "-" : format_bytes(r.peak), format_bytes(r.held),
                        r.paused ? "  paused" : "");
   };
   for (size_t i = 0; i < usage.size(); ++i) {
     const int64_t plan = planned == nullptr ? -1 : (*planned)[i];
     row(to_string(static_cast<MemoryTag>(i)), plan, usage[i]);
     total.live += usage[i].live;
-    total.peak += usage[i].peak;
     total.held += usage[i].held;
     total_planned += std::max<int64_t>(plan, 0);
   }

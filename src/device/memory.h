@@ -8,7 +8,8 @@
 
 namespace temper {
 
-// What memory is for. Every tag has a region of its own in each device's pool.
+// What memory is for. Every tag has a region of its own in each device's pool, but for gradients: they share
+// that of activations, into whose memory they move while backward frees it.
 enum class MemoryTag : uint8_t {
   kWeights,
   kGradients,
@@ -22,9 +23,9 @@ inline constexpr int kNumMemoryTags = 7;
 std::string_view to_string(MemoryTag tag);
 
 struct RegionUsage {
-  int64_t live = 0;         // bytes in use
-  int64_t peak = 0;         // the most that was in use at once
-  int64_t held = 0;         // bytes taken from the device, live or kept for reuse
+  int64_t live = 0;  // bytes in use
+  int64_t peak = 0;  // the most that was in use at once
+  int64_t held = 0;  // bytes taken from the device, live or kept for reuse; of gradients: with activations
   int64_t allocations = 0;  // calls so far
   bool paused = false;
 };

@@ -14,31 +14,44 @@ void* Region::allocate(int64_t bytes) {
     blocks_.give(block->offset);
     return nullptr;
   }
-  usage_.live += block->bytes;
-  usage_.peak = std::max(usage_.peak, usage_.live);
-  ++usage_.allocations;
+  live_ += block->bytes;
   return base_ + block->offset;
 }
 
-void Region::release(void* memory) { usage_.live -= blocks_.give(static_cast<std::byte*>(memory) - base_); }
+void Region::release(void* memory) { live_ -= blocks_.give(static_cast<std::byte*>(memory) - base_); }
 
 void Region::pause(PauseMode mode) {
   kept_ = mode == PauseMode::kKeep;
   if (kept_) save();
   withdraw();
-  usage_.paused = true;
-  usage_.held = 0;
+  paused_ = true;
+  held_ = 0;
 }
 
 void Region::resume() {
   if (!back(blocks_.end())) fail_resources("[memory] a paused region does not fit into memory again");
   if (kept_) restore();
   kept_ = false;
-  usage_.paused = false;
+  paused_ = false;
 }
 
 TaggedPool::TaggedPool(int64_t limit, MakeRegion make) : limit_(limit) {
-  for (auto& region : regions_) region = make(std::max<int64_t>(limit * 2, int64_t{1} << 30));
+  for (size_t i = 0; i < regions_.size(); ++i)
+    if (static_cast<MemoryTag>(i) != MemoryTag::kGradients)
+      regions_[i] = make(std::max<int64_t>(limit * 2, int64_t{1} << 30));
+}
+
+Region* TaggedPool::region_of(MemoryTag tag) const { return regions_[static_cast<size_t>(tag)].get(); }
+
+Region& TaggedPool::at(MemoryTag tag) const {
+  return *region_of(tag == MemoryTag::kGradients ? MemoryTag::kActivations : tag);
+}
+
+void TaggedPool::count(MemoryTag tag, int64_t bytes) {
+  RegionUsage& usage = usage_[static_cast<size_t>(tag)];
+  usage.live += bytes;
+  usage.peak = std::max(usage.peak, usage.live);
+  usage.allocations += bytes > 0 ? 1 : 0;
 }
 
 void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
@@ -50,14 +63,16 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   // Blocks kept for reuse count against the limit, and against other regions, only when memory is short.
   const auto trim = [&] {
     for (auto& each : regions_)
-      if (!each->paused()) each->trim();
+      if (each && !each->paused()) each->trim();
   };
+  const int64_t before = region.live();
   void* memory = region.allocate(bytes);
   if (memory == nullptr) {
     trim();
     memory = region.allocate(bytes);
   }
   if (memory == nullptr) fail_out_of_memory(bytes, tag);
+  count(tag, region.live() - before);
   if (held() > limit_) trim();
   peak_held_ = std::max(peak_held_, held());
   return memory;
@@ -65,19 +80,32 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
 
 void TaggedPool::release(void* memory, MemoryTag tag) noexcept {
   const std::lock_guard lock(mutex_);
-  at(tag).release(memory);
+  Region& region = at(tag);
+  const int64_t before = region.live();
+  region.release(memory);
+  count(tag, region.live() - before);
+}
+
+Region& TaggedPool::pausable(MemoryTag tag) const {
+  Region* region = region_of(tag);
+  if (region == nullptr)
+    fail("[memory] '{}' live in the region '{}'; pause and resume that one", to_string(tag),
+         to_string(MemoryTag::kActivations));
+  return *region;
 }
 
 void TaggedPool::pause(MemoryTag tag, PauseMode mode) {
   const std::lock_guard lock(mutex_);
-  if (at(tag).paused()) fail("[memory] region '{}' is paused already", to_string(tag));
-  at(tag).pause(mode);
+  Region& region = pausable(tag);
+  if (region.paused()) fail("[memory] region '{}' is paused already", to_string(tag));
+  region.pause(mode);
 }
 
 void TaggedPool::resume(MemoryTag tag) {
   const std::lock_guard lock(mutex_);
-  if (!at(tag).paused()) fail("[memory] region '{}' is not paused", to_string(tag));
-  at(tag).resume();
+  Region& region = pausable(tag);
+  if (!region.paused()) fail("[memory] region '{}' is not paused", to_string(tag));
+  region.resume();
 }
 
 MemoryUsage TaggedPool::usage() const {
@@ -87,7 +115,7 @@ MemoryUsage TaggedPool::usage() const {
 
 void TaggedPool::reset_peak() {
   const std::lock_guard lock(mutex_);
-  for (auto& region : regions_) region->reset_peak();
+  for (RegionUsage& usage : usage_) usage.peak = usage.live;
   peak_held_ = held();
 }
 
@@ -107,20 +135,24 @@ int64_t TaggedPool::limit() const {
 }
 
 MemoryUsage TaggedPool::usage_unlocked() const {
-  MemoryUsage usage;
-  for (size_t i = 0; i < usage.size(); ++i) usage[i] = regions_[i]->usage();
+  MemoryUsage usage = usage_;
+  for (size_t i = 0; i < usage.size(); ++i) {
+    const auto tag = static_cast<MemoryTag>(i);
+    usage[i].held = region_of(tag) == nullptr ? 0 : region_of(tag)->held();
+    usage[i].paused = at(tag).paused();
+  }
   return usage;
 }
 
 int64_t TaggedPool::live() const {
   int64_t sum = 0;
-  for (const auto& region : regions_) sum += region->usage().live;
+  for (const auto& region : regions_) sum += region ? region->live() : 0;
   return sum;
 }
 
 int64_t TaggedPool::held() const {
   int64_t sum = 0;
-  for (const auto& region : regions_) sum += region->usage().held;
+  for (const auto& region : regions_) sum += region ? region->held() : 0;
   return sum;
 }
 

@@ -8,7 +8,7 @@
 
 namespace temper::device {
 
-// One tag's address range on one device. Rooms say how memory comes and goes behind addresses.
+// An address range on one device. Rooms say how memory comes and goes behind addresses.
 class Region {
  public:
   virtual ~Region() = default;
@@ -17,9 +17,9 @@ class Region {
   void pause(PauseMode mode);
   void resume();
   virtual int64_t trim() = 0;  // gives memory behind free blocks back; how many bytes
-  bool paused() const { return usage_.paused; }
-  const RegionUsage& usage() const { return usage_; }
-  void reset_peak() { usage_.peak = usage_.live; }
+  bool paused() const { return paused_; }
+  int64_t live() const { return live_; }  // bytes in use
+  int64_t held() const { return held_; }  // bytes taken from the device, live or kept for reuse
 
  protected:
   Region(std::byte* base, int64_t reserved) : base_(base), reserved_(reserved) {}
@@ -32,13 +32,14 @@ class Region {
   std::byte* const base_;
   const int64_t reserved_;
   BlockList blocks_;
-  RegionUsage usage_;
+  int64_t live_ = 0, held_ = 0;
 
  private:
-  bool kept_ = false;
+  bool paused_ = false, kept_ = false;
 };
 
-// A pool of one region per tag, with a limit over all of them.
+// A pool of one region per tag, with a limit over all of them. Gradients share the region of activations:
+// while backward runs, they move into the memory that activations leave.
 class TaggedPool : public Pool {
  public:
   void* allocate(int64_t bytes, MemoryTag tag) override;
@@ -57,7 +58,10 @@ class TaggedPool : public Pool {
   TaggedPool(int64_t limit, MakeRegion make);
 
  private:
-  Region& at(MemoryTag tag) { return *regions_[static_cast<size_t>(tag)]; }
+  Region* region_of(MemoryTag tag) const;  // null for a tag that has none of its own
+  Region& at(MemoryTag tag) const;         // where its memory is
+  Region& pausable(MemoryTag tag) const;
+  void count(MemoryTag tag, int64_t bytes);
   MemoryUsage usage_unlocked() const;
   int64_t live() const;
   int64_t held() const;
@@ -65,6 +69,7 @@ class TaggedPool : public Pool {
 
   mutable std::mutex mutex_;
   int64_t limit_, peak_held_ = 0;
+  MemoryUsage usage_ = {};  // live, peak and allocations of each tag
   std::array<std::unique_ptr<Region>, kNumMemoryTags> regions_;
 };
 

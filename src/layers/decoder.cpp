@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "layers/glue.h"
@@ -11,6 +12,7 @@
 #include "ops/linear/linear.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::layers {
 
@@ -29,6 +31,15 @@ struct Decoder::Context {
 struct Decoder::Stream {
   Var x, branch;  // [tokens, hidden]; branch may be Var{}
 };
+
+namespace {
+
+int64_t furthest(const Tensor& positions) {
+  const auto values = positions.values<int32_t>();
+  return *std::max_element(values.begin(), values.end());
+}
+
+}  // namespace
 
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths) {
   std::vector<int32_t> positions, starts{0};
@@ -165,11 +176,19 @@ Decoder::Stream Decoder::checkpointed_layer(Tape& tape, int64_t index, const Str
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
   invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
-  const auto positions = input.positions.values<int32_t>();
-  const int64_t furthest = *std::max_element(positions.begin(), positions.end());
   check_ids(input.ids.values<int32_t>());
-  Context context{input.positions.on(device()),
-                  rope_tables(furthest + 1),
+  const RopeTables rope = rope_tables(furthest(input.positions) + 1);
+  // With the tables themselves: a longer row may replace those of the decoder.
+  take_for_granted("ids " + name_of(input.ids), [this, ids = input.ids, positions = input.positions, rope] {
+    check_ids(ids.values<int32_t>());
+    return furthest(positions) < rope.cos.dim(0);
+  });
+  // Layers ask for the same of the documents.
+  std::optional<HostInputs> inputs;
+  std::optional<HostInputs::Scope> scope;
+  if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
+  Context context{from_host(input.positions, device()),
+                  rope,
                   options.cache,
                   input.cu_seqlens,
                   input.cu_seqlens,
@@ -181,7 +200,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
   const bool checkpoint = options.checkpoint_layers && tape.recording();
-  Stream stream{context.parameters.embedding(tape, input.ids.on(device())), {}};
+  Stream stream{context.parameters.embedding(tape, from_host(input.ids, device())), {}};
   for (int64_t i = 0; i < config_.num_layers; ++i)
     stream =
         checkpoint ? checkpointed_layer(tape, i, stream, context) : layer_forward(tape, i, stream, context);

@@ -65,8 +65,20 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
 void ParameterStore::enable_gradients(DType dtype) {
   for (Parameter& parameter : parameters_) {
     parameter.grad = std::make_shared<GradSlot>();
-    parameter.grad->set_buffer(Tensor::empty(parameter.value.shape(), dtype, MemoryTag::kGradients, device_));
+    parameter.grad->keep_in(dtype);
   }
+}
+
+void ParameterStore::allocate_gradients() {
+  for (Parameter& parameter : parameters_) {
+    parameter.grad->target(parameter.value);
+    parameter.grad->reset();
+  }
+}
+
+void ParameterStore::release_gradients() {
+  for (Parameter& parameter : parameters_)
+    if (parameter.grad) parameter.grad->release();
 }
 
 void ParameterStore::reset_gradients() {

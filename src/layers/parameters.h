@@ -32,8 +32,13 @@ class ParameterStore {
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
   void initialize(uint64_t seed, double deviation);
-  void enable_gradients(DType dtype);  // buffers (tag gradients) that accumulate until reset_gradients()
+  // From now on every parameter has a gradient that accumulates until reset_gradients(). Its memory (tag
+  // gradients) comes when backward first reaches it, or for all of them with allocate_gradients(), and stays
+  // until release_gradients().
+  void enable_gradients(DType dtype);
+  void allocate_gradients();
   void reset_gradients();
+  void release_gradients();
 
  private:
   WeightTable table_;

@@ -34,6 +34,9 @@ struct Kernel {
   // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
   // written.
   bool deterministic = true;
+  // Whether work with this kernel may be captured and run again with other contents of the CPU's tensors: it
+  // takes those as tensor/host_inputs.h says. Asked of ops that have such tensors or values.
+  bool repeats = false;
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;

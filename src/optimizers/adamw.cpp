@@ -17,7 +17,6 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
     const Shape& shape = parameter.value.shape();
     ops::AdamW::Slot slot;
     slot.value = parameter.value;
-    slot.grad = parameter.grad->grad();
     slot.exp_avg = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
     slot.exp_avg_sq = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
     if (parameters.dtype() != DType::kF32 && format.master_weights)
@@ -28,24 +27,38 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   }
 }
 
+Tensor AdamW::gradient(size_t index) const {
+  const GradTarget found = parameters_[index].grad->target(parameters_[index].value);
+  // A parameter that no micro-batch reached has a gradient of zero, not what its memory happens to hold.
+  if (!found.accumulate) found.buffer.fill_zero();
+  return found.buffer;
+}
+
 Tensor AdamW::grad_norm() const {
   ops::GlobalNorm norm;
   norm.device = parameters_.device();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    // A parameter that no micro-batch reached has a gradient of zero, not what its memory happens to hold.
-    if (!parameters_[i].grad->filled()) op_.slots[i].grad.fill_zero();
-    norm.grads.push_back(op_.slots[i].grad);
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i) norm.grads.push_back(gradient(i));
   return ops::global_norm(ops_, norm);
 }
 
-void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
-  op_.lr = static_cast<float>(lr);
+void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
+
+void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
+  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = gradient(i);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
   ops::adamw(ops_, op_);
-  ++op_.step;
+  op_.grad_norm = {};
+  for (ops::AdamW::Slot& slot : op_.slots) slot.grad = {};
   parameters_.reset_gradients();
+}
+
+void AdamW::advance() { op_.step.set(op_.step + 1); }
+
+void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
+  set_lr(lr);
+  update(grad_norm, max_grad_norm);
+  advance();
 }
 
 std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
@@ -64,7 +77,7 @@ std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
 }
 
 void AdamW::restored(int64_t steps) {
-  op_.step = steps + 1;
+  op_.step.set(steps + 1);
   for (const ops::AdamW::Slot& slot : op_.slots)
     if (slot.master.defined()) slot.value.copy_from(slot.master);
 }

@@ -23,9 +23,14 @@ class AdamW {
   AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options);
 
   Tensor grad_norm() const;  // [1] float32, on the parameters' device
-  // Updates in place, then forgets the gradients. They are scaled down to a norm of max_grad_norm (0: never);
-  // when grad_norm is not finite nothing changes. An undefined grad_norm does not clip.
+  // Updates in place, then forgets the gradients; their memory stays until it is released. They are scaled
+  // down to a norm of max_grad_norm (0: never); when grad_norm is not finite nothing changes. An undefined
+  // grad_norm does not clip.
   void step(double lr, const Tensor& grad_norm = {}, double max_grad_norm = 0);
+  // The same in parts: update() is what a device does, so that captured work may repeat it.
+  void set_lr(double lr);
+  void update(const Tensor& grad_norm, double max_grad_norm);
+  void advance();
   int64_t steps() const { return op_.step - 1; }
 
   // Everything that a resumed run needs, by name: "master.X" or "parameter.X", "exp_avg.X", "exp_avg_sq.X".
@@ -34,6 +39,8 @@ class AdamW {
   void restored(int64_t steps);
 
  private:
+  Tensor gradient(size_t index) const;
+
   layers::ParameterStore& parameters_;
   const ops::BoundOps& ops_;
   ops::AdamW op_;

@@ -147,6 +147,12 @@ void describe(config::Schema& s, TrainConfig& c) {
             {"selective", Checkpointing::kSelective},
             {"full", Checkpointing::kFull}},
            "selective: compute what is cheap again in backward; full: everything but each layer's input");
+  s.choice(
+      "cuda_graph", c.cuda_graph,
+      {{"auto", training::CudaGraph::kAuto},
+       {"off", training::CudaGraph::kOff},
+       {"on", training::CudaGraph::kOn}},
+      "on a GPU, capture steps that come again with the same shape; auto: small ones, where kernels allow");
   s.choice("gradients", c.gradients, kStateDTypes, "what gradients are kept in until the update");
   s.field("master_weights", c.master_weights,
           "keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically");

@@ -12,6 +12,7 @@
 #include "ops/selection.h"
 #include "tensor/dtype.h"
 #include "training/checkpointing.h"
+#include "training/cuda_graph.h"
 #include "training/schedule.h"
 #include "weights/lora.h"
 
@@ -90,6 +91,7 @@ struct TrainConfig {
   int64_t tokens_per_step = 0;  // above 0: as many rows as fit, instead of rows_per_step
   int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
+  training::CudaGraph cuda_graph = training::CudaGraph::kAuto;
   DType gradients = DType::kF32;
   bool master_weights = true;
   OptimizerConfig optimizer;

@@ -1,64 +1,85 @@
 #include "tensor/arena.h"
 
-#include <map>
+#include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
+
+#include "device/block_list.h"
 
 namespace temper {
 namespace {
+
+constexpr int64_t kSmallestSlab = 1 << 20;
 
 thread_local Arena* current = nullptr;
 
 }  // namespace
 
-struct Arena::Blocks {
-  explicit Blocks(Device on) : device(on) {}
+struct Arena::Slabs {
+  // A piece of the pool's memory, cut into blocks.
+  struct Slab {
+    Slab(int64_t size, MemoryTag tag, Device on)
+        : size(size), tag(tag), on(on), memory(static_cast<std::byte*>(pool(on).allocate(size, tag))) {}
+    ~Slab() { pool(on).release(memory, tag); }
+    Slab(const Slab&) = delete;
+    Slab& operator=(const Slab&) = delete;
 
-  Device device;
-  std::mutex mutex;
-  std::multimap<std::pair<MemoryTag, int64_t>, std::byte*> free;  // by tag and size
-  bool closed = false;
+    const int64_t size;
+    const MemoryTag tag;
+    const Device on;
+    std::byte* const memory;
+    device::BlockList blocks;
+  };
 
-  // The smallest that fits and is not much too large; 64 bytes, as the pool rounds.
-  std::pair<std::byte*, int64_t> take(int64_t bytes, MemoryTag tag) {
-    const std::lock_guard lock(mutex);
-    const auto found = free.lower_bound({tag, bytes});
-    if (found != free.end() && found->first.first == tag && found->first.second <= 2 * bytes + 64) {
-      const std::pair block{found->second, found->first.second};
-      free.erase(found);
-      return block;
-    }
-    return {static_cast<std::byte*>(pool(device).allocate(bytes, tag)), bytes};
+  explicit Slabs(Device device) : on(device) {}
+
+  const Device on;
+  mutable std::mutex mutex;
+  std::vector<std::shared_ptr<Slab>> all;
+
+  int64_t bytes(MemoryTag tag) const {
+    int64_t sum = 0;
+    for (const auto& slab : all) sum += slab->tag == tag ? slab->size : 0;
+    return sum;
   }
 
-  void give(std::byte* memory, int64_t bytes, MemoryTag tag) {
-    const std::lock_guard lock(mutex);
-    if (closed)
-      pool(device).release(memory, tag);
-    else
-      free.emplace(std::pair{tag, bytes}, memory);
-  }
-
-  void close() {
-    const std::lock_guard lock(mutex);
-    closed = true;
-    for (const auto& [key, memory] : free) pool(device).release(memory, key.first);
-    free.clear();
+  // A slab's place for `bytes`; a new slab is as large as those before it together, so that they stay few.
+  std::pair<std::shared_ptr<Slab>, int64_t> take(int64_t bytes, MemoryTag tag) {
+    for (const auto& slab : all)
+      if (slab->tag == tag)
+        if (const auto block = slab->blocks.take(bytes, slab->size)) return {slab, block->offset};
+    const int64_t size = std::max({device::round_up(bytes, kSmallestSlab), this->bytes(tag), kSmallestSlab});
+    all.push_back(std::make_shared<Slab>(size, tag, on));
+    return {all.back(), all.back()->blocks.take(bytes, size)->offset};
   }
 };
 
-Arena::Arena(Device device) : blocks_(std::make_shared<Blocks>(device)) {}
-Arena::~Arena() { blocks_->close(); }
+Arena::Arena(Device device) : slabs_(std::make_shared<Slabs>(device)) {}
+Arena::~Arena() = default;
 
 Arena::Scope::Scope(Arena& arena) : before_(std::exchange(current, &arena)) {}
 Arena::Scope::~Scope() { current = before_; }
 
+int64_t Arena::bytes() const {
+  const std::lock_guard lock(slabs_->mutex);
+  int64_t sum = 0;
+  for (const auto& slab : slabs_->all) sum += slab->size;
+  return sum;
+}
+
 std::shared_ptr<std::byte> Arena::take(int64_t bytes, MemoryTag tag, Device device) {
-  const bool brief = tag == MemoryTag::kActivations || tag == MemoryTag::kWorkspace;
-  if (current == nullptr || !brief || current->blocks_->device != device) return nullptr;
-  const std::shared_ptr<Blocks> blocks = current->blocks_;
-  const auto [memory, size] = blocks->take(bytes, tag);
-  return {memory, [blocks, size = size, tag](std::byte* block) { blocks->give(block, size, tag); }};
+  const bool brief =
+      tag == MemoryTag::kActivations || tag == MemoryTag::kWorkspace || tag == MemoryTag::kGradients;
+  if (current == nullptr || !brief || current->slabs_->on != device) return nullptr;
+  const std::shared_ptr<Slabs> slabs = current->slabs_;
+  const std::lock_guard lock(slabs->mutex);
+  const auto [slab, offset] = slabs->take(bytes, tag);
+  // The deleter keeps both: the mutex, and the memory after the arena is gone.
+  return {slab->memory + offset, [slabs, slab = slab, offset = offset](std::byte*) {
+            const std::lock_guard lock(slabs->mutex);
+            slab->blocks.give(offset);
+          }};
 }
 
 }  // namespace temper

@@ -5,11 +5,11 @@
 
 namespace temper {
 
-// Memory for work that runs again on the same addresses. While a Scope lives, activations and workspace that
-// its thread makes on the arena's device are blocks of the arena. A block whose tensor is gone serves the
-// scope's next tensors and nobody else: blocks go back to the pool with the arena, or with the last tensor on
-// them, whichever is later. So a graph captured in a scope may run as long as the arena is there: what it
-// writes belongs to no one else, whatever the pool hands out meanwhile.
+// Memory for work that runs again on the same addresses. While a Scope lives, activations, workspace and
+// gradients that its thread makes on the arena's device are blocks of the arena. A block whose tensor is gone
+// serves the scope's next tensors and nobody else: memory goes back to the pool with the arena, or with the
+// last tensor on it, whichever is later. So a graph captured in a scope may run as long as the arena is
+// there: what it writes belongs to no one else, whatever the pool hands out meanwhile.
 class Arena {
  public:
   explicit Arena(Device device);
@@ -28,12 +28,14 @@ class Arena {
     Arena* before_;
   };
 
+  int64_t bytes() const;  // taken from the pool
+
   // A block of the arena in whose scope this thread is; null where there is none for such memory.
   static std::shared_ptr<std::byte> take(int64_t bytes, MemoryTag tag, Device device);
 
  private:
-  struct Blocks;
-  std::shared_ptr<Blocks> blocks_;
+  struct Slabs;
+  std::shared_ptr<Slabs> slabs_;
 };
 
 }  // namespace temper

@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-TEST(Arena, KeepsItsBlocksForItself) {
+TEST(Arena, KeepsItsMemoryForItself) {
   const auto live = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWorkspace)].live; };
   const auto make = [](int64_t bytes) { return Tensor::empty({bytes}, DType::kU8, MemoryTag::kWorkspace); };
   const int64_t before = live();
@@ -23,17 +23,22 @@ TEST(Arena, KeepsItsBlocksForItself) {
       const Arena::Scope scope(arena);
       place = make(1000).raw();
       EXPECT_EQ(make(900).raw(), place);  // freed, so it serves again
-      const Tensor large = make(5000);
-      EXPECT_NE(make(100).raw(), place);  // far too large for that
       kept = make(1000);
       EXPECT_EQ(kept.raw(), place);
+      EXPECT_NE(make(1000).raw(), place);
+      EXPECT_EQ(Tensor::empty({1000}, DType::kU8, MemoryTag::kData).raw() == place, false);
     }
+    const int64_t taken = arena.bytes();
+    EXPECT_EQ(live(), before + taken);
+    EXPECT_GE(taken, 2000);
     const Tensor outside = make(5000);
     kept = Tensor();
     EXPECT_NE(make(1000).raw(), place);  // nobody else gets it
     const Arena::Scope scope(arena);
     kept = make(1000);
     EXPECT_EQ(kept.raw(), place);
+    const Tensor larger = make(3 * taken);  // more of the pool's memory
+    EXPECT_EQ(arena.bytes(), 4 * taken);
   }
   EXPECT_GE(live(), before + 1000);  // with the last tensor on it
   kept = Tensor();

@@ -164,6 +164,20 @@ Tensor Tensor::transpose(int a, int b) const {
   return view;
 }
 
+Tensor Tensor::bytes_as(int64_t first, Shape shape, DType dtype) const {
+  require_contiguous();
+  const int64_t at = offset_ + first;
+  invariant(dtype_ == DType::kU8 && at % size_of(dtype) == 0 && first >= 0 &&
+                first + checked_multiply(shape.numel(), size_of(dtype)) <= numel(),
+            "a part of bytes lies within them and is aligned");
+  Tensor view = *this;
+  view.offset_ = at / size_of(dtype);
+  view.shape_ = shape;
+  view.strides_ = compact_strides(shape);
+  view.dtype_ = dtype;
+  return view;
+}
+
 Tensor Tensor::contiguous(MemoryTag tag) const { return is_contiguous() ? *this : clone(tag); }
 
 Tensor Tensor::clone(MemoryTag tag) const {

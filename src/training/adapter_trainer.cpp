@@ -1,7 +1,9 @@
 #include "training/adapter_trainer.h"
 
+#include "base/error.h"
 #include "base/trace.h"
 #include "layers/glue.h"
+#include "tensor/host_inputs.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -32,7 +34,10 @@ struct AdapterTrainer::Part {
 };
 
 AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options)
-    : model_(model), options_(options) {}
+    : model_(model), options_(options) {
+  if (options.cuda_graph == CudaGraph::kOn)
+    fail("[train.cuda_graph] is on, but steps of adapters are not captured; use auto or off");
+}
 
 std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const MicroBatch& batch, size_t begin,
                                                            size_t end) const {
@@ -65,6 +70,9 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
 }
 
 void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
+  // What layers ask for of the documents is brought once.
+  HostInputs inputs(model_.device());
+  const HostInputs::Scope scope(inputs, false);
   const MicroBatch batch = gather(step.rows, begin, end);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
   Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});

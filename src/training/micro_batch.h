@@ -19,11 +19,20 @@ struct MicroBatch {
   Tensor targets;  // [tokens] int32
   std::vector<int32_t> lengths;
   std::vector<DocumentSpan> documents;
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // without what fills up
 };
 
+// On a device rows are filled up to a multiple of so many tokens, by documents without targets that no other
+// sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of which
+// a device plans its products once, and work that was captured serves many steps.
+inline constexpr int64_t kTokenStep = 128;
+
 // Rows [begin, end).
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end);
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false);
+
+bool same_shape(const MicroBatch& a, const MicroBatch& b);
+// The tokens and documents of `from`, of the same shape, in the memory of `to`.
+void assign(MicroBatch& to, const MicroBatch& from);
 
 // Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,

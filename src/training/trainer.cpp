@@ -1,6 +1,8 @@
 #include "training/trainer.h"
 
 #include "base/trace.h"
+#include "ops/attention/attention.h"
+#include "ops/global_norm/global_norm.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -8,29 +10,73 @@ namespace temper::training {
 static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
               "data and loss must agree on positions without a target");
 
-Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options)
-    : model_(model), optimizer_(optimizer), options_(options) {}
+namespace {
 
-PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
-  const trace::Span span("step");
-  PendingStep pending(rows, options_.num_sources);
-  model_.parameters().reset_gradients();
-  for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end);
+// Why this model's step cannot be captured; empty where it can.
+std::string why_not_captured(const layers::Decoder& model) {
+  if (model.device().type == DeviceType::kCpu) return "there are no graphs on the CPU";
+  const auto because = [](std::string_view op) {
+    return fmt::format("the kernel of {} asks the CPU in every step (docs/training.md)", op);
+  };
+  if (!model.ops().at("optimizer").get<ops::AdamW>().repeats) return because(ops::AdamW::kName);
+  if (!model.ops().at("optimizer").get<ops::GlobalNorm>().repeats) return because(ops::GlobalNorm::kName);
+  if (!model.ops().at("head").get<ops::CrossEntropy>().repeats) return because(ops::CrossEntropy::kName);
+  for (int64_t i = 0; i < model.config().num_layers; ++i)
+    if (!model.ops().at(fmt::format("layers.{}.attention", i)).get<ops::Attention>().repeats)
+      return because(ops::Attention::kName);
+  return {};
+}
+
+}  // namespace
+
+Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options)
+    : model_(model),
+      optimizer_(optimizer),
+      options_(options),
+      graphs_(model.device(), options.cuda_graph, why_not_captured(model),
+              [this](StepData& data) { compute(data); }) {}
+
+// All that a device does in one step. What it depends on stands in `data` and on the device.
+void Trainer::compute(StepData& data) {
+  model_.parameters().release_gradients();
+  // With one micro-batch gradients move into the memory that backward frees; more of them need both at once.
+  if (data.batches.size() > 1) model_.parameters().allocate_gradients();
+  data.outputs.clear();
+  for (const MicroBatch& batch : data.batches) {
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
     const auto [loss, nll, z] = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets,
-                                            {pending.scale(), static_cast<float>(options_.z_loss)});
-    pending.add_loss(loss.value, z, options_.num_sources > 1 ? nll : Tensor(), batch.documents);
+                                            {data.scale, static_cast<float>(options_.z_loss)});
+    data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z});
     const trace::Span backward("backward");
     tape.backward(loss);
-    pending.add_work(batch.tokens, training_flops(model_.config(), batch.lengths));
   }
   const trace::Span update("update");
-  const Tensor norm = optimizer_.grad_norm();
-  pending.set_grad_norm(norm);
-  optimizer_.step(lr, norm, options_.max_grad_norm);
+  data.grad_norm = optimizer_.grad_norm();
+  optimizer_.update(data.grad_norm, options_.max_grad_norm);
+}
+
+PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
+  const trace::Span span("step");
+  PendingStep pending(rows, options_.num_sources);
+  StepData data;
+  data.scale.set(pending.scale());
+  double flops = 0;
+  for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
+    data.batches.push_back(gather(rows, begin, end, model_.device().type != DeviceType::kCpu));
+    const MicroBatch& batch = data.batches.back();
+    pending.add_work(batch.tokens, training_flops(model_.config(), batch.lengths));
+    flops += training_flops(model_.config(), batch.lengths);
+  }
+  optimizer_.set_lr(lr);
+  const StepData& done = graphs_.run(std::move(data), flops);
+  optimizer_.advance();
+  for (size_t i = 0; i < done.outputs.size(); ++i) {
+    const StepData::Output& output = done.outputs[i];
+    pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
+  }
+  pending.set_grad_norm(done.grad_norm);
   return pending;
 }
 

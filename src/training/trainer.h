@@ -4,6 +4,7 @@
 #include "layers/decoder.h"
 #include "optimizers/adamw.h"
 #include "training/checkpointing.h"
+#include "training/step_graphs.h"
 #include "training/step_result.h"
 
 namespace temper::training {
@@ -13,6 +14,7 @@ struct TrainerOptions {
   int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
   Checkpointing checkpointing = Checkpointing::kNone;
   double z_loss = 0;       // factor of the square of log Σ exp(logits); ops/cross_entropy
+  CudaGraph cuda_graph = CudaGraph::kAuto;
   size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
 };
 
@@ -21,15 +23,21 @@ struct TrainerOptions {
 class Trainer {
  public:
   Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options);
+  Trainer(const Trainer&) = delete;  // captured work knows where it is
+  Trainer& operator=(const Trainer&) = delete;
   // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target.
   PendingStep begin(const std::vector<data::PackedRow>& rows, double lr);
   StepResult step(const std::vector<data::PackedRow>& rows, double lr) { return begin(rows, lr).wait(); }
   EvalResult evaluate(const std::vector<data::PackedRow>& rows) const;
+  const GraphCounts& graphs() const { return graphs_.counts(); }
 
  private:
+  void compute(StepData& data);
+
   layers::Decoder& model_;
   optimizers::AdamW& optimizer_;
   TrainerOptions options_;
+  StepGraphs graphs_;
 };
 
 }  // namespace temper::training

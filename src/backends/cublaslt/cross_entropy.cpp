@@ -14,14 +14,19 @@ constexpr int64_t kRowsAlign = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Tokens that have a target; no product is spent on the others.
+// Tokens that have a target; no product is spent on the others, but for the first of them, which fill up the
+// rows to a multiple of kRowsAlign: so there are few shapes of products, and those are fast.
 struct Kept {
   std::vector<int32_t> places, targets;
 
   explicit Kept(const Tensor& all) {
     const auto values = all.values<int32_t>();
+    const auto tokens = static_cast<int64_t>(values.size());
+    const int64_t ignored = std::count(values.begin(), values.end(), CrossEntropy::kIgnore);
+    const int64_t rows = ceil_div(tokens - ignored, kRowsAlign) * kRowsAlign;
+    int64_t filling = std::min(rows, tokens) - (tokens - ignored);
     for (size_t t = 0; t < values.size(); ++t) {
-      if (values[t] == CrossEntropy::kIgnore) continue;
+      if (values[t] == CrossEntropy::kIgnore && --filling < 0) continue;
       places.push_back(static_cast<int32_t>(t));
       targets.push_back(values[t]);
     }
@@ -44,9 +49,9 @@ class Job {
   Job(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight)
       : op_(op),
         weight_(weight),
-        kept_(op.targets),
+        count_(Kept(op.targets).count()),
         device_(op.hidden.device()),
-        all_(kept_.count() == op.hidden.dim(0)) {
+        all_(count_ == op.hidden.dim(0)) {
     const int64_t tokens = op.hidden.dim(0);
     out_.loss = Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, device_);
     out_.nll = Tensor::zeros({tokens}, DType::kF32, MemoryTag::kActivations, device_);
@@ -58,26 +63,40 @@ class Job {
       out_.dhidden = Tensor::empty(op.hidden.shape(), op.hidden.dtype(), MemoryTag::kActivations, device_);
       if (!all_) out_.dhidden.fill_zero();
     }
-    targets_ = Tensor::from(kept_.targets).on(device_);
-    if (!all_) places_ = Tensor::from(kept_.places).on(device_);
+    const Tensor targets = op.targets;
+    take_for_granted("kept " + name_of(targets),
+                     [targets, count = count_] { return Kept(targets).count() == count; });
+    targets_ = list("kept", &Kept::targets);
+    if (!all_) places_ = list("places", &Kept::places);
+    scale_ = from_host(op.factors.scale, device_);
   }
 
   CrossEntropy::Output run() {
-    const int64_t count = kept_.count(), vocab = op_.weight.dim(0);
-    if (count > 0) {
-      const int64_t rows = rows_per_chunk(count, vocab, op_.hidden.dtype());
+    const int64_t vocab = op_.weight.dim(0);
+    if (count_ > 0) {
+      const int64_t rows = rows_per_chunk(count_, vocab, op_.hidden.dtype());
       const Tensor logits =
-          Tensor::empty({std::min(rows, count), vocab}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
-      for (int64_t first = 0; first < count; first += rows)
-        run_chunk({first, std::min(rows, count - first)}, logits);
+          Tensor::empty({std::min(rows, count_), vocab}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
+      for (int64_t first = 0; first < count_; first += rows)
+        run_chunk({first, std::min(rows, count_ - first)}, logits);
     } else if (weight_.wanted() && !weight_.accumulate) {
       weight_.buffer.fill_zero();
     }
-    sum_losses({out_.nll, z_, op_.factors.scale, out_.loss, out_.z});
+    sum_losses({out_.nll, z_, scale_, out_.loss, out_.z});
     return out_;
   }
 
  private:
+  // Of the tokens kept, as the targets are when the work runs.
+  Tensor list(const char* what, std::vector<int32_t> Kept::*member) const {
+    return from_host(fmt::format("{} {}", what, name_of(op_.targets)), {count_}, DType::kI32, device_,
+                     [targets = op_.targets, member](std::byte* to) {
+                       const Kept kept(targets);
+                       const std::vector<int32_t>& values = kept.*member;
+                       std::copy(values.begin(), values.end(), reinterpret_cast<int32_t*>(to));
+                     });
+  }
+
   void run_chunk(const Chunk& chunk, const Tensor& all_logits) {
     const Tensor hidden = gathered(chunk), logits = all_logits.narrow(0, 0, chunk.count);
     multiply({.a = hidden, .b = op_.weight, .d = logits, .transpose_b = true});
@@ -88,7 +107,8 @@ class Job {
                   .first = chunk.first,
                   .nll = out_.nll,
                   .z = z_,
-                  .factors = op_.factors,
+                  .scale = scale_,
+                  .z_loss = op_.factors.z_loss,
                   .differentiate = differentiate});
     if (out_.dhidden.defined()) store_dhidden(chunk, logits);
     if (weight_.wanted())
@@ -120,10 +140,10 @@ class Job {
 
   const CrossEntropy& op_;
   const GradTarget& weight_;
-  const Kept kept_;
+  const int64_t count_;  // of the tokens kept
   const Device device_;
   const bool all_;  // every token has a target
-  Tensor targets_, places_, z_;
+  Tensor targets_, places_, scale_, z_;
   CrossEntropy::Output out_;
 };
 
@@ -138,7 +158,7 @@ ops::Refusal accepts(const CrossEntropy::Signature&, const HardwareFacts& facts)
 }  // namespace
 
 ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true};
 }
 
 }  // namespace temper::backends

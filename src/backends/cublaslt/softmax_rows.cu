@@ -60,7 +60,8 @@ struct Row {
   float* nll;
   float* z;  // null without z_loss
   int64_t vocab, held;  // the first `held` logits of a row stay in shared memory between the two passes
-  float scale, z_loss;
+  const float* scale;
+  float z_loss;
   bool differentiate;
 };
 
@@ -85,6 +86,13 @@ __global__ void __launch_bounds__(kRowThreads, 2) softmax_row(Row<T> a) {
   const int64_t row = blockIdx.x;
   T* x = a.logits + row * a.vocab;
   const int target = a.targets[row];
+  if (target < 0) {  // it fills up the rows of a product
+    const Pack<T, N> none{};
+    if (a.differentiate)
+      for (int64_t i = int64_t{threadIdx.x} * N; i < a.vocab; i += int64_t{kRowThreads} * N) store_pack(x + i, none);
+    return;
+  }
+  const float scale = *a.scale;
   // Read before anyone overwrites the row.
   const float chosen = __fmul_rn(widen(x[target]), kLog2E);
   Running mine;
@@ -113,7 +121,7 @@ __global__ void __launch_bounds__(kRowThreads, 2) softmax_row(Row<T> a) {
   const auto differentiate = [&](Pack<T, N> pack, int64_t at) {
     for (int k = 0; k < N; ++k) {
       const float p = exp2f(widen(pack.values[k]) * kLog2E - lse) * normalized;
-      pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * a.scale);
+      pack.values[k] = narrow<T>((at + k == target ? p - 1 : p) * scale);
     }
     store_pack(x + at, pack);
   };
@@ -140,8 +148,8 @@ void launch(const SoftmaxRows& op) {
                          op.z.defined() ? op.z.data<float>() : nullptr,
                          vocab,
                          held,
-                         op.factors.scale,
-                         op.factors.z_loss,
+                         op.scale.data<float>(),
+                         op.z_loss,
                          op.differentiate};
   softmax_row<T, N><<<static_cast<unsigned>(op.logits.dim(0)), kRowThreads, bytes, stream>>>(arguments);
   device::check_launch("softmax_rows");
@@ -162,13 +170,14 @@ __device__ double sum_of(const float* values, int64_t count, double* shared) {
   return shared[0];
 }
 
-__global__ void sum_block(const float* nll, const float* z, int64_t count, float scale, float* loss, float* z_loss) {
+__global__ void sum_block(const float* nll, const float* z, int64_t count, const float* scale, float* loss,
+                          float* z_loss) {
   __shared__ double shared[kSumThreads];
   const double extra = z == nullptr ? 0 : sum_of(z, count, shared);
   const double sum = sum_of(nll, count, shared);
   if (threadIdx.x != 0) return;
-  *loss = static_cast<float>((sum + extra) * scale);
-  if (z != nullptr) *z_loss = static_cast<float>(extra * scale);
+  *loss = static_cast<float>((sum + extra) * *scale);
+  if (z != nullptr) *z_loss = static_cast<float>(extra * *scale);
 }
 
 template <class T>
@@ -206,7 +215,7 @@ void softmax_rows(const SoftmaxRows& op) {
 void sum_losses(const LossSums& op) {
   const bool z = op.z.defined();
   sum_block<<<1, kSumThreads, 0, device::stream(op.nll.device())>>>(
-      op.nll.data<float>(), z ? op.z.data<float>() : nullptr, op.nll.numel(), op.scale, op.loss.data<float>(),
+      op.nll.data<float>(), z ? op.z.data<float>() : nullptr, op.nll.numel(), op.scale.data<float>(), op.loss.data<float>(),
       z ? op.z_loss.data<float>() : nullptr);
   device::check_launch("sum_losses");
 }

@@ -108,8 +108,10 @@ struct Loaded {
 
 // `Weight` is what weights are kept in between updates: the master's float32, or the parameter's own type.
 template <class Value, class Grad, class Moment, bool kMaster>
-__global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* entries, int count, Update u) {
+__global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* entries, int count,
+                                                                   const Update* update) {
   using Weight = std::conditional_t<kMaster, float, Value>;
+  const Update u = *update;
   float clip = 1;
   if (u.grad_norm != nullptr) {
     const float norm = *u.grad_norm;
@@ -158,9 +160,9 @@ __global__ void __launch_bounds__(kUpdateThreads, 5) update_pieces(const Entry* 
   }
 }
 
-Update update_of(const AdamW& op) {
+Update update_of(const AdamW& op, const float* grad_norm) {
   const auto inverse = [&](float beta) {
-    return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(op.step))));
+    return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(int64_t{op.step}))));
   };
   return {op.lr,
           op.beta1,
@@ -171,22 +173,35 @@ Update update_of(const AdamW& op) {
           inverse(op.beta1),
           inverse(op.beta2),
           op.max_grad_norm,
-          op.grad_norm.defined() ? op.grad_norm.data<float>() : nullptr,
+          grad_norm,
           op.seed,
-          static_cast<uint64_t>(op.step)};
+          static_cast<uint64_t>(int64_t{op.step})};
 }
 
 void launch(const AdamW& op, const std::vector<Entry>& entries, int64_t pieces) {
   const AdamW::Slot& first = op.slots.front();
   const Device device = first.value.device();
-  const Tensor table = upload(entries, device);
+  const std::string name = fmt::format("adamw {}", entries.front().value);
+  const Tensor table = upload(name, entries, device);
+  // What changes from step to step, read anew where the step is captured; without the slots, whose memory it
+  // must not keep.
+  AdamW scalars = op;
+  scalars.slots.clear();
+  const float* grad_norm = op.grad_norm.defined() ? op.grad_norm.data<float>() : nullptr;
+  scalars.grad_norm = {};
+  const Tensor update = from_host(name + " update", {sizeof(Update)}, DType::kU8, device,
+                                  [scalars = std::move(scalars), grad_norm](std::byte* to) {
+                                    const Update now = update_of(scalars, grad_norm);
+                                    std::memcpy(to, &now, sizeof(now));
+                                  });
   const bool master = first.master.defined();
   visit_wide_or_brain(first.value.dtype(), [&]<class Value>() {
     visit_wide_or_brain(first.grad.dtype(), [&]<class Grad>() {
       visit_wide_or_brain(first.exp_avg.dtype(), [&]<class Moment>() {
         const auto run = [&](auto kernel) {
           kernel<<<static_cast<unsigned>(pieces), kUpdateThreads, 0, device::stream(device)>>>(
-              static_cast<const Entry*>(table.raw()), static_cast<int>(entries.size()), update_of(op));
+              static_cast<const Entry*>(table.raw()), static_cast<int>(entries.size()),
+              static_cast<const Update*>(update.raw()));
         };
         master ? run(update_pieces<Value, Grad, Moment, true>) : run(update_pieces<Value, Grad, Moment, false>);
       });
@@ -212,7 +227,7 @@ void forward(const AdamW& op) {
 }  // namespace
 
 ops::Kernel<AdamW> cuda_adamw_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = refuse_float16<AdamW::Signature>, .forward = forward};
+  return {.hardware = hardware::kGpu, .accepts = refuse_float16<AdamW::Signature>, .forward = forward, .repeats = true};
 }
 
 }  // namespace temper::backends

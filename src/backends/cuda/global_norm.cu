@@ -60,7 +60,7 @@ Tensor forward(const GlobalNorm& op) {
   }
   const Tensor norm = Tensor::zeros({1}, DType::kF32, MemoryTag::kActivations, op.device);
   if (pieces == 0) return norm;
-  const Tensor table = upload(entries, op.device);
+  const Tensor table = upload(fmt::format("global_norm {} {}", entries.front().grad, pieces), entries, op.device);
   const Tensor sums = Tensor::empty({pieces}, DType::kI64, MemoryTag::kWorkspace, op.device);  // as doubles
   const cudaStream_t stream = device::stream(op.device);
   visit_wide_or_brain(op.grads.front().dtype(), [&]<class T>() {
@@ -78,7 +78,7 @@ ops::Refusal accepts(const GlobalNorm::Signature&, const HardwareFacts&) { retur
 }  // namespace
 
 ops::Kernel<GlobalNorm> cuda_global_norm_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true};
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,10 @@
 #pragma once
+#include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::backends {
 
@@ -11,13 +14,13 @@ inline constexpr int64_t kPiece = 1 << 14;  // elements
 
 inline int64_t pieces_of(int64_t elements) { return (elements + kPiece - 1) / kPiece; }
 
-// A table of plain structs, uploaded for one launch.
+// A table of plain structs, brought for one launch. The name tells tables of one piece of work apart.
 template <class Entry>
-Tensor upload(const std::vector<Entry>& entries, Device device) {
+Tensor upload(const std::string& name, std::vector<Entry> entries, Device device) {
   const auto bytes = static_cast<int64_t>(entries.size() * sizeof(Entry));
-  const Tensor table = Tensor::empty({bytes}, DType::kU8, MemoryTag::kWorkspace, device);
-  table.copy_from_host(entries.data(), bytes);
-  return table;
+  return from_host(name, {bytes}, DType::kU8, device, [entries = std::move(entries), bytes](std::byte* to) {
+    std::memcpy(to, entries.data(), static_cast<size_t>(bytes));
+  });
 }
 
 // The entry whose pieces include this one.

@@ -22,9 +22,10 @@ std::vector<Document> documents_of(const ops::Attention& op) {
 }
 
 int64_t common_length(const std::vector<Document>& documents, const ops::Attention& op) {
-  if (documents.empty() || op.q.dim(0) != op.k.dim(0)) return 0;
+  if (documents.empty() || op.starts_q().back() != op.starts_k().back()) return 0;
   const int64_t length = documents.front().queries;
-  if (length % kTile != 0 || length * static_cast<int64_t>(documents.size()) != op.q.dim(0)) return 0;
+  if (length % kTile != 0 || length * static_cast<int64_t>(documents.size()) != op.starts_q().back())
+    return 0;
   for (const Document& document : documents)
     if (document.queries != length || document.keys != length || document.query != document.key) return 0;
   return length;

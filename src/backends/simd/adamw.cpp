@@ -22,7 +22,9 @@ using namespace temper::backends::HWY_NAMESPACE;
 template <class T>
 void update_piece(const ops::AdamW& op, const ops::AdamW::Slot& slot, float clip_scale, float* weights,
                   T* rounded, int64_t begin, int64_t end) {
-  const auto correction = [&](float beta) { return static_cast<float>(1 - std::pow(double{beta}, op.step)); };
+  const auto correction = [&](float beta) {
+    return static_cast<float>(1 - std::pow(double{beta}, int64_t{op.step}));
+  };
   const Lanes correction1 = fill(correction(op.beta1)), correction2 = fill(correction(op.beta2));
   const Lanes beta1 = fill(op.beta1), beta2 = fill(op.beta2), lr = fill(op.lr), eps = fill(op.eps);
   const Lanes rest1 = fill(1 - op.beta1), rest2 = fill(1 - op.beta2), clip = fill(clip_scale);

@@ -41,12 +41,12 @@ class CpuRegion final : public Region {
  protected:
   bool back(int64_t bytes) override {
     if (paused()) ::mprotect(base_, static_cast<size_t>(reserved_), PROT_READ | PROT_WRITE);
-    usage_.held = std::max(usage_.held, bytes);
+    held_ = std::max(held_, bytes);
     return true;
   }
 
   void save() override {
-    backup_.resize(static_cast<size_t>(usage_.live));
+    backup_.resize(static_cast<size_t>(live_));
     std::byte* to = backup_.data();
     for (const auto& [offset, bytes] : blocks_.live()) {
       std::memcpy(to, base_ + offset, static_cast<size_t>(bytes));

@@ -48,7 +48,7 @@ bool CudaRegion::back(int64_t bytes) {
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     check(driver().mem_set_access(at, kCudaChunk, &access, 1), "cuMemSetAccess");
   }
-  usage_.held = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
+  held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
   return true;
 }
 
@@ -62,22 +62,22 @@ void CudaRegion::unmap_from(size_t chunk) {
     driver().mem_release(chunks_.back());
     chunks_.pop_back();
   }
-  usage_.held = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
+  held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
 }
 
 int64_t CudaRegion::trim() {
-  const int64_t before = usage_.held;
+  const int64_t before = held_;
   const auto last = blocks_.live().rbegin();
   const int64_t used = last == blocks_.live().rend() ? 0 : last->first + last->second;
   unmap_from(static_cast<size_t>(round_up(used, kCudaChunk) / kCudaChunk));
-  return before - usage_.held;
+  return before - held_;
 }
 
 void CudaRegion::save() {
-  if (usage_.live == 0) return;
+  if (live_ == 0) return;
   check(cudaDeviceSynchronize(), "saving a region");
   void* host = nullptr;
-  check(cudaMallocHost(&host, static_cast<size_t>(usage_.live)), "cudaMallocHost");
+  check(cudaMallocHost(&host, static_cast<size_t>(live_)), "cudaMallocHost");
   backup_ = static_cast<std::byte*>(host);
   std::byte* to = backup_;
   for (const auto& [offset, bytes] : blocks_.live()) {

@@ -45,8 +45,10 @@ class State {
 
 void update_slot(const AdamW& op, size_t index, float clip) {
   const AdamW::Slot& slot = op.slots[index];
-  const auto correction1 = static_cast<float>(1 - std::pow(double{op.beta1}, static_cast<double>(op.step)));
-  const auto correction2 = static_cast<float>(1 - std::pow(double{op.beta2}, static_cast<double>(op.step)));
+  const auto correction1 =
+      static_cast<float>(1 - std::pow(double{op.beta1}, static_cast<double>(int64_t{op.step})));
+  const auto correction2 =
+      static_cast<float>(1 - std::pow(double{op.beta2}, static_cast<double>(int64_t{op.step})));
   const State w(op, index, RoundedTensor::kValue, slot.master.defined() ? slot.master : slot.value),
       m(op, index, RoundedTensor::kExpAvg, slot.exp_avg),
       v(op, index, RoundedTensor::kExpAvgSq, slot.exp_avg_sq);
@@ -116,7 +118,7 @@ float AdamW::clip() const {
 
 uint32_t rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor, int64_t element) {
   const uint64_t stream = (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits;
-  const Random random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(op.step));
+  const Random random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step}));
   const auto words = random.words(stream | static_cast<uint64_t>(element) / 8);
   const auto place = static_cast<unsigned>(element % 8);
   return words[place / 2] >> (place % 2 * 16) & 0xFFFF;

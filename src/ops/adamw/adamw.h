@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/selection.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::ops {
 
@@ -30,11 +31,12 @@ struct AdamW {
   };
 
   std::vector<Slot> slots;
-  float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
-  Tensor grad_norm;         // [1] float32, on the parameters' device; undefined: no clipping
-  float max_grad_norm = 0;  // 0: no clipping
-  int64_t step = 1;         // counts from 1
-  uint64_t seed = 0;        // of the rounding
+  HostValue<float> lr = 0.f;
+  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
+  Tensor grad_norm;             // [1] float32, on the parameters' device; undefined: no clipping
+  float max_grad_norm = 0;      // 0: no clipping
+  HostValue<int64_t> step = 1;  // counts from 1
+  uint64_t seed = 0;            // of the rounding
 
   // What gradients are multiplied with; NaN when nothing may change. Waits for the device's work.
   float clip() const;

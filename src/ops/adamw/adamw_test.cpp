@@ -63,14 +63,15 @@ AdamW make_op(const std::vector<Shape>& shapes, const Options& options, Device d
 void set_grads(AdamW& op, const Options& options) {
   for (size_t i = 0; i < op.slots.size(); ++i) {
     const Tensor& grad = op.slots[i].grad;
-    Doubles values = normal(100 * static_cast<uint64_t>(op.step) + i, grad.shape(), options.grad_scale);
+    Doubles values =
+        normal(100 * static_cast<uint64_t>(int64_t{op.step}) + i, grad.shape(), options.grad_scale);
     if (!values.empty()) values[0] = 0;
     grad.copy_from(tensor_of(values, grad.shape(), DType::kF32));
   }
 }
 
 void update(const AdamW& op, const AdamW::Slot& slot, Reference& r) {
-  const double beta1 = op.beta1, beta2 = op.beta2, lr = op.lr, step = static_cast<double>(op.step);
+  const double beta1 = op.beta1, beta2 = op.beta2, lr = op.lr, step = static_cast<double>(int64_t{op.step});
   const Doubles grad = values_of(slot.grad);
   for (size_t i = 0; i < grad.size(); ++i) {
     const double g = double{op.clip()} * grad[i];
@@ -119,14 +120,15 @@ std::vector<AdamW::Slot> train(const BoundOps& ops, AdamW op, const Options& opt
   std::vector<Reference> references;
   for (const AdamW::Slot& slot : op.slots) references.push_back(reference_of(slot));
   op.step = options.first_step;
-  for (int i = 0; i < kSteps; ++i, ++op.step) {
+  for (int i = 0; i < kSteps; ++i, op.step = op.step + 1) {
     set_grads(op, options);
     // What is rounded drifts from what would be exact: each step is judged from where it began.
     if (options.moments != DType::kF32 || !options.master)
       for (size_t s = 0; s < op.slots.size(); ++s) references[s] = reference_of(op.slots[s]);
     adamw(ops, op);
     for (size_t s = 0; check_every_step && s < op.slots.size(); ++s) {
-      SCOPED_TRACE(fmt::format("step {}, slot {} {}", op.step, s, to_string(op.slots[s].value.shape())));
+      SCOPED_TRACE(
+          fmt::format("step {}, slot {} {}", int64_t{op.step}, s, to_string(op.slots[s].value.shape())));
       update(op, op.slots[s], references[s]);
       compare(op.slots[s], references[s]);
     }

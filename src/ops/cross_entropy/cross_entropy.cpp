@@ -39,6 +39,13 @@ CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, con
   return {p::add(tape, loss, z), nll.value.reshape({tokens}), z.value};
 }
 
+void check_targets(const Tensor& targets, int64_t vocab) {
+  for (const int32_t target : visible_ids(targets))
+    if (target != CrossEntropy::kIgnore && (target < 0 || target >= vocab))
+      fail("[cross_entropy] target {} is outside the vocabulary [0, {}) and not {}", target, vocab,
+           CrossEntropy::kIgnore);
+}
+
 void check(const Var& hidden, const Var& weight, const Tensor& targets) {
   constexpr auto op = CrossEntropy::kName;
   check_ndim(op, "hidden", hidden.value, 2);
@@ -50,10 +57,11 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets) {
   check_contiguous(op, "weight", weight.value);
   check_shape(op, "targets", targets, {hidden.shape()[0]});
   check_dtype(op, "targets", targets, DType::kI32);
-  for (const int32_t target : visible_ids(targets))
-    if (target != CrossEntropy::kIgnore && (target < 0 || target >= weight.shape()[0]))
-      fail("[cross_entropy] target {} is outside the vocabulary [0, {}) and not {}", target,
-           weight.shape()[0], CrossEntropy::kIgnore);
+  check_targets(targets, weight.shape()[0]);
+  take_for_granted("targets " + name_of(targets), [targets, vocab = weight.shape()[0]] {
+    check_targets(targets, vocab);
+    return true;
+  });
 }
 
 // Fused kernels form the gradients forward: three products instead of one.

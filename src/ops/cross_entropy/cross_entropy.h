@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/selection.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::ops {
 
@@ -24,7 +25,7 @@ struct CrossEntropy {
   Tensor weight;   // [vocab, hidden]
   Tensor targets;  // [tokens] int32 on the CPU: in [0, vocab) or kIgnore; checked at the front door
   struct Factors {
-    float scale = 1;
+    HostValue<float> scale = 1.f;
     float z_loss = 0;
   };
   Factors factors;

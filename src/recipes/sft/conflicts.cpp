@@ -19,7 +19,8 @@ const std::set<std::string, std::less<>> kFree = {"output",
                                                   "data.eval",
                                                   "data.threads",
                                                   "data.on_bad_row",
-                                                  "train.activation_checkpointing"};
+                                                  "train.activation_checkpointing",
+                                                  "train.cuda_graph"};
 
 Json value_of(const config::Schema& schema);
 

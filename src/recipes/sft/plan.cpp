@@ -69,15 +69,19 @@ int64_t backward_per_token(const Widths& w, bool selective) {
   return w.hidden + std::max({3 * w.inner, 2 * qkv, w.q + remade + qkv});
 }
 
-// Of all layers, in bytes. `scores` is what a layer keeps besides when attention is a composition.
-int64_t activations_per_token(const layers::DecoderConfig& model, Checkpointing checkpointing, DType dtype,
-                              int64_t scores) {
+// Bytes of one token's activations: what layers keep, which backward frees one by one, and what is there
+// beside. `scores` is what a layer keeps besides when attention is a composition.
+struct Activations {
+  int64_t kept, beside;
+};
+Activations activations_per_token(const layers::DecoderConfig& model, Checkpointing checkpointing,
+                                  DType dtype, int64_t scores) {
   const Widths w(model);
   const bool selective = checkpointing == Checkpointing::kSelective;
   const int64_t width = size_of(dtype), layer = saved_per_token(w, selective) * width + scores;
-  const int64_t layers = checkpointing == Checkpointing::kFull ? w.hidden * width * model.num_layers + layer
-                                                               : layer * model.num_layers;
-  return layers + backward_per_token(w, selective) * width;
+  const int64_t backward = backward_per_token(w, selective) * width;
+  if (checkpointing == Checkpointing::kFull) return {w.hidden * width * model.num_layers, layer + backward};
+  return {layer * model.num_layers, backward};
 }
 
 // On GPUs without a fast kernel attention keeps about four float32 per head, query and key, in documents as
@@ -89,13 +93,24 @@ int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& m
   return 4 * size_of(DType::kF32) * model.num_heads * config.data.max_length;
 }
 
+int64_t tokens_of_a_step(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  return train.tokens_per_step > 0 ? std::max(train.tokens_per_step, config.data.max_length)
+                                   : train.rows_per_step * config.data.max_length;
+}
+
 // Of the largest micro-batch.
 int64_t tokens_at_once(const RunConfig& config) {
-  const TrainConfig& train = config.train;
-  const int64_t whole = train.tokens_per_step > 0 ? std::max(train.tokens_per_step, config.data.max_length)
-                                                  : train.rows_per_step * config.data.max_length;
-  const int64_t limit = train.micro_batch_tokens;
+  const int64_t whole = tokens_of_a_step(config), limit = config.train.micro_batch_tokens;
   return limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
+}
+
+// Beside activations. In a step of one micro-batch of the whole model gradients move into the memory that backward
+// frees, all but the head's, which is there first.
+int64_t gradient_bytes(const RunConfig& config, const layers::DecoderConfig& model, int64_t kept) {
+  const int64_t width = size_of(config.train.gradients), all = num_trained(config, model) * width;
+  if (!config.adapters.empty() || tokens_at_once(config) < tokens_of_a_step(config)) return all;
+  return all - std::min(all - model.vocab_size * model.hidden_size * width, kept);
 }
 
 // What kernels take while they run, the largest of them: on a GPU the head's logits with a product, or the
@@ -132,12 +147,12 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   MemoryPlan plan;
   plan.fill(0);
   at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
-  at(plan, MemoryTag::kGradients) = trained * size_of(config.train.gradients);
   at(plan, MemoryTag::kOptimizer) = trained * optimizer_bytes(config);
-  at(plan, MemoryTag::kActivations) =
-      tokens_at_once(config) * activations_per_token(model, config.train.activation_checkpointing,
-                                                     config.model.dtype,
-                                                     scores_per_token(config, model, facts));
+  const auto [kept, beside] =
+      activations_per_token(model, config.train.activation_checkpointing, config.model.dtype,
+                            scores_per_token(config, model, facts));
+  at(plan, MemoryTag::kActivations) = tokens_at_once(config) * (kept + beside);
+  at(plan, MemoryTag::kGradients) = gradient_bytes(config, model, tokens_at_once(config) * kept);
   at(plan, MemoryTag::kWorkspace) = workspace_bytes(config, model, facts);
   return plan;
 }

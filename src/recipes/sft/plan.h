@@ -12,7 +12,7 @@ namespace temper::recipes {
 using MemoryPlan = std::array<int64_t, kNumMemoryTags>;
 
 // Bytes that a run will hold on its device at its peak, by region; activations and workspace are estimates
-// for the largest micro-batch.
+// for the largest micro-batch. Gradients are what they need beside activations.
 MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model,
                        const HardwareFacts& facts);
 

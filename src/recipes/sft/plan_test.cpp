@@ -81,6 +81,41 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   }
 }
 
+// In a step of one micro-batch gradients take the memory that activations leave: the limit is on all
+// together.
+TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
+  RunConfig config;
+  config.model.dtype = GetParam().dtype;
+  config.data.max_length = 256;
+  config.train.rows_per_step = 4;
+  config.train.micro_batch_tokens = 0;
+  config.train.activation_checkpointing = GetParam().checkpointing;
+  const Json json = medium_config();
+  models::BuildOptions build;
+  build.dtype = config.model.dtype;
+  const auto model = models::build_model(json, "medium", build);
+  model->decoder.parameters().initialize(1, 0.02);
+  optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
+  training::Trainer trainer(model->decoder, optimizer, {.checkpointing = GetParam().checkpointing});
+  const std::vector<data::PackedRow> rows(4, row_of(256));
+  trainer.step(rows, 1e-4);  // rotary tables
+  model->decoder.parameters().release_gradients();
+
+  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"), detect_cpu());
+  const auto planned = [&](MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
+  const int64_t step = planned(MemoryTag::kGradients) + planned(MemoryTag::kActivations);
+  EXPECT_LT(planned(MemoryTag::kGradients), model->decoder.parameters().num_elements() * 4 * 9 / 10);
+  int64_t live = 0;
+  for (const RegionUsage& region : pool().usage()) live += region.live;
+  const int64_t limit = pool().limit();
+  pool().set_limit(live + step * 9 / 8 + planned(MemoryTag::kWorkspace));
+  EXPECT_NO_THROW(trainer.step(rows, 1e-4));
+  model->decoder.parameters().release_gradients();
+  pool().set_limit(live + step * 3 / 4);
+  EXPECT_THROW(trainer.step(rows, 1e-4), Error);
+  pool().set_limit(limit);
+}
+
 std::string name_of(const testing::TestParamInfo<Variant>& info) {
   constexpr const char* kNames[] = {"none", "selective", "full"};
   return fmt::format("{}_{}", to_string(info.param.dtype),

@@ -1,0 +1,67 @@
+#pragma once
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/repeated_work.h"
+#include "training/cuda_graph.h"
+#include "training/micro_batch.h"
+
+namespace temper::training {
+
+// What one step reads from the CPU, and what it leaves on the device.
+struct StepData {
+  std::vector<MicroBatch> batches;
+  HostValue<float> scale = 1.f;  // of the loss
+
+  struct Output {
+    Tensor loss, nll, z;  // nll only where it is wanted, z with a z-loss
+  };
+  std::vector<Output> outputs;  // of each micro-batch
+  Tensor grad_norm;
+};
+
+// What became of the steps so far.
+struct GraphCounts {
+  int64_t graphs = 0;   // captured
+  int64_t steps = 0;    // all
+  int64_t replays = 0;  // steps that were one launch of a graph
+  std::string why_not;  // a sentence, where no step will be captured any more
+};
+
+// "CUDA graphs: 497 of 500 steps were launches of 2 graphs", or why none was.
+std::string describe(const GraphCounts& counts);
+
+// Runs steps, and captures those that come again with the same shape: of the same number of micro-batches,
+// tokens, documents (rounded up) and whatever else kernels took for granted. All of them share one arena. The
+// bits are those of the plain step.
+class StepGraphs {
+ public:
+  using Work = std::function<void(StepData&)>;
+  // `why_not`: a sentence where this model's steps cannot be captured; an error with kOn.
+  StepGraphs(Device device, CudaGraph choice, std::string why_not, Work work);
+  ~StepGraphs();
+
+  // The results are valid until the next run. `flops`: of the whole step.
+  const StepData& run(StepData data, double flops);
+  const GraphCounts& counts() const { return counts_; }
+
+ private:
+  struct Variant;
+  const StepData& run_plain(StepData data);
+  Variant& variant_for(StepData data);
+  bool wanted(double flops) const;
+  void give_up(const std::string& reason);
+
+  const Device device_;
+  const CudaGraph choice_;
+  const Work work_;
+  GraphCounts counts_;
+  std::shared_ptr<Arena> arena_;
+  std::list<std::unique_ptr<Variant>> variants_;  // the one used last first
+  StepData plain_;
+};
+
+}  // namespace temper::training

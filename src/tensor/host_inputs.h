@@ -22,9 +22,9 @@ class HostValue {
   std::shared_ptr<T> value_;
 };
 
-// What work on a device takes from the CPU. A captured graph repeats its launches with the arguments that they
-// had, so kernels ask for such things by the functions below: in the Scope of a HostInputs these are kept
-// together with how to make them, and brought anew before each run; elsewhere they are brought once.
+// What work on a device takes from the CPU. A captured graph repeats its launches with the arguments that
+// they had, so kernels ask for such things by the functions below: in the Scope of a HostInputs these are
+// kept together with how to make them, and brought anew before each run; elsewhere they are brought once.
 //
 // Tensors and values of the CPU are read when they are brought: whoever repeats the work writes what is new
 // into the same tensors.
@@ -63,7 +63,7 @@ class HostInputs {
     Write write;
   };
   struct Page {
-    Tensor there;                  // bytes on the device
+    Tensor there;  // bytes on the device
     std::vector<std::byte> here;
     int64_t used = 0;
   };
@@ -82,7 +82,8 @@ class HostInputs {
 // tensor.
 Tensor from_host(const std::string& name, const Shape& shape, DType dtype, Device device,
                  HostInputs::Write write);
-Tensor from_host(const Tensor& tensor, Device device);  // of a compact tensor on the CPU; itself where it is there
+Tensor from_host(const Tensor& tensor,
+                 Device device);  // of a compact tensor on the CPU; itself where it is there
 Tensor from_host(const HostValue<float>& value, Device device);  // [1] float32
 
 // Work that depends on more of the CPU's memory than what it brings, for example on the number of some rows,

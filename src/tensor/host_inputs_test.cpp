@@ -32,9 +32,8 @@ TEST(HostInputs, AreBroughtAnew) {
     EXPECT_EQ(first.values<int32_t>()[0], 3);
     EXPECT_EQ(from_host("number", {1}, DType::kI32, {}, write_number(large)).raw(), first.raw());
     EXPECT_THROW(from_host("number", {2}, DType::kI32, {}, write_number(number)), Error);
-    second = from_host("large", {1 << 20}, DType::kI64, {}, [&](std::byte* to) {
-      reinterpret_cast<int64_t*>(to)[(1 << 20) - 1] = large;
-    });
+    second = from_host("large", {1 << 20}, DType::kI64, {},
+                       [&](std::byte* to) { reinterpret_cast<int64_t*>(to)[(1 << 20) - 1] = large; });
     wide = from_host("empty", {0}, DType::kF32, {}, [](std::byte*) {});
   }
   number = 5;

@@ -23,8 +23,8 @@ struct MicroBatch {
 };
 
 // On a device rows are filled up to a multiple of so many tokens, by documents without targets that no other
-// sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of which
-// a device plans its products once, and work that was captured serves many steps.
+// sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of
+// which a device plans its products once, and work that was captured serves many steps.
 inline constexpr int64_t kTokenStep = 128;
 
 // Rows [begin, end).

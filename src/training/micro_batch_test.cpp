@@ -72,8 +72,8 @@ TEST(MicroBatch, FillingChangesNoNumbers) {
     const MicroBatch batch = gather(rows, 0, 1, fill_up);
     parameters.reset_gradients();
     Tape tape;
-    const auto loss = model->decoder.loss(tape, model->decoder.forward(tape, batch.input), batch.targets,
-                                          {1.f / 20, 0});
+    const auto loss =
+        model->decoder.loss(tape, model->decoder.forward(tape, batch.input), batch.targets, {1.f / 20, 0});
     losses[fill_up] = loss.loss.value.item();
     tape.backward(loss.loss);
     for (size_t i = 0; i < parameters.size(); ++i)

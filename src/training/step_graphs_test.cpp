@@ -129,7 +129,8 @@ class GpuStepGraphs : public testing::Test {
     EXPECT_EQ(found.grad_norm, expected.grad_norm);
     EXPECT_EQ(found.tokens, expected.tokens);
     ASSERT_EQ(found.sources.size(), expected.sources.size());
-    for (size_t i = 0; i < found.sources.size(); ++i) EXPECT_EQ(found.sources[i].sum, expected.sources[i].sum);
+    for (size_t i = 0; i < found.sources.size(); ++i)
+      EXPECT_EQ(found.sources[i].sum, expected.sources[i].sum);
   }
 
   // Step by step beside the plain one; `between` does something to the pool.

@@ -33,6 +33,37 @@ TEST_F(Devices, AMissingGpuIsAMissingResource) {
   EXPECT_FALSE(exists(folder() + "/none"));
 }
 
+// A driver that is too old, that has no GPU, or that does not start: each is one sentence and exit code 4.
+TEST_F(Devices, AnUnusableDriverSaysWhatToDo) {
+  if (why_no_gpu().find("has no CUDA rooms") != std::string::npos) GTEST_SKIP() << why_no_gpu();
+  struct Driver {
+    int version, answer;
+    const char* sentence;
+  };
+  for (const Driver& driver :
+       {Driver{12040, 0, "supports CUDA 12.4, this build needs 1"},
+        {99000, 100, "no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES"},
+        {99000, 803, "of different versions; restart the machine"},
+        {99000, 802, "cannot be used: system not yet initialized (802); see nvidia-smi"}}) {
+    const std::string place = fmt::format("{}/driver_{}_{}", folder(), driver.version, driver.answer);
+    make_directories(place);
+    const std::string build = fmt::format(
+        "cc -shared -fPIC -DVERSION={} -DANSWER={} -Wl,-soname,libcuda.so.1 -o {}/libcuda.so.1 "
+        "{}/tests/cli/fake_driver.c",
+        driver.version, driver.answer, place, TEMPER_SOURCE_DIR);
+    ASSERT_EQ(std::system(build.c_str()), 0);
+    const char* before = std::getenv("LD_LIBRARY_PATH");
+    const std::string kept = before == nullptr ? "" : before;
+    ::setenv("LD_LIBRARY_PATH", (place + ":" + kept).c_str(), 1);
+    const std::string out = folder() + "/no_driver";
+    expect_refused("train " + yaml() + " --device cuda --output " + out, 4, driver.sentence);
+    expect_refused("generate " + folder() + "/model -p x --device cuda", 4, "device: cpu");
+    EXPECT_EQ(run("doctor").code, 0);
+    EXPECT_FALSE(exists(out));
+    before == nullptr ? ::unsetenv("LD_LIBRARY_PATH") : ::setenv("LD_LIBRARY_PATH", kept.c_str(), 1);
+  }
+}
+
 TEST_F(Devices, AGpuThatIsNotThereIsAMissingResource) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   expect_refused("ops --device cuda:99", 4, "[device] there is no cuda:99; this machine has");

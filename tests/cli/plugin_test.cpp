@@ -43,6 +43,28 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
   EXPECT_NE(moved.err.find("the run was on \"Toy accelerator\" so far"), std::string::npos) << moved.err;
 }
 
+// A device that fails in the middle of a run: one error that says what is saved, and the run goes on from
+// there.
+TEST_F(Plugin, AFailureKeepsWhatWasSaved) {
+  const std::string train = "train " + yaml() + " --device toy --output ";
+  const std::string whole = folder() + "/unbroken", broken = folder() + "/broken";
+  const std::string with = " --plugins [" + build("device") + "]";
+  ASSERT_EQ(run(train + whole + with).code, 0);
+  build("device", "s/int swiglu_forward(.*{/& static int calls; if (++calls > 20) return 7;/");
+  const Outcome outcome = run(train + broken + with);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("the plug-in kernel 'toy' failed with code 7\nStep 5 is saved in " + broken +
+                             ": run the same command to go on from there"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_FALSE(exists(broken + "/model/model.safetensors"));
+  build("device");
+  const Outcome again = run(train + broken + with);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.err.find("after step 5"), std::string::npos) << again.err;
+  EXPECT_EQ(losses(broken), losses(whole));
+}
+
 TEST_F(Plugin, ItsAllowListIsStrict) {
   const std::string with =
       "train " + yaml() + " --plugins [" + build("toy") + "] --output " + folder() + "/none";

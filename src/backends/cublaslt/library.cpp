@@ -64,6 +64,7 @@ cublasLtHandle_t cublaslt_handle(Device device) {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  device::check_launch(what);  // of a lost GPU the library only says that it failed
   fail_resources("[cublaslt] {} failed: {}", what, cublaslt().status_string(status));
 }
 

@@ -25,6 +25,7 @@ Function* find(const char* name) {
 
 void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
+  device::check_launch(what);  // of a lost GPU the library only says that it failed
   fail_resources("[cudnn] {} failed: {}", what,
                  find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status));
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "device/cuda/stream.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // of the library; set before anything is called
@@ -22,6 +23,7 @@ using Attributes = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 void check(fe::error_t error, const PlanKey& key) {
   if (error.is_good()) return;
+  device::check_launch("attention through cuDNN");  // of a lost GPU the library only says that it failed
   fail(
       "[cudnn] attention {} of {} × {} queries and {} keys, {} heads over {}, head_dim {}, window {}, {}: {}",
       key.pass == Pass::kBackward ? "backward" : "forward", key.batch, key.queries, key.keys, key.heads,

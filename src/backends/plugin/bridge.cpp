@@ -39,7 +39,7 @@ ops::Refusal ask(const PluginKernel& kernel, const std::vector<temper_attribute>
 
 void call(const PluginKernel& kernel, int (*function)(const void*), const void* arguments) {
   const int code = function(arguments);
-  if (code != 0) fail("the plug-in kernel '{}' failed with code {}", kernel.provider, code);
+  if (code != 0) fail_resources("the plug-in kernel '{}' failed with code {}", kernel.provider, code);
 }
 
 }  // namespace temper::backends

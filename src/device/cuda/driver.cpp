@@ -16,22 +16,15 @@ void look_up(const char* name, Function& function) {
   function = reinterpret_cast<Function>(found);
 }
 
+DriverAnswer ask_driver() {
+  DriverAnswer answer;
+  answer.error = cudaGetDeviceCount(&answer.gpus);
+  cudaDriverGetVersion(&answer.version);
+  return answer;
+}
+
 Driver load() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver) {
-    int version = 0;
-    cudaDriverGetVersion(&version);
-    if (version == 0) fail_resources("[cuda] no NVIDIA driver is installed; use device: cpu, or install one");
-    fail_resources(
-        "[cuda] the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver, or use "
-        "device: cpu",
-        version / 1000, version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-  }
-  if (error != cudaErrorNoDevice) check(error, "cudaGetDeviceCount");
-  if (count == 0)
-    fail_resources(
-        "[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi, or use device: cpu");
+  if (const std::string why = why_unusable(ask_driver()); !why.empty()) fail_resources("{}", why);
   Driver found;
   look_up("cuMemAddressReserve", found.mem_address_reserve);
   look_up("cuMemAddressFree", found.mem_address_free);
@@ -51,17 +44,74 @@ const Driver& driver() {
   return loaded;
 }
 
+std::string why_unusable(const DriverAnswer& answer) {
+  const auto written = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
+  switch (answer.error) {
+    case cudaSuccess:
+      if (answer.gpus > 0) return "";
+      [[fallthrough]];
+    case cudaErrorNoDevice:
+      return "[cuda] no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES and nvidia-smi, or use device: cpu";
+    case cudaErrorInsufficientDriver:
+      if (answer.version == 0) return "[cuda] no NVIDIA driver is installed; use device: cpu, or install one";
+      return fmt::format(
+          "[cuda] the NVIDIA driver supports CUDA {}, this build needs {}; update the driver, or use device: "
+          "cpu",
+          written(answer.version), written(CUDART_VERSION));
+    case cudaErrorSystemDriverMismatch:
+      return "[cuda] the NVIDIA driver in the kernel and its library are of different versions; restart the "
+             "machine after an update of the driver, or use device: cpu";
+    default:
+      return fmt::format(
+          "[cuda] the NVIDIA driver cannot be used: {} ({}); see nvidia-smi, or use device: cpu",
+          cudaGetErrorString(answer.error), static_cast<int>(answer.error));
+  }
+}
+
+bool is_lost(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string describe(cudaError_t error, const std::string& text, const char* what) {
+  const std::string found = fmt::format("[cuda] {} failed: {} ({})", what, text, static_cast<int>(error));
+  if (!is_lost(error)) return found;
+  // Work is asked for ahead of time: whoever meets the error need not have caused it.
+  return fmt::format(
+      "{}; the GPU is lost to this process, where this or earlier work failed. See dmesg for Xid errors and "
+      "nvidia-smi -q for ECC errors; without any it is a defect of Temper, please report it",
+      found);
+}
+
 void check(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
   const char* text = nullptr;
   driver().get_error_string(result, &text);
-  fail_resources("[cuda] {} failed: {} ({})", what, text == nullptr ? "unknown error" : text,
-                 static_cast<int>(result));
+  // The runtime's errors have the driver's numbers.
+  fail_resources("{}",
+                 describe(static_cast<cudaError_t>(result), text == nullptr ? "unknown error" : text, what));
 }
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  fail_resources("[cuda] {} failed: {} ({})", what, cudaGetErrorString(error), static_cast<int>(error));
+  fail_resources("{}", describe(error, cudaGetErrorString(error), what));
 }
 
 }  // namespace temper::device

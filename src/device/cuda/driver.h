@@ -23,6 +23,21 @@ struct Driver {
 // Throws when there is no driver, it is too old, or no device answers; the message says which.
 const Driver& driver();
 
+// What the driver said when it was asked for its GPUs; version 0: there is none.
+struct DriverAnswer {
+  cudaError_t error = cudaSuccess;
+  int version = 0;  // 13000 for CUDA 13.0
+  int gpus = 0;
+};
+// The sentence that refuses a GPU; empty where there is one to use.
+std::string why_unusable(const DriverAnswer& answer);
+std::string why_unsupported(int gpu, int major, int minor);  // by its compute capability
+
+// Whether this process can do nothing more on the GPU after such an error.
+bool is_lost(cudaError_t error);
+// The message of a failed call; of a lost GPU it says where to look.
+std::string describe(cudaError_t error, const std::string& text, const char* what);
+
 void check(CUresult result, const char* what);
 void check(cudaError_t error, const char* what);
 

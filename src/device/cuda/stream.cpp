@@ -24,10 +24,14 @@ void require_supported(int index) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
-  if (10 * major + minor < kLowestCapability)
-    fail_resources(
-        "[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later: use another device", index,
-        major, minor, kLowestCapability / 10, kLowestCapability % 10);
+  if (const std::string why = why_unsupported(index, major, minor); !why.empty()) fail_resources("{}", why);
+}
+
+std::string why_unsupported(int gpu, int major, int minor) {
+  if (10 * major + minor >= kLowestCapability) return "";
+  return fmt::format(
+      "[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later: use another device", gpu,
+      major, minor, kLowestCapability / 10, kLowestCapability % 10);
 }
 
 namespace {

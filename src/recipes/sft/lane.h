@@ -52,6 +52,7 @@ class Lane {
 
   void evaluate();
   bool is_unsaved() const { return saved_step_ != state_.step; }
+  int64_t saved_step() const { return saved_step_; }
   void save();    // unless this step is saved already
   void finish();  // the result, metrics and summary
   // Ends training here; what was learnt stays. `reason` for the summary.

@@ -112,6 +112,8 @@ void Lane::finish() {
     log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                     answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
   log("data: " + loader_->counts().describe());
+  if (trainer_ && session_->facts.device.type != DeviceType::kCpu)
+    log(training::describe(trainer_->graphs()));
   log(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds), result));
 }
 

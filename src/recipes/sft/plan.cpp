@@ -105,8 +105,8 @@ int64_t tokens_at_once(const RunConfig& config) {
   return limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
 }
 
-// Beside activations. In a step of one micro-batch of the whole model gradients move into the memory that backward
-// frees, all but the head's, which is there first.
+// Beside activations. In a step of one micro-batch of the whole model gradients move into the memory that
+// backward frees, all but the head's, which is there first.
 int64_t gradient_bytes(const RunConfig& config, const layers::DecoderConfig& model, int64_t kept) {
   const int64_t width = size_of(config.train.gradients), all = num_trained(config, model) * width;
   if (!config.adapters.empty() || tokens_at_once(config) < tokens_of_a_step(config)) return all;

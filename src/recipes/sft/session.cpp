@@ -44,7 +44,7 @@ Session::Session(const RunConfig& given)
 
 training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources) {
   return {config.train.max_grad_norm, config.train.micro_batch_tokens, config.train.activation_checkpointing,
-          config.train.z_loss, config.train.cuda_graph, num_sources};
+          config.train.z_loss,        config.train.cuda_graph,         num_sources};
 }
 
 int64_t Session::peak_memory() const {

@@ -51,10 +51,26 @@ void SftRun::run() {
     lane->start();
   }
   find_peak();
-  train();
-  for (const auto& lane : lanes_) lane->finish();
+  try {
+    train();
+    for (const auto& lane : lanes_) lane->finish();
+  } catch (const Error& error) {
+    // The device may be lost, and nothing more can be saved.
+    if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
+    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
+  }
   if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
   fail_if_any_was_lost();
+}
+
+std::string SftRun::what_is_saved() const {
+  std::vector<std::string> lines;
+  for (const auto& lane : lanes_)
+    lines.push_back(lane->saved_step() == 0
+                        ? fmt::format("Nothing of this run is saved in {}", lane->files().folder)
+                        : fmt::format("Step {} is saved in {}: run the same command to go on from there",
+                                      lane->saved_step(), lane->files().folder));
+  return join(lines, "\n");
 }
 
 void SftRun::train() {

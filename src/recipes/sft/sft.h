@@ -23,6 +23,7 @@ class SftRun {
   ops::Preferences preferred_kernels() const;
   void store_kernels(const ops::FieldValues& before) const;
   bool has_states() const;
+  std::string what_is_saved() const;
   void train();
   void train_one();
   std::vector<Lane*> read_batches();  // of the lanes that go on

@@ -1,5 +1,6 @@
 // NVIDIA GPUs: pools over virtual memory, copies, facts.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 
@@ -7,6 +8,7 @@
 #include "base/files.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/region.h"
+#include "device/cuda/separate_pool.h"
 #include "device/cuda/staging.h"
 #include "device/facts.h"
 #include "device/transfer.h"
@@ -33,10 +35,16 @@ class CudaPool final : public TaggedPool {
   CudaPool(int index, MakeRegion make) : TaggedPool(free_bytes(index) / 100 * limit_percent, make) {}
 };
 
+bool separate_blocks() {
+  const char* chosen = std::getenv("TEMPER_GPU_POOL");
+  return chosen != nullptr && std::string_view(chosen) == "separate";
+}
+
 template <int kIndex>
 Pool& pool_of() {
   // Never destroyed: tensors in static storage may outlive it.
-  static CudaPool& pool = *new CudaPool(kIndex, make_region<kIndex>);
+  static Pool& pool = separate_blocks() ? static_cast<Pool&>(*new SeparatePool(kIndex))
+                                        : *new CudaPool(kIndex, make_region<kIndex>);
   return pool;
 }
 

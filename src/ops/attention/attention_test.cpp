@@ -107,8 +107,16 @@ void check(const Setup& s) {
 }
 
 TEST(Attention, HeadDims) {
-  for (const int64_t dim : {8, 16, 64, 80, 128})
+  for (const int64_t dim : {8, 16, 64, 80, 96, 128, 256})
     check({.documents = packed({9}), .heads = 2, .kv_heads = 2, .head_dim = dim});
+}
+
+// As models have them: documents of one length, and packed ones, with grouped queries.
+TEST(Attention, WideHeads) {
+  for (const int64_t dim : {96, 256}) {
+    check({.documents = packed({128, 128}), .heads = 4, .kv_heads = 2, .head_dim = dim});
+    check({.documents = packed({70, 1, 133}), .heads = 4, .kv_heads = 2, .head_dim = dim});
+  }
 }
 
 TEST(Attention, GroupedQueries) {

@@ -18,7 +18,7 @@ suites=("$@")
 bad=0 table=
 for tool in $tools; do
   options=(--tool "$tool" --error-exitcode 99)
-  [ "$tool" = racecheck ] && options+=(--kernel-name kns=temper)
+  [ "$tool" = racecheck ] && compute-sanitizer --help | grep -q -- --kernel-name && options+=(--kernel-name kns=temper)
   for suite in "${suites[@]}"; do
     log=$(mktemp)
     start=$SECONDS

@@ -164,6 +164,7 @@ TEST_P(ModelParity, FiveAdamWSteps) {
   const auto model = load(DType::kF32);
   auto& parameters = model->decoder.parameters();
   parameters.enable_gradients(DType::kF32);
+  parameters.allocate_gradients();
   ops::AdamW op;
   op.lr = 1e-3f;
   op.beta1 = 0.9f;

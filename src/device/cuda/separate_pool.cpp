@@ -38,7 +38,9 @@ void SeparatePool::release(void* memory, MemoryTag tag) noexcept {
   cudaFree(memory);  // waits for the GPU's work
 }
 
-void SeparatePool::pause(MemoryTag, PauseMode) { fail("[memory] with TEMPER_GPU_POOL=separate nothing is paused"); }
+void SeparatePool::pause(MemoryTag, PauseMode) {
+  fail("[memory] with TEMPER_GPU_POOL=separate nothing is paused");
+}
 void SeparatePool::resume(MemoryTag) { fail("[memory] with TEMPER_GPU_POOL=separate nothing is paused"); }
 
 MemoryUsage SeparatePool::usage() const {

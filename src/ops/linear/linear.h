@@ -17,8 +17,7 @@ struct Linear {
   Tensor bias;    // [out], or undefined
 
   using Forward = Tensor(const Linear&);  // y [rows, out], x's dtype
-  // Returns dx [rows, in] when want_dx, otherwise an undefined tensor. op.x is undefined where neither weight
-  // nor bias is wanted.
+  // Returns dx [rows, in] when want_dx, otherwise an undefined tensor.
   using Backward = Tensor(const Linear&, const Tensor& dy, bool want_dx, const GradTarget& weight,
                           const GradTarget& bias);
   using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias);

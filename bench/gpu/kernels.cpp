@@ -1,8 +1,10 @@
-// Kernels that are bound by memory, in the sizes of a known shape's training step: the bytes that must move, each read
-// or written once, over the time, as a share of the speed of a device-to-device copy in the same run.
+// Kernels that are bound by memory, in the sizes of a known shape's training step: the bytes that must move,
+// each read or written once, over the time, as a share of the speed of a device-to-device copy in the same
+// run.
 //   temper_bench_kernels [SHAPE] [TOKENS]
-// Each is run over several sets of tensors in turn, so that the cache does not hold the next one's, and a few times in a
-// row, as in a step, where the next launch is always waiting; bfloat16 throughout. Medians of 9 such rows.
+// Each is run over several sets of tensors in turn, so that the cache does not hold the next one's, and a few
+// times in a row, as in a step, where the next launch is always waiting; bfloat16 throughout. Medians of 9
+// such rows.
 #include <cuda_runtime.h>
 
 #include <cstdlib>
@@ -51,7 +53,8 @@ Tensor values(const Bench& bench, const Shape& shape, DType dtype = kBrain, floa
   static uint64_t seed = 0;
   const Random random(++seed, RandomPurpose::kData);
   std::vector<float> numbers(static_cast<size_t>(std::min<int64_t>(shape.numel(), (1 << 20) - 8)));
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = mean + scale * static_cast<float>(random.normal(i));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = mean + scale * static_cast<float>(random.normal(i));
   const Tensor some = Tensor::from(numbers).to(dtype).on(bench.device());
   const Tensor all = Tensor::empty(shape, dtype, MemoryTag::kData, bench.device());
   auto* const to = static_cast<std::byte*>(all.raw());
@@ -112,8 +115,10 @@ void norms(const Bench& bench) {
   report(bench, "norm with residual, backward", 4 * pass, [&]() -> Run {
     const ops::RmsNorm op{values(bench, shape), {}, weight};
     const Tensor dweight = Tensor::zeros({hidden}, kBrain, MemoryTag::kGradients, bench.device());
-    return [&, op, inv_rms = kernel.forward(op).inv_rms, dy = values(bench, shape), dsum = values(bench, shape),
-            dweight] { kernel.backward(op, inv_rms, dy, dsum, {dweight, false}); };
+    return [&, op, inv_rms = kernel.forward(op).inv_rms, dy = values(bench, shape),
+            dsum = values(bench, shape), dweight] {
+      kernel.backward(op, inv_rms, dy, dsum, {dweight, false});
+    };
   });
 }
 
@@ -137,9 +142,8 @@ void rotary(const Bench& bench) {
   const double head = static_cast<double>(bench.tokens * s.head_dim * size_of(kBrain)),
                normed = static_cast<double>(s.heads + s.kv_heads) * head,
                copied = static_cast<double>(s.kv_heads) * head;
-  report(bench, "rotary with head norms, forward", 2 * normed, [&]() -> Run {
-    return [&, op = make()] { kernel.forward(op); };
-  });
+  report(bench, "rotary with head norms, forward", 2 * normed,
+         [&]() -> Run { return [&, op = make()] { kernel.forward(op); }; });
   report(bench, "rotary with head norms, backward", 3 * normed + 2 * copied, [&]() -> Run {
     const ops::Rotary op = make();
     const auto grad = [&](int64_t heads) { return values(bench, {bench.tokens, heads, s.head_dim}); };
@@ -157,14 +161,15 @@ void swiglu(const Bench& bench) {
   const auto& kernel = ops.get<ops::Swiglu>();
   const Shape two{bench.tokens, 2 * inner}, one{bench.tokens, inner};
   const auto pass = static_cast<double>(one.numel() * size_of(kBrain));
-  report(bench, "swiglu, forward", 3 * pass, [&]() -> Run {
-    return [&, op = ops::Swiglu{values(bench, two)}] { kernel.forward(op); };
-  });
+  report(bench, "swiglu, forward", 3 * pass,
+         [&]() -> Run { return [&, op = ops::Swiglu{values(bench, two)}] { kernel.forward(op); }; });
   report(bench, "swiglu, backward", 5 * pass, [&]() -> Run {
-    return [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, {}); };
+    return
+        [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, {}); };
   });
   report(bench, "swiglu, backward and the product again", 6 * pass, [&]() -> Run {
-    return [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, dy); };
+    return
+        [&, op = ops::Swiglu{values(bench, two)}, dy = values(bench, one)] { kernel.backward(op, dy, dy); };
   });
 }
 
@@ -175,8 +180,8 @@ void cross_entropy(const Bench& bench) {
   const Tensor on_device = Tensor::from(targets).on(bench.device());
   const Tensor nll = Tensor::empty({rows}, DType::kF32, MemoryTag::kWorkspace, bench.device());
   const Shape shape{rows, vocab};
-  report(bench, "cross entropy, loss and gradient in place", 2.0 * static_cast<double>(shape.numel() * size_of(kBrain)),
-         [&]() -> Run {
+  report(bench, "cross entropy, loss and gradient in place",
+         2.0 * static_cast<double>(shape.numel() * size_of(kBrain)), [&]() -> Run {
            return [=, logits = values(bench, shape)] {
              backends::softmax_rows({.logits = logits,
                                      .targets = on_device,
@@ -203,14 +208,19 @@ void update(const Bench& bench) {
   while (elements < 256 << 20)
     for (const Shape& shape : {Shape{2 * s.inner, s.hidden}, Shape{s.hidden}}) {
       const auto make = [&](float scale) { return values(bench, shape, kBrain, scale); };
-      op.slots.push_back({make(0.02f), {}, make(1e-3f), make(1e-4f),
-                          Tensor::zeros(shape, kBrain, MemoryTag::kOptimizer, bench.device()), 0.1f});
+      op.slots.push_back({make(0.02f),
+                          {},
+                          make(1e-3f),
+                          make(1e-4f),
+                          Tensor::zeros(shape, kBrain, MemoryTag::kOptimizer, bench.device()),
+                          0.1f});
       grads.grads.push_back(op.slots.back().grad);
       elements += shape.numel();
     }
   op.grad_norm = global_norm(norm_ops, grads);
   const auto count = static_cast<double>(elements);
-  report(bench, "global norm of gradients", 2 * count, [&]() -> Run { return [&] { global_norm(norm_ops, grads); }; });
+  report(bench, "global norm of gradients", 2 * count,
+         [&]() -> Run { return [&] { global_norm(norm_ops, grads); }; });
   report(bench, "AdamW, all state bfloat16, stochastic rounding", 14 * count,
          [&]() -> Run { return [&] { adamw(adamw_ops, op); }; });
 }
@@ -230,4 +240,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace temper
 
-int main(int argc, char** argv) { return temper::run_benchmark("temper_bench_kernels", temper::run, argc, argv); }
+int main(int argc, char** argv) {
+  return temper::run_benchmark("temper_bench_kernels", temper::run, argc, argv);
+}

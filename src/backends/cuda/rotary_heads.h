@@ -9,8 +9,8 @@ inline constexpr int kHeadBatch = 2;  // heads of one token that a group takes a
 // The heads of one kind.
 template <class T>
 struct Part {
-  const T* in;  // forward x, backward dy: [tokens, heads, head_dim]
-  T* out;       // forward y, backward dx
+  const T* in;                    // forward x, backward dy: [tokens, heads, head_dim]
+  T* out;                         // forward y, backward dx
   int64_t in_stride, out_stride;  // between tokens
   const T* x;                     // backward: what was normed
   float* inv_rms;

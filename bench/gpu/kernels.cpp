@@ -179,6 +179,7 @@ void cross_entropy(const Bench& bench) {
   for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>(i * 7919 % vocab));
   const Tensor on_device = Tensor::from(targets).on(bench.device());
   const Tensor nll = Tensor::empty({rows}, DType::kF32, MemoryTag::kWorkspace, bench.device());
+  const Tensor scale = Tensor::from(std::vector<float>{1.0f / static_cast<float>(rows)}).on(bench.device());
   const Shape shape{rows, vocab};
   report(bench, "cross entropy, loss and gradient in place",
          2.0 * static_cast<double>(shape.numel() * size_of(kBrain)), [&]() -> Run {
@@ -188,7 +189,8 @@ void cross_entropy(const Bench& bench) {
                                      .places = {},
                                      .nll = nll,
                                      .z = {},
-                                     .factors = {1.0f / static_cast<float>(rows), 0},
+                                     .scale = scale,
+                                     .z_loss = 0,
                                      .differentiate = true});
            };
          });

@@ -3,7 +3,7 @@
 
 namespace temper::backends {
 
-// Cross entropy of rows of logits, one block a row; with `differentiate` the logits become their gradient in
+// Cross entropy of rows of logits; with `differentiate` the logits become their gradient in
 // place, (softmax · (1 + 2 z_loss lse) - onehot(target)) · scale. Sums are float32.
 struct SoftmaxRows {
   Tensor logits;   // [rows, vocab], compact

@@ -48,13 +48,12 @@ struct Gradients {
   std::shared_ptr<GradSlot> x_slot, weight_slot, bias_slot;
   const Kernel<Linear>& kernel;
 
-  bool trains() const { return weight_slot != nullptr || bias_slot != nullptr; }
   void of_input(const Tensor& dy) const {
     x_slot->add(kernel.backward({{}, weight, bias}, dy, true, {}, {}));
   }
   void of_weights(const Tensor& x_value, const Tensor& dy) const { run(x_value, dy, false); }
   void of_all(const Tensor& dy) const {
-    const Tensor dx = run(trains() ? x.get() : Tensor(), dy, x_slot != nullptr);
+    const Tensor dx = run(x.get(), dy, x_slot != nullptr);
     if (x_slot) x_slot->add(dx);
   }
 
@@ -71,15 +70,11 @@ struct Gradients {
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
   check(x, weight, bias);
   // A frozen weight's product need not keep what it read.
-  const Gradients gradients{weight.requires_grad() ? x.saved() : Saved(),
-                            weight.value,
-                            bias.value,
-                            x.slot,
-                            weight.slot,
-                            bias.slot,
-                            ops.get<Linear>()};
+  const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
+  const Gradients gradients{saved_x,     weight.value, bias.value,       x.slot,
+                            weight.slot, bias.slot,    ops.get<Linear>()};
   // The op before may come by x in its backward pass, after it was given the gradient of x.
-  const bool waits = x.requires_grad() && gradients.trains() && gradients.x.comes();
+  const bool waits = x.requires_grad() && saved_x.comes();
   const trace::Span span(Linear::kName, [&] {
     const Costs c = costs(x.value, weight.value);
     const double dx = x.requires_grad(), dweight = weight.requires_grad() && !waits;

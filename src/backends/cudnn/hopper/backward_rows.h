@@ -1,15 +1,10 @@
 #pragma once
 #include <cuda_bf16.h>
 
-#include <cstdint>
+#include "backends/cudnn/hopper/schedule.h"
 
 // What comes before and after attention's backward kernel, tile by tile of a document's queries.
 namespace temper::backends::hopper {
-
-struct TileRows {
-  int token, rows;  // the tile's first query and how many it has
-  int log;          // where its first log is among those of forward
-};
 
 struct RowArguments {
   int head_dim, heads, tiles;

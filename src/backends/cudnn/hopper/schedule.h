@@ -30,6 +30,11 @@ struct Item {
   int first, second;      // blocks of keys; second < 0: none
 };
 
+struct TileRows {
+  int token, rows;  // the tile's first query and how many it has
+  int log;          // where its first log is among those of forward
+};
+
 struct Range {
   int begin, end;
   TEMPER_BOTH int size() const { return end - begin; }

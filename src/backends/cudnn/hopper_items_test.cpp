@@ -6,7 +6,7 @@
 #include <array>
 #include <map>
 
-#include "backends/cudnn/hopper/schedule.h"
+#include "backends/cudnn/hopper_items.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -128,6 +128,80 @@ TEST(HopperSchedule, OddLengthsComeToTheirEnd) {
     for (int length = 1; length < 3000; length += 97)
       for (const int heads : {1, 3})
         ASSERT_GE(rounds({0, length, 0, length, 0, 1}, heads, tile, 0), 0) << length;
+}
+
+// Every block of keys of every document and key head, by how often items hold it.
+using Blocks = std::map<std::array<int, 3>, int>;
+
+Blocks blocks_of(const cudnn::Schedule& schedule) {
+  Blocks blocks;
+  for (const Item& item : schedule.items) {
+    if (item.document < 0) continue;
+    ++blocks[{item.document, item.kv_head, item.first}];
+    if (item.second >= 0) ++blocks[{item.document, item.kv_head, item.second}];
+  }
+  return blocks;
+}
+
+cudnn::Schedule scheduled(const std::vector<int32_t>& q, const std::vector<int32_t>& k, int dim,
+                          bool window = false, int at_once = 132) {
+  ops::Attention op;
+  op.cu_seqlens_q = Tensor::from(q);
+  op.cu_seqlens_k = Tensor::from(k);
+  return cudnn::schedule_of(op, {4, 2, dim}, window, at_once);
+}
+
+TEST(HopperItems, HoldEveryBlockOnce) {
+  const std::vector<int32_t> q{0, 300, 300, 1000, 1064}, k{0, 300, 340, 1100, 1164};
+  for (const int dim : {64, 128})
+    for (const bool window : {false, true}) {
+      const cudnn::Schedule s = scheduled(q, k, dim, window);
+      ASSERT_EQ(s.documents.size(), 3u);  // one has no queries
+      EXPECT_FALSE(s.whole);
+      Blocks expected;
+      for (int d = 0; d < 3; ++d)
+        for (int head = 0; head < 2; ++head)
+          for (int block = 0; block * kBlock < s.documents[static_cast<size_t>(d)].keys; ++block)
+            expected[{d, head, block}] = 1;
+      EXPECT_EQ(blocks_of(s), expected);
+      EXPECT_EQ(s.documents[0].paired, window ? 0 : 1);
+      EXPECT_EQ(s.documents[1].paired, 0);  // more keys than queries
+    }
+}
+
+TEST(HopperItems, TilesHoldEveryQueryOnce) {
+  const std::vector<int32_t> starts{0, 300, 301, 700};
+  for (const int dim : {64, 128}) {
+    const cudnn::Schedule s = scheduled(starts, starts, dim);
+    EXPECT_TRUE(s.whole);
+    int next = 0;
+    for (const TileRows& tile : s.rows) {
+      if (tile.rows == 0) continue;
+      EXPECT_EQ(tile.token, next);
+      EXPECT_EQ(tile.log, next * 4);  // ragged: [tokens, heads]
+      EXPECT_LE(tile.rows, tile_of(dim));
+      next += tile.rows;
+    }
+    EXPECT_EQ(next, 700);
+    for (const Document& d : s.documents) EXPECT_EQ(s.rows[static_cast<size_t>(d.tile)].token, d.query);
+  }
+  const std::vector<int32_t> plain{0, 256, 512};
+  const cudnn::Schedule s = scheduled(plain, plain, 128);
+  EXPECT_EQ(s.rows[5].token, 256 + 64);
+  EXPECT_EQ(s.rows[5].log, 256 * 4 + 64);  // [documents, heads, length]
+}
+
+TEST(HopperItems, PairsThatWouldNotRunAtOnceStandAlone) {
+  const std::vector<int32_t> starts{0, 20 * kBlock};
+  EXPECT_EQ(scheduled(starts, starts, 128, false, 10).documents[0].paired, 1);
+  EXPECT_EQ(scheduled(starts, starts, 128, false, 9).documents[0].paired, 0);
+}
+
+TEST(HopperItems, SimilarDocumentsHaveTheSameLaunches) {
+  const std::vector<int32_t> a{0, 900, 1800, 2048}, b{0, 700, 1500, 2048};
+  const cudnn::Schedule one = scheduled(a, a, 128), other = scheduled(b, b, 128);
+  EXPECT_EQ(one.items.size(), other.items.size());
+  EXPECT_EQ(one.rows.size(), other.rows.size());
 }
 
 }  // namespace

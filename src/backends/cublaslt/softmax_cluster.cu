@@ -27,14 +27,10 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   const int count = static_cast<int>(min(slice, a.vocab - begin)), chunk = (count / N + kChunks - 1) / kChunks * N;
   T* const logits = a.logits + row * a.vocab;
   T* const held = reinterpret_cast<T*>(memory);
-  const int target = a.targets[row];
-  if (target < 0) {  // for every block of the cluster
-    if (a.differentiate) store_zeros<T, N>(logits + begin, count);
-    return;
-  }
-  const float scale = *a.scale;
   if (threadIdx.x == 0) send_chunks(arrived, held, logits + begin, count, chunk);
-  const float chosen = widen(logits[target]);  // before anyone overwrites it
+  const int target = a.targets[row];
+  const bool counts = target >= 0;  // or it fills up the rows of a product
+  const float scale = *a.scale, chosen = counts ? widen(logits[target]) : 0.f;  // before anyone overwrites it
   auto begun = cluster.barrier_arrive();       // a block may write into another one that has begun
   __syncthreads();
   Running mine = nothing();
@@ -52,6 +48,10 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
     if (threadIdx.x < blocks) *cluster.map_shared_rank(of_blocks + rank, threadIdx.x) = mine;
   }
   cluster.sync();
+  if (!counts) {
+    if (a.differentiate) store_zeros<T, N>(logits + begin, count);
+    return;
+  }
   const SeenRow seen(a, merge(of_blocks, blocks));
   if (rank == 0 && threadIdx.x == 0) seen.store_losses(a, row, chosen);
   if (!a.differentiate) return;

@@ -47,8 +47,6 @@ void launch(const BackwardArguments& arguments, int items, cudaStream_t stream) 
 
 }  // namespace
 
-int backward_bytes(int head_dim) { return head_dim == 64 ? Layout<64>::kBytes : Layout<128>::kBytes; }
-
 void launch_backward(int head_dim, const BackwardArguments& arguments, int items, cudaStream_t stream) {
   head_dim == 64 ? launch<64>(arguments, items, stream) : launch<128>(arguments, items, stream);
 }

@@ -12,11 +12,11 @@ struct BackwardArguments {
   CUtensorMap q, k, v, dy;  // [tokens, heads, head_dim], boxes of [tile or kBlock, 1, 64], swizzled
   const Document* documents;
   const Item* items;
-  const float*
-      logs;  // [heads, tiles · tile], of the softmax's denominators, base 2; infinite beyond a document
+  // [heads, tiles · tile], of the softmax's denominators, to base 2; infinite beyond a document
+  const float* logs;
   const float* deltas;  // [heads, tiles · tile], Σ y dy
   float* dq;  // [heads, tiles, 2, 8, 128, 4]: sums as the two warpgroups hold them; written by the first turn
-  int* turns;   // [heads, tiles, 2], zero: whose turn it is to add to dq
+  int* turns;   // [heads, tiles], zero: whose turn it is to add to dq
   int* ticket;  // zero: the next item
   __nv_bfloat16 *dk, *dv;
   int64_t dk_stride, dv_stride;  // of tokens, in elements
@@ -25,8 +25,6 @@ struct BackwardArguments {
   float scale;
 };
 
-// Shared memory that it takes.
-int backward_bytes(int head_dim);
 void launch_backward(int head_dim, const BackwardArguments& arguments, int items, cudaStream_t stream);
 
 }  // namespace temper::backends::hopper

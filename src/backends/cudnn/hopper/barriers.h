@@ -40,10 +40,8 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-// Ordinary stores before it are seen by copies and matrix products after it: to shared memory, and to all
-// memory.
+// Ordinary stores to shared memory before it are seen by copies and matrix products after it.
 __device__ inline void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ inline void fence_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // `threads` of a block that name the same barrier wait for each other.
 __device__ inline void sync_threads(uint32_t barrier, uint32_t threads) {

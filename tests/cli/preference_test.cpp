@@ -19,8 +19,8 @@ class PreferenceCli : public Cli {
   static std::string configuration(const std::string& name, const std::string& more,
                                    const std::string& rows = "pairs") {
     const std::string path = folder() + "/" + name + ".yaml";
-    write_file(path, "recipe: preference\nmodel: {path: " + folder() + "/model}\ndata:\n  train: [" + folder() +
-                         "/" + rows + "_train.jsonl]\n  max_length: 48\n" +
+    write_file(path, "recipe: preference\nmodel: {path: " + folder() + "/model}\ndata:\n  train: [" +
+                         folder() + "/" + rows + "_train.jsonl]\n  max_length: 48\n" +
                          "train: {steps: 8, rows_per_step: 2, optimizer: {lr: 1e-3}, "
                          "schedule: {type: constant}}\ncheckpoint: {every_steps: 3}\n" +
                          more);
@@ -31,7 +31,8 @@ class PreferenceCli : public Cli {
   static double number(const Json& line, const char* name) { return line.at(name).as_double(); }
 
   // The outcome must be good; the folder of what was trained.
-  static std::string trained(const std::string& config, const std::string& name, const std::string& flags = "") {
+  static std::string trained(const std::string& config, const std::string& name,
+                             const std::string& flags = "") {
     const std::string out = folder() + "/" + name;
     const Outcome outcome = run("train " + config + " --output " + out + flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -74,7 +75,8 @@ TEST_F(PreferenceCli, ReferencesAgree) {
        {std::string(" --preference.precompute true"), " --preference.reference " + folder() + "/model",
         " --preference.reference " + folder() + "/model --preference.precompute true",
         std::string(" --preference.share_prompts false")}) {
-    const std::vector<Json> other = metrics(trained(config, "other" + std::to_string(flags.size()), alone + flags));
+    const std::vector<Json> other =
+        metrics(trained(config, "other" + std::to_string(flags.size()), alone + flags));
     ASSERT_EQ(other.size(), live.size());
     for (size_t i = 0; i < live.size(); ++i)
       EXPECT_NEAR(number(other[i], "loss"), number(live[i], "loss"), 2e-4) << flags << ", step " << i;
@@ -83,9 +85,9 @@ TEST_F(PreferenceCli, ReferencesAgree) {
 
 TEST_F(PreferenceCli, EveryLossTrains) {
   int count = 0;
-  for (const char* keys : {"loss: ipo, beta: 0.1", "loss: orpo, lambda: 0.2",
-                           "length_normalized: true, reference_free: true, margin: 0.5, beta: 2",
-                           "label_smoothing: 0.1"}) {
+  for (const char* keys :
+       {"loss: ipo, beta: 0.1", "loss: orpo, lambda: 0.2",
+        "length_normalized: true, reference_free: true, margin: 0.5, beta: 2", "label_smoothing: 0.1"}) {
     const std::string config = configuration("loss", adapter() + "preference: {" + keys + "}\n");
     const std::vector<Json> lines = metrics(trained(config, "loss" + std::to_string(++count)));
     EXPECT_LT(number(lines[7], "loss"), number(lines[0], "loss")) << keys;
@@ -109,7 +111,8 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
   const std::string again = "train " + config + " --output " + out;
   const std::string rows = read_file(folder() + "/pairs_train.jsonl");
   write_file(folder() + "/pairs_train.jsonl", rows.substr(rows.find('\n') + 1));
-  expect_refused(again, 2, "/reference.json] holds log-probabilities of a run with another value of data.train");
+  expect_refused(again, 2,
+                 "/reference.json] holds log-probabilities of a run with another value of data.train");
   write_file(folder() + "/pairs_train.jsonl", rows);
   const std::string settings = read_file(folder() + "/model/tokenizer_config.json");
   write_file(folder() + "/model/tokenizer_config.json", settings + "\n");
@@ -124,7 +127,8 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
 TEST_F(PreferenceCli, BadRowsNameTheirPlace) {
   const auto refused = [](const std::string& row, const std::string& message) {
     write_file(folder() + "/bad.jsonl", R"({"prompt": "1 + 1 = ", "chosen": "2", "rejected": "3"})"
-                                        "\n" + row + "\n");
+                                        "\n" +
+                                            row + "\n");
     expect_refused("train " + configuration("bad", "") + " --output " + folder() + "/bad --data.train [" +
                        folder() + "/bad.jsonl] --data.packing none",
                    2, folder() + "/bad.jsonl:2] " + message);
@@ -137,10 +141,11 @@ TEST_F(PreferenceCli, BadRowsNameTheirPlace) {
 
 TEST_F(PreferenceCli, KeysThatMakeNoSenseAreRefused) {
   const auto refused = [](const std::string& flags, const std::string& message) {
-    expect_refused("train " + configuration("keys", adapter()) + " --output " + folder() + "/keys " + flags, 2,
-                   message);
+    expect_refused("train " + configuration("keys", adapter()) + " --output " + folder() + "/keys " + flags,
+                   2, message);
   };
-  refused("--preference.loss orpo --preference.beta 0.2", "[preference.beta] is read by dpo, ipo and kto only");
+  refused("--preference.loss orpo --preference.beta 0.2",
+          "[preference.beta] is read by dpo, ipo and kto only");
   refused("--preference.loss ipo --preference.label_smoothing 0.2", "[preference.label_smoothing]");
   refused("--preference.reference_free true --preference.reference x", "the loss has no reference");
   refused("--preference.loss kto --preference.precompute true", "[preference.precompute] is true, but kto");
@@ -162,12 +167,13 @@ TEST_F(PreferenceCli, AReferenceReadsTheSameTokens) {
     ASSERT_NE(at, std::string::npos);
     write_file(other + "/" + file, text.replace(at, from.size(), to));
   };
-  const std::string command =
-      "train " + configuration("tokens", adapter()) + " --output " + folder() + "/tokens --preference.reference " + other;
+  const std::string command = "train " + configuration("tokens", adapter()) + " --output " + folder() +
+                              "/tokens --preference.reference " + other;
   change("tokenizer.json", "<|im_start|>", "<|im_begin|>");
   expect_refused(command, 2, "has another vocabulary: token 274 is '<|im_begin|>' there and '<|im_start|>'");
   change("config.json", "\"vocab_size\": 320", "\"vocab_size\": 336");
-  expect_refused(command, 2, "has a vocabulary of 336 tokens, the model has 320; a reference must read the same");
+  expect_refused(command, 2,
+                 "has a vocabulary of 336 tokens, the model has 320; a reference must read the same");
 }
 
 TEST_F(PreferenceCli, InspectShowsBothAnswers) {

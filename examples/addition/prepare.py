@@ -6,6 +6,8 @@ Usage: prepare.py FOLDER
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
   FOLDER/minus*.jsonl, FOLDER/larger*.jsonl   the same for two other questions, for adapters (examples/lora)
+  FOLDER/pairs*.jsonl   additions with a chosen and a rejected way to answer (examples/preference)
+  FOLDER/judged*.jsonl  the same answers, each with a label of its own
 """
 import json
 import pathlib
@@ -75,6 +77,23 @@ def row(question, answer):
     return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": str(answer)}]}
 
 
+def answers(a, b):
+    """The answer in words around the number is chosen over the number alone."""
+    ask = [{"role": "user", "content": f"What is {a} + {b}?"}]
+    said = [[{"role": "assistant", "content": text}] for text in (f"It is {a + b}", str(a + b))]
+    return ask, *said
+
+
+def pair_row(a, b):
+    return dict(zip(("prompt", "chosen", "rejected"), answers(a, b)))
+
+
+def judged_row(a, b):
+    ask, chosen, rejected = answers(a, b)
+    good = (a + b) % 2 == 0
+    return {"prompt": ask, "completion": chosen if good else rejected, "label": good}
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -93,9 +112,11 @@ def main():
                 "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE})
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(pairs)
-    for prefix, ask in QUESTIONS.items():
+    makers = {prefix: lambda a, b, ask=ask: row(*ask(a, b)) for prefix, ask in QUESTIONS.items()}
+    makers |= {"pairs_": pair_row, "judged_": judged_row}
+    for prefix, make in makers.items():
         for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
-            lines = [json.dumps(row(*ask(a, b))) for a, b in part]
+            lines = [json.dumps(make(a, b)) for a, b in part]
             (folder / f"{prefix}{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

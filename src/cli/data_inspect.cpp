@@ -8,7 +8,7 @@
 #include "cli/run_arguments.h"
 #include "config/load.h"
 #include "data/inspect.h"
-#include "recipes/sft/session.h"
+#include "recipes/recipe.h"
 
 namespace temper::cli {
 namespace {
@@ -77,7 +77,8 @@ int inspect(const std::vector<std::string>& arguments) {
   // Summed up as the run would read the rows.
   const data::LoaderOptions options =
       parsed.has("--eval") ? recipes::eval_options(config) : recipes::loader_options(config);
-  const data::DatasetSummary summary = data::summarize(set.with_goal(data::Goal::kLanguageModel), options);
+  const data::DatasetSummary summary =
+      data::summarize(set.with_goal(recipes::recipe_of(config).goal(config)), options);
   std::fputs(data::describe(summary).c_str(), stdout);
   return 0;
 }

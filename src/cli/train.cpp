@@ -1,19 +1,19 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
-#include "base/registry.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/load.h"
 #include "config/print.h"
-#include "recipes/run_config.h"
+#include "recipes/run.h"
 
 namespace temper::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "Train a model: supervised fine-tuning of a Hugging Face folder, or of adapters (LoRA) for it.\n"
+    "Train a model of a Hugging Face folder, or adapters (LoRA) for it: on examples (recipe sft), or on "
+    "judged\n"
+    "answers (recipe preference).\n"
     "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory] [--profile]\n\n"
     "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train "
     "nothing\n"
@@ -33,10 +33,8 @@ int train(const std::vector<std::string>& arguments) {
     return 0;
   }
   config::load(schema, parsed.yaml_file, parsed.flags);
-  const recipes::Recipe* recipe = registry<recipes::Recipe>().find(config.recipe);
-  invariant(recipe != nullptr, "the configuration allows only registered recipes");
-  recipe->run(config, config::dump(schema),
-              {parsed.has("--dry-run"), parsed.has("--explain-memory"), parsed.has("--profile") ? 10 : 0});
+  recipes::run(config, config::dump(schema),
+               {parsed.has("--dry-run"), parsed.has("--explain-memory"), parsed.has("--profile") ? 10 : 0});
   return 0;
 }
 

@@ -134,7 +134,7 @@ bool holds_prompt(const Json& prompt, const Json::Array& messages, size_t shared
 // The prompt stands apart, or is what chosen and rejected both begin with, or both.
 std::vector<Content> preference_of(const Json& row) {
   const Json &chosen = required_field(row, "chosen"), &rejected = required_field(row, "rejected");
-  if (chosen == rejected) fail("chosen and rejected are the same");
+  if (chosen == rejected) fail("chosen and rejected are the same; expected two answers that differ");
   const Json* prompt = field_of(row, "prompt");
   if (chosen.is_string()) {
     if (prompt) return {pair_of(*prompt, chosen, "chosen"), pair_of(*prompt, rejected, "rejected")};

@@ -172,7 +172,8 @@ TEST(Formats, PreferencesShareTheirPrompt) {
 
 TEST(Formats, BrokenPreferences) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "chosen and rejected are the same"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "b"})",
+       "chosen and rejected are the same; expected two answers that differ"},
       {R"({"prompt": "a", "chosen": "b"})", "rejected is missing beside chosen (fields: prompt, chosen); "},
       {R"({"chosen": "b", "rejected": "c"})",
        "there is no prompt, and chosen and rejected have no beginning in common that could be one"},

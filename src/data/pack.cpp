@@ -34,6 +34,7 @@ PackedRow pack(std::span<const Document> documents) {
     row.targets.push_back(kIgnore);
     row.document_lengths.push_back(example.size());
     row.sources.push_back(document.source);
+    row.answers.push_back(example.answers);
   }
   return row;
 }

@@ -14,9 +14,10 @@ constexpr int32_t kIgnore = -100;  // a target that has no loss
 // same document where that is a target, else kIgnore.
 struct PackedRow {
   std::vector<int32_t> ids;
-  std::vector<int32_t> targets;           // as many as ids
-  std::vector<int64_t> document_lengths;  // sum to the number of ids
-  std::vector<int32_t> sources = {};      // of each document: its number in the mixture
+  std::vector<int32_t> targets;                   // as many as ids
+  std::vector<int64_t> document_lengths;          // sum to the number of ids
+  std::vector<int32_t> sources = {};              // of each document: its number in the mixture
+  std::vector<std::vector<Answer>> answers = {};  // of each document, as Example has them
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/answers.h"
 #include "data/messages.h"
 
 namespace temper::data {
@@ -42,11 +43,11 @@ Example part_of(const Example& whole, int64_t begin, int64_t size) {
 // A row that says nothing about what to predict.
 void check_goal(RowFormat format, const RowOptions& options) {
   if (options.goal == Goal::kAny) return;
+  if (options.goal != Goal::kLanguageModel) return check_judged(format, options.goal);
   if (format == RowFormat::kPreference && !options.learn_chosen)
     fail(
-        "the row is a preference (chosen, rejected), of which this recipe can learn the chosen answer only; "
-        "set "
-        "data.train[].learn_chosen: true for that");
+        "the row is a preference (chosen, rejected), of which recipe sft can learn the chosen answer only; "
+        "set data.train[].learn_chosen: true for that, or recipe: preference");
   if (format == RowFormat::kPromptOnly)
     fail("the row has a prompt and no answer to learn; expected completion beside it");
 }
@@ -103,11 +104,30 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   out.format = format_of_renamed(row);
   check_goal(out.format, options_);
   const Json variables = variables_of(row);
-  for (const Content& content : contents_of(row, out.format))
+  const std::vector<Content> contents = contents_of(row, out.format);
+  if (compares(options_.goal)) check_said(contents);
+  for (const Content& content : contents)
     out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
   out.full_length = out.num_tokens();
+  if (compares(options_.goal)) check_answers(out);
   fit(out);
+  if (compares(options_.goal)) judge(out, row);
   return out;
+}
+
+// One example of the row's answers.
+void RowEncoder::judge(EncodedRow& out, const Json& row) const {
+  if (out.status != RowStatus::kKept) return;
+  if (out.format != RowFormat::kPreference) {
+    out.examples[0].answers = {{out.examples[0].size(), label_of(row)}};
+    return;
+  }
+  // Answers that differ behind max_length only.
+  if (out.examples[0].ids == out.examples[1].ids) {
+    out.status = RowStatus::kNoTargets;
+    return out.examples.clear();
+  }
+  out.examples = {join_answers(out.examples[0], out.examples[1], options_.share_prompts)};
 }
 
 // Applies max_length, and drops what has no target.
@@ -124,7 +144,8 @@ void RowEncoder::fit(EncodedRow& row) const {
       continue;
     }
     // Both answers of a preference stay one example each.
-    const bool splits = options_.overflow == Overflow::kSplit && row.examples.size() == 1;
+    const bool splits =
+        options_.overflow == Overflow::kSplit && row.examples.size() == 1 && !compares(options_.goal);
     const int64_t end = splits ? example.size() : limit;
     for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }
@@ -132,7 +153,7 @@ void RowEncoder::fit(EncodedRow& row) const {
   row.examples = std::move(kept);
   if (row.format != RowFormat::kPromptOnly) {
     const auto learns_nothing = [](const Example& example) { return example.num_targets() == 0; };
-    if (row.format == RowFormat::kPreference && options_.goal == Goal::kAny) {
+    if (row.format == RowFormat::kPreference && options_.goal != Goal::kLanguageModel) {
       if (std::any_of(row.examples.begin(), row.examples.end(), learns_nothing)) row.examples.clear();
     } else {
       std::erase_if(row.examples, learns_nothing);

@@ -30,7 +30,9 @@ enum class Overflow {
 
 // What the rows are for: which formats make sense.
 enum class Goal {
-  kLanguageModel,  // targets to predict; of a preference, what was chosen if `preference_as_chosen`
+  kLanguageModel,  // targets to predict; of a preference, what was chosen if `learn_chosen`
+  kPairs,          // preferences: a chosen answer and a rejected one
+  kJudgments,      // the same, or a prompt, a completion and a `label`: whether that is good
   kAny,            // whatever a row is
 };
 
@@ -45,12 +47,22 @@ struct RowOptions {
   Labels labels = {};
   Goal goal = Goal::kLanguageModel;
   bool learn_chosen = false;  // a preference is learnt from as its chosen answer
+  bool share_prompts = true;  // chosen and rejected have one prompt, whose tokens are there once
 };
 
-// Tokens and which of them are targets.
+// An answer that was judged.
+struct Answer {
+  int64_t length = 0;  // of its own tokens
+  bool good = true;    // chosen, or labelled so
+};
+
+// Tokens and which of them are targets. Where it has answers, they stand at its end, each of which continues
+// what stands before all of them; an answer's own tokens begin with the last of its prompt, as what is
+// predicted there is the answer's.
 struct Example {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> loss_mask;  // 1: the token is a target
+  std::vector<uint8_t> loss_mask;    // 1: the token is a target
+  std::vector<Answer> answers = {};  // of Goal::kPairs (chosen, rejected) and Goal::kJudgments
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;  // without the first token: nothing comes before it to predict it from
@@ -58,8 +70,8 @@ struct Example {
 
 enum class RowStatus { kKept, kTooLong, kNoTargets };
 
-// A row as tokens: one example, the pieces of a long row (without those that have no target), or chosen and
-// rejected of a preference.
+// A row as tokens: one example, the pieces of a long row (without those that have no target), or, for
+// Goal::kAny, chosen and rejected of a preference.
 struct EncodedRow {
   RowStatus status = RowStatus::kKept;
   RowFormat format = RowFormat::kText;
@@ -106,6 +118,7 @@ class RowEncoder {
   Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
   void fit(EncodedRow& row) const;
+  void judge(EncodedRow& row, const Json& renamed_row) const;
 
   const Tokenizer* tokenizer_;
   ChatRenderer render_;

@@ -25,6 +25,7 @@ struct Decoder::Context {
   std::vector<Tensor>* hidden_states;  // null: nobody looks
   AdaptedParameters parameters;
   const KvCache* decoded_cache = nullptr;  // of decode()
+  std::vector<RowSpan> seen = {};          // rows of keys and values that make cu_seqlens_k; none: all once
 };
 
 // The residual stream between modules: the sum of both, which the next norm forms on its way.
@@ -41,17 +42,43 @@ int64_t furthest(const Tensor& positions) {
 
 }  // namespace
 
-DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths) {
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
+                        std::vector<int32_t> continued) {
   std::vector<int32_t> positions, starts{0};
-  for (const int32_t length : document_lengths) {
-    for (int32_t i = 0; i < length; ++i) positions.push_back(i);
-    starts.push_back(starts.back() + length);
+  for (size_t d = 0; d < document_lengths.size(); ++d) {
+    const int32_t before = continued.empty() ? -1 : continued[d];
+    invariant(before < static_cast<int32_t>(d) && (before < 0 || continued[static_cast<size_t>(before)] < 0),
+              "a document continues one before it, which continues none");
+    const int32_t first = before < 0 ? 0 : document_lengths[static_cast<size_t>(before)];
+    for (int32_t i = 0; i < document_lengths[d]; ++i) positions.push_back(first + i);
+    starts.push_back(starts.back() + document_lengths[d]);
   }
   if (positions.size() != ids.size())
     fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
   return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
-          Tensor::from(starts)};
+          Tensor::from(starts), std::move(continued)};
 }
+
+namespace {
+
+// The rows that each document sees: those of the one it continues, then its own.
+std::vector<RowSpan> seen_rows(const DecoderInput& input, std::vector<int32_t>& starts_k) {
+  const auto starts = input.cu_seqlens.values<int32_t>();
+  std::vector<RowSpan> seen;
+  starts_k = {0};
+  const auto see = [&](size_t document) {
+    seen.push_back({starts[document], starts[document + 1] - starts[document]});
+    starts_k.back() += starts[document + 1] - starts[document];
+  };
+  for (size_t d = 0; d < input.continued.size(); ++d) {
+    starts_k.push_back(starts_k.back());
+    if (input.continued[d] >= 0) see(static_cast<size_t>(input.continued[d]));
+    see(d);
+  }
+  return seen;
+}
+
+}  // namespace
 
 Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device)
     : config_(std::move(config)),
@@ -134,6 +161,10 @@ Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, c
     k = tape.constant(keys);
     v = tape.constant(values);
   }
+  if (!context.seen.empty()) {
+    k = repeat_rows(tape, k, context.seen);
+    v = repeat_rows(tape, v, context.seen);
+  }
   ops::Attention op;
   op.cu_seqlens_q = context.cu_seqlens_q;
   op.cu_seqlens_k = context.cu_seqlens_k;
@@ -199,6 +230,12 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
     context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
+  if (!input.continued.empty()) {
+    invariant(options.cache == nullptr, "a KV cache continues one document");
+    std::vector<int32_t> starts_k;
+    context.seen = seen_rows(input, starts_k);
+    context.cu_seqlens_k = Tensor::from(starts_k);
+  }
   const bool checkpoint = options.checkpoint_layers && tape.recording();
   Stream stream{context.parameters.embedding(tape, from_host(input.ids, device())), {}};
   for (int64_t i = 0; i < config_.num_layers; ++i)
@@ -231,6 +268,13 @@ Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const
   if (config_.tied_head)
     return ops::linear(tape, ops_.at("head"), hidden, tape.leaf(parameters_.at("embedding.weight")));
   return adapted({{adapter, hidden.shape()[0]}}, hidden.shape()[0]).linear(tape, "head", hidden, false);
+}
+
+bool Decoder::trains_head(const AdapterRows& rows) const {
+  const std::string head = config_.tied_head ? "embedding.weight" : "head.weight";
+  if (parameters_.at(head).grad != nullptr) return true;
+  if (config_.tied_head || rows.adapter == nullptr) return false;
+  return rows.adapter->update_of(head) != nullptr || rows.adapter->replaces(head);
 }
 
 ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,

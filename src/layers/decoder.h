@@ -17,8 +17,13 @@ struct DecoderInput {
   Tensor ids;         // [tokens] int32
   Tensor positions;   // [tokens] int32, from 0 in each document
   Tensor cu_seqlens;  // [documents + 1] int32
+  // Of each document: the one before it that it continues, whose tokens it sees as if they were its own
+  // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.
+  // Empty: none does.
+  std::vector<int32_t> continued = {};
 };
-DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths);
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
+                        std::vector<int32_t> continued = {});
 
 // The next token of a sequence, all on the model's device, where the step's results change it for the next
 // one.
@@ -69,6 +74,7 @@ class Decoder {
   // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                const ops::CrossEntropy::Factors& factors, const AdapterRows& rows = {}) const;
+  bool trains_head(const AdapterRows& rows) const;  // whether loss() adds to gradients of parameters
 
  private:
   struct Context;

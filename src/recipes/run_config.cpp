@@ -168,6 +168,29 @@ void describe(config::Schema& s, TrainConfig& c) {
            "auto: continue the run that the output folder holds; never: refuse a folder that holds one");
 }
 
+void describe(config::Schema& s, PreferenceConfig& c) {
+  using Loss = PreferenceConfig::Loss;
+  s.choice("loss", c.loss,
+           {{"dpo", Loss::kDpo}, {"ipo", Loss::kIpo}, {"orpo", Loss::kOrpo}, {"kto", Loss::kKto}},
+           "of pairs (prompt, chosen, rejected), or of judged answers (kto: prompt, completion, label)");
+  s.field("beta", c.beta, "how closely the model is held to its reference: dpo, ipo, kto").above(0);
+  s.field("label_smoothing", c.label_smoothing, "the part of the pairs that are the wrong way round: dpo")
+      .at_least(0)
+      .below(0.5);
+  s.field("margin", c.margin, "by which the chosen answer must be ahead: dpo").at_least(0);
+  s.field("length_normalized", c.length_normalized, "log-probabilities per token: dpo, ipo");
+  s.field("reference_free", c.reference_free, "compare with nothing: dpo, ipo");
+  s.field("lambda", c.lambda, "weight of the odds ratio: orpo").above(0);
+  s.field("good_weight", c.good_weight, "of good answers: kto").above(0);
+  s.field("bad_weight", c.bad_weight, "of bad answers: kto").above(0);
+  s.field("reference", c.reference,
+          "a model's folder to compare with; omitted: the model as it was (without its adapter)");
+  s.field("precompute", c.precompute,
+          "compute the reference's log-probabilities once, into the run's folder; omitted: where the whole "
+          "model is trained");
+  s.field("share_prompts", c.share_prompts, "compute the prompt of both answers once");
+}
+
 void describe(config::Schema& s, EvalConfig& c) {
   s.field("every_steps", c.every_steps, "updates between evaluations; 0: only at the end").at_least(0);
   s.field("exact_match", c.exact_match, "held-out questions to answer greedily before and after training")
@@ -181,7 +204,7 @@ void describe(config::Schema& s, CheckpointConfig& c) {
 }
 
 void describe(config::Schema& s, RunConfig& c) {
-  s.field("recipe", c.recipe, "how training is wired together").one_of({"sft"});
+  s.field("recipe", c.recipe, "how training is wired together").one_of({"sft", "preference"});
   s.field("output", c.output, "the run's folder");
   s.field("device", c.device,
           "cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device that a plug-in brings");
@@ -191,6 +214,7 @@ void describe(config::Schema& s, RunConfig& c) {
          "adapters (LoRA) to train instead of the model's weights, one or several at once: docs/lora.md");
   s.group("data", c.data, "what it is trained on");
   s.group("train", c.train, "how it is trained");
+  s.group("preference", c.preference, "how judged answers are learnt from, with recipe preference");
   s.group("eval", c.eval, "how it is judged");
   s.group("checkpoint", c.checkpoint, "what is kept of it");
   s.field("memory_limit_mib", c.memory_limit_mib,

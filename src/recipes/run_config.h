@@ -130,6 +130,22 @@ struct AdapterConfig {
   std::optional<training::ScheduleType> schedule = {};
 };
 
+// Learning from judged answers, with recipe preference (docs/preference.md).
+struct PreferenceConfig {
+  enum class Loss { kDpo, kIpo, kOrpo, kKto };
+  Loss loss = Loss::kDpo;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  double margin = 0;
+  bool length_normalized = false;
+  bool reference_free = false;
+  double lambda = 0.1;
+  double good_weight = 1, bad_weight = 1;
+  std::string reference;
+  std::optional<bool> precompute;
+  bool share_prompts = true;
+};
+
 struct EvalConfig {
   int64_t every_steps = 0;
   int64_t exact_match = 0;  // held-out questions to answer before and after training
@@ -150,6 +166,7 @@ struct RunConfig {
   std::vector<AdapterConfig> adapters;  // none: the whole model is trained
   DataConfig data;
   TrainConfig train;
+  PreferenceConfig preference;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   int64_t memory_limit_mib = 0;
@@ -166,6 +183,7 @@ void describe(config::Schema& s, ScheduleConfig& c);
 void describe(config::Schema& s, TrainConfig& c);
 void describe(config::Schema& s, AdapterPattern& c);
 void describe(config::Schema& s, AdapterConfig& c);
+void describe(config::Schema& s, PreferenceConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);
@@ -174,11 +192,6 @@ struct RunOptions {
   bool dry_run = false;         // check everything, train nothing
   bool explain_memory = false;  // print the table by tag, planned and actual
   int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
-};
-
-// A way of training; rooms register theirs by name.
-struct Recipe {
-  void (*run)(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
 };
 
 }  // namespace temper::recipes

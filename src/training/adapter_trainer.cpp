@@ -13,12 +13,15 @@ struct AdapterTrainer::Step {
   explicit Step(const std::vector<AdapterShare>& all) : shares(all), tokens(all.size(), 0) {
     for (size_t i = 0; i < shares.size(); ++i) {
       pending.emplace_back(*shares[i].rows, shares[i].num_sources);
+      const Objective* objective = shares[i].objective;
+      losses.push_back(objective == nullptr ? nullptr : objective->begin(*shares[i].rows, shares[i].adapter));
       rows.insert(rows.end(), shares[i].rows->begin(), shares[i].rows->end());
       owners.resize(rows.size(), i);
     }
   }
   const std::vector<AdapterShare>& shares;
   std::vector<PendingStep> pending;
+  std::vector<std::unique_ptr<StepLoss>> losses;  // null: the next token
   std::vector<data::PackedRow> rows;
   std::vector<size_t> owners;   // of each row: its share
   std::vector<int64_t> tokens;  // of each share, computed so far
@@ -29,7 +32,6 @@ struct AdapterTrainer::Part {
   size_t share = 0;
   layers::AdapterRows rows;
   Tensor targets;
-  std::vector<int32_t> lengths;
   std::vector<DocumentSpan> documents;
 };
 
@@ -51,13 +53,11 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
                        {share.adapter, 0, true, share.seed, static_cast<uint64_t>(share.optimizer->steps()),
                         step.tokens[owner]},
                        {},
-                       {},
                        {}});
     Part& part = parts.back();
-    for (size_t d = 0; d < step.rows[i].document_lengths.size(); ++d, ++document) {
-      part.documents.push_back(*document);
-      part.lengths.push_back(static_cast<int32_t>(document->length));
-    }
+    const auto count = static_cast<std::ptrdiff_t>(step.rows[i].document_lengths.size());
+    part.documents.insert(part.documents.end(), document, document + count);
+    document += count;
     part.rows.rows += step.rows[i].size();
     step.tokens[owner] += step.rows[i].size();
   }
@@ -90,11 +90,16 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     PendingStep& pending = step.pending[part.share];
+    pending.add_work(part.rows.rows, adapter_training_flops(model_.config(), part.documents,
+                                                            part.rows.adapter->num_update_elements()));
+    if (step.losses[part.share]) {
+      losses.push_back(
+          step.losses[part.share]->of(tape, {hidden[i], part.targets, part.documents, part.rows}, pending));
+      continue;
+    }
     const auto [loss, nll, z] = model_.loss(
         tape, hidden[i], part.targets, {pending.scale(), static_cast<float>(options_.z_loss)}, part.rows);
     pending.add_loss(loss.value, z, step.shares[part.share].num_sources > 1 ? nll : Tensor(), part.documents);
-    pending.add_work(part.rows.rows, adapter_training_flops(model_.config(), part.lengths,
-                                                            part.rows.adapter->num_update_elements()));
     losses.push_back(loss);
   }
   const trace::Span backward("backward");

@@ -13,6 +13,7 @@ struct AdapterShare {
   double lr = 0;
   uint64_t seed = 0;  // of dropout, keyed by the adapter's own count of updates
   size_t num_sources = 1;
+  const Objective* objective = nullptr;  // null: the mean over the target tokens
 };
 
 // Updates adapters of one frozen model. The rows of all of them go through the model together, cut into

@@ -3,26 +3,29 @@
 #include <span>
 
 #include "layers/decoder_config.h"
+#include "training/micro_batch.h"
 
 namespace temper::training {
 
 // Floating-point operations of the matrix products of one forward pass (a multiply-add counts two), over
 // documents of the given lengths. Causal attention counts the half that is computed.
 double forward_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths);
+// Answers that are compared count with their beginning, which counts once.
+double forward_flops(const layers::DecoderConfig& config, std::span<const DocumentSpan> documents);
 
 // Forward and backward: three times the forward products. Recomputation is overhead, not work, and not
 // counted.
-inline double training_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths) {
-  return 3 * forward_flops(config, document_lengths);
+inline double training_flops(const layers::DecoderConfig& config, const auto& documents) {
+  return 3 * forward_flops(config, documents);
 }
 
 // The same where the model is frozen, which saves the products of its weights' gradients, and an adapter's
 // matrices of so many elements are trained.
 inline double adapter_training_flops(const layers::DecoderConfig& config,
-                                     std::span<const int32_t> document_lengths, int64_t elements) {
+                                     std::span<const DocumentSpan> documents, int64_t elements) {
   double tokens = 0;
-  for (const int32_t length : document_lengths) tokens += length;
-  return 2 * forward_flops(config, document_lengths) + 6 * tokens * static_cast<double>(elements);
+  for (const DocumentSpan& document : documents) tokens += static_cast<double>(document.length);
+  return 2 * forward_flops(config, documents) + 6 * tokens * static_cast<double>(elements);
 }
 
 }  // namespace temper::training

@@ -6,47 +6,79 @@
 namespace temper::training {
 namespace {
 
-// Ids, targets and lengths with what fills up.
-void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, std::vector<int32_t>& lengths) {
+// Documents as the model computes them: answers continue what they have in common.
+struct Parts {
+  std::vector<int32_t> lengths, continued;
+
+  void add(const DocumentSpan& document) {
+    const auto shared = static_cast<int32_t>(document.shared()), first = static_cast<int32_t>(lengths.size());
+    if (shared > 0) push(shared, -1);
+    for (const data::Answer& answer : document.answers)
+      push(static_cast<int32_t>(answer.length), shared > 0 ? first : -1);
+  }
+  void push(int32_t length, int32_t before) {
+    lengths.push_back(length);
+    continued.push_back(before);
+  }
+  bool any_continues() const {
+    return std::any_of(continued.begin(), continued.end(), [](int32_t before) { return before >= 0; });
+  }
+};
+
+// Ids, targets and parts with what fills up.
+void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
   const size_t whole = (ids.size() + kTokenStep - 1) / kTokenStep * kTokenStep;
   // No longer than the documents of the data: positions end somewhere.
-  const int32_t longest = *std::max_element(lengths.begin(), lengths.end());
-  for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= lengths.back())
-    lengths.push_back(std::min(left, longest));
+  const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
+  for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= parts.lengths.back())
+    parts.push(std::min(left, longest), -1);
   ids.resize(whole, 0);
   targets.resize(whole, data::kIgnore);
-  lengths.resize(std::bit_ceil(lengths.size()), 0);
+  while (!std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+}
+
+DocumentSpan document_of(const data::PackedRow& row, size_t d, int64_t first) {
+  DocumentSpan document{row.document_lengths[d], 0, d < row.sources.size() ? row.sources[d] : 0};
+  const auto begin = row.targets.begin() + first;
+  document.target_tokens = document.length - std::count(begin, begin + document.length, data::kIgnore);
+  if (d < row.answers.size()) document.answers = row.answers[d];
+  return document;
 }
 
 }  // namespace
 
+int64_t DocumentSpan::shared() const {
+  int64_t rest = length;
+  for (const data::Answer& answer : answers) rest -= answer.length;
+  return rest;
+}
+
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up) {
   std::vector<int32_t> ids, targets;
   MicroBatch batch;
+  Parts parts;
   for (size_t i = begin; i < end; ++i) {
     const data::PackedRow& row = rows[i];
     ids.insert(ids.end(), row.ids.begin(), row.ids.end());
     targets.insert(targets.end(), row.targets.begin(), row.targets.end());
-    auto first = row.targets.begin();
+    int64_t first = 0;
     for (size_t d = 0; d < row.document_lengths.size(); ++d) {
-      const int64_t length = row.document_lengths[d];
-      batch.lengths.push_back(static_cast<int32_t>(length));
-      const int64_t ignored = std::count(first, first + length, data::kIgnore);
-      batch.documents.push_back({length, length - ignored, d < row.sources.size() ? row.sources[d] : 0});
-      first += length;
+      batch.documents.push_back(document_of(row, d, first));
+      parts.add(batch.documents.back());
+      first += row.document_lengths[d];
     }
   }
   batch.tokens = static_cast<int64_t>(ids.size());
-  std::vector<int32_t> lengths = batch.lengths;
-  if (fill_up) fill_tokens(ids, targets, lengths);
-  batch.input = layers::make_input(ids, lengths);
+  if (fill_up) fill_tokens(ids, targets, parts);
+  if (!parts.any_continues()) parts.continued.clear();
+  batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
   batch.targets = Tensor::from(targets);
   return batch;
 }
 
 bool same_shape(const MicroBatch& a, const MicroBatch& b) {
   return a.input.ids.shape() == b.input.ids.shape() &&
-         a.input.cu_seqlens.shape() == b.input.cu_seqlens.shape();
+         a.input.cu_seqlens.shape() == b.input.cu_seqlens.shape() && a.input.continued == b.input.continued;
 }
 
 void assign(MicroBatch& to, const MicroBatch& from) {
@@ -54,7 +86,6 @@ void assign(MicroBatch& to, const MicroBatch& from) {
   to.input.positions.copy_from(from.input.positions);
   to.input.cu_seqlens.copy_from(from.input.cu_seqlens);
   to.targets.copy_from(from.targets);
-  to.lengths = from.lengths;
   to.documents = from.documents;
   to.tokens = from.tokens;
 }

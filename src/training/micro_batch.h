@@ -11,13 +11,15 @@ namespace temper::training {
 struct DocumentSpan {
   int64_t length = 0, target_tokens = 0;
   int32_t source = 0;
+  std::vector<data::Answer> answers = {};  // that are compared, at its end; none: it is learnt as it is
+
+  int64_t shared() const;  // tokens that its answers have in common; all where it has none
 };
 
 // Rows that are computed at once; tensors on the CPU.
 struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;  // [tokens] int32
-  std::vector<int32_t> lengths;
   std::vector<DocumentSpan> documents;
   int64_t tokens = 0;  // without what fills up
 };

@@ -50,10 +50,39 @@ void PendingStep::add_loss(const Tensor& loss, const Tensor& z, const Tensor& nl
   if (nll.defined()) tokens_.emplace_back(read(nll), std::move(documents));
 }
 
+void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
+  known_.loss += loss;
+  if (!known_.preference) known_.preference.emplace();
+  known_.preference->add(sums);
+}
+
 void PendingStep::set_grad_norm(const Tensor& norm) { grad_norm_ = read(norm); }
+
+void PreferenceResult::add(const PreferenceResult& other) {
+  chosen_reward += other.chosen_reward;
+  rejected_reward += other.rejected_reward;
+  chosen_logp += other.chosen_logp;
+  rejected_logp += other.rejected_logp;
+  chosen += other.chosen;
+  rejected += other.rejected;
+  pairs += other.pairs;
+  correct += other.correct;
+  kl = other.kl;
+}
+
+PreferenceResult PreferenceResult::mean() const {
+  const auto by = [](double sum, int64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); };
+  PreferenceResult result = *this;
+  result.chosen_reward = by(chosen_reward, chosen);
+  result.rejected_reward = by(rejected_reward, rejected);
+  result.chosen_logp = by(chosen_logp, chosen);
+  result.rejected_logp = by(rejected_logp, rejected);
+  return result;
+}
 
 StepResult PendingStep::wait() {
   StepResult result = known_;
+  if (result.preference) result.preference = result.preference->mean();
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
   for (const auto& z : z_losses_) result.z_loss += *static_cast<const float*>(z->wait());
   result.loss -= result.z_loss;

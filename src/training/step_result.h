@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,28 @@ struct SourceLoss {
   double mean() const { return target_tokens == 0 ? 0 : sum / static_cast<double>(target_tokens); }
 };
 
+// What preference learning wants to know of answers: sums until mean() divides them.
+struct PreferenceResult {
+  double chosen_reward = 0, rejected_reward = 0;  // what the model implies that answers are worth
+  double chosen_logp = 0, rejected_logp = 0;      // Σ log p of an answer's tokens
+  int64_t chosen = 0, rejected = 0;               // answers; good and bad ones where they are not paired
+  int64_t pairs = 0, correct = 0;                 // correct: the chosen answer has the higher reward
+  double kl = 0;                                  // KTO's z0, of the whole step
+
+  void add(const PreferenceResult& other);  // kl becomes the other's
+  PreferenceResult mean() const;
+  double margin() const { return chosen_reward - rejected_reward; }  // of a mean
+  double accuracy() const {
+    return pairs == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(pairs);
+  }
+};
+
 struct StepResult {
-  double loss = 0;                       // mean over the step's target tokens, without z_loss
-  double z_loss = 0;                     // what it adds
+  double loss = 0;    // mean over the step's target tokens, without z_loss; or the objective's
+  double z_loss = 0;  // what it adds
   std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
-  double grad_norm = 0;                  // before clipping
+  std::optional<PreferenceResult> preference = {};
+  double grad_norm = 0;  // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
 };
@@ -34,6 +52,7 @@ class PendingStep {
   void add_work(int64_t tokens, double flops);
   // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
+  void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
   void set_grad_norm(const Tensor& norm);
 
   // Waits for this step alone. Throws when loss or gradients are not finite (the step has then changed
@@ -52,6 +71,7 @@ struct EvalResult {
   double loss = 0;  // mean over all target tokens
   int64_t target_tokens = 0;
   std::vector<SourceLoss> sources = {};  // as many as the rows name
+  std::optional<PreferenceResult> preference = {};
 };
 // Of the model, with an adapter unless that is null.
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,

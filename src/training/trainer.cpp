@@ -29,11 +29,14 @@ std::string why_not_captured(const layers::Decoder& model) {
 
 }  // namespace
 
-Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options)
+Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
+                 std::shared_ptr<const Objective> objective)
     : model_(model),
       optimizer_(optimizer),
       options_(options),
-      graphs_(model.device(), options.cuda_graph, why_not_captured(model),
+      objective_(std::move(objective)),
+      graphs_(model.device(), options.cuda_graph,
+              objective_ ? "the objective asks the CPU in every step" : why_not_captured(model),
               [this](StepData& data) { compute(data); }) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
@@ -46,9 +49,8 @@ void Trainer::compute(StepData& data) {
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-    const auto [loss, nll, z] = model_.loss(tape, model_.forward(tape, batch.input, forward), batch.targets,
-                                            {data.scale, static_cast<float>(options_.z_loss)});
-    data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z});
+    // The hidden states are not kept while backward runs.
+    const Var loss = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data);
     const trace::Span backward("backward");
     tape.backward(loss);
   }
@@ -57,17 +59,29 @@ void Trainer::compute(StepData& data) {
   optimizer_.update(data.grad_norm, options_.max_grad_norm);
 }
 
+Var Trainer::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data) {
+  if (step_loss_) return step_loss_->of(tape, {hidden, batch.targets, batch.documents}, *pending_);
+  const auto [loss, nll, z] =
+      model_.loss(tape, hidden, batch.targets, {data.scale, static_cast<float>(options_.z_loss)});
+  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z});
+  return loss;
+}
+
 PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
   const trace::Span span("step");
   PendingStep pending(rows, options_.num_sources);
+  if (objective_) {
+    step_loss_ = objective_->begin(rows, nullptr);
+    pending_ = &pending;
+  }
   StepData data;
   data.scale.set(pending.scale());
   double flops = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
     data.batches.push_back(gather(rows, begin, end, model_.device().type != DeviceType::kCpu));
     const MicroBatch& batch = data.batches.back();
-    pending.add_work(batch.tokens, training_flops(model_.config(), batch.lengths));
-    flops += training_flops(model_.config(), batch.lengths);
+    pending.add_work(batch.tokens, training_flops(model_.config(), batch.documents));
+    flops += training_flops(model_.config(), batch.documents);
   }
   optimizer_.set_lr(lr);
   const StepData& done = graphs_.run(std::move(data), flops);
@@ -81,6 +95,7 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
 }
 
 EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
+  if (objective_) return objective_->evaluate(rows, nullptr);
   return training::evaluate(model_, nullptr, rows, options_.micro_batch_tokens);
 }
 

@@ -4,6 +4,7 @@
 #include "layers/decoder.h"
 #include "optimizers/adamw.h"
 #include "training/checkpointing.h"
+#include "training/objective.h"
 #include "training/step_graphs.h"
 #include "training/step_result.h"
 
@@ -18,11 +19,12 @@ struct TrainerOptions {
   size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
 };
 
-// One optimizer update of a whole model at a time, over rows cut into micro-batches. The loss is the mean
-// over all target tokens of the step, so it does not depend on the cut.
+// One optimizer update of a whole model at a time, over rows cut into micro-batches. The loss, unless there
+// is an objective, is the mean over all target tokens of the step, so it does not depend on the cut.
 class Trainer {
  public:
-  Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options);
+  Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
+          std::shared_ptr<const Objective> objective = nullptr);
   Trainer(const Trainer&) = delete;  // captured work knows where it is
   Trainer& operator=(const Trainer&) = delete;
   // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target.
@@ -33,10 +35,14 @@ class Trainer {
 
  private:
   void compute(StepData& data);
+  Var loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data);
 
   layers::Decoder& model_;
   optimizers::AdamW& optimizer_;
   TrainerOptions options_;
+  std::shared_ptr<const Objective> objective_;  // null: the next token
+  std::unique_ptr<StepLoss> step_loss_;         // the objective's, of the step that is computed
+  PendingStep* pending_ = nullptr;              // and where it reports
   StepGraphs graphs_;
 };
 

@@ -1,4 +1,6 @@
 // The files under examples that a user would edit, at toy size.
+#include <cmath>
+
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {
@@ -36,6 +38,16 @@ TEST_F(Examples, SeveralAdapters) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
   EXPECT_EQ(losses(out + "/adapters/larger").size(), 150u);
+}
+
+TEST_F(Examples, Preference) {
+  const std::string out = folder() + "/example_preference";
+  const Outcome outcome = run_example("preference", out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<Json> lines = metrics(out + "/adapters/polite");
+  EXPECT_NEAR(lines.at(0).at("loss").as_double(), std::log(2.0), 1e-6);
+  EXPECT_TRUE(lines.at(1).find("reward_accuracy") != nullptr);
+  EXPECT_TRUE(exists(out + "/adapters/polite/adapter/adapter_config.json"));
 }
 
 }  // namespace

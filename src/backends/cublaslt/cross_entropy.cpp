@@ -69,6 +69,7 @@ class Job {
     targets_ = list("kept", &Kept::targets);
     if (!all_) places_ = list("places", &Kept::places);
     scale_ = from_host(op.factors.scale, device_);
+    if (op.factors.tokens.defined()) factors_ = from_host(op.factors.tokens, device_);
   }
 
   CrossEntropy::Output run() {
@@ -82,7 +83,7 @@ class Job {
     } else if (weight_.wanted() && !weight_.accumulate) {
       weight_.buffer.fill_zero();
     }
-    sum_losses({out_.nll, z_, scale_, out_.loss, out_.z});
+    sum_losses({out_.nll, z_, factors_, scale_, out_.loss, out_.z});
     return out_;
   }
 
@@ -107,6 +108,7 @@ class Job {
                   .first = chunk.first,
                   .nll = out_.nll,
                   .z = z_,
+                  .token_factors = factors_,
                   .scale = scale_,
                   .z_loss = op_.factors.z_loss,
                   .differentiate = differentiate});
@@ -143,7 +145,7 @@ class Job {
   const int64_t count_;  // of the tokens kept
   const Device device_;
   const bool all_;  // every token has a target
-  Tensor targets_, places_, scale_, z_;
+  Tensor targets_, places_, factors_, scale_, z_;
   CrossEntropy::Output out_;
 };
 

@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   if (threadIdx.x == 0) send_chunks(arrived, held, logits + begin, count, chunk);
   const int target = a.targets[row];
   const bool counts = target >= 0;  // or it fills up the rows of a product
-  const float scale = *a.scale, chosen = counts ? widen(logits[target]) : 0.f;  // before anyone overwrites it
+  const float scale = counts ? a.scale_of(row) : 0.f;
+  const float chosen = counts ? widen(logits[target]) : 0.f;  // before anyone overwrites it
   auto begun = cluster.barrier_arrive();       // a block may write into another one that has begun
   __syncthreads();
   Running mine = nothing();

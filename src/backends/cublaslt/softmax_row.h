@@ -71,11 +71,17 @@ struct SoftmaxArguments {
   const int* places;
   int64_t first;
   float* nll;
-  float* z;  // null without z_loss
+  float* z;                    // null without z_loss
+  const float* token_factors;  // null: all 1
   int64_t vocab;
   const float* scale;
   float z_loss;
   bool differentiate;
+
+  __device__ int64_t place_of(int64_t row) const { return places == nullptr ? first + row : places[row]; }
+  __device__ float scale_of(int64_t row) const {
+    return token_factors == nullptr ? *scale : *scale * token_factors[place_of(row)];
+  }
 };
 
 template <class T>
@@ -86,6 +92,7 @@ SoftmaxArguments<T> arguments_of(const SoftmaxRows& op) {
           op.first,
           op.nll.data<float>(),
           op.z.defined() ? op.z.data<float>() : nullptr,
+          op.token_factors.defined() ? op.token_factors.data<float>() : nullptr,
           op.logits.dim(1),
           op.scale.data<float>(),
           op.z_loss,
@@ -107,7 +114,7 @@ struct SeenRow {
 
   template <class T>
   __device__ void store_losses(const SoftmaxArguments<T>& a, int64_t row, float chosen) const {
-    const int64_t place = a.places == nullptr ? a.first + row : a.places[row];
+    const int64_t place = a.place_of(row);
     a.nll[place] = log_sum * kLn2 + (largest - chosen);
     if (a.z != nullptr) a.z[place] = z * lse * kLn2;
   }

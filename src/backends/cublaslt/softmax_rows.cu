@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
     if (a.differentiate) store_zeros<T, N>(x, a.vocab);
     return;
   }
-  const float scale = *a.scale;
+  const float scale = a.scale_of(row);
   const float chosen = widen(x[target]);  // before anyone overwrites it
   Running mine = nothing();
   for_each_pack<T, N>(x, 0, held_count, [&](const Pack<T, N>& pack, int64_t at) {
@@ -76,10 +76,11 @@ void launch(const SoftmaxRows& op) {
 
 constexpr int kSumThreads = 1024;
 
-// Of all values, in thread 0.
-__device__ double sum_of(const float* values, int64_t count, double* shared) {
+// Of all values times their factors (null: 1), in thread 0.
+__device__ double sum_of(const float* values, const float* factors, int64_t count, double* shared) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += values[i];
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads)
+    sum += factors == nullptr ? double{values[i]} : double{values[i]} * factors[i];
   __syncthreads();
   shared[threadIdx.x] = sum;
   for (unsigned half = kSumThreads / 2; half > 0; half /= 2) {
@@ -89,11 +90,11 @@ __device__ double sum_of(const float* values, int64_t count, double* shared) {
   return shared[0];
 }
 
-__global__ void sum_block(const float* nll, const float* z, int64_t count, const float* scale, float* loss,
-                          float* z_loss) {
+__global__ void sum_block(const float* nll, const float* z, const float* factors, int64_t count,
+                          const float* scale, float* loss, float* z_loss) {
   __shared__ double shared[kSumThreads];
-  const double extra = z == nullptr ? 0 : sum_of(z, count, shared);
-  const double sum = sum_of(nll, count, shared);
+  const double extra = z == nullptr ? 0 : sum_of(z, factors, count, shared);
+  const double sum = sum_of(nll, factors, count, shared);
   if (threadIdx.x != 0) return;
   *loss = static_cast<float>((sum + extra) * *scale);
   if (z != nullptr) *z_loss = static_cast<float>(extra * *scale);
@@ -134,8 +135,9 @@ void softmax_rows(const SoftmaxRows& op) {
 void sum_losses(const LossSums& op) {
   const bool z = op.z.defined();
   sum_block<<<1, kSumThreads, 0, device::stream(op.nll.device())>>>(
-      op.nll.data<float>(), z ? op.z.data<float>() : nullptr, op.nll.numel(), op.scale.data<float>(), op.loss.data<float>(),
-      z ? op.z_loss.data<float>() : nullptr);
+      op.nll.data<float>(), z ? op.z.data<float>() : nullptr,
+      op.token_factors.defined() ? op.token_factors.data<float>() : nullptr, op.nll.numel(), op.scale.data<float>(),
+      op.loss.data<float>(), z ? op.z_loss.data<float>() : nullptr);
   device::check_launch("sum_losses");
 }
 

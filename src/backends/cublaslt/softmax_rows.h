@@ -4,26 +4,28 @@
 namespace temper::backends {
 
 // Cross entropy of rows of logits; with `differentiate` the logits become their gradient in
-// place, (softmax · (1 + 2 z_loss lse) - onehot(target)) · scale. Sums are float32.
+// place, (softmax · (1 + 2 z_loss lse) - onehot(target)) · scale · f. Sums are float32.
 struct SoftmaxRows {
   Tensor logits;   // [rows, vocab], compact
   Tensor targets;  // [rows] int32; a row without a target (kIgnore) has no loss, and a gradient of 0
   Tensor places;   // [rows] int32: where each row's -log p goes in nll; undefined: `first` + row
   int64_t first = 0;
-  Tensor nll;    // [tokens] float32
-  Tensor z;      // [tokens] float32: z_loss · lse²; undefined when z_loss is 0
-  Tensor scale;  // [1] float32
+  Tensor nll;            // [tokens] float32
+  Tensor z;              // [tokens] float32: z_loss · lse²; undefined when z_loss is 0
+  Tensor token_factors;  // f, [tokens] float32; undefined: all 1
+  Tensor scale;          // [1] float32
   float z_loss = 0;
   bool differentiate = false;
 };
 void softmax_rows(const SoftmaxRows& op);
 
-// z_loss[0] = scale · Σ z and loss[0] = scale · Σ nll + z_loss[0], summed by one block in a fixed order, in
-// double. Without z both z and z_loss are undefined.
+// z_loss[0] = scale · Σ f z and loss[0] = scale · Σ f nll + z_loss[0], summed by one block in a fixed order,
+// in double. Without z both z and z_loss are undefined.
 struct LossSums {
-  Tensor nll, z;        // [tokens] float32
-  Tensor scale;         // [1] float32
-  Tensor loss, z_loss;  // [1] float32
+  Tensor nll, z;         // [tokens] float32
+  Tensor token_factors;  // f, [tokens] float32; undefined: all 1
+  Tensor scale;          // [1] float32
+  Tensor loss, z_loss;   // [1] float32
 };
 void sum_losses(const LossSums& op);
 

@@ -24,7 +24,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Job {
   const CrossEntropy& op;
   std::vector<int32_t> kept;  // tokens that have a target
-  double z = 0;               // Σ lse²
+  double z = 0;               // Σ f lse²
   int64_t hidden, vocab, blocks;
   bool want_dhidden;
   GradTarget weight;
@@ -47,6 +47,15 @@ int32_t token_of(const Job& job, const Chunk& chunk, int64_t row) {
 
 int32_t target_of(const Job& job, const Chunk& chunk, int64_t row) {
   return job.op.targets.data<int32_t>()[token_of(job, chunk, row)];
+}
+
+// Of a token's loss.
+float factor_of(const CrossEntropy& op, int64_t token) {
+  return op.factors.tokens.defined() ? op.factors.tokens.data<float>()[token] : 1;
+}
+
+float scale_of(const Job& job, const Chunk& chunk, int64_t row) {
+  return job.op.factors.scale * factor_of(job.op, token_of(job, chunk, row));
 }
 
 void gather_hidden(const Job& job, const Chunk& chunk) {
@@ -79,22 +88,22 @@ void form_logits(Job& job, const Chunk& chunk) {
       sum += share(block).sum * std::exp(double{share(block).largest} - largest);
     const double lse = largest + std::log(sum);
     chunk.lse.data<float>()[row] = static_cast<float>(lse);
-    job.z += lse * lse;
-    const auto [scale, z_loss] = job.op.factors;
-    chunk.factors.data<float>()[row] = static_cast<float>(scale * (1 + 2 * z_loss * lse));
+    job.z += factor_of(job.op, token_of(job, chunk, row)) * lse * lse;
+    const double normalized = 1 + 2 * job.op.factors.z_loss * lse;
+    chunk.factors.data<float>()[row] = static_cast<float>(scale_of(job, chunk, row) * normalized);
     const float logit = chunk.logits.data<float>()[row * job.vocab + target_of(job, chunk, row)];
     job.out.nll.data<float>()[token_of(job, chunk, row)] = static_cast<float>(lse - logit);
   }
 }
 
-// Turns one block of logits into their gradient, (softmax · (1 + 2 z_loss lse) - target) · scale.
+// Turns one block of logits into their gradient, (softmax · (1 + 2 z_loss lse) - target) · scale · f.
 void differentiate(const Job& job, const Chunk& chunk, int64_t begin, int64_t size) {
   float* logits = chunk.logits.data<float>() + begin;
   exponentiate_rows(logits, chunk.count, size, job.vocab, chunk.lse.data<float>(),
                     chunk.factors.data<float>());
   for (int64_t row = 0; row < chunk.count; ++row) {
     const int64_t target = target_of(job, chunk, row) - begin;
-    if (target >= 0 && target < size) logits[row * job.vocab + target] -= job.op.factors.scale;
+    if (target >= 0 && target < size) logits[row * job.vocab + target] -= scale_of(job, chunk, row);
   }
 }
 
@@ -183,7 +192,8 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
     if (want_dhidden || weight.wanted()) form_gradients(job, chunk);
   }
   double sum = 0;
-  for (const float nll : job.out.nll.values<float>()) sum += nll;
+  for (int64_t t = 0; t < job.out.nll.numel(); ++t)
+    sum += double{factor_of(op, t)} * job.out.nll.data<float>()[t];
   const double z = op.factors.scale * (op.factors.z_loss * job.z);
   job.out.loss.data<float>()[0] = static_cast<float>(sum * op.factors.scale + z);
   if (op.factors.z_loss != 0) job.out.z = Tensor::from(std::vector<float>{static_cast<float>(z)});

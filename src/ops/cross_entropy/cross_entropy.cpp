@@ -28,7 +28,9 @@ CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, con
   const Var largest = p::max_last(tape, logits), shifted = p::sub(tape, logits, largest);
   const Var log_sum = p::log(tape, p::sum_last(tape, p::exp(tape, shifted)));
   const Var mask = tape.constant(kept.on(hidden.value.device()));
-  const auto mean = [&](const Var& each, float factor) {
+  const auto mean = [&](Var each, float factor) {
+    if (factors.tokens.defined())
+      each = p::mul(tape, each, tape.constant(factors.tokens.reshape({tokens, 1}).on(hidden.value.device())));
     return p::scale(tape, p::sum_last(tape, p::reshape(tape, each, {tokens})), factor);
   };
   const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)), mask);
@@ -46,7 +48,7 @@ void check_targets(const Tensor& targets, int64_t vocab) {
            CrossEntropy::kIgnore);
 }
 
-void check(const Var& hidden, const Var& weight, const Tensor& targets) {
+void check(const Var& hidden, const Var& weight, const Tensor& targets, const Tensor& factors) {
   constexpr auto op = CrossEntropy::kName;
   check_ndim(op, "hidden", hidden.value, 2);
   check_float(op, "hidden", hidden.value);
@@ -57,6 +59,11 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets) {
   check_contiguous(op, "weight", weight.value);
   check_shape(op, "targets", targets, {hidden.shape()[0]});
   check_dtype(op, "targets", targets, DType::kI32);
+  if (factors.defined()) {
+    check_shape(op, "factors", factors, targets.shape());
+    check_dtype(op, "factors", factors, DType::kF32);
+    invariant(factors.device().type == DeviceType::kCpu, "factors of tokens are on the CPU");
+  }
   check_targets(targets, weight.shape()[0]);
   take_for_granted("targets " + name_of(targets), [targets, vocab = weight.shape()[0]] {
     check_targets(targets, vocab);
@@ -83,7 +90,7 @@ trace::OpWork work(const Tensor& hidden, const Tensor& weight, const Tensor& tar
 
 CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
                                  const Tensor& targets, const CrossEntropy::Factors& factors) {
-  check(hidden, weight, targets);
+  check(hidden, weight, targets, factors.tokens);
   const auto& kernel = ops.get<CrossEntropy>();
   const trace::Span span(CrossEntropy::kName, [&] {
     return work(hidden.value, weight.value, targets, tape.recording(), kernel.compose == nullptr);

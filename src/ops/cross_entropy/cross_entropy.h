@@ -4,12 +4,12 @@
 
 namespace temper::ops {
 
-// loss = scale · Σ_t (-log softmax(logits[t])[targets[t]] + z_loss · (log Σ exp(logits[t]))²), logits[t] =
-// weight · hidden[t], over the tokens whose target is not kIgnore. The second term keeps the normalizer near
-// one (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, section 5: z_loss = 1e-4).
-// The head's product is part of the op, so that a kernel need never hold [tokens, vocab] logits. `scale` is
-// one over the number of target tokens of the global batch, known before the forward pass. Softmax is
-// float32.
+// loss = scale · Σ_t f[t] (-log softmax(logits[t])[targets[t]] + z_loss · (log Σ exp(logits[t]))²), logits[t]
+// = weight · hidden[t], over the tokens whose target is not kIgnore; f is 1 unless given. The second term
+// keeps the normalizer near one (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022,
+// section 5: z_loss = 1e-4). The head's product is part of the op, so that a kernel need never hold [tokens,
+// vocab] logits. `scale` is one over the number of target tokens of the global batch, known before the
+// forward pass. Softmax is float32.
 //
 // Forward also forms the gradients (logits exist only there): hidden's is kept, the weight's is added to its
 // target at once. The loss must therefore be the root of the tape: backward takes seed 1 only.
@@ -27,6 +27,7 @@ struct CrossEntropy {
   struct Factors {
     HostValue<float> scale = 1.f;
     float z_loss = 0;
+    Tensor tokens = {};  // f, [tokens] float32 on the CPU, of any sign; undefined: all 1
   };
   Factors factors;
 

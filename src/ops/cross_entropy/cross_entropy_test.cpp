@@ -32,8 +32,9 @@ Doubles reference(int64_t width, int64_t vocab, const std::vector<int32_t>& targ
     for (const double logit : logits) sum += std::exp(logit - largest);
     const double lse = std::log(sum) + largest;
     result.back() = lse - logits[static_cast<size_t>(targets[t])];
-    result[0] += factors.scale * result.back();
-    z += factors.scale * factors.z_loss * lse * lse;
+    const double scale = factors.scale * (factors.tokens.defined() ? factors.tokens.data<float>()[t] : 1.0);
+    result[0] += scale * result.back();
+    z += scale * factors.z_loss * lse * lse;
   }
   result[0] += z;
   if (factors.z_loss != 0) result.push_back(z);
@@ -111,6 +112,20 @@ TEST(CrossEntropy, TheNormalizerIsHeldNearOne) {
   check(8, 11, {kIgnore, kIgnore}, {.factors = {1, 0.1f}});
 }
 
+// Of answers that are wanted and answers that are not.
+Tensor factors_of(int64_t tokens) {
+  const Tensor factors = Tensor::empty({tokens}, DType::kF32);
+  for (int64_t t = 0; t < tokens; ++t)
+    factors.data<float>()[t] = static_cast<float>(t % 3 == 2 ? 0 : t % 3 == 1 ? -0.75 : 1.5);
+  return factors;
+}
+
+TEST(CrossEntropy, TokensHaveTheirOwnFactors) {
+  check(7, 11, {10, kIgnore, 0, 3, 2, 9}, {.factors = {0.25f, 0, factors_of(6)}});
+  check(32, 1000, some_targets(70, 1000), {.factors = {1.0f / 56, 0.1f, factors_of(70)}, .roundings = 8});
+  check(16, 320, some_targets(33, 320), {.factors = {1.0f / 26, 0, factors_of(33)}, .role = Role::kVariable});
+}
+
 TEST(CrossEntropy, IgnoredTokensAndNone) {
   check(8, 11, {kIgnore, kIgnore, kIgnore});
   check(8, 11, {kIgnore, 5, kIgnore});
@@ -154,6 +169,16 @@ TEST(CrossEntropy, ChecksAtTheFrontDoor) {
   expect_error(call(hidden, weight, ints({1})), "[cross_entropy] targets is [1], needs [2]");
   expect_error(call(hidden, weight, Tensor::zeros({2}, DType::kI64)),
                "[cross_entropy] targets is int64, needs int32");
+  expect_error(
+      [&] {
+        cross_entropy(tape, ops, {hidden, {}}, {weight, {}}, targets, {1, 0, f32({3})});
+      },
+      "[cross_entropy] factors is [3], needs [2]");
+  expect_error(
+      [&] {
+        cross_entropy(tape, ops, {hidden, {}}, {weight, {}}, targets, {1, 0, targets});
+      },
+      "[cross_entropy] factors is int32, needs float32");
   expect_error(call(hidden, weight, ints({3, 11})),
                "[cross_entropy] target 11 is outside the vocabulary [0, 11) and not -100");
   expect_error(call(hidden, weight, ints({-1, 3})),

@@ -1,4 +1,4 @@
-#include "recipes/sft/step_profile.h"
+#include "recipes/step_profile.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "recipes/sft/plan.h"
+#include "recipes/plan.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "layers/decoder.h"
 #include "recipes/adapter_config.h"
+#include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
@@ -95,14 +96,14 @@ int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& m
 
 int64_t tokens_of_a_step(const RunConfig& config) {
   const TrainConfig& train = config.train;
-  return train.tokens_per_step > 0 ? std::max(train.tokens_per_step, config.data.max_length)
-                                   : train.rows_per_step * config.data.max_length;
+  const int64_t row = row_tokens(config);
+  return train.tokens_per_step > 0 ? std::max(train.tokens_per_step, row) : train.rows_per_step * row;
 }
 
 // Of the largest micro-batch.
 int64_t tokens_at_once(const RunConfig& config) {
   const int64_t whole = tokens_of_a_step(config), limit = config.train.micro_batch_tokens;
-  return limit == 0 ? whole : std::min(whole, std::max(limit, config.data.max_length));
+  return limit == 0 ? whole : std::min(whole, std::max(limit, row_tokens(config)));
 }
 
 // Beside activations. In a step of one micro-batch of the whole model gradients move into the memory that
@@ -148,7 +149,9 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   const int64_t floats = size_of(DType::kF32);
   MemoryPlan plan;
   plan.fill(0);
-  at(plan, MemoryTag::kWeights) = parameters * width + config.data.max_length * model.head_dim * floats;
+  const int64_t second = recipe_of(config).holds_second_model(config) ? num_parameters(model) : 0;
+  at(plan, MemoryTag::kWeights) =
+      (parameters + second) * width + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kOptimizer) = trained * optimizer_bytes(config);
   const auto [kept, beside] =
       activations_per_token(model, config.train.activation_checkpointing, config.model.dtype,
@@ -188,9 +191,9 @@ std::vector<Change> changes_of(RunConfig config) {
     keys.push_back(key);
     changes.push_back({join(keys), config});
   };
-  const int64_t rows = std::max<int64_t>(1, tokens_at_once(config) / config.data.max_length);
+  const int64_t rows = std::max<int64_t>(1, tokens_at_once(config) / row_tokens(config));
   for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
-    config.train.micro_batch_tokens = fewer * config.data.max_length;
+    config.train.micro_batch_tokens = fewer * row_tokens(config);
     keys.clear();  // one number, ever smaller
     add(fmt::format("train.micro_batch_tokens: {}", config.train.micro_batch_tokens));
   }

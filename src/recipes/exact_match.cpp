@@ -1,4 +1,4 @@
-#include "recipes/sft/exact_match.h"
+#include "recipes/exact_match.h"
 
 #include <algorithm>
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -39,7 +40,12 @@ struct Session {
   // `preferred`: kernels to try first where the configuration says nothing.
   models::BuildOptions build_options(ops::Preferences preferred) const;
   void load_weights(ops::Preferences preferred);
+  // Another model of the same dtype, frozen; one for all that ask while one of them has it.
+  std::shared_ptr<const models::Model> other_model(const std::string& folder) const;
   int64_t peak_memory() const;  // of the process, or of the device that trains
+ private:
+  ops::Preferences preferred_;
+  mutable std::map<std::string, std::weak_ptr<const models::Model>> others_;
 };
 
 }  // namespace temper::recipes

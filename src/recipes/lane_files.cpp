@@ -8,7 +8,7 @@
 #include "config/print.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
-#include "recipes/sft/lane.h"
+#include "recipes/lane.h"
 #include "reports/plot.h"
 
 namespace temper::recipes {

@@ -1,4 +1,4 @@
-#include "recipes/sft/plan.h"
+#include "recipes/plan.h"
 
 #include <gtest/gtest.h>
 

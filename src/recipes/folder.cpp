@@ -8,22 +8,22 @@
 #include "checkpoints/training_state.h"
 #include "ops/measure.h"
 #include "ops/report.h"
-#include "recipes/sft/plan.h"
-#include "recipes/sft/sft.h"
+#include "recipes/plan.h"
+#include "recipes/run.h"
 
 namespace temper::recipes {
-void SftRun::open_folders() {
+void Run::open_folders() {
   make_directories(files_.folder);
   checkpoints::require_free_disk(files_.folder, plan_disk_of_all());
   for (const auto& lane : lanes_) lane->open_folder(resolved_yaml_);
   if (lanes_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);
 }
 
-bool SftRun::has_states() const {
+bool Run::has_states() const {
   return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->has_states(); });
 }
 
-int64_t SftRun::plan_disk_of_all() const {
+int64_t Run::plan_disk_of_all() const {
   int64_t bytes = 0;
   for (const auto& lane : lanes_) bytes += plan_disk(lane->config(), session_.architecture);
   return bytes;
@@ -31,7 +31,7 @@ int64_t SftRun::plan_disk_of_all() const {
 
 // What is tried first for fields that were left out: the kernels that the run had so far, so that it goes on
 // bit for bit; for a new run what was measured on this machine.
-ops::Preferences SftRun::preferred_kernels() const {
+ops::Preferences Run::preferred_kernels() const {
   if (!exists(files_.kernels()) || !has_states())
     return {ops::remembered(session_.facts, session_.config.model.dtype)};
   ops::FieldValues before;
@@ -49,7 +49,7 @@ ops::Preferences SftRun::preferred_kernels() const {
 }
 
 // Other hardware may have other kernels: the run can go on, but not bit for bit.
-void SftRun::store_kernels(const ops::FieldValues& before) const {
+void Run::store_kernels(const ops::FieldValues& before) const {
   const ops::BoundOps& ops = session_.model->decoder.ops();
   for (const ops::Choice& choice : ops.choices()) {
     const auto was = before.find(ops::field_of(choice.field));
@@ -61,7 +61,7 @@ void SftRun::store_kernels(const ops::FieldValues& before) const {
   write_file(files_.kernels(), ops::explain_json(ops, session_.facts).dump(2) + "\n");
 }
 
-void SftRun::check() const {
+void Run::check() const {
   const RunConfig& config = session_.config;
   const auto model = models::load_model(config.model.path, session_.build_options(preferred_kernels()));
   std::string report = fmt::format(

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "recipes/sft/sft.h"
+#include "recipes/run.h"
 
 namespace temper::recipes {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/sft/session.h"
+#include "recipes/session.h"
 
 namespace temper::recipes {
 

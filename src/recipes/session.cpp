@@ -1,4 +1,4 @@
-#include "recipes/sft/session.h"
+#include "recipes/session.h"
 
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
@@ -42,6 +42,13 @@ Session::Session(const RunConfig& given)
          architecture.max_positions);
 }
 
+std::shared_ptr<const models::Model> Session::other_model(const std::string& folder) const {
+  if (auto known = others_[folder].lock()) return known;
+  const std::shared_ptr<const models::Model> other = models::load_model(folder, build_options(preferred_));
+  others_[folder] = other;
+  return other;
+}
+
 training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources) {
   return {config.train.max_grad_norm, config.train.micro_batch_tokens, config.train.activation_checkpointing,
           config.train.z_loss,        config.train.cuda_graph,         num_sources};
@@ -63,7 +70,8 @@ models::BuildOptions Session::build_options(ops::Preferences preferred) const {
 }
 
 void Session::load_weights(ops::Preferences preferred) {
-  model = models::load_model(config.model.path, build_options(std::move(preferred)));
+  preferred_ = std::move(preferred);
+  model = models::load_model(config.model.path, build_options(preferred_));
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        to_string(config.model.dtype)));

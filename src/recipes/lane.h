@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "recipes/sft/exact_match.h"
-#include "recipes/sft/run_files.h"
-#include "recipes/sft/session.h"
+#include "recipes/exact_match.h"
+#include "recipes/recipe.h"
 #include "reports/metrics.h"
 #include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
@@ -97,6 +96,7 @@ class Lane {
   RunFiles files_;
   DataSets data_;
   std::unique_ptr<layers::Adapter> adapter_;
+  std::shared_ptr<const training::Objective> objective_;
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
   State state_;

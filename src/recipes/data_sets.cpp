@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "data/chat_template.h"
 #include "formats/paths.h"
-#include "recipes/sft/session.h"
+#include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
@@ -16,8 +16,9 @@ Json parse_kwargs(const std::string& text) {
   return kwargs;
 }
 
-data::RowOptions row_options(const SourceConfig& source, const DataConfig& config,
-                             const rollout::TextFiles& text, data::Goal goal) {
+data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, const rollout::TextFiles& text,
+                             data::Goal goal) {
+  const DataConfig& config = run.data;
   data::RowOptions options;
   options.loss = config.loss;
   options.max_length = config.max_length;
@@ -30,6 +31,7 @@ data::RowOptions row_options(const SourceConfig& source, const DataConfig& confi
   options.labels = source.labels;
   options.goal = goal;
   options.learn_chosen = source.learn_chosen;
+  options.share_prompts = run.preference.share_prompts;
   return options;
 }
 
@@ -51,7 +53,7 @@ std::string name_of(const SourceConfig& source, const std::vector<data::Member>&
   return name;
 }
 
-std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const DataConfig& config,
+std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const RunConfig& config,
                                      const rollout::TextFiles& text, data::Goal goal) {
   std::vector<data::Member> members;
   for (const SourceConfig& source : sources) {
@@ -86,8 +88,8 @@ void check(const DataConfig& config) {
 DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text, data::Goal goal) {
   const DataConfig& data = config.data;
   check(data);
-  std::vector<data::Member> train = members_of(data.train, data, text, goal);
-  std::vector<data::Member> eval = members_of(data.eval, data, text, goal);
+  std::vector<data::Member> train = members_of(data.train, config, text, goal);
+  std::vector<data::Member> eval = members_of(data.eval, config, text, goal);
   if (data.eval_fraction > 0) {
     data::HeldOut held = data::hold_out(train, data.eval_fraction, static_cast<uint64_t>(config.train.seed));
     train = std::move(held.rest);
@@ -102,7 +104,7 @@ data::LoaderOptions eval_options(const RunConfig& config) {
   data::LoaderOptions options;
   options.shuffle = false;
   options.packing = config.data.packing;
-  options.max_length = config.data.max_length;
+  options.max_length = row_tokens(config);
   options.rows_per_step = 64;
   options.on_bad_row = config.data.on_bad_row;
   options.threads = 0;
@@ -123,7 +125,7 @@ data::LoaderOptions loader_options(const RunConfig& config) {
   options.shuffle = config.data.shuffle;
   options.mixing = config.data.mixing;
   options.packing = config.data.packing;
-  options.max_length = config.data.max_length;
+  options.max_length = row_tokens(config);
   options.tokens_per_step = config.train.tokens_per_step;
   options.rows_per_step = options.tokens_per_step > 0 ? 0 : config.train.rows_per_step;
   options.num_epochs = 0;  // the step count ends the run

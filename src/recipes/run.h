@@ -3,18 +3,21 @@
 #include <string>
 #include <vector>
 
-#include "recipes/sft/lane.h"
-#include "recipes/sft/step_profile.h"
+#include "recipes/lane.h"
+#include "recipes/step_profile.h"
 #include "reports/progress.h"
 #include "training/signals.h"
 
 namespace temper::recipes {
 
-// Supervised fine-tuning, from the configuration to the folder with what was trained: the model, or adapters
-// of it, which then share every pass through the model.
-class SftRun {
+// Of train: the run as the configuration's recipe says.
+void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+
+// Training, from the configuration to the folder with what was trained: the model, or adapters of it, which
+// then share every pass through the model.
+class Run {
  public:
-  SftRun(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+  Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
   void run();
 
  private:

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "config/load.h"
-#include "recipes/sft/lane.h"
+#include "recipes/lane.h"
 
 namespace temper::recipes {
 namespace {

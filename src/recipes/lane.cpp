@@ -1,5 +1,5 @@
 // A lane's training: batches, steps, reports, evaluation.
-#include "recipes/sft/lane.h"
+#include "recipes/lane.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,13 +32,30 @@ void add_sources(const data::Mixture& mixture, const std::vector<training::Sourc
   values.emplace_back(key, std::move(by_source));
 }
 
+void add_preference(const std::optional<training::PreferenceResult>& found, std::string_view key,
+                    std::string_view tag, Json::Object& values,
+                    reports::TensorBoardWriter::Scalars& scalars) {
+  if (!found) return;
+  const auto add = [&](std::string_view name, double value) {
+    values.emplace_back(fmt::format("{}{}", key, name), value);
+    scalars.emplace_back(fmt::format("{}{}", tag, name), value);
+  };
+  if (found->chosen > 0) add("reward_chosen", found->chosen_reward);
+  if (found->rejected > 0) add("reward_rejected", found->rejected_reward);
+  if (found->chosen > 0 && found->rejected > 0) add("reward_margin", found->margin());
+  if (found->pairs > 0) add("reward_accuracy", found->accuracy());
+  if (found->chosen > 0) add("logp_chosen", found->chosen_logp);
+  if (found->rejected > 0) add("logp_rejected", found->rejected_logp);
+  if (found->pairs == 0) add("kl", found->kl);
+}
+
 }  // namespace
 
 Lane::Lane(const Session& session, RunConfig config)
     : session_(&session),
       config_(std::move(config)),
       files_{config_.output},
-      data_(DataSets::load(config_, session.text, data::Goal::kLanguageModel)) {
+      data_(DataSets::load(config_, session.text, recipe_of(config_).goal(config_))) {
   if (config_.eval.exact_match > 0 && !data_.eval)
     fail("[eval.exact_match] is set, but neither data.eval nor data.eval_fraction gives rows to ask from");
 }
@@ -76,6 +93,7 @@ void Lane::make_learner() {
     log(fmt::format("adapter: {} modules, {:.2f} M parameters", adapter_->plan().targets.size(),
                     static_cast<double>(adapter_->parameters().num_elements()) / 1e6));
   }
+  objective_ = recipe_of(config_).objective({*session_, config_, data_, files_});
   layers::ParameterStore& trained = adapter_ ? adapter_->parameters() : model.decoder.parameters();
   const OptimizerConfig& o = config_.train.optimizer;
   optimizer_ = std::make_unique<optimizers::AdamW>(
@@ -83,8 +101,8 @@ void Lane::make_learner() {
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
   if (!adapter_)
-    trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizer_,
-                                                   trainer_options(config_, data_.train.members().size()));
+    trainer_ = std::make_unique<training::Trainer>(
+        model.decoder, *optimizer_, trainer_options(config_, data_.train.members().size()), objective_);
 }
 
 void Lane::start() {
@@ -115,7 +133,8 @@ training::AdapterShare Lane::share() const {
           &batch_.rows,
           lr(),
           static_cast<uint64_t>(config_.train.seed),
-          data_.train.members().size()};
+          data_.train.members().size(),
+          objective_.get()};
 }
 
 void Lane::begun(training::PendingStep pending) {
@@ -160,6 +179,7 @@ void Lane::write_metrics(const Report& report, double peak_flops) {
     values.emplace_back("z_loss", result.z_loss);
     scalars.emplace_back("train/z_loss", result.z_loss);
   }
+  add_preference(result.preference, "", "train/", values, scalars);
   add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
   metrics_->write(report.step, values);
   events_->write(report.step, scalars);
@@ -167,10 +187,13 @@ void Lane::write_metrics(const Report& report, double peak_flops) {
 
 void Lane::evaluate() {
   if (eval_rows_.empty()) return;
-  const training::EvalResult result = training::evaluate(session_->model->decoder, adapter_.get(), eval_rows_,
-                                                         config_.train.micro_batch_tokens);
+  const training::EvalResult result = objective_
+                                          ? objective_->evaluate(eval_rows_, adapter_.get())
+                                          : training::evaluate(session_->model->decoder, adapter_.get(),
+                                                               eval_rows_, config_.train.micro_batch_tokens);
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
+  add_preference(result.preference, "eval_", "eval/", values, scalars);
   add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
   metrics_->write(state_.step, values);
   events_->write(state_.step, scalars);

@@ -1,0 +1,22 @@
+#pragma once
+#include "recipes/recipe.h"
+#include "training/reference.h"
+
+// What preference learning compares a learner with.
+namespace temper::recipes {
+
+enum class ReferenceKind {
+  kBase,         // the frozen model below the adapter
+  kSecondModel,  // in memory beside the trained one
+  kStored,       // log-probabilities, computed once
+};
+
+ReferenceKind kind_of_reference(const RunConfig& config);
+
+// Refuses a reference that is no model, or reads other tokens than the one that is trained.
+void check_reference(const RunConfig& config);
+
+// Stored numbers are computed here unless the run's folder has them.
+std::shared_ptr<const training::Reference> make_reference(const Learner& learner);
+
+}  // namespace temper::recipes

@@ -1,0 +1,252 @@
+// The loop over steps.
+#include "recipes/run.h"
+
+#include <algorithm>
+
+#include "backends/peak.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "base/trace.h"
+#include "data/inspect.h"
+#include "recipes/adapter_config.h"
+#include "recipes/plan.h"
+
+namespace temper::recipes {
+
+void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
+  recipe_of(config).check(config);
+  Run(config, resolved_yaml, options).run();
+}
+
+Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options)
+    : options_(options),
+      resolved_yaml_(resolved_yaml),
+      session_(config),
+      files_{config.output},
+      profile_(options.profile_steps, session_.facts, config.model.dtype, files_.trace()) {
+  check_adapters(config);
+  for (const AdapterConfig& adapter : config.adapters)
+    lanes_.push_back(std::make_unique<Lane>(session_, run_of_adapter(config, adapter)));
+  if (lanes_.empty()) lanes_.push_back(std::make_unique<Lane>(session_, config));
+}
+
+void Run::run() {
+  const MemoryPlan plan = plan_memory(session_.config, session_.architecture, session_.facts);
+  check_memory(session_.config, session_.architecture, session_.facts, pool(session_.facts.device).limit());
+  if (options_.dry_run) return check();
+  open_folders();
+  const ops::Preferences preferred = preferred_kernels();
+  session_.load_weights(preferred);
+  store_kernels(preferred.kernels);
+  for (const auto& lane : lanes_) lane->make_learner();
+  if (lanes_.front()->is_adapter())
+    adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
+                                                           trainer_options(session_.config, 1));
+  for (const auto& lane : lanes_) {
+    log_info("data: " + data::describe_formats(lane->data().train));
+    lane->start();
+  }
+  find_peak();
+  try {
+    train();
+    for (const auto& lane : lanes_) lane->finish();
+  } catch (const Error& error) {
+    // The device may be lost, and nothing more can be saved.
+    if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
+    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
+  }
+  if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
+  fail_if_any_was_lost();
+}
+
+std::string Run::what_is_saved() const {
+  std::vector<std::string> lines;
+  for (const auto& lane : lanes_)
+    lines.push_back(lane->saved_step() == 0
+                        ? fmt::format("Nothing of this run is saved in {}", lane->files().folder)
+                        : fmt::format("Step {} is saved in {}: run the same command to go on from there",
+                                      lane->saved_step(), lane->files().folder));
+  return join(lines, "\n");
+}
+
+void Run::train() {
+  const training::StopSignals signals;
+  progress_ = std::make_unique<reports::Progress>();
+  const auto goes_on = [](const auto& lane) { return !lane->is_done(); };
+  while (std::any_of(lanes_.begin(), lanes_.end(), goes_on)) {
+    profile_.before_step();
+    train_one();
+    const bool stop = signals.requested();
+    evaluate_and_save(stop);
+    if (!stop || std::none_of(lanes_.begin(), lanes_.end(), goes_on)) continue;
+    progress_->finish();
+    throw Error(
+        fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command "
+                    "to go on",
+                    lanes_.front()->step(), files_.folder),
+        ErrorKind::kInterrupted);
+  }
+  profile_.finish();
+  progress_->finish();
+  progress_.reset();
+}
+
+// On a device a step is reported when the next one has been asked for, so that the device never waits for us.
+void Run::train_one() {
+  const std::vector<Lane*> lanes = read_batches();
+  if (lanes.empty()) return;
+  std::vector<training::PendingStep> pending = begin(lanes);
+  report_all();
+  for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->begun(std::move(pending[i]));
+  if (session_.facts.device.type == DeviceType::kCpu) report_all();
+}
+
+// A row that ends a lane must not cost what was learnt before it.
+std::vector<Lane*> Run::read_batches() {
+  std::vector<Lane*> lanes;
+  for (const auto& lane : lanes_) {
+    if (lane->is_done()) continue;
+    try {
+      lane->read_batch();
+      lanes.push_back(lane.get());
+    } catch (const Error& error) {
+      report_all();
+      lose(*lane, error, true);
+    }
+  }
+  return lanes;
+}
+
+std::vector<training::PendingStep> Run::begin(const std::vector<Lane*>& lanes) {
+  std::vector<training::PendingStep> pending;
+  if (!adapters_) {
+    pending.push_back(lanes.front()->begin_alone());
+    return pending;
+  }
+  std::vector<training::AdapterShare> shares;
+  for (const Lane* lane : lanes) shares.push_back(lane->share());
+  return adapters_->begin(shares);
+}
+
+void Run::report_all() {
+  std::vector<Lane::Report> reports;
+  for (const auto& lane : lanes_) try {
+      if (auto report = lane->report(peak_flops_)) reports.push_back(std::move(*report));
+    } catch (const Error& error) {
+      lose(*lane, error, false);
+    }
+  if (!reports.empty()) show(reports);
+}
+
+// Alone, a lane ends the run; the others of several go on. After a step that diverged there is nothing to
+// save.
+void Run::lose(Lane& lane, const Error& error, bool save) {
+  const bool learnt = lane.is_unsaved();
+  if (save) lane.save();
+  const std::string kept =
+      fmt::format("the {} steps before it are saved in {}", lane.step(), lane.files().folder);
+  if (error.kind() != ErrorKind::kInput) throw error;
+  if (lanes_.size() == 1) {
+    if (!learnt || !save) throw error;
+    throw Error(fmt::format("{}; {}", error.what(), kept), error.kind());
+  }
+  lane.stop(error.what());
+  log_warning(fmt::format("[{}] {}; this adapter stops, the others go on{}", lane.name(), error.what(),
+                          save ? "; " + kept : std::string()));
+}
+
+void Run::fail_if_any_was_lost() const {
+  std::vector<std::string> lost;
+  for (const auto& lane : lanes_)
+    if (!lane->stop_reason().empty())
+      lost.push_back(fmt::format("{} after step {}: {}", lane->name(), lane->step(), lane->stop_reason()));
+  if (!lost.empty())
+    fail(
+        "[adapters] {} of {} stopped early, the others are done:\n  {}\nMend that and run the same command "
+        "to go "
+        "on with them",
+        lost.size(), lanes_.size(), join(lost, "\n  "));
+}
+
+void Run::evaluate_and_save(bool stopping) {
+  const auto is_due = [](const Lane& lane, int64_t every) {
+    return lane.is_done() || (every > 0 && lane.step() % every == 0);
+  };
+  std::vector<Lane*> evaluated, saved;
+  for (const auto& lane : lanes_) {
+    if (!lane->stop_reason().empty() || !lane->is_unsaved()) continue;
+    if (is_due(*lane, lane->config().eval.every_steps)) evaluated.push_back(lane.get());
+    if (stopping || is_due(*lane, lane->config().checkpoint.every_steps)) saved.push_back(lane.get());
+  }
+  if (!evaluated.empty() || !saved.empty()) report_all();
+  for (Lane* lane : evaluated) lane->evaluate();
+  for (Lane* lane : saved) lane->save();
+}
+
+namespace {
+
+// The mean over adapters, as the loss.
+void show_preference(const std::vector<Lane::Report>& reports, reports::StepReport& line) {
+  double margin = 0, accuracy = 0, count = 0;
+  bool pairs = true;
+  for (const Lane::Report& report : reports) {
+    if (!report.result.preference) continue;
+    ++count;
+    margin += report.result.preference->margin();
+    accuracy += report.result.preference->accuracy();
+    pairs = pairs && report.result.preference->pairs > 0;
+  }
+  if (count == 0) return;
+  line.extras.emplace_back("margin", margin / count);
+  if (pairs) line.extras.emplace_back("accuracy", accuracy / count);
+}
+
+}  // namespace
+
+void Run::show(const std::vector<Lane::Report>& reports) {
+  reports::StepReport line;
+  double tokens = 0, flops = 0, seconds = 0;
+  for (const Lane::Report& report : reports) {
+    // Of several adapters the line counts the longest's steps; losses are a mean.
+    if (report.total_steps > line.total_steps) {
+      line.step = report.step;
+      line.total_steps = report.total_steps;
+      line.lr = report.lr;
+      line.seconds_left = report.train_seconds / static_cast<double>(report.step) *
+                          static_cast<double>(report.total_steps - report.step);
+    }
+    line.loss += report.result.loss / static_cast<double>(reports.size());
+    line.grad_norm = std::max(line.grad_norm, report.result.grad_norm);
+    tokens += static_cast<double>(report.result.tokens);
+    flops += report.result.flops;
+    seconds = std::max(seconds, report.seconds);
+  }
+  show_preference(reports, line);
+  line.tokens_per_second = tokens / seconds;
+  if (peak_flops_ > 0) line.peak_fraction = flops / seconds / peak_flops_;
+  line.memory_bytes = memory_in_use();
+  progress_->show(line);
+}
+
+// Of the process, or of the device that trains.
+int64_t Run::memory_in_use() const {
+  if (session_.facts.device.type == DeviceType::kCpu) return current_resident_bytes();
+  int64_t held = 0;
+  for (const RegionUsage& region : pool(session_.facts.device).usage()) held += region.held;
+  return held;
+}
+
+void Run::find_peak() {
+  const HardwareFacts& facts = session_.facts;
+  peak_flops_ = backends::matmul_peak(facts, session_.config.model.dtype, num_threads());
+  if (facts.device.type == DeviceType::kCpu) return;
+  log_info(fmt::format(
+      "device: {} on {}{}", facts.name, to_string(facts.device),
+      peak_flops_ > 0
+          ? fmt::format("; peak is the published {:.0f} TFLOP/s of dense bfloat16", peak_flops_ / 1e12)
+          : std::string()));
+}
+
+}  // namespace temper::recipes

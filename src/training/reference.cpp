@@ -1,0 +1,57 @@
+#include "training/reference.h"
+
+#include "base/error.h"
+#include "training/flops.h"
+
+namespace temper::training {
+
+std::vector<AnswerLogp> answer_logps(const Tensor& nll, const Tensor& targets,
+                                     std::span<const DocumentSpan> documents) {
+  std::vector<AnswerLogp> answers;
+  const auto losses = nll.values<float>();
+  const auto expected = targets.values<int32_t>();
+  size_t token = 0;
+  for (const DocumentSpan& document : documents) {
+    invariant(!document.answers.empty(), "every document has answers");
+    token += static_cast<size_t>(document.shared());
+    for (const data::Answer& answer : document.answers) {
+      AnswerLogp sum;
+      for (const size_t end = token + static_cast<size_t>(answer.length); token < end; ++token) {
+        sum.logp -= losses[token];
+        sum.tokens += expected[token] != data::kIgnore;
+      }
+      answers.push_back(sum);
+    }
+  }
+  return answers;
+}
+
+std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers::Adapter* adapter,
+                                     const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
+  std::vector<AnswerLogp> answers;
+  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end);
+    const layers::AdapterRows all{adapter, batch.tokens};
+    Tape tape(false);
+    layers::Decoder::Options options;
+    options.adapters = {all};
+    const Var hidden = model.forward(tape, batch.input, options);
+    const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+    for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
+      answers.push_back(answer);
+  }
+  return answers;
+}
+
+std::vector<double> ModelReference::logps(const std::vector<data::PackedRow>& rows) const {
+  std::vector<double> sums;
+  for (const AnswerLogp& answer : answer_logps(model_, nullptr, rows, micro_batch_tokens_))
+    sums.push_back(answer.logp);
+  return sums;
+}
+
+double ModelReference::flops(std::span<const DocumentSpan> documents) const {
+  return forward_flops(model_.config(), documents);
+}
+
+}  // namespace temper::training

@@ -189,6 +189,7 @@ void cross_entropy(const Bench& bench) {
                                      .places = {},
                                      .nll = nll,
                                      .z = {},
+                                     .token_factors = {},
                                      .scale = scale,
                                      .z_loss = 0,
                                      .differentiate = true});

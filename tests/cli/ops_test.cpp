@@ -16,7 +16,8 @@ TEST_F(Cli, OpsExplainsAModelsKernels) {
     const bool plain = choice.at("op").as_string() == "sample";
     EXPECT_EQ(choice.at("kernel").as_string() == "eager", plain) << choice.dump();
     EXPECT_EQ(choice.at("why").as_string(), "default");
-    EXPECT_FALSE(choice.at("others").as_array().empty());
+    // A build without kernels for GPUs has no other way to sample.
+    EXPECT_TRUE(plain || !choice.at("others").as_array().empty());
   }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml), and when a
-test writes where another one may write."""
+"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml), when a test
+writes where another one may write, and when two files define a type of one full name: the linker would keep the
+functions of one of them for both."""
 import pathlib
 import re
 import sys
@@ -39,7 +40,29 @@ def check(path):
             yield f"{where}:{line}: room {folder}/{room_of(parts)} may not include room {folder}/{target_room}"
 
 
+def types_of(path):
+    """Full names of the types that a file defines outside unnamed namespaces, with their lines."""
+    spaces = []
+    for line, text in enumerate(path.read_text().splitlines(), 1):
+        if opened := re.match(r"namespace ?([\w:]*) ?\{$", text):
+            spaces.append(opened[1])
+        elif re.match(r"\}  // namespace", text):
+            spaces.pop()
+        elif (defined := re.match(r"(?:struct|class|enum class|union) (\w+)(?: final)?(?: :[^:].*)? \{", text)) and "" not in spaces:
+            yield "::".join([*spaces, defined[1]]), line
+
+
+def check_names(paths):
+    first = {}
+    for path in paths:
+        for name, line in types_of(path):
+            where = f"{path.relative_to(root)}:{line}"
+            if name in first:
+                yield f"{where}: {name} is also a type of {first[name]}"
+            first.setdefault(name, where)
+
+
 files = [p for p in sorted((root / "src").rglob("*")) if p.suffix in suffixes and p.parent.name != "src"]
-errors = [error for path in files for error in check(path)]
+errors = [error for path in files for error in check(path)] + list(check_names(files))
 print("\n".join(errors) or f"layers: ok ({len(files)} files, {len(floor_of)} folders)")
 sys.exit(bool(errors))

@@ -94,6 +94,14 @@ inline Tensor aligned(const Tensor& tensor) {
   return !tensor.defined() || is_aligned(tensor) ? tensor : tensor.clone();
 }
 
+// exp(x) = power_of_2(kLog2E x), within two units of the last place; denormals are zero.
+inline constexpr float kLog2E = 1.4426950408889634f;
+__device__ inline float power_of_2(float value) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
+  return power;
+}
+
 __device__ inline float warp_sum(float value) {
   for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(0xffffffffu, value, lane);
   return value;

@@ -12,8 +12,6 @@
 namespace temper::recipes {
 namespace {
 
-using training::ScheduleType;
-
 std::string where_of(const AdapterConfig& adapter) { return fmt::format("adapters.{}.", adapter.name); }
 
 // Keys that say what is adapted and how: of an adapter that goes on they stand in its folder.
@@ -88,11 +86,7 @@ void describe(config::Schema& s, AdapterConfig& c) {
   s.field("steps", c.steps, "omitted: train.steps").at_least(0);
   s.field("epochs", c.epochs, "omitted: train.epochs").above(0);
   s.field("rows_per_step", c.rows_per_step, "omitted: train.rows_per_step").at_least(1);
-  s.choice("schedule", c.schedule,
-           {{"cosine", ScheduleType::kCosine},
-            {"linear", ScheduleType::kLinear},
-            {"constant", ScheduleType::kConstant}},
-           "omitted: train.schedule.type");
+  s.choice("schedule", c.schedule, schedule_types(), "omitted: train.schedule.type");
   s.field("warmup_steps", c.warmup_steps, "omitted: train.schedule.warmup_steps").at_least(0);
   s.field("final_fraction", c.final_fraction, "omitted: train.schedule.final_fraction")
       .at_least(0)

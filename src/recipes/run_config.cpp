@@ -24,6 +24,14 @@ config::Names<Enum> named(std::initializer_list<Enum> values) {
 
 }  // namespace
 
+const config::Names<training::ScheduleType>& schedule_types() {
+  using training::ScheduleType;
+  static const config::Names<ScheduleType> names{{"cosine", ScheduleType::kCosine},
+                                                 {"linear", ScheduleType::kLinear},
+                                                 {"constant", ScheduleType::kConstant}};
+  return names;
+}
+
 OpsImplementation::OpsImplementation() {
   for (const std::string& field : ops::all_fields()) fields.emplace(field, std::nullopt);
 }
@@ -122,12 +130,7 @@ void describe(config::Schema& s, OptimizerConfig& c) {
 }
 
 void describe(config::Schema& s, ScheduleConfig& c) {
-  using training::ScheduleType;
-  s.choice("type", c.type,
-           {{"cosine", ScheduleType::kCosine},
-            {"linear", ScheduleType::kLinear},
-            {"constant", ScheduleType::kConstant}},
-           "of the learning rate after the warm-up");
+  s.choice("type", c.type, schedule_types(), "of the learning rate after the warm-up");
   s.field("warmup_steps", c.warmup_steps, "updates of linear rise").at_least(0);
   s.field("final_fraction", c.final_fraction, "of the peak, at the last update").at_least(0).at_most(1);
 }

@@ -75,6 +75,9 @@ struct OptimizerConfig {
   DType moments = DType::kF32;
 };
 
+// By their names in YAML.
+const config::Names<training::ScheduleType>& schedule_types();
+
 struct ScheduleConfig {
   training::ScheduleType type = training::ScheduleType::kCosine;
   int64_t warmup_steps = 0;

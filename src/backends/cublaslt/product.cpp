@@ -17,7 +17,7 @@ cudaDataType_t type_of(DType dtype) {
 }
 
 // The library counts columns first: a row-major matrix is its transpose there, and d' = op(b)' op(a)'.
-ProductShape shape_of(const Product& p) {
+ProductShape shape_of(const GpuProduct& p) {
   ProductShape shape;
   shape.m = p.d.dim(1);
   shape.n = p.d.dim(0);
@@ -39,7 +39,7 @@ ProductShape shape_of(const Product& p) {
 
 }  // namespace
 
-void multiply(const Product& p) {
+void multiply(const GpuProduct& p) {
   if (p.d.numel() == 0) return;
   const ProductShape shape = shape_of(p);
   if (shape.k == 0) {

@@ -6,7 +6,7 @@ namespace temper::backends {
 // d = op(a) op(b) + bias, or d += op(a) op(b). All are matrices whose rows are compact and may have any
 // stride; a and b have one dtype, d the same or float32. Sums are float32; float32 products use no shorter
 // format.
-struct Product {
+struct GpuProduct {
   Tensor a;  // [m, k], or [k, m] when transposed
   Tensor b;  // [k, n], or [n, k] when transposed
   Tensor d;  // [m, n]
@@ -14,6 +14,6 @@ struct Product {
   bool accumulate = false;
   Tensor bias = {};  // [n], d's dtype, or undefined
 };
-void multiply(const Product& product);
+void multiply(const GpuProduct& product);
 
 }  // namespace temper::backends

@@ -5,14 +5,7 @@
 // The arithmetic of one row of logits, which all kernels for softmax_rows share.
 namespace temper::backends {
 
-inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-
-// Within two units of the last place; denormals are zero.
-__device__ inline float power_of_2(float value) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
-  return power;
-}
+inline constexpr float kLn2 = 0.6931471805599453f;
 
 // The largest of some logits, and the sum of all exp(logit - largest).
 struct Running {

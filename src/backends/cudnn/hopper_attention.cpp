@@ -33,16 +33,12 @@ int multiprocessors(Device device) {
 
 // What a schedule depends on, without tensors of the device.
 struct Call {
-  Attention documents;  // cu_seqlens_q and cu_seqlens_k alone
-  Heads heads;
+  Packing packing;
   bool window;
   Device device;
 
-  std::string name() const {
-    return fmt::format("hopper {} {} {} {} {} {}", name_of(documents.cu_seqlens_q),
-                       name_of(documents.cu_seqlens_k), heads.queries, heads.keys, heads.dim, window);
-  }
-  Schedule schedule() const { return schedule_of(documents, heads, window, multiprocessors(device)); }
+  std::string name() const { return fmt::format("hopper {} {}", name_of(packing), window); }
+  Schedule schedule() const { return schedule_of(packing, window, multiprocessors(device)); }
 };
 
 // What its launches depend on.
@@ -51,15 +47,41 @@ auto sizes(const Schedule& schedule) {
 }
 
 template <class T>
-Tensor list(const Call& call, const char* name, size_t size, std::vector<T> Schedule::*member) {
-  const auto bytes = static_cast<int64_t>(size * sizeof(T));
-  return from_host(fmt::format("{} {}", call.name(), name), {bytes}, DType::kU8, call.device,
-                   [call, member, bytes](std::byte* to) {
-                     const std::vector<T> values = call.schedule().*member;
-                     const size_t filled = values.size() * sizeof(T);
-                     std::memcpy(to, values.data(), std::min(filled, static_cast<size_t>(bytes)));
-                   });
+int64_t bytes(const std::vector<T>& list) {
+  return static_cast<int64_t>(list.size() * sizeof(T));
 }
+
+template <class T>
+std::byte* put(const std::vector<T>& list, std::byte* to) {
+  std::memcpy(to, list.data(), static_cast<size_t>(bytes(list)));
+  return to + bytes(list);
+}
+
+// A schedule's lists on the device, one behind the other. Documents come last, with room for as many as there
+// can be when work is repeated.
+class Lists {
+ public:
+  Lists(const Call& call, const Schedule& schedule)
+      : items_(bytes(schedule.rows)), documents_(items_ + bytes(schedule.items)) {
+    const auto most = call.packing.cu_seqlens_q.dim(0) * static_cast<int64_t>(sizeof(hopper::Document));
+    all_ = from_host(call.name(), {documents_ + most}, DType::kU8, call.device, [call](std::byte* to) {
+      const Schedule now = call.schedule();
+      put(now.documents, put(now.items, put(now.rows, to)));
+    });
+  }
+  const hopper::TileRows* rows() const { return at<hopper::TileRows>(0); }
+  const hopper::Item* items() const { return at<hopper::Item>(items_); }
+  const hopper::Document* documents() const { return at<hopper::Document>(documents_); }
+
+ private:
+  template <class T>
+  const T* at(int64_t offset) const {
+    return reinterpret_cast<const T*>(static_cast<const std::byte*>(all_.raw()) + offset);
+  }
+
+  int64_t items_, documents_;  // where they begin
+  Tensor all_;
+};
 
 // How copies find boxes of [rows, 64] in [tokens, heads, head_dim] (CUDA driver API, tensor maps).
 CUtensorMap boxes_of(const Tensor& tensor, int rows) {
@@ -79,22 +101,15 @@ CUtensorMap boxes_of(const Tensor& tensor, int rows) {
 
 __nv_bfloat16* elements(const Tensor& tensor) { return static_cast<__nv_bfloat16*>(tensor.raw()); }
 
-template <class T>
-const T* values(const Tensor& bytes) {
-  return static_cast<const T*>(static_cast<const void*>(bytes.raw()));
-}
-
 void launch(const Attention& op, const Attention::Output& out, const Tensor& dy, const Call& call,
             const Schedule& schedule, const Attention::Grads& grads) {
   const Tensor q = readable(op.q, false), k = readable(op.k, false), v = readable(op.v, false);
-  const Tensor documents =
-                   list(call, "documents", static_cast<size_t>(op.cu_seqlens_q.dim(0)), &Schedule::documents),
-               items = list(call, "items", schedule.items.size(), &Schedule::items),
-               tile_rows = list(call, "tiles", schedule.rows.size(), &Schedule::rows);
+  const Lists lists(call, schedule);
   const cudaStream_t stream = device::stream(call.device);
-  const int64_t heads = call.heads.queries, dim = call.heads.dim,
+  const int64_t heads = call.packing.heads, dim = call.packing.head_dim,
                 tiles = static_cast<int64_t>(schedule.rows.size());
-  const int tile = hopper::tile_of(call.heads.dim);
+  const auto head_dim = static_cast<int>(dim);
+  const int tile = hopper::tile_of(head_dim);
   const auto scratch = [&](Shape shape, DType dtype) {
     return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, call.device);
   };
@@ -104,8 +119,7 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
                turns = scratch({1 + heads * tiles}, DType::kI32);  // the first: the ticket
   turns.fill_zero();
 
-  const hopper::RowArguments rows{call.heads.dim, call.heads.queries, static_cast<int>(tiles),
-                                  values<hopper::TileRows>(tile_rows)};
+  const hopper::RowArguments rows{head_dim, static_cast<int>(heads), static_cast<int>(tiles), lists.rows()};
   const bool plain = out.lse.ndim() == 3;
   const hopper::ForwardLogs forward{out.lse.data<float>(), plain ? out.lse.dim(2) : 1, plain ? 1 : heads};
   hopper::prepare_rows(rows, forward, elements(out.y), elements(dy), logs.data<float>(), deltas.data<float>(),
@@ -117,8 +131,8 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
   arguments.k = boxes_of(k, hopper::kBlock);
   arguments.v = boxes_of(v, hopper::kBlock);
   arguments.dy = boxes_of(dy, tile);
-  arguments.documents = values<hopper::Document>(documents);
-  arguments.items = values<hopper::Item>(items);
+  arguments.documents = lists.documents();
+  arguments.items = lists.items();
   arguments.logs = logs.data<float>();
   arguments.deltas = deltas.data<float>();
   arguments.dq = sums.data<float>();
@@ -129,10 +143,10 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
   arguments.dk_stride = grads.k.stride(0);
   arguments.dv_stride = grads.v.stride(0);
   arguments.tiles = static_cast<int>(tiles);
-  arguments.heads_per_key = call.heads.queries / call.heads.keys;
+  arguments.heads_per_key = static_cast<int>(heads / call.packing.kv_heads);
   arguments.window = static_cast<int>(op.window);
   arguments.scale = op.scale;
-  hopper::launch_backward(call.heads.dim, arguments, static_cast<int>(schedule.items.size()), stream);
+  hopper::launch_backward(head_dim, arguments, static_cast<int>(schedule.items.size()), stream);
   device::check_launch("attention_backward");
 
   hopper::finish_rows(rows, sums.data<float>(), op.scale, elements(grads.q), grads.q.stride(0), stream);
@@ -140,12 +154,7 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
 }
 
 Attention::Grads backward_hopper(const Attention& op, const Attention::Output& out, const Tensor& dy) {
-  const auto size = [](int64_t value) { return static_cast<int>(value); };
-  Attention documents;
-  documents.cu_seqlens_q = op.cu_seqlens_q;
-  documents.cu_seqlens_k = op.cu_seqlens_k;
-  const Call call{
-      documents, {size(op.q.dim(1)), size(op.k.dim(1)), size(op.q.dim(2))}, op.window > 0, op.q.device()};
+  const Call call{packing_of(op, false), op.window > 0, op.q.device()};
   const Schedule schedule = call.schedule();
   take_for_granted(call.name(), [call, found = sizes(schedule)] { return sizes(call.schedule()) == found; });
   // Of as many keys as queries every key has its query.

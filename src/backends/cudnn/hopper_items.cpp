@@ -4,8 +4,6 @@
 #include <bit>
 #include <numeric>
 
-#include "backends/cudnn/documents.h"
-
 namespace temper::backends::cudnn {
 namespace {
 
@@ -23,8 +21,10 @@ void add_items(Schedule& schedule, int document, int kv_heads) {
 
 }  // namespace
 
-Schedule schedule_of(const ops::Attention& op, const Heads& heads, bool window, int at_once) {
-  const int tile = hopper::tile_of(heads.dim);
+Schedule schedule_of(const Packing& packing, bool window, int at_once) {
+  const ops::Attention op = op_of(packing);
+  const int heads = static_cast<int>(packing.heads),
+            tile = hopper::tile_of(static_cast<int>(packing.head_dim));
   const std::vector<Document> documents = documents_of(op);
   const bool plain = common_length(documents, op) > 0;
   Schedule schedule;
@@ -38,7 +38,7 @@ Schedule schedule_of(const ops::Attention& op, const Heads& heads, bool window, 
     schedule.documents.push_back({query, queries, static_cast<int>(d.key), keys, first_tile, paired});
     for (int first = 0; first < queries; first += tile) {
       // Logs of a plain batch are [documents, heads, length], of ragged documents [tokens, heads].
-      const int log = plain ? query * heads.queries + first : (query + first) * heads.queries;
+      const int log = plain ? query * heads + first : (query + first) * heads;
       schedule.rows.push_back({query + first, std::min(tile, queries - first), log});
     }
     seen += d.keys;
@@ -50,7 +50,7 @@ Schedule schedule_of(const ops::Attention& op, const Heads& heads, bool window, 
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return documents[static_cast<size_t>(a)].keys > documents[static_cast<size_t>(b)].keys;
   });
-  for (const int document : order) add_items(schedule, document, heads.keys);
+  for (const int document : order) add_items(schedule, document, static_cast<int>(packing.kv_heads));
   if (schedule.items.empty()) return schedule;
   schedule.items.resize(std::bit_ceil(schedule.items.size()), {-1, 0, 0, -1});
   const auto most = static_cast<size_t>(op.starts_q().back() / tile) + op.starts_q().size() - 1;

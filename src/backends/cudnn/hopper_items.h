@@ -2,17 +2,13 @@
 #include <vector>
 
 #include "backends/cudnn/hopper/schedule.h"
-#include "ops/attention/attention.h"
+#include "backends/cudnn/packing.h"
 
 // Documents of a call, cut into what blocks of threads do. No device takes part in this.
 namespace temper::backends::cudnn {
 
-struct Heads {
-  int queries, keys, dim;
-};
-
-// The numbers of items and tiles are rounded up, so that work that is repeated may have other documents:
-// items and tiles beyond are empty.
+// Work that is repeated may have other documents, therefore there are as many tiles as so many documents of
+// so many tokens can have, and a power of two of items: those beyond are empty.
 struct Schedule {
   std::vector<hopper::Document> documents;
   std::vector<hopper::Item> items;
@@ -20,8 +16,7 @@ struct Schedule {
   bool whole = true;  // every key belongs to a document with queries
 };
 
-// Of the documents of `op`, whose other tensors are not looked at. `at_once`: blocks of threads that the
-// device runs side by side.
-Schedule schedule_of(const ops::Attention& op, const Heads& heads, bool window, int at_once);
+// `at_once`: blocks of threads that the device runs side by side.
+Schedule schedule_of(const Packing& packing, bool window, int at_once);
 
 }  // namespace temper::backends::cudnn

@@ -145,10 +145,7 @@ Blocks blocks_of(const cudnn::Schedule& schedule) {
 
 cudnn::Schedule scheduled(const std::vector<int32_t>& q, const std::vector<int32_t>& k, int dim,
                           bool window = false, int at_once = 132) {
-  ops::Attention op;
-  op.cu_seqlens_q = Tensor::from(q);
-  op.cu_seqlens_k = Tensor::from(k);
-  return cudnn::schedule_of(op, {4, 2, dim}, window, at_once);
+  return cudnn::schedule_of({Tensor::from(q), Tensor::from(k), 4, 2, dim}, window, at_once);
 }
 
 TEST(HopperItems, HoldEveryBlockOnce) {

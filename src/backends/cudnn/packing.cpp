@@ -10,13 +10,6 @@
 namespace temper::backends::cudnn {
 namespace {
 
-ops::Attention op_of(const Packing& packing) {
-  ops::Attention op;
-  op.cu_seqlens_q = packing.cu_seqlens_q;
-  op.cu_seqlens_k = packing.cu_seqlens_k;
-  return op;
-}
-
 // The documents with queries, and how they are cut.
 struct Cut {
   std::vector<Document> documents;
@@ -73,11 +66,6 @@ Pieces look_at(const Packing& packing) {
   return pieces;
 }
 
-std::string name_of(const Packing& packing) {
-  return fmt::format("cudnn {} {} {} {} {} {}", packing.cu_seqlens_q.raw(), packing.cu_seqlens_k.raw(),
-                     packing.heads, packing.kv_heads, packing.head_dim, packing.cut);
-}
-
 // One number of each document and `count` in all; documents that fill up the batch are empty and stand at the
 // end.
 enum class List { kStartsQ, kStartsK, kQueries, kKeys };
@@ -99,6 +87,18 @@ void write_list(const Packing& packing, size_t index, List list, int64_t factor,
 
 Packing packing_of(const ops::Attention& op, bool cut) {
   return {op.cu_seqlens_q, op.cu_seqlens_k, op.q.dim(1), op.k.dim(1), op.q.dim(2), cut};
+}
+
+ops::Attention op_of(const Packing& packing) {
+  ops::Attention op;
+  op.cu_seqlens_q = packing.cu_seqlens_q;
+  op.cu_seqlens_k = packing.cu_seqlens_k;
+  return op;
+}
+
+std::string name_of(const Packing& packing) {
+  return fmt::format("cudnn {} {} {} {} {} {}", packing.cu_seqlens_q.raw(), packing.cu_seqlens_k.raw(),
+                     packing.heads, packing.kv_heads, packing.head_dim, packing.cut);
 }
 
 Pieces pieces_of(const Packing& packing) {

@@ -12,6 +12,8 @@ struct Packing {
   bool cut = false;  // so that the scores of a deterministic pass need not all exist at once
 };
 Packing packing_of(const ops::Attention& op, bool cut);
+ops::Attention op_of(const Packing& packing);  // without q, k and v
+std::string name_of(const Packing& packing);   // of what is brought to the device for it
 
 // Some documents for one plan. Equal pieces are the same launches; what is different then, the ragged
 // documents' places and lengths, plans read on the device.

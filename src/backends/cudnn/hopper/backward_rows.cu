@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t to = (int64_t{head} * arguments.tiles + blockIdx.x) * kTile + row;
   deltas[to] = sums[row];
   logs[to] = row < tile.rows
-                 ? forward.values[tile.log + head * forward.head_stride + row * forward.query_stride] * kLog2e
+                 ? forward.values[tile.log + head * forward.head_stride + row * forward.query_stride] * kLog2E
                  : INFINITY;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include "backends/cudnn/hopper/backward_parts.h"
+#include "backends/gpu.h"
 
 // The warpgroups of attention's backward kernel that compute.
 namespace temper::backends::hopper {
@@ -51,17 +52,17 @@ struct Consumer {
 
   // Probabilities, in float32 in `scores` and packed.
   __device__ void make_probabilities(int block, int tile) {
-    const float scale = a.scale * kLog2e;
+    const float scale = a.scale * kLog2E;
     const uint32_t logs = base + L::kLogs + q.stage * L::kRowBytes + lane % 4 * 8;
 #pragma unroll
     for (int i = 0; i < kTile / 8; ++i) {
       float low, high;
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(low), "=f"(high) : "r"(logs + i * 32));
       float* const s = scores + 4 * i;
-      s[0] = exp2_fast(s[0] * scale - low);
-      s[1] = exp2_fast(s[1] * scale - high);
-      s[2] = exp2_fast(s[2] * scale - low);
-      s[3] = exp2_fast(s[3] * scale - high);
+      s[0] = power_of_2(s[0] * scale - low);
+      s[1] = power_of_2(s[1] * scale - high);
+      s[2] = power_of_2(s[2] * scale - low);
+      s[3] = power_of_2(s[3] * scale - high);
     }
     mask(block, tile);
 #pragma unroll

@@ -11,8 +11,7 @@ namespace temper::backends::hopper {
 #define TEMPER_BOTH inline
 #endif
 
-inline constexpr float kLog2e = 1.4426950408889634f;  // exponentials are powers of two
-inline constexpr int kBlock = 128;                    // keys that a block of threads holds at a time
+inline constexpr int kBlock = 128;  // keys that a block of threads holds at a time
 
 // Queries that it meets at a time.
 TEMPER_BOTH constexpr int tile_of(int head_dim) { return head_dim == 64 ? 128 : 64; }

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
-// Hopper's asynchronous copies and the barriers that they complete on (PTX ISA 8.0, "mbarrier" and
-// "cp.async.bulk"). Addresses of shared memory are 32-bit, as instructions take them.
+// What kernels for compute capability 9.0 and later copy with: asynchronous copies and the barriers that they
+// complete on (PTX ISA 8.0, "mbarrier" and "cp.async.bulk"). Addresses of shared memory are 32-bit, as
+// instructions take them.
 namespace temper::backends::hopper {
 
 __device__ inline uint32_t shared_address(const void* pointer) {
@@ -56,9 +57,6 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t ba
       "[%2];" ::"r"(to),
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
-}
-__device__ inline void prefetch(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 // Bytes and addresses: multiples of 16.
 __device__ inline void load_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {

@@ -61,7 +61,8 @@ fuzz:
 bench: setup
 	@cmake --preset $(PRESET) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target bench
-	@$(BUILD)/bench/temper_bench_train
+	@$(BUILD)/bench/temper_bench_train --dtype float32
+	@$(BUILD)/bench/temper_bench_train --dtype bfloat16
 	@$(BUILD)/bench/temper_bench_ops
 	@$(BUILD)/bench/temper_bench_tokenizer
 

@@ -1,17 +1,18 @@
 // Speed of preference learning with one computation of a pair's prompt and with two, of an adapter of rank 16
 // that is compared with its base (DPO), on random tokens and weights.
-//   temper_bench_preference [SHAPE] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N] [--pairs N]
+//   temper_bench_preference [SHAPE | FOLDER] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N]
+//   [--pairs N]
 //                           [--pairs-at-once N] [--steps N] [--checkpointing full]
 // Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <string>
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "bench/gpu/shapes.h"
+#include "bench/arguments.h"
+#include "bench/shapes.h"
 #include "data/answers.h"
 #include "device/transfer.h"
 #include "models/adapter.h"
@@ -22,7 +23,8 @@ namespace temper {
 namespace {
 
 struct Options {
-  std::string shape = "small", device = "cpu", dtype = "float32", checkpointing = "none";
+  std::string model = "small", device = "cpu", checkpointing = "none";
+  DType dtype = DType::kF32;
   int64_t prompt = 384, answer = 128, pairs = 4, at_once = 4, steps = 7;
   int64_t whole_tokens() const { return 2 * pairs * (prompt + answer); }
 };
@@ -48,15 +50,6 @@ std::vector<data::PackedRow> random_pairs(const Options& options, int64_t vocab,
         std::vector<data::Document>{{0, 0, 0, data::join_answers(examples[0], examples[1], share)}});
   }
   return rows;
-}
-
-Json config_of_shape(const Options& options) {
-  if (options.shape != "small") return config_of(bench_shape(options.shape), options.prompt + options.answer);
-  return Json::Object{
-      {"model_type", "qwen3"},      {"vocab_size", 32000},    {"hidden_size", 512},
-      {"intermediate_size", 1536},  {"num_hidden_layers", 8}, {"num_attention_heads", 8},
-      {"num_key_value_heads", 4},   {"head_dim", 64},         {"max_position_embeddings", 8192},
-      {"tie_word_embeddings", true}};
 }
 
 // An adapter that learns from pairs, and what it needs.
@@ -102,36 +95,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Options options_of(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const auto text = [&](const char* name, std::string& value) {
-      if (std::strcmp(argv[i], name) != 0 || i + 1 >= argc) return false;
-      value = argv[++i];
-      return true;
-    };
-    const auto number = [&](const char* name, int64_t& value) {
-      std::string given;
-      if (!text(name, given)) return false;
-      value = std::max<int64_t>(1, std::atoll(given.c_str()));
-      return true;
-    };
-    if (!text("--device", options.device) && !text("--dtype", options.dtype) &&
-        !text("--checkpointing", options.checkpointing) && !number("--prompt", options.prompt) &&
-        !number("--answer", options.answer) && !number("--pairs", options.pairs) &&
-        !number("--pairs-at-once", options.at_once) && !number("--steps", options.steps))
-      options.shape = argv[i];
-  }
-  return options;
-}
-
 int run(int argc, char** argv) {
-  const Options options = options_of(argc, argv);
+  Options options;
+  BenchArguments arguments(argc, argv, options.model);
+  while (arguments.next()) {
+    if (!(arguments.take("--device", options.device) || arguments.take("--dtype", options.dtype) ||
+          arguments.take("--checkpointing", options.checkpointing) ||
+          arguments.take("--prompt", options.prompt) || arguments.take("--answer", options.answer) ||
+          arguments.take("--pairs", options.pairs) || arguments.take("--pairs-at-once", options.at_once) ||
+          arguments.take("--steps", options.steps)))
+      arguments.refuse();
+  }
   models::BuildOptions build;
-  build.dtype = *dtype_from_string(options.dtype);
+  build.dtype = options.dtype;
   build.facts = detect_hardware(options.device);
-  const auto model = models::build_model(config_of_shape(options), "bench", build);
-  model->decoder.parameters().initialize(1, 0.02);
+  const auto model = bench_model(options.model, options.prompt + options.answer, build);
   Learner once(*model, options, true), twice(*model, options, false);
   const int64_t vocab = model->decoder.config().vocab_size;
   for (int64_t i = 0; i <= options.steps; ++i)
@@ -148,9 +126,9 @@ int run(int argc, char** argv) {
   const auto speed = [&](const Learner& learner) {
     return static_cast<double>(options.whole_tokens()) / median(learner.seconds);
   };
-  std::printf("%s\n", Json(Json::Object{{"shape", options.shape},
+  std::printf("%s\n", Json(Json::Object{{"model", options.model},
                                         {"device", build.facts.name},
-                                        {"dtype", options.dtype},
+                                        {"dtype", std::string(to_string(options.dtype))},
                                         {"prompt", options.prompt},
                                         {"answer", options.answer},
                                         {"pairs", options.pairs},

@@ -1,164 +1,246 @@
-// Training speed of one fixed model: tokens/s, fraction of the measured matrix peak, and peak memory.
-//   temper_bench_train [float32|bfloat16] [--steps N] [--threads N] [--adapters N] [--rank N]
-// With adapters the model is frozen, and each of them learns from its share of the rows.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
+//   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
+//                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
+//                      [--attention KERNEL] [--float32-state] [--tokens FILE] [--adapters N] [--rank N]
+//                      [--profile]
+// A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
+// Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
+// float32 ones. Tokens are random, or int32 of a file, step after step. With adapters the model is frozen,
+// and each of them (LoRA on all linears) learns from its share of the rows. Prints one line of JSON; memory
+// is the process's on a CPU, the device pool's on a GPU. --profile adds a table of where time goes, by op.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
+#include <fstream>
+#include <string>
 
 #include "backends/peak.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "bench/arguments.h"
+#include "bench/shapes.h"
+#include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
-#include "startup.h"
+#include "reports/profile.h"
 #include "training/adapter_trainer.h"
 
 namespace temper {
 namespace {
 
-constexpr int64_t kVocab = 32000, kRowTokens = 512, kRows = 8;
-
-Json model_config() {
-  return Json::Object{
-      {"model_type", "qwen3"},      {"vocab_size", kVocab},   {"hidden_size", 512},
-      {"intermediate_size", 1536},  {"num_hidden_layers", 8}, {"num_attention_heads", 8},
-      {"num_key_value_heads", 4},   {"head_dim", 64},         {"max_position_embeddings", 4096},
-      {"tie_word_embeddings", true}};
-}
-
-std::vector<data::PackedRow> random_rows(uint64_t step) {
-  const Random random(1, RandomPurpose::kData, step);
-  std::vector<data::PackedRow> rows(kRows);
-  uint64_t element = 0;
-  for (data::PackedRow& row : rows) {
-    for (int64_t t = 0; t < kRowTokens; ++t)
-      row.ids.push_back(static_cast<int32_t>(random.below(kVocab, element++)));
-    row.targets.assign(row.ids.begin() + 1, row.ids.end());
-    row.targets.push_back(data::kIgnore);
-    row.document_lengths = {kRowTokens};
-  }
-  return rows;
-}
-
-// Tokens and operations of a step.
-struct Work {
-  int64_t tokens = 0;
-  double flops = 0;
-};
-using Step = std::function<Work(const std::vector<data::PackedRow>& rows)>;
-
-Step whole_model(models::Model& model) {
-  const auto optimizer = std::make_shared<optimizers::AdamW>(model.decoder.parameters(), model.decoder.ops(),
-                                                             optimizers::AdamWOptions{});
-  const auto trainer =
-      std::make_shared<training::Trainer>(model.decoder, *optimizer, training::TrainerOptions{});
-  return [optimizer, trainer](const std::vector<data::PackedRow>& rows) {
-    const training::StepResult result = trainer->step(rows, 1e-4);
-    return Work{result.tokens, result.flops};
-  };
-}
-
-struct Learner {
-  std::unique_ptr<layers::Adapter> adapter;
-  std::unique_ptr<optimizers::AdamW> optimizer;
-  std::vector<data::PackedRow> rows;
+struct Options {
+  std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens;
+  DType dtype = DType::kBF16;
+  int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16;
+  double lr = 1e-5;
+  bool float32_state = false, profile = false;
 };
 
-Step adapters_of(models::Model& model, int count, int rank) {
-  const auto learners = std::make_shared<std::vector<Learner>>(static_cast<size_t>(count));
-  for (size_t i = 0; i < learners->size(); ++i) {
-    Learner& learner = (*learners)[i];
-    learner.adapter = models::new_adapter(model, {.rank = rank}, i, "");
-    learner.optimizer = std::make_unique<optimizers::AdamW>(learner.adapter->parameters(),
-                                                            model.decoder.ops(), optimizers::AdamWOptions{});
+using Rows = std::vector<data::PackedRow>;
+
+class Tokens {
+ public:
+  Tokens(const Options& options, int64_t vocab) : options_(options), vocab_(vocab) {
+    if (options.tokens.empty()) return;
+    file_.open(options.tokens, std::ios::binary);
+    if (!file_) fail("{}: cannot be read", options.tokens);
   }
-  return [learners, &model](const std::vector<data::PackedRow>& rows) {
-    std::vector<training::AdapterShare> shares;
-    for (Learner& learner : *learners) learner.rows.clear();
-    for (size_t i = 0; i < rows.size(); ++i) (*learners)[i % learners->size()].rows.push_back(rows[i]);
-    for (Learner& learner : *learners)
-      shares.push_back({learner.adapter.get(), learner.optimizer.get(), &learner.rows, 1e-4});
-    Work work;
-    for (training::PendingStep& pending : training::AdapterTrainer(model.decoder, {}).begin(shares)) {
-      const training::StepResult result = pending.wait();
-      work.tokens += result.tokens;
-      work.flops += result.flops;
+  const Rows& last() const { return rows_; }
+  // Empty behind the last whole step of a file.
+  const Rows& next() {
+    const Random random(1, RandomPurpose::kData, step_++);
+    rows_.assign(static_cast<size_t>(options_.rows * options_.micro_batches), {});
+    uint64_t element = 0;
+    for (data::PackedRow& row : rows_) {
+      row.ids.resize(static_cast<size_t>(options_.length));
+      if (file_.is_open()) {
+        if (!file_.read(reinterpret_cast<char*>(row.ids.data()), options_.length * 4)) return rows_ = {};
+      } else {
+        for (int32_t& id : row.ids)
+          id = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_), element++));
+      }
+      row.targets.assign(row.ids.begin() + 1, row.ids.end());
+      row.targets.push_back(data::kIgnore);
+      row.document_lengths = {options_.length};
     }
-    return work;
-  };
-}
+    return rows_;
+  }
 
-struct Arguments {
-  int steps = 7, threads = 2, adapters = 0, rank = 16;
+ private:
+  const Options& options_;
+  int64_t vocab_;
+  uint64_t step_ = 0;
+  Rows rows_;
+  std::ifstream file_;
 };
 
-int run(DType dtype, const Arguments& arguments) {
-  const auto [steps, threads, adapters, rank] = arguments;
-  set_num_threads(threads);
-  models::BuildOptions build;
-  build.dtype = dtype;
-  const auto model = models::build_model(model_config(), "bench", build);
-  model->decoder.parameters().initialize(1, 0.02);
-  const Step take_step = adapters == 0 ? whole_model(*model) : adapters_of(*model, adapters, rank);
-  const double peak = backends::measured_matmul_peak(dtype, threads);
-  take_step(random_rows(0));  // warm-up: pages, caches, primitives
-  std::vector<double> speeds, fractions;
-  for (int i = 1; i <= steps; ++i) {
-    const auto rows = random_rows(static_cast<uint64_t>(i));
-    const auto start = std::chrono::steady_clock::now();
-    const Work result = take_step(rows);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    speeds.push_back(static_cast<double>(result.tokens) / seconds);
-    fractions.push_back(result.flops / seconds / peak);
+// What learns: the model, or adapters of it.
+class Learning {
+ public:
+  Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing)
+      : options_(options) {
+    trainer_options_.micro_batch_tokens = options.rows * options.length;
+    trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
+                                     : options.checkpointing == "selective"
+                                         ? training::Checkpointing::kSelective
+                                         : training::Checkpointing::kNone;
+    if (options.adapters == 0) {
+      optimizers_.push_back(
+          std::make_unique<optimizers::AdamW>(model.decoder.parameters(), model.decoder.ops(), optimizing));
+      trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizers_[0], trainer_options_);
+      return;
+    }
+    for (int64_t i = 0; i < options.adapters; ++i) {
+      adapters_.push_back(
+          models::new_adapter(model, {.rank = static_cast<int>(options.rank)}, static_cast<uint64_t>(i), ""));
+      optimizers_.push_back(std::make_unique<optimizers::AdamW>(adapters_.back()->parameters(),
+                                                                model.decoder.ops(), optimizing));
+    }
+    adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model.decoder, trainer_options_);
   }
-  std::sort(speeds.begin(), speeds.end());
-  std::sort(fractions.begin(), fractions.end());
-  const auto middle = static_cast<size_t>(steps / 2);
+
+  std::vector<training::PendingStep> begin(const Rows& rows) {
+    std::vector<training::PendingStep> steps;
+    if (trainer_) {
+      steps.push_back(trainer_->begin(rows, options_.lr));
+      return steps;
+    }
+    std::vector<Rows> shares(adapters_.size());
+    for (size_t i = 0; i < rows.size(); ++i) shares[i * adapters_.size() / rows.size()].push_back(rows[i]);
+    std::vector<training::AdapterShare> parts;
+    for (size_t i = 0; i < adapters_.size(); ++i)
+      parts.push_back({adapters_[i].get(), optimizers_[i].get(), &shares[i], options_.lr});
+    return adapter_trainer_->begin(parts);
+  }
+
+ private:
+  const Options& options_;
+  training::TrainerOptions trainer_options_;
+  std::vector<std::unique_ptr<layers::Adapter>> adapters_;
+  std::vector<std::unique_ptr<optimizers::AdamW>> optimizers_;
+  std::unique_ptr<training::Trainer> trainer_;
+  std::unique_ptr<training::AdapterTrainer> adapter_trainer_;
+};
+
+struct Result {
+  double loss = 0, flops = 0, seconds = 0;
+  int64_t tokens = 0;
+};
+
+Result wait(std::vector<training::PendingStep>& steps) {
+  Result result;
+  for (training::PendingStep& step : steps) {
+    const training::StepResult part = step.wait();
+    result.loss += part.loss / static_cast<double>(steps.size());
+    result.flops += part.flops;
+    result.tokens += part.tokens;
+  }
+  return result;
+}
+
+int run(const Options& options) {
+  const double start = seconds_now();
+  if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
+  models::BuildOptions build;
+  build.dtype = options.dtype;
+  build.facts = detect_hardware(options.device);
+  if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
+  if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
+  const auto model = bench_model(options.model, options.length, build);
+  optimizers::AdamWOptions optimizing;
+  optimizing.format = build.format;
+  Learning learning(*model, options, optimizing);
+  Tokens tokens(options, model->decoder.config().vocab_size);
+
+  // On a GPU a step is asked for before the one ahead of it is waited for; the time of a step is that between
+  // two ends.
+  std::vector<Result> results;
+  std::vector<training::PendingStep> pending;
+  double first = 0, before = start;
+  const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
+  const auto finish = [&] {
+    if (pending.empty()) return;
+    results.push_back(wait(pending));
+    const double now = seconds_now();
+    results.back().seconds = now - before;
+    before = now;
+    if (first == 0) first = now - start;
+  };
+  for (int64_t i = 0; !options.tokens.empty() || i < options.steps + 2; ++i) {
+    const Rows& rows = tokens.next();
+    if (rows.empty()) break;
+    std::vector<training::PendingStep> next = learning.begin(rows);
+    finish();
+    pending = std::move(next);
+    if (i == 0 || on_cpu) finish(), pending.clear();
+  }
+  finish();
+
+  if (options.profile) {
+    trace::start(on_cpu ? std::function<void()>() : [&] { synchronize(build.facts.device); });
+    std::vector<training::PendingStep> steps = learning.begin(tokens.last());
+    wait(steps);
+    const int threads = num_threads();
+    const reports::MachinePeak peak{
+        backends::matmul_peak(build.facts, options.dtype, threads),
+        on_cpu ? backends::measured_memory_bandwidth(threads) : kCopyBytesPerSecond};
+    std::fprintf(stderr, "%s\n", reports::describe(reports::sum_up(trace::stop()), 1, peak).c_str());
+  }
+
+  std::string losses;
+  std::vector<double> seconds;
+  for (size_t i = 0; i < results.size(); ++i) {
+    losses += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].loss);
+    if (i >= 2 || i + 1 == results.size()) seconds.push_back(results[i].seconds);
+  }
+  if (seconds.empty())
+    fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const Result& last = results.back();
+  int64_t memory = 0;
+  std::string of_peak;
+  if (on_cpu) {
+    memory = peak_resident_bytes();  // before the peak of products is measured
+    of_peak = fmt::format("\"of_peak\": {:.3f}, ",
+                          last.flops / median / backends::measured_matmul_peak(options.dtype, num_threads()));
+  } else {
+    for (const RegionUsage& region : pool(build.facts.device).usage()) memory += region.held;
+  }
   std::printf(
-      "%-9s %d threads  %8.0f tokens/s (median of %d, best %.0f)  %5.1f %% of the measured peak of %.0f "
-      "GFLOP/s"
-      "  peak memory %.0f MiB\n",
-      std::string(to_string(dtype)).c_str(), threads, speeds[middle], steps, speeds.back(),
-      100 * fractions[middle], peak / 1e9, static_cast<double>(peak_resident_bytes()) / (1 << 20));
+      "{\"model\": \"%s\", \"dtype\": \"%s\", \"tokens_per_second\": %.1f, \"tflops\": %.4g, %s"
+      "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, \"best_ms\": %.2f, "
+      "\"checkpointing\": \"%s\", \"losses\": [%s]}\n",
+      options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
+      static_cast<double>(options.rows * options.micro_batches * options.length) / median,
+      last.flops / median / 1e12, of_peak.c_str(), static_cast<double>(memory) / (1 << 30), first,
+      median * 1e3, seconds.front() * 1e3, options.checkpointing.c_str(), losses.c_str());
   return 0;
+}
+
+int main_checked(int argc, char** argv) {
+  Options options;
+  BenchArguments arguments(argc, argv, options.model);
+  while (arguments.next()) {
+    if (!(arguments.take("--device", options.device) ||
+          arguments.take("--checkpointing", options.checkpointing) ||
+          arguments.take("--attention", options.attention) || arguments.take("--tokens", options.tokens) ||
+          arguments.take("--dtype", options.dtype) || arguments.take("--rows", options.rows) ||
+          arguments.take("--length", options.length) ||
+          arguments.take("--micro-batches", options.micro_batches) ||
+          arguments.take("--steps", options.steps) || arguments.take("--threads", options.threads) ||
+          arguments.take("--adapters", options.adapters) || arguments.take("--rank", options.rank) ||
+          arguments.take("--lr", options.lr) ||
+          arguments.take_flag("--float32-state", options.float32_state) ||
+          arguments.take_flag("--profile", options.profile)))
+      arguments.refuse();
+  }
+  return run(options);
 }
 
 }  // namespace
 }  // namespace temper
 
 int main(int argc, char** argv) {
-  using namespace temper;
-  Arguments arguments;
-  const char* only = nullptr;
-  for (int i = 1; i < argc; ++i) {
-    const auto takes = [&](const char* name, int& value, int lowest) {
-      if (std::strcmp(argv[i], name) != 0 || i + 1 >= argc) return false;
-      value = std::max(lowest, std::atoi(argv[++i]));
-      return true;
-    };
-    if (!takes("--steps", arguments.steps, 1) && !takes("--threads", arguments.threads, 1) &&
-        !takes("--adapters", arguments.adapters, 0) && !takes("--rank", arguments.rank, 1))
-      only = argv[i];
-  }
-  register_everything();
-  if (only == nullptr)
-    std::printf(
-        "qwen3: vocabulary 32000, hidden 512, 8 layers, 8 heads, 4 KV heads; 8 rows of 512 tokens a step\n");
-  std::fflush(stdout);
-  // One process per dtype, so that each one's peak memory is its own.
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (only != nullptr && dtype_from_string(only) != dtype) continue;
-    const pid_t child = fork();
-    if (child == 0) std::exit(run(dtype, arguments));
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0) return 1;
-  }
-  return 0;
+  return temper::run_benchmark("temper_bench_train", temper::main_checked, argc, argv);
 }

@@ -2,7 +2,7 @@
 """Temper beside transformers on one GPU, in one run: the same shapes, rows of 4,096 random tokens, bfloat16
 parameters, gradients and moments, AdamW with clipping. Prints one table.
 
-    make bench                                   # builds build/release/bench/temper_bench_gpu
+    make bench                                   # builds build/release/bench/temper_bench_train
     python3 bench/gpu/compare.py [--temper FILE] [--shapes qwen3-0.6b qwen3-1.7b qwen3-8b]
 
 transformers and a CUDA-enabled PyTorch are needed for this comparison only. The two take turns, each in a process of
@@ -33,7 +33,7 @@ def middle(runs, key):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--temper", default=str(HERE.parents[1] / "build/release/bench/temper_bench_gpu"))
+    parser.add_argument("--temper", default=str(HERE.parents[1] / "build/release/bench/temper_bench_train"))
     parser.add_argument("--shapes", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--steps", type=int, default=10)
@@ -45,7 +45,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for shape in args.shapes:
         common = [shape, "--rows", str(ROWS[shape]), "--steps", str(args.steps)]
-        temper_options = ["--checkpointing", args.checkpointing]
+        temper_options = ["--device", "cuda", "--length", "4096", "--checkpointing", args.checkpointing]
         if args.attention:
             temper_options += ["--attention", args.attention]
         theirs, ours = [], []

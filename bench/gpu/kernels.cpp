@@ -12,7 +12,8 @@
 
 #include "backends/cublaslt/softmax_rows.h"
 #include "base/random.h"
-#include "bench/gpu/shapes.h"
+#include "bench/arguments.h"
+#include "bench/shapes.h"
 #include "device/cuda/stream.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"

@@ -1,14 +1,17 @@
 #pragma once
 #include <algorithm>
-#include <cstdio>
+#include <memory>
 #include <string>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "startup.h"
+#include "models/model.h"
 
-// Known models that benchmarks build with random weights.
+// Models that benchmarks run: known shapes with random weights, or folders.
 namespace temper {
+
+// At which an H200 copies.
+inline constexpr double kCopyBytesPerSecond = 4.27e12;
 
 struct BenchShape {
   const char* name;
@@ -25,6 +28,7 @@ inline constexpr BenchShape kBenchShapes[] = {
     {"qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, true},
     {"qwen2.5-1.5b", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, true},
     {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
+    {"small", "qwen3", 32000, 512, 1536, 8, 8, 4, 64, true},
     {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
 };
 
@@ -48,15 +52,13 @@ inline Json config_of(const BenchShape& s, int64_t length) {
                       {"tie_word_embeddings", s.tied}};
 }
 
-// What a benchmark's main does: an error is one line that names the program, and its exit code.
-inline int run_benchmark(const char* program, int (*run)(int, char**), int argc, char** argv) {
-  try {
-    register_everything();
-    return run(argc, argv);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s: %s\n", program, error.what());
-    return static_cast<int>(error.kind());
-  }
+// Of a shape's name, or of a path (with a slash) to a model in Hugging Face's format.
+inline std::unique_ptr<models::Model> bench_model(const std::string& model, int64_t length,
+                                                  const models::BuildOptions& options) {
+  if (model.find('/') != std::string::npos) return models::load_model(model, options);
+  auto made = models::build_model(config_of(bench_shape(model), length), model, options);
+  made->decoder.parameters().initialize(1, 0.02);
+  return made;
 }
 
 }  // namespace temper

@@ -1,0 +1,121 @@
+// Speed of generation, one sequence: a prompt of random tokens, or those of a file of int32, one after the
+// other.
+//   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
+//   [--runs N]
+//                       [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
+// Prints one line of JSON, of the run with the median decoding speed. `gb_per_second` counts the weights and
+// the part of the cache that a token reads, once each; `of_peak` is its share of the speed of memory: what a
+// processor was measured to read, or the 4.27 TB/s at which an H200 copies.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "backends/peak.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "bench/arguments.h"
+#include "bench/shapes.h"
+#include "rollout/generator.h"
+
+namespace temper {
+namespace {
+
+struct Options {
+  std::string model = "qwen3-0.6b", device = "cpu", tokens;
+  DType dtype = DType::kBF16;
+  int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0;
+  ops::SamplingOptions sampling = {};
+  ops::OpsConfig ops = {};
+};
+
+// All parameters but an embedding that is only looked up, and keys and values of the average length.
+double bytes_per_token(const models::Model& model, const Options& options) {
+  const layers::DecoderConfig& c = model.decoder.config();
+  int64_t elements = model.decoder.parameters().num_elements();
+  if (!c.tied_head) elements -= c.vocab_size * c.hidden_size;
+  const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
+  const double cache = length * 2 * static_cast<double>(c.num_layers * c.num_kv_heads * c.head_dim);
+  return (static_cast<double>(elements) + cache) * static_cast<double>(size_of(options.dtype));
+}
+
+std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t run) {
+  std::vector<int32_t> prompt(static_cast<size_t>(options.prompt));
+  if (!options.tokens.empty()) {
+    std::ifstream file(options.tokens, std::ios::binary);
+    file.seekg(run * options.prompt * 4);
+    if (!file.read(reinterpret_cast<char*>(prompt.data()), options.prompt * 4))
+      fail("{}: there are no {} prompts of {} tokens in it", options.tokens, options.runs + 1,
+           options.prompt);
+    return prompt;
+  }
+  const Random random(static_cast<uint64_t>(run), RandomPurpose::kData);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab), i));
+  return prompt;
+}
+
+int run(const Options& options) {
+  if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
+  models::BuildOptions build;
+  build.dtype = options.dtype;
+  build.facts = detect_hardware(options.device);
+  build.ops = options.ops;
+  const auto model = bench_model(options.model, options.prompt + options.new_tokens, build);
+  rollout::Generator generator(model->decoder);
+  rollout::GenerateOptions generate;
+  generate.max_new_tokens = options.new_tokens;
+  generate.sampling = options.sampling;
+  std::vector<rollout::Generation> runs;
+  for (int64_t r = 0; r <= options.runs; ++r) {  // each its own prompt, the first to warm up
+    const rollout::Generation found =
+        generator.generate(prompt_of(options, model->decoder.config().vocab_size, r), generate);
+    if (r > 0) runs.push_back(found);
+  }
+  std::sort(runs.begin(), runs.end(),
+            [](const auto& a, const auto& b) { return a.decode_seconds < b.decode_seconds; });
+  const rollout::Generation& median = runs[runs.size() / 2];
+  // The first token comes with the prompt.
+  const double speed = static_cast<double>(median.ids.size() - 1) / median.decode_seconds;
+  const double bytes = bytes_per_token(*model, options);
+  const bool cpu = build.facts.device.type == DeviceType::kCpu;
+  const int64_t memory = peak_resident_bytes();  // before the speed of memory is measured
+  const double peak = cpu ? backends::measured_memory_bandwidth(num_threads()) : kCopyBytesPerSecond;
+  std::string ids;
+  for (const int32_t id : median.ids) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
+  std::printf(
+      "{\"model\": \"%s\", \"prompt_tokens\": %lld, \"new_tokens\": %zu, \"prefill_ms\": %.2f, "
+      "\"tokens_per_second\": %.1f, \"token_ms\": %.3f, \"gb_per_token\": %.3f, \"gb_per_second\": %.1f, "
+      "\"of_peak\": %.3f, \"resident_gib\": %.3f, \"temperature\": %.2f, \"captured\": %s, \"ids\": [%s]}\n",
+      options.model.c_str(), static_cast<long long>(median.prompt_tokens), median.ids.size(),
+      median.prefill_seconds * 1e3, speed, 1e3 / speed, bytes / 1e9, bytes * speed / 1e9,
+      bytes * speed / peak, static_cast<double>(memory) / (1 << 30), options.sampling.temperature,
+      model->decoder.decodes_on_device() ? "true" : "false", ids.c_str());
+  return 0;
+}
+
+int main_checked(int argc, char** argv) {
+  Options options;
+  std::string eager;
+  BenchArguments arguments(argc, argv, options.model);
+  while (arguments.next()) {
+    if (arguments.take("--eager", eager))
+      options.ops.written[eager] = "eager";
+    else if (!(arguments.take("--device", options.device) || arguments.take("--dtype", options.dtype) ||
+               arguments.take("--prompt", options.prompt) || arguments.take("--tokens", options.tokens) ||
+               arguments.take("--new", options.new_tokens) || arguments.take("--runs", options.runs) ||
+               arguments.take("--threads", options.threads) ||
+               arguments.take("--temperature", options.sampling.temperature) ||
+               arguments.take("--top-k", options.sampling.top_k) ||
+               arguments.take("--top-p", options.sampling.top_p)))
+      arguments.refuse();
+  }
+  return run(options);
+}
+
+}  // namespace
+}  // namespace temper
+
+int main(int argc, char** argv) {
+  return temper::run_benchmark("temper_bench_decode", temper::main_checked, argc, argv);
+}

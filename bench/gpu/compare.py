@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--attention", default="", help="Temper's attn_implementation")
     parser.add_argument("--checkpointing", default="selective", choices=["none", "selective", "full"])
+    parser.add_argument("--lora", type=int, default=0, help="rank: train an adapter of all projections (needs peft)")
     args = parser.parse_args()
     print("| model | rows | transformers tokens/s | GiB | first step s | Temper tokens/s | TFLOP/s | GiB | first step s "
           "| speed | memory |")
@@ -48,9 +49,13 @@ def main():
         temper_options = ["--device", "cuda", "--length", "4096", "--checkpointing", args.checkpointing]
         if args.attention:
             temper_options += ["--attention", args.attention]
+        their_options = []
+        if args.lora:
+            their_options = ["--lora", str(args.lora)]
+            temper_options += ["--adapters", "1", "--rank", str(args.lora), "--float32-state"]
         theirs, ours = [], []
         for _ in range(args.turns):
-            theirs.append(measure([sys.executable, HERE / "transformers_train.py", *common]))
+            theirs.append(measure([sys.executable, HERE / "transformers_train.py", *common, *their_options]))
             ours.append(measure([args.temper, *common, *temper_options]))
         speed = middle(ours, "tokens_per_second") / middle(theirs, "tokens_per_second")
         memory = middle(ours, "memory_gib") / middle(theirs, "memory_gib")

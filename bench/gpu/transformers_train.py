@@ -21,6 +21,7 @@ def main():
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lora", type=int, default=0, help="rank of an adapter on all seven projections (needs peft)")
     args = parser.parse_args()
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -34,9 +35,15 @@ def main():
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
         model = Qwen3ForCausalLM(config)
+    if args.lora:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=args.lora, lora_alpha=2 * args.lora, target_modules=[
+            "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]))
     model.train()
+    learning = [p for p in model.parameters() if p.requires_grad]
     compiled = torch.compile(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(learning, lr=1e-5, fused=True)
     seconds = []
     first = None
     for step in range(args.steps + 2):
@@ -44,7 +51,7 @@ def main():
         ids = torch.randint(0, vocab, (args.rows, args.length), device="cuda")
         loss = compiled(input_ids=ids, labels=ids).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(learning, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         value = loss.item()

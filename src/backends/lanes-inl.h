@@ -87,6 +87,20 @@ HWY_INLINE Lanes fill(float value) { return hn::Set(Floats(), value); }
 HWY_INLINE Lanes none() { return hn::Zero(Floats()); }
 HWY_INLINE float total(Lanes value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
 
+// e^x within two units of the last place for x up to 88; 0 below -87, NaN of NaN. x = n log 2 + r with |r| at
+// most half of log 2, whose power is its Taylor series up to r⁷/7!.
+HWY_INLINE Lanes exponential(Lanes x) {
+  const hn::RebindToSigned<Floats> integers;
+  const Lanes n = hn::Round(hn::Mul(hn::Min(hn::Max(x, fill(-87.0f)), fill(88.0f)), fill(1.44269504f)));
+  // log 2 in two parts, the first short enough that n times it is exact.
+  const Lanes r = hn::NegMulAdd(n, fill(-2.12194440e-4f), hn::NegMulAdd(n, fill(0.693359375f), x));
+  Lanes sum = fill(1.0f / 5040);
+  for (const float factorial : {720.0f, 120.0f, 24.0f, 6.0f, 2.0f, 1.0f, 1.0f})
+    sum = hn::MulAdd(sum, r, fill(1 / factorial));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(integers, n), hn::Set(integers, 127)));
+  return hn::IfThenZeroElse(hn::Lt(x, fill(-87.0f)), hn::Mul(sum, hn::BitCast(Floats(), exponent)));
+}
+
 // Asks for rows that will be needed soon: the processor foresees a long row, but not short rows far apart.
 template <class T>
 HWY_INLINE void fetch_ahead(const T* rows, int64_t count, int64_t size, int64_t stride) {

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "backends/floats.h"
-#include "backends/onednn/matmul.h"
 #include "backends/onednn/onednn.h"
 #include "base/threads.h"
 
@@ -25,37 +24,38 @@ struct Task {
 };
 
 struct Running {
-  float *q, *y, *largest, *sum;  // y is not yet divided by sum
+  Block q;
+  float *y, *largest, *sum;  // y is not yet divided by sum
 };
 
 void step_few(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
               const Running& state) {
   const int64_t dim = op.q.dim(2);
-  dot_rows({state.q, DType::kF32, dim}, scores.rows, keys, dim, {}, {scores.data, DType::kF32, scores.stride},
-           0, scores.columns);
+  dot_rows(state.q, scores.rows, keys, dim, {}, {scores.data, DType::kF32, scores.stride}, 0, scores.columns);
   softmax_step(scores, state.largest, state.sum, state.y, dim);
   mix_rows(scores, values, state.y, dim);
 }
 
 void step_many(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
-               const Running& state, float* wide) {
+               const Running& state, float* rounded) {
   const int64_t dim = op.q.dim(2);
-  gemm({.a = {state.q, DType::kF32, dim},
-        .b = transposed(widened(keys, scores.columns, dim, wide)),
-        .m = scores.rows,
-        .n = scores.columns,
-        .k = dim,
-        .c = scores.data,
-        .stride = scores.stride});
+  multiply(Tile{.a = matrix_of(state.q),
+                .b = transposed(matrix_of(keys)),
+                .m = scores.rows,
+                .n = scores.columns,
+                .k = dim,
+                .c = scores.data,
+                .stride = scores.stride});
   softmax_step(scores, state.largest, state.sum, state.y, dim);
-  gemm({.a = {scores.data, DType::kF32, scores.stride},
-        .b = widened(values, scores.columns, dim, wide),
-        .m = scores.rows,
-        .n = dim,
-        .k = scores.columns,
-        .c = state.y,
-        .stride = dim,
-        .accumulate = true});
+  const Block weights{scores.data, DType::kF32, scores.stride};
+  multiply(Tile{.a = as_operand(weights, state.q.dtype, scores.rows, scores.columns, rounded),
+                .b = matrix_of(values),
+                .m = scores.rows,
+                .n = dim,
+                .k = scores.columns,
+                .c = state.y,
+                .stride = dim,
+                .accumulate = true});
 }
 
 // Divides by the softmax's sums and writes y and lse.
@@ -75,28 +75,33 @@ void finish(const Attention& op, const Task& task, const Running& state, const A
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
   const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
   const Document& document = task.document;
-  const int64_t tile = rows <= kFewRows ? kFewKeys : kTileKeys;
-  Scratch scratch(rows * (2 * dim + tile + 2) + tile * dim);
-  const Running state{scratch.take(rows * dim), scratch.take(rows * dim), scratch.take(rows),
+  const bool few = rows <= kFewRows;
+  const int64_t tile = few ? kFewKeys : kScoreStride;
+  const DType dtype = few ? DType::kF32 : operand_dtype(op);
+  Scratch scratch(rows * (2 * dim + 2 * tile + 2));
+  const Running state{{scratch.take(rows * dim), dtype, dim},
+                      scratch.take(rows * dim),
+                      scratch.take(rows),
                       scratch.take(rows)};
-  float *scores = scratch.take(rows * tile), *wide = scratch.take(tile * dim);
+  float *scores = scratch.take(rows * tile), *rounded = scratch.take(rows * tile);
   std::fill_n(state.y, rows * dim, 0.0f);
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
-             {state.q, DType::kF32, group * dim}, task.count, group * dim);
+             {state.q.data, dtype, group * dim}, task.count, group * dim);
 
   const int64_t position = task.first + document.offset(), end = position + task.count;
   const int64_t begin = op.window > 0 ? std::max<int64_t>(0, position - op.window + 1) : 0;
-  for (int64_t key = begin; key < end; key += tile) {
-    const int64_t columns = std::min(tile, end - key);
-    const Scores part{scores, rows, columns, columns, position + 1 - key, group, op.window, op.scale};
+  const int64_t keys_at_once = few ? kFewKeys : kTileKeys;
+  for (int64_t key = begin; key < end; key += keys_at_once) {
+    const int64_t columns = std::min(keys_at_once, end - key);
+    const Scores part{scores, rows, columns, tile, position + 1 - key, group, op.window, op.scale};
     const Block keys = heads_at(op.k, document.key + key, task.kv_head),
                 values = heads_at(op.v, document.key + key, task.kv_head);
-    if (rows <= kFewRows)
+    if (few)
       step_few(op, keys, values, part, state);
     else
-      step_many(op, keys, values, part, state, wide);
+      step_many(op, keys, values, part, state, rounded);
   }
   finish(op, task, state, out);
 }

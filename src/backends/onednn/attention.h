@@ -40,10 +40,20 @@ inline Block heads_at(const Tensor& tensor, int64_t token, int64_t head) {
           tensor.stride(0)};
 }
 
-// A compact float32 copy of a block in `scratch`: rows far apart would share cache sets in the products.
-inline Matrix widened(const Block& block, int64_t rows, int64_t size, float* scratch) {
-  copy_block(block, {scratch, DType::kF32, size}, rows, size);
-  return {scratch, DType::kF32, size, false};
+inline Matrix matrix_of(const Block& block) { return {block.data, block.dtype, block.stride, false}; }
+
+// What queries, probabilities and their gradients are held in between products of many rows: bfloat16 where
+// the processor multiplies it.
+inline DType operand_dtype(const ops::Attention& op) {
+  return op.q.dtype() == DType::kBF16 && bf16_path() == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
+}
+
+// The block as an operand of that dtype: where it is, or rounded into `scratch`.
+inline Matrix as_operand(const Block& block, DType dtype, int64_t rows, int64_t size, float* scratch) {
+  if (block.dtype == dtype) return matrix_of(block);
+  const Block to{scratch, dtype, block.stride};
+  copy_block(block, to, rows, size);
+  return matrix_of(to);
 }
 
 inline Matrix transposed(Matrix matrix) {

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "backends/onednn/attention.h"
-#include "backends/onednn/matmul.h"
 #include "base/threads.h"
 
 namespace temper::backends {
@@ -39,15 +38,17 @@ float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t toke
          ((part * pass.op.k.dim(1) + kv_head) * tokens + token) * pass.group * pass.dim;
 }
 
-// Memory of one task. Keys and values stay while queries pass by.
+// Memory of one task, whose keys stay while queries pass by.
 struct Buffers {
+  DType dtype;  // of queries and their output's gradient; scores become it
   Scratch scratch;
-  float *q, *dy, *p, *dp, *lse, *delta, *wide_k, *wide_v, *dk, *dv;
-  Buffers(int64_t rows, int64_t dim) : scratch(2 * rows * (dim + kScoreStride + 1) + 4 * kTileKeys * dim) {
+  float *q, *dy, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
+  Buffers(DType operands, int64_t rows, int64_t dim)
+      : dtype(operands), scratch(2 * rows * (dim + 2 * kScoreStride + 1) + 2 * kTileKeys * dim) {
     for (float** part : {&q, &dy}) *part = scratch.take(rows * dim);
-    for (float** part : {&p, &dp}) *part = scratch.take(rows * kScoreStride);
+    for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * kScoreStride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
-    for (float** part : {&wide_k, &wide_v, &dk, &dv}) *part = scratch.take(kTileKeys * dim);
+    for (float** part : {&dk, &dv}) *part = scratch.take(kTileKeys * dim);
   }
 };
 
@@ -58,8 +59,8 @@ struct Keys {
 
 void load_queries(const Backward& pass, int64_t token, int64_t count, int64_t kv_head, const Buffers& to) {
   const int64_t size = pass.group * pass.dim, head = kv_head * pass.group, tokens = pass.op.q.dim(0);
-  copy_block(heads_at(pass.op.q, token, head), {to.q, DType::kF32, size}, count, size);
-  copy_block(heads_at(pass.dy, token, head), {to.dy, DType::kF32, size}, count, size);
+  copy_block(heads_at(pass.op.q, token, head), {to.q, to.dtype, size}, count, size);
+  copy_block(heads_at(pass.dy, token, head), {to.dy, to.dtype, size}, count, size);
   for (int64_t r = 0; r < count * pass.group; ++r) {
     const int64_t at = (head + r % pass.group) * tokens + token + r / pass.group;
     to.lse[r] = pass.out.lse.data<float>()[at];
@@ -72,24 +73,27 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
               const Buffers& buffers, float* dq) {
   const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
   const int64_t columns = std::min(keys.count, position + count - keys.first);
-  const Matrix q{buffers.q, DType::kF32, dim}, dy{buffers.dy, DType::kF32, dim};
-  const Matrix p{buffers.p, DType::kF32, kScoreStride}, dp{buffers.dp, DType::kF32, kScoreStride};
-  gemm({q, transposed(keys.k), rows, columns, dim, buffers.p, kScoreStride, false});
-  gemm({dy, transposed(keys.v), rows, columns, dim, buffers.dp, kScoreStride, false});
+  const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, dim};
+  multiply(Tile{q, transposed(keys.k), rows, columns, dim, buffers.p, kScoreStride});
+  multiply(Tile{dy, transposed(keys.v), rows, columns, dim, buffers.dp, kScoreStride});
   softmax_backward({buffers.p, rows, columns, kScoreStride, position + 1 - keys.first, pass.group,
                     pass.op.window, pass.op.scale},
                    buffers.dp, buffers.lse, buffers.delta);
-  gemm({transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
-  gemm({transposed(dp), q, columns, dim, rows, buffers.dk, dim, true});
-  gemm({dp, keys.k, rows, dim, columns, dq, dim, true});
+  const auto operand = [&](float* scores, float* rounded) {
+    return as_operand({scores, DType::kF32, kScoreStride}, buffers.dtype, rows, columns, rounded);
+  };
+  const Matrix p = operand(buffers.p, buffers.rounded_p), dp = operand(buffers.dp, buffers.rounded_dp);
+  multiply(Tile{transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
+  multiply(Tile{transposed(dp), q, columns, dim, rows, buffers.dk, dim, true});
+  multiply(Tile{dp, keys.k, rows, dim, columns, dq, dim, true});
 }
 
 void run_keys(const Backward& pass, const Document& document, int64_t kv_head, int64_t part,
               int64_t first_key, Buffers& buffers) {
   const int64_t dim = pass.dim, offset = document.offset(), token = document.key + first_key;
   const int64_t count = std::min(kTileKeys, document.keys - first_key);
-  const Keys keys{widened(heads_at(pass.op.k, token, kv_head), count, dim, buffers.wide_k),
-                  widened(heads_at(pass.op.v, token, kv_head), count, dim, buffers.wide_v), first_key, count};
+  const Keys keys{matrix_of(heads_at(pass.op.k, token, kv_head)),
+                  matrix_of(heads_at(pass.op.v, token, kv_head)), first_key, count};
   std::fill_n(buffers.dk, count * dim, 0.0f);
   std::fill_n(buffers.dv, count * dim, 0.0f);
   const int64_t begin = std::max<int64_t>(0, first_key - offset);
@@ -109,7 +113,7 @@ void run_part(const Backward& pass, const Document& document, int64_t kv_head, i
   if (part >= blocks_of(document)) return;
   const int64_t size = pass.group * pass.dim;
   std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * size, 0.0f);
-  Buffers buffers(queries_per_tile(pass.op) * pass.group, pass.dim);
+  Buffers buffers(operand_dtype(pass.op), queries_per_tile(pass.op) * pass.group, pass.dim);
   // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
   for (int64_t block = part; block < blocks_of(document); block += pass.parts)
     run_keys(pass, document, kv_head, part, block * kTileKeys, buffers);

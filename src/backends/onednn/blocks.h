@@ -17,6 +17,12 @@ inline Block block_of(const Tensor& tensor, int64_t row = 0) {
           stride};
 }
 
+// The block that starts at an element.
+inline Block block_at(const Block& block, int64_t row, int64_t column) {
+  const int64_t offset = (row * block.stride + column) * size_of(block.dtype);
+  return {static_cast<std::byte*>(block.data) + offset, block.dtype, block.stride};
+}
+
 // to = from for rows x size elements, converting between the dtypes.
 void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size);
 

@@ -96,28 +96,36 @@ void form_logits(Job& job, const Chunk& chunk) {
   }
 }
 
-// Turns one block of logits into their gradient, (softmax · (1 + 2 z_loss lse) - target) · scale · f.
-void differentiate(const Job& job, const Chunk& chunk, int64_t begin, int64_t size) {
-  float* logits = chunk.logits.data<float>() + begin;
-  exponentiate_rows(logits, chunk.count, size, job.vocab, chunk.lse.data<float>(),
-                    chunk.factors.data<float>());
-  for (int64_t row = 0; row < chunk.count; ++row) {
-    const int64_t target = target_of(job, chunk, row) - begin;
-    if (target >= 0 && target < size) logits[row * job.vocab + target] -= scale_of(job, chunk, row);
+// The gradient of one block of logits, (softmax · (1 + 2 z_loss lse) - target) · scale · f: in their place,
+// or rounded into `rounded` where the processor multiplies bfloat16.
+Matrix differentiate(const Job& job, const Chunk& chunk, int64_t begin, int64_t size, Tensor& rounded) {
+  const Block logits{chunk.logits.data<float>() + begin, DType::kF32, job.vocab};
+  Block grad = logits;
+  if (job.op.hidden.dtype() == DType::kBF16 && bf16_path() == Bf16Path::kNative) {
+    rounded = Tensor::empty({chunk.count, size}, DType::kBF16, MemoryTag::kWorkspace);
+    grad = block_of(rounded);
   }
+  const auto* lse = chunk.lse.data<float>();
+  const auto* factors = chunk.factors.data<float>();
+  for (int64_t row = 0; row < chunk.count; ++row) {
+    // A target's own gradient is formed before it is rounded.
+    const int64_t target = target_of(job, chunk, row) - begin;
+    const bool here = target >= 0 && target < size;
+    const float logit = here ? static_cast<const float*>(logits.data)[row * job.vocab + target] : 0;
+    const Block from = block_at(logits, row, 0), to = block_at(grad, row, 0);
+    exponentiate_rows(from, to, 1, size, lse + row, factors + row);
+    if (!here) continue;
+    float value = std::exp(logit - lse[row]) * factors[row] - scale_of(job, chunk, row);
+    copy_block({&value, DType::kF32, 0}, block_at(to, 0, target), 1, 1);
+  }
+  return {grad.data, grad.dtype, grad.stride, false};
 }
 
 // One block's products: its rows of the weight's gradient, and its share of hidden's into `sums`.
 void multiply_gradients(const Job& job, const Chunk& chunk, int64_t begin, int64_t size, float* sums,
                         bool more) {
-  Matrix grad{chunk.logits.data<float>() + begin, DType::kF32, job.vocab, false};
   Tensor rounded;
-  if (job.op.hidden.dtype() == DType::kBF16 && bf16_path() == Bf16Path::kNative) {
-    rounded = Tensor::empty({chunk.count, size}, DType::kBF16, MemoryTag::kWorkspace);
-    copy_block({chunk.logits.data<float>() + begin, DType::kF32, job.vocab}, block_of(rounded), chunk.count,
-               size);
-    grad = rows_of(rounded);
-  }
+  const Matrix grad = differentiate(job, chunk, begin, size, rounded);
   if (job.weight.wanted())
     multiply(Tile{.a = {grad.data, grad.dtype, grad.stride, true},
                   .b = rows_of(chunk.hidden),
@@ -149,7 +157,6 @@ void form_gradients(const Job& job, const Chunk& chunk) {
     const int64_t last = std::min(job.blocks, (piece + 1) * per_piece);
     for (int64_t block = piece * per_piece; block < last; ++block) {
       const int64_t begin = block * kVocabBlock, columns = std::min(kVocabBlock, job.vocab - begin);
-      differentiate(job, chunk, begin, columns);
       multiply_gradients(job, chunk, begin, columns, sums, block > piece * per_piece);
     }
   });

@@ -1,11 +1,12 @@
 #include "backends/onednn/logits.h"
 
+#include "backends/floats.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/onednn/logits.cpp"
 #include <hwy/foreach_target.h>
 
 #include "backends/lanes-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -24,7 +25,7 @@ Softmax measure_row(const float* row, int64_t size) {
   for (; i < size; ++i) largest = row[i] > largest ? row[i] : largest;
   Lanes sums = none();
   sweep(size, [&](int64_t at, auto lanes) HWY_ATTR {
-    const Lanes power = hn::Exp(Floats(), hn::Sub(load(row + at, lanes), fill(largest)));
+    const Lanes power = exponential(hn::Sub(load(row + at, lanes), fill(largest)));
     sums = hn::Add(sums, only(power, lanes));
   });
   return {largest, total(sums)};
@@ -34,13 +35,18 @@ void measure(const float* logits, int64_t rows, int64_t size, int64_t stride, So
   for (int64_t row = 0; row < rows; ++row) out[row] = measure_row(logits + row * stride, size);
 }
 
-void exponentiate(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
+void exponentiate(const Block& logits, const Block& to, int64_t rows, int64_t size, const float* lse,
                   const float* factors) {
-  for (int64_t row = 0; row < rows; ++row, logits += stride)
-    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
-      const Lanes power = hn::Exp(Floats(), hn::Sub(load(logits + i, lanes), fill(lse[row])));
-      store(hn::Mul(power, fill(factors[row])), logits + i, lanes);
-    });
+  visit_wide(to.dtype, [&]<class T>() HWY_ATTR {
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* from = static_cast<const float*>(logits.data) + row * logits.stride;
+      T* out = static_cast<T*>(to.data) + row * to.stride;
+      sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
+        const Lanes power = exponential(hn::Sub(load(from + i, lanes), fill(lse[row])));
+        store(hn::Mul(power, fill(factors[row])), out + i, lanes);
+      });
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -59,9 +65,9 @@ void measure_rows(const float* logits, int64_t rows, int64_t size, int64_t strid
   HWY_DYNAMIC_DISPATCH(measure)(logits, rows, size, stride, rows_out);
 }
 
-void exponentiate_rows(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
+void exponentiate_rows(const Block& logits, const Block& to, int64_t rows, int64_t size, const float* lse,
                        const float* factors) {
-  HWY_DYNAMIC_DISPATCH(exponentiate)(logits, rows, size, stride, lse, factors);
+  HWY_DYNAMIC_DISPATCH(exponentiate)(logits, to, rows, size, lse, factors);
 }
 
 }  // namespace temper::backends

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "backends/onednn/blocks.h"
+
 namespace temper::backends {
 
 // A row of logits seen so far: its largest value and Σ exp(logit - largest).
@@ -11,8 +13,8 @@ struct Softmax {
 // Of `rows` rows of `size` logits, `stride` apart.
 void measure_rows(const float* logits, int64_t rows, int64_t size, int64_t stride, Softmax* rows_out);
 
-// logits[r][i] = exp(logits[r][i] - lse[r]) · factors[r], in place.
-void exponentiate_rows(float* logits, int64_t rows, int64_t size, int64_t stride, const float* lse,
+// to[r][i] = exp(logits[r][i] - lse[r]) · factors[r]; `to` is float32 or bfloat16, or the logits themselves.
+void exponentiate_rows(const Block& logits, const Block& to, int64_t rows, int64_t size, const float* lse,
                        const float* factors);
 
 }  // namespace temper::backends

@@ -11,7 +11,6 @@
 #include <hwy/foreach_target.h>
 
 #include "backends/lanes-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -66,7 +65,7 @@ void step(const Scores& scores, float* largest, float* sum, float* y, int64_t di
     Lanes sums = none();
     sweep(seen.size(), [&](int64_t i, auto lanes) HWY_ATTR {
       float* at = row + seen.begin + i;
-      const Lanes power = hn::Exp(Floats(), hn::MulSub(load(at, lanes), fill(scores.scale), fill(most)));
+      const Lanes power = exponential(hn::MulSub(load(at, lanes), fill(scores.scale), fill(most)));
       sums = hn::Add(sums, only(power, lanes));
       store(power, at, lanes);
     });
@@ -82,7 +81,7 @@ void differentiate(const Scores& scores, float* dp, const float* lse, const floa
     clear_unseen(grad, seen, scores.columns);
     sweep(seen.size(), [&](int64_t i, auto lanes) HWY_ATTR {
       float *at = row + seen.begin + i, *grad_at = grad + seen.begin + i;
-      const Lanes p = hn::Exp(Floats(), hn::MulSub(load(at, lanes), fill(scores.scale), fill(lse[r])));
+      const Lanes p = exponential(hn::MulSub(load(at, lanes), fill(scores.scale), fill(lse[r])));
       const Lanes change = hn::Sub(load(grad_at, lanes), fill(delta[r]));
       store(p, at, lanes);
       store(hn::Mul(hn::Mul(p, fill(scores.scale)), change), grad_at, lanes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/onednn/avx512_tile.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/matmul.h"
 #include "device/facts.h"
@@ -106,8 +107,10 @@ void multiply(const Tile& tile, Bf16Path path) {
       std::fill_n(tile.c + row * tile.stride, tile.n, 0.0f);
     return;
   }
-  const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
   const bool halves = tile.a.dtype == DType::kBF16 && tile.b.dtype == DType::kBF16;
+  const DType products = halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
+  if (has_avx512_tile(products)) return avx512_tile(tile, products);
+  const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
   if (floats)
     gemm(tile);
   else if (halves && path == Bf16Path::kNative)

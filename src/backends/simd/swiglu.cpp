@@ -8,7 +8,6 @@
 #include <hwy/foreach_target.h>
 
 #include "backends/lanes-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {
@@ -18,7 +17,7 @@ using namespace temper::backends::HWY_NAMESPACE;
 
 // 1 / (1 + exp(-x)); the clamp keeps exp in range and, by its order of arguments, lets NaN through.
 HWY_INLINE Lanes sigmoid(Lanes x) {
-  const Lanes power = hn::Exp(Floats(), hn::Min(fill(88.0f), hn::Neg(x)));
+  const Lanes power = exponential(hn::Min(fill(88.0f), hn::Neg(x)));
   return hn::Div(fill(1), hn::Add(fill(1), power));
 }
 

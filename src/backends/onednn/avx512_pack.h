@@ -1,0 +1,35 @@
+#pragma once
+#include <immintrin.h>
+
+#include "backends/onednn/tile.h"
+
+// How operands lie for avx512_tile.cpp. Everything is counted in units of 32 bits along k: one float32, or two
+// neighbouring bfloat16, the last of them padded with zero.
+#define TEMPER_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#define TEMPER_AVX512_INLINE TEMPER_AVX512 __attribute__((always_inline)) inline
+
+namespace temper::backends::avx512 {
+
+constexpr int64_t kLanes = 16;              // units in a vector
+constexpr int64_t kPanel = 4 * kLanes;      // columns of b side by side
+enum class Units { kFloats, kPairs };
+
+constexpr int64_t elements_of(Units units) { return units == Units::kPairs ? 2 : 1; }
+constexpr int64_t units_in(Units units, int64_t elements) {
+  return (elements + elements_of(units) - 1) / elements_of(units);
+}
+
+// Unit (row, k) lies at data[row * row_step + k * unit_step].
+struct Rows {
+  const float* data;
+  int64_t row_step, unit_step;
+};
+
+// a [rows, k] where it lies if that has the form, else a copy in `scratch` of scratch_for_rows() units.
+int64_t scratch_for_rows(Units units, int64_t rows, int64_t k);
+TEMPER_AVX512 Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scratch);
+
+// b [k, columns] as panels of kPanel columns: [panels][units][kPanel], columns behind the last are zero.
+TEMPER_AVX512 void pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* panels);
+
+}  // namespace temper::backends::avx512

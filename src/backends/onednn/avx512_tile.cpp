@@ -1,0 +1,121 @@
+// The product as Goto and van de Geijn (2008) build it: b is packed into panels that stay in the second cache,
+// six rows of a meet four vectors of columns in registers. a is read where it lies whenever it can be.
+#include "backends/onednn/avx512_tile.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backends/onednn/avx512_pack.h"
+
+namespace temper::backends {
+namespace avx512 {
+namespace {
+
+constexpr int64_t kRows = 6;     // of a, in registers
+constexpr int64_t kDepth = 256;  // units of k at once: 512 columns of b fill half of the second cache
+constexpr int64_t kAhead = 8;    // units of k that b is fetched ahead
+
+struct Corner {  // of c
+  float* data;
+  int64_t stride;
+  bool accumulate;
+  __mmask16 last;  // lanes of the last vector that are columns
+};
+
+template <Units kUnits>
+TEMPER_AVX512_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
+  if constexpr (kUnits == Units::kPairs)
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  else
+    return _mm512_fmadd_ps(a, b, sum);
+}
+
+// c [kHeight, kVectors * 16] (+)= a b over `units`.
+template <Units kUnits, int kHeight, int kVectors>
+TEMPER_AVX512 void run_corner(const Rows& a, const float* panel, int64_t units, const Corner& c) {
+  __m512 sums[kHeight][kVectors];
+#pragma GCC unroll 8
+  for (auto& row : sums)
+#pragma GCC unroll 4
+    for (__m512& sum : row) sum = _mm512_setzero_ps();
+  const float* at = a.data;
+  for (int64_t k = 0; k < units; ++k, at += a.unit_step, panel += kPanel) {
+    __m512 b[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      b[v] = _mm512_load_ps(panel + v * kLanes);
+      _mm_prefetch(panel + kAhead * kPanel + v * kLanes, _MM_HINT_T0);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kHeight; ++r) {
+      const __m512 unit = _mm512_castsi512_ps(_mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(at + r * a.row_step))));
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add<kUnits>(unit, b[v], sums[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kHeight; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* out = c.data + r * c.stride + v * kLanes;
+      const __mmask16 mask = v + 1 == kVectors ? c.last : static_cast<__mmask16>(0xffff);
+      const __m512 sum = c.accumulate ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums[r][v]) : sums[r][v];
+      _mm512_mask_storeu_ps(out, mask, sum);
+    }
+}
+
+using RunCorner = void (*)(const Rows&, const float*, int64_t, const Corner&);
+
+// [height - 1][vectors - 1]
+template <Units kUnits>
+constexpr auto corners() {
+  return []<size_t... kAt>(std::index_sequence<kAt...>) {
+    return std::array<RunCorner, sizeof...(kAt)>{run_corner<kUnits, static_cast<int>(kAt / 4) + 1, static_cast<int>(kAt % 4) + 1>...};
+  }(std::make_index_sequence<kRows * 4>());
+}
+
+void run(Units units, const Tile& tile) {
+  static constexpr std::array<decltype(corners<Units::kFloats>()), 2> kCorners = {corners<Units::kFloats>(),
+ corners<Units::kPairs>()};
+  const auto& choices = kCorners[static_cast<size_t>(units)];
+  const int64_t step = kDepth * elements_of(units), depth = std::min(step, tile.k);
+  const int64_t panels = (tile.n + kPanel - 1) / kPanel;
+  const int64_t for_columns = panels * kPanel * units_in(units, depth);
+  const Tensor scratch =
+      Tensor::empty({for_columns + kAhead * kPanel + scratch_for_rows(units, tile.m, depth)}, DType::kF32, MemoryTag::kWorkspace);
+  float* columns = scratch.data<float>();
+  for (int64_t k = 0; k < tile.k; k += step) {
+    const int64_t size = std::min(step, tile.k - k), count = units_in(units, size);
+    pack_columns(units, tile.b.block(k, 0), size, tile.n, columns);
+    const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, columns + for_columns + kAhead * kPanel);
+    for (int64_t row = 0; row < tile.m; row += kRows) {
+      const Rows rows{a.data + row * a.row_step, a.row_step, a.unit_step};
+      const int64_t height = std::min(kRows, tile.m - row);
+      for (int64_t column = 0; column < tile.n; column += kPanel) {
+        const int64_t width = std::min(kPanel, tile.n - column), vectors = (width + kLanes - 1) / kLanes;
+        const auto last = static_cast<__mmask16>(0xffff >> (vectors * kLanes - width));
+        choices[static_cast<size_t>((height - 1) * 4 + vectors - 1)](
+            rows, columns + column * count, count,
+            {tile.c + row * tile.stride + column, tile.stride, tile.accumulate || k > 0, last});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace avx512
+
+// The kernels are compiled for all of these; GCC asks the processor and the system.
+bool has_avx512_tile(DType products) {
+  static const bool floats = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  static const bool pairs = floats && __builtin_cpu_supports("avx512bf16");
+  return products == DType::kBF16 ? pairs : floats;
+}
+
+void avx512_tile(const Tile& tile, DType products) {
+  avx512::run(products == DType::kBF16 ? avx512::Units::kPairs : avx512::Units::kFloats, tile);
+}
+
+}  // namespace temper::backends

@@ -17,8 +17,30 @@ inline Block block_of(const Tensor& tensor, int64_t row = 0) {
           stride};
 }
 
+// The rectangle that starts at a tensor's (row, column).
+inline Block block_of(const Tensor& tensor, int64_t row, int64_t column) {
+  Block block = block_of(tensor, row);
+  block.data = static_cast<std::byte*>(block.data) + column * size_of(block.dtype);
+  return block;
+}
+
 // to = from for rows x size elements, converting between the dtypes.
 void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size);
+
+// A rectangle to compute in float32: where it lies, or in a copy that store() rounds back to bfloat16.
+class WideBlock {
+ public:
+  // What is there counts (`filled`), or is overwritten.
+  WideBlock(const Block& block, int64_t rows, int64_t size, bool filled);
+  float* data() const { return static_cast<float*>(wide_.data); }
+  int64_t stride() const { return wide_.stride; }
+  void store() const;
+
+ private:
+  Block block_, wide_;
+  int64_t rows_, size_;
+  Tensor copy_;
+};
 
 // sums[i] += Σ_r rows[r][i], in float32, in the order of r.
 void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums);

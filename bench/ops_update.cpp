@@ -10,31 +10,44 @@ constexpr int64_t kParameters = 8 << 20;
 
 void add_adamw() {
   using ops::AdamW;
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    for_each_provider<AdamW>({dtype}, true, [&](const auto& provider, const auto& ops) {
-      // Read and written: weights and both moments; read: the gradient; written: the rounded weights.
-      const double bytes = kParameters * (dtype == DType::kF32 ? 28.0 : 30.0);
-      add(fmt::format("adamw/{}/8M/{}", provider, to_string(dtype)), [=] {
+  struct Case {
+    const char* name;
+    AdamW::Signature kept;
+  };
+  const DType wide = DType::kF32, half = DType::kBF16;
+  for (const auto& [name, kept] :
+       {Case{"float32", {wide, false}}, Case{"bfloat16", {half, true}},
+        Case{"bfloat16_gradients", {half, true, half}}, Case{"bfloat16_state", {half, false, half, half}}})
+    for_each_provider<AdamW>(kept, true, [&](const auto& provider, const auto& ops) {
+      add(fmt::format("adamw/{}/8M/{}", provider, name), [kept = kept, ops] {
         AdamW op;
         op.lr = 1e-3f;
-        AdamW::Slot slot{
-            filled({kParameters}, dtype), {},  filled({kParameters}, DType::kF32), zeroed({kParameters}),
-            zeroed({kParameters}),        0.1f};
-        if (dtype == DType::kBF16) slot.master = slot.value.to(DType::kF32);
+        const Shape shape{kParameters};
+        AdamW::Slot slot{filled(shape, kept.dtype),          {},
+                         filled(shape, kept.grads),          Tensor::zeros(shape, kept.moments),
+                         Tensor::zeros(shape, kept.moments), 0.1f};
+        if (kept.master) slot.master = slot.value.to(DType::kF32);
         op.slots = {slot};
-        return Work{0, bytes, [=] { adamw(ops, op); }};
+        // Read and written: weights and both moments; read: the gradient; written: what is rounded from
+        // masters.
+        const int64_t bytes =
+            slot.grad.bytes() + 4 * slot.exp_avg.bytes() +
+            (kept.master ? 2 * slot.master.bytes() + slot.value.bytes() : 2 * slot.value.bytes());
+        return Work{0, static_cast<double>(bytes), [=] { adamw(ops, op); }};
       });
     });
 }
 
 void add_global_norm() {
   using ops::GlobalNorm;
-  for_each_provider<GlobalNorm>({}, true, [&](const auto& provider, const auto& ops) {
-    add(fmt::format("global_norm/{}/8M", provider), [=] {
-      const GlobalNorm op{{filled({kParameters}, DType::kF32)}};
-      return Work{0, kParameters * 4.0, [=] { benchmark::DoNotOptimize(global_norm(ops, op)); }};
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for_each_provider<GlobalNorm>({dtype}, true, [&](const auto& provider, const auto& ops) {
+      add(fmt::format("global_norm/{}/8M/{}", provider, to_string(dtype)), [=] {
+        const GlobalNorm op{{filled({kParameters}, dtype)}};
+        const auto bytes = static_cast<double>(op.grads[0].bytes());
+        return Work{0, bytes, [=] { benchmark::DoNotOptimize(global_norm(ops, op)); }};
+      });
     });
-  });
 }
 
 }  // namespace temper::bench

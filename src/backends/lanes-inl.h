@@ -44,15 +44,21 @@ HWY_INLINE Lanes widen(hn::Vec<Halves> bits) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
 }
 
-// Rounds to nearest even; NaN stays NaN.
-HWY_INLINE hn::Vec<Halves> narrow(Lanes value) {
+// The upper halves of the words after `more`, half a word, was added to them; NaN stays NaN.
+HWY_INLINE hn::Vec<Halves> narrow(Lanes value, hn::Vec<Words> more) {
   const Words words;
   const auto bits = hn::BitCast(words, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF))));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, more));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40));
   const auto chosen = hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(value)), quiet, rounded);
   return hn::DemoteTo(Halves(), hn::BitCast(hn::RebindToSigned<Words>(), chosen));
+}
+
+// Rounds to nearest even.
+HWY_INLINE hn::Vec<Halves> narrow(Lanes value) {
+  const Words words;
+  const auto odd = hn::And(hn::ShiftRight<16>(hn::BitCast(words, value)), hn::Set(words, 1));
+  return narrow(value, hn::Add(odd, hn::Set(words, 0x7FFF)));
 }
 
 HWY_INLINE Lanes load(const float* from, Whole) { return hn::LoadU(Floats(), from); }
@@ -67,11 +73,12 @@ HWY_INLINE Lanes load(const T* from, Part part) {
 }
 
 HWY_INLINE void store(Lanes value, float* to, Whole) { hn::StoreU(value, Floats(), to); }
-HWY_INLINE void store(Lanes value, BFloat16* to, Whole) {
-  hn::StoreU(narrow(value), Halves(), reinterpret_cast<uint16_t*>(to));
+HWY_INLINE void store(hn::Vec<Halves> bits, BFloat16* to, Whole) {
+  hn::StoreU(bits, Halves(), reinterpret_cast<uint16_t*>(to));
 }
-template <class T>
-HWY_INLINE void store(Lanes value, T* to, Part part) {
+HWY_INLINE void store(Lanes value, BFloat16* to, Whole) { store(narrow(value), to, Whole()); }
+template <class V, class T>
+HWY_INLINE void store(V value, T* to, Part part) {
   HWY_ALIGN T lanes[hn::MaxLanes(Floats())];
   store(value, lanes, Whole());
   std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(T));

@@ -17,11 +17,16 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
   return counter;
 }
 
-std::array<uint32_t, 4> Random::words(uint64_t element) const {
+std::array<uint32_t, 4> Random::words(uint64_t element) const { return philox4x32(counter(element), key()); }
+
+std::array<uint32_t, 4> Random::counter(uint64_t element) const {
   // The purpose takes the top of the step's words: steps stay below 2^56, purposes below 2^8.
-  return philox4x32({static_cast<uint32_t>(element), static_cast<uint32_t>(element >> 32),
-                     static_cast<uint32_t>(step_), static_cast<uint32_t>(step_ >> 32) ^ (purpose_ << 24)},
-                    {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+  return {static_cast<uint32_t>(element), static_cast<uint32_t>(element >> 32), static_cast<uint32_t>(step_),
+          static_cast<uint32_t>(step_ >> 32) ^ (purpose_ << 24)};
+}
+
+std::array<uint32_t, 2> Random::key() const {
+  return {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)};
 }
 
 uint32_t Random::bits(uint64_t element) const { return words(element)[0]; }

@@ -25,6 +25,9 @@ class Random {
       : seed_(seed), purpose_(static_cast<uint32_t>(purpose)), step_(step) {}
 
   std::array<uint32_t, 4> words(uint64_t element) const;
+  // What Philox makes those words of. The element is the counter's first two words, the lower half first.
+  std::array<uint32_t, 4> counter(uint64_t element) const;
+  std::array<uint32_t, 2> key() const;
   uint32_t bits(uint64_t element) const;
   double uniform(uint64_t element) const;                  // in [0, 1), 53 bits
   double normal(uint64_t element) const;                   // mean 0, variance 1 (Box–Muller)

@@ -20,9 +20,10 @@ const std::vector<PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_
                                    test_row(4, {3, 3, 5})};
 
 struct Bench {
-  explicit Bench(const TrainerOptions& options = {}, const TinyModel& tiny = {})
+  explicit Bench(const TrainerOptions& options = {}, const TinyModel& tiny = {},
+                 const optimizers::AdamWOptions& adamw = {})
       : model(tiny_model(tiny)),
-        optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
+        optimizer(model->decoder.parameters(), model->decoder.ops(), adamw),
         trainer(model->decoder, optimizer, options) {}
   std::vector<float> weights() const {
     std::vector<float> all;
@@ -178,6 +179,28 @@ TEST(Trainer, LearnsOneBatchByHeart) {
     double last = first;
     for (int i = 0; i < 60; ++i) last = setup.trainer.step(kRows, 1e-2).loss;
     EXPECT_LT(last, first / 4) << to_string(dtype);
+  }
+}
+
+// Everything in bfloat16: small updates survive by their rounding, which repeats for any number of threads.
+TEST(Trainer, LearnsWithNarrowStateOnTheCpu) {
+  for (const bool master : {false, true}) {
+    const layers::StateFormat narrow{master, DType::kBF16, DType::kBF16};
+    const TinyModel tiny{.dtype = DType::kBF16, .ops = {}, .deviation = 0.05, .format = narrow};
+    const auto run = [&](int threads, int64_t micro_batch_tokens) {
+      const op_testing::Threads limit(threads);
+      Bench setup({.micro_batch_tokens = micro_batch_tokens}, tiny, {.format = narrow, .seed = 5});
+      std::vector<double> losses;
+      for (int i = 0; i < 60; ++i) losses.push_back(setup.trainer.step(kRows, 1e-2).loss);
+      return std::pair{losses, setup.weights()};
+    };
+    for (const int64_t micro_batch_tokens : {0, 16}) {
+      SCOPED_TRACE(fmt::format("master {}, micro-batches of {}", master, micro_batch_tokens));
+      const auto first = run(2, micro_batch_tokens);
+      EXPECT_LT(first.first.back(), first.first.front() / 4);
+      EXPECT_EQ(run(2, micro_batch_tokens), first);
+      EXPECT_EQ(run(1, micro_batch_tokens), first);
+    }
   }
 }
 

@@ -58,17 +58,17 @@ std::vector<Tensor> lay_out(const Case& c, const std::vector<Doubles>& values, D
 }
 
 // Parameters get a buffer of NaN: whoever adds to it before it was filled shows.
-std::shared_ptr<GradSlot> make_slot(const Input& input, Device device) {
+std::shared_ptr<GradSlot> make_slot(const Input& input, Device device, DType gradients) {
   auto slot = std::make_shared<GradSlot>();
   if (input.role == Role::kVariable) return slot;
   const Doubles nan(static_cast<size_t>(input.shape.numel()), std::numeric_limits<double>::quiet_NaN());
-  slot->set_buffer(tensor_of(nan, input.shape, DType::kF32).on(device));
+  slot->set_buffer(tensor_of(nan, input.shape, gradients).on(device));
   return slot;
 }
 
-Slots make_slots(const Case& c, Device device) {
+Slots make_slots(const Case& c, Device device, DType gradients = DType::kF32) {
   Slots slots;
-  for (const Input& input : c.inputs) slots.push_back(make_slot(input, device));
+  for (const Input& input : c.inputs) slots.push_back(make_slot(input, device, gradients));
   return slots;
 }
 
@@ -248,6 +248,22 @@ void check_repeats(const Case& c, const Expected& e, const ops::BoundOps& ops,
   check_same_bits(c, run(c, ops, tensors, slots, compact_seed(e.cotangent)), first, true);
 }
 
+// Parameters' gradients in bfloat16, beside which GPUs want the parameters to be bfloat16, too.
+void check_narrow_gradients(const Case& c, const Expected& e, DType dtype, const BoundKernel& kernel,
+                            const std::vector<Tensor>& tensors, double tolerance) {
+  if (dtype != DType::kBF16 && kernel.device.type != DeviceType::kCpu) return;
+  SCOPED_TRACE("gradients in bfloat16");
+  const double rounded = tolerance + 0x1p-8;
+  const Slots slots = make_slots(c, kernel.device, DType::kBF16);
+  const Outcome first = run(c, kernel.ops, tensors, slots, compact_seed(e.cotangent));
+  check_grads(c, e, first, rounded);
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (c.inputs[i].role == Role::kParameter) {
+      EXPECT_EQ(slots[i]->grad().dtype(), DType::kBF16) << c.inputs[i].name;
+    }
+  if (kernel.deterministic) check_repeats(c, e, kernel.ops, tensors, slots, first, rounded);
+}
+
 // Each input alone has a gradient, as a value of the forward pass; the seed is a strided view.
 void check_frozen(const Case& c, const Expected& e, const ops::BoundOps& ops,
                   const std::vector<Tensor>& tensors, double tolerance) {
@@ -266,8 +282,9 @@ void check_inference(const Case& c, const Expected& e, const ops::BoundOps& ops,
     Tape tape(recording);
     std::vector<Var> vars;
     for (size_t i = 0; i < tensors.size(); ++i)
-      vars.push_back(recording ? tape.constant(tensors[i])
-                               : tape.leaf({tensors[i], make_slot(c.inputs[i], tensors[i].device())}));
+      vars.push_back(recording
+                         ? tape.constant(tensors[i])
+                         : tape.leaf({tensors[i], make_slot(c.inputs[i], tensors[i].device(), DType::kF32)}));
     const Result result = c.run(tape, ops, vars);
     EXPECT_FALSE(result.y.requires_grad());
     EXPECT_EQ(tape.size(), 0u);
@@ -282,6 +299,7 @@ void check_values_and_gradients(const Case& c, const Expected& e, DType dtype, c
   check_forward(c, e, dtype, first, tolerance.forward);
   check_grads(c, e, first, tolerance.grad);
   if (kernel.deterministic) check_repeats(c, e, kernel.ops, tensors, slots, first, tolerance.grad);
+  check_narrow_gradients(c, e, dtype, kernel, tensors, tolerance.grad);
   check_frozen(c, e, kernel.ops, tensors, tolerance.grad);
   check_inference(c, e, kernel.ops, tensors, tolerance.forward);
 }

@@ -31,7 +31,7 @@ Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, 
 
 enum class Role {
   kVariable,   // a value of the forward pass: its gradient has its dtype
-  kParameter,  // trained: its gradient is float32 and accumulates in a buffer that stays
+  kParameter,  // trained: its gradient accumulates in a buffer that stays, float32 or bfloat16
 };
 
 struct Input {

@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kGap = 16;
 
 uint32_t mask_of(int64_t count, int64_t most) {
-  return count >= most ? static_cast<uint32_t>((uint64_t{1} << most) - 1) : (1u << std::max<int64_t>(count, 0)) - 1;
+  return count >= most ? static_cast<uint32_t>((uint64_t{1} << most) - 1)
+                       : (1u << std::max<int64_t>(count, 0)) - 1;
 }
 
 // Sixteen units from `count` elements, zeros behind them; bfloat16 is widened for float32 units.
@@ -23,7 +24,8 @@ TEMPER_AVX512_INLINE __m512i load_units(const T* from, int64_t count) {
     return _mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask_of(count, 16)), from);
   else
     return _mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask_of(count, 16)), from)), 16);
+        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask_of(count, 16)), from)),
+        16);
 }
 
 // rows[i] unit j <-> rows[j] unit i, in four rounds of exchanges.
@@ -61,10 +63,12 @@ struct Interleaved {
 };
 TEMPER_AVX512_INLINE Interleaved interleave(const BFloat16* even, const BFloat16* odd, int64_t columns) {
   const __m512i a = _mm512_maskz_loadu_epi16(mask_of(columns, 32), even);
-  const __m512i b = odd == nullptr ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(mask_of(columns, 32), odd);
+  const __m512i b =
+      odd == nullptr ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(mask_of(columns, 32), odd);
   const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
   // The halves of each 128 bits are now apart; back into the order of columns.
-  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), last = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                last = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   return {_mm512_permutex2var_epi64(low, first, high), _mm512_permutex2var_epi64(low, last, high)};
 }
 
@@ -97,7 +101,8 @@ TEMPER_AVX512 void pack_float_lines(const T* from, int64_t stride, int64_t k, in
       _mm512_store_si512(panel + c, load_units<Units::kFloats>(from + c, columns - c));
 }
 
-TEMPER_AVX512 void pack_pair_lines(const BFloat16* from, int64_t stride, int64_t k, int64_t columns, float* panel) {
+TEMPER_AVX512 void pack_pair_lines(const BFloat16* from, int64_t stride, int64_t k, int64_t columns,
+                                   float* panel) {
   for (int64_t at = 0; at < k; at += 2, from += 2 * stride, panel += kPanel)
 #pragma GCC unroll 2
     for (int64_t c = 0; c < kPanel; c += 2 * kLanes) {
@@ -158,7 +163,8 @@ Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scr
   if (k % 2 == 0 && a.stride % 2 == 0) return {static_cast<const float*>(a.data), a.stride / 2, 1};
   const int64_t step = units_in(units, k) + kGap;
   copy_block(source, {scratch, DType::kBF16, 2 * step}, rows, k);
-  for (int64_t r = 0; r < rows && k % 2 != 0; ++r) reinterpret_cast<BFloat16*>(scratch + r * step)[k] = BFloat16(0);
+  for (int64_t r = 0; r < rows && k % 2 != 0; ++r)
+    reinterpret_cast<BFloat16*>(scratch + r * step)[k] = BFloat16(0);
   return {scratch, step, 1};
 }
 

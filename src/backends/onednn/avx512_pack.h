@@ -3,15 +3,15 @@
 
 #include "backends/onednn/tile.h"
 
-// How operands lie for avx512_tile.cpp. Everything is counted in units of 32 bits along k: one float32, or two
-// neighbouring bfloat16, the last of them padded with zero.
+// How operands lie for avx512_tile.cpp. Everything is counted in units of 32 bits along k: one float32, or
+// two neighbouring bfloat16, the last of them padded with zero.
 #define TEMPER_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define TEMPER_AVX512_INLINE TEMPER_AVX512 __attribute__((always_inline)) inline
 
 namespace temper::backends::avx512 {
 
-constexpr int64_t kLanes = 16;              // units in a vector
-constexpr int64_t kPanel = 4 * kLanes;      // columns of b side by side
+constexpr int64_t kLanes = 16;          // units in a vector
+constexpr int64_t kPanel = 4 * kLanes;  // columns of b side by side
 enum class Units { kFloats, kPairs };
 
 constexpr int64_t elements_of(Units units) { return units == Units::kPairs ? 2 : 1; }

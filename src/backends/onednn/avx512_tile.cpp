@@ -1,5 +1,5 @@
-// The product as Goto and van de Geijn (2008) build it: b is packed into panels that stay in the second cache,
-// six rows of a meet four vectors of columns in registers. a is read where it lies whenever it can be.
+// The product as Goto and van de Geijn (2008) build it: b is packed into panels that stay in the second
+// cache, six rows of a meet four vectors of columns in registers. a is read where it lies whenever it can be.
 #include "backends/onednn/avx512_tile.h"
 
 #include <algorithm>
@@ -49,7 +49,8 @@ TEMPER_AVX512 void run_corner(const Rows& a, const float* panel, int64_t units, 
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kHeight; ++r) {
-      const __m512 unit = _mm512_castsi512_ps(_mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(at + r * a.row_step))));
+      const __m512 unit =
+          _mm512_castsi512_ps(_mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(at + r * a.row_step))));
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add<kUnits>(unit, b[v], sums[r][v]);
     }
@@ -60,7 +61,8 @@ TEMPER_AVX512 void run_corner(const Rows& a, const float* panel, int64_t units, 
     for (int v = 0; v < kVectors; ++v) {
       float* out = c.data + r * c.stride + v * kLanes;
       const __mmask16 mask = v + 1 == kVectors ? c.last : static_cast<__mmask16>(0xffff);
-      const __m512 sum = c.accumulate ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums[r][v]) : sums[r][v];
+      const __m512 sum =
+          c.accumulate ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums[r][v]) : sums[r][v];
       _mm512_mask_storeu_ps(out, mask, sum);
     }
 }
@@ -71,24 +73,28 @@ using RunCorner = void (*)(const Rows&, const float*, int64_t, const Corner&);
 template <Units kUnits>
 constexpr auto corners() {
   return []<size_t... kAt>(std::index_sequence<kAt...>) {
-    return std::array<RunCorner, sizeof...(kAt)>{run_corner<kUnits, static_cast<int>(kAt / 4) + 1, static_cast<int>(kAt % 4) + 1>...};
-  }(std::make_index_sequence<kRows * 4>());
+    return std::array<RunCorner, sizeof...(kAt)>{
+        run_corner<kUnits, static_cast<int>(kAt / 4) + 1, static_cast<int>(kAt % 4) + 1>...};
+  }
+  (std::make_index_sequence<kRows * 4>());
 }
 
 void run(Units units, const Tile& tile) {
   static constexpr std::array<decltype(corners<Units::kFloats>()), 2> kCorners = {corners<Units::kFloats>(),
- corners<Units::kPairs>()};
+                                                                                  corners<Units::kPairs>()};
   const auto& choices = kCorners[static_cast<size_t>(units)];
   const int64_t step = kDepth * elements_of(units), depth = std::min(step, tile.k);
   const int64_t panels = (tile.n + kPanel - 1) / kPanel;
   const int64_t for_columns = panels * kPanel * units_in(units, depth);
   const Tensor scratch =
-      Tensor::empty({for_columns + kAhead * kPanel + scratch_for_rows(units, tile.m, depth)}, DType::kF32, MemoryTag::kWorkspace);
+      Tensor::empty({for_columns + kAhead * kPanel + scratch_for_rows(units, tile.m, depth)}, DType::kF32,
+                    MemoryTag::kWorkspace);
   float* columns = scratch.data<float>();
   for (int64_t k = 0; k < tile.k; k += step) {
     const int64_t size = std::min(step, tile.k - k), count = units_in(units, size);
     pack_columns(units, tile.b.block(k, 0), size, tile.n, columns);
-    const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, columns + for_columns + kAhead * kPanel);
+    const Rows a =
+        pack_rows(units, tile.a.block(0, k), tile.m, size, columns + for_columns + kAhead * kPanel);
     for (int64_t row = 0; row < tile.m; row += kRows) {
       const Rows rows{a.data + row * a.row_step, a.row_step, a.unit_step};
       const int64_t height = std::min(kRows, tile.m - row);

@@ -116,6 +116,18 @@ void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size) 
   HWY_DYNAMIC_DISPATCH(copy)(from, to, rows, size);
 }
 
+WideBlock::WideBlock(const Block& block, int64_t rows, int64_t size, bool filled)
+    : block_(block), wide_(block), rows_(rows), size_(size) {
+  if (block.dtype == DType::kF32) return;
+  copy_ = Tensor::empty({rows, size}, DType::kF32, MemoryTag::kWorkspace);
+  wide_ = block_of(copy_);
+  if (filled) copy_block(block, wide_, rows, size);
+}
+
+void WideBlock::store() const {
+  if (copy_.defined()) copy_block(wide_, block_, rows_, size_);
+}
+
 void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums) {
   HWY_DYNAMIC_DISPATCH(add_columns)(rows, count, size, sums);
 }

@@ -126,15 +126,18 @@ void multiply_gradients(const Job& job, const Chunk& chunk, int64_t begin, int64
                         bool more) {
   Tensor rounded;
   const Matrix grad = differentiate(job, chunk, begin, size, rounded);
-  if (job.weight.wanted())
+  if (job.weight.wanted()) {
+    const WideBlock dweight(block_of(job.weight.buffer, begin), size, job.hidden, chunk.accumulate);
     multiply(Tile{.a = {grad.data, grad.dtype, grad.stride, true},
                   .b = rows_of(chunk.hidden),
                   .m = size,
                   .n = job.hidden,
                   .k = chunk.count,
-                  .c = job.weight.buffer.data<float>() + begin * job.hidden,
-                  .stride = job.hidden,
+                  .c = dweight.data(),
+                  .stride = dweight.stride(),
                   .accumulate = chunk.accumulate});
+    dweight.store();
+  }
   if (job.want_dhidden)
     multiply(Tile{.a = grad,
                   .b = rows_of(job.op.weight).block(begin, 0),

@@ -16,12 +16,12 @@ Tensor targets_with_gaps(int64_t tokens, int64_t vocab) {
 }
 
 Results results(const std::string& provider, DType dtype, const Tensor& targets, int64_t hidden,
-                int64_t vocab, bool accumulate) {
+                int64_t vocab, bool accumulate, DType gradients = DType::kF32) {
   const BoundOps ops = bind<CrossEntropy>(provider, {dtype, hidden, vocab});
   Tape tape;
   const Var h = tape.variable(random_tensor({targets.numel(), hidden}, dtype, 1));
   const Var w = tape.variable(random_tensor({vocab, hidden}, dtype, 2, 0.3f));
-  w.slot->set_buffer(random_tensor({vocab, hidden}, DType::kF32, 4, 0.01f));
+  w.slot->set_buffer(random_tensor({vocab, hidden}, gradients, 4, 0.01f));
   if (accumulate) w.slot->target(w.value);
   const CrossEntropy::Vars out = cross_entropy(tape, ops, h, w, targets, {0.1f});
   tape.backward(out.loss);
@@ -39,6 +39,9 @@ TEST_P(OnednnCrossEntropy, AgreesWithEager) {
 TEST_P(OnednnCrossEntropy, CutsLongBatchesIntoChunks) {
   expect_faithful("onednn", GetParam(), [&](const std::string& provider) {
     return results(provider, GetParam(), targets_with_gaps(150, 300000), 4, 300000, true);
+  });
+  expect_faithful("onednn", DType::kBF16, [&](const std::string& provider) {
+    return results(provider, GetParam(), targets_with_gaps(150, 300000), 4, 300000, true, DType::kBF16);
   });
 }
 

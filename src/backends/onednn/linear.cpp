@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backends/float32_sums.h"
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
@@ -40,15 +41,15 @@ Tensor forward(const Linear& op) {
 void sum_columns(const Tensor& dy, const GradTarget& bias) {
   constexpr int64_t kColumns = 256, kPiece = 128;
   const int64_t rows = dy.dim(0);
-  float* sums = bias.buffer.data<float>();
   parallel_ranges(dy.dim(1), kColumns, [&](int64_t begin, int64_t end) {
-    if (!bias.accumulate) std::fill(sums + begin, sums + end, 0.0f);
     const Tensor columns = dy.narrow(1, begin, end - begin);
-    for (int64_t row = 0; row < rows; row += kPiece) {
-      float part[kColumns] = {};
-      add_column_sums(block_of(columns, row), std::min(kPiece, rows - row), end - begin, part);
-      for (int64_t i = begin; i < end; ++i) sums[i] += part[i - begin];
-    }
+    sum_in_float32(bias, begin, end - begin, [&](float* sums) {
+      for (int64_t row = 0; row < rows; row += kPiece) {
+        float part[kColumns] = {};
+        add_column_sums(block_of(columns, row), std::min(kPiece, rows - row), end - begin, part);
+        for (int64_t i = 0; i < end - begin; ++i) sums[i] += part[i];
+      }
+    });
   });
 }
 

@@ -68,6 +68,7 @@ TEST(Product, NativeBf16AgreesWithWidened) {
         {},
         true});
   both({transpose_of(dy), rows_of(a), 270, 300, 200, random_tensor({270, 300}, DType::kF32, 5), {}, true});
+  both({transpose_of(dy), rows_of(a), 270, 300, 200, random_tensor({270, 300}, DType::kBF16, 5), {}, true});
   both({rows_of(dy), rows_of(b), 200, 300, 270, random_tensor({200, 300}, DType::kF32, 5), {}, false});
 }
 

@@ -45,24 +45,16 @@ void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t colum
             .n = std::min(cut.n, product.n - column),
             .k = product.k};
   tile.accumulate = product.accumulate || product.bias.defined();
-  const bool in_place = product.c.dtype() == DType::kF32;
-  const Block c = block_of(product.c.narrow(1, column, tile.n), row);
-  Tensor scratch;
-  if (in_place) {
-    tile.c = static_cast<float*>(c.data);
-    tile.stride = c.stride;
-  } else {
-    scratch = Tensor::empty({tile.m, tile.n}, DType::kF32, MemoryTag::kWorkspace);
-    tile.c = scratch.data<float>();
-    tile.stride = tile.n;
-  }
+  const WideBlock c(block_of(product.c, row, column), tile.m, tile.n, product.accumulate);
+  tile.c = c.data();
+  tile.stride = c.stride();
   if (product.bias.defined())  // every row starts from the bias
     copy_block({static_cast<std::byte*>(product.bias.raw()) + column * size_of(product.bias.dtype()),
                 product.bias.dtype(), 0},
                {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
   multiply(tile, path);
   for (const Product::Term& term : product.terms) add_term(term, tile, row, column, path);
-  if (!in_place) copy_block({tile.c, DType::kF32, tile.stride}, c, tile.m, tile.n);
+  c.store();
 }
 
 }  // namespace

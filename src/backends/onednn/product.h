@@ -5,7 +5,8 @@
 
 namespace temper::backends {
 
-// c [m, n] = a [m, k] b [k, n] + bias, or c += a b when accumulating (float32 c only), on all threads.
+// c [m, n] = a [m, k] b [k, n] + bias, or c += a b when accumulating, on all threads. Sums are float32; a
+// bfloat16 c is rounded once.
 struct Product {
   // Another product, of few k, that is added to a rectangle of c while c is at hand.
   struct Term {

@@ -41,10 +41,13 @@ struct Bridge<ops::RmsNorm> {
                          const Tensor& dy, const Tensor& dsum, const GradTarget& weight) {
     const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype());
     const Tensor x = rows(op.x);
+    // Plug-ins write gradients of parameters in float32.
+    const Tensor dweight = weight.wanted() ? weight.buffer.to(DType::kF32) : Tensor();
     const temper_rms_norm_backward arguments{
-        view_of(x),        view_of(op.weight),     view_of(inv_rms), view_of(rows(dy)),
-        view_of(rows(dx)), view_of(weight.buffer), op.eps,           weight.accumulate ? 1 : 0};
+        view_of(x),        view_of(op.weight), view_of(inv_rms), view_of(rows(dy)),
+        view_of(rows(dx)), view_of(dweight),   op.eps,           weight.accumulate ? 1 : 0};
     call(kernel, kernel.backward, &arguments);
+    if (weight.wanted() && weight.buffer.dtype() != DType::kF32) weight.buffer.copy_from(dweight);
     if (dsum.defined()) add_in_place(dx, dsum);
     return dx;
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/float32_sums.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
 #include "backends/simd/simd.h"
@@ -66,18 +67,24 @@ std::vector<Place> sorted_places(const Tensor& ids) {
   return places;
 }
 
-// Every task owns a range of the vocabulary, so no two tasks touch the same row.
+// Every task owns a range of the vocabulary, so no two tasks touch the same row. A row is summed over all its
+// tokens before it is kept.
 void run_backward(const Embedding& op, const Tensor& dy, const GradTarget& table) {
   if (!table.wanted()) return;
   const Tensor grads = dy.contiguous();
   const std::vector<Place> places = sorted_places(op.ids);
   const int64_t vocab = op.table.dim(0), size = op.table.dim(1);
-  float* sums = table.buffer.data<float>();
+  const GradTarget filled{table.buffer, true};
   parallel_ranges(vocab, rows_per_task(size), [&](int64_t begin, int64_t end) {
-    if (!table.accumulate) std::fill(sums + begin * size, sums + end * size, 0.0f);
+    if (!table.accumulate) table.buffer.narrow(0, begin, end - begin).fill_zero();
     auto place = std::lower_bound(places.begin(), places.end(), Place{static_cast<int32_t>(begin), -1});
-    for (; place != places.end() && place->id < end; ++place)
-      HWY_DYNAMIC_DISPATCH(add_row)(grads, place->token, sums + place->id * size);
+    while (place != places.end() && place->id < end) {
+      const int32_t id = place->id;
+      sum_in_float32(filled, id * size, size, [&](float* sums) {
+        for (; place != places.end() && place->id == id; ++place)
+          HWY_DYNAMIC_DISPATCH(add_row)(grads, place->token, sums);
+      });
+    }
   });
 }
 

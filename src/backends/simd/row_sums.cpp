@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/float32_sums.h"
 #include "backends/simd/rows.h"
 #include "base/threads.h"
 
@@ -25,13 +26,12 @@ float* RowSums::piece(int64_t begin) const {
 
 void RowSums::add_to(const GradTarget& target, int64_t first) const {
   if (!target.wanted()) return;
-  float* out = target.buffer.data<float>();
-  const int64_t size = target.buffer.numel();
-  if (!target.accumulate) std::fill_n(out, size, 0.0f);
-  const float* sums = partial_.data<float>() + first;
-  parallel_ranges(size, 1024, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = 0; piece < pieces_; ++piece)
-      for (int64_t i = begin; i < end; ++i) out[i] += sums[piece * width_ + i];
+  parallel_ranges(target.buffer.numel(), 1024, [&](int64_t begin, int64_t end) {
+    sum_in_float32(target, begin, end - begin, [&](float* sums) {
+      const float* part = partial_.data<float>() + first + begin;
+      for (int64_t piece = 0; piece < pieces_; ++piece, part += width_)
+        for (int64_t i = 0; i < end - begin; ++i) sums[i] += part[i];
+    });
   });
 }
 

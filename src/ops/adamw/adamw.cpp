@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "base/random.h"
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
@@ -18,7 +17,7 @@ constexpr int kGroupBits = 38;
 class State {
  public:
   State(const AdamW& op, size_t slot, RoundedTensor which, const Tensor& tensor)
-      : op_(op), slot_(slot), which_(which), tensor_(tensor) {}
+      : bits_(rounding_bits(op, slot, which)), tensor_(tensor) {}
 
   float get(int64_t i) const {
     return tensor_.dtype() == DType::kF32 ? tensor_.data<float>()[i]
@@ -28,7 +27,7 @@ class State {
     if (tensor_.dtype() == DType::kF32)
       tensor_.data<float>()[i] = value;
     else
-      tensor_.data<BFloat16>()[i].bits = rounded(value, rounding_bits(op_, slot_, which_, i));
+      tensor_.data<BFloat16>()[i].bits = rounded(value, bits_[i]);
   }
 
  private:
@@ -37,9 +36,7 @@ class State {
     return static_cast<uint16_t>((std::bit_cast<uint32_t>(value) + random) >> 16);
   }
 
-  const AdamW& op_;
-  size_t slot_;
-  RoundedTensor which_;
+  RoundingBits bits_;
   const Tensor& tensor_;
 };
 
@@ -116,10 +113,13 @@ float AdamW::clip() const {
   return max_grad_norm > 0 ? std::min(1.f, max_grad_norm / (norm + 1e-6f)) : 1.f;
 }
 
-uint32_t rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor, int64_t element) {
-  const uint64_t stream = (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits;
-  const Random random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step}));
-  const auto words = random.words(stream | static_cast<uint64_t>(element) / 8);
+RoundingBits rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor) {
+  return {Random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step})),
+          (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits};
+}
+
+uint32_t RoundingBits::operator[](int64_t element) const {
+  const auto words = random.words(first + static_cast<uint64_t>(element) / 8);
   const auto place = static_cast<unsigned>(element % 8);
   return words[place / 2] >> (place % 2 * 16) & 0xFFFF;
 }

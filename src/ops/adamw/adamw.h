@@ -1,4 +1,5 @@
 #pragma once
+#include "base/random.h"
 #include "ops/selection.h"
 #include "tensor/host_inputs.h"
 
@@ -49,8 +50,15 @@ struct AdamW {
 // Which of a slot's tensors random bits are for.
 enum class RoundedTensor : uint32_t { kValue, kExpAvg, kExpAvgSq };
 
-// The random half word that rounds one element.
-uint32_t rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor, int64_t element);
+// What rounds the elements of one tensor: element i takes half word i % 8, the lower half of a word first, of
+// random.words(first + i / 8).
+struct RoundingBits {
+  Random random;
+  uint64_t first;
+
+  uint32_t operator[](int64_t element) const;
+};
+RoundingBits rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor);
 
 void adamw(const BoundOps& ops, const AdamW& op);
 

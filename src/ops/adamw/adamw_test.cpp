@@ -182,6 +182,52 @@ TEST(AdamW, RoundsStochastically) {
   check({{501}}, {.dtype = DType::kBF16, .grads = DType::kBF16});
 }
 
+// Rounding up or down depends on every bit of what is rounded, so the CPU's kernels compute the same bits.
+TEST(AdamW, SameBitsAsTheCompositionOnTheCpu) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const bool master : {false, true})
+      for (const DType grads : {DType::kF32, DType::kBF16})
+        for (const DType moments : {DType::kF32, DType::kBF16}) {
+          const bool weights = dtype == DType::kBF16 && !master;
+          if (!weights && grads == DType::kF32 && moments == DType::kF32) continue;  // nothing is rounded
+          const Options options{.dtype = dtype,
+                                .master = master,
+                                .grads = grads,
+                                .moments = moments,
+                                .grad_norm = 3.f,
+                                .first_step = 1'000};
+          const AdamW::Signature signature{dtype, master, grads, moments};
+          const std::vector<Shape> shapes{{1}, {70'003}, {9, 61}, {0}, {512}};
+          const auto expected =
+              train(bind_kernel<AdamW>("eager", signature), make_op(shapes, options), options, false);
+          for (const BoundKernel& kernel : bind_every_kernel<AdamW>(signature)) {
+            SCOPED_TRACE(fmt::format("{}, {}{}, gradients {}, moments {}", kernel.provider, to_string(dtype),
+                                     master ? " with master" : "", to_string(grads), to_string(moments)));
+            const auto found = train(kernel.ops, make_op(shapes, options), options, false);
+            for (size_t s = 0; s < found.size(); ++s) {
+              EXPECT_EQ(values_of(found[s].exp_avg), values_of(expected[s].exp_avg));
+              EXPECT_EQ(values_of(found[s].exp_avg_sq), values_of(expected[s].exp_avg_sq));
+              EXPECT_EQ(values_of(found[s].value), values_of(expected[s].value));
+              if (!master) continue;
+              EXPECT_EQ(values_of(found[s].master), values_of(expected[s].master));
+            }
+          }
+        }
+}
+
+TEST(AdamW, NumbersThatAreNotFiniteStayThat) {
+  const AdamW::Signature signature{DType::kBF16, false, DType::kBF16, DType::kBF16};
+  for (const BoundKernel& kernel : bind_everywhere<AdamW>(signature)) {
+    AdamW op = make_op(
+        {{40}}, {.dtype = DType::kBF16, .master = false, .grads = DType::kBF16, .moments = DType::kBF16});
+    op.slots[0].grad.copy_from(tensor_of(Doubles(40, NAN), {40}, DType::kF32));
+    move(op, kernel.device);
+    adamw(kernel.ops, op);
+    for (const Tensor& tensor : {op.slots[0].value, op.slots[0].exp_avg, op.slots[0].exp_avg_sq})
+      for (const double value : values_of(tensor)) EXPECT_TRUE(std::isnan(value)) << kernel.provider;
+  }
+}
+
 TEST(AdamW, ChangesNothingWhenTheNormIsNotFinite) {
   for (const float norm : {INFINITY, NAN})
     for (const BoundKernel& kernel : bind_everywhere<AdamW>({})) {

@@ -79,35 +79,35 @@ constexpr auto corners() {
   (std::make_index_sequence<kRows * 4>());
 }
 
-void run(Units units, const Tile& tile) {
+// One block of k: c [m, n] (+)= a panels. A panel stays in the second cache while all rows pass by.
+void run_block(Units units, const Rows& a, const float* panels, int64_t count, const Tile& tile,
+               bool accumulate) {
   static constexpr std::array<decltype(corners<Units::kFloats>()), 2> kCorners = {corners<Units::kFloats>(),
                                                                                   corners<Units::kPairs>()};
   const auto& choices = kCorners[static_cast<size_t>(units)];
-  const int64_t step = kDepth * elements_of(units), depth = std::min(step, tile.k);
-  const int64_t panels = (tile.n + kPanel - 1) / kPanel;
-  const int64_t for_columns = panels * kPanel * units_in(units, depth);
-  const Tensor scratch =
-      Tensor::empty({for_columns + kAhead * kPanel + scratch_for_rows(units, tile.m, depth)}, DType::kF32,
-                    MemoryTag::kWorkspace);
-  float* columns = scratch.data<float>();
-  for (int64_t k = 0; k < tile.k; k += step) {
-    const int64_t size = std::min(step, tile.k - k), count = units_in(units, size);
-    pack_columns(units, tile.b.block(k, 0), size, tile.n, columns);
-    const Rows a =
-        pack_rows(units, tile.a.block(0, k), tile.m, size, columns + for_columns + kAhead * kPanel);
+  for (int64_t column = 0; column < tile.n; column += kPanel) {
+    const int64_t width = std::min(kPanel, tile.n - column), vectors = (width + kLanes - 1) / kLanes;
+    const auto last = static_cast<__mmask16>(0xffff >> (vectors * kLanes - width));
     for (int64_t row = 0; row < tile.m; row += kRows) {
-      const Rows rows{a.data + row * a.row_step, a.row_step, a.unit_step};
       const int64_t height = std::min(kRows, tile.m - row);
-      for (int64_t column = 0; column < tile.n; column += kPanel) {
-        const int64_t width = std::min(kPanel, tile.n - column), vectors = (width + kLanes - 1) / kLanes;
-        const auto last = static_cast<__mmask16>(0xffff >> (vectors * kLanes - width));
-        choices[static_cast<size_t>((height - 1) * 4 + vectors - 1)](
-            rows, columns + column * count, count,
-            {tile.c + row * tile.stride + column, tile.stride, tile.accumulate || k > 0, last});
-      }
+      choices[static_cast<size_t>((height - 1) * 4 + vectors - 1)](
+          {a.data + row * a.row_step, a.row_step, a.unit_step}, panels + column * count, count,
+          {tile.c + row * tile.stride + column, tile.stride, accumulate, last});
     }
   }
 }
+
+Units units_of(DType products) { return products == DType::kBF16 ? Units::kPairs : Units::kFloats; }
+
+// Blocks of k, in elements.
+struct Depths {
+  Depths(Units units, int64_t size) : step(kDepth * elements_of(units)), k(size) {}
+  int64_t count() const { return (k + step - 1) / step; }
+  int64_t at(int64_t block) const { return std::min(step, k - block * step); }
+  int64_t step, k;
+};
+
+Tensor scratch_of(int64_t floats) { return Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace); }
 
 }  // namespace
 }  // namespace avx512
@@ -120,8 +120,48 @@ bool has_avx512_tile(DType products) {
   return products == DType::kBF16 ? pairs : floats;
 }
 
+using namespace avx512;
+
 void avx512_tile(const Tile& tile, DType products) {
-  avx512::run(products == DType::kBF16 ? avx512::Units::kPairs : avx512::Units::kFloats, tile);
+  const Units units = units_of(products);
+  const Depths depths(units, tile.k);
+  const int64_t columns = (tile.n + kPanel - 1) / kPanel * kPanel, most = depths.at(0);
+  const Tensor panels = scratch_of(columns * units_in(units, most) + kAhead * kPanel);
+  const Tensor rows = scratch_of(scratch_for_rows(units, tile.m, most));
+  for (int64_t block = 0; block < depths.count(); ++block) {
+    const int64_t k = block * depths.step, size = depths.at(block);
+    pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data<float>());
+    const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, rows.data<float>());
+    run_block(units, a, panels.data<float>(), units_in(units, size), tile, tile.accumulate || block > 0);
+  }
+}
+
+Avx512Columns::Avx512Columns(DType products, int64_t k, int64_t columns)
+    : products_(products),
+      k_(k),
+      columns_(columns),
+      panels_((columns + kPanel - 1) / kPanel),
+      blocks_(Depths(units_of(products), k).count()),
+      packed_(scratch_of(panels_ * kPanel * units_in(units_of(products), k) + kAhead * kPanel)) {}
+
+void Avx512Columns::pack(const Matrix& b, int64_t piece) {
+  const Units units = units_of(products_);
+  const Depths depths(units, k_);
+  const int64_t block = piece / panels_, column = piece % panels_ * kPanel, size = depths.at(block);
+  float* to = packed_.data<float>() + block * kDepth * panels_ * kPanel + column * units_in(units, size);
+  pack_columns(units, b.block(block * depths.step, column), size, std::min(kPanel, columns_ - column), to);
+}
+
+void Avx512Columns::multiply(const Tile& tile, int64_t first) const {
+  const Units units = units_of(products_);
+  const Depths depths(units, k_);
+  const Tensor rows = scratch_of(scratch_for_rows(units, tile.m, depths.at(0)));
+  for (int64_t block = 0; block < depths.count(); ++block) {
+    const int64_t size = depths.at(block), count = units_in(units, size);
+    const Rows a = pack_rows(units, tile.a.block(0, block * depths.step), tile.m, size, rows.data<float>());
+    const float* panels = packed_.data<float>() + block * kDepth * panels_ * kPanel + first * count;
+    run_block(units, a, panels, count, tile, tile.accumulate || block > 0);
+  }
 }
 
 }  // namespace temper::backends

@@ -3,10 +3,29 @@
 
 namespace temper::backends {
 
-// Products by AVX-512, on the calling thread. float32 ones take operands of either dtype, widened as they are
-// packed; bfloat16 ones take two bfloat16 operands and multiply pairs of them (VDPBF16PS), sums are float32.
-// Both add up k in the same blocks whatever m and n are.
+// Products by AVX-512. float32 ones take operands of either dtype, widened as they are packed; bfloat16 ones
+// take two bfloat16 operands and multiply pairs of them (VDPBF16PS), sums are float32. k is added up in the
+// same blocks whatever m and n are.
 bool has_avx512_tile(DType products);  // float32 or bfloat16, on this processor
+
+// On the calling thread.
 void avx512_tile(const Tile& tile, DType products);
+
+// b, packed once for many tiles.
+class Avx512Columns {
+ public:
+  Avx512Columns(DType products, int64_t k, int64_t columns);
+  // Pieces are packed in any order, on any thread.
+  int64_t pieces() const { return blocks_ * panels_; }
+  void pack(const Matrix& b, int64_t piece);
+  // The tile, whose b are the columns from `first` on, a multiple of kAlign. On the calling thread.
+  static constexpr int64_t kAlign = 64;
+  void multiply(const Tile& tile, int64_t first) const;
+
+ private:
+  DType products_;
+  int64_t k_, columns_, panels_, blocks_;
+  Tensor packed_;
+};
 
 }  // namespace temper::backends

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/onednn/avx512_tile.h"
 #include "backends/onednn/blocks.h"
 #include "base/threads.h"
 
@@ -14,11 +15,10 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Cut {
   int64_t m, n;
 };
-Cut cut_for(int64_t m, int64_t n) {
-  constexpr int64_t kEnoughTiles = 8;
-  for (const Cut cut : {Cut{512, 512}, Cut{256, 512}, Cut{256, 256}, Cut{128, 256}})
-    if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= kEnoughTiles) return cut;
-  return {128, 128};
+Cut cut_for(int64_t m, int64_t n, size_t enough, std::initializer_list<Cut> cuts) {
+  for (const Cut cut : cuts)
+    if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= static_cast<int64_t>(enough)) return cut;
+  return *std::prev(cuts.end());
 }
 
 // Adds the part of a term that lies in the tile at (row, column).
@@ -38,11 +38,13 @@ void add_term(const Product::Term& term, const Tile& tile, int64_t row, int64_t 
            path);
 }
 
-void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t column, Bf16Path path) {
+// Up to the column `end`. `packed` holds the columns of b from `first` on; null: a tile packs its own.
+void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t column, Bf16Path path, int64_t end,
+              const Avx512Columns* packed = nullptr, int64_t first = 0) {
   Tile tile{.a = product.a.block(row, 0),
             .b = product.b.block(0, column),
             .m = std::min(cut.m, product.m - row),
-            .n = std::min(cut.n, product.n - column),
+            .n = std::min(cut.n, end - column),
             .k = product.k};
   tile.accumulate = product.accumulate || product.bias.defined();
   const WideBlock c(block_of(product.c, row, column), tile.m, tile.n, product.accumulate);
@@ -52,20 +54,50 @@ void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t colum
     copy_block({static_cast<std::byte*>(product.bias.raw()) + column * size_of(product.bias.dtype()),
                 product.bias.dtype(), 0},
                {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
-  multiply(tile, path);
+  if (packed != nullptr)
+    packed->multiply(tile, column - first);
+  else
+    multiply(tile, path);
   for (const Product::Term& term : product.terms) add_term(term, tile, row, column, path);
   c.store();
+}
+
+// The columns of b are packed once, some at a time, for all tiles that stand above each other. So tiles can
+// be small enough that no thread waits long for the last one.
+void multiply_packed(const Product& product, DType products, Bf16Path path) {
+  constexpr int64_t kPackedBytes = 64 << 20, kStrip = 1024;
+  const int64_t most = kPackedBytes / (product.k * size_of(products)) / kStrip * kStrip;
+  const int64_t strip = std::max(kStrip, most);
+  for (int64_t first = 0; first < product.n; first += strip) {
+    const int64_t columns = std::min(strip, product.n - first);
+    Avx512Columns packed(products, product.k, columns);
+    const Matrix b = product.b.block(0, first);
+    parallel_for(packed.pieces(), [&](int64_t piece) { packed.pack(b, piece); });
+    const Cut cut = cut_for(product.m, columns, 16,
+                            {{192, kStrip}, {96, kStrip}, {96, 512}, {96, 256}, {48, 256}, {48, 128}});
+    const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(columns, cut.n);
+    parallel_for(down * across, [&](int64_t i) {
+      run_tile(product, cut, i % down * cut.m, first + i / down * cut.n, path, first + columns, &packed,
+               first);
+    });
+  }
 }
 
 }  // namespace
 
 void multiply(const Product& product, Bf16Path path) {
   if (product.m == 0 || product.n == 0) return;
-  const Cut cut = cut_for(product.m, product.n);
+  const DType products = products_of(product.a, product.b, path);
+  constexpr int64_t kManyRows = 128;  // few do not pay for packing ahead
+  if (product.m >= kManyRows && product.k > 0 && has_avx512_tile(products))
+    return multiply_packed(product, products, path);
+  const Cut cut =
+      cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
   const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(product.n, cut.n);
   // Neighbouring tiles share their columns, which are the weights.
-  parallel_for(down * across,
-               [&](int64_t i) { run_tile(product, cut, i % down * cut.m, i / down * cut.n, path); });
+  parallel_for(down * across, [&](int64_t i) {
+    run_tile(product, cut, i % down * cut.m, i / down * cut.n, path, product.n);
+  });
 }
 
 }  // namespace temper::backends

@@ -100,6 +100,11 @@ Bf16Path bf16_path() {
   return path;
 }
 
+DType products_of(const Matrix& a, const Matrix& b, Bf16Path path) {
+  const bool halves = a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
+  return halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
+}
+
 void multiply(const Tile& tile, Bf16Path path) {
   if (tile.m == 0 || tile.n == 0) return;
   if (tile.k == 0) {
@@ -107,13 +112,12 @@ void multiply(const Tile& tile, Bf16Path path) {
       std::fill_n(tile.c + row * tile.stride, tile.n, 0.0f);
     return;
   }
-  const bool halves = tile.a.dtype == DType::kBF16 && tile.b.dtype == DType::kBF16;
-  const DType products = halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
+  const DType products = products_of(tile.a, tile.b, path);
   if (has_avx512_tile(products)) return avx512_tile(tile, products);
   const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
   if (floats)
     gemm(tile);
-  else if (halves && path == Bf16Path::kNative)
+  else if (products == DType::kBF16)
     multiply_native(tile);
   else
     multiply_widened(tile);

@@ -31,6 +31,9 @@ struct Tile {
 enum class Bf16Path { kWiden, kNative };
 Bf16Path bf16_path();  // the faster one here, decided once
 
+// The dtype that a tile's products are taken in.
+DType products_of(const Matrix& a, const Matrix& b, Bf16Path path);
+
 // Computes the tile on the calling thread alone: the result never depends on the number of threads.
 void multiply(const Tile& tile, Bf16Path path = bf16_path());
 

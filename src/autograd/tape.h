@@ -59,7 +59,7 @@ struct Var {
   DType dtype() const { return value.dtype(); }
 };
 
-// A trained tensor. Its gradient outlives tapes and accumulates over micro-batches in float32.
+// A trained tensor. Its gradient outlives tapes and accumulates over micro-batches.
 struct Parameter {
   Tensor value;
   std::shared_ptr<GradSlot> grad;  // null while frozen

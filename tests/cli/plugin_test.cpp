@@ -37,6 +37,12 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
     return Json::parse_file(run_folder + "/summary.json").at("loss").as_double();
   };
   EXPECT_NEAR(loss(out), loss(plain), 1e-4 * loss(plain));
+  // Gradients in bfloat16, which plug-ins know nothing of.
+  const std::string narrow = folder() + "/narrow";
+  ASSERT_EQ(
+      run("train " + yaml() + with + " --train.steps 3 --train.gradients bfloat16 --output " + narrow).code,
+      0);
+  EXPECT_NEAR(loss(narrow), loss(plain), 1e-2 * loss(plain));
   // A run may change its device, and says what that means.
   const Outcome moved = run("train " + yaml() + with + " --device cpu --train.steps 4 --output " + out);
   EXPECT_EQ(moved.code, 0) << moved.err;

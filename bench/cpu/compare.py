@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Temper beside transformers on one CPU, in one run: the same weights, tokens, optimizer and steps. Checks that the
+losses agree and prints a table.
+
+    make bench                                   # builds build/release/bench/temper_bench_train
+    python3 bench/cpu/compare.py [--cases small-float32 ...] [--turns N] [--folder WORK]
+
+transformers, PyTorch and numpy are needed for this comparison only. The programs take turns, each in a process of its
+own: transformers eager, transformers with torch.compile, Temper. A turn's speed is the median of its steps; the table has
+the best turn of each, because what else a shared machine does can only slow a turn down, and, as the ratio of
+medians, what the turns had in the middle. Memory is the most that was resident; parameters, gradients and moments have
+the dtype of the case in both."""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+# vocabulary, hidden, inner, layers, heads, KV heads, head_dim
+SHAPES = {
+    "small": (32000, 512, 1536, 8, 8, 4, 64),
+    "qwen3-0.6b": (151936, 1024, 3072, 28, 16, 8, 128),
+    "demo": (512, 128, 384, 4, 4, 2, 32),
+}
+# shape, dtype, rows, length, steps, learning rate
+TRAINING = {
+    "small-float32": ("small", "float32", 8, 512, 6, 1e-4),
+    "small-bfloat16": ("small", "bfloat16", 8, 512, 6, 1e-4),
+    "qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 2, 512, 5, 1e-5),
+    "demo-float32": ("demo", "float32", 32, 64, 60, 1e-3),
+}
+GENERATION = {"generate-qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 256, 256)}
+MOST_APART = {"float32": 1e-4, "bfloat16": 5e-3}  # of losses, relative
+
+
+def make_folder(folder, shape):
+    """A random model in Hugging Face's format, and its tokens."""
+    if (folder / "config.json").exists():
+        return
+    code = """if True:
+        import sys, numpy, torch
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+        folder, vocab, hidden, inner, layers, heads, kv_heads, head_dim = sys.argv[1], *map(int, sys.argv[2:])
+        torch.manual_seed(1)
+        Qwen3ForCausalLM(Qwen3Config(
+            vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, rope_theta=1e6,
+            max_position_embeddings=4096, tie_word_embeddings=True)).to(torch.bfloat16).save_pretrained(folder)
+        tokens = numpy.random.default_rng(1).integers(0, vocab, 1 << 17, dtype=numpy.int32)
+        tokens.tofile(folder + "/tokens.int32")"""
+    subprocess.run([sys.executable, "-c", code, str(folder), *map(str, SHAPES[shape])], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def measure(command, threads):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    sys.stderr.write(done.stderr[-2000:])
+    raise SystemExit(f"no figures from: {' '.join(map(str, command))}")
+
+
+def speeds(runs):
+    return [run["tokens_per_second"] for run in runs]
+
+
+def take_turns(programs, turns, threads):
+    """{name: its results}, the programs one after the other in each turn."""
+    results = {name: [] for name in programs}
+    for _ in range(turns):
+        for name, command in programs.items():
+            results[name].append(measure(command, threads))
+    return results
+
+
+def apart(ours, theirs):
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def report(case, results, memory, of_peak, agreement):
+    peers = {name: runs for name, runs in results.items() if name != "temper"}
+    best = max(peers, key=lambda name: max(speeds(peers[name])))
+    ours, theirs = results["temper"], peers[best]
+    ratio = max(speeds(ours)) / max(speeds(theirs))
+    middle = statistics.median(speeds(ours)) / statistics.median(speeds(theirs))
+    fraction = max(run["of_peak"] for run in ours) if of_peak else None
+    print(f"| {case} | {best} | {max(speeds(theirs)):,.1f} | {memory(theirs[0]):.2f} | {max(speeds(ours)):,.1f} "
+          f"| {memory(ours[0]):.2f} | {ratio:.2f}x | {middle:.2f}x | {memory(ours[0]) / memory(theirs[0]):.2f}x "
+          f"| {'' if fraction is None else f'{100 * fraction:.0f} %'} | {agreement} |", flush=True)
+
+
+def train(case, args, folder):
+    shape, dtype, rows, length, steps, lr = TRAINING[case]
+    make_folder(folder / shape, shape)
+    tokens = folder / f"{case}.int32"
+    tokens.write_bytes((folder / shape / "tokens.int32").read_bytes()[:4 * rows * length * steps])
+    theirs = [sys.executable, HERE / "transformers_train.py", folder / shape, tokens, "--rows-per-step", rows,
+              "--length", length, "--lr", lr, "--dtype", dtype, "--threads", args.threads]
+    results = take_turns({
+        "eager": theirs, "compile": [*theirs, "--compile"],
+        "temper": [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
+                   length, "--lr", lr, "--dtype", dtype, "--threads", args.threads,
+                   "--checkpointing", args.checkpointing]}, args.turns, args.threads)
+    difference = apart(results["temper"][0]["losses"], results["eager"][0]["losses"])
+    if difference > MOST_APART[dtype]:
+        raise SystemExit(f"{case}: the losses differ by {difference:.1e}")
+    report(case, results, lambda run: run.get("memory_gib") or run["memory_mib"] / 1024, True,
+           f"losses within {difference:.0e}")
+
+
+def generate(case, args, folder):
+    shape, dtype, prompt, new = GENERATION[case]
+    make_folder(folder / shape, shape)
+    common = ["--prompt", prompt, "--new", new, "--runs", 2, "--dtype", dtype, "--threads", args.threads]
+    prompts = folder / shape / "tokens.int32"
+    results = take_turns({
+        "eager": [sys.executable, HERE / "transformers_generate.py", folder / shape, prompts, *common],
+        "temper": [args.bench / "temper_bench_decode", folder / shape, "--tokens", prompts, *common]},
+        args.turns, args.threads)
+    ours, theirs = results["temper"][0]["ids"], results["eager"][0]["ids"]
+    same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(ours))
+    report(case, results, lambda run: run["resident_gib"], True, f"first {same} tokens equal")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cases = [*TRAINING, *GENERATION]
+    parser.add_argument("--cases", nargs="+", default=cases, choices=cases)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--checkpointing", default="none", choices=["none", "selective", "full"])
+    parser.add_argument("--bench", type=pathlib.Path, default=HERE.parents[1] / "build/release/bench",
+                        help="folder of Temper's benchmarks")
+    parser.add_argument("--folder", type=pathlib.Path, help="keeps models and tokens there for another run")
+    args = parser.parse_args()
+    print("| case | peer's best | its tokens/s | GiB | Temper tokens/s | GiB | speed | of medians | memory | of the peak "
+          "| agreement |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for case in args.cases:
+            (train if case in TRAINING else generate)(case, args, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -157,4 +157,8 @@ Tensor ModelFolder::tensor(std::string_view name) const {
   return files_[found->second].tensor(name);
 }
 
+void ModelFolder::release(std::string_view name, const Tensor& view) const {
+  files_[file_of_.at(name)].release(view);
+}
+
 }  // namespace temper::checkpoints

@@ -26,8 +26,9 @@ class ModelFolder {
   const std::string& remedy() const { return remedy_; }  // when the weights are of something else
   Json config() const;                                   // config.json
   const std::vector<std::string>& names() const { return names_; }
-  const TensorEntry* find(std::string_view name) const;  // null when absent
-  Tensor tensor(std::string_view name) const;            // see SafetensorsFile::tensor
+  const TensorEntry* find(std::string_view name) const;           // null when absent
+  Tensor tensor(std::string_view name) const;                     // see SafetensorsFile::tensor
+  void release(std::string_view name, const Tensor& view) const;  // see SafetensorsFile::release
 
  private:
   void open_shards(const std::string& index_path);

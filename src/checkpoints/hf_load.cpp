@@ -54,6 +54,20 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   return misfits;
 }
 
+// Some rows at a time, whose pages of the file are let go: a model is never in memory twice.
+void copy_rows(const ModelFolder& folder, const std::string& name, const Tensor& from, const Tensor& to) {
+  constexpr int64_t kBytes = 16 << 20;
+  if (!from.is_contiguous() || from.ndim() == 0) return to.copy_from(from);
+  const int64_t rows = from.dim(0),
+                row_bytes = std::max<int64_t>(1, from.bytes() / std::max<int64_t>(rows, 1));
+  const int64_t step = std::max<int64_t>(1, kBytes / row_bytes);
+  for (int64_t row = 0; row < rows; row += step) {
+    const Tensor part = from.narrow(0, row, std::min(step, rows - row));
+    to.narrow(0, row, part.dim(0)).copy_from(part);
+    folder.release(name, part);
+  }
+}
+
 }  // namespace
 
 void check_weights(const ModelFolder& folder, const WeightTable& table) {
@@ -82,7 +96,8 @@ void load_weights(const ModelFolder& folder, const WeightTable& table, const Wei
       if (from.dtype() != to.dtype() && !(is_float(from.dtype()) && is_float(to.dtype())))
         fail("[{}] tensor '{}': found {}, expected {}; these cannot be converted", folder.path(), source.name,
              to_string(from.dtype()), to_string(to.dtype()));
-      to.narrow(0, row, source.rows).copy_from(spec.transposed ? from.transpose(0, 1) : from);
+      copy_rows(folder, source.name, spec.transposed ? from.transpose(0, 1) : from,
+                to.narrow(0, row, source.rows));
       row += source.rows;
     }
   }

@@ -38,6 +38,8 @@ class SafetensorsFile {
   // A view of the map, which it keeps alive (a copy where the file misaligns the data for its dtype). Do not
   // write to it. Throws for an unknown name, a dtype that Temper has not, and more than six dimensions.
   Tensor tensor(std::string_view name) const;
+  // What was read of such a view leaves the process's memory; reading it again fetches it again.
+  void release(const Tensor& view) const;
 
  private:
   struct Contents {

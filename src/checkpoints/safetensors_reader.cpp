@@ -53,4 +53,12 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return copy;
 }
 
+void SafetensorsFile::release(const Tensor& view) const {
+  const auto* at = static_cast<const std::byte*>(view.raw());
+  const MappedFile& map = contents_->map;
+  if (at < map.data() || at >= map.data() + map.size()) return;  // a copy
+  const auto begin = static_cast<size_t>(at - map.data());
+  map.release(begin, begin + static_cast<size_t>(view.bytes()));
+}
+
 }  // namespace temper::checkpoints

@@ -15,7 +15,7 @@ using ops::Linear;
 void forward_few(const Linear& op, const Tensor& y) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor x = op.x.to(DType::kF32, MemoryTag::kWorkspace);
-  const int64_t grain = std::max<int64_t>(4, (1 << 16) / std::max<int64_t>(in, 1) / 4 * 4);
+  const int64_t grain = std::max<int64_t>(4, (1 << 18) / std::max<int64_t>(in, 1) / 4 * 4);
   parallel_ranges(out, grain, [&](int64_t begin, int64_t end) {
     dot_rows(block_of(x), rows, block_of(op.weight), in, op.bias, block_of(y), begin, end);
   });

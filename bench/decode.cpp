@@ -3,9 +3,10 @@
 //   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
 //   [--runs N]
 //                       [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
-// Prints one line of JSON, of the run with the median decoding speed. `gb_per_second` counts the weights and
-// the part of the cache that a token reads, once each; `of_peak` is its share of the speed of memory: what a
-// processor was measured to read, or the 4.27 TB/s at which an H200 copies.
+// Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
+// `gb_per_second` counts the weights and the part of the cache that a token reads, once each; `of_peak` is
+// its share of the speed of memory: what a processor was measured to read, or the 4.27 TB/s at which an H200
+// copies.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -72,6 +73,8 @@ int run(const Options& options) {
         generator.generate(prompt_of(options, model->decoder.config().vocab_size, r), generate);
     if (r > 0) runs.push_back(found);
   }
+  std::string ids;  // of the last run
+  for (const int32_t id : runs.back().ids) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
   std::sort(runs.begin(), runs.end(),
             [](const auto& a, const auto& b) { return a.decode_seconds < b.decode_seconds; });
   const rollout::Generation& median = runs[runs.size() / 2];
@@ -81,8 +84,6 @@ int run(const Options& options) {
   const bool cpu = build.facts.device.type == DeviceType::kCpu;
   const int64_t memory = peak_resident_bytes();  // before the speed of memory is measured
   const double peak = cpu ? backends::measured_memory_bandwidth(num_threads()) : kCopyBytesPerSecond;
-  std::string ids;
-  for (const int32_t id : median.ids) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
   std::printf(
       "{\"model\": \"%s\", \"prompt_tokens\": %lld, \"new_tokens\": %zu, \"prefill_ms\": %.2f, "
       "\"tokens_per_second\": %.1f, \"token_ms\": %.3f, \"gb_per_token\": %.3f, \"gb_per_second\": %.1f, "

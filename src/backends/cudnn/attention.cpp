@@ -21,8 +21,8 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)
     return fmt::format("backward has no fixed order of sums at compute capability {}", written());
-  // Wider heads run on 9.x, too, but the gradient of v was NaN in places for a packed document of 150 tokens
-  // and heads of 256 (cuDNN 9.14).
+  // Wider heads have plans on 9.x, too, but with heads of 256 the gradients of k and v are wrong, even of one
+  // document of nine tokens (cuDNN 9.14).
   constexpr int64_t kMost = 128;
   if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > kMost)
     return fmt::format("head_dim must be a multiple of 8 up to {}, is {}", kMost, s.head_dim);

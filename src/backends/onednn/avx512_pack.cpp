@@ -1,3 +1,4 @@
+#ifdef __x86_64__
 #include "backends/onednn/avx512_pack.h"
 
 #include <algorithm>
@@ -181,3 +182,5 @@ void pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, floa
 }
 
 }  // namespace temper::backends::avx512
+
+#endif

@@ -2,11 +2,14 @@
 // cache, six rows of a meet four vectors of columns in registers. a is read where it lies whenever it can be.
 #include "backends/onednn/avx512_tile.h"
 
+#ifdef __x86_64__
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "backends/onednn/avx512_pack.h"
+#include "device/facts.h"
 
 namespace temper::backends {
 namespace avx512 {
@@ -112,11 +115,13 @@ Tensor scratch_of(int64_t floats) { return Tensor::empty({floats}, DType::kF32, 
 }  // namespace
 }  // namespace avx512
 
-// The kernels are compiled for all of these; GCC asks the processor and the system.
 bool has_avx512_tile(DType products) {
-  static const bool floats = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  static const bool pairs = floats && __builtin_cpu_supports("avx512bf16");
+  static const std::vector<std::string> features = detect_cpu().features;
+  const auto has = [](const char* feature) {
+    return std::find(features.begin(), features.end(), feature) != features.end();
+  };
+  static const bool floats = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq");
+  static const bool pairs = floats && has("avx512_bf16") && !has("amx_bf16");
   return products == DType::kBF16 ? pairs : floats;
 }
 
@@ -165,3 +170,15 @@ void Avx512Columns::multiply(const Tile& tile, int64_t first) const {
 }
 
 }  // namespace temper::backends
+
+#else
+namespace temper::backends {
+
+bool has_avx512_tile(DType) { return false; }
+void avx512_tile(const Tile&, DType) {}
+Avx512Columns::Avx512Columns(DType, int64_t, int64_t) {}
+void Avx512Columns::pack(const Matrix&, int64_t) {}
+void Avx512Columns::multiply(const Tile&, int64_t) const {}
+
+}  // namespace temper::backends
+#endif

@@ -6,7 +6,8 @@ namespace temper::backends {
 // Products by AVX-512. float32 ones take operands of either dtype, widened as they are packed; bfloat16 ones
 // take two bfloat16 operands and multiply pairs of them (VDPBF16PS), sums are float32. k is added up in the
 // same blocks whatever m and n are.
-bool has_avx512_tile(DType products);  // float32 or bfloat16, on this processor
+// For float32 or bfloat16, on this processor; not for what it multiplies faster by AMX.
+bool has_avx512_tile(DType products);
 
 // On the calling thread.
 void avx512_tile(const Tile& tile, DType products);
@@ -23,8 +24,8 @@ class Avx512Columns {
   void multiply(const Tile& tile, int64_t first) const;
 
  private:
-  DType products_;
-  int64_t k_, columns_, panels_, blocks_;
+  DType products_ = DType::kF32;
+  int64_t k_ = 0, columns_ = 0, panels_ = 0, blocks_ = 0;
   Tensor packed_;
 };
 

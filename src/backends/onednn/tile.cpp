@@ -105,6 +105,15 @@ DType products_of(const Matrix& a, const Matrix& b, Bf16Path path) {
   return halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
 }
 
+void multiply_by_onednn(const Tile& tile, Bf16Path path) {
+  if (tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32)
+    gemm(tile);
+  else if (products_of(tile.a, tile.b, path) == DType::kBF16)
+    multiply_native(tile);
+  else
+    multiply_widened(tile);
+}
+
 void multiply(const Tile& tile, Bf16Path path) {
   if (tile.m == 0 || tile.n == 0) return;
   if (tile.k == 0) {
@@ -113,14 +122,10 @@ void multiply(const Tile& tile, Bf16Path path) {
     return;
   }
   const DType products = products_of(tile.a, tile.b, path);
-  if (has_avx512_tile(products)) return avx512_tile(tile, products);
-  const bool floats = tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32;
-  if (floats)
-    gemm(tile);
-  else if (products == DType::kBF16)
-    multiply_native(tile);
+  if (has_avx512_tile(products))
+    avx512_tile(tile, products);
   else
-    multiply_widened(tile);
+    multiply_by_onednn(tile, path);
 }
 
 }  // namespace temper::backends

@@ -116,6 +116,8 @@ TEST(Attention, WideHeads) {
   for (const int64_t dim : {96, 256}) {
     check({.documents = packed({128, 128}), .heads = 4, .kv_heads = 2, .head_dim = dim});
     check({.documents = packed({70, 1, 133}), .heads = 4, .kv_heads = 2, .head_dim = dim});
+    check({.documents = packed({150}), .heads = 2, .kv_heads = 1, .head_dim = dim});
+    check({.documents = {{40, 140}, {30, 30}}, .heads = 2, .kv_heads = 1, .head_dim = dim, .fused = true});
   }
 }
 

@@ -1,0 +1,101 @@
+#include "backends/onednn/tile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backends/onednn/avx512_tile.h"
+#include "backends/test_support.h"
+
+namespace temper::backends {
+namespace {
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+double element(const Tensor& tensor, int64_t row, int64_t column) {
+  const int64_t at = row * tensor.stride(0) + column;
+  return tensor.dtype() == DType::kF32 ? tensor.data<float>()[at] : static_cast<float>(tensor.data<BFloat16>()[at]);
+}
+
+using Multiply = std::function<void(const Tile&)>;
+
+// Every form of both operands, beside sums in double precision; what lies beside c stays.
+void check(const Multiply& multiply, const Sizes& sizes, DType a_dtype, DType b_dtype) {
+  const auto [m, n, k] = sizes;
+  constexpr int64_t kBeside = 3;
+  for (const bool a_transposed : {false, true})
+    for (const bool b_transposed : {false, true})
+      for (const bool accumulate : {false, true}) {
+        SCOPED_TRACE(fmt::format("[{}, {}, {}] {}{} {}{} {}", m, n, k, to_string(a_dtype), a_transposed ? "ᵀ" : "",
+                                 to_string(b_dtype), b_transposed ? "ᵀ" : "", accumulate ? "accumulates" : ""));
+        // Wider than what is used: rows have strides of their own, odd ones, too.
+        const Tensor a = random_tensor(a_transposed ? Shape{k, m + 5} : Shape{m, k + 5}, a_dtype, 1);
+        const Tensor b = random_tensor(b_transposed ? Shape{n, k + 1} : Shape{k, n + 2}, b_dtype, 2);
+        const Tensor c = random_tensor({m, n + kBeside}, DType::kF32, 3);
+        const Tensor before = c.clone();
+        Matrix left = rows_of(a), right = rows_of(b);
+        left.transposed = a_transposed;
+        right.transposed = b_transposed;
+        multiply({left, right, m, n, k, c.data<float>(), n + kBeside, accumulate});
+        double worst = 0;
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t j = 0; j < n; ++j) {
+            double sum = accumulate ? element(before, i, j) : 0, size = std::abs(sum);
+            for (int64_t t = 0; t < k; ++t) {
+              const double term = (a_transposed ? element(a, t, i) : element(a, i, t)) *
+                                  (b_transposed ? element(b, j, t) : element(b, t, j));
+              sum += term;
+              size += std::abs(term);
+            }
+            worst = std::max(worst, std::abs(element(c, i, j) - sum) / size);
+          }
+          for (int64_t j = n; j < n + kBeside; ++j) ASSERT_EQ(element(c, i, j), element(before, i, j));
+        }
+        EXPECT_LT(worst, 1e-6);
+      }
+}
+
+constexpr Sizes kSizes[] = {{1, 1, 1},     {6, 64, 256},  {7, 65, 3},   {5, 15, 31},  {13, 130, 257},
+                            {2, 33, 513},  {12, 48, 512}, {61, 17, 64}, {6, 200, 515}, {3, 1, 1025}};
+
+TEST(Tile, ByOneDnn) {
+  for (const Sizes& sizes : kSizes) {
+    for (const DType a : {DType::kF32, DType::kBF16})
+      for (const DType b : {DType::kF32, DType::kBF16})
+        check([](const Tile& tile) { multiply_by_onednn(tile, Bf16Path::kWiden); }, sizes, a, b);
+    if (bf16_path() == Bf16Path::kNative)
+      check([](const Tile& tile) { multiply_by_onednn(tile, Bf16Path::kNative); }, sizes, DType::kBF16, DType::kBF16);
+  }
+}
+
+TEST(Tile, ByAvx512) {
+  if (!has_avx512_tile(DType::kF32)) GTEST_SKIP() << "no AVX-512 on this processor";
+  for (const Sizes& sizes : kSizes) {
+    for (const DType a : {DType::kF32, DType::kBF16})
+      for (const DType b : {DType::kF32, DType::kBF16})
+        check([](const Tile& tile) { avx512_tile(tile, DType::kF32); }, sizes, a, b);
+    if (has_avx512_tile(DType::kBF16))
+      check([](const Tile& tile) { avx512_tile(tile, DType::kBF16); }, sizes, DType::kBF16, DType::kBF16);
+  }
+}
+
+// Columns that are packed once give what a tile that packs its own gives, bit by bit.
+TEST(Tile, ColumnsPackedAhead) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (!has_avx512_tile(dtype)) GTEST_SKIP() << "no AVX-512 for it on this processor";
+    const int64_t m = 20, n = 150, k = 1100, first = Avx512Columns::kAlign;
+    const Tensor a = random_tensor({m, k}, dtype, 1), b = random_tensor({n, k}, dtype, 2);
+    const Tensor c = Tensor::empty({m, n}, DType::kF32), ahead = Tensor::empty({m, n - first}, DType::kF32);
+    avx512_tile({rows_of(a), transpose_of(b), m, n, k, c.data<float>(), n}, dtype);
+    Avx512Columns columns(dtype, k, n);
+    for (int64_t piece = 0; piece < columns.pieces(); ++piece) columns.pack(transpose_of(b), piece);
+    columns.multiply({rows_of(a), {}, m, n - first, k, ahead.data<float>(), n - first}, first);
+    EXPECT_TRUE(std::ranges::equal(c.narrow(1, first, n - first).contiguous().values<float>(), ahead.values<float>()));
+  }
+}
+
+}  // namespace
+}  // namespace temper::backends

@@ -1,6 +1,7 @@
 #include "training/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <limits>
@@ -202,6 +203,23 @@ TEST(Trainer, LearnsWithNarrowStateOnTheCpu) {
       EXPECT_EQ(run(1, micro_batch_tokens), first);
     }
   }
+}
+
+// Once steps have taken their memory they take no more: no page comes from the system.
+TEST(Trainer, SettledStepsTakeNoMemory) {
+  const auto pages = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_minflt;
+  };
+  Bench setup;
+  for (int step = 0; step < 5; ++step) setup.trainer.step(kRows, 1e-3);
+  pool().reset_peak();
+  const int64_t held = pool().peak_held();
+  const int64_t before = pages();
+  for (int step = 0; step < 20; ++step) setup.trainer.step(kRows, 1e-3);
+  EXPECT_EQ(pool().peak_held(), held);
+  EXPECT_LT(pages() - before, 20);  // not one a step: threads' stacks may grow
 }
 
 TEST(Trainer, ClippingLimitsTheNorm) {

@@ -17,7 +17,8 @@ struct Sizes {
 
 double element(const Tensor& tensor, int64_t row, int64_t column) {
   const int64_t at = row * tensor.stride(0) + column;
-  return tensor.dtype() == DType::kF32 ? tensor.data<float>()[at] : static_cast<float>(tensor.data<BFloat16>()[at]);
+  return tensor.dtype() == DType::kF32 ? tensor.data<float>()[at]
+                                       : static_cast<float>(tensor.data<BFloat16>()[at]);
 }
 
 using Multiply = std::function<void(const Tile&)>;
@@ -29,8 +30,9 @@ void check(const Multiply& multiply, const Sizes& sizes, DType a_dtype, DType b_
   for (const bool a_transposed : {false, true})
     for (const bool b_transposed : {false, true})
       for (const bool accumulate : {false, true}) {
-        SCOPED_TRACE(fmt::format("[{}, {}, {}] {}{} {}{} {}", m, n, k, to_string(a_dtype), a_transposed ? "ᵀ" : "",
-                                 to_string(b_dtype), b_transposed ? "ᵀ" : "", accumulate ? "accumulates" : ""));
+        SCOPED_TRACE(fmt::format("[{}, {}, {}] {}{} {}{} {}", m, n, k, to_string(a_dtype),
+                                 a_transposed ? "ᵀ" : "", to_string(b_dtype), b_transposed ? "ᵀ" : "",
+                                 accumulate ? "accumulates" : ""));
         // Wider than what is used: rows have strides of their own, odd ones, too.
         const Tensor a = random_tensor(a_transposed ? Shape{k, m + 5} : Shape{m, k + 5}, a_dtype, 1);
         const Tensor b = random_tensor(b_transposed ? Shape{n, k + 1} : Shape{k, n + 2}, b_dtype, 2);
@@ -58,8 +60,8 @@ void check(const Multiply& multiply, const Sizes& sizes, DType a_dtype, DType b_
       }
 }
 
-constexpr Sizes kSizes[] = {{1, 1, 1},     {6, 64, 256},  {7, 65, 3},   {5, 15, 31},  {13, 130, 257},
-                            {2, 33, 513},  {12, 48, 512}, {61, 17, 64}, {6, 200, 515}, {3, 1, 1025}};
+constexpr Sizes kSizes[] = {{1, 1, 1},    {6, 64, 256},  {7, 65, 3},   {5, 15, 31},   {13, 130, 257},
+                            {2, 33, 513}, {12, 48, 512}, {61, 17, 64}, {6, 200, 515}, {3, 1, 1025}};
 
 TEST(Tile, ByOneDnn) {
   for (const Sizes& sizes : kSizes) {
@@ -67,7 +69,8 @@ TEST(Tile, ByOneDnn) {
       for (const DType b : {DType::kF32, DType::kBF16})
         check([](const Tile& tile) { multiply_by_onednn(tile, Bf16Path::kWiden); }, sizes, a, b);
     if (bf16_path() == Bf16Path::kNative)
-      check([](const Tile& tile) { multiply_by_onednn(tile, Bf16Path::kNative); }, sizes, DType::kBF16, DType::kBF16);
+      check([](const Tile& tile) { multiply_by_onednn(tile, Bf16Path::kNative); }, sizes, DType::kBF16,
+            DType::kBF16);
   }
 }
 
@@ -93,7 +96,8 @@ TEST(Tile, ColumnsPackedAhead) {
     Avx512Columns columns(dtype, k, n);
     for (int64_t piece = 0; piece < columns.pieces(); ++piece) columns.pack(transpose_of(b), piece);
     columns.multiply({rows_of(a), {}, m, n - first, k, ahead.data<float>(), n - first}, first);
-    EXPECT_TRUE(std::ranges::equal(c.narrow(1, first, n - first).contiguous().values<float>(), ahead.values<float>()));
+    EXPECT_TRUE(std::ranges::equal(c.narrow(1, first, n - first).contiguous().values<float>(),
+                                   ahead.values<float>()));
   }
 }
 

@@ -52,11 +52,14 @@ inline Json config_of(const BenchShape& s, int64_t length) {
                       {"tie_word_embeddings", s.tied}};
 }
 
-// Of a shape's name, or of a path (with a slash) to a model in Hugging Face's format.
+// Of a shape's name, or of a path (with a slash) to a model in Hugging Face's format. `layers` above 0 is a
+// shape's number of them.
 inline std::unique_ptr<models::Model> bench_model(const std::string& model, int64_t length,
-                                                  const models::BuildOptions& options) {
+                                                  const models::BuildOptions& options, int64_t layers = 0) {
   if (model.find('/') != std::string::npos) return models::load_model(model, options);
-  auto made = models::build_model(config_of(bench_shape(model), length), model, options);
+  BenchShape shape = bench_shape(model);
+  if (layers > 0) shape.layers = layers;
+  auto made = models::build_model(config_of(shape, length), model, options);
   made->decoder.parameters().initialize(1, 0.02);
   return made;
 }

@@ -2,12 +2,13 @@
 //   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
 //                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--tokens FILE] [--adapters N] [--rank N]
-//                      [--profile]
+//                      [--layers N] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones. Tokens are random, or int32 of a file, step after step. With adapters the model is frozen,
 // and each of them (LoRA on all linears) learns from its share of the rows. Prints one line of JSON; memory
-// is the process's on a CPU, the device pool's on a GPU. --profile adds a table of where time goes, by op.
+// is the process's on a CPU, the device pool's on a GPU. --layers changes a shape, --profile adds a table of
+// where time goes, by op.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -31,7 +32,8 @@ namespace {
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens;
   DType dtype = DType::kBF16;
-  int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16;
+  int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
+          layers = 0;
   double lr = 1e-5;
   bool float32_state = false, profile = false;
 };
@@ -146,7 +148,7 @@ int run(const Options& options) {
   build.facts = detect_hardware(options.device);
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
-  const auto model = bench_model(options.model, options.length, build);
+  const auto model = bench_model(options.model, options.length, build, options.layers);
   optimizers::AdamWOptions optimizing;
   optimizing.format = build.format;
   Learning learning(*model, options, optimizing);
@@ -230,7 +232,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--micro-batches", options.micro_batches) ||
           arguments.take("--steps", options.steps) || arguments.take("--threads", options.threads) ||
           arguments.take("--adapters", options.adapters) || arguments.take("--rank", options.rank) ||
-          arguments.take("--lr", options.lr) ||
+          arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--profile", options.profile)))
       arguments.refuse();

@@ -15,9 +15,10 @@ namespace temper::backends {
 namespace avx512 {
 namespace {
 
-constexpr int64_t kRows = 6;     // of a, in registers
-constexpr int64_t kDepth = 256;  // units of k at once: 512 columns of b fill half of the second cache
-constexpr int64_t kAhead = 8;    // units of k that b is fetched ahead
+constexpr int64_t kRows = 6;  // of a, in registers
+constexpr int64_t kDepth =
+    512;  // units of k at once: a panel of b and some hundred rows of a fit the second cache
+constexpr int64_t kAhead = 8;  // units of k that b is fetched ahead
 
 struct Corner {  // of c
   float* data;

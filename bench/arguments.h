@@ -27,10 +27,11 @@ class BenchArguments {
     value = argv_[++at_];
     return true;
   }
-  bool take(const char* name, int64_t& value) {
+  bool take(const char* name, int64_t& value, int64_t lowest = 1) {
     std::string text;
     if (!take(name, text)) return false;
     value = std::atoll(text.c_str());
+    if (value < lowest) fail("{} is {}, must be a number from {} up", name, text, lowest);
     return true;
   }
   bool take(const char* name, double& value) {

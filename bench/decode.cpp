@@ -1,12 +1,10 @@
-// Speed of generation, one sequence: a prompt of random tokens, or those of a file of int32, one after the
+// Speed of generation, one sequence: prompts of random tokens, or those of a file of int32 one after the
 // other.
 //   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
-//   [--runs N]
-//                       [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
+//                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
 // Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
 // `gb_per_second` counts the weights and the part of the cache that a token reads, once each; `of_peak` is
-// its share of the speed of memory: what a processor was measured to read, or the 4.27 TB/s at which an H200
-// copies.
+// its share of the speed of a copy: measured on a processor, the 4.27 TB/s of an H200 on a GPU.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -107,7 +105,7 @@ int main_checked(int argc, char** argv) {
                arguments.take("--new", options.new_tokens) || arguments.take("--runs", options.runs) ||
                arguments.take("--threads", options.threads) ||
                arguments.take("--temperature", options.sampling.temperature) ||
-               arguments.take("--top-k", options.sampling.top_k) ||
+               arguments.take("--top-k", options.sampling.top_k, 0) ||
                arguments.take("--top-p", options.sampling.top_p)))
       arguments.refuse();
   }

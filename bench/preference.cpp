@@ -1,8 +1,7 @@
 // Speed of preference learning with one computation of a pair's prompt and with two, of an adapter of rank 16
 // that is compared with its base (DPO), on random tokens and weights.
 //   temper_bench_preference [SHAPE | FOLDER] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N]
-//   [--pairs N]
-//                           [--pairs-at-once N] [--steps N] [--checkpointing full]
+//                           [--pairs N] [--pairs-at-once N] [--steps N] [--checkpointing full]
 // Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step.
 #include <algorithm>
 #include <cstdio>

@@ -230,8 +230,8 @@ int main_checked(int argc, char** argv) {
           arguments.take("--dtype", options.dtype) || arguments.take("--rows", options.rows) ||
           arguments.take("--length", options.length) ||
           arguments.take("--micro-batches", options.micro_batches) ||
-          arguments.take("--steps", options.steps) || arguments.take("--threads", options.threads) ||
-          arguments.take("--adapters", options.adapters) || arguments.take("--rank", options.rank) ||
+          arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
+          arguments.take("--adapters", options.adapters, 0) || arguments.take("--rank", options.rank) ||
           arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--profile", options.profile)))

@@ -83,16 +83,17 @@ def apart(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
-def report(case, results, memory, of_peak, agreement):
+def report(case, results, memory, agreement):
     peers = {name: runs for name, runs in results.items() if name != "temper"}
     best = max(peers, key=lambda name: max(speeds(peers[name])))
     ours, theirs = results["temper"], peers[best]
     ratio = max(speeds(ours)) / max(speeds(theirs))
     middle = statistics.median(speeds(ours)) / statistics.median(speeds(theirs))
-    fraction = max(run["of_peak"] for run in ours) if of_peak else None
-    print(f"| {case} | {best} | {max(speeds(theirs)):,.1f} | {memory(theirs[0]):.2f} | {max(speeds(ours)):,.1f} "
-          f"| {memory(ours[0]):.2f} | {ratio:.2f}x | {middle:.2f}x | {memory(ours[0]) / memory(theirs[0]):.2f}x "
-          f"| {'' if fraction is None else f'{100 * fraction:.0f} %'} | {agreement} |", flush=True)
+    fraction = max(run["of_peak"] for run in ours)
+    mine, its = ours[0][memory], theirs[0][memory]
+    print(f"| {case} | {best} | {max(speeds(theirs)):,.1f} | {its:.2f} | {max(speeds(ours)):,.1f} "
+          f"| {mine:.2f} | {ratio:.2f}x | {middle:.2f}x | {mine / its:.2f}x "
+          f"| {100 * fraction:.0f} % | {agreement} |", flush=True)
 
 
 def train(case, args, folder):
@@ -110,8 +111,7 @@ def train(case, args, folder):
     difference = apart(results["temper"][0]["losses"], results["eager"][0]["losses"])
     if difference > MOST_APART[dtype]:
         raise SystemExit(f"{case}: the losses differ by {difference:.1e}")
-    report(case, results, lambda run: run.get("memory_gib") or run["memory_mib"] / 1024, True,
-           f"losses within {difference:.0e}")
+    report(case, results, "memory_gib", f"losses within {difference:.0e}")
 
 
 def generate(case, args, folder):
@@ -125,7 +125,7 @@ def generate(case, args, folder):
         args.turns, args.threads)
     ours, theirs = results["temper"][0]["ids"], results["eager"][0]["ids"]
     same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(ours))
-    report(case, results, lambda run: run["resident_gib"], True, f"first {same} tokens equal")
+    report(case, results, "resident_gib", f"first {same} tokens equal")
 
 
 def main():

@@ -41,17 +41,23 @@ struct Variant {
   Checkpointing checkpointing;
 };
 
-class PlanTest : public testing::TestWithParam<Variant> {};
+class PlanTest : public testing::TestWithParam<Variant> {
+ protected:
+  RunConfig config_of(int rows, int64_t micro_batch_tokens) const {
+    RunConfig config;
+    config.model.dtype = GetParam().dtype;
+    config.data.max_length = 256;
+    config.train.rows_per_step = rows;
+    config.train.micro_batch_tokens = micro_batch_tokens;
+    config.train.activation_checkpointing = GetParam().checkpointing;
+    return config;
+  }
+};
 
 // The plan is a promise: a run that it admits must not run out of memory later, and one that fits must not be
 // turned away.
 TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
-  RunConfig config;
-  config.model.dtype = GetParam().dtype;
-  config.data.max_length = 256;
-  config.train.rows_per_step = 8;
-  config.train.micro_batch_tokens = 1024;
-  config.train.activation_checkpointing = GetParam().checkpointing;
+  const RunConfig config = config_of(8, 1024);
   const Json json = medium_config();
   const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"), detect_cpu());
 
@@ -84,12 +90,7 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
 // In a step of one micro-batch gradients take the memory that activations leave: the limit is on all
 // together.
 TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
-  RunConfig config;
-  config.model.dtype = GetParam().dtype;
-  config.data.max_length = 256;
-  config.train.rows_per_step = 4;
-  config.train.micro_batch_tokens = 0;
-  config.train.activation_checkpointing = GetParam().checkpointing;
+  const RunConfig config = config_of(4, 0);
   const Json json = medium_config();
   models::BuildOptions build;
   build.dtype = config.model.dtype;

@@ -127,6 +127,7 @@ bool has_avx512_tile(DType products) {
 }
 
 using namespace avx512;
+static_assert(Avx512Columns::kAlign == kPanel);
 
 void avx512_tile(const Tile& tile, DType products) {
   const Units units = units_of(products);

@@ -6,7 +6,8 @@ namespace temper::backends {
 // Products by AVX-512. float32 ones take operands of either dtype, widened as they are packed; bfloat16 ones
 // take two bfloat16 operands and multiply pairs of them (VDPBF16PS), sums are float32. k is added up in the
 // same blocks whatever m and n are.
-// For float32 or bfloat16, on this processor; not for what it multiplies faster by AMX.
+
+// Whether they run here, for float32 or bfloat16; not for what the processor multiplies faster by AMX.
 bool has_avx512_tile(DType products);
 
 // On the calling thread.

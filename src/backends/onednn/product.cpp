@@ -15,9 +15,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Cut {
   int64_t m, n;
 };
-Cut cut_for(int64_t m, int64_t n, size_t enough, std::initializer_list<Cut> cuts) {
+Cut cut_for(int64_t m, int64_t n, int64_t enough, std::initializer_list<Cut> cuts) {
   for (const Cut cut : cuts)
-    if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= static_cast<int64_t>(enough)) return cut;
+    if (ceil_div(m, cut.m) * ceil_div(n, cut.n) >= enough) return cut;
   return *std::prev(cuts.end());
 }
 
@@ -38,13 +38,18 @@ void add_term(const Product::Term& term, const Tile& tile, int64_t row, int64_t 
            path);
 }
 
-// Up to the column `end`. `packed` holds the columns of b from `first` on; null: a tile packs its own.
-void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t column, Bf16Path path, int64_t end,
-              const Avx512Columns* packed = nullptr, int64_t first = 0) {
+// Columns [first, end) of a product; `packed` holds those of b, or is null: a tile packs its own.
+struct Strip {
+  int64_t first, end;
+  const Avx512Columns* packed = nullptr;
+};
+
+void run_tile(const Product& product, const Strip& strip, const Cut& cut, int64_t row, int64_t column,
+              Bf16Path path) {
   Tile tile{.a = product.a.block(row, 0),
             .b = product.b.block(0, column),
             .m = std::min(cut.m, product.m - row),
-            .n = std::min(cut.n, end - column),
+            .n = std::min(cut.n, strip.end - column),
             .k = product.k};
   tile.accumulate = product.accumulate || product.bias.defined();
   const WideBlock c(block_of(product.c, row, column), tile.m, tile.n, product.accumulate);
@@ -54,12 +59,20 @@ void run_tile(const Product& product, const Cut& cut, int64_t row, int64_t colum
     copy_block({static_cast<std::byte*>(product.bias.raw()) + column * size_of(product.bias.dtype()),
                 product.bias.dtype(), 0},
                {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
-  if (packed != nullptr)
-    packed->multiply(tile, column - first);
+  if (strip.packed != nullptr)
+    strip.packed->multiply(tile, column - strip.first);
   else
     multiply(tile, path);
   for (const Product::Term& term : product.terms) add_term(term, tile, row, column, path);
   c.store();
+}
+
+// Neighbouring tiles share their columns, which are the weights.
+void run_strip(const Product& product, const Strip& strip, const Cut& cut, Bf16Path path) {
+  const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(strip.end - strip.first, cut.n);
+  parallel_for(down * across, [&](int64_t i) {
+    run_tile(product, strip, cut, i % down * cut.m, strip.first + i / down * cut.n, path);
+  });
 }
 
 // The columns of b are packed once, some at a time, for all tiles that stand above each other. So tiles can
@@ -75,11 +88,7 @@ void multiply_packed(const Product& product, DType products, Bf16Path path) {
     parallel_for(packed.pieces(), [&](int64_t piece) { packed.pack(b, piece); });
     const Cut cut = cut_for(product.m, columns, 16,
                             {{192, kStrip}, {96, kStrip}, {96, 512}, {96, 256}, {48, 256}, {48, 128}});
-    const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(columns, cut.n);
-    parallel_for(down * across, [&](int64_t i) {
-      run_tile(product, cut, i % down * cut.m, first + i / down * cut.n, path, first + columns, &packed,
-               first);
-    });
+    run_strip(product, {first, first + columns, &packed}, cut, path);
   }
 }
 
@@ -93,11 +102,7 @@ void multiply(const Product& product, Bf16Path path) {
     return multiply_packed(product, products, path);
   const Cut cut =
       cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
-  const int64_t down = ceil_div(product.m, cut.m), across = ceil_div(product.n, cut.n);
-  // Neighbouring tiles share their columns, which are the weights.
-  parallel_for(down * across, [&](int64_t i) {
-    run_tile(product, cut, i % down * cut.m, i / down * cut.n, path, product.n);
-  });
+  run_strip(product, {0, product.n}, cut, path);
 }
 
 }  // namespace temper::backends

@@ -12,6 +12,7 @@
 #include "ops/linear/linear.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
+#include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::layers {
@@ -24,8 +25,8 @@ struct Decoder::Context {
   Tensor cu_seqlens_q, cu_seqlens_k;
   std::vector<Tensor>* hidden_states;  // null: nobody looks
   AdaptedParameters parameters;
-  const KvCache* decoded_cache = nullptr;  // of decode()
-  std::vector<RowSpan> seen = {};          // rows of keys and values that make cu_seqlens_k; none: all once
+  const KvCache* decoded_cache = nullptr;           // of decode()
+  std::optional<primitives::ChosenRows> seen = {};  // keys and values that make cu_seqlens_k; none: all once
 };
 
 // The residual stream between modules: the sum of both, which the next norm forms on its way.
@@ -62,20 +63,19 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
 namespace {
 
 // The rows that each document sees: those of the one it continues, then its own.
-std::vector<RowSpan> seen_rows(const DecoderInput& input, std::vector<int32_t>& starts_k) {
+primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>& starts_k) {
   const auto starts = input.cu_seqlens.values<int32_t>();
-  std::vector<RowSpan> seen;
-  starts_k = {0};
+  std::vector<int32_t> seen;
   const auto see = [&](size_t document) {
-    seen.push_back({starts[document], starts[document + 1] - starts[document]});
-    starts_k.back() += starts[document + 1] - starts[document];
+    for (int32_t row = starts[document]; row < starts[document + 1]; ++row) seen.push_back(row);
   };
+  starts_k = {0};
   for (size_t d = 0; d < input.continued.size(); ++d) {
-    starts_k.push_back(starts_k.back());
     if (input.continued[d] >= 0) see(static_cast<size_t>(input.continued[d]));
     see(d);
+    starts_k.push_back(static_cast<int32_t>(seen.size()));
   }
-  return seen;
+  return {Tensor::from(seen), input.ids.numel()};
 }
 
 }  // namespace
@@ -161,9 +161,9 @@ Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, c
     k = tape.constant(keys);
     v = tape.constant(values);
   }
-  if (!context.seen.empty()) {
-    k = repeat_rows(tape, k, context.seen);
-    v = repeat_rows(tape, v, context.seen);
+  if (context.seen) {
+    k = primitives::gather_rows(tape, k, *context.seen);
+    v = primitives::gather_rows(tape, v, *context.seen);
   }
   ops::Attention op;
   op.cu_seqlens_q = context.cu_seqlens_q;

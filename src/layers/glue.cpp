@@ -33,29 +33,6 @@ std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>
   return tape.record(std::move(pieces), {&x}, backward);
 }
 
-Var repeat_rows(Tape& tape, const Var& x, const std::vector<RowSpan>& spans) {
-  Shape shape = x.shape();
-  shape[0] = 0;
-  for (const RowSpan& span : spans) shape[0] += span.count;
-  const Tensor all = Tensor::empty(shape, x.dtype(), MemoryTag::kActivations, x.value.device());
-  int64_t row = 0;
-  for (const RowSpan& span : spans) {
-    all.narrow(0, row, span.count).copy_from(x.value.narrow(0, span.first, span.count));
-    row += span.count;
-  }
-  const auto backward = [slot = x.slot, shape = x.shape(), spans](const Tensor& grad) {
-    const Tensor compact = grad.contiguous();
-    const Tensor dx = Tensor::zeros(shape, grad.dtype(), MemoryTag::kActivations, grad.device());
-    int64_t first = 0;
-    for (const RowSpan& span : spans) {
-      add_in_place(dx.narrow(0, span.first, span.count), compact.narrow(0, first, span.count));
-      first += span.count;
-    }
-    slot->add(dx);
-  };
-  return tape.record(all, {&x}, backward);
-}
-
 Var add_losses(Tape& tape, const std::vector<Var>& losses) {
   if (losses.size() == 1) return losses.front();
   std::vector<const Var*> inputs;

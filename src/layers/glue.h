@@ -11,12 +11,6 @@ Var residual_add(Tape& tape, const Var& x, const Var& branch);  // same shape an
 // x cut into consecutive rows, as views. Gradients are put together again.
 std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts);
 
-// The given spans of x's rows, one after the other; a row may be in several of them.
-struct RowSpan {
-  int64_t first = 0, count = 0;
-};
-Var repeat_rows(Tape& tape, const Var& x, const std::vector<RowSpan>& spans);
-
 // The sum of scalars that backward can start from: each gets the gradient as it is.
 Var add_losses(Tape& tape, const std::vector<Var>& losses);
 

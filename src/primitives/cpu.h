@@ -14,8 +14,7 @@ void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b
 void sum_last(const Tensor& x, const Tensor& y);
 void max_last(const Tensor& x, const Tensor& y);
 void spread_last(const Tensor& x, const Tensor& y);
-void gather_rows(const Tensor& table, const Tensor& ids, const Tensor& y);
-void gather_rows_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dtable);
+void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, const Tensor& y);
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/threads.h"
 #include "primitives/cpu.h"
@@ -54,19 +56,38 @@ void spread_last(const Tensor& x, const Tensor& y) {
   for (int64_t r = 0; r < rows; ++r) std::fill_n(y.data<float>() + r * width, width, x.data<float>()[r]);
 }
 
-void gather_rows(const Tensor& table, const Tensor& ids, const Tensor& y) {
-  const auto rows = ids.values<int32_t>();
-  for (size_t i = 0; i < rows.size(); ++i)
-    y.narrow(0, static_cast<int64_t>(i), 1).copy_from(table.narrow(0, rows[i], 1));
+namespace {
+
+template <class T>
+void sum_rows(const T* x, int64_t stride, std::span<const int32_t> ids, T* y, std::vector<float>& sums) {
+  if (ids.size() == 1) {
+    std::copy_n(x + ids[0] * stride, sums.size(), y);
+    return;
+  }
+  std::fill(sums.begin(), sums.end(), 0.f);
+  for (const int32_t id : ids)
+    for (size_t c = 0; c < sums.size(); ++c)
+      sums[c] += static_cast<float>(x[id * stride + static_cast<int64_t>(c)]);
+  for (size_t c = 0; c < sums.size(); ++c) y[c] = T(sums[c]);
 }
 
-void gather_rows_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dtable) {
-  const int64_t width = dtable.dim(1);
-  const auto rows = ids.values<int32_t>();
-  dtable.fill_zero();
-  for (size_t i = 0; i < rows.size(); ++i)
-    for (int64_t c = 0; c < width; ++c)
-      dtable.data<float>()[rows[i] * width + c] += dy.data<float>()[static_cast<int64_t>(i) * width + c];
+}  // namespace
+
+void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, const Tensor& y) {
+  constexpr int64_t kGrain = 1 << 14;  // elements that are worth another thread
+  const int64_t width = y.dim(0) == 0 ? 0 : y.numel() / y.dim(0);
+  const auto list = ids.values<int32_t>();
+  const auto begin_of = [&](int64_t row) {
+    return static_cast<size_t>(starts.defined() ? starts.data<int32_t>()[row] : row);
+  };
+  visit_float(y.dtype(), [&]<class T>() {
+    parallel_ranges(y.dim(0), kGrain / std::max<int64_t>(width, 1) + 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(width));
+      for (int64_t row = begin; row < end; ++row)
+        sum_rows(x.data<T>(), x.stride(0), list.subspan(begin_of(row), begin_of(row + 1) - begin_of(row)),
+                 y.data<T>() + row * width, sums);
+    });
+  });
 }
 
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y) {

@@ -23,10 +23,10 @@ struct PrimitiveFunctions {
   void (*sum_last)(const Tensor& x, const Tensor& y) = nullptr;     // y [..., 1]
   void (*max_last)(const Tensor& x, const Tensor& y) = nullptr;     // the same; x's width is 1 or more
   void (*spread_last)(const Tensor& x, const Tensor& y) = nullptr;  // x [..., 1] into each element of a row
-  // y[i] = table[ids[i]], [rows, width] of any floating-point dtype.
-  void (*gather_rows)(const Tensor& table, const Tensor& ids, const Tensor& y) = nullptr;
-  // dtable[r] = Σ dy[i] over ids[i] = r, in the order of i.
-  void (*gather_rows_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dtable) = nullptr;
+  // y[r] = Σ x[ids[i]] over starts[r] <= i < starts[r + 1], in float32 and in the order of i; without starts
+  // y[r] = x[ids[r]]. x and y [rows, …] of one floating-point dtype; x's rows may have any stride.
+  void (*sum_listed_rows)(const Tensor& x, const Tensor& starts, const Tensor& ids,
+                          const Tensor& y) = nullptr;
   void (*take_last)(const Tensor& x, const Tensor& ids, const Tensor& y) = nullptr;  // y[r] = x[r, ids[r]]
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
 };

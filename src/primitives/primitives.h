@@ -36,9 +36,19 @@ Var normalize_last(Tape& tape, const Var& x, const Var& weight, float eps);
 Var reshape(Tape& tape, const Var& x, Shape shape);
 Var transpose(Tape& tape, const Var& x, int a, int b);
 Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length);
-Var concat_first(Tape& tape, const std::vector<Var>& parts);       // along dimension 0
-Var concat_last(Tape& tape, const Var& a, const Var& b);           // along the last dimension
-Var gather_rows(Tape& tape, const Var& table, const Tensor& ids);  // [rows, width], int32 [n] → [n, width]
-Var take_last(Tape& tape, const Var& x, const Tensor& ids);        // x[..., ids[...]] → [..., 1]; int32
+Var concat_first(Tape& tape, const std::vector<Var>& parts);  // along dimension 0
+Var concat_last(Tape& tape, const Var& a, const Var& b);      // along the last dimension
+
+// Which rows are wanted of so many, and for the way back where each of these went. On the CPU, int32.
+struct ChosenRows {
+  ChosenRows(const Tensor& ids, int64_t rows);  // ids [n]; an Error where one is none of the rows
+  int64_t rows() const { return starts.numel() - 1; }
+
+  Tensor ids;     // [n]
+  Tensor starts;  // [rows + 1], of each row's part of places
+  Tensor places;  // [n]: in ascending order per row
+};
+Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen);  // [rows, …] → [n, …]
+Var take_last(Tape& tape, const Var& x, const Tensor& ids);           // x[..., ids[...]] → [..., 1]; int32
 
 }  // namespace temper::primitives

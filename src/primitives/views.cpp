@@ -1,4 +1,7 @@
+#include <numeric>
+
 #include "primitives/internal.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::primitives {
 
@@ -61,18 +64,36 @@ Var concat_last(Tape& tape, const Var& a, const Var& b) {
   });
 }
 
-Var gather_rows(Tape& tape, const Var& table, const Tensor& ids) {
-  const Device device = table.value.device();
-  const Tensor seen = ids.on({}), there = ids.on(device);
-  for (const int32_t row : seen.values<int32_t>())
-    if (row < 0 || row >= table.shape()[0])
-      fail("rows {} to {} of dimension 0 of {}", row, row + 1, to_string(table.shape()));
-  const Tensor out = empty({ids.numel(), table.shape()[1]}, table.dtype(), device);
-  primitive_functions(device).gather_rows(table.value.contiguous(), there, out);
-  return tape.record(out, {&table}, [table, there](const Tensor& grad) {
-    const Tensor dtable = empty_floats(table.shape(), grad.device());
-    primitive_functions(grad.device()).gather_rows_gradient(floats(grad), there, dtable);
-    give(table, dtable);
+ChosenRows::ChosenRows(const Tensor& chosen, int64_t rows)
+    : ids(chosen.on({})), starts(Tensor::zeros({rows + 1}, DType::kI32, MemoryTag::kData)) {
+  const auto list = ids.values<int32_t>();
+  int32_t* const ends = starts.data<int32_t>() + 1;
+  for (const int32_t id : list) {
+    if (id < 0 || id >= rows) fail("row {} of {}", id, rows);
+    ++ends[id];
+  }
+  std::partial_sum(ends, ends + rows, ends);
+  places = Tensor::empty(ids.shape(), DType::kI32, MemoryTag::kData);
+  std::vector<int32_t> next(starts.data<int32_t>(), ends + rows);
+  for (size_t i = 0; i < list.size(); ++i)
+    places.data<int32_t>()[next[static_cast<size_t>(list[i])]++] = static_cast<int32_t>(i);
+}
+
+Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen) {
+  const Device device = x.value.device();
+  if (x.shape()[0] != chosen.rows()) fail("rows of {} in all, of {}", chosen.rows(), to_string(x.shape()));
+  Shape shape = x.shape();
+  shape[0] = chosen.ids.numel();
+  const Tensor from = x.value.is_contiguous_from(1) ? x.value : x.value.contiguous();
+  const Tensor out = empty(shape, x.dtype(), device);
+  const auto sum = primitive_functions(device).sum_listed_rows;
+  sum(from, {}, from_host(chosen.ids, device), out);
+  return tape.record(out, {&x}, [slot = x.slot, shape = x.shape(), chosen, sum](const Tensor& grad) {
+    const Device there = grad.device();
+    const Tensor dx = empty(shape, slot->persistent() ? DType::kF32 : grad.dtype(), there);
+    sum(grad.to(dx.dtype()).contiguous(), from_host(chosen.starts, there), from_host(chosen.places, there),
+        dx);
+    slot->add(dx);
   });
 }
 

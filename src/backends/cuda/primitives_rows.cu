@@ -69,51 +69,45 @@ void spread_last(const Tensor& x, const Tensor& y) {
   device::check_launch("spread_last");
 }
 
-template <class T>
-__global__ void copy_chosen_rows(const T* table, const int32_t* ids, T* y, int64_t count, int64_t width) {
-  for (int64_t i = global_thread(); i < count; i += grid_threads())
-    y[i] = table[ids[i / width] * width + i % width];
-}
-
-void gather_rows(const Tensor& table, const Tensor& ids, const Tensor& y) {
-  const int64_t count = y.numel();
-  if (count == 0) return;
-  const auto launch = [&]<class T>() {
-    copy_chosen_rows<<<blocks_for(count), kThreads, 0, device::stream(y.device())>>>(
-        static_cast<const T*>(table.raw()), ids.data<int32_t>(), static_cast<T*>(y.raw()), count, y.dim(1));
-  };
-  if (size_of(y.dtype()) == 4)
-    launch.template operator()<uint32_t>();
-  else
-    launch.template operator()<uint16_t>();
-  device::check_launch("gather_rows");
-}
-
-// A block owns a row of the table, looks through the ids for it, and adds in their order.
-__global__ void sum_equal_ids(const float* dy, const int32_t* ids, float* dtable, int64_t count, int64_t rows,
-                              int64_t width) {
-  __shared__ int32_t found[kThreads];
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    float* const sums = dtable + row * width;
-    for (int64_t c = threadIdx.x; c < width; c += kThreads) sums[c] = 0;
-    for (int64_t first = 0; first < count; first += kThreads) {
-      const int64_t i = first + threadIdx.x;
-      const bool mine = i < count && ids[i] == row;
-      found[threadIdx.x] = mine;
-      if (__syncthreads_or(mine))
-        for (int k = 0; k < kThreads; ++k)
-          if (found[k])
-            for (int64_t c = threadIdx.x; c < width; c += kThreads) sums[c] += dy[(first + k) * width + c];
-      __syncthreads();
+// Lists of rows, most of them short: a thread sums N neighbours of each of a list's rows.
+template <class T, int N>
+__global__ void sum_lists(const T* x, int64_t stride, const int32_t* starts, const int32_t* ids, T* y,
+                          int64_t rows, int64_t width) {
+  const int64_t packs = width / N;
+  for (int64_t i = global_thread(); i < rows * packs; i += grid_threads()) {
+    const int64_t row = i / packs, column = i % packs * N;
+    const int64_t begin = starts == nullptr ? row : starts[row], end = starts == nullptr ? row + 1 : starts[row + 1];
+    Pack<T, N> out{};
+    if (end - begin == 1) {
+      out = load_pack<T, N>(x + ids[begin] * stride + column);
+    } else {
+      float sums[N] = {}, terms[N];
+      for (int64_t k = begin; k < end; ++k) {
+        widen_all(load_pack<T, N>(x + ids[k] * stride + column), terms);
+        for (int n = 0; n < N; ++n) sums[n] += terms[n];
+      }
+      for (int n = 0; n < N; ++n) out.values[n] = narrow<T>(sums[n]);
     }
+    store_pack(y + row * width + column, out);
   }
 }
 
-void gather_rows_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dtable) {
-  if (dtable.numel() == 0) return;
-  sum_equal_ids<<<blocks_of_rows(dtable.dim(0)), kThreads, 0, device::stream(dy.device())>>>(
-      dy.data<float>(), ids.data<int32_t>(), dtable.data<float>(), ids.numel(), dtable.dim(0), dtable.dim(1));
-  device::check_launch("the gradient of gather_rows");
+void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, const Tensor& y) {
+  if (y.numel() == 0) return;
+  const int64_t rows = y.dim(0), width = y.numel() / rows;
+  const int32_t* const from = starts.defined() ? starts.data<int32_t>() : nullptr;
+  visit_device_float(y.dtype(), [&]<class T>() {
+    const auto launch = [&]<int N>() {
+      sum_lists<T, N><<<blocks_for(y.numel(), N), kThreads, 0, device::stream(y.device())>>>(
+          static_cast<const T*>(x.raw()), x.stride(0), from, ids.data<int32_t>(), static_cast<T*>(y.raw()), rows,
+          width);
+    };
+    if (is_aligned(x) && x.stride(0) % kLanes<T> == 0 && width % kLanes<T> == 0)
+      launch.template operator()<kLanes<T>>();
+    else
+      launch.template operator()<1>();
+  });
+  device::check_launch("sum_listed_rows");
 }
 
 __global__ void take(const float* x, const int32_t* ids, float* y, int64_t rows, int64_t width) {
@@ -147,8 +141,7 @@ void set_rows(primitives::PrimitiveFunctions& functions) {
   functions.sum_last = sum_last;
   functions.max_last = max_last;
   functions.spread_last = spread_last;
-  functions.gather_rows = gather_rows;
-  functions.gather_rows_gradient = gather_rows_gradient;
+  functions.sum_listed_rows = sum_listed_rows;
   functions.take_last = take_last;
   functions.take_last_gradient = take_last_gradient;
 }

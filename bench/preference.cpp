@@ -55,8 +55,7 @@ std::vector<data::PackedRow> random_pairs(const Options& options, int64_t vocab,
 struct Learner {
   Learner(models::Model& model, const Options& options, bool share_prompts)
       : share(share_prompts),
-        micro_batch(options.at_once * (share ? 1 : 2) * (options.prompt + options.answer) +
-                    (share ? options.at_once * options.answer : 0)),
+        micro_batch(options.at_once * random_pairs(options, 1, 0, share).front().size()),
         adapter(models::new_adapter(model, {.rank = 16}, 1, "")),
         optimizer(adapter->parameters(), model.decoder.ops(), {}),
         objective(model.decoder, losses::Dpo{}, micro_batch,

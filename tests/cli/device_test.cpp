@@ -115,6 +115,31 @@ TEST_F(Devices, AGpusRunContinuesBitForBit) {
             read_file(folder() + "/gpu_whole/model/model.safetensors"));
 }
 
+// An illegal address in the middle of a run: one sentence, and what was saved goes on bit for bit.
+TEST_F(Devices, ALostGpuLosesNothingThatWasSaved) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::string out = folder() + "/lost", library = folder() + "/lost_gpu.so";
+  const std::string build = fmt::format(
+      "cc -shared -fPIC -DAWAITED='\"{}/checkpoints/step-000010/manifest.json\"' -o {} "
+      "{}/tests/cli/lost_gpu.c "
+      "-lpthread -ldl",
+      out, library, TEMPER_SOURCE_DIR);
+  ASSERT_EQ(std::system(build.c_str()), 0);
+  const std::string train = "train " + yaml() + " --device cuda --train.schedule.type constant --output ";
+  ::setenv("CUDA_INJECTION64_PATH", library.c_str(), 1);
+  const Outcome lost = run(train + out + " --train.steps 100000");
+  ::unsetenv("CUDA_INJECTION64_PATH");
+  EXPECT_EQ(lost.code, 4) << lost.err;
+  const size_t at = lost.err.find("the GPU is lost to this process");
+  EXPECT_NE(at, std::string::npos) << lost.err;
+  EXPECT_EQ(lost.err.find("the GPU is lost", at + 1), std::string::npos) << lost.err;
+  const auto steps = static_cast<int64_t>(losses(out).size()) + 5;
+  ASSERT_EQ(run(fmt::format("{}{} --train.steps {}", train, out, steps)).code, 0);
+  ASSERT_EQ(run(fmt::format("{}{}/whole --train.steps {}", train, folder(), steps)).code, 0);
+  EXPECT_EQ(read_file(out + "/model/model.safetensors"),
+            read_file(folder() + "/whole/model/model.safetensors"));
+}
+
 TEST_F(Devices, ATooSmallGpuBudgetSaysWhatToChange) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   expect_refused("train " + yaml() + " --device cuda --memory_limit_mib 1 --output " + folder() + "/small", 4,

@@ -106,10 +106,11 @@ Plan::~Plan() {
 
 cublasStatus_t Plan::launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm,
                             Device device) const {
-  const float alpha = 1, beta = shape_.accumulate ? 1 : 0;
+  const float beta = shape_.accumulate ? 1 : 0;
   if (shape_.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-  return cublaslt().matmul(cublaslt_handle(device), desc_, &alpha, call.a, a_, call.b, b_, &beta, call.d, d_,
-                           call.d, d_, &algorithm, call.workspace, kProductWorkspace, device::stream(device));
+  return cublaslt().matmul(cublaslt_handle(device), desc_, &call.scale, call.a, a_, call.b, b_, &beta, call.d,
+                           d_, call.d, d_, &algorithm, call.workspace, kProductWorkspace,
+                           device::stream(device));
 }
 
 int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) const {
@@ -188,9 +189,9 @@ std::string ProductShape::key() const {
 
 void run_product(const ProductShape& shape, const ProductCall& call, Device device) {
   static std::mutex mutex;
-  static std::map<std::pair<int, std::string>, std::unique_ptr<Plan>> plans;
+  static std::map<std::pair<int, ProductShape>, std::unique_ptr<Plan>> plans;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Plan>& plan = plans[{device.index, shape.key()}];
+  std::unique_ptr<Plan>& plan = plans[{device.index, shape}];
   if (plan == nullptr) {
     auto made = std::make_unique<Plan>(shape);
     made->choose(call, device);

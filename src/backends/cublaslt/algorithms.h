@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -14,7 +15,8 @@ struct ProductShape {
   uint32_t alignment = 16;  // of the operands' addresses, in bytes: at most 16 matters
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
 
-  std::string key() const;
+  auto operator<=>(const ProductShape&) const = default;
+  std::string key() const;  // for files
 };
 
 struct ProductCall {
@@ -23,6 +25,7 @@ struct ProductCall {
   void* d;
   const void* bias;
   void* workspace;  // kProductWorkspace bytes
+  float scale;
 };
 
 // Launches a product with the algorithm remembered for its shape, this GPU and this library; a new shape's is

@@ -53,7 +53,8 @@ void multiply(const GpuProduct& p) {
   void* begin = workspace.raw();
   size_t room = static_cast<size_t>(workspace.bytes());
   std::align(kWorkspaceAlign, static_cast<size_t>(kProductWorkspace), begin, room);
-  run_product(shape, {p.b.raw(), p.a.raw(), p.d.raw(), p.bias.defined() ? p.bias.raw() : nullptr, begin},
+  run_product(shape,
+              {p.b.raw(), p.a.raw(), p.d.raw(), p.bias.defined() ? p.bias.raw() : nullptr, begin, p.scale},
               device);
 }
 

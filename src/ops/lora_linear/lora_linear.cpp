@@ -71,10 +71,13 @@ void check_group(const LoraGroup<Var>& group, const Var& x, const Var& weight) {
     check_matrix("input", group.input.value, x.dtype());
     check_shape(op, "input", group.input.value, {group.rows, in});
   }
-  int64_t ranks = 0;
+  int64_t ranks = 0, column = 0;
   for (const auto& slice : group.slices) {
     check_matrix("b", slice.b.value, x.dtype());
-    if (slice.column < 0 || slice.column + slice.b.shape()[0] > out)
+    if (slice.column < column)
+      fail("[{}] a slice begins at output {}, where another ends at {}", op, slice.column, column);
+    column = slice.column + slice.b.shape()[0];
+    if (column > out)
       fail("[{}] a slice has outputs {} to {}, the weight {}", op, slice.column,
            slice.column + slice.b.shape()[0], out);
     ranks += slice.b.shape()[1];
@@ -166,22 +169,6 @@ struct Kept {
 };
 
 }  // namespace
-
-Tensor scaled_low(const LoraLinear::Group& group, const Tensor& low) {
-  Tape tape(false);
-  const auto alike = [&](const auto& slice) { return slice.scale == group.slices.front().scale; };
-  if (std::all_of(group.slices.begin(), group.slices.end(), alike))
-    return p::scale(tape, tape.constant(low), group.slices.empty() ? 1 : group.slices.front().scale).value;
-  Var scaled;
-  int64_t first = 0;
-  for (const auto& slice : group.slices) {
-    const int64_t rank = slice.b.dim(1);
-    const Var part = p::scale(tape, tape.constant(low.narrow(1, first, rank)), slice.scale);
-    scaled = first == 0 ? part : p::concat_last(tape, scaled, part);
-    first += rank;
-  }
-  return scaled.value;
-}
 
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
                 const Groups& groups) {

@@ -15,7 +15,7 @@ struct LoraGroup {
   int64_t row = 0, rows = 0;  // of x and y
   T input;                    // [rows, in], what the adapter reads, after dropout; undefined: these rows of x
   T a;                        // [Σ ranks, in]
-  std::vector<Slice> slices;
+  std::vector<Slice> slices;  // by ascending columns, none of which belongs to two
 };
 
 // y = x weightᵀ + bias, and in the rows of each group and the columns of each of its slices
@@ -39,7 +39,7 @@ struct LoraLinear {
 
   struct Output {
     Tensor y;                 // [rows, out], x's dtype
-    std::vector<Tensor> low;  // of each group: scale · input aᵀ, laid out as the kernel likes
+    std::vector<Tensor> low;  // of each group: input aᵀ, scaled and laid out as the kernel likes
   };
   // What is wanted of a group. With an `input` of its own its gradient is apart from x's.
   struct GroupTargets {
@@ -66,9 +66,5 @@ struct LoraLinear {
 // bias may be Var{} (none), and so may a group's input.
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
                 const std::vector<LoraGroup<Var>>& groups);
-
-// low [rows, Σ ranks] with each slice's columns multiplied by its scale: input aᵀ, or the gradient of that.
-// Any device.
-Tensor scaled_low(const LoraLinear::Group& group, const Tensor& low);
 
 }  // namespace temper::ops

@@ -163,6 +163,8 @@ TEST(LoraLinear, ChecksAtTheFrontDoor) {
   expect_error(call({0, 4, {}, f32({3, 8}), {{0, b}}}), "[lora_linear] a is [3, 8], needs [2, 8]");
   expect_error(call({0, 4, {}, a, {{0, b.to(DType::kBF16)}}}), "[lora_linear] b is bfloat16, needs float32");
   expect_error(call({0, 4, {}, a, {{1, b}}}), "[lora_linear] a slice has outputs 1 to 7, the weight 6");
+  expect_error(call({0, 4, {}, a, {{0, b}, {5, b}}}),
+               "[lora_linear] a slice begins at output 5, where another ends at 6");
   expect_error(call({0, 4, f32({3, 8}), a, {{0, b}}}), "[lora_linear] input is [3, 8], needs [4, 8]");
   expect_error(call({0, 4, {}, a, {{0, b}}}),
                "[lora_linear] a group begins at row 0, where another ends at 4");

@@ -49,6 +49,11 @@ using WeightTensors = std::function<Tensor(const WeightSpec&)>;
 // Missing and unknown names and wrong shapes are one error that lists them, thrown before anything is loaded.
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination);
 
+// The same, handing over some rows at a time: `rows` are those of spec.shape from `first` on, as the file has
+// them.
+using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const Tensor& rows)>;
+void load_rows(const ModelFolder& folder, const WeightTable& table, const TakeRows& take);
+
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);
 

@@ -14,8 +14,10 @@ void write_tensors(const std::string& path, const std::vector<std::string>& name
   std::vector<TensorInfo> infos;
   for (const std::string& name : names) infos.push_back({name, {2, 3}, dtype});
   SafetensorsWriter writer(path, infos);
-  for (size_t i = 0; i < names.size(); ++i)
-    writer.add(Tensor::from(std::vector<float>(6, static_cast<float>(i))).reshape({2, 3}).to(dtype));
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Tensor values = Tensor::from(std::vector<float>(6, static_cast<float>(i))).reshape({2, 3});
+    writer.add(is_float(dtype) ? values.to(dtype) : Tensor::zeros({2, 3}, dtype));
+  }
   writer.close();
 }
 
@@ -100,11 +102,14 @@ TEST_F(HfFolder, LoadsFusedAndConverted) {
   EXPECT_EQ(loaded[0].values<float>()[5], 2.f);
   EXPECT_EQ(loaded[0].values<float>()[6], 1.f);
   EXPECT_EQ(loaded[1].values<float>()[0], 3.f);
-  expect_has(error_of([&] {
-               load_weights(ModelFolder::open(folder.path()), table,
-                            [](const WeightSpec& spec) { return Tensor::zeros(spec.shape, DType::kI32); });
-             }),
-             "tensor 'layers.0.a': found bfloat16, expected int32");
+}
+
+TEST_F(HfFolder, RefusesWeightsThatAreNoFloats) {
+  for (const auto& [dtype, name] : {std::pair(DType::kI32, "I32"), std::pair(DType::kF8E4M3, "F8_E4M3")}) {
+    write_tensors(folder / "model.safetensors", {"layers.0.b", "layers.0.a", "c"}, dtype);
+    expect_has(error_of([&] { check_weights(ModelFolder::open(folder.path()), fused_table()); }),
+               fmt::format("'layers.0.a' is {}, expected F32, BF16 or F16", name));
+  }
 }
 
 TEST_F(HfFolder, ListsAllMisfitsAtOnceAndLoadsNothing) {

@@ -20,7 +20,7 @@ struct Misfits {
     if (entry.shape != wanted)
       unlike.push_back(fmt::format("'{}' is [{}], expected {}", entry.name, fmt::join(entry.shape, ", "),
                                    to_string(expected)));
-    else if (!supported_dtype(entry))
+    else if (const auto dtype = supported_dtype(entry); !dtype || !is_float(*dtype))
       unlike.push_back(fmt::format("'{}' is {}, expected F32, BF16 or F16", entry.name, entry.dtype));
   }
 
@@ -55,15 +55,16 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
 }
 
 // Some rows at a time, whose pages of the file are let go: a model is never in memory twice.
-void copy_rows(const ModelFolder& folder, const std::string& name, const Tensor& from, const Tensor& to) {
+void hand_over(const ModelFolder& folder, const std::string& name, const Tensor& from,
+               const std::function<void(int64_t row, const Tensor& rows)>& take) {
   constexpr int64_t kBytes = 16 << 20;
-  if (!from.is_contiguous() || from.ndim() == 0) return to.copy_from(from);
+  if (!from.is_contiguous() || from.ndim() == 0) return take(0, from);
   const int64_t rows = from.dim(0),
                 row_bytes = std::max<int64_t>(1, from.bytes() / std::max<int64_t>(rows, 1));
   const int64_t step = std::max<int64_t>(1, kBytes / row_bytes);
   for (int64_t row = 0; row < rows; row += step) {
     const Tensor part = from.narrow(0, row, std::min(step, rows - row));
-    to.narrow(0, row, part.dim(0)).copy_from(part);
+    take(row, part);
     folder.release(name, part);
   }
 }
@@ -84,23 +85,30 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
   fail("{}\n{}", message, folder.remedy());
 }
 
-void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination) {
+void load_rows(const ModelFolder& folder, const WeightTable& table, const TakeRows& take) {
   check_weights(folder, table);
   for (const WeightSpec& spec : table.specs()) {
-    const Tensor to = destination(spec);
-    invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),
-              fmt::format("the destination of {} must be a contiguous {}", spec.name, to_string(spec.shape)));
-    int64_t row = 0;
+    int64_t first = 0;
     for (const WeightSource& source : spec.sources) {
       const Tensor from = folder.tensor(source.name);
-      if (from.dtype() != to.dtype() && !(is_float(from.dtype()) && is_float(to.dtype())))
-        fail("[{}] tensor '{}': found {}, expected {}; these cannot be converted", folder.path(), source.name,
-             to_string(from.dtype()), to_string(to.dtype()));
-      copy_rows(folder, source.name, spec.transposed ? from.transpose(0, 1) : from,
-                to.narrow(0, row, source.rows));
-      row += source.rows;
+      hand_over(folder, source.name, spec.transposed ? from.transpose(0, 1) : from,
+                [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
+      first += source.rows;
     }
   }
+}
+
+void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination) {
+  const WeightSpec* current = nullptr;
+  Tensor to;
+  load_rows(folder, table, [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+    if (current != &spec) to = destination(spec);
+    current = &spec;
+    invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),
+              fmt::format("the destination of {} must be a contiguous {}", spec.name, to_string(spec.shape)));
+    if (rows.ndim() == 0) return to.copy_from(rows);
+    to.narrow(0, first, rows.dim(0)).copy_from(rows);
+  });
 }
 
 }  // namespace temper::checkpoints

@@ -54,7 +54,7 @@ class SafetensorsFile {
   std::shared_ptr<const Contents> contents_;
 };
 
-// The dtype of an entry, or nothing when Temper has none for it (F64, BOOL, F8_E4M3, …).
+// The dtype of an entry, or nothing when Temper has none for it (F64, BOOL, F8_E5M2, …).
 std::optional<DType> supported_dtype(const TensorEntry& entry);
 
 // What is to be written.

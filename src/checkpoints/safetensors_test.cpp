@@ -153,7 +153,7 @@ TEST_F(Safetensors, RefusesBadOffsets) {
 
 TEST_F(Safetensors, RefusesUnsupportedTensorsOnlyWhenRead) {
   const SafetensorsFile file(write(file_with(
-      R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"b":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[8,9]},)"
+      R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"b":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[8,9]},)"
       R"("c":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[9,10]},"d":{"dtype":"F4","shape":[2],"data_offsets":[10,11]}})",
       11)));
   const auto error = [&](std::string_view name) {
@@ -164,8 +164,8 @@ TEST_F(Safetensors, RefusesUnsupportedTensorsOnlyWhenRead) {
     }
     return std::string();
   };
-  expect_has(error("a"), "tensor 'a': found dtype F64, expected F32, BF16, F16, I32, I64 or U8");
-  expect_has(error("b"), "tensor 'b': found dtype F8_E4M3");
+  expect_has(error("a"), "tensor 'a': found dtype F64, expected F32, BF16, F16, F8_E4M3, I32, I64 or U8");
+  expect_has(error("b"), "tensor 'b': found dtype F8_E5M2");
   expect_has(error("c"), "tensor 'c': found 7 dimensions, expected at most 6");
   expect_has(error("d"), "found dtype F4");
   expect_has(error("aa"), "the nearest name is 'a'");
@@ -179,19 +179,21 @@ TEST_F(Safetensors, WritesWhatItReads) {
   const std::vector<TensorInfo> infos = {{"z", {2, 3}, DType::kF32},
                                          {"na\"me é", {3, 2}, DType::kBF16},
                                          {"empty", {0, 4}, DType::kI32},
-                                         {"one", {}, DType::kU8}};
+                                         {"one", {}, DType::kU8},
+                                         {"codes", {3}, DType::kF8E4M3}};
   SafetensorsWriter writer(path, infos);
   writer.add(a);
   writer.add(b.transpose(0, 1).transpose(0, 1));
   writer.add(Tensor::empty({0, 4}, DType::kI32));
   writer.add(Tensor::zeros({}, DType::kU8));
+  writer.add(Tensor::from(std::vector<Float8E4M3>(3, Float8E4M3(-448))));
   const FileDigest digest = writer.close();
   EXPECT_EQ(digest.size, file_size(path));
   EXPECT_EQ(digest.size, safetensors_bytes(infos));
   EXPECT_EQ(digest.hash, hash_file(path));
 
   const SafetensorsFile file(path);
-  ASSERT_EQ(file.entries().size(), 4u);
+  ASSERT_EQ(file.entries().size(), 5u);
   EXPECT_EQ(file.entries()[0].name, "z");
   uint64_t length = 0;
   std::memcpy(&length, read_file(path).data(), 8);
@@ -199,6 +201,8 @@ TEST_F(Safetensors, WritesWhatItReads) {
   EXPECT_EQ(file.tensor("z").values<float>()[5], 5.f);
   EXPECT_EQ(static_cast<float>(file.tensor("na\"me é").values<BFloat16>()[1]), 3.f);
   EXPECT_EQ(file.tensor("one").numel(), 1);
+  EXPECT_EQ(file.find("codes")->dtype, "F8_E4M3");
+  EXPECT_EQ(static_cast<float>(file.tensor("codes").values<Float8E4M3>()[2]), -448.f);
 }
 
 TEST_F(Safetensors, WriterRefusesWhatWasNotDeclared) {

@@ -69,7 +69,51 @@ TEST(DType, Float16AgreesWithTheCompilerOnEveryPattern) {
   }
 }
 
+// The meaning of a code, from the format's definition.
+double meaning(uint32_t code) {
+  const uint32_t exponent = (code >> 3) & 15, mantissa = code & 7;
+  const double magnitude =
+      exponent == 0 ? mantissa * 0x1p-9 : std::ldexp(1 + mantissa / 8.0, static_cast<int>(exponent) - 7);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+uint8_t code_of(float value) { return Float8E4M3(value).bits; }
+
+TEST(DType, Float8HasTheMeaningOfEveryCode) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    const auto value = static_cast<float>(std::bit_cast<Float8E4M3>(static_cast<uint8_t>(code)));
+    if ((code & 0x7F) == 0x7F) {
+      EXPECT_TRUE(std::isnan(value)) << code;
+      continue;
+    }
+    EXPECT_EQ(value, meaning(code)) << code;
+    EXPECT_EQ(std::signbit(value), code >= 0x80) << code;
+    EXPECT_EQ(code_of(value), code);
+  }
+}
+
+TEST(DType, Float8RoundsToNearestEvenAndSaturates) {
+  for (uint32_t code = 0; code < 0x7E; ++code) {
+    const auto middle = static_cast<float>((meaning(code) + meaning(code + 1)) / 2);
+    const uint32_t even = code % 2 == 0 ? code : code + 1;
+    EXPECT_EQ(code_of(middle), even);
+    EXPECT_EQ(code_of(std::nextafter(middle, 0.f)), code);
+    EXPECT_EQ(code_of(std::nextafter(middle, 1e9f)), code + 1);
+    EXPECT_EQ(code_of(-middle), even | 0x80);
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {448.f, 449.f, 464.f, 465.f, 480.f, 1e30f, kInfinity}) {
+    EXPECT_EQ(code_of(value), 0x7E) << value;
+    EXPECT_EQ(code_of(-value), 0xFE) << value;
+  }
+  EXPECT_EQ(code_of(std::numeric_limits<float>::denorm_min()), 0);
+  EXPECT_EQ(code_of(-0.f), 0x80);
+  EXPECT_EQ(code_of(std::nanf("")), 0x7F);
+}
+
 TEST(DType, NamesAreRead) {
+  EXPECT_EQ(dtype_from_string("float8_e4m3fn"), DType::kF8E4M3);
+  EXPECT_FALSE(is_float(DType::kF8E4M3));
   EXPECT_EQ(dtype_from_string("torch.bfloat16"), DType::kBF16);
   EXPECT_EQ(dtype_from_string("float8"), std::nullopt);
 }

@@ -63,7 +63,7 @@ TEST_F(BadInput, WeightsOfAnotherShapeOrDType) {
                  "'model.embed_tokens.weight' is [320, 128], expected [400, 128]");
   const auto integers = [](const std::string& text) { return replaced(text, R"("F32")", R"("I32")"); };
   expect_refused("generate " + model_with("model.safetensors", integers) + " -p x", 2,
-                 "'model.embed_tokens.weight': found int32, expected float32");
+                 "'model.embed_tokens.weight' is I32, expected F32, BF16 or F16");
 }
 
 TEST_F(BadInput, TemplateErrorsHaveTheirLine) {

@@ -59,10 +59,11 @@ struct Var {
   DType dtype() const { return value.dtype(); }
 };
 
-// A trained tensor. Its gradient outlives tapes and accumulates over micro-batches.
+// A tensor that may be trained. Its gradient outlives tapes and accumulates over micro-batches.
 struct Parameter {
   Tensor value;
   std::shared_ptr<GradSlot> grad;  // null while frozen
+  Tensor scales = {};              // of a frozen matrix kept in 8 bits (primitives/quantized.h)
 };
 
 struct TapeOptions {

@@ -17,5 +17,6 @@ void spread_last(const Tensor& x, const Tensor& y);
 void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, const Tensor& y);
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
+void dequantize(const Tensor& codes, const Tensor& scales, const Tensor& y);
 
 }  // namespace temper::primitives::cpu

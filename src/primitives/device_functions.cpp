@@ -12,7 +12,8 @@ std::map<DeviceType, PrimitiveFunctions>& all_functions() {
   static std::map<DeviceType, PrimitiveFunctions> instance{
       {DeviceType::kCpu,
        {cpu::unary, cpu::unary_gradient, cpu::binary, cpu::binary_gradient, cpu::matmul, cpu::sum_last,
-        cpu::max_last, cpu::spread_last, cpu::sum_listed_rows, cpu::take_last, cpu::take_last_gradient}}};
+        cpu::max_last, cpu::spread_last, cpu::sum_listed_rows, cpu::take_last, cpu::take_last_gradient,
+        cpu::dequantize}}};
   return instance;
 }
 

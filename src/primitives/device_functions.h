@@ -29,6 +29,8 @@ struct PrimitiveFunctions {
                           const Tensor& y) = nullptr;
   void (*take_last)(const Tensor& x, const Tensor& ids, const Tensor& y) = nullptr;  // y[r] = x[r, ids[r]]
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
+  // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
+  void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;
 };
 
 // Rooms of backends register devices; the CPU's own need no registration.

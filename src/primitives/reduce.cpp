@@ -38,9 +38,12 @@ Var matmul(Tape& tape, const Var& a, const Var& b, MatmulOptions options) {
     fail("matmul of {} and {}{}", to_string(a.shape()), to_string(b.shape()), flip ? " transposed" : "");
   Tensor out = product(left, right);
   if (ndim == 2) out = out.reshape({out.dim(1), out.dim(2)});
-  return tape.record(out.to(a.dtype()), {&a, &b}, [a, b, x, y, flip](const Tensor& grad) {
+  // What can be made again is not kept.
+  const Var b_slot = b.requires_grad() ? b : Var{};
+  const Saved factor = b.remake ? b.saved() : Saved(y);
+  return tape.record(out.to(a.dtype()), {&a, &b}, [a, b = b_slot, x, factor, flip](const Tensor& grad) {
     const Tensor g = as_batch(floats(grad));
-    if (a.requires_grad()) give(a, product({g}, {y, !flip}).reshape(a.shape()));
+    if (a.requires_grad()) give(a, product({g}, {as_batch(floats(factor.get())), !flip}).reshape(a.shape()));
     if (b.requires_grad())
       give(b, (flip ? product({g, true}, {x}) : product({x, true}, {g})).reshape(b.shape()));
   });

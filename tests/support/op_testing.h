@@ -20,6 +20,9 @@ Doubles values_of(const Tensor& tensor);  // of any strides, on any device, in r
 
 // What a case's `run` captured, where the case's inputs are: ids, tables and the like.
 inline Tensor beside(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }
+// A frozen matrix in 8 bits (primitives/quantized.h), there too, and what its codes mean.
+Var in_8_bits(const Var& input, const Doubles& values, const Shape& shape);
+Doubles meaning_in_8_bits(const Doubles& values, const Shape& shape);
 
 // NaN around an input along one dimension: it becomes a strided view, and reading beyond it shows.
 struct Padding {

@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "base/threads.h"
+#include "primitives/quantized.h"
 #include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"
 
@@ -31,6 +32,27 @@ Doubles values_of(const Tensor& tensor) {
   const Tensor wide = tensor.on({}).to(DType::kF32).contiguous();
   const auto values = wide.values<float>();
   return Doubles(values.begin(), values.end());
+}
+
+namespace {
+
+Parameter quantized(const Doubles& values, const Shape& shape) {
+  const Tensor codes = Tensor::empty(shape, DType::kF8E4M3), scales = Tensor::empty({shape[0]}, DType::kF32);
+  primitives::quantize_rows(tensor_of(values, shape, DType::kF32), codes, scales);
+  return {codes, nullptr, scales};
+}
+
+}  // namespace
+
+Var in_8_bits(const Var& input, const Doubles& values, const Shape& shape) {
+  const Parameter made = quantized(values, shape);
+  return primitives::dequantized({beside(input, made.value), nullptr, beside(input, made.scales)},
+                                 input.dtype());
+}
+
+Doubles meaning_in_8_bits(const Doubles& values, const Shape& shape) {
+  const Parameter made = quantized(values, shape);
+  return values_of(primitives::dequantized(made.value, made.scales, DType::kF32));
 }
 
 Tensor padded_tensor_of(const Doubles& values, const Shape& shape, DType dtype, const Padding& padding,

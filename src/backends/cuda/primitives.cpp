@@ -9,6 +9,7 @@ void register_primitives() {
   set_elementwise(functions);
   set_matmul(functions);
   set_rows(functions);
+  set_quantized(functions);
   primitives::register_primitive_functions(DeviceType::kCuda, functions);
 }
 

@@ -7,5 +7,6 @@ namespace temper::backends {
 void set_elementwise(primitives::PrimitiveFunctions& functions);
 void set_matmul(primitives::PrimitiveFunctions& functions);
 void set_rows(primitives::PrimitiveFunctions& functions);
+void set_quantized(primitives::PrimitiveFunctions& functions);
 
 }  // namespace temper::backends

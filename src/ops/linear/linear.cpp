@@ -43,13 +43,13 @@ Costs costs(const Tensor& x, const Tensor& weight) {
 
 // What the closure of one product keeps.
 struct Gradients {
-  Saved x;
-  Tensor weight, bias;
+  Saved x, weight;
+  Tensor bias;
   std::shared_ptr<GradSlot> x_slot, weight_slot, bias_slot;
   const Kernel<Linear>& kernel;
 
   void of_input(const Tensor& dy) const {
-    x_slot->add(kernel.backward({{}, weight, bias}, dy, true, {}, {}));
+    x_slot->add(kernel.backward({{}, weight.get(), bias}, dy, true, {}, {}));
   }
   void of_weights(const Tensor& x_value, const Tensor& dy) const { run(x_value, dy, false); }
   void of_all(const Tensor& dy) const {
@@ -59,9 +59,10 @@ struct Gradients {
 
  private:
   Tensor run(const Tensor& x_value, const Tensor& dy, bool want_dx) const {
-    const GradTarget dweight = weight_slot ? weight_slot->target(weight) : GradTarget{};
+    const Tensor w = weight.get();
+    const GradTarget dweight = weight_slot ? weight_slot->target(w) : GradTarget{};
     const GradTarget dbias = bias_slot ? bias_slot->target(bias) : GradTarget{};
-    return kernel.backward({x_value, weight, bias}, dy, want_dx, dweight, dbias);
+    return kernel.backward({x_value, w, bias}, dy, want_dx, dweight, dbias);
   }
 };
 
@@ -71,8 +72,8 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
   check(x, weight, bias);
   // A frozen weight's product need not keep what it read.
   const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
-  const Gradients gradients{saved_x,     weight.value, bias.value,       x.slot,
-                            weight.slot, bias.slot,    ops.get<Linear>()};
+  const Gradients gradients{saved_x,     weight.saved(), bias.value,       x.slot,
+                            weight.slot, bias.slot,      ops.get<Linear>()};
   // The op before may come by x in its backward pass, after it was given the gradient of x.
   const bool waits = x.requires_grad() && saved_x.comes();
   const trace::Span span(Linear::kName, [&] {
@@ -92,7 +93,7 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
                        late.x = {};  // who waits there must not hold it
                        gradients.x.await([late, dy](const Tensor& x_value) {
                          const trace::Span late_span("linear backward", [&] {
-                           return trace::OpWork{costs(x_value, late.weight).weights, {}};
+                           return trace::OpWork{costs(x_value, late.weight.get()).weights, {}};
                          });
                          late.of_weights(x_value, dy);
                        });

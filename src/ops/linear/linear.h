@@ -23,7 +23,7 @@ struct Linear {
   using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias);
 };
 
-// bias may be Var{} (none).
+// bias may be Var{} (none). A weight that can be made again is not kept for backward.
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias = {});
 
 }  // namespace temper::ops

@@ -62,6 +62,39 @@ TEST(Linear, FewRows) {
     for (const bool bias : {false, true}) check(n, bias, Role::kParameter);
 }
 
+// The frozen weight stands outside the inputs.
+void check_in_8_bits(const Sizes& n) {
+  const Doubles weight = normal(2, {n.out, n.in});
+  Case c;
+  c.name = fmt::format("[{}, {}] to {} in 8 bits", n.rows, n.in, n.out);
+  c.inputs = {{"x", {n.rows, n.in}, normal(1, {n.rows, n.in})}};
+  c.reference = [=](const std::vector<Doubles>& inputs) {
+    return reference(n, {inputs[0], meaning_in_8_bits(weight, {n.out, n.in})});
+  };
+  c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{linear(tape, ops, v[0], in_8_bits(v[0], weight, {n.out, n.in})), {}};
+  };
+  c.terms = std::max({n.rows, n.in, n.out});
+  check_every_kernel<Linear>(c, {.in = n.in, .out = n.out, .bias = false});
+}
+
+TEST(Linear, EveryKernelAgreesOnWeightsIn8Bits) {
+  for (const Sizes& n : {Sizes{1, 7, 64}, {1, 512, 100}, {33, 65, 31}, {130, 64, 100}}) check_in_8_bits(n);
+}
+
+TEST(Linear, KeepsNoWeightThatCanBeMadeAgain) {
+  const auto live = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWorkspace)].live; };
+  for (const BoundKernel& kernel : bind_every_kernel<Linear>({DType::kF32, 64, 96, false})) {
+    const int64_t before = live();
+    Tape tape;
+    const Var x = tape.variable(Tensor::zeros({4, 64}, DType::kF32));
+    const Var y = linear(tape, kernel.ops, x, in_8_bits(x, normal(2, {96, 64}), {96, 64}));
+    EXPECT_EQ(live(), before) << kernel.provider;
+    tape.backward(y, Tensor::zeros({4, 96}, DType::kF32));
+    EXPECT_EQ(live(), before) << kernel.provider;
+  }
+}
+
 TEST(Linear, NoRows) { check({0, 8, 4}, true, Role::kParameter); }
 
 TEST(Linear, ChecksAtTheFrontDoor) {

@@ -137,7 +137,8 @@ LoraLinear::Group values_of(const LoraGroup<Var>& group) {
 
 // The slots and what is kept of the inputs, without their values where they can be made again.
 struct Kept {
-  explicit Kept(const Var& x, const Var& bias, const Groups& groups) : x_slot(x.slot), bias(bias.slot) {
+  Kept(const Var& x, const Var& weight, const Var& bias, const Groups& groups)
+      : weight(weight.saved()), x_slot(x.slot), bias(bias.slot) {
     for (const auto& group : groups) {
       inputs.push_back(group.input.saved());
       input_slots.push_back(group.input.slot);
@@ -161,7 +162,7 @@ struct Kept {
     return targets;
   }
 
-  Saved saved_x;
+  Saved saved_x, weight;
   std::shared_ptr<GradSlot> x_slot, bias;
   std::vector<Saved> inputs;
   std::vector<std::shared_ptr<GradSlot>> input_slots, a;
@@ -179,13 +180,14 @@ Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight
   LoraLinear op{x.value, weight.value, bias.value, {}};
   for (const auto& group : groups) op.groups.push_back(values_of(group));
   LoraLinear::Output out = kernel.forward(op);
-  Kept kept(x, bias, groups);
-  op.x = {};
+  Kept kept(x, weight, bias, groups);
+  op.x = op.weight = {};
   for (auto& group : op.groups) group.input = {};
   return tape.record(out.y, inputs_of(x, weight, bias, groups),
                      [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
                        LoraLinear full = op;
                        full.x = kept.saved_x.get();
+                       full.weight = kept.weight.get();
                        for (size_t i = 0; i < full.groups.size(); ++i)
                          full.groups[i].input = kept.inputs[i].get();
                        const auto grads = kernel.backward(full, low, dy.contiguous(), kept.targets(full));

@@ -63,7 +63,8 @@ struct LoraLinear {
                       const std::vector<LoraGroup<Var>>& groups);
 };
 
-// bias may be Var{} (none), and so may a group's input.
+// bias may be Var{} (none), and so may a group's input. A weight that can be made again is not kept for
+// backward.
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
                 const std::vector<LoraGroup<Var>>& groups);
 

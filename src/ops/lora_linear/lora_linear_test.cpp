@@ -28,11 +28,13 @@ struct Layout {
   int64_t rows, in, out;
   bool bias;
   std::vector<TestGroup> groups;
+  bool in_8_bits = false;  // the weight
 };
 
 // Exact in every dtype: the weight is frozen and stands outside the inputs.
 Doubles frozen_weight(const Layout& n) {
   Doubles weight = normal(5, {n.out, n.in});
+  if (n.in_8_bits) return meaning_in_8_bits(weight, {n.out, n.in});
   for (double& value : weight) value = std::round(std::clamp(value, -3.0, 3.0) * 8) / 8;
   return weight;
 }
@@ -101,8 +103,11 @@ Result run(const Layout& n, Tape& tape, const BoundOps& ops, const std::vector<V
     for (const TestSlice& slice : group.slices) made.slices.push_back({slice.column, v[next++], slice.scale});
     groups.push_back(std::move(made));
   }
-  const Tensor weight = beside(v[0], tensor_of(frozen_weight(n), {n.out, n.in}, v[0].dtype()));
-  return {lora_linear(tape, ops, v[0], tape.constant(weight), n.bias ? v[1] : Var{}, groups), {}};
+  const Shape shape{n.out, n.in};
+  const Var weight = n.in_8_bits
+                         ? in_8_bits(v[0], normal(5, shape), shape)
+                         : tape.constant(beside(v[0], tensor_of(frozen_weight(n), shape, v[0].dtype())));
+  return {lora_linear(tape, ops, v[0], weight, n.bias ? v[1] : Var{}, groups), {}};
 }
 
 void check(const std::string& name, const Layout& n, Role role = Role::kParameter) {
@@ -123,6 +128,31 @@ TEST(LoraLinear, EveryKernelAgreesOnOneAdapter) {
   check("q|k|v", {20, 32, 40, true, {{0, 20, {{0, 24, 4, 2}, {24, 8, 2, 0.5}, {32, 8, 5, 1}}}}});
   check("q and v alone", {20, 32, 40, false, {{0, 20, {{0, 24, 4, 2}, {32, 8, 4, 1}}}}});
   check("variables", {9, 12, 10, true, {{0, 9, {{0, 10, 2, 1.5}}}}}, Role::kVariable);
+}
+
+TEST(LoraLinear, EveryKernelAgreesOnWeightsIn8Bits) {
+  for (const int64_t rows : {1, 33})
+    check("8 bits", {rows, 24, 17, true, {{0, rows, {{0, 17, 3, 2}}}}, true});
+  check("8 bits, q|k|v",
+        {20, 32, 40, false, {{0, 20, {{0, 24, 4, 2}, {24, 8, 2, 0.5}, {32, 8, 5, 1}}}}, true});
+  check("8 bits, two, and rows of none",
+        {130, 64, 96, false, {{4, 40, {{0, 96, 2, 1}}, true}, {44, 60, {{8, 16, 6, 3}}}}, true});
+}
+
+TEST(LoraLinear, KeepsNoWeightThatCanBeMadeAgain) {
+  const auto live = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWorkspace)].live; };
+  for (const BoundKernel& kernel : bind_every_kernel<LoraLinear>({DType::kF32, 64, 96, false})) {
+    const int64_t before = live();
+    Tape tape;
+    const Var x = tape.variable(Tensor::zeros({4, 64}, DType::kF32)),
+              a = tape.variable(Tensor::zeros({2, 64}, DType::kF32)),
+              b = tape.variable(Tensor::zeros({96, 2}, DType::kF32));
+    const Var y = lora_linear(tape, kernel.ops, x, in_8_bits(x, normal(5, {96, 64}), {96, 64}), {},
+                              {{0, 4, {}, a, {{0, b}}}});
+    EXPECT_EQ(live(), before) << kernel.provider;
+    tape.backward(y, Tensor::zeros({4, 96}, DType::kF32));
+    EXPECT_EQ(live(), before) << kernel.provider;
+  }
 }
 
 TEST(LoraLinear, EveryKernelAgreesOnDropout) {

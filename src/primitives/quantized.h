@@ -1,0 +1,20 @@
+#pragma once
+#include "autograd/tape.h"
+
+// Frozen matrices in 8 bits: each row is a power of two times codes of E4M3 (OCP 8-bit Floating Point
+// Specification, 2023), chosen so that the largest code of a row is above 224. Their products are exact in
+// bfloat16 and float32: every kernel on every device computes with the same weights.
+namespace temper::primitives {
+
+// Sets codes [rows, columns] (float8_e4m3fn) and scales [rows] (float32) from values [rows, columns] of any
+// floating-point dtype; all compact, on the CPU. An Error when a value is not finite, or 2^120 and more.
+void quantize_rows(const Tensor& values, const Tensor& codes, const Tensor& scales);
+
+// scales · codes, [rows, columns], tag workspace. float16 rounds to nearest even.
+Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype);
+
+// The value of a parameter that is kept so, and what makes it again for backward: ops that keep `saved()`
+// hold the codes alone.
+Var dequantized(const Parameter& parameter, DType dtype);
+
+}  // namespace temper::primitives

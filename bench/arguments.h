@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -46,6 +47,12 @@ class BenchArguments {
     const auto dtype = dtype_from_string(text);
     if (!dtype) fail("{}: unknown dtype '{}'", name, text);
     value = *dtype;
+    return true;
+  }
+  bool take(const char* name, std::optional<DType>& value) {
+    DType dtype{};
+    if (!take(name, dtype)) return false;
+    value = dtype;
     return true;
   }
   bool take_flag(const char* name, bool& value) {

@@ -2,6 +2,7 @@
 // other.
 //   temper_bench_decode [SHAPE | FOLDER] [--device D] [--dtype T] [--prompt N] [--tokens FILE] [--new N]
 //                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
+//                       [--base-dtype float8_e4m3fn]
 // Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
 // `gb_per_second` counts the weights and the part of the cache that a token reads, once each; `of_peak` is
 // its share of the speed of a copy: measured on a processor, the 4.27 TB/s of an H200 on a GPU.
@@ -23,19 +24,23 @@ namespace {
 struct Options {
   std::string model = "qwen3-0.6b", device = "cpu", tokens;
   DType dtype = DType::kBF16;
+  std::optional<DType> base_dtype;
   int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0;
   ops::SamplingOptions sampling = {};
   ops::OpsConfig ops = {};
 };
 
-// All parameters but an embedding that is only looked up, and keys and values of the average length.
+// All parameters as they are kept, but an embedding that is only looked up, and keys and values of the
+// average length.
 double bytes_per_token(const models::Model& model, const Options& options) {
   const layers::DecoderConfig& c = model.decoder.config();
-  int64_t elements = model.decoder.parameters().num_elements();
-  if (!c.tied_head) elements -= c.vocab_size * c.hidden_size;
+  const layers::ParameterStore& parameters = model.decoder.parameters();
+  int64_t weights = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) weights += parameters[i].value.bytes();
+  if (!c.tied_head) weights -= parameters.at("embedding.weight").value.bytes();
   const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
   const double cache = length * 2 * static_cast<double>(c.num_layers * c.num_kv_heads * c.head_dim);
-  return (static_cast<double>(elements) + cache) * static_cast<double>(size_of(options.dtype));
+  return static_cast<double>(weights) + cache * static_cast<double>(size_of(options.dtype));
 }
 
 std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t run) {
@@ -58,6 +63,7 @@ int run(const Options& options) {
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
   models::BuildOptions build;
   build.dtype = options.dtype;
+  build.base_dtype = options.base_dtype;
   build.facts = detect_hardware(options.device);
   build.ops = options.ops;
   const auto model = bench_model(options.model, options.prompt + options.new_tokens, build);
@@ -101,6 +107,7 @@ int main_checked(int argc, char** argv) {
     if (arguments.take("--eager", eager))
       options.ops.written[eager] = "eager";
     else if (!(arguments.take("--device", options.device) || arguments.take("--dtype", options.dtype) ||
+               arguments.take("--base-dtype", options.base_dtype) ||
                arguments.take("--prompt", options.prompt) || arguments.take("--tokens", options.tokens) ||
                arguments.take("--new", options.new_tokens) || arguments.take("--runs", options.runs) ||
                arguments.take("--threads", options.threads) ||

@@ -2,12 +2,14 @@
 //   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
 //                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--tokens FILE] [--adapters N] [--rank N]
-//                      [--layers N] [--profile]
+//                      [--layers N] [--base-dtype float8_e4m3fn] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones. Tokens are random, or int32 of a file, step after step. With adapters the model is frozen,
 // and each of them (LoRA on all linears) learns from its share of the rows. Prints one line of JSON; memory
-// is the process's on a CPU, the device pool's on a GPU. --layers changes a shape, --profile adds a table of
+// is the process's on a CPU, the device pool's on a GPU. --base-dtype keeps the frozen model's linears in 8
+// bits.
+// --layers changes a shape, --profile adds a table of
 // where time goes, by op.
 #include <algorithm>
 #include <cstdio>
@@ -32,6 +34,7 @@ namespace {
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens;
   DType dtype = DType::kBF16;
+  std::optional<DType> base_dtype;
   int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
           layers = 0;
   double lr = 1e-5;
@@ -145,6 +148,7 @@ int run(const Options& options) {
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
   models::BuildOptions build;
   build.dtype = options.dtype;
+  build.base_dtype = options.base_dtype;
   build.facts = detect_hardware(options.device);
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
@@ -210,10 +214,12 @@ int run(const Options& options) {
     for (const RegionUsage& region : pool(build.facts.device).usage()) memory += region.held;
   }
   std::printf(
-      "{\"model\": \"%s\", \"dtype\": \"%s\", \"tokens_per_second\": %.1f, \"tflops\": %.4g, %s"
+      "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
+      "\"tflops\": %.4g, %s"
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, \"best_ms\": %.2f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s]}\n",
       options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
+      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(),
       static_cast<double>(options.rows * options.micro_batches * options.length) / median,
       last.flops / median / 1e12, of_peak.c_str(), static_cast<double>(memory) / (1 << 30), first,
       median * 1e3, seconds.front() * 1e3, options.checkpointing.c_str(), losses.c_str());
@@ -227,8 +233,8 @@ int main_checked(int argc, char** argv) {
     if (!(arguments.take("--device", options.device) ||
           arguments.take("--checkpointing", options.checkpointing) ||
           arguments.take("--attention", options.attention) || arguments.take("--tokens", options.tokens) ||
-          arguments.take("--dtype", options.dtype) || arguments.take("--rows", options.rows) ||
-          arguments.take("--length", options.length) ||
+          arguments.take("--dtype", options.dtype) || arguments.take("--base-dtype", options.base_dtype) ||
+          arguments.take("--rows", options.rows) || arguments.take("--length", options.length) ||
           arguments.take("--micro-batches", options.micro_batches) ||
           arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--rank", options.rank) ||

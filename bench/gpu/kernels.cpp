@@ -20,6 +20,7 @@
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
+#include "primitives/quantized.h"
 
 namespace temper {
 namespace {
@@ -119,6 +120,18 @@ void norms(const Bench& bench) {
     return [&, op, inv_rms = kernel.forward(op).inv_rms, dy = values(bench, shape),
             dsum = values(bench, shape), dweight] {
       kernel.backward(op, inv_rms, dy, dsum, {dweight, false});
+    };
+  });
+}
+
+// The largest weight of a layer.
+void dequantize(const Bench& bench) {
+  const Shape shape{2 * bench.shape.inner, bench.shape.hidden};
+  const auto count = static_cast<double>(shape.numel());
+  report(bench, "a weight in 8 bits, to bfloat16", 3 * count, [&]() -> Run {
+    const Tensor codes = Tensor::zeros(shape, DType::kF8E4M3, MemoryTag::kData, bench.device());
+    return [codes, scales = values(bench, {shape[0]}, DType::kF32)] {
+      primitives::dequantized(codes, scales, kBrain);
     };
   });
 }
@@ -237,7 +250,7 @@ int run(int argc, char** argv) {
   std::printf("%s, %s, %lld tokens; a copy moves %.2f TB/s\n\n", bench.facts.name.c_str(), bench.shape.name,
               static_cast<long long>(bench.tokens), bench.copy_speed * 1e-12);
   std::printf("| kernel | time | speed | of the copy |\n|---|---|---|---|\n");
-  for (const auto& part : {norms, rotary, swiglu, cross_entropy, update}) part(bench);
+  for (const auto& part : {norms, dequantize, rotary, swiglu, cross_entropy, update}) part(bench);
   return 0;
 }
 

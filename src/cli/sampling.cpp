@@ -16,6 +16,8 @@ void SamplingArguments::declare(Options& options) {
   options.option("--threads", threads, "0: one per core");
   options.option("--device", device, "cpu (default), cuda, or cuda:N for another GPU");
   options.option("--dtype", dtype, "float32 or bfloat16; default: the model's");
+  options.option("--base-dtype", base_dtype,
+                 "float8_e4m3fn: keep the weights of linears in 8 bits, as an adapter was trained on them");
 }
 
 rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {
@@ -51,6 +53,11 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
     options.dtype = dtype_from_string(arguments.dtype);
     if (!options.dtype || !is_float(*options.dtype))
       fail("[--dtype] '{}' is not supported; use float32 or bfloat16", arguments.dtype);
+  }
+  if (!arguments.base_dtype.empty()) {
+    options.base_dtype = dtype_from_string(arguments.base_dtype);
+    if (options.base_dtype != DType::kF8E4M3)
+      fail("[--base-dtype] '{}' is not supported; use float8_e4m3fn, or leave it out", arguments.base_dtype);
   }
   return models::load_model(folder, options);
 }

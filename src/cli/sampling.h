@@ -14,7 +14,7 @@ struct SamplingArguments {
   std::optional<int64_t> top_k, max_new_tokens;
   int64_t seed = 0, threads = 0;
   bool greedy = false;
-  std::string dtype, device = "cpu";
+  std::string dtype, base_dtype, device = "cpu";
 
   void declare(Options& options);
   rollout::GenerateOptions apply(rollout::GenerateOptions defaults) const;

@@ -41,7 +41,7 @@ bool AdaptedParameters::any_replaces(const std::vector<std::string>& names) cons
 
 Var AdaptedParameters::weight_of(Tape& tape, const AdapterRows& rows, const std::string& name) const {
   if (name.empty()) return {};
-  return rows.adapter == nullptr ? tape.leaf(base_->at(name)) : rows.adapter->weight(tape, *base_, name);
+  return rows.adapter == nullptr ? base_->leaf(tape, name) : rows.adapter->weight(tape, *base_, name);
 }
 
 std::vector<AdaptedParameters::Piece> AdaptedParameters::pieces_of(

@@ -68,9 +68,11 @@ void Adapter::initialize(const ParameterStore& base, uint64_t seed) {
            [&](uint64_t i) { return embedding ? random.normal(first_b + i) : 0; });
     }
   }
-  for (const auto& [name, pieces] : copies_)
+  for (const auto& [name, pieces] : copies_) {
+    const Tensor own = base.value(name);
     for (const Piece& piece : pieces)
-      parameters_[piece.parameter].value.copy_from(base.at(name).value.narrow(0, piece.row, piece.rows));
+      parameters_[piece.parameter].value.copy_from(own.narrow(0, piece.row, piece.rows));
+  }
 }
 
 const Adapter::Update* Adapter::update_of(std::string_view weight) const {
@@ -88,7 +90,7 @@ int64_t Adapter::num_update_elements() const {
 }
 
 Var Adapter::weight(Tape& tape, const ParameterStore& base, const std::string& name) const {
-  const Var own = tape.leaf(base.at(name));
+  const Var own = base.leaf(tape, name);
   const auto found = copies_.find(name);
   if (found == copies_.end()) return own;
   std::vector<Var> parts;

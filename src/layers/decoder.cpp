@@ -80,9 +80,10 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
 
 }  // namespace
 
-Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device)
+Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device,
+                 std::optional<DType> frozen)
     : config_(std::move(config)),
-      parameters_(decoder_weight_table(config_), dtype, device),
+      parameters_(decoder_weight_table(config_), dtype, device, frozen),
       ops_(std::move(ops)) {}
 
 const RopeTables& Decoder::rope_tables(int64_t positions) const {

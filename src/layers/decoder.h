@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "layers/adapted.h"
 #include "layers/decoder_config.h"
 #include "layers/kv_cache.h"
@@ -44,7 +46,9 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
 // A causal language model. Its kernels are bound here, once.
 class Decoder {
  public:
-  Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {});
+  // `frozen`: what the weights of linears are kept in (ParameterStore).
+  Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {},
+          std::optional<DType> frozen = {});
 
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }

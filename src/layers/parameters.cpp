@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "primitives/quantized.h"
 #include "tensor/device_functions.h"
 
 namespace temper::layers {
@@ -34,16 +35,55 @@ void fill(const Tensor& value, float number) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device)
+ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen)
     : table_(std::move(table)), dtype_(dtype), device_(device) {
-  for (const WeightSpec& spec : table_.specs())
-    parameters_.push_back({Tensor::empty(spec.shape, dtype, MemoryTag::kWeights, device), nullptr});
+  if (frozen && *frozen != DType::kF8E4M3)
+    fail("frozen weights are kept in {} or as the others, not in {}", to_string(DType::kF8E4M3),
+         to_string(*frozen));
+  const auto empty = [&](const Shape& shape, DType kept) {
+    return Tensor::empty(shape, kept, MemoryTag::kWeights, device);
+  };
+  for (const WeightSpec& spec : table_.specs()) {
+    const bool narrow = frozen && spec.quantize;
+    Parameter& parameter = parameters_.emplace_back();
+    parameter.value = empty(spec.shape, narrow ? *frozen : dtype);
+    if (narrow) parameter.scales = empty({spec.shape[0]}, DType::kF32);
+  }
 }
 
-const Parameter& ParameterStore::at(std::string_view name) const {
+size_t ParameterStore::index_of(std::string_view name) const {
   const WeightSpec* spec = table_.find(name);
   invariant(spec != nullptr, fmt::format("the weight table has no {}", name));
-  return parameters_[static_cast<size_t>(spec - table_.specs().data())];
+  return static_cast<size_t>(spec - table_.specs().data());
+}
+
+const Parameter& ParameterStore::at(std::string_view name) const { return parameters_[index_of(name)]; }
+
+Var ParameterStore::leaf(Tape& tape, std::string_view name) const {
+  const Parameter& parameter = at(name);
+  return parameter.scales.defined() ? primitives::dequantized(parameter, dtype_) : tape.leaf(parameter);
+}
+
+Tensor ParameterStore::value(std::string_view name) const {
+  const Parameter& parameter = at(name);
+  return parameter.scales.defined() ? primitives::dequantized(parameter.value, parameter.scales, dtype_)
+                                    : parameter.value;
+}
+
+void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor& rows) {
+  const Parameter& parameter = at(name);
+  const Tensor values = parameter.value.narrow(0, first, rows.dim(0));
+  if (!parameter.scales.defined()) return values.copy_from(rows);
+  const Tensor codes = Tensor::empty(rows.shape(), values.dtype(), MemoryTag::kWorkspace),
+               scales = Tensor::empty({rows.dim(0)}, DType::kF32, MemoryTag::kWorkspace);
+  try {
+    primitives::quantize_rows(rows.on({}, MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace), codes,
+                              scales);
+  } catch (const Error& error) {
+    fail("{}, from row {} on: {}", name, first, error.what());
+  }
+  values.copy_from(codes);
+  parameter.scales.narrow(0, first, rows.dim(0)).copy_from(scales);
 }
 
 int64_t ParameterStore::num_elements() const {
@@ -55,15 +95,23 @@ int64_t ParameterStore::num_elements() const {
 void ParameterStore::initialize(uint64_t seed, double deviation) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const WeightSpec& spec = table_.specs()[i];
-    if (spec.shape.ndim() >= 2)
-      fill_normal(parameters_[i].value, seed, i, deviation);
-    else
-      fill(parameters_[i].value, spec.name.ends_with(".bias") ? 0.f : 1.f);
+    const Parameter& parameter = parameters_[i];
+    if (parameter.scales.defined()) {
+      const Tensor values = Tensor::empty(spec.shape, dtype_, MemoryTag::kWorkspace, device_);
+      fill_normal(values, seed, i, deviation);
+      set_rows(spec.name, 0, values);
+    } else if (spec.shape.ndim() >= 2) {
+      fill_normal(parameter.value, seed, i, deviation);
+    } else {
+      fill(parameter.value, spec.name.ends_with(".bias") ? 0.f : 1.f);
+    }
   }
 }
 
 void ParameterStore::enable_gradients(DType dtype) {
   for (Parameter& parameter : parameters_) {
+    if (parameter.scales.defined())
+      fail("weights that are kept in {} cannot be trained", to_string(parameter.value.dtype()));
     parameter.grad = std::make_shared<GradSlot>();
     parameter.grad->keep_in(dtype);
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -17,8 +18,9 @@ struct StateFormat {
 // The parameters of one model, in the order of its weight table.
 class ParameterStore {
  public:
-  // Memory for every value (tag weights), uninitialised.
-  ParameterStore(WeightTable table, DType dtype, Device device);
+  // Memory for every value (tag weights), uninitialised. With `frozen` = kF8E4M3 the weights that quantizers
+  // may target are kept in 8 bits (primitives/quantized.h), and nothing can be trained.
+  ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen = {});
 
   const WeightTable& table() const { return table_; }
   DType dtype() const { return dtype_; }
@@ -30,17 +32,25 @@ class ParameterStore {
   const Parameter& at(std::string_view name) const;  // throws when the table has no such name
   int64_t num_elements() const;
 
+  // What a pass reads of a parameter, in dtype().
+  Var leaf(Tape& tape, std::string_view name) const;
+  Tensor value(std::string_view name) const;  // the same beside a pass
+  // Some rows, from `first` on; of any floating-point dtype, on the CPU or the store's device.
+  void set_rows(std::string_view name, int64_t first, const Tensor& rows);
+
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
   void initialize(uint64_t seed, double deviation);
-  // From now on every parameter has a gradient that accumulates until reset_gradients(). Its memory (tag
-  // gradients) comes when backward first reaches it, or for all of them with allocate_gradients(), and stays
-  // until release_gradients().
+  // From now on every parameter has a gradient (an Error where some are kept in 8 bits) that accumulates
+  // until reset_gradients(). Its memory (tag gradients) comes when backward first reaches it, or for all of
+  // them with allocate_gradients(), and stays until release_gradients().
   void enable_gradients(DType dtype);
   void allocate_gradients();
   void reset_gradients();
   void release_gradients();
 
  private:
+  size_t index_of(std::string_view name) const;
+
   WeightTable table_;
   DType dtype_;
   Device device_;

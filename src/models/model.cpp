@@ -61,8 +61,9 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   ops::BoundOps ops = bind_kernels(config, where, options);
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
-  return std::make_unique<Model>(Model{
-      "", config, layers::Decoder(configure(config, where), dtype, std::move(ops), options.facts.device)});
+  return std::make_unique<Model>(Model{"", config,
+                                       layers::Decoder(configure(config, where), dtype, std::move(ops),
+                                                       options.facts.device, options.base_dtype)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
@@ -75,9 +76,11 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const auto files = checkpoints::ModelFolder::open(folder);
   auto model = build_model(config, where, options);
   model->folder = folder;
-  const auto& parameters = model->decoder.parameters();
-  checkpoints::load_weights(files, parameters.table(),
-                            [&](const WeightSpec& spec) { return parameters.at(spec.name).value; });
+  auto& parameters = model->decoder.parameters();
+  checkpoints::load_rows(files, parameters.table(),
+                         [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+                           parameters.set_rows(spec.name, first, rows);
+                         });
   return model;
 }
 
@@ -87,7 +90,7 @@ void save_model(const Model& model, const std::string& folder, const std::string
   options.dtype = parameters.dtype();
   options.original = files_from;
   checkpoints::save_model(
-      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.at(spec.name).value; },
+      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); },
       model.config, options);
 }
 

@@ -95,6 +95,11 @@ void describe(config::Schema& s, AdapterConfig& c) {
 }
 
 void check_adapters(const RunConfig& config) {
+  if (config.model.base_dtype && config.adapters.empty())
+    fail(
+        "[model.base_dtype] is {}, which cannot be trained, but there are no adapters: leave it out, or add "
+        "some",
+        to_string(*config.model.base_dtype));
   std::vector<std::string> names;
   for (const AdapterConfig& adapter : config.adapters) {
     if (!checkpoints::is_plain_name(adapter.name))

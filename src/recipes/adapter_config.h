@@ -5,7 +5,8 @@
 
 namespace temper::recipes {
 
-// Checks what concerns all adapters of a run: names that are plain and differ.
+// Checks what concerns all adapters of a run: names that are plain and differ, and that there are some where
+// the model is kept as only a frozen one can be.
 void check_adapters(const RunConfig& config);
 
 // What it trains of a model. Errors start with "[adapters.NAME.".

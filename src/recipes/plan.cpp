@@ -26,6 +26,24 @@ int64_t num_parameters(const layers::DecoderConfig& model) {
   return num_elements(layers::decoder_weight_table(model));
 }
 
+// A frozen model as it is kept, and the largest of its weights as a product reads it.
+struct Frozen {
+  int64_t bytes = 0, widened = 0;
+};
+Frozen frozen_model(const RunConfig& config, const layers::DecoderConfig& model) {
+  const int64_t width = size_of(config.model.dtype);
+  const WeightTable table = layers::decoder_weight_table(model);
+  Frozen frozen;
+  for (const WeightSpec& spec : table.specs()) {
+    const bool narrow = config.model.base_dtype && spec.quantize;
+    frozen.bytes +=
+        narrow ? spec.shape.numel() * size_of(*config.model.base_dtype) + spec.shape[0] * size_of(DType::kF32)
+               : spec.shape.numel() * width;
+    if (narrow) frozen.widened = std::max(frozen.widened, spec.shape.numel() * width);
+  }
+  return frozen;
+}
+
 // What is added to a model's parameters by all adapters of a run.
 int64_t num_adapter_parameters(const RunConfig& config, const layers::DecoderConfig& model) {
   const WeightTable base = layers::decoder_weight_table(model);
@@ -145,20 +163,21 @@ int64_t fixed_bytes(const MemoryPlan& plan) {
 MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& model,
                        const HardwareFacts& facts) {
   const int64_t trained = num_trained(config, model), width = size_of(config.model.dtype);
-  const int64_t parameters = num_parameters(model) + (config.adapters.empty() ? 0 : trained);
+  const Frozen frozen = frozen_model(config, model);
+  const int64_t added = config.adapters.empty() ? 0 : trained * width;
   const int64_t floats = size_of(DType::kF32);
   MemoryPlan plan;
   plan.fill(0);
-  const int64_t second = recipe_of(config).holds_second_model(config) ? num_parameters(model) : 0;
+  const int64_t models = recipe_of(config).holds_second_model(config) ? 2 : 1;
   at(plan, MemoryTag::kWeights) =
-      (parameters + second) * width + config.data.max_length * model.head_dim * floats;
+      models * frozen.bytes + added + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kOptimizer) = trained * optimizer_bytes(config);
   const auto [kept, beside] =
       activations_per_token(model, config.train.activation_checkpointing, config.model.dtype,
                             scores_per_token(config, model, facts));
   at(plan, MemoryTag::kActivations) = tokens_at_once(config) * (kept + beside);
   at(plan, MemoryTag::kGradients) = gradient_bytes(config, model, tokens_at_once(config) * kept);
-  at(plan, MemoryTag::kWorkspace) = workspace_bytes(config, model, facts);
+  at(plan, MemoryTag::kWorkspace) = workspace_bytes(config, model, facts) + frozen.widened;
   return plan;
 }
 
@@ -209,6 +228,10 @@ std::vector<Change> changes_of(RunConfig config) {
   if (config.model.dtype == DType::kF32) {
     config.model.dtype = DType::kBF16;
     add("model.dtype: bfloat16");
+  }
+  if (!config.adapters.empty() && !config.model.base_dtype) {
+    config.model.base_dtype = DType::kF8E4M3;
+    add("model.base_dtype: float8_e4m3fn");
   }
   if (config.train.gradients == DType::kF32 || config.train.optimizer.moments == DType::kF32) {
     config.train.gradients = config.train.optimizer.moments = DType::kBF16;

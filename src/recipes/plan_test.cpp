@@ -218,5 +218,34 @@ TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   EXPECT_EQ(state_bytes(config, model) - (1 << 20), 2 * 6 * adapter);
 }
 
+// Linears of a frozen model in 8 bits take half, and a place to widen the largest of them in.
+TEST(Plan, ABaseIn8BitsIsSmaller) {
+  RunConfig config;
+  config.model.dtype = DType::kBF16;
+  config.adapters = {{.rank = 8}};
+  const layers::DecoderConfig model = models::configure(medium_config(), "medium");
+  const MemoryPlan wide = plan_memory(config, model, detect_cpu());
+  config.model.base_dtype = DType::kF8E4M3;
+  const MemoryPlan narrow = plan_memory(config, model, detect_cpu());
+  int64_t codes = 0, scales = 0;
+  const WeightTable table = layers::decoder_weight_table(model);
+  for (const WeightSpec& spec : table.specs())
+    if (spec.quantize) codes += spec.shape.numel(), scales += spec.shape[0];
+  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
+  EXPECT_EQ(of(wide, MemoryTag::kWeights) - of(narrow, MemoryTag::kWeights), codes - 4 * scales);
+  EXPECT_EQ(of(narrow, MemoryTag::kWorkspace) - of(wide, MemoryTag::kWorkspace), 2 * 768 * 256 * 2);
+  for (const MemoryTag tag : {MemoryTag::kGradients, MemoryTag::kOptimizer, MemoryTag::kActivations})
+    EXPECT_EQ(of(narrow, tag), of(wide, tag));
+
+  config.model.base_dtype.reset();
+  config.train.activation_checkpointing = Checkpointing::kFull;
+  config.train.rows_per_step = 1;
+  config.data.max_length = 16;
+  const MemoryPlan least = plan_memory(config, model, detect_cpu());
+  const int64_t needed = std::accumulate(least.begin(), least.end(), int64_t{0});
+  const std::string fits = what_would_fit(config, model, detect_cpu(), needed - codes / 2);
+  EXPECT_EQ(fits.rfind("model.base_dtype: float8_e4m3fn (", 0), 0u) << fits;
+}
+
 }  // namespace
 }  // namespace temper::recipes

@@ -55,6 +55,8 @@ void describe(config::Schema& s, ModelConfig& c) {
   s.field("path", c.path, "model folder in Hugging Face format").required();
   s.choice("dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
            "of the parameters; see train.master_weights for bfloat16");
+  s.choice("base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
+           "with adapters: what the frozen weights of linears are kept in; omitted: model.dtype");
   s.group("ops_implementation", c.ops_implementation, "the kernel of each op, chosen once");
 }
 

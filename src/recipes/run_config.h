@@ -29,7 +29,8 @@ struct OpsImplementation {
 
 struct ModelConfig {
   std::string path;
-  DType dtype = DType::kF32;  // of the parameters; bfloat16 keeps float32 master weights
+  DType dtype = DType::kF32;             // of the parameters; bfloat16 keeps float32 master weights
+  std::optional<DType> base_dtype = {};  // of the linears of a model that only adapters are trained of
   OpsImplementation ops_implementation;
 };
 

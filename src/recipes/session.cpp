@@ -61,6 +61,7 @@ int64_t Session::peak_memory() const {
 models::BuildOptions Session::build_options(ops::Preferences preferred) const {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
+  build.base_dtype = config.model.base_dtype;
   build.ops = config.model.ops_implementation.to_ops();
   build.ops->preferred = std::move(preferred);
   build.purpose = models::Purpose::kTraining;
@@ -74,7 +75,10 @@ void Session::load_weights(ops::Preferences preferred) {
   model = models::load_model(config.model.path, build_options(preferred_));
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
-                       to_string(config.model.dtype)));
+                       config.model.base_dtype
+                           ? fmt::format("{}, its linears in {}", to_string(config.model.dtype),
+                                         to_string(*config.model.base_dtype))
+                           : std::string(to_string(config.model.dtype))));
   log_info("kernels:\n" + ops::explain(model->decoder.ops(), facts));
 }
 

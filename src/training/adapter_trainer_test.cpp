@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/files.h"
 #include "models/adapter.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
@@ -16,8 +17,10 @@ using data::PackedRow;
 
 std::vector<float> values_of(const layers::ParameterStore& parameters) {
   std::vector<float> all;
-  for (size_t i = 0; i < parameters.size(); ++i)
-    for (const float value : parameters[i].value.to(DType::kF32).values<float>()) all.push_back(value);
+  for (const WeightSpec& spec : parameters.table().specs()) {
+    const Tensor value = parameters.value(spec.name).on({}).to(DType::kF32);
+    all.insert(all.end(), value.values<float>().begin(), value.values<float>().end());
+  }
   return all;
 }
 
@@ -68,15 +71,14 @@ struct Trained {
 };
 
 // Adapters of these configurations, `steps` updates each, all of them together in each step.
-std::vector<Trained> train(const TinyModel& tiny, const std::vector<LoraConfig>& configs, int steps,
+std::vector<Trained> train(const models::Model& model, const std::vector<LoraConfig>& configs, int steps,
                            const TrainerOptions& options, uint64_t first_seed = 1) {
-  const auto model = tiny_model(tiny);
   std::vector<std::unique_ptr<Learner>> learners;
   for (size_t i = 0; i < configs.size(); ++i)
-    learners.push_back(std::make_unique<Learner>(*model, configs[i], first_seed + i));
-  AdapterTrainer trainer(model->decoder, options);
+    learners.push_back(std::make_unique<Learner>(model, configs[i], first_seed + i));
+  AdapterTrainer trainer(model.decoder, options);
   std::vector<Trained> trained(configs.size());
-  const std::vector<float> before = values_of(model->decoder.parameters());
+  const std::vector<float> before = values_of(model.decoder.parameters());
   for (int step = 0; step < steps; ++step) {
     std::vector<AdapterShare> shares;
     for (const auto& learner : learners) shares.push_back(learner->share());
@@ -87,10 +89,15 @@ std::vector<Trained> train(const TinyModel& tiny, const std::vector<LoraConfig>&
       trained[i].norms.push_back(result.grad_norm);
     }
   }
-  EXPECT_EQ(values_of(model->decoder.parameters()), before) << "the model is frozen";
+  EXPECT_EQ(values_of(model.decoder.parameters()), before) << "the model is frozen";
   for (size_t i = 0; i < configs.size(); ++i)
     trained[i].values = values_of(learners[i]->adapter->parameters());
   return trained;
+}
+
+std::vector<Trained> train(const TinyModel& tiny, const std::vector<LoraConfig>& configs, int steps,
+                           const TrainerOptions& options, uint64_t first_seed = 1) {
+  return train(*tiny_model(tiny), configs, steps, options, first_seed);
 }
 
 // Plain loops compute a row without regard to the others: the bits are those of the adapter alone.
@@ -187,6 +194,61 @@ TEST(AdapterTrainer, BFloat16LearnsThroughMasters) {
     EXPECT_LT(losses.back(), 0.9 * losses.front()) << eager;
     EXPECT_TRUE(learner.optimizer.state()[0].first.starts_with("master."));
   }
+}
+
+// A model kept in 8 bits is the checkpoint that says what its codes mean, bit for bit: in losses, in what is
+// learnt, in copies of its weights, in evaluation.
+void check_base_in_8_bits(const TinyModel& tiny) {
+  LoraConfig whole = everything();
+  whole.modules_to_save = {"q_proj", "k_proj", "v_proj", "norm"};
+  whole.targets = {.names = {"gate_proj", "down_proj", "embed_tokens"}};
+  TinyModel narrow = tiny;
+  narrow.base_dtype = DType::kF8E4M3;
+  const auto kept = tiny_model(narrow);
+  const TemporaryDirectory folder;
+  models::save_model(*kept, folder / "meant", "");
+  const auto meant = models::load_model(
+      folder / "meant",
+      {.dtype = tiny.dtype, .ops = tiny.ops, .purpose = models::Purpose::kTraining, .facts = tiny.facts});
+  for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kFull}) {
+    const TrainerOptions options{.checkpointing = checkpointing};
+    const auto found = train(narrow, {some(), whole}, 3, options);
+    const auto expected = train(*meant, {some(), whole}, 3, options);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].losses, expected[i].losses);
+      EXPECT_EQ(found[i].norms, expected[i].norms);
+      EXPECT_EQ(found[i].values, expected[i].values);
+    }
+    EXPECT_NE(found[0].values, train(tiny, {some()}, 3, options)[0].values) << "8 bits round";
+  }
+  const std::vector<PackedRow> rows{test_row(1, {9}), test_row(2, {4, 12})};
+  EXPECT_EQ(evaluate(kept->decoder, nullptr, rows, 0).loss, evaluate(meant->decoder, nullptr, rows, 0).loss);
+}
+
+TEST(AdapterTrainer, ABaseIn8BitsIsWhatItsCodesMean) {
+  for (const HardwareFacts& machine : op_testing::machines())
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (TinyModel tiny : {TinyModel{}, fast()}) {
+        tiny.dtype = dtype;
+        tiny.facts = machine;
+        check_base_in_8_bits(tiny);
+      }
+}
+
+TEST(AdapterTrainer, ABaseIn8BitsTakesTheMemoryOf8Bits) {
+  TinyModel narrow = fast();
+  narrow.dtype = DType::kBF16;
+  const auto weights = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWeights)].live; };
+  const int64_t before = weights();
+  const auto wide = tiny_model(narrow);
+  const int64_t between = weights();
+  narrow.base_dtype = DType::kF8E4M3;
+  const auto kept = tiny_model(narrow);
+  int64_t codes = 0, scales = 0;
+  for (const WeightSpec& spec : kept->decoder.parameters().table().specs())
+    if (spec.quantize) codes += spec.shape.numel(), scales += spec.shape[0];
+  EXPECT_EQ((between - before) - (weights() - between), codes - 4 * scales);
+  EXPECT_THROW(kept->decoder.parameters().enable_gradients(DType::kF32), Error);
 }
 
 // A fresh adapter changes nothing, and dropout is for training alone.

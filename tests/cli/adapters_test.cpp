@@ -93,6 +93,42 @@ TEST_F(AdapterCli, ARunGoesOnWithOtherAdapters) {
   EXPECT_EQ(weights(parts, "b"), b_before);
 }
 
+// The model in 8 bits: stopped and resumed bit for bit, used so, merged into the model as it is.
+TEST_F(AdapterCli, ABaseIn8BitsIsTrainedResumedAndUsed) {
+  const std::string whole = folder() + "/narrow", parts = folder() + "/narrow_parts";
+  const std::string command = "train " +
+                              with_adapters("narrow", "  - {name: a, rank: 4, lr: 2e-2, dropout: 0.1}\n") +
+                              " --model.base_dtype float8_e4m3fn --train.schedule.type constant --output ";
+  const Outcome outcome = run(command + whole + " --explain-memory");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("in float32, its linears in float8_e4m3fn"), std::string::npos) << outcome.err;
+  ASSERT_EQ(run(command + parts + " --train.steps 5").code, 0);
+  ASSERT_EQ(run(command + parts).code, 0);
+  EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
+  EXPECT_EQ(losses(lane(parts, "a")), losses(lane(whole, "a")));
+  const std::string wide = "train " + folder() + "/narrow.yaml --train.schedule.type constant --output ";
+  expect_refused(wide + parts, 2, "model.base_dtype: \"float8_e4m3fn\", now null");
+  ASSERT_EQ(run(wide + folder() + "/not_narrow").code, 0);
+  EXPECT_NE(weights(folder() + "/not_narrow", "a"), weights(whole, "a"));
+
+  const std::string adapter = lane(whole, "a") + "/adapter",
+                    with = " " + folder() + "/model --base-dtype float8_e4m3fn -n 6 --greedy --adapter " +
+                           adapter;
+  const Outcome answer = run("generate" + with + " -q -p 'What is 10 + 10?'");
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(run("chat" + with, "What is 10 + 10?\n").out, answer.out);
+  EXPECT_EQ(run("merge " + adapter + " " + folder() + "/narrow_merged").code, 0);
+}
+
+TEST_F(AdapterCli, ABaseIn8BitsIsForAdaptersOnly) {
+  expect_refused("train " + yaml() + " --output " + folder() + "/whole8 --model.base_dtype float8_e4m3fn", 2,
+                 "[model.base_dtype] is float8_e4m3fn, which cannot be trained, but there are no adapters");
+  expect_refused("train " + with_adapters("eight", "  - {rank: 2}\n") + " --model.base_dtype int8", 2,
+                 "float8_e4m3fn");
+  expect_refused("generate " + folder() + "/model -p x --base-dtype int4", 2,
+                 "[--base-dtype] 'int4' is not supported; use float8_e4m3fn");
+}
+
 TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   const std::string bad = folder() + "/ends_badly.jsonl", out = folder() + "/survivors";
   std::string rows = read_file(folder() + "/eval.jsonl");

@@ -15,6 +15,7 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   build.ops = options.ops;
   build.facts = options.facts;
   build.format = options.format;
+  build.base_dtype = options.base_dtype;
   auto model = models::build_model(tiny_config(options.type), "tiny", build);
   model->decoder.parameters().initialize(7, options.deviation);
   return model;

@@ -14,6 +14,7 @@ struct TinyModel {
   double deviation = 0.3;  // wide enough that every token has its own answer
   HardwareFacts facts = detect_cpu();
   layers::StateFormat format = {};  // of what is trained
+  std::optional<DType> base_dtype = {};
 };
 
 // Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64.

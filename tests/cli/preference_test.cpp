@@ -156,6 +156,16 @@ TEST_F(PreferenceCli, KeysThatMakeNoSenseAreRefused) {
   refused("--train.z_loss 1e-4", "[train.z_loss]");
 }
 
+TEST_F(PreferenceCli, SftReadsNoneOfItsKeys) {
+  const auto refused = [](const std::string& flags, const std::string& message) {
+    expect_refused("train " + yaml() + " --output " + folder() + "/keys " + flags, 2, message);
+  };
+  refused("--preference.beta 0.2",
+          "[preference.beta] is read by recipe preference only; leave it out, or set recipe: preference");
+  refused("--preference.loss orpo", "[preference.loss]");
+  refused("--preference.precompute false", "[preference.precompute]");
+}
+
 TEST_F(PreferenceCli, AReferenceReadsTheSameTokens) {
   const std::string other = folder() + "/other_tokens";
   make_directories(other);

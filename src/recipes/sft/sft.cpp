@@ -1,9 +1,18 @@
+#include "base/error.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
 
-void check(const RunConfig&) {}
+// A key that was set and is not read is a misunderstanding.
+void check(const RunConfig& config) {
+  PreferenceConfig unset, given = config.preference;
+  const config::Schema defaults = config::schema_of(unset), schema = config::schema_of(given);
+  for (const auto& field : schema.fields())
+    if (field->get() != defaults.find(field->name)->get())
+      fail("[preference.{}] is read by recipe preference only; leave it out, or set recipe: preference",
+           field->name);
+}
 
 data::Goal goal(const RunConfig&) { return data::Goal::kLanguageModel; }
 

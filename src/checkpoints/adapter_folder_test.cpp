@@ -71,6 +71,11 @@ TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
   expect_has(refusal({{"init_lora_weights", "pissa_niter_4"}}),
              "'pissa_niter_4' changes the base model's weights");
   expect_has(refusal({{"bias", "some"}}), "'bias': expected none, all or lora_only, found 'some'");
+  expect_has(refusal({{"ensure_weight_tying", true}, {"target_modules", Json::Array{"lm_head"}}}),
+             "'ensure_weight_tying' is true: what changes lm_head would change the embedding and the head");
+  expect_has(refusal({{"ensure_weight_tying", true}, {"modules_to_save", Json::Array{"embed_tokens"}}}),
+             "'ensure_weight_tying' is true");
+  EXPECT_NO_THROW(read(config_with({{"ensure_weight_tying", true}})));
   expect_has(refusal({{"r", 0}}), "'r' is 0, expected at least 1");
   expect_has(refusal({{"r", "four"}}), "'r': expected an integer, found a string");
   expect_has(error_of([] { read(Json::Object{{"peft_type", "LORA"}}); }), "found no 'r'");

@@ -91,12 +91,13 @@ class Merger {
     const auto is_head = [](const WeightSpec& spec) { return spec.lora == LoraRole::kHead; };
     if (std::any_of(table.specs().begin(), table.specs().end(), is_head)) return;
     const auto refuse = [&](const WeightSpec* spec) {
-      if (spec->lora == LoraRole::kEmbedding)
+      const bool embedding = spec->lora == LoraRole::kEmbedding;
+      if (embedding || spec->lora == LoraRole::kHead)
         fail(
-            "[{}] the adapter changes the embedding alone, but the model's head is the same tensor: it "
-            "cannot "
-            "be merged; use it unmerged (--adapter)",
-            adapter);
+            "[{}] the adapter changes the {} alone, but the model's {} is the same tensor: it cannot be "
+            "merged; "
+            "use it unmerged (--adapter)",
+            adapter, embedding ? "embedding" : "head", embedding ? "head" : "embedding");
     };
     for (const LoraTarget& target : plan_.targets) refuse(target.spec);
     for (const LoraSaved& saved : plan_.saved) refuse(table.find_source(saved.source).spec);

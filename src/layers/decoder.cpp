@@ -9,7 +9,6 @@
 #include "layers/glue.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
-#include "ops/linear/linear.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 #include "primitives/primitives.h"
@@ -35,6 +34,8 @@ struct Decoder::Stream {
 };
 
 namespace {
+
+constexpr const char* kHead = "head.weight";  // which may be the embedding's
 
 int64_t furthest(const Tensor& positions) {
   const auto values = positions.values<int32_t>();
@@ -266,26 +267,20 @@ bool Decoder::decodes_on_device() const {
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {
-  if (config_.tied_head)
-    return ops::linear(tape, ops_.at("head"), hidden, tape.leaf(parameters_.at("embedding.weight")));
   return adapted({{adapter, hidden.shape()[0]}}, hidden.shape()[0]).linear(tape, "head", hidden, false);
 }
 
 bool Decoder::trains_head(const AdapterRows& rows) const {
-  const std::string head = config_.tied_head ? "embedding.weight" : "head.weight";
-  if (parameters_.at(head).grad != nullptr) return true;
-  if (config_.tied_head || rows.adapter == nullptr) return false;
-  return rows.adapter->update_of(head) != nullptr || rows.adapter->replaces(head);
+  if (parameters_.at(kHead).grad != nullptr) return true;
+  return rows.adapter != nullptr &&
+         (rows.adapter->update_of(kHead) != nullptr || rows.adapter->replaces(kHead));
 }
 
 ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                       const ops::CrossEntropy::Factors& factors,
                                       const AdapterRows& rows) const {
-  if (config_.tied_head)
-    return ops::cross_entropy(tape, ops_.at("head"), hidden, tape.leaf(parameters_.at("embedding.weight")),
-                              targets, factors);
   const std::vector<AdapterRows> all(rows.adapter == nullptr ? 0 : 1, rows);
-  return adapted(all, hidden.shape()[0]).loss(tape, "head.weight", hidden, targets, factors);
+  return adapted(all, hidden.shape()[0]).loss(tape, kHead, hidden, targets, factors);
 }
 
 }  // namespace temper::layers

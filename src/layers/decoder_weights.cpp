@@ -60,15 +60,15 @@ struct Builder {
 
 WeightTable decoder_weight_table(const DecoderConfig& config) {
   Builder builder{config, {}};
-  const auto embedding = [&](const std::string& name, const std::string& source, LoraRole lora) {
-    builder.table.add({.name = name,
-                       .shape = {config.vocab_size, config.hidden_size},
-                       .axes = {"vocab", "hidden"},
-                       .sources = {{source, config.vocab_size}},
-                       .split = Split::kVocab,
-                       .lora = lora});
+  const auto of_vocabulary = [&](const std::string& name, const std::string& source, LoraRole lora) {
+    return WeightSpec{.name = name,
+                      .shape = {config.vocab_size, config.hidden_size},
+                      .axes = {"vocab", "hidden"},
+                      .sources = {{source, config.vocab_size}},
+                      .split = Split::kVocab,
+                      .lora = lora};
   };
-  embedding("embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding);
+  builder.table.add(of_vocabulary("embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding));
   for (int64_t i = 0; i < config.num_layers; ++i) {
     builder.layer(i);
     // Written by old releases, computed here from the configuration.
@@ -76,10 +76,11 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
                          "computed from config.json");
   }
   builder.vector("norm.weight", "hidden", {{"model.norm.weight", config.hidden_size}});
+  WeightSpec head = of_vocabulary("head.weight", "lm_head.weight", LoraRole::kHead);
   if (config.tied_head)
-    builder.table.ignore("lm_head.weight", "tied to model.embed_tokens.weight");
+    builder.table.tie(std::move(head), "embedding.weight");
   else
-    embedding("head.weight", "lm_head.weight", LoraRole::kHead);
+    builder.table.add(std::move(head));
   return std::move(builder.table);
 }
 

@@ -52,7 +52,8 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
 }
 
 size_t ParameterStore::index_of(std::string_view name) const {
-  const WeightSpec* spec = table_.find(name);
+  const WeightTable::Tied* tied = table_.find_tied(name);
+  const WeightSpec* spec = table_.find(tied != nullptr ? tied->other : name);
   invariant(spec != nullptr, fmt::format("the weight table has no {}", name));
   return static_cast<size_t>(spec - table_.specs().data());
 }

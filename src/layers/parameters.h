@@ -29,7 +29,8 @@ class ParameterStore {
   Parameter& operator[](size_t index) { return parameters_[index]; }
   const Parameter& operator[](size_t index) const { return parameters_[index]; }
   const WeightSpec& spec(size_t index) const { return table_.specs()[index]; }
-  const Parameter& at(std::string_view name) const;  // throws when the table has no such name
+  // Also by the name of a weight that is tied to it; throws when the table has no such name.
+  const Parameter& at(std::string_view name) const;
   int64_t num_elements() const;
 
   // What a pass reads of a parameter, in dtype().

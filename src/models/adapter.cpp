@@ -14,8 +14,8 @@ namespace {
 void check_unchanged(const LoraPlan& plan, const checkpoints::ModelFolder& files,
                      const layers::ParameterStore& base) {
   for (const LoraSaved& copy : plan.unchanged) {
-    const WeightTable::Place place = base.table().find_source(copy.source);
-    const Tensor own = base.at(place.spec->name).value.narrow(0, place.row, place.rows).on({}).contiguous();
+    const WeightTable::Place place = base.table().find_target(copy.source);
+    const Tensor own = base.value(place.spec->name).narrow(0, place.row, place.rows).on({}).contiguous();
     const Tensor given = files.tensor(copy.file).to(own.dtype()).contiguous();
     if (given.shape() != own.shape())
       fail(

@@ -67,6 +67,73 @@ TEST(Adapter, OfAnotherModelIsRefused) {
   expect_has(error_of([&] { load_with(own.narrow(0, 0, 40)); }), "is [40, 32], this one's is [48, 32]");
 }
 
+struct Learnt {
+  std::vector<float> logits, loss_and_gradients;
+};
+
+// Of a model and an adapter whose B is not zero, which then changes the head's logits.
+Learnt learn(const Model& model, layers::Adapter& adapter) {
+  layers::ParameterStore& parameters = adapter.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto values = parameters[i].value.values<float>();
+    for (size_t k = 0; k < values.size(); ++k) values[k] += 0.01f * static_cast<float>((k * 7 + i) % 11);
+  }
+  parameters.enable_gradients(DType::kF32);
+  Tape tape;
+  const auto input = layers::make_input(std::vector<int32_t>{3, 1, 4, 1, 5}, std::vector<int32_t>{5});
+  layers::Decoder::Options options;
+  options.adapters = {{&adapter, 5}};
+  const Var hidden = model.decoder.forward(tape, input, options);
+  const Tensor targets = Tensor::from(std::vector<int32_t>{1, 4, 1, 5, 9});
+  const Var loss = model.decoder.loss(tape, hidden, targets, {0.2f}, {&adapter, 5}).loss;
+  tape.backward(loss);
+  Learnt learnt{floats(logits(model, &adapter)), {loss.value.item()}};
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (const float value : floats(parameters[i].grad->grad())) learnt.loss_and_gradients.push_back(value);
+  return learnt;
+}
+
+// A head that is the embedding: the adapter acts on the head alone, as on a head of its own of equal weights.
+TEST(Adapter, OfATiedHeadIsAsOfOneOfItsOwn) {
+  const auto tied = tiny_model();
+  Json::Object config = tiny_config().as_object();
+  for (auto& [key, value] : config)
+    if (key == "tie_word_embeddings") value = false;
+  const auto untied = build_model(config, "tiny", {.dtype = DType::kF32, .ops = TinyModel().ops});
+  layers::ParameterStore& own = untied->decoder.parameters();
+  for (const WeightSpec& spec : own.table().specs())
+    own.set_rows(spec.name, 0, tied->decoder.parameters().value(spec.name));
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{"lm_head"}, {"lm_head", "v_proj"}, {"lm_head", "embed_tokens"}}) {
+    const LoraConfig lora{.rank = 2, .targets = {.names = targets}};
+    const auto a = new_adapter(*tied, lora, 1, ""), b = new_adapter(*untied, lora, 1, "");
+    const std::vector<float> before = floats(logits(*tied, a.get()));
+    EXPECT_EQ(before, floats(logits(*tied, nullptr)));
+    const Learnt found = learn(*tied, *a), expected = learn(*untied, *b);
+    EXPECT_EQ(found.logits, expected.logits);
+    EXPECT_NE(found.logits, before);
+    EXPECT_EQ(found.loss_and_gradients, expected.loss_and_gradients);
+
+    const TemporaryDirectory folder;
+    save_adapter(*a, folder / "adapter", "");
+    EXPECT_EQ(floats(logits(*tied, load_adapter(*tied, folder / "adapter").get())), found.logits);
+  }
+}
+
+TEST(Adapter, OfATiedHeadCannotBeMerged) {
+  const auto model = tiny_model();
+  const TemporaryDirectory folder;
+  save_model(*model, folder / "model", "");
+  for (const auto& [target, message] :
+       {std::pair("lm_head", "changes the head alone, but the model's embedding is the same tensor"),
+        std::pair("embed_tokens", "changes the embedding alone, but the model's head is the same tensor")}) {
+    const std::string adapter = folder / target;
+    save_adapter(*new_adapter(*model, {.rank = 2, .targets = {.names = {target}}}, 1, ""), adapter, "");
+    expect_has(error_of([&] { merge_adapter(adapter, folder / "model", folder / "merged", 1 << 20); }),
+               message);
+  }
+}
+
 TEST(Adapter, OneProductIsAdaptedOrTrainedWhole) {
   const auto model = tiny_model();
   LoraConfig config{.rank = 2, .targets = {.names = {"q_proj"}}};

@@ -16,7 +16,7 @@ bool is_all_linear(const ModuleChoice& choice) {
   return choice.regex.empty() && choice.names == std::vector<std::string>{kAllLinear};
 }
 
-// The modules that have a weight, with its place.
+// The modules that have a weight, of their own or tied, with its place.
 struct Module {
   std::string name;
   WeightTable::Place place;
@@ -24,11 +24,14 @@ struct Module {
 
 std::vector<Module> modules_of(const WeightTable& base) {
   std::vector<Module> modules;
-  for (const WeightSpec& spec : base.specs())
+  const auto add = [&](const WeightSpec& spec) {
     for (const WeightSource& source : spec.sources)
       if (source.name.ends_with(kWeight))
         modules.push_back(
-            {source.name.substr(0, source.name.size() - kWeight.size()), base.find_source(source.name)});
+            {source.name.substr(0, source.name.size() - kWeight.size()), base.find_target(source.name)});
+  };
+  for (const WeightSpec& spec : base.specs()) add(spec);
+  for (const WeightTable::Tied& tied : base.tied()) add(tied.spec);
   return modules;
 }
 
@@ -110,7 +113,6 @@ double LoraConfig::scale_of(std::string_view module) const {
 
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
   check_numbers(config, where);
-  check_tied(base, config.targets.names, where + "target_modules");
   check_tied(base, config.modules_to_save, where + "modules_to_save");
   const std::vector<Module> modules = modules_of(base);
   const bool all = is_all_linear(config.targets);

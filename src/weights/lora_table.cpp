@@ -74,8 +74,10 @@ class FileReader {
     const size_t wrapped = name.rfind(kBaseLayer);
     const bool base_layer = wrapped != std::string::npos;
     if (base_layer) name.erase(wrapped, kBaseLayer.size());
-    if (base_.find_source(name).spec == nullptr) return strangers_.push_back(file);
-    (base_layer && name.ends_with(".weight") ? plan_.unchanged : plan_.saved).push_back({name, file});
+    const bool unchanged = base_layer && name.ends_with(".weight");
+    if ((unchanged ? base_.find_target(name) : base_.find_source(name)).spec == nullptr)
+      return strangers_.push_back(file);
+    (unchanged ? plan_.unchanged : plan_.saved).push_back({name, file});
   }
 
   // In the order of the base's table.
@@ -91,20 +93,24 @@ class FileReader {
           where, strangers_.size(), join(first), shown < strangers_.size() ? ", …" : "");
     }
     if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
-    for (const WeightSpec& spec : base_.specs())
-      for (const WeightSource& source : spec.sources)
-        if (const auto found = targets_.find(module_of(source.name));
-            found != targets_.end() && found->second.spec == &spec)
-          plan_.targets.push_back(found->second);
+    for (const WeightSpec& spec : base_.specs()) take_targets(spec);
+    for (const WeightTable::Tied& tied : base_.tied()) take_targets(tied.spec);
     return std::move(plan_);
   }
 
  private:
   void add_target(const std::string& module, const std::string& file) {
-    const WeightTable::Place place = base_.find_source(module + ".weight");
+    const WeightTable::Place place = base_.find_target(module + ".weight");
     if (place.spec == nullptr || place.spec->lora == LoraRole::kNone) return strangers_.push_back(file);
     targets_[module] = {
         module, place.spec, place.row, place.rows, config_.rank_of(module), config_.scale_of(module)};
+  }
+
+  void take_targets(const WeightSpec& spec) {
+    for (const WeightSource& source : spec.sources)
+      if (const auto found = targets_.find(module_of(source.name));
+          found != targets_.end() && found->second.spec == &spec)
+        plan_.targets.push_back(found->second);
   }
 
   const WeightTable& base_;

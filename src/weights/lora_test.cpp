@@ -147,6 +147,46 @@ TEST(Lora, FilesSayWhatIsAdapted) {
              "holds no tensor of a LoRA adapter");
 }
 
+// The head that is the embedding: a target by itself, and a parameter to nobody.
+WeightTable tied_table() {
+  WeightTable table;
+  const auto spec = [](const char* name, const char* source, LoraRole lora) {
+    return WeightSpec{
+        .name = name, .shape = {10, 4}, .axes = {"vocab", "hidden"}, .sources = {{source, 10}}, .lora = lora};
+  };
+  table.add(spec("embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding));
+  table.tie(spec("head.weight", "lm_head.weight", LoraRole::kHead), "embedding.weight");
+  return table;
+}
+
+TEST(Lora, ATiedHeadIsATargetByItself) {
+  const WeightTable base = tied_table();
+  EXPECT_EQ(base.specs().size(), 1u);
+  EXPECT_EQ(base.find("head.weight"), nullptr);
+  EXPECT_EQ(base.find_source("lm_head.weight").spec, nullptr);
+  EXPECT_EQ(base.ignored().at("lm_head.weight"), "tied to model.embed_tokens.weight");
+  const LoraConfig config{.rank = 2, .targets = {.names = {"embed_tokens", "lm_head"}}};
+  const LoraPlan plan = plan_lora(base, config, "");
+  EXPECT_EQ(modules(plan), (std::vector<std::string>{"model.embed_tokens", "lm_head"}));
+  const WeightTable table = lora_table(base, plan);
+  EXPECT_EQ(table.find("head.lora_A")->shape, (Shape{2, 4}));
+  EXPECT_EQ(table.find("head.lora_B.lm_head")->shape, (Shape{10, 2}));
+  std::vector<std::string> names{"base_model.model.lm_head.base_layer.weight"};
+  for (const WeightSpec& spec : table.specs())
+    for (const WeightSource& source : spec.sources) names.push_back(source.name);
+  const LoraPlan again = plan_lora_of(base, config, names, "adapter");
+  EXPECT_EQ(modules(again), modules(plan));
+  EXPECT_EQ(again.unchanged.size(), 1u);
+  EXPECT_EQ(
+      plan_lora(base, {.targets = {.regex = ".*"}, .excluded = {.names = {"lm_head"}}}, "").targets.size(),
+      1u);
+  expect_has(error_of([&] {
+               plan_lora(base, {.targets = {.names = {"embed_tokens"}}, .modules_to_save = {"lm_head"}}, "");
+             }),
+             "[modules_to_save] 'lm_head' has no weight of its own in this model: it is tied to "
+             "model.embed_tokens.weight");
+}
+
 TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.rank = 0}), "[lora.rank] is 0, expected at least 1");
   expect_has(plan_error({.alpha = 0}), "[lora.alpha] is 0, expected more than 0");

@@ -1,5 +1,7 @@
 #include "weights/weight_table.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace temper {
@@ -35,6 +37,27 @@ WeightTable::Place WeightTable::find_source(std::string_view hf_name) const {
   int64_t row = 0;
   for (size_t i = 0; i < source_index; ++i) row += spec.sources[i].rows;
   return {&spec, row, spec.sources[source_index].rows};
+}
+
+void WeightTable::tie(WeightSpec spec, std::string other) {
+  const WeightSpec* whose = find(other);
+  invariant(whose != nullptr && whose->shape == spec.shape && spec.sources.size() == 1 &&
+                whose->sources.size() == 1 && find(spec.name) == nullptr,
+            fmt::format("weight table: {} cannot be tied to {}", spec.name, other));
+  ignore(spec.sources[0].name, "tied to " + whose->sources[0].name);
+  tied_.push_back({std::move(spec), std::move(other)});
+}
+
+const WeightTable::Tied* WeightTable::find_tied(std::string_view name) const {
+  const auto found =
+      std::find_if(tied_.begin(), tied_.end(), [&](const Tied& tied) { return tied.spec.name == name; });
+  return found == tied_.end() ? nullptr : &*found;
+}
+
+WeightTable::Place WeightTable::find_target(std::string_view hf_name) const {
+  for (const Tied& tied : tied_)
+    if (tied.spec.sources[0].name == hf_name) return {&tied.spec, 0, tied.spec.shape[0]};
+  return find_source(hf_name);
 }
 
 }  // namespace temper

@@ -46,6 +46,18 @@ class WeightTable {
     int64_t row = 0, rows = 0;
   };
   Place find_source(std::string_view hf_name) const;
+  // A weight of one source that is another's ("head.weight", which is "embedding.weight"), and that adapters
+  // may target by itself. It is no parameter: neither loaded, which its source is ignored for, nor kept, nor
+  // saved.
+  struct Tied {
+    WeightSpec spec;
+    std::string other;
+  };
+  void tie(WeightSpec spec, std::string other);
+  const std::vector<Tied>& tied() const { return tied_; }
+  const Tied* find_tied(std::string_view name) const;
+  Place find_target(std::string_view hf_name) const;  // as find_source; of tied weights, too
+
   // Tensors that files may hold and that are not loaded, with the reason ("tied to
   // model.embed_tokens.weight").
   void ignore(std::string hf_name, std::string reason) {
@@ -55,6 +67,7 @@ class WeightTable {
 
  private:
   std::vector<WeightSpec> specs_;
+  std::vector<Tied> tied_;
   std::unordered_map<std::string, size_t> by_name_;
   std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
   std::unordered_map<std::string, std::string> ignored_;

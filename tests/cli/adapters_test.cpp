@@ -195,8 +195,8 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   };
   refuse("  - {rank: 0}\n", "[adapters.adapter.rank] is 0, expected at least 1");
   refuse("  - {target_modules: [q_prj]}\n", "no module is called 'q_prj'; did you mean 'q_proj'?");
-  refuse("  - {target_modules: [lm_head]}\n",
-         "[adapters.adapter.target_modules] 'lm_head' has no weight of its own");
+  refuse("  - {modules_to_save: [lm_head]}\n",
+         "[adapters.adapter.modules_to_save] 'lm_head' has no weight of its own");
   refuse("  - {patterns: [{modules: none_such, alpha: 2}]}\n",
          "[adapters.adapter.alpha_pattern] the pattern 'none_such' matches no adapted module");
   refuse("  - {rank: 2}\n  - {rank: 4}\n", "[adapters] two of them are called 'adapter'");
@@ -206,7 +206,7 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
 
   // An adapter for another model: other names, and other shapes.
   const std::string model = folder() + "/model", goldens = TEMPER_SOURCE_DIR "/tests/goldens/adapters/";
-  expect_refused("generate " + model + " -p x --adapter " + goldens + "llama_head", 2,
+  expect_refused("generate " + model + " -p x --adapter " + goldens + "qwen2_bias", 2,
                  "belong to no module of this model");
   expect_refused("generate " + model + " -p x --adapter " + goldens + "llama_all_linear", 2,
                  "made for another base model");

@@ -11,14 +11,14 @@ tools=${TOOLS:-memcheck racecheck}
 export TEMPER_GPU_POOL=separate OMP_WAIT_POLICY=passive
 command -v compute-sanitizer >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 command -v compute-sanitizer >/dev/null || { echo "sanitize_gpu.sh: there is no compute-sanitizer; it comes with the CUDA toolkit" >&2; exit 2; }
-no_kernels='^(Documentation|Measure|Resolve|Selection)$'
+no_kernels='^(Documentation|Measure|Resolve|Selection|Sampler)$'
 suites=("$@")
 [ $# -gt 0 ] || mapfile -t suites < <("$program" --gtest_list_tests | sed -n 's/^\([A-Za-z].*\)\.$/\1/p' | grep -vE "$no_kernels")
 
 bad=0 table=
 for tool in $tools; do
   options=(--tool "$tool" --error-exitcode 99)
-  [ "$tool" = racecheck ] && compute-sanitizer --help | grep -q -- --kernel-name && options+=(--kernel-name kns=temper)
+  [ "$tool" = racecheck ] && compute-sanitizer --help | grep -q -- --kernel-name && options+=(--kernel-name kns=temper --kernel-name-exclude kns=cudnn)
   for suite in "${suites[@]}"; do
     log=$(mktemp)
     start=$SECONDS

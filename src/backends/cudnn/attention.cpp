@@ -4,6 +4,7 @@
 #include "backends/cudnn/library.h"
 #include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
+#include "backends/cudnn/padded_backward.h"
 #include "backends/gpu_limits.h"
 
 namespace temper::backends::cudnn {
@@ -21,11 +22,10 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)
     return fmt::format("backward has no fixed order of sums at compute capability {}", written());
-  // Wider heads have plans on 9.x, too, but with heads of 256 the gradients of k and v are wrong, even of one
-  // document of nine tokens (cuDNN 9.14).
-  constexpr int64_t kMost = 128;
-  if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > kMost)
-    return fmt::format("head_dim must be a multiple of 8 up to {}, is {}", kMost, s.head_dim);
+  // Backward takes wider heads on 9.x alone.
+  const int64_t most = capability < 100 ? 256 : 128;
+  if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > most)
+    return fmt::format("head_dim must be a multiple of 8 up to {}, is {}", most, s.head_dim);
   if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
     return fmt::format("{} query heads are not a multiple of {} key heads", s.heads, s.kv_heads);
   if (facts.device.type == DeviceType::kCuda && library().opened == nullptr) return library().refusal;
@@ -134,6 +134,7 @@ namespace {
 
 template <bool kDeterministic>
 Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
+  if (is_padded_backward(op)) return padded_backward(op, out, dy, backward<kDeterministic>);
   const Job job(op, kDeterministic);
   // A ragged plan keeps accumulators as wide as its outputs' strides, so there they are compact.
   const Attention::Grads grads = empty_gradients(op, !job.ragged());

@@ -31,8 +31,14 @@ TEST(CudnnAttention, Refuses) {
   EXPECT_EQ(refusal([](Question&) {}), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.window = true; }), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF16; }), "dtype must be bfloat16");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 256; }),
-            "head_dim must be a multiple of 8 up to 128, is 256");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 256; }), "");
+  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 264; }),
+            "head_dim must be a multiple of 8 up to 256, is 264");
+  const auto wide_on_later = [](Question& q) {
+    q.signature.head_dim = 256;
+    q.capability = 100;
+  };
+  EXPECT_EQ(refusal(wide_on_later), "head_dim must be a multiple of 8 up to 128, is 256");
   EXPECT_EQ(refusal([](Question& q) { q.capability = 100; }), "");
   EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF32; }), "dtype must be bfloat16");
   EXPECT_EQ(refusal([](Question& q) { q.capability = 80; }),
@@ -40,7 +46,7 @@ TEST(CudnnAttention, Refuses) {
   EXPECT_EQ(refusal([](Question& q) { q.capability = 120; }),
             "backward has no fixed order of sums at compute capability 12.0");
   EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 12; }),
-            "head_dim must be a multiple of 8 up to 128, is 12");
+            "head_dim must be a multiple of 8 up to 256, is 12");
   EXPECT_EQ(refusal([](Question& q) { q.signature.kv_heads = 3; }),
             "4 query heads are not a multiple of 3 key heads");
 }

@@ -67,7 +67,7 @@ void Run::check() const {
   std::string report = fmt::format(
       "configuration  ok\nmodel          {}: {:.1f} M parameters, {}\ntokenizer      {} tokens, {}\n",
       config.model.path, static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
-      to_string(config.model.dtype), session_.text.tokenizer.vocab_size(),
+      config.model.kept_in(), session_.text.tokenizer.vocab_size(),
       session_.text.chat ? "with a chat template" : "without a chat template");
   for (const auto& lane : lanes_) {
     const Lane::Check found = lane->check();

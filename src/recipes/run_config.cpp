@@ -51,6 +51,11 @@ void describe(config::Schema& s, OpsImplementation& c) {
   s.field("overrides", c.overrides, "other kernels by module: {\"layers.0-3.*\": {rms_norm: eager}}");
 }
 
+std::string ModelConfig::kept_in() const {
+  return base_dtype ? fmt::format("{}, its linears in {}", to_string(dtype), to_string(*base_dtype))
+                    : std::string(to_string(dtype));
+}
+
 void describe(config::Schema& s, ModelConfig& c) {
   s.field("path", c.path, "model folder in Hugging Face format").required();
   s.choice("dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},

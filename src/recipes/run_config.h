@@ -32,6 +32,7 @@ struct ModelConfig {
   DType dtype = DType::kF32;             // of the parameters; bfloat16 keeps float32 master weights
   std::optional<DType> base_dtype = {};  // of the linears of a model that only adapters are trained of
   OpsImplementation ops_implementation;
+  std::string kept_in() const;  // "bfloat16", "bfloat16, its linears in float8_e4m3fn"
 };
 
 // Names of columns that a file calls otherwise; those left out have our names.

@@ -75,10 +75,7 @@ void Session::load_weights(ops::Preferences preferred) {
   model = models::load_model(config.model.path, build_options(preferred_));
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
-                       config.model.base_dtype
-                           ? fmt::format("{}, its linears in {}", to_string(config.model.dtype),
-                                         to_string(*config.model.base_dtype))
-                           : std::string(to_string(config.model.dtype))));
+                       config.model.kept_in()));
   log_info("kernels:\n" + ops::explain(model->decoder.ops(), facts));
 }
 

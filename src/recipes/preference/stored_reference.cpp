@@ -59,7 +59,7 @@ Json origin_of(const Learner& learner, const std::string& model_folder) {
                       {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
                       {"the chat template", hash_of_files(learner.config.model.path,
                                                           {"tokenizer_config.json", "chat_template.jinja"})},
-                      {"model.dtype", to_string(learner.config.model.dtype)},
+                      {"model.dtype", learner.config.model.kept_in()},
                       {"data.template_kwargs", data.template_kwargs},
                       {"data.max_length", data.max_length},
                       {"data.overflow", static_cast<int64_t>(data.overflow)},

@@ -1,13 +1,14 @@
 #pragma once
-#include <benchmark/benchmark.h>
-
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "bench/shapes.h"
 #include "device/facts.h"
 #include "ops/selection.h"
 
 // What the benchmarks share. Each file registers its ops for every provider once main() has filled the lists.
+// Names are op/kernel/dtype/size/pass.
 namespace temper::bench {
 
 void add_adamw();
@@ -23,46 +24,43 @@ void add_rms_norm();
 void add_rotary();
 void add_swiglu();
 
-inline Tensor filled(Shape shape, DType dtype) {
-  const Tensor wide = Tensor::empty(shape, DType::kF32);
-  uint32_t state = 1;
-  for (float& value : wide.values<float>()) {
-    state = state * 1664525u + 1013904223u;
-    value = static_cast<float>(state >> 8) / static_cast<float>(1 << 23) - 1;
-  }
-  return wide.to(dtype);
-}
+inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
-inline Tensor zeroed(Shape shape) { return Tensor::zeros(shape, DType::kF32, MemoryTag::kGradients); }
+// A model, and the tokens of its products: fewer where each costs more, so that all sizes take seconds.
+struct Size {
+  BenchShape model;
+  int64_t tokens;
+  bool eager = false;  // compositions are slow: only the least of the models has theirs measured
+  int64_t qkv() const { return (model.heads + 2 * model.kv_heads) * model.head_dim; }
+};
+std::vector<Size> sizes();
 
-// One measurement: `run` does `flops` operations on `bytes` of memory; 0 leaves a counter out.
-struct Work {
-  double flops = 0, bytes = 0;
-  std::function<void()> run;
+// Of ops whose work grows with the numbers alone: as many tokens for every size.
+inline constexpr int64_t kRowTokens = 2048;
+
+Tensor filled(Shape shape, DType dtype);       // with numbers from -1 to 1
+Tensor numbers(int64_t count, int64_t limit);  // [count] int32 below the limit
+Var input(Tape& tape, const Tensor& value);    // has a gradient where the tape records
+Var parameter(Tape& tape, const Tensor& value, const Tensor& gradient);  // which is kept in `gradient`
+Tensor gradient_of(const Tensor& parameter);                             // float32 zeros
+
+// What is timed. `before`, which makes what `run` uses up, is not.
+struct Timed {
+  std::function<void()> run, before = {};
 };
 
-inline void add(const std::string& name, const std::function<Work()>& prepare) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [prepare](benchmark::State& state) {
-                                 const Work work = prepare();
-                                 work.run();  // first touch of memory, and compilation
-                                 for (auto _ : state) work.run();
-                                 const auto per_second = [&](double amount) {
-                                   return benchmark::Counter(amount * 1e-9,
-                                                             benchmark::Counter::kIsIterationInvariantRate);
-                                 };
-                                 if (work.flops > 0) state.counters["GFLOP/s"] = per_second(work.flops);
-                                 if (work.bytes > 0) state.counters["GB/s"] = per_second(work.bytes);
-                               })
-      ->UseRealTime()
-      ->MinTime(0.1)
-      ->Unit(benchmark::kMicrosecond);
-}
+// The op says itself how much work it is (trace::Work), and is set beside this machine's peak: of products in
+// `dtype`, or of memory, whichever it would reach later.
+void add(const std::string& name, DType dtype, const std::function<Timed()>& prepare);
 
-// Calls add(provider, bound ops) for each provider that accepts the signature. Eager compositions are slow:
-// `eager_too` keeps them out of large sizes.
+// Both passes of an op on a tape. `prepare` makes its inputs and gives what builds its output from them.
+using Build = std::function<Var(Tape&)>;
+void add_forward(const std::string& name, DType dtype, const std::function<Build()>& prepare);
+void add_passes(const std::string& name, DType dtype, const std::function<Build()>& prepare);
+
+// Calls add(name, bound ops) for each provider that accepts the signature.
 template <class Op>
-void for_each_provider(const typename Op::Signature& signature, bool eager_too,
+void for_each_provider(const typename Op::Signature& signature, const std::string& label, bool eager_too,
                        const std::function<void(const std::string&, const ops::BoundOps&)>& add_one) {
   const HardwareFacts facts = detect_cpu();
   for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
@@ -70,8 +68,12 @@ void for_each_provider(const typename Op::Signature& signature, bool eager_too,
     if (elsewhere || (provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;
     ops::Binder binder({.fallback = provider}, facts);
     binder.template bind<Op>({signature});
-    add_one(provider, binder.finish());
+    add_one(fmt::format("{}/{}/{}", Op::kName, provider, label), binder.finish());
   }
+}
+
+inline std::string label(DType dtype, const std::string& size) {
+  return fmt::format("{}/{}", to_string(dtype), size);
 }
 
 }  // namespace temper::bench

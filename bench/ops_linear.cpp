@@ -6,52 +6,31 @@ namespace {
 
 using ops::Linear;
 
-struct Size {
-  int64_t rows, in, out;
-};
-
-void add_size(const Size& size, DType dtype) {
-  const double flops = 2.0 * static_cast<double>(size.rows * size.in * size.out);
-  const double weight_bytes = static_cast<double>(size.in * size.out * size_of(dtype));
-  const auto shape = fmt::format("{}x{}x{}/{}", size.rows, size.in, size.out, to_string(dtype));
-  for_each_provider<Linear>(
-      {dtype, size.in, size.out, false}, flops < 1e8, [&](const auto& provider, const auto& ops) {
-        const auto inputs = [=] {
-          return std::pair{filled({size.rows, size.in}, dtype), filled({size.out, size.in}, dtype)};
-        };
-        add(fmt::format("linear/{}/forward/{}", provider, shape), [=] {
-          return Work{flops, size.rows <= 16 ? weight_bytes : 0, [=, in = inputs()] {
-                        Tape tape(false);
-                        linear(tape, ops, tape.constant(in.first), tape.constant(in.second));
-                      }};
-        });
-        if (size.rows <= 16) return;
-        add(fmt::format("linear/{}/both/{}", provider, shape), [=] {
-          const Tensor dy = filled({size.rows, size.out}, dtype), sums = zeroed({size.out, size.in});
-          return Work{3 * flops, 0, [=, in = inputs()] {
-                        Tape tape;
-                        const Var x = tape.variable(in.first), weight = tape.variable(in.second);
-                        weight.slot->set_buffer(sums);
-                        tape.backward(linear(tape, ops, x, weight), dy);
-                      }};
-        });
-      });
+void add_product(const Size& size, const char* product, int64_t rows, int64_t in, int64_t out, DType dtype) {
+  const std::string what = label(dtype, fmt::format("{}.{}.{}", size.model.name, product, rows));
+  const bool generating = rows <= 16;
+  for_each_provider<Linear>({dtype, in, out, false}, what, size.eager,
+                            [&](const auto& name, const auto& ops) {
+                              (generating ? add_forward : add_passes)(name, dtype, [=]() -> Build {
+                                const Tensor x = filled({rows, in}, dtype), weight = filled({out, in}, dtype);
+                                return [=, sums = generating ? Tensor{} : gradient_of(weight)](Tape& tape) {
+                                  return linear(tape, ops, input(tape, x), parameter(tape, weight, sums));
+                                };
+                              });
+                            });
 }
 
 }  // namespace
 
 void add_linear() {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const Size size : {Size{1, 1024, 3072},
-                            {4, 1024, 3072},
-                            {8, 1024, 3072},
-                            {16, 1024, 3072},
-                            {32, 1024, 3072},
-                            {64, 64, 64},
-                            {256, 1024, 4096},
-                            {1024, 1024, 6144},
-                            {1024, 3072, 1024}})
-      add_size(size, dtype);
+  for (const DType dtype : kDTypes)
+    for (const Size& size : sizes()) {
+      const int64_t hidden = size.model.hidden, inner = size.model.inner;
+      for (const int64_t rows : {int64_t{1}, int64_t{8}, size.tokens})
+        add_product(size, "gate_up", rows, hidden, 2 * inner, dtype);
+      add_product(size, "down", size.tokens, inner, hidden, dtype);
+      add_product(size, "qkv", size.tokens, hidden, size.qkv(), dtype);
+    }
 }
 
 }  // namespace temper::bench

@@ -1,12 +1,14 @@
-// What runs once per step over all parameters; bound by memory.
+// What runs once per step over all parameters, here over those of gate|up; bound by memory.
 #include "bench/ops.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
 
 namespace temper::bench {
 namespace {
-constexpr int64_t kParameters = 8 << 20;
-}
+
+Shape parameters(const Size& size) { return {2 * size.model.inner * size.model.hidden}; }
+
+}  // namespace
 
 void add_adamw() {
   using ops::AdamW;
@@ -15,39 +17,37 @@ void add_adamw() {
     AdamW::Signature kept;
   };
   const DType wide = DType::kF32, half = DType::kBF16;
-  for (const auto& [name, kept] :
+  for (const auto& [kind, kept] :
        {Case{"float32", {wide, false}}, Case{"bfloat16", {half, true}},
         Case{"bfloat16_gradients", {half, true, half}}, Case{"bfloat16_state", {half, false, half, half}}})
-    for_each_provider<AdamW>(kept, true, [&](const auto& provider, const auto& ops) {
-      add(fmt::format("adamw/{}/8M/{}", provider, name), [kept = kept, ops] {
-        AdamW op;
-        op.lr = 1e-3f;
-        const Shape shape{kParameters};
-        AdamW::Slot slot{filled(shape, kept.dtype),          {},
-                         filled(shape, kept.grads),          Tensor::zeros(shape, kept.moments),
-                         Tensor::zeros(shape, kept.moments), 0.1f};
-        if (kept.master) slot.master = slot.value.to(DType::kF32);
-        op.slots = {slot};
-        // Read and written: weights and both moments; read: the gradient; written: what is rounded from
-        // masters.
-        const int64_t bytes =
-            slot.grad.bytes() + 4 * slot.exp_avg.bytes() +
-            (kept.master ? 2 * slot.master.bytes() + slot.value.bytes() : 2 * slot.value.bytes());
-        return Work{0, static_cast<double>(bytes), [=] { adamw(ops, op); }};
-      });
-    });
+    for (const Size& size : sizes())
+      for_each_provider<AdamW>(kept, fmt::format("{}/{}", kind, size.model.name), size.eager,
+                               [&, kept = kept](const auto& name, const auto& ops) {
+                                 add(name + "/update", kept.dtype, [=, shape = parameters(size)] {
+                                   AdamW op;
+                                   op.lr = 1e-3f;
+                                   AdamW::Slot slot{
+                                       filled(shape, kept.dtype),          {},
+                                       filled(shape, kept.grads),          Tensor::zeros(shape, kept.moments),
+                                       Tensor::zeros(shape, kept.moments), 0.1f};
+                                   if (kept.master) slot.master = slot.value.to(DType::kF32);
+                                   op.slots = {slot};
+                                   return Timed{[=] { adamw(ops, op); }};
+                                 });
+                               });
 }
 
 void add_global_norm() {
   using ops::GlobalNorm;
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    for_each_provider<GlobalNorm>({dtype}, true, [&](const auto& provider, const auto& ops) {
-      add(fmt::format("global_norm/{}/8M/{}", provider, to_string(dtype)), [=] {
-        const GlobalNorm op{{filled({kParameters}, dtype)}};
-        const auto bytes = static_cast<double>(op.grads[0].bytes());
-        return Work{0, bytes, [=] { benchmark::DoNotOptimize(global_norm(ops, op)); }};
-      });
-    });
+  for (const DType dtype : kDTypes)
+    for (const Size& size : sizes())
+      for_each_provider<GlobalNorm>({dtype}, label(dtype, size.model.name), size.eager,
+                                    [&](const auto& name, const auto& ops) {
+                                      add(name + "/update", dtype, [=, shape = parameters(size)] {
+                                        const GlobalNorm op{{filled(shape, dtype)}};
+                                        return Timed{[=] { global_norm(ops, op); }};
+                                      });
+                                    });
 }
 
 }  // namespace temper::bench

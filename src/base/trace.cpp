@@ -1,6 +1,7 @@
 #include "base/trace.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -70,7 +71,7 @@ void Span::close() {
 Source source() {
   if (recording)
     for (auto span = recording->open.rbegin(); span != recording->open.rend(); ++span)
-      if (span->settles) return {span->event.name, span->work.backward};
+      if (span->settles) return {span->event.name, std::exchange(span->work.backward, {})};
   return {};
 }
 

@@ -56,7 +56,8 @@ class Span {
   bool opened_ = false;
 };
 
-// The innermost span that is open and has work: what a closure recorded inside it is the gradient of.
+// The innermost span that is open and has work: what a closure recorded inside it is the gradient of. The
+// work is told once: an op that is composed of others records several closures.
 struct Source {
   std::string name;
   Work backward;

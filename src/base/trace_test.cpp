@@ -32,8 +32,10 @@ TEST(Trace, SpansNest) {
     const Span step("step");
     {
       const Span op("op", product);
-      EXPECT_EQ(source().name, "op");
-      EXPECT_EQ(source().backward.flops, 12);
+      const Source first = source();
+      EXPECT_EQ(first.name, "op");
+      EXPECT_EQ(first.backward.flops, 12);
+      EXPECT_EQ(source().backward.flops, 0);  // told once
       const Span inner("inner");
       EXPECT_EQ(source().name, "op");
     }

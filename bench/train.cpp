@@ -2,15 +2,14 @@
 //   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
 //                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--tokens FILE] [--adapters N] [--rank N]
-//                      [--layers N] [--base-dtype float8_e4m3fn] [--profile]
+//                      [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones. Tokens are random, or int32 of a file, step after step. With adapters the model is frozen,
 // and each of them (LoRA on all linears) learns from its share of the rows. Prints one line of JSON; memory
-// is the process's on a CPU, the device pool's on a GPU. --base-dtype keeps the frozen model's linears in 8
-// bits.
-// --layers changes a shape, --profile adds a table of
-// where time goes, by op.
+// is the process's on a CPU, the device pool's on a GPU. --layers changes a shape, --base-dtype keeps the
+// frozen model's linears in 8 bits, --pin pins threads to cores, --profile adds a table of where time goes, by
+// op.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -18,6 +17,7 @@
 
 #include "backends/peak.h"
 #include "base/clock.h"
+#include "base/pinning.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "bench/arguments.h"
@@ -38,7 +38,7 @@ struct Options {
   int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
           layers = 0;
   double lr = 1e-5;
-  bool float32_state = false, profile = false;
+  bool float32_state = false, profile = false, pin = false;
 };
 
 using Rows = std::vector<data::PackedRow>;
@@ -146,6 +146,7 @@ Result wait(std::vector<training::PendingStep>& steps) {
 int run(const Options& options) {
   const double start = seconds_now();
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
+  if (options.pin) pin_threads(Pinning::kOn);
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.base_dtype = options.base_dtype;
@@ -240,7 +241,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--rank", options.rank) ||
           arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
-          arguments.take_flag("--profile", options.profile)))
+          arguments.take_flag("--pin", options.pin) || arguments.take_flag("--profile", options.profile)))
       arguments.refuse();
   }
   return run(options);

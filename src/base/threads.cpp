@@ -7,11 +7,16 @@
 #include <exception>
 #include <mutex>
 
+#include "base/pinning.h"
+
 namespace temper {
 
 int num_threads() { return omp_get_max_threads(); }
 
-void set_num_threads(int count) { omp_set_num_threads(std::max(count, 1)); }
+void set_num_threads(int count) {
+  omp_set_num_threads(std::max(count, 1));
+  pin_new_threads();
+}
 
 void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
   if (count <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {

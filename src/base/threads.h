@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <functional>
 
-// One pool for the whole process: OpenMP's, which oneDNN shares.
+// One pool for the whole process: OpenMP's, which oneDNN shares. base/pinning.h: on which cores it runs.
 namespace temper {
 
 int num_threads();

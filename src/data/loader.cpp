@@ -1,6 +1,7 @@
 #include "data/loader.h"
 
 #include "base/clock.h"
+#include "base/pinning.h"
 
 namespace temper::data {
 
@@ -17,7 +18,11 @@ std::optional<Batch> Loader::next() {
   Made made = ahead_.valid() ? ahead_.get() : make();
   waited_ += seconds_now() - start;
   after_ = std::move(made.after);
-  if (background_ && made.batch) ahead_ = std::async(std::launch::async, [this] { return make(); });
+  if (background_ && made.batch)
+    ahead_ = std::async(std::launch::async, [this] {
+      leave_core();
+      return make();
+    });
   return std::move(made.batch);
 }
 

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/pinning.h"
 #include "base/threads.h"
 
 namespace temper::data {
@@ -16,7 +17,11 @@ constexpr size_t kAheadPerThread = 128;  // rows waiting to be used
 ReadAhead::ReadAhead(const Mixture& mixture, RowOrder order, int64_t num_epochs, int64_t threads)
     : mixture_(&mixture), order_(std::move(order)), place_(order_.place()), num_epochs_(num_epochs) {
   try {
-    for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    for (int64_t i = 0; i < threads; ++i)
+      threads_.emplace_back([this] {
+        leave_core();
+        work();
+      });
   } catch (const std::system_error& error) {
     join();
     throw Error(fmt::format("[data.threads] thread {} of {} cannot be started: {}", threads_.size() + 1,

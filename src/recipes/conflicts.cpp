@@ -7,19 +7,13 @@ namespace temper::recipes {
 namespace {
 
 // Keys that change what is watched or kept, or only the time a step takes, or that extend a run.
-const std::set<std::string, std::less<>> kFree = {"output",
-                                                  "device",
-                                                  "train.threads",
-                                                  "train.resume",
-                                                  "train.steps",
-                                                  "train.epochs",
-                                                  "eval",
-                                                  "checkpoint",
-                                                  "memory_limit_mib",
-                                                  "data.eval",
-                                                  "data.threads",
-                                                  "data.on_bad_row",
-                                                  "train.activation_checkpointing",
+const std::set<std::string, std::less<>> kFree = {"output",          "device",
+                                                  "train.threads",   "train.pin_threads",
+                                                  "train.resume",    "train.steps",
+                                                  "train.epochs",    "eval",
+                                                  "checkpoint",      "memory_limit_mib",
+                                                  "data.eval",       "data.threads",
+                                                  "data.on_bad_row", "train.activation_checkpointing",
                                                   "train.cuda_graph"};
 
 Json value_of(const config::Schema& schema);

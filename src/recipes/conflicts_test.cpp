@@ -38,6 +38,7 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.data.train = {{.path = "a.jsonl"}};
   now.train.steps = 900;
   now.train.threads = 7;
+  now.train.pin_threads = Pinning::kOn;
   now.device = "cuda:1";
   now.checkpoint.every_steps = 3;
   now.eval.every_steps = 4;

@@ -174,6 +174,9 @@ void describe(config::Schema& s, TrainConfig& c) {
       .at_least(0);
   s.field("seed", c.seed, "of shuffling and initialization").at_least(0);
   s.field("threads", c.threads, "0: one per core").at_least(0);
+  s.choice(
+      "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
+      "each thread to a core of its own; auto: on a CPU, with as many threads as cores that may be used");
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
            "auto: continue the run that the output folder holds; never: refuse a folder that holds one");
 }

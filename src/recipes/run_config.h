@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pinning.h"
 #include "config/schema.h"
 #include "data/batches.h"
 #include "layers/parameters.h"
@@ -105,6 +106,7 @@ struct TrainConfig {
   double z_loss = 0;
   int64_t seed = 0;
   int64_t threads = 0;
+  Pinning pin_threads = Pinning::kAuto;
   Resume resume = Resume::kAuto;
   layers::StateFormat format() const { return {master_weights, gradients, optimizer.moments}; }
 };

@@ -3,6 +3,7 @@
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pinning.h"
 #include "base/threads.h"
 #include "ops/report.h"
 
@@ -24,6 +25,9 @@ RunConfig prepared(RunConfig config) {
 // Of the device, once the configuration's kernels are known to make sense on it.
 HardwareFacts checked_facts(const RunConfig& config) {
   HardwareFacts facts = detect_hardware(config.device);
+  // What drives a GPU starts threads of its own, which would inherit the core.
+  const bool free = config.train.pin_threads == Pinning::kAuto && facts.device.type != DeviceType::kCpu;
+  pin_threads(free ? Pinning::kOff : config.train.pin_threads);
   ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
   if (config.memory_limit_mib > 0) pool(facts.device).set_limit(config.memory_limit_mib << 20);
   return facts;

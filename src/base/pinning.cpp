@@ -1,0 +1,113 @@
+#include "base/pinning.h"
+
+#include <fmt/core.h>
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "base/error.h"
+
+namespace temper {
+namespace {
+
+std::atomic<bool> pinned = false;
+
+std::vector<int> cores_of_this_thread() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    fail_resources("[train.pin_threads] the system does not tell which cores may be used: {}; use off",
+                   std::strerror(errno));
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  return cores;
+}
+
+// 0, or the system's number of an error.
+int run_on(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0 ? 0 : errno;
+}
+
+std::string siblings_of(int core) {
+  std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", core));
+  std::string line;
+  return std::getline(file, line) ? line : fmt::format("{}", core);
+}
+
+bool one_thread_for_each_core() {
+  try {
+    return static_cast<size_t>(omp_get_max_threads()) == usable_cores().size();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void place(bool pin) {
+  const std::vector<int>& cores = usable_cores();
+  std::atomic<int> error = 0;
+#pragma omp parallel
+  {
+    const auto thread = static_cast<size_t>(omp_get_thread_num());
+    if (const int failed = run_on(pin ? std::vector{cores[thread % cores.size()]} : cores)) error = failed;
+  }
+  if (error != 0)
+    fail_resources("[train.pin_threads] threads cannot be pinned to cores: {}; use off",
+                   std::strerror(error));
+  pinned = pin;
+}
+
+}  // namespace
+
+std::vector<int> in_order_of_use(const std::vector<int>& cores,
+                                 const std::function<std::string(int)>& siblings) {
+  std::map<std::string, int> taken;  // of each physical core
+  std::vector<std::pair<int, int>> ranked;
+  for (const int core : cores) ranked.emplace_back(taken[siblings(core)]++, core);
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<int> ordered;
+  for (const auto& [rank, core] : ranked) ordered.push_back(core);
+  return ordered;
+}
+
+const std::vector<int>& usable_cores() {
+  static const std::vector<int> cores = in_order_of_use(cores_of_this_thread(), siblings_of);
+  return cores;
+}
+
+bool pin_threads(Pinning pinning) {
+  if (std::getenv("OMP_PROC_BIND") != nullptr) return false;
+  const bool suits = pinning == Pinning::kOn || (pinning == Pinning::kAuto && one_thread_for_each_core());
+  try {
+    if (suits || pinned) place(suits);
+  } catch (const Error&) {
+    if (pinning == Pinning::kOn) throw;
+  }
+  return pinned;
+}
+
+void pin_new_threads() {
+  if (pinned) place(true);
+}
+
+void leave_core() {
+  if (pinned) run_on(usable_cores());
+}
+
+std::vector<std::vector<int>> cores_of_threads() {
+  std::vector<std::vector<int>> cores(static_cast<size_t>(omp_get_max_threads()));
+#pragma omp parallel
+  cores[static_cast<size_t>(omp_get_thread_num())] = cores_of_this_thread();
+  return cores;
+}
+
+}  // namespace temper

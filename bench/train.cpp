@@ -1,27 +1,29 @@
 // Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
 //   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
 //                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
-//                      [--attention KERNEL] [--float32-state] [--tokens FILE] [--adapters N] [--rank N]
+//                      [--attention KERNEL] [--float32-state]
+//                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
-// float32 ones. Tokens are random, or int32 of a file, step after step. With adapters the model is frozen,
-// and each of them (LoRA on all linears) learns from its share of the rows. Prints one line of JSON; memory
-// is the process's on a CPU, the device pool's on a GPU. --layers changes a shape, --base-dtype keeps the
-// frozen model's linears in 8 bits, --pin pins threads to cores, --profile adds a table of where time goes, by
-// op.
+// float32 ones. Tokens are random, or int32 of a file, step after step, or --data's dialogues, which a
+// folder's tokenizer encodes and which are packed as `temper train` does; --write-documents says what they
+// are. With adapters the model is frozen, and each of them (LoRA on all linears) learns from its share of the
+// rows. Prints one line of JSON; memory is the process's on a CPU, the device pool's on a GPU. --layers
+// changes a shape, --base-dtype keeps the frozen model's linears in 8 bits, --pin pins threads to cores,
+// --profile adds a table of where time goes, by op.
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <limits>
 #include <string>
 
 #include "backends/peak.h"
 #include "base/clock.h"
 #include "base/pinning.h"
-#include "base/random.h"
 #include "base/threads.h"
 #include "bench/arguments.h"
 #include "bench/shapes.h"
+#include "bench/training_rows.h"
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
@@ -32,7 +34,8 @@ namespace temper {
 namespace {
 
 struct Options {
-  std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens;
+  std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
+              write_documents;
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
   int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
@@ -41,43 +44,13 @@ struct Options {
   bool float32_state = false, profile = false, pin = false;
 };
 
-using Rows = std::vector<data::PackedRow>;
-
-class Tokens {
- public:
-  Tokens(const Options& options, int64_t vocab) : options_(options), vocab_(vocab) {
-    if (options.tokens.empty()) return;
-    file_.open(options.tokens, std::ios::binary);
-    if (!file_) fail("{}: cannot be read", options.tokens);
-  }
-  const Rows& last() const { return rows_; }
-  // Empty behind the last whole step of a file.
-  const Rows& next() {
-    const Random random(1, RandomPurpose::kData, step_++);
-    rows_.assign(static_cast<size_t>(options_.rows * options_.micro_batches), {});
-    uint64_t element = 0;
-    for (data::PackedRow& row : rows_) {
-      row.ids.resize(static_cast<size_t>(options_.length));
-      if (file_.is_open()) {
-        if (!file_.read(reinterpret_cast<char*>(row.ids.data()), options_.length * 4)) return rows_ = {};
-      } else {
-        for (int32_t& id : row.ids)
-          id = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_), element++));
-      }
-      row.targets.assign(row.ids.begin() + 1, row.ids.end());
-      row.targets.push_back(data::kIgnore);
-      row.document_lengths = {options_.length};
-    }
-    return rows_;
-  }
-
- private:
-  const Options& options_;
-  int64_t vocab_;
-  uint64_t step_ = 0;
-  Rows rows_;
-  std::ifstream file_;
-};
+std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
+  const RowSizes sizes{options.rows * options.micro_batches, options.length};
+  if (options.data.empty()) return std::make_unique<TokenRows>(sizes, vocab, options.tokens);
+  auto dialogues = std::make_unique<DialogueRows>(sizes, options.model, options.data);
+  if (!options.write_documents.empty()) dialogues->write(options.write_documents, options.steps);
+  return dialogues;
+}
 
 // What learns: the model, or adapters of it.
 class Learning {
@@ -129,7 +102,6 @@ class Learning {
 
 struct Result {
   double loss = 0, flops = 0, seconds = 0;
-  int64_t tokens = 0;
 };
 
 Result wait(std::vector<training::PendingStep>& steps) {
@@ -138,7 +110,6 @@ Result wait(std::vector<training::PendingStep>& steps) {
     const training::StepResult part = step.wait();
     result.loss += part.loss / static_cast<double>(steps.size());
     result.flops += part.flops;
-    result.tokens += part.tokens;
   }
   return result;
 }
@@ -157,7 +128,10 @@ int run(const Options& options) {
   optimizers::AdamWOptions optimizing;
   optimizing.format = build.format;
   Learning learning(*model, options, optimizing);
-  Tokens tokens(options, model->decoder.config().vocab_size);
+  const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
+  const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
+                                                    : std::numeric_limits<int64_t>::max();
+  Rows rows;
 
   // On a GPU a step is asked for before the one ahead of it is waited for; the time of a step is that between
   // two ends.
@@ -165,6 +139,7 @@ int run(const Options& options) {
   std::vector<training::PendingStep> pending;
   double first = 0, before = start;
   const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
+  std::vector<int64_t> tokens;
   const auto finish = [&] {
     if (pending.empty()) return;
     results.push_back(wait(pending));
@@ -173,9 +148,12 @@ int run(const Options& options) {
     before = now;
     if (first == 0) first = now - start;
   };
-  for (int64_t i = 0; !options.tokens.empty() || i < options.steps + 2; ++i) {
-    const Rows& rows = tokens.next();
-    if (rows.empty()) break;
+  for (int64_t i = 0; i < most_steps; ++i) {
+    Rows next_rows = source->next();
+    if (next_rows.empty()) break;
+    rows = std::move(next_rows);
+    tokens.push_back(0);
+    for (const data::PackedRow& row : rows) tokens.back() += row.size();
     std::vector<training::PendingStep> next = learning.begin(rows);
     finish();
     pending = std::move(next);
@@ -185,7 +163,7 @@ int run(const Options& options) {
 
   if (options.profile) {
     trace::start(on_cpu ? std::function<void()>() : [&] { synchronize(build.facts.device); });
-    std::vector<training::PendingStep> steps = learning.begin(tokens.last());
+    std::vector<training::PendingStep> steps = learning.begin(rows);
     wait(steps);
     const int threads = num_threads();
     const reports::MachinePeak peak{
@@ -195,14 +173,17 @@ int run(const Options& options) {
   }
 
   std::string losses;
-  std::vector<double> seconds;
+  std::vector<double> seconds, speeds;
   for (size_t i = 0; i < results.size(); ++i) {
     losses += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].loss);
-    if (i >= 2 || i + 1 == results.size()) seconds.push_back(results[i].seconds);
+    if (i < 2 && i + 1 < results.size()) continue;
+    seconds.push_back(results[i].seconds);
+    speeds.push_back(static_cast<double>(tokens[i]) / results[i].seconds);
   }
   if (seconds.empty())
     fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
   std::sort(seconds.begin(), seconds.end());
+  std::sort(speeds.begin(), speeds.end());
   const double median = seconds[seconds.size() / 2];
   const Result& last = results.back();
   int64_t memory = 0;
@@ -220,8 +201,7 @@ int run(const Options& options) {
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, \"best_ms\": %.2f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s]}\n",
       options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
-      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(),
-      static_cast<double>(options.rows * options.micro_batches * options.length) / median,
+      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), speeds[speeds.size() / 2],
       last.flops / median / 1e12, of_peak.c_str(), static_cast<double>(memory) / (1 << 30), first,
       median * 1e3, seconds.front() * 1e3, options.checkpointing.c_str(), losses.c_str());
   return 0;
@@ -234,6 +214,8 @@ int main_checked(int argc, char** argv) {
     if (!(arguments.take("--device", options.device) ||
           arguments.take("--checkpointing", options.checkpointing) ||
           arguments.take("--attention", options.attention) || arguments.take("--tokens", options.tokens) ||
+          arguments.take("--data", options.data) ||
+          arguments.take("--write-documents", options.write_documents) ||
           arguments.take("--dtype", options.dtype) || arguments.take("--base-dtype", options.base_dtype) ||
           arguments.take("--rows", options.rows) || arguments.take("--length", options.length) ||
           arguments.take("--micro-batches", options.micro_batches) ||

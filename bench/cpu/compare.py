@@ -33,6 +33,8 @@ TRAINING = {
     "qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 2, 512, 5, 1e-5),
     "demo-float32": ("demo", "float32", 32, 64, 60, 1e-3),
 }
+# dtype, rows, length of packed rows, steps, learning rate
+DOCUMENTS = {"demo-documents": ("float32", 8, 512, 40, 1e-4)}
 GENERATION = {"generate-qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 256, 256)}
 MOST_APART = {"float32": 1e-4, "bfloat16": 5e-3}  # of losses, relative
 
@@ -103,15 +105,35 @@ def train(case, args, folder):
     tokens.write_bytes((folder / shape / "tokens.int32").read_bytes()[:4 * rows * length * steps])
     theirs = [sys.executable, HERE / "transformers_train.py", folder / shape, tokens, "--rows-per-step", rows,
               "--length", length, "--lr", lr, "--dtype", dtype, "--threads", args.threads]
-    results = take_turns({
-        "eager": theirs, "compile": [*theirs, "--compile"],
-        "temper": [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
-                   length, "--lr", lr, "--dtype", dtype, "--threads", args.threads,
-                   "--checkpointing", args.checkpointing]}, args.turns, args.threads)
+    ours = [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
+            length, "--lr", lr, "--dtype", dtype, "--threads", args.threads, "--checkpointing", args.checkpointing]
+    compare_training(case, args, dtype, ours, theirs)
+
+
+def compare_training(case, args, dtype, ours, theirs):
+    results = take_turns({"eager": theirs, "compile": [*theirs, "--compile"], "temper": ours}, args.turns,
+                         args.threads)
     difference = apart(results["temper"][0]["losses"], results["eager"][0]["losses"])
     if difference > MOST_APART[dtype]:
         raise SystemExit(f"{case}: the losses differ by {difference:.1e}")
     report(case, results, "memory_gib", f"losses within {difference:.0e}")
+
+
+def train_documents(case, args, folder):
+    """The demo's own dialogues: packed here, padded to the longest there. Tokens are those of the documents."""
+    dtype, rows, length, steps, lr = DOCUMENTS[case]
+    root, demo, documents = HERE.parents[1], folder / "addition", folder / f"{case}.jsonl"
+    if not (demo / "model").exists():
+        for command in ([sys.executable, root / "examples/addition/prepare.py", demo],
+                        [args.bench.parent / "temper", "init", demo / "qwen3-tiny", demo / "model"]):
+            subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    ours = [args.bench / "temper_bench_train", demo / "model", "--data", demo / "train.jsonl", "--rows", rows,
+            "--length", length, "--steps", steps, "--lr", lr, "--dtype", dtype, "--threads", args.threads,
+            "--checkpointing", args.checkpointing]
+    measure([*ours, "--write-documents", documents], args.threads)
+    theirs = [sys.executable, HERE / "transformers_train.py", demo / "model", documents, "--documents", "--lr", lr,
+              "--dtype", dtype, "--threads", args.threads]
+    compare_training(case, args, dtype, ours, theirs)
 
 
 def generate(case, args, folder):
@@ -130,7 +152,8 @@ def generate(case, args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cases = [*TRAINING, *GENERATION]
+    kinds = {train: TRAINING, train_documents: DOCUMENTS, generate: GENERATION}
+    cases = [case for kind in kinds.values() for case in kind]
     parser.add_argument("--cases", nargs="+", default=cases, choices=cases)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -145,7 +168,7 @@ def main():
         folder = args.folder or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for case in args.cases:
-            (train if case in TRAINING else generate)(case, args, folder)
+            next(run for run, kind in kinds.items() if case in kind)(case, args, folder)
 
 
 if __name__ == "__main__":

@@ -5,24 +5,30 @@ import resource
 
 
 def arguments(description, tokens):
-    """A parser of what every script takes; `tokens` says how the file of int32 tokens is cut."""
+    """A parser of what every script takes; `tokens` says what the file of tokens holds."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("tokens", type=pathlib.Path, help=f"int32 tokens, {tokens}")
+    parser.add_argument("tokens", type=pathlib.Path, help=tokens)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--threads", type=int, required=True)
     return parser
 
 
 def load(args):
-    """The model, and the tokens of the file."""
+    """The model."""
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(args.threads)
-    model = AutoModelForCausalLM.from_pretrained(
+    return AutoModelForCausalLM.from_pretrained(
         args.model, dtype=getattr(torch, args.dtype), attn_implementation="sdpa")
-    return model, torch.frombuffer(bytearray(args.tokens.read_bytes()), dtype=torch.int32).long()
+
+
+def tokens(args):
+    """The int32 tokens of the file."""
+    import torch
+
+    return torch.frombuffer(bytearray(args.tokens.read_bytes()), dtype=torch.int32).long()
 
 
 def peak_gib():

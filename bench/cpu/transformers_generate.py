@@ -10,12 +10,12 @@ import peer
 
 
 def main():
-    parser = peer.arguments(__doc__, "prompt after prompt")
+    parser = peer.arguments(__doc__, "int32 tokens, prompt after prompt")
     parser.add_argument("--prompt", type=int, required=True)
     parser.add_argument("--new", type=int, required=True)
     parser.add_argument("--runs", type=int, required=True)
     args = parser.parse_args()
-    model, prompts = peer.load(args)
+    model, prompts = peer.load(args), peer.tokens(args)
     import torch
 
     model.eval()

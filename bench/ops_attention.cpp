@@ -50,7 +50,7 @@ void add_documents(const Size& size, const Documents& documents, DType dtype) {
 
 void add_attention() {
   const std::vector<Documents> documents[] = {
-      {{32, 64, 64}},
+      {{32, 64, 64}, {176, 23, 23}},  // the demo's dialogues
       {{4, 512, 512}},
       {{1, 2048, 2048}, {1, 2048, 2048, 256}, {1, 1, 4096}, {8, 1, 512}},
       {{1, 1024, 1024}, {1, 1, 4096}}};

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "backends/peak.h"
+#include "base/pinning.h"
 #include "base/threads.h"
 #include "bench/ops.h"
 #include "startup.h"
@@ -64,6 +65,7 @@ int main(int argc, char** argv) {
   add_global_norm();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  temper::pin_threads(temper::Pinning::kAuto);  // as a run does: its small ops would wait for time slices
   Table table;
   benchmark::RunSpecifiedBenchmarks(&table);
   return 0;

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# sanitize_gpu.sh PROGRAM [SUITE...]: compute-sanitizer's memcheck and racecheck over the op tests (test_ops) on a machine
+# sanitize_gpu.sh PROGRAM [SUITE...]: compute-sanitizer's memcheck and racecheck over test_ops or test_primitives on a machine
 # with an NVIDIA GPU, suite by suite, each with a limit of SECONDS (120). All suites with kernels for GPUs, unless some are
 # named. Every tensor is an allocation of its own then (TEMPER_GPU_POOL=separate), so that what is beside it is out of
-# bounds. racecheck looks at Temper's kernels only. Ends with a table; the exit code is 1 when anything was found.
+# bounds. racecheck looks at Temper's kernels only. `eager` is left out: its primitives are test_primitives'. Ends with a
+# table; the exit code is 1 when anything was found.
 set -uo pipefail
 program=${1:?usage: sanitize_gpu.sh PROGRAM-OF-TEST_OPS [SUITE...]}
 shift
 limit=${SECONDS_EACH:-120}
 tools=${TOOLS:-memcheck racecheck}
-export TEMPER_GPU_POOL=separate OMP_WAIT_POLICY=passive
+export TEMPER_GPU_POOL=separate TEMPER_TEST_LEAVE_OUT=eager OMP_WAIT_POLICY=passive
 command -v compute-sanitizer >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 command -v compute-sanitizer >/dev/null || { echo "sanitize_gpu.sh: there is no compute-sanitizer; it comes with the CUDA toolkit" >&2; exit 2; }
 no_kernels='^(Documentation|Measure|Resolve|Selection|Sampler)$'

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <set>
 
@@ -118,6 +119,11 @@ const std::vector<HardwareFacts>& machines() {
     return all;
   }();
   return found;
+}
+
+bool is_left_out(std::string_view provider, const HardwareFacts& machine) {
+  const char* named = std::getenv("TEMPER_TEST_LEAVE_OUT");
+  return named != nullptr && provider == named && machine.device.type == DeviceType::kCuda;
 }
 
 void report_refusal(std::string_view op, std::string_view provider, std::string_view sentence) {

@@ -76,7 +76,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
   const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
   const Document& document = task.document;
   const bool few = rows <= kFewRows;
-  const int64_t tile = few ? kFewKeys : kScoreStride;
+  const int64_t tile = few ? kFewKeys : score_stride(document.keys);
   const DType dtype = few ? DType::kF32 : operand_dtype(op);
   Scratch scratch(rows * (2 * dim + 2 * tile + 2));
   const Running state{{scratch.take(rows * dim), dtype, dim},

@@ -4,6 +4,7 @@
 
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/scores.h"
+#include "backends/onednn/task_memory.h"
 #include "backends/onednn/tile.h"
 #include "ops/attention/attention.h"
 
@@ -61,21 +62,27 @@ inline Matrix transposed(Matrix matrix) {
   return matrix;
 }
 
-// Hands out parts of one workspace tensor.
+// Hands out parts of a task's memory.
 class Scratch {
  public:
-  explicit Scratch(int64_t floats) : memory_(Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace)) {}
+  explicit Scratch(int64_t floats) : memory_(floats), size_(floats) {}
   float* take(int64_t floats) {
-    float* part = memory_.data<float>() + used_;
+    float* part = memory_.data() + used_;
     used_ += floats;
-    invariant(used_ <= memory_.numel(), "attention's scratch is too small");
+    invariant(used_ <= size_, "attention's scratch is too small");
     return part;
   }
 
  private:
-  Tensor memory_;
-  int64_t used_ = 0;
+  TaskMemory memory_;
+  int64_t size_, used_ = 0;
 };
+
+// Rows of scores: as long as a tile of keys, or as all there are.
+inline int64_t score_stride(int64_t keys) {
+  constexpr int64_t kLine = 16;
+  return std::min(kScoreStride, (keys + kLine - 1) / kLine * kLine + kLine);
+}
 
 ops::Attention::Grads attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
                                          const Tensor& dy);

@@ -40,15 +40,18 @@ float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t toke
 
 // Memory of one task, whose keys stay while queries pass by.
 struct Buffers {
-  DType dtype;  // of queries and their output's gradient; scores become it
+  DType dtype;     // of queries and their output's gradient; scores become it
+  int64_t stride;  // of scores
   Scratch scratch;
   float *q, *dy, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
-  Buffers(DType operands, int64_t rows, int64_t dim)
-      : dtype(operands), scratch(2 * rows * (dim + 2 * kScoreStride + 1) + 2 * kTileKeys * dim) {
+  Buffers(DType operands, int64_t rows, int64_t keys, int64_t dim)
+      : dtype(operands),
+        stride(score_stride(keys)),
+        scratch(2 * rows * (dim + 2 * stride + 1) + 2 * keys * dim) {
     for (float** part : {&q, &dy}) *part = scratch.take(rows * dim);
-    for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * kScoreStride);
+    for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * stride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
-    for (float** part : {&dk, &dv}) *part = scratch.take(kTileKeys * dim);
+    for (float** part : {&dk, &dv}) *part = scratch.take(keys * dim);
   }
 };
 
@@ -74,13 +77,13 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
   const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
   const int64_t columns = std::min(keys.count, position + count - keys.first);
   const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, dim};
-  multiply(Tile{q, transposed(keys.k), rows, columns, dim, buffers.p, kScoreStride});
-  multiply(Tile{dy, transposed(keys.v), rows, columns, dim, buffers.dp, kScoreStride});
-  softmax_backward({buffers.p, rows, columns, kScoreStride, position + 1 - keys.first, pass.group,
+  multiply(Tile{q, transposed(keys.k), rows, columns, dim, buffers.p, buffers.stride});
+  multiply(Tile{dy, transposed(keys.v), rows, columns, dim, buffers.dp, buffers.stride});
+  softmax_backward({buffers.p, rows, columns, buffers.stride, position + 1 - keys.first, pass.group,
                     pass.op.window, pass.op.scale},
                    buffers.dp, buffers.lse, buffers.delta);
   const auto operand = [&](float* scores, float* rounded) {
-    return as_operand({scores, DType::kF32, kScoreStride}, buffers.dtype, rows, columns, rounded);
+    return as_operand({scores, DType::kF32, buffers.stride}, buffers.dtype, rows, columns, rounded);
   };
   const Matrix p = operand(buffers.p, buffers.rounded_p), dp = operand(buffers.dp, buffers.rounded_dp);
   multiply(Tile{transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
@@ -113,7 +116,8 @@ void run_part(const Backward& pass, const Document& document, int64_t kv_head, i
   if (part >= blocks_of(document)) return;
   const int64_t size = pass.group * pass.dim;
   std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * size, 0.0f);
-  Buffers buffers(operand_dtype(pass.op), queries_per_tile(pass.op) * pass.group, pass.dim);
+  Buffers buffers(operand_dtype(pass.op), std::min(queries_per_tile(pass.op), document.queries) * pass.group,
+                  std::min(kTileKeys, document.keys), pass.dim);
   // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
   for (int64_t block = part; block < blocks_of(document); block += pass.parts)
     run_keys(pass, document, kv_head, part, block * kTileKeys, buffers);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/onednn/avx512_pack.h"
+#include "backends/onednn/task_memory.h"
 #include "device/facts.h"
 
 namespace temper::backends {
@@ -111,8 +112,6 @@ struct Depths {
   int64_t step, k;
 };
 
-Tensor scratch_of(int64_t floats) { return Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace); }
-
 }  // namespace
 }  // namespace avx512
 
@@ -133,13 +132,13 @@ void avx512_tile(const Tile& tile, DType products) {
   const Units units = units_of(products);
   const Depths depths(units, tile.k);
   const int64_t columns = (tile.n + kPanel - 1) / kPanel * kPanel, most = depths.at(0);
-  const Tensor panels = scratch_of(columns * units_in(units, most) + kAhead * kPanel);
-  const Tensor rows = scratch_of(scratch_for_rows(units, tile.m, most));
+  const TaskMemory panels(columns * units_in(units, most) + kAhead * kPanel);
+  const TaskMemory rows(scratch_for_rows(units, tile.m, most));
   for (int64_t block = 0; block < depths.count(); ++block) {
     const int64_t k = block * depths.step, size = depths.at(block);
-    pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data<float>());
-    const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, rows.data<float>());
-    run_block(units, a, panels.data<float>(), units_in(units, size), tile, tile.accumulate || block > 0);
+    pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data());
+    const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, rows.data());
+    run_block(units, a, panels.data(), units_in(units, size), tile, tile.accumulate || block > 0);
   }
 }
 
@@ -149,7 +148,8 @@ Avx512Columns::Avx512Columns(DType products, int64_t k, int64_t columns)
       columns_(columns),
       panels_((columns + kPanel - 1) / kPanel),
       blocks_(Depths(units_of(products), k).count()),
-      packed_(scratch_of(panels_ * kPanel * units_in(units_of(products), k) + kAhead * kPanel)) {}
+      packed_(Tensor::empty({panels_ * kPanel * units_in(units_of(products), k) + kAhead * kPanel},
+                            DType::kF32, MemoryTag::kWorkspace)) {}
 
 void Avx512Columns::pack(const Matrix& b, int64_t piece) {
   const Units units = units_of(products_);
@@ -162,10 +162,10 @@ void Avx512Columns::pack(const Matrix& b, int64_t piece) {
 void Avx512Columns::multiply(const Tile& tile, int64_t first) const {
   const Units units = units_of(products_);
   const Depths depths(units, k_);
-  const Tensor rows = scratch_of(scratch_for_rows(units, tile.m, depths.at(0)));
+  const TaskMemory rows(scratch_for_rows(units, tile.m, depths.at(0)));
   for (int64_t block = 0; block < depths.count(); ++block) {
     const int64_t size = depths.at(block), count = units_in(units, size);
-    const Rows a = pack_rows(units, tile.a.block(0, block * depths.step), tile.m, size, rows.data<float>());
+    const Rows a = pack_rows(units, tile.a.block(0, block * depths.step), tile.m, size, rows.data());
     const float* panels = packed_.data<float>() + block * kDepth * panels_ * kPanel + first * count;
     run_block(units, a, panels, count, tile, tile.accumulate || block > 0);
   }

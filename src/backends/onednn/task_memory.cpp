@@ -1,0 +1,46 @@
+#include "backends/onednn/task_memory.h"
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace temper::backends {
+namespace {
+
+constexpr int64_t kAlign = 16, kOfThread = 1 << 16;  // floats
+
+struct Free {
+  void operator()(float* memory) const { std::free(memory); }
+};
+
+struct Stack {
+  std::unique_ptr<float, Free> memory;
+  int64_t used = 0;
+};
+thread_local Stack stack;
+
+float* begin_of_stack() {
+  if (stack.memory == nullptr) {
+    stack.memory.reset(static_cast<float*>(std::aligned_alloc(64, kOfThread * sizeof(float))));
+    if (stack.memory == nullptr) throw std::bad_alloc();
+  }
+  return stack.memory.get();
+}
+
+}  // namespace
+
+TaskMemory::TaskMemory(int64_t floats) {
+  const int64_t wanted = (floats + kAlign - 1) / kAlign * kAlign;
+  if (stack.used + wanted <= kOfThread) {
+    data_ = begin_of_stack() + stack.used;
+    taken_ = wanted;
+    stack.used += wanted;
+  } else {
+    tensor_ = Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace);
+    data_ = tensor_.data<float>();
+  }
+}
+
+TaskMemory::~TaskMemory() { stack.used -= taken_; }
+
+}  // namespace temper::backends

@@ -117,7 +117,6 @@ Result wait(std::vector<training::PendingStep>& steps) {
 int run(const Options& options) {
   const double start = seconds_now();
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
-  if (options.pin) pin_threads(Pinning::kOn);
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.base_dtype = options.base_dtype;
@@ -129,6 +128,7 @@ int run(const Options& options) {
   optimizing.format = build.format;
   Learning learning(*model, options, optimizing);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
+  if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
                                                     : std::numeric_limits<int64_t>::max();
   Rows rows;

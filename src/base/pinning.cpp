@@ -52,7 +52,8 @@ bool one_thread_for_each_core() {
   }
 }
 
-void place(bool pin) {
+// 0, or the system's number of an error.
+int place_all(bool pin) {
   const std::vector<int>& cores = usable_cores();
   std::atomic<int> error = 0;
 #pragma omp parallel
@@ -60,10 +61,21 @@ void place(bool pin) {
     const auto thread = static_cast<size_t>(omp_get_thread_num());
     if (const int failed = run_on(pin ? std::vector{cores[thread % cores.size()]} : cores)) error = failed;
   }
-  if (error != 0)
-    fail_resources("[train.pin_threads] threads cannot be pinned to cores: {}; use off",
-                   std::strerror(error));
-  pinned = pin;
+  return error;
+}
+
+// All of them, or none.
+void place(bool pin) {
+  const int error = place_all(pin);
+  pinned = pin && error == 0;
+  if (error == 0) return;
+  place_all(false);
+  fail_resources("[train.pin_threads] threads cannot be pinned to cores: {}; use off", std::strerror(error));
+}
+
+// OMP_PROC_BIND, or places without it.
+bool bound_by_the_user() {
+  return std::getenv("OMP_PROC_BIND") != nullptr || omp_get_proc_bind() != omp_proc_bind_false;
 }
 
 }  // namespace
@@ -85,7 +97,7 @@ const std::vector<int>& usable_cores() {
 }
 
 bool pin_threads(Pinning pinning) {
-  if (std::getenv("OMP_PROC_BIND") != nullptr) return false;
+  if (bound_by_the_user()) return false;
   const bool suits = pinning == Pinning::kOn || (pinning == Pinning::kAuto && one_thread_for_each_core());
   try {
     if (suits || pinned) place(suits);

@@ -20,10 +20,10 @@ std::vector<int> in_order_of_use(const std::vector<int>& cores,
 // kOn: each thread of the pool, the calling one among them, on a core of its own (threads beyond the cores
 // begin with the first again), or an error. kAuto: where that is possible and there are as many threads as
 // cores, so that processes of few threads do not all take the first ones. kOff: back to all cores. Where the
-// user has set OMP_PROC_BIND, nothing is done. Returns whether threads are pinned.
+// user has bound threads (OMP_PROC_BIND, OMP_PLACES), nothing is done. Returns whether threads are pinned.
 bool pin_threads(Pinning pinning);
 
-void pin_new_threads();  // where threads are pinned, those that the pool has got since
+void pin_new_threads();  // where threads are pinned, those that the pool has got since; throws as kOn
 
 // The calling thread, which inherited its creator's core, may run anywhere: for threads outside of the pool.
 void leave_core();

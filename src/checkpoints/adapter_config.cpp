@@ -68,18 +68,6 @@ void check_start(const Json& value) {
        value.as_string());
 }
 
-// For a head that is the embedding: PEFT then adapts or copies both as one.
-void check_apart(const LoraConfig& lora, const std::string& path) {
-  const ModuleChoice whole{.names = lora.modules_to_save};
-  for (const char* module : {"model.embed_tokens", "lm_head"})
-    if (lora.targets.contains(module) || whole.contains(module))
-      fail(
-          "[{}] 'ensure_weight_tying' is true: what changes {} would change the embedding and the head as "
-          "one, "
-          "which Temper keeps apart; train the adapter without it",
-          path, module);
-}
-
 using Setters = std::map<std::string, std::function<void(const Json&, AdapterConfig&)>, std::less<>>;
 
 const Setters& setters() {
@@ -174,10 +162,22 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   }
   if (const Json* layers = json.find("layers_to_transform"); layers != nullptr && !is_empty(*layers))
     config.lora.targets = {};  // only some of the modules that these name
-  if (const Json* tying = json.find("ensure_weight_tying"); tying != nullptr && !is_empty(*tying))
-    check_apart(config.lora, path);
+  const Json* tying = json.find("ensure_weight_tying");
+  config.ties_weights = tying != nullptr && !is_empty(*tying);
   if (config.lora.rank < 1) fail("[{}] 'r' is {}, expected at least 1", path, config.lora.rank);
   return config;
+}
+
+void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder) {
+  if (!config.ties_weights || base.tied().empty()) return;
+  const ModuleChoice whole{.names = config.lora.modules_to_save};
+  for (const char* module : {"model.embed_tokens", "lm_head"})
+    if (config.lora.targets.contains(module) || whole.contains(module))
+      fail(
+          "[{}] 'ensure_weight_tying' is true: what changes {} would change the embedding and the head as "
+          "one, "
+          "which Temper keeps apart; train the adapter without it",
+          folder, module);
 }
 
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {

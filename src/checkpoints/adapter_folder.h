@@ -12,13 +12,17 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 
 struct AdapterConfig {
   LoraConfig lora;
-  std::string base_model;  // base_model_name_or_path, "" where it says nothing
+  std::string base_model;     // base_model_name_or_path, "" where it says nothing
+  bool ties_weights = false;  // ensure_weight_tying
 };
 
 // The targets are empty where the file's tensors alone say which of the modules are meant (some layers only).
 // Every key is used, known to change nothing, or an error: what Temper has not (DoRA, biases in B, starts
 // that change the base model, …) is refused by name.
 AdapterConfig read_adapter_config(const std::string& folder);
+
+// Refuses an adapter that changes the embedding and the head as one, where they are: PEFT does so when asked.
+void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);
 
 // Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say the whole names.
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model);

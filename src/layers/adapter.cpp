@@ -90,20 +90,22 @@ int64_t Adapter::num_update_elements() const {
 }
 
 Var Adapter::weight(Tape& tape, const ParameterStore& base, const std::string& name) const {
-  const Var own = base.leaf(tape, name);
   const auto found = copies_.find(name);
-  if (found == copies_.end()) return own;
+  if (found == copies_.end()) return base.leaf(tape, name);
   std::vector<Var> parts;
   int64_t row = 0;
+  Tensor own;  // where rows of it stay: in 8 bits it is widened
   const auto take_own = [&](int64_t until) {
-    if (until > row) parts.push_back(tape.constant(own.value.narrow(0, row, until - row)));
+    if (until <= row) return;
+    if (!own.defined()) own = base.value(name);
+    parts.push_back(tape.constant(own.narrow(0, row, until - row)));
   };
   for (const Piece& piece : found->second) {
     take_own(piece.row);
     parts.push_back(tape.leaf(parameters_[piece.parameter]));
     row = piece.row + piece.rows;
   }
-  take_own(own.shape()[0]);
+  take_own(base.at(name).value.dim(0));
   return parts.size() == 1 ? parts.front() : primitives::concat_first(tape, parts);
 }
 

@@ -76,7 +76,7 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
     see(d);
     starts_k.push_back(static_cast<int32_t>(seen.size()));
   }
-  return {Tensor::from(seen), input.ids.numel()};
+  return {Tensor::from(seen), input.ids.numel(), true};
 }
 
 }  // namespace
@@ -236,6 +236,11 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     invariant(options.cache == nullptr, "a KV cache continues one document");
     std::vector<int32_t> starts_k;
     context.seen = seen_rows(input, starts_k);
+    take_for_granted("seen " + name_of(input.cu_seqlens), [input, found = starts_k] {
+      std::vector<int32_t> now;
+      seen_rows(input, now);
+      return now == found;
+    });
     context.cu_seqlens_k = Tensor::from(starts_k);
   }
   const bool checkpoint = options.checkpoint_layers && tape.recording();

@@ -39,9 +39,11 @@ std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfi
 }
 
 std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder) {
-  const LoraConfig config = checkpoints::read_adapter_config(folder).lora;
+  const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(folder);
+  const LoraConfig& config = written.lora;
   const auto files = checkpoints::ModelFolder::open_adapter(folder);
   const layers::ParameterStore& base = model.decoder.parameters();
+  checkpoints::check_apart(written, base.table(), folder);
   const LoraPlan plan = plan_lora_of(base.table(), config, files.names(), folder);
   checkpoints::check_weights(files, lora_table(base.table(), plan));
   check_unchanged(plan, files, base);

@@ -41,9 +41,10 @@ Var concat_last(Tape& tape, const Var& a, const Var& b);      // along the last 
 
 // Which rows are wanted of so many, and for the way back where each of these went. On the CPU, int32.
 struct ChosenRows {
-  ChosenRows(const Tensor& ids, int64_t rows);  // ids [n]; an Error where one is none of the rows
-  int64_t rows() const { return starts.numel() - 1; }
+  // ids [n]; an Error where one is none of the rows. The way back is needed where they have a gradient.
+  ChosenRows(const Tensor& ids, int64_t rows, bool way_back);
 
+  int64_t rows;
   Tensor ids;     // [n]
   Tensor starts;  // [rows + 1], of each row's part of places
   Tensor places;  // [n]: in ascending order per row

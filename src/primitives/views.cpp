@@ -64,14 +64,14 @@ Var concat_last(Tape& tape, const Var& a, const Var& b) {
   });
 }
 
-ChosenRows::ChosenRows(const Tensor& chosen, int64_t rows)
-    : ids(chosen.on({})), starts(Tensor::zeros({rows + 1}, DType::kI32, MemoryTag::kData)) {
+ChosenRows::ChosenRows(const Tensor& chosen, int64_t rows, bool way_back) : rows(rows), ids(chosen.on({})) {
   const auto list = ids.values<int32_t>();
-  int32_t* const ends = starts.data<int32_t>() + 1;
-  for (const int32_t id : list) {
+  for (const int32_t id : list)
     if (id < 0 || id >= rows) fail("row {} of {}", id, rows);
-    ++ends[id];
-  }
+  if (!way_back) return;
+  starts = Tensor::zeros({rows + 1}, DType::kI32, MemoryTag::kData);
+  int32_t* const ends = starts.data<int32_t>() + 1;
+  for (const int32_t id : list) ++ends[id];
   std::partial_sum(ends, ends + rows, ends);
   places = Tensor::empty(ids.shape(), DType::kI32, MemoryTag::kData);
   std::vector<int32_t> next(starts.data<int32_t>(), ends + rows);
@@ -81,7 +81,8 @@ ChosenRows::ChosenRows(const Tensor& chosen, int64_t rows)
 
 Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen) {
   const Device device = x.value.device();
-  if (x.shape()[0] != chosen.rows()) fail("rows of {} in all, of {}", chosen.rows(), to_string(x.shape()));
+  if (x.shape()[0] != chosen.rows) fail("rows of {} in all, of {}", chosen.rows, to_string(x.shape()));
+  invariant(!x.requires_grad() || chosen.starts.defined(), "rows with a gradient know the way back");
   Shape shape = x.shape();
   shape[0] = chosen.ids.numel();
   const Tensor from = x.value.is_contiguous_from(1) ? x.value : x.value.contiguous();

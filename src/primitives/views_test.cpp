@@ -92,7 +92,7 @@ TEST(Views, Concatenation) {
 TEST(Views, Gather) {
   check_view("rows", {view_input(1, {4, 2}, Role::kParameter)}, {6, 7, 0, 1, 6, 7, 6, 7},
              [](Tape& tape, const std::vector<Var>& v) {
-               return gather_rows(tape, v[0], {beside(v[0], ints({3, 0, 3, 3})), 4});
+               return gather_rows(tape, v[0], {beside(v[0], ints({3, 0, 3, 3})), 4, true});
              });
   check_view(
       "rows of heads, some of them nowhere", {view_input(1, {3, 2, 8})},
@@ -103,10 +103,10 @@ TEST(Views, Gather) {
         return from;
       }(),
       [](Tape& tape, const std::vector<Var>& v) {
-        return gather_rows(tape, v[0], {ints({1, 1, 0}), 3});
+        return gather_rows(tape, v[0], {ints({1, 1, 0}), 3, true});
       });
   check_view("rows apart", {view_input(1, {3, 4})}, {9, 1, 9}, [](Tape& tape, const std::vector<Var>& v) {
-    return gather_rows(tape, narrow(tape, v[0], 1, 1, 1), {ints({2, 0, 2}), 3});
+    return gather_rows(tape, narrow(tape, v[0], 1, 1, 1), {ints({2, 0, 2}), 3, true});
   });
   check_view("one of each row", {view_input(1, {3, 4})}, {2, 4, 11},
              [](Tape& tape, const std::vector<Var>& v) {
@@ -116,8 +116,12 @@ TEST(Views, Gather) {
   for (const HardwareFacts& machine : machines()) {
     const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32).on(machine.device));
     EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
-    expect_error([&] { gather_rows(tape, x, {beside(x, ints({3})), 3}); }, "row 3 of 3");
-    expect_error([&] { gather_rows(tape, x, {beside(x, ints({3})), 4}); }, "rows of 4 in all, of [3, 4]");
+    expect_error([&] { gather_rows(tape, x, {beside(x, ints({3})), 3, false}); }, "row 3 of 3");
+    expect_error(
+        [&] {
+          gather_rows(tape, x, {beside(x, ints({3})), 4, false});
+        },
+        "rows of 4 in all, of [3, 4]");
     expect_error([&] { take_last(tape, x, beside(x, ints({0, 4, 0}))); }, "column 4 of [3, 4]");
     expect_error([&] { take_last(tape, x, beside(x, ints({0, -1, 0}))); }, "column -1 of [3, 4]");
     expect_error([&] { take_last(tape, x, beside(x, ints({0, 0}))); }, "2 columns taken from [3, 4]");

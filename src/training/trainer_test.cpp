@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/pinning.h"
 #include "base/threads.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
@@ -206,22 +205,6 @@ TEST(Trainer, LearnsWithNarrowStateOnTheCpu) {
       EXPECT_EQ(run(1, micro_batch_tokens), first);
     }
   }
-}
-
-// Threads on cores of their own give the same bits; oneDNN's products run on the same threads.
-TEST(Trainer, HasOnePoolWhichMayBePinned) {
-  const auto threads_of_process = [] { return list_directory("/proc/self/task").size(); };
-  const auto run = [&](Pinning pinning) {
-    const op_testing::Threads two(2);
-    pin_threads(pinning);
-    const size_t before = (parallel_for(2, [](int64_t) {}), threads_of_process());
-    Bench setup;
-    for (int i = 0; i < 3; ++i) setup.trainer.step(kRows, 1e-2);
-    EXPECT_EQ(threads_of_process(), before);
-    pin_threads(Pinning::kOff);
-    return setup.weights();
-  };
-  EXPECT_EQ(run(Pinning::kOn), run(Pinning::kOff));
 }
 
 // Once steps have taken their memory they take no more: no page comes from the system.

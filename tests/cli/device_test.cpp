@@ -120,9 +120,8 @@ TEST_F(Devices, ALostGpuLosesNothingThatWasSaved) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   const std::string out = folder() + "/lost", library = folder() + "/lost_gpu.so";
   const std::string build = fmt::format(
-      "cc -shared -fPIC -DAWAITED='\"{}/checkpoints/step-000010/manifest.json\"' -o {} "
-      "{}/tests/cli/lost_gpu.c "
-      "-lpthread -ldl",
+      "cc -shared -fPIC -DAWAITED='\"{}/checkpoints/step-000010/manifest.json\"' -o {} {}/tests/cli/"
+      "lost_gpu.c -lpthread -ldl",
       out, library, TEMPER_SOURCE_DIR);
   ASSERT_EQ(std::system(build.c_str()), 0);
   const std::string train = "train " + yaml() + " --device cuda --train.schedule.type constant --output ";

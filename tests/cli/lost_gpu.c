@@ -1,5 +1,5 @@
-/* Takes the GPU away from a program that is using it: once the file AWAITED exists, a kernel writes to address 0.
- * Built by device_test.cpp; CUDA's driver loads it (CUDA_INJECTION64_PATH). */
+/* Takes the GPU away from a program that is using it: once the file AWAITED exists, a kernel writes to
+ * address 0. Built by device_test.cpp; CUDA's driver loads it (CUDA_INJECTION64_PATH). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -13,15 +13,16 @@ typedef int (*Retain)(void**, int);
 typedef int (*SetCurrent)(void*);
 typedef int (*Load)(void**, const void*);
 typedef int (*Find)(void**, void*, const char*);
-typedef int (*Launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                      void**);
+typedef int (*Launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                      void**, void**);
 
 static void* lose(void* driver) {
   void *context, *module, *kernel;
   while (access(AWAITED, F_OK) != 0) usleep(1000);
   if (((Retain)dlsym(driver, "cuDevicePrimaryCtxRetain"))(&context, 0) != 0) return NULL;
   ((SetCurrent)dlsym(driver, "cuCtxSetCurrent"))(context);
-  while (((Load)dlsym(driver, "cuModuleLoadData"))(&module, kBroken) != 0) usleep(1000); /* a graph is captured */
+  /* It may not be loaded while a graph is captured. */
+  while (((Load)dlsym(driver, "cuModuleLoadData"))(&module, kBroken) != 0) usleep(1000);
   ((Find)dlsym(driver, "cuModuleGetFunction"))(&kernel, module, "broken");
   ((Launch)dlsym(driver, "cuLaunchKernel"))(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
   return NULL;

@@ -76,7 +76,8 @@ __global__ void sum_lists(const T* x, int64_t stride, const int32_t* starts, con
   const int64_t packs = width / N;
   for (int64_t i = global_thread(); i < rows * packs; i += grid_threads()) {
     const int64_t row = i / packs, column = i % packs * N;
-    const int64_t begin = starts == nullptr ? row : starts[row], end = starts == nullptr ? row + 1 : starts[row + 1];
+    const int64_t begin = starts == nullptr ? row : starts[row];
+    const int64_t end = starts == nullptr ? row + 1 : starts[row + 1];
     Pack<T, N> out{};
     if (end - begin == 1) {
       out = load_pack<T, N>(x + ids[begin] * stride + column);
@@ -99,8 +100,8 @@ void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, c
   visit_device_float(y.dtype(), [&]<class T>() {
     const auto launch = [&]<int N>() {
       sum_lists<T, N><<<blocks_for(y.numel(), N), kThreads, 0, device::stream(y.device())>>>(
-          static_cast<const T*>(x.raw()), x.stride(0), from, ids.data<int32_t>(), static_cast<T*>(y.raw()), rows,
-          width);
+          static_cast<const T*>(x.raw()), x.stride(0), from, ids.data<int32_t>(), static_cast<T*>(y.raw()),
+          rows, width);
     };
     if (is_aligned(x) && x.stride(0) % kLanes<T> == 0 && width % kLanes<T> == 0)
       launch.template operator()<kLanes<T>>();

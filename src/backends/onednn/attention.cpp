@@ -76,14 +76,14 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
   const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
   const Document& document = task.document;
   const bool few = rows <= kFewRows;
-  const int64_t tile = few ? kFewKeys : score_stride(document.keys);
+  const int64_t stride = few ? kFewKeys : score_stride(document.keys);
   const DType dtype = few ? DType::kF32 : operand_dtype(op);
-  Scratch scratch(rows * (2 * dim + 2 * tile + 2));
+  Scratch scratch(rows * (2 * dim + 2 * stride + 2));
   const Running state{{scratch.take(rows * dim), dtype, dim},
                       scratch.take(rows * dim),
                       scratch.take(rows),
                       scratch.take(rows)};
-  float *scores = scratch.take(rows * tile), *rounded = scratch.take(rows * tile);
+  float *scores = scratch.take(rows * stride), *rounded = scratch.take(rows * stride);
   std::fill_n(state.y, rows * dim, 0.0f);
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
@@ -95,7 +95,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
   const int64_t keys_at_once = few ? kFewKeys : kTileKeys;
   for (int64_t key = begin; key < end; key += keys_at_once) {
     const int64_t columns = std::min(keys_at_once, end - key);
-    const Scores part{scores, rows, columns, tile, position + 1 - key, group, op.window, op.scale};
+    const Scores part{scores, rows, columns, stride, position + 1 - key, group, op.window, op.scale};
     const Block keys = heads_at(op.k, document.key + key, task.kv_head),
                 values = heads_at(op.v, document.key + key, task.kv_head);
     if (few)

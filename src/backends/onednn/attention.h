@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "backends/onednn/blocks.h"
@@ -81,7 +82,8 @@ class Scratch {
 // Rows of scores: as long as a tile of keys, or as all there are.
 inline int64_t score_stride(int64_t keys) {
   constexpr int64_t kLine = 16;
-  return std::min(kScoreStride, (keys + kLine - 1) / kLine * kLine + kLine);
+  const int64_t stride = (keys + kLine - 1) / kLine * kLine + kLine;
+  return std::min(kScoreStride, std::has_single_bit(static_cast<uint64_t>(stride)) ? stride + kLine : stride);
 }
 
 ops::Attention::Grads attention_backward(const ops::Attention& op, const ops::Attention::Output& out,

@@ -3,9 +3,9 @@
 
 namespace temper::backends {
 
-// Working memory of a task, aligned to 64 bytes, not initialized. A little comes from a stack of the thread's own: tasks
-// of short documents are over so soon that threads would wait for each other at the pool. More is a tensor. The last
-// that was made goes first.
+// Working memory of a task, aligned to 64 bytes, not initialized. A little comes from a stack of the thread's
+// own: tasks of short documents are over so soon that threads would wait for each other at the pool. More is
+// a tensor. The last that was made goes first.
 class TaskMemory {
  public:
   explicit TaskMemory(int64_t floats);

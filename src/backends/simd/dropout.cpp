@@ -1,31 +1,63 @@
+#include <algorithm>
+
 #include "backends/floats.h"
 #include "backends/simd/simd.h"
-#include "base/random.h"
 #include "base/threads.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/simd/dropout.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/simd/philox-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+
+constexpr int64_t kBlock = 512;  // elements whose random words are made together
+constexpr int64_t kOfCounter = 4;
+constexpr int64_t kRoom = kOfCounter * (2 + static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<uint64_t>())));
+
+template <class T>
+void drop_in(const ops::Dropout& op, const T* x, T* y, int64_t begin, int64_t end) {
+  const Philox<> philox(Random(op.key.seed, RandomPurpose::kDropout, op.key.step));
+  const Lanes factor = fill(op.factor());
+  const auto threshold = hn::Set(Words(), op.threshold());
+  HWY_ALIGN uint32_t words[kBlock + kRoom];
+  for (int64_t first = begin; first < end; first += kBlock) {
+    const int64_t count = std::min(kBlock, end - first), n = op.key.first + first, skipped = n % kOfCounter;
+    philox.fill((op.key.stream << 44) + static_cast<uint64_t>(n / kOfCounter),
+                (skipped + count + kOfCounter - 1) / kOfCounter, words);
+    sweep(count, [&](int64_t i, auto lanes) HWY_ATTR {
+      const auto dropped = hn::Lt(hn::LoadU(Words(), words + skipped + i), threshold);
+      const Lanes scaled = hn::Mul(load(x + first + i, lanes), factor);
+      store(hn::IfThenZeroElse(hn::RebindMask(Floats(), dropped), scaled), y + first + i, lanes);
+    });
+  }
+}
+
+void drop(const ops::Dropout& op, const Tensor& y, int64_t begin, int64_t end) {
+  visit_wide(y.dtype(), [&]<class T>() { drop_in(op, op.x.data<T>(), y.data<T>(), begin, end); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace temper::backends {
 namespace {
 
 using ops::Dropout;
-
-template <class T>
-void drop(const Dropout& op, const T* x, T* y, int64_t begin, int64_t end) {
-  const Random random(op.key.seed, RandomPurpose::kDropout, op.key.step);
-  const uint32_t threshold = op.threshold();
-  const float factor = op.factor();
-  for (int64_t i = begin; i < end;) {
-    const int64_t n = op.key.first + i;
-    const auto words = random.words((op.key.stream << 44) + static_cast<uint64_t>(n / 4));
-    for (auto k = static_cast<size_t>(n % 4); k < 4 && i < end; ++k, ++i)
-      y[i] = words[k] < threshold ? T(0.0f) : T(static_cast<float>(x[i]) * factor);
-  }
-}
+HWY_EXPORT(drop);
 
 Tensor forward(const Dropout& op) {
   const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype());
-  visit_wide(y.dtype(), [&]<class T>() {
-    parallel_ranges(y.numel(), 1 << 14,
-                    [&](int64_t begin, int64_t end) { drop(op, op.x.data<T>(), y.data<T>(), begin, end); });
+  parallel_ranges(y.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(drop)(op, y, begin, end);
   });
   return y;
 }
@@ -35,3 +67,4 @@ Tensor forward(const Dropout& op) {
 ops::Kernel<Dropout> dropout_kernel() { return {.accepts = refuse_float16, .forward = forward}; }
 
 }  // namespace temper::backends
+#endif  // HWY_ONCE

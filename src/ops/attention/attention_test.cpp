@@ -118,6 +118,8 @@ TEST(Attention, WideHeads) {
     check({.documents = packed({70, 1, 133}), .heads = 4, .kv_heads = 2, .head_dim = dim});
     check({.documents = packed({150}), .heads = 2, .kv_heads = 1, .head_dim = dim});
     check({.documents = {{40, 140}, {30, 30}}, .heads = 2, .kv_heads = 1, .head_dim = dim, .fused = true});
+    check({.documents = {{5, 5}, {0, 7}, {133, 133}}, .heads = 2, .kv_heads = 1, .head_dim = dim});
+    check({.documents = packed({150, 3}), .heads = 2, .kv_heads = 1, .head_dim = dim, .window = 70});
   }
 }
 

@@ -36,6 +36,7 @@ TEST(Dropout, EveryKernelAgrees) {
   check({5, 33}, 0.1f, {7, 1'000'000, 900'000, 0});
   for (const int64_t first : std::vector<int64_t>{1, 2, 3, 4, 130'000'000'000})
     check({4, 25}, 0.3f, {1, 2, 3, first});
+  check({3, 700}, 0.2f, {1, 2, 3, 5});  // more than is drawn at once
   check({0, 4}, 0.5f, {});
 }
 

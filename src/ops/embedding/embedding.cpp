@@ -9,7 +9,7 @@ namespace temper::ops {
 namespace {
 
 Var compose(Tape& tape, const Tensor& ids, const Var& table) {
-  return primitives::gather_rows(tape, table, {ids, table.shape()[0]});
+  return primitives::gather_rows(tape, table, {ids, table.shape()[0], table.requires_grad()});
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ void check_group(const LoraGroup<Var>& group, const Var& x, const Var& weight) {
   int64_t ranks = 0, column = 0;
   for (const auto& slice : group.slices) {
     check_matrix("b", slice.b.value, x.dtype());
+    if (slice.b.shape()[1] < 1) fail("[{}] a slice has rank 0", op);
     if (slice.column < column)
       fail("[{}] a slice begins at output {}, where another ends at {}", op, slice.column, column);
     column = slice.column + slice.b.shape()[0];

@@ -22,7 +22,7 @@ Var rotate(Tape& tape, const Var& x, const Var& cos, const Var& sin) {
 RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var& k_weight, const Rotary& op) {
   const int64_t tokens = qkv.shape()[0], all = op.heads + 2 * op.kv_heads, dim = qkv.shape()[1] / all;
   const auto at_tokens = [&](const Tensor& table) {
-    return p::reshape(tape, p::gather_rows(tape, tape.constant(table), {op.positions, table.dim(0)}),
+    return p::reshape(tape, p::gather_rows(tape, tape.constant(table), {op.positions, table.dim(0), false}),
                       {tokens, 1, dim / 2});
   };
   const Var cos = at_tokens(op.cos), sin = at_tokens(op.sin);

@@ -41,7 +41,8 @@ void multiply_by_library() {
                                backends::Bf16Path::kWiden);
 }
 
-// Threads on cores of their own give the same bits, and neither steps nor the library's products bring others.
+// Threads on cores of their own give the same bits, and neither steps nor the library's products bring
+// others.
 TEST(Threads, ThereIsOnePoolWhichMayBePinned) {
   ::unsetenv("OMP_PROC_BIND");
   const auto threads_of_process = [] { return list_directory("/proc/self/task").size(); };

@@ -1,7 +1,5 @@
 #include "backends/cudnn/padded_backward.h"
 
-#include <algorithm>
-
 #include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
 #include "tensor/host_inputs.h"

@@ -58,6 +58,14 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t ba
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+// The same of one with 1 dimension.
+__device__ inline void load_row(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], "
+      "[%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x)
+      : "memory");
+}
 // Bytes and addresses: multiples of 16.
 __device__ inline void load_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile(

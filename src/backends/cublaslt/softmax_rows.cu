@@ -87,7 +87,7 @@ __device__ double sum_of(const float* values, const float* factors, int64_t coun
     __syncthreads();
     if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
   }
-  return shared[0];
+  return threadIdx.x == 0 ? shared[0] : 0;  // which it may still be writing when the others come here
 }
 
 __global__ void sum_block(const float* nll, const float* z, const float* factors, int64_t count,

@@ -83,20 +83,39 @@ class Lists {
   Tensor all_;
 };
 
-// How copies find boxes of [rows, 64] in [tokens, heads, head_dim] (CUDA driver API, tensor maps).
+// CUDA driver API, tensor maps. `strides`: of all dimensions but the first, in bytes.
+template <int kDims>
+CUtensorMap tensor_map(const Tensor& tensor, CUtensorMapDataType type, const cuuint64_t* sizes,
+                       const cuuint64_t* strides, const cuuint32_t* box, CUtensorMapSwizzle swizzle) {
+  cuuint32_t steps[kDims];
+  std::fill_n(steps, kDims, 1);
+  CUtensorMap map;
+  device::check(device::driver().tensor_map_encode_tiled(&map, type, kDims, tensor.raw(), sizes, strides, box,
+                                                         steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                "cuTensorMapEncodeTiled");
+  return map;
+}
+
+// How copies find boxes of [rows, 64] in [tokens, heads, head_dim].
 CUtensorMap boxes_of(const Tensor& tensor, int rows) {
   const auto size = [&](int axis) { return static_cast<cuuint64_t>(tensor.dim(axis)); };
   const cuuint64_t width = size_of(tensor.dtype());
   const cuuint64_t sizes[] = {size(2), size(1), size(0)};
   const cuuint64_t strides[] = {size(2) * width, static_cast<cuuint64_t>(tensor.stride(0)) * width};  // bytes
-  const cuuint32_t box[] = {64, 1, static_cast<cuuint32_t>(rows)}, steps[] = {1, 1, 1};
-  CUtensorMap map;
-  device::check(device::driver().tensor_map_encode_tiled(
-                    &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tensor.raw(), sizes, strides, box, steps,
-                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                "cuTensorMapEncodeTiled");
-  return map;
+  const cuuint32_t box[] = {64, 1, static_cast<cuuint32_t>(rows)};
+  return tensor_map<3>(tensor, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizes, strides, box,
+                       CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+// And `count` values at a time.
+CUtensorMap values_of(const Tensor& tensor, int count) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(tensor.numel())};
+  const cuuint64_t no_strides[] = {0};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(count)};
+  return tensor_map<1>(tensor, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, sizes, no_strides, box,
+                       CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 __nv_bfloat16* elements(const Tensor& tensor) { return static_cast<__nv_bfloat16*>(tensor.raw()); }
@@ -131,10 +150,10 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
   arguments.k = boxes_of(k, hopper::kBlock);
   arguments.v = boxes_of(v, hopper::kBlock);
   arguments.dy = boxes_of(dy, tile);
+  arguments.logs = values_of(logs, tile);
+  arguments.deltas = values_of(deltas, tile);
   arguments.documents = lists.documents();
   arguments.items = lists.items();
-  arguments.logs = logs.data<float>();
-  arguments.deltas = deltas.data<float>();
   arguments.dq = sums.data<float>();
   arguments.ticket = turns.data<int32_t>();
   arguments.turns = arguments.ticket + 1;

@@ -26,21 +26,21 @@ __device__ void produce(const BackwardArguments& a, const Work<tile_of(kDim)>& w
     if (steps == 0) load_keys(a.v, base + L::kV, base + L::kFullV, second);
     for (int i = 0; i < steps; ++i) {
       const int head = work.head(i / range.size()), tile = work.tile(range, second, i % range.size());
-      const int64_t row = (int64_t{head} * a.tiles + d.tile + tile) * L::kTile;
-      const auto load_queries = [&](const CUtensorMap& map, uint32_t to, uint32_t barrier, uint32_t rows,
-                                    const float* from) {
+      const int row = (head * a.tiles + d.tile + tile) * L::kTile;
+      const auto load_queries = [&](const CUtensorMap& map, uint32_t to, uint32_t barrier,
+                                    const CUtensorMap& values, uint32_t to_values) {
         expect_bytes(barrier, L::kQueryBytes + L::kRowBytes);
         for (int box = 0; box < L::kBoxes; ++box)
           load_box(to + box * L::kTileBox, map, barrier, box * kBoxColumns, head, d.query + tile * L::kTile);
-        load_bytes(rows, from + row, L::kRowBytes, barrier);
+        load_row(to_values, values, barrier, row);
       };
       wait(base + L::kEmptyQ + 8 * q.stage, q.phase ^ 1);
-      load_queries(a.q, base + L::kQ + q.stage * L::kQueryBytes, base + L::kFullQ + 8 * q.stage,
-                   base + L::kLogs + q.stage * L::kRowBytes, a.logs);
+      load_queries(a.q, base + L::kQ + q.stage * L::kQueryBytes, base + L::kFullQ + 8 * q.stage, a.logs,
+                   base + L::kLogs + q.stage * L::kRowBytes);
       if (i == 0) load_keys(a.v, base + L::kV, base + L::kFullV, second);
       wait(base + L::kEmptyDy + 8 * dy.stage, dy.phase ^ 1);
       load_queries(a.dy, base + L::kDy + dy.stage * L::kQueryBytes, base + L::kFullDy + 8 * dy.stage,
-                   base + L::kDeltas + dy.stage * L::kRowBytes, a.deltas);
+                   a.deltas, base + L::kDeltas + dy.stage * L::kRowBytes);
       q.advance();
       dy.advance();
     }

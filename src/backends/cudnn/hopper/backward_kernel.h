@@ -10,11 +10,12 @@ namespace temper::backends::hopper {
 // dq are those of tiles: tile t of a document's queries is tile `document.tile + t` of `tiles`.
 struct BackwardArguments {
   CUtensorMap q, k, v, dy;  // [tokens, heads, head_dim], boxes of [tile or kBlock, 1, 64], swizzled
+  // [heads · tiles · tile] in float32, boxes of [tile]: of the softmax's denominators, to base 2, infinite
+  // beyond a document; Σ y dy. By maps like the others: racecheck takes copies of plain addresses in a loop
+  // for races.
+  CUtensorMap logs, deltas;
   const Document* documents;
   const Item* items;
-  // [heads, tiles · tile], of the softmax's denominators, to base 2; infinite beyond a document
-  const float* logs;
-  const float* deltas;  // [heads, tiles · tile], Σ y dy
   float* dq;  // [heads, tiles, 2, 8, 128, 4]: sums as the two warpgroups hold them; written by the first turn
   int* turns;   // [heads, tiles], zero: whose turn it is to add to dq
   int* ticket;  // zero: the next item

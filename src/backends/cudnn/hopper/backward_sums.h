@@ -32,7 +32,9 @@ struct Consumer {
         warp(uniform(thread / 32)),
         lane(thread % 32) {}
 
+  // One lane speaks for its warp: an arrival orders only what its own thread did, unless the warp has met.
   __device__ void release(uint32_t barrier) const {
+    __syncwarp();
     if (lane == 0) arrive(barrier);
   }
 
@@ -152,7 +154,6 @@ struct Consumer {
                    "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                    : "memory");
     fence_shared();
-    __syncwarp();
     release(base + L::kFullDq + 8 * step_parity);
     step_parity ^= 1;
   }

@@ -53,6 +53,7 @@ struct Var {
   Tensor value;
   std::shared_ptr<GradSlot> slot;            // null: no gradient flows here
   std::shared_ptr<Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
+  Tensor scales = {};  // where the value is codes of 8 bits, and what remake makes is what they mean
   bool requires_grad() const { return slot != nullptr; }
   Saved saved() const { return remake ? Saved(remake) : Saved(value); }
   const Shape& shape() const { return value.shape(); }

@@ -61,8 +61,10 @@ inline constexpr int kLanes = 16 / sizeof(T);
 // Read once: keep it out of the way of what is used again.
 template <class T, int N>
 __device__ inline Pack<T, N> load_once(const T* from) {
-  static_assert(sizeof(Pack<T, N>) == 16);
-  const int4 bits = __ldcs(reinterpret_cast<const int4*>(from));
+  constexpr size_t kBytes = sizeof(Pack<T, N>);
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  using Bits = std::conditional_t<kBytes == 16, int4, std::conditional_t<kBytes == 8, int2, int>>;
+  const Bits bits = __ldcs(reinterpret_cast<const Bits*>(from));
   return *reinterpret_cast<const Pack<T, N>*>(&bits);
 }
 template <class T, int N>

@@ -65,6 +65,16 @@ HWY_INLINE Lanes load(const float* from, Whole) { return hn::LoadU(Floats(), fro
 HWY_INLINE Lanes load(const BFloat16* from, Whole) {
   return widen(hn::LoadU(Halves(), reinterpret_cast<const uint16_t*>(from)));
 }
+// Finite codes of E4M3 as float16 has them: seven bits further up they are the same number times 2⁻⁸.
+inline constexpr float kOfCodes = 0x1p8f;
+HWY_INLINE Lanes load(const Float8E4M3* from, Whole) {
+  const Halves halves;
+  const auto codes = hn::LoadU(hn::Rebind<uint8_t, Floats>(), reinterpret_cast<const uint8_t*>(from));
+  const auto high = hn::ShiftLeft<8>(hn::PromoteTo(halves, codes));
+  const auto bits =
+      hn::OrAnd(hn::And(high, hn::Set(halves, 0x8000)), hn::ShiftRight<1>(high), hn::Set(halves, 0x3F80));
+  return hn::PromoteTo(Floats(), hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), bits));
+}
 template <class T>
 HWY_INLINE Lanes load(const T* from, Part part) {
   HWY_ALIGN T lanes[hn::MaxLanes(Floats())] = {};

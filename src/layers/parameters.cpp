@@ -62,7 +62,7 @@ const Parameter& ParameterStore::at(std::string_view name) const { return parame
 
 Var ParameterStore::leaf(Tape& tape, std::string_view name) const {
   const Parameter& parameter = at(name);
-  return parameter.scales.defined() ? primitives::dequantized(parameter, dtype_) : tape.leaf(parameter);
+  return parameter.scales.defined() ? primitives::in_8_bits(parameter, dtype_) : tape.leaf(parameter);
 }
 
 Tensor ParameterStore::value(std::string_view name) const {

@@ -37,6 +37,9 @@ struct Kernel {
   // Whether work with this kernel may be captured and run again with other contents of the CPU's tensors: it
   // takes those as tensor/host_inputs.h says. Asked of ops that have such tensors or values.
   bool repeats = false;
+  // Whether forward reads a weight in 8 bits (primitives/quantized.h) as it is for such an x; otherwise it is
+  // given what the codes mean. Asked of linear and lora_linear.
+  bool (*reads_codes)(const Tensor& x, const Tensor& codes) = nullptr;
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;

@@ -65,13 +65,17 @@ Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype) {
   return y;
 }
 
-Var dequantized(const Parameter& parameter, DType dtype) {
+Var in_8_bits(const Parameter& parameter, DType dtype) {
   invariant(parameter.scales.defined() && parameter.grad == nullptr,
             "a parameter in 8 bits has scales and is frozen");
   const auto make = [codes = parameter.value, scales = parameter.scales, dtype] {
     return dequantized(codes, scales, dtype);
   };
-  return {make(), nullptr, std::make_shared<Remake>(make)};
+  return {parameter.value, nullptr, std::make_shared<Remake>(make), parameter.scales};
+}
+
+Var widened(const Var& weight) {
+  return weight.scales.defined() ? Var{weight.saved().get(), nullptr, weight.remake} : weight;
 }
 
 }  // namespace temper::primitives

@@ -13,8 +13,11 @@ void quantize_rows(const Tensor& values, const Tensor& codes, const Tensor& scal
 // scales · codes, [rows, columns], tag workspace. float16 rounds to nearest even.
 Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype);
 
-// The value of a parameter that is kept so, and what makes it again for backward: ops that keep `saved()`
-// hold the codes alone.
-Var dequantized(const Parameter& parameter, DType dtype);
+// The codes and scales of a parameter that is kept so, for ops that take them (ops/linear/linear.h); saved()
+// makes the matrix, and holds the codes alone.
+Var in_8_bits(const Parameter& parameter, DType dtype);
+
+// Itself, or the matrix where it is in 8 bits.
+Var widened(const Var& weight);
 
 }  // namespace temper::primitives

@@ -47,8 +47,8 @@ Parameter quantized(const Doubles& values, const Shape& shape) {
 
 Var in_8_bits(const Var& input, const Doubles& values, const Shape& shape) {
   const Parameter made = quantized(values, shape);
-  return primitives::dequantized({beside(input, made.value), nullptr, beside(input, made.scales)},
-                                 input.dtype());
+  return primitives::in_8_bits({beside(input, made.value), nullptr, beside(input, made.scales)},
+                               input.dtype());
 }
 
 Doubles meaning_in_8_bits(const Doubles& values, const Shape& shape) {

@@ -9,7 +9,7 @@ namespace {
 using ops::Linear;
 
 Tensor forward(const Linear& op) {
-  if (are_few_rows(op)) return few_rows(op);
+  if (are_few_rows(op.x, op.weight)) return few_rows(op);
   const Tensor y =
       Tensor::empty({op.x.dim(0), op.weight.dim(0)}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
   multiply({.a = op.x, .b = op.weight, .d = y, .transpose_b = true, .bias = op.bias});
@@ -36,7 +36,11 @@ ops::Refusal accepts(const Linear::Signature&, const HardwareFacts& facts) {
 }  // namespace
 
 ops::Kernel<Linear> cublaslt_linear_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .reads_codes = are_few_rows};
 }
 
 }  // namespace temper::backends

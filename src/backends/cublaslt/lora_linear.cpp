@@ -48,8 +48,8 @@ void add_updates(const Group& group, const Tensor& low, const Tensor& y, bool ac
 
 LoraLinear::Output forward(const LoraLinear& op) {
   const int64_t rows = op.x.dim(0);
-  const ops::Linear base{op.x, op.weight, op.bias};
-  const bool updates_first = reach_all(op, rows) && !are_few_rows(base);
+  const ops::Linear base{op.x, op.weight, op.bias, op.scales};
+  const bool updates_first = reach_all(op, rows) && !are_few_rows(op.x, op.weight);
   LoraLinear::Output out{
       updates_first ? empty_beside(op.x, rows, op.weight.dim(0)) : cublaslt_linear_kernel().forward(base),
       {}};
@@ -145,7 +145,11 @@ ops::Refusal accepts(const LoraLinear::Signature&, const HardwareFacts& facts) {
 }  // namespace
 
 ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .reads_codes = are_few_rows};
 }
 
 }  // namespace temper::backends

@@ -1,7 +1,6 @@
 // Matrices in 8 bits, as wide as products read them.
-#include <cuda_fp8.h>
-
 #include "backends/cuda/primitives.h"
+#include "backends/float8.h"
 #include "backends/gpu.h"
 
 namespace temper::backends {
@@ -9,11 +8,6 @@ namespace {
 
 constexpr int kAhead = 4;  // loads that a thread has under way
 constexpr unsigned kRowThreads = 128;
-
-// Exact: half precision holds every code.
-__device__ inline float2 decode(uint16_t two) {
-  return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
-}
 
 template <class T, int N>
 __device__ void widen_codes(const Pack<uint8_t, N>& codes, float scale, T* to) {

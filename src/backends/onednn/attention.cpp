@@ -31,7 +31,8 @@ struct Running {
 void step_few(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
               const Running& state) {
   const int64_t dim = op.q.dim(2);
-  dot_rows(state.q, scores.rows, keys, dim, {}, {scores.data, DType::kF32, scores.stride}, 0, scores.columns);
+  dot_rows(state.q, scores.rows, keys, nullptr, dim, {}, {scores.data, DType::kF32, scores.stride}, 0,
+           scores.columns);
   softmax_step(scores, state.largest, state.sum, state.y, dim);
   mix_rows(scores, values, state.y, dim);
 }

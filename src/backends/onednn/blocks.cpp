@@ -56,47 +56,60 @@ HWY_INLINE void dots(const float* x, int64_t x_stride, const T* weight, int64_t 
     for (int c = 0; c < kColumns; ++c) out[r][c] = total(sums[r][c]);
 }
 
-HWY_INLINE void put(const Block& y, int64_t index, float value) {
-  if (y.dtype == DType::kF32)
-    static_cast<float*>(y.data)[index] = value;
-  else
-    static_cast<BFloat16*>(y.data)[index] = BFloat16(value);
-}
+// What becomes of a sum. Factors are powers of two: sums of scaled codes would have the same bits.
+struct Finish {
+  const float* scales;  // of codes
+  const Tensor& bias;
+  const Block& y;
+
+  template <class T>
+  HWY_INLINE void put(float sum, int64_t row, int64_t output) const {
+    if (scales != nullptr) sum *= scales[output] * kOfCodes;
+    if (bias.defined()) sum += static_cast<float>(bias.data<T>()[output]);
+    static_cast<T*>(y.data)[row * y.stride + output] = T(sum);
+  }
+  HWY_INLINE void operator()(float sum, int64_t row, int64_t output) const {
+    y.dtype == DType::kF32 ? put<float>(sum, row, output) : put<BFloat16>(sum, row, output);
+  }
+};
 
 template <int kRows, class T>
-void dot_few(const Block& x, int64_t row, const Block& weight, int64_t size, const Tensor& bias,
-             const Block& y, int64_t begin, int64_t end) {
+void dot_few(const Block& x, int64_t row, const T* weight, int64_t stride, int64_t size, const Finish& finish,
+             int64_t begin, int64_t end) {
   constexpr int kColumns = 4;
   const float* from = static_cast<const float*>(x.data) + row * x.stride;
-  const T* rows = static_cast<const T*>(weight.data);
-  const auto finish = [&](float sum, int r, int64_t o) {
-    put(y, (row + r) * y.stride + o, bias.defined() ? sum + static_cast<float>(bias.data<T>()[o]) : sum);
-  };
   int64_t o = begin;
   for (; o + kColumns <= end; o += kColumns) {
-    if (weight.stride > size)
-      fetch_ahead(rows + (o + 2 * kColumns) * weight.stride, kColumns, size, weight.stride);
+    if (stride > size) fetch_ahead(weight + (o + 2 * kColumns) * stride, kColumns, size, stride);
     float out[kRows][kColumns];
-    dots<kRows, kColumns>(from, x.stride, rows + o * weight.stride, weight.stride, size, out);
+    dots<kRows, kColumns>(from, x.stride, weight + o * stride, stride, size, out);
     for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < kColumns; ++c) finish(out[r][c], r, o + c);
+      for (int c = 0; c < kColumns; ++c) finish(out[r][c], row + r, o + c);
   }
   for (; o < end; ++o) {
     float out[kRows][1];
-    dots<kRows, 1>(from, x.stride, rows + o * weight.stride, weight.stride, size, out);
-    for (int r = 0; r < kRows; ++r) finish(out[r][0], r, o);
+    dots<kRows, 1>(from, x.stride, weight + o * stride, stride, size, out);
+    for (int r = 0; r < kRows; ++r) finish(out[r][0], row + r, o);
   }
 }
 
-void dot(const Block& x, int64_t rows, const Block& weight, int64_t size, const Tensor& bias, const Block& y,
+template <class T>
+void dot(const Block& x, int64_t rows, const Block& weights, int64_t size, const Finish& finish,
          int64_t begin, int64_t end) {
-  visit_wide(weight.dtype, [&]<class T>() {
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) dot_few<4, T>(x, row, weight, size, bias, y, begin, end);
-    if (rows - row == 3) dot_few<3, T>(x, row, weight, size, bias, y, begin, end);
-    if (rows - row == 2) dot_few<2, T>(x, row, weight, size, bias, y, begin, end);
-    if (rows - row == 1) dot_few<1, T>(x, row, weight, size, bias, y, begin, end);
-  });
+  const T* weight = static_cast<const T*>(weights.data);
+  const int64_t stride = weights.stride;
+  int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) dot_few<4>(x, row, weight, stride, size, finish, begin, end);
+  if (rows - row == 3) dot_few<3>(x, row, weight, stride, size, finish, begin, end);
+  if (rows - row == 2) dot_few<2>(x, row, weight, stride, size, finish, begin, end);
+  if (rows - row == 1) dot_few<1>(x, row, weight, stride, size, finish, begin, end);
+}
+
+void dot_any(const Block& x, int64_t rows, const Block& weights, const float* scales, int64_t size,
+             const Tensor& bias, const Block& y, int64_t begin, int64_t end) {
+  const Finish finish{scales, bias, y};
+  if (scales != nullptr) return dot<Float8E4M3>(x, rows, weights, size, finish, begin, end);
+  visit_wide(weights.dtype, [&]<class T>() { dot<T>(x, rows, weights, size, finish, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -109,7 +122,7 @@ namespace temper::backends {
 namespace {
 HWY_EXPORT(copy);
 HWY_EXPORT(add_columns);
-HWY_EXPORT(dot);
+HWY_EXPORT(dot_any);
 }  // namespace
 
 void copy_block(const Block& from, const Block& to, int64_t rows, int64_t size) {
@@ -132,9 +145,9 @@ void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums
   HWY_DYNAMIC_DISPATCH(add_columns)(rows, count, size, sums);
 }
 
-void dot_rows(const Block& x, int64_t rows, const Block& weight, int64_t size, const Tensor& bias,
-              const Block& y, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(dot)(x, rows, weight, size, bias, y, begin, end);
+void dot_rows(const Block& x, int64_t rows, const Block& weight, const float* scales, int64_t size,
+              const Tensor& bias, const Block& y, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(dot_any)(x, rows, weight, scales, size, bias, y, begin, end);
 }
 
 }  // namespace temper::backends

@@ -41,8 +41,9 @@ class WideBlock {
 void add_column_sums(const Block& rows, int64_t count, int64_t size, float* sums);
 
 // y[r][o] = Σ_i x[r][i] weight[o][i] (+ bias[o]) for outputs [begin, end), on the calling thread. x is
-// float32; weight is read once for every four rows of x, so this is the product for few rows.
-void dot_rows(const Block& x, int64_t rows, const Block& weight, int64_t size, const Tensor& bias,
-              const Block& y, int64_t begin, int64_t end);
+// float32; weight is read once for every four rows of x, so this is the product for few rows. With `scales`,
+// one an output, weight is codes of 8 bits (primitives/quantized.h).
+void dot_rows(const Block& x, int64_t rows, const Block& weight, const float* scales, int64_t size,
+              const Tensor& bias, const Block& y, int64_t begin, int64_t end);
 
 }  // namespace temper::backends

@@ -15,16 +15,17 @@ using ops::Linear;
 void forward_few(const Linear& op, const Tensor& y) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor x = op.x.to(DType::kF32, MemoryTag::kWorkspace);
+  const float* const scales = op.scales.defined() ? op.scales.data<float>() : nullptr;
   const int64_t grain = std::max<int64_t>(4, (1 << 18) / std::max<int64_t>(in, 1) / 4 * 4);
   parallel_ranges(out, grain, [&](int64_t begin, int64_t end) {
-    dot_rows(block_of(x), rows, block_of(op.weight), in, op.bias, block_of(y), begin, end);
+    dot_rows(block_of(x), rows, block_of(op.weight), scales, in, op.bias, block_of(y), begin, end);
   });
 }
 
 Tensor forward(const Linear& op) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor y = Tensor::empty({rows, out}, op.x.dtype());
-  if (rows <= kFewLinearRows)
+  if (takes_few_rows(op.x, op.weight))
     forward_few(op, y);
   else
     multiply(Product{.a = rows_of(op.x),
@@ -77,7 +78,7 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
 }  // namespace
 
 ops::Kernel<Linear> linear_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward};
+  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .reads_codes = takes_few_rows};
 }
 
 }  // namespace temper::backends

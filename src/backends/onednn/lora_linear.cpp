@@ -84,7 +84,7 @@ void add_updates(const Group& group, const Tensor& low, const Tensor& y) {
 }
 
 LoraLinear::Output forward_few(const LoraLinear& op) {
-  LoraLinear::Output out{linear_kernel().forward({op.x, op.weight, op.bias}), {}};
+  LoraLinear::Output out{linear_kernel().forward({op.x, op.weight, op.bias, op.scales}), {}};
   for (const Group& group : op.groups) {
     const Tensor low = linear_kernel().forward({rows_read(op, group), group.a, {}});
     out.low.push_back(low.transpose(0, 1).clone());
@@ -95,8 +95,8 @@ LoraLinear::Output forward_few(const LoraLinear& op) {
 }
 
 LoraLinear::Output forward(const LoraLinear& op) {
+  if (takes_few_rows(op.x, op.weight)) return forward_few(op);
   const int64_t rows = op.x.dim(0), out_size = op.weight.dim(0);
-  if (rows <= kFewLinearRows) return forward_few(op);
   LoraLinear::Output out{Tensor::empty({rows, out_size}, op.x.dtype()), {}};
   for (const Group& group : op.groups) out.low.push_back(forward_low(op, group));
   multiply(Product{.a = rows_of(op.x),
@@ -230,7 +230,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
 }  // namespace
 
 ops::Kernel<LoraLinear> lora_linear_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward};
+  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .reads_codes = takes_few_rows};
 }
 
 }  // namespace temper::backends

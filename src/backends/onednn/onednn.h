@@ -13,7 +13,9 @@ ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
 
-// Below this many rows the weights' way through memory costs more than the products.
+// Up to this many rows the weights' way through memory costs more than the products: they are read as they
+// are, in 8 bits too.
 inline constexpr int64_t kFewLinearRows = 16;
+inline bool takes_few_rows(const Tensor& x, const Tensor& /*weight*/) { return x.dim(0) <= kFewLinearRows; }
 
 }  // namespace temper::backends

@@ -3,25 +3,25 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/weights.h"
 #include "primitives/primitives.h"
+#include "primitives/quantized.h"
 
 namespace temper::ops {
 namespace {
 
 Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias) {
-  const Var y = primitives::matmul(tape, x, weight, {.transpose_b = true});
+  const Var y = primitives::matmul(tape, x, primitives::widened(weight), {.transpose_b = true});
   return bias.value.defined() ? primitives::add(tape, y, bias) : y;
 }
 
 void check(const Var& x, const Var& weight, const Var& bias) {
   constexpr auto op = Linear::kName;
   check_ndim(op, "x", x.value, 2);
-  check_ndim(op, "weight", weight.value, 2);
   check_float(op, "x", x.value);
-  check_dtype(op, "weight", weight.value, x.dtype());
+  check_weight(op, weight, x.dtype());
   check_shape(op, "x", x.value, {x.shape()[0], weight.shape()[1]});
   check_contiguous(op, "x", x.value);
-  check_contiguous(op, "weight", weight.value);
   if (!bias.value.defined()) return;
   check_shape(op, "bias", bias.value, {weight.shape()[0]});
   check_dtype(op, "bias", bias.value, x.dtype());
@@ -84,7 +84,9 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
         {dx * c.input.flops + dweight * c.weights.flops, dx * c.input.bytes + dweight * c.weights.bytes}};
   });
   if (gradients.kernel.compose != nullptr) return gradients.kernel.compose(tape, x, weight, bias);
-  return tape.record(gradients.kernel.forward({x.value, weight.value, bias.value}), {&x, &weight, &bias},
+  Linear op{x.value, {}, bias.value};
+  set_weight(op, weight, gradients.kernel);
+  return tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
                      [gradients, waits](const Tensor& given_dy) {
                        const Tensor dy = given_dy.contiguous();
                        if (!waits) return gradients.of_all(dy);

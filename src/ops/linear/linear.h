@@ -12,9 +12,10 @@ struct Linear {
     bool bias = false;
   };
 
-  Tensor x;       // [rows, in]; backward: undefined unless the weight's gradient is wanted
-  Tensor weight;  // [out, in]
-  Tensor bias;    // [out], or undefined
+  Tensor x;            // [rows, in]; backward: undefined unless the weight's gradient is wanted
+  Tensor weight;       // [out, in], or codes of 8 bits in forward of kernels that read them
+  Tensor bias;         // [out], or undefined
+  Tensor scales = {};  // [out], float32, of codes
 
   using Forward = Tensor(const Linear&);  // y [rows, out], x's dtype
   // Returns dx [rows, in] when want_dx, otherwise an undefined tensor.
@@ -23,7 +24,8 @@ struct Linear {
   using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias);
 };
 
-// bias may be Var{} (none). A weight that can be made again is not kept for backward.
+// bias may be Var{} (none), the weight frozen and in 8 bits. A weight that can be made again is not kept for
+// backward.
 Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias = {});
 
 }  // namespace temper::ops

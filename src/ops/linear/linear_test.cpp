@@ -79,7 +79,28 @@ void check_in_8_bits(const Sizes& n) {
 }
 
 TEST(Linear, EveryKernelAgreesOnWeightsIn8Bits) {
-  for (const Sizes& n : {Sizes{1, 7, 64}, {1, 512, 100}, {33, 65, 31}, {130, 64, 100}}) check_in_8_bits(n);
+  for (const Sizes& n : {Sizes{1, 7, 64}, {1, 512, 100}, {3, 528, 17}, {33, 65, 31}, {130, 64, 100}})
+    check_in_8_bits(n);
+}
+
+// Codes that are read as they are, and the matrix that they mean: the same bits.
+void check_codes(const BoundKernel& kernel, DType dtype, const Sizes& n) {
+  const auto put = [&](uint64_t seed, const Shape& shape) {
+    return Var{tensor_of(normal(seed, shape), shape, dtype).on(kernel.device), nullptr};
+  };
+  Tape tape(false);
+  const Var x = put(1, {n.rows, n.in}), bias = put(3, {n.out});
+  const Var codes = in_8_bits(x, normal(2, {n.out, n.in}), {n.out, n.in});
+  EXPECT_EQ(values_of(linear(tape, kernel.ops, x, codes, bias).value),
+            values_of(linear(tape, kernel.ops, x, {codes.saved().get(), nullptr}, bias).value))
+      << kernel.provider << " on " << n.rows << " rows of " << n.in;
+}
+
+TEST(Linear, CodesAreReadAsWhatTheyMean) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BoundKernel& kernel : bind_everywhere<Linear>({dtype, 512, 100, true}))
+      for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17})
+        for (const int64_t in : {7, 16, 512, 1040, 4608}) check_codes(kernel, dtype, {rows, in, 37});
 }
 
 TEST(Linear, KeepsNoWeightThatCanBeMadeAgain) {

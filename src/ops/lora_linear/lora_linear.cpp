@@ -5,7 +5,9 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/weights.h"
 #include "primitives/primitives.h"
+#include "primitives/quantized.h"
 
 namespace temper::ops {
 namespace {
@@ -39,7 +41,7 @@ Var compose_update(Tape& tape, const Var& input, const LoraGroup<Var>& group, in
 }
 
 Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
-  Var y = p::matmul(tape, x, weight, {.transpose_b = true});
+  Var y = p::matmul(tape, x, p::widened(weight), {.transpose_b = true});
   if (bias.value.defined()) y = p::add(tape, y, bias);
   const int64_t rows = x.shape()[0], out = weight.shape()[0];
   for (const LoraGroup<Var>& group : groups) {
@@ -91,7 +93,7 @@ void check(const Var& x, const Var& weight, const Var& bias, const Groups& group
   check_ndim(op, "x", x.value, 2);
   check_float(op, "x", x.value);
   check_contiguous(op, "x", x.value);
-  check_matrix("weight", weight.value, x.dtype());
+  check_weight(op, weight, x.dtype());
   check_shape(op, "x", x.value, {x.shape()[0], weight.shape()[1]});
   if (weight.requires_grad()) fail("[{}] the weight wants a gradient, but is frozen", op);
   if (bias.value.defined()) {
@@ -178,11 +180,12 @@ Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight
   const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
   const auto& kernel = ops.get<LoraLinear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias, groups);
-  LoraLinear op{x.value, weight.value, bias.value, {}};
+  LoraLinear op{x.value, {}, bias.value, {}};
+  set_weight(op, weight, kernel);
   for (const auto& group : groups) op.groups.push_back(values_of(group));
   LoraLinear::Output out = kernel.forward(op);
   Kept kept(x, weight, bias, groups);
-  op.x = op.weight = {};
+  op.x = op.weight = op.scales = {};
   for (auto& group : op.groups) group.input = {};
   return tape.record(out.y, inputs_of(x, weight, bias, groups),
                      [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {

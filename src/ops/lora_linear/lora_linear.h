@@ -33,9 +33,10 @@ struct LoraLinear {
   using Group = LoraGroup<Tensor>;
 
   Tensor x;       // [rows, in]; backward: undefined unless the gradient of an `a` that reads it is wanted
-  Tensor weight;  // [out, in]
+  Tensor weight;  // [out, in], or codes of 8 bits in forward of kernels that read them
   Tensor bias;    // [out], or undefined
   std::vector<Group> groups;
+  Tensor scales = {};  // [out], float32, of codes
 
   struct Output {
     Tensor y;                 // [rows, out], x's dtype
@@ -63,8 +64,8 @@ struct LoraLinear {
                       const std::vector<LoraGroup<Var>>& groups);
 };
 
-// bias may be Var{} (none), and so may a group's input. A weight that can be made again is not kept for
-// backward.
+// bias may be Var{} (none), and so may a group's input; the weight may be in 8 bits. A weight that can be
+// made again is not kept for backward.
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
                 const std::vector<LoraGroup<Var>>& groups);
 

@@ -10,7 +10,7 @@ program=${1:?usage: sanitize_gpu.sh PROGRAM-OF-TEST_OPS [SUITE...]}
 shift
 limit=${SECONDS_EACH:-120}
 tools=${TOOLS:-memcheck racecheck}
-export TEMPER_GPU_POOL=separate TEMPER_TEST_LEAVE_OUT=eager OMP_WAIT_POLICY=passive
+export TEMPER_GPU_POOL=separate TEMPER_TEST_LEAVE_OUT=${TEMPER_TEST_LEAVE_OUT:-eager} OMP_WAIT_POLICY=passive
 PATH=$PATH:/usr/local/cuda/bin
 sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
 command -v "$sanitizer" >/dev/null || { echo "sanitize_gpu.sh: there is no $sanitizer; it comes with the CUDA toolkit" >&2; exit 2; }

@@ -103,12 +103,11 @@ Activations activations_per_token(const layers::DecoderConfig& model, Checkpoint
   return {layer * model.num_layers, backward};
 }
 
-// On GPUs without a fast kernel attention keeps about four float32 per head, query and key, in documents as
-// long as a row.
-int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& model,
-                         const HardwareFacts& facts) {
-  const bool fast = config.model.dtype == DType::kBF16 && facts.compute_capability >= 90;
-  if (facts.hardware != hardware::kGpu || fast) return 0;
+// `eager` attention keeps about four float32 per head, query and key, in documents as long as a row.
+int64_t scores_per_token(const RunConfig& config, const layers::DecoderConfig& model) {
+  const auto written = config.model.ops_implementation.to_ops().written;
+  const auto attention = written.find("attn");
+  if (attention == written.end() || attention->second != ops::kEager) return 0;
   return 4 * size_of(DType::kF32) * model.num_heads * config.data.max_length;
 }
 
@@ -132,8 +131,8 @@ int64_t gradient_bytes(const RunConfig& config, const layers::DecoderConfig& mod
   return all - std::min(all - model.vocab_size * model.hidden_size * width, kept);
 }
 
-// What kernels take while they run, the largest of them: on a GPU the head's logits with a product, or the
-// scores of attention's backward in documents as long as a row.
+// What kernels take while they run, the largest of them: on a GPU the head's logits with a product, or what
+// attention's backward does: cuDNN's scores in documents as long as a row, and sums.
 int64_t workspace_bytes(const RunConfig& config, const layers::DecoderConfig& model,
                         const HardwareFacts& facts) {
   if (facts.hardware != hardware::kGpu) return int64_t{64} << 20;
@@ -145,9 +144,10 @@ int64_t workspace_bytes(const RunConfig& config, const layers::DecoderConfig& mo
   const int64_t document = model.num_heads * config.data.max_length * config.data.max_length * width;
   const int64_t documents = std::max<int64_t>(1, tokens / config.data.max_length);
   const int64_t sums = tokens * model.num_heads * model.head_dim * size_of(DType::kF32);
-  const int64_t scores = backends::is_for_hopper(facts.compute_capability, model.head_dim)
-                             ? 0
-                             : std::max(document, std::min(backends::kScoreBytes, documents * document));
+  const bool by_cudnn = config.model.dtype == DType::kBF16 && facts.compute_capability >= 90 &&
+                        !backends::is_for_hopper(facts.compute_capability, model.head_dim);
+  const int64_t scores =
+      by_cudnn ? std::max(document, std::min(backends::kScoreBytes, documents * document)) : 0;
   return std::max(head, scores + sums);
 }
 
@@ -172,9 +172,8 @@ MemoryPlan plan_memory(const RunConfig& config, const layers::DecoderConfig& mod
   at(plan, MemoryTag::kWeights) =
       models * frozen.bytes + added + config.data.max_length * model.head_dim * floats;
   at(plan, MemoryTag::kOptimizer) = trained * optimizer_bytes(config);
-  const auto [kept, beside] =
-      activations_per_token(model, config.train.activation_checkpointing, config.model.dtype,
-                            scores_per_token(config, model, facts));
+  const auto [kept, beside] = activations_per_token(model, config.train.activation_checkpointing,
+                                                    config.model.dtype, scores_per_token(config, model));
   at(plan, MemoryTag::kActivations) = tokens_at_once(config) * (kept + beside);
   at(plan, MemoryTag::kGradients) = gradient_bytes(config, model, tokens_at_once(config) * kept);
   at(plan, MemoryTag::kWorkspace) = workspace_bytes(config, model, facts) + frozen.widened;

@@ -101,8 +101,8 @@ class Threads {
 
 const HardwareFacts& facts();                  // of this machine's CPU
 const std::vector<HardwareFacts>& machines();  // the CPU's, and the GPU's where there is one
-// Kernels on a GPU that TEMPER_TEST_LEAVE_OUT names: tools/sanitize_gpu.sh leaves out `eager`, thousands of
-// launches of primitives, which have a test of their own.
+// Kernels on a GPU that TEMPER_TEST_LEAVE_OUT names ("eager,cudnn"): tools/sanitize_gpu.sh leaves out
+// `eager`, thousands of launches of primitives, which have a test of their own.
 bool is_left_out(std::string_view provider, const HardwareFacts& machine);
 void report_refusal(std::string_view op, std::string_view provider, std::string_view sentence);
 

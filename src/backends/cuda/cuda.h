@@ -1,6 +1,7 @@
 #pragma once
 #include "backends/floats.h"
 #include "ops/adamw/adamw.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
@@ -13,6 +14,7 @@
 namespace temper::backends {
 
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
+ops::Kernel<ops::Attention> cuda_attention_kernel();
 ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();

@@ -17,9 +17,12 @@ LibraryState probe() {
 void register_cudnn();
 void register_cudnn() {
   registry<LibraryProbe>().add("cuDNN", probe);
-  ops::kernels<ops::Attention>().add("hopper", cudnn::hopper_attention_kernel());
-  ops::kernels<ops::Attention>().add("cudnn", cudnn::attention_kernel());
-  ops::kernels<ops::Attention>().add("cudnn_nondeterministic", cudnn::nondeterministic_attention_kernel());
+  const auto add = [](std::string_view name, const ops::Kernel<ops::Attention>& kernel) {
+    ops::kernels<ops::Attention>().add_before("cuda", name, kernel);  // which serves where these do not
+  };
+  add("hopper", cudnn::hopper_attention_kernel());
+  add("cudnn", cudnn::attention_kernel());
+  add("cudnn_nondeterministic", cudnn::nondeterministic_attention_kernel());
 }
 
 }  // namespace temper::backends

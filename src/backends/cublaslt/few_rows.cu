@@ -94,7 +94,8 @@ void launch(const Linear& op, const Tensor& y) {
   const auto kernel = rows == 1   ? multiply_rows<T, W, 1>
                       : rows == 2 ? multiply_rows<T, W, 2>
                                   : multiply_rows<T, W, kMostRows>;
-  kernel<<<static_cast<unsigned>((outer + warps - 1) / warps), kThreads, 0, device::stream(y.device())>>>(arguments);
+  kernel<<<static_cast<unsigned>((outer + warps - 1) / warps), kThreads, 0, device::stream(y.device())>>>(
+      arguments);
   device::check_launch("linear of a few rows");
 }
 
@@ -102,17 +103,16 @@ void launch(const Linear& op, const Tensor& y) {
 
 bool are_few_rows(const Tensor& x, const Tensor& weight) {
   const int64_t rows = x.dim(0), size = size_of(x.dtype());
-  return rows >= 1 && rows <= kMostRows && x.dtype() != DType::kF16 &&
-         x.dim(1) * size % 16 == 0 && x.stride(0) * size % 16 == 0 && is_aligned(x) &&
-         weight.is_contiguous() && is_aligned(weight);
+  return rows >= 1 && rows <= kMostRows && x.dtype() != DType::kF16 && x.dim(1) * size % 16 == 0 &&
+         x.stride(0) * size % 16 == 0 && is_aligned(x) && weight.is_contiguous() && is_aligned(weight);
 }
 
 Tensor few_rows(const Linear& op) {
   const Tensor y =
       Tensor::empty({op.x.dim(0), op.weight.dim(0)}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
   if (y.numel() == 0) return y;
-  visit_wide_or_brain(y.dtype(),
-                      [&]<class T>() { op.scales.defined() ? launch<T, uint8_t>(op, y) : launch<T, T>(op, y); });
+  visit_wide_or_brain(
+      y.dtype(), [&]<class T>() { op.scales.defined() ? launch<T, uint8_t>(op, y) : launch<T, T>(op, y); });
   return y;
 }
 

@@ -1,6 +1,6 @@
-// Attention where no library's kernel serves: float32, other heads, GPUs before compute capability 9.0. All sums are
-// float32 and have one order. A block has a tile of queries and meets tiles of keys (y and dq), or has keys and meets
-// queries of all heads that share them (dk and dv).
+// Attention where no library's kernel serves: float32, other heads, GPUs before compute capability 9.0. All
+// sums are float32 and have one order. A block has a tile of queries and meets tiles of keys (y and dq), or
+// has keys and meets queries of all heads that share them (dk and dv).
 #include <cstring>
 
 #include "backends/cuda/attention_tiles.h"
@@ -28,7 +28,7 @@ struct Tile {
 template <class T>
 struct Arguments {
   const T *q, *k, *v, *y, *dy;
-  T *out, *dk, *dv;    // y or dq; all compact
+  T *out, *dk, *dv;      // y or dq; all compact
   float *logs, *deltas;  // [heads, tokens]: of the softmax's denominators to base 2, or null; Σ y dy
   const Tile* tiles;
   int64_t q_stride, k_stride, v_stride, tokens;
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Argum
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const q = reinterpret_cast<float*>(memory);
-  float *const k = q + S::kOwn * S::kPitch, *const v = k + S::kOther * S::kPitch, *const pairs = v + S::kOther * S::kPitch;
+  float *const k = q + S::kOwn * S::kPitch, *const v = k + S::kOther * S::kPitch,
+               *const pairs = v + S::kOther * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
@@ -110,8 +111,8 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const q = reinterpret_cast<float*>(memory);
-  float *const dy = q + S::kOwn * S::kPitch, *const k = dy + S::kOwn * S::kPitch, *const v = k + S::kOther * S::kPitch,
-               *const pairs = v + S::kOther * S::kPitch;
+  float *const dy = q + S::kOwn * S::kPitch, *const k = dy + S::kOwn * S::kPitch,
+               *const v = k + S::kOther * S::kPitch, *const pairs = v + S::kOther * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
@@ -163,13 +164,14 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const k = reinterpret_cast<float*>(memory);
-  float *const v = k + S::kOwn * S::kPitch, *const q = v + S::kOwn * S::kPitch, *const dy = q + S::kOther * S::kPitch,
-               *const pairs = dy + S::kOther * S::kPitch;
+  float *const v = k + S::kOwn * S::kPitch, *const q = v + S::kOwn * S::kPitch,
+               *const dy = q + S::kOther * S::kPitch, *const pairs = dy + S::kOther * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
   const int kv_head = blockIdx.y, group = a.heads / a.kv_heads;
-  const int64_t token = d.key + tile.first, width = int64_t{a.heads} * a.dim, kv_width = int64_t{a.kv_heads} * a.dim;
+  const int64_t token = d.key + tile.first, width = int64_t{a.heads} * a.dim,
+                kv_width = int64_t{a.kv_heads} * a.dim;
   load_tile<kDim, S::kOwn>(k, a.k + token * a.k_stride + kv_head * a.dim, a.k_stride, tile.rows, a.dim);
   load_tile<kDim, S::kOwn>(v, a.v + token * a.v_stride + kv_head * a.dim, a.v_stride, tile.rows, a.dim);
   const int begin = max(0, tile.first - d.shift) / S::kOther * S::kOther;
@@ -180,7 +182,8 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
     for (int query = begin; query < end; query += S::kOther) {
       const int64_t from = d.query + query;
       __syncthreads();
-      load_tile<kDim, S::kOther>(q, a.q + from * a.q_stride + head * a.dim, a.q_stride, d.queries - query, a.dim);
+      load_tile<kDim, S::kOther>(q, a.q + from * a.q_stride + head * a.dim, a.q_stride, d.queries - query,
+                                 a.dim);
       load_tile<kDim, S::kOther>(dy, a.dy + from * width + head * a.dim, width, d.queries - query, a.dim);
       __syncthreads();
       multiply_tiles<kDim>(k, q, p);
@@ -220,8 +223,8 @@ void visit_tiles(const Attention& op, F&& f) {
   });
 }
 
-// Queries or keys of all documents, cut into tiles. Work that is repeated may have other documents, therefore there are
-// as many as so many documents of so many tokens can have.
+// Queries or keys of all documents, cut into tiles. Work that is repeated may have other documents, therefore
+// there are as many as so many documents of so many tokens can have.
 struct Tiles {
   Tensor list;
   unsigned count;
@@ -241,8 +244,9 @@ struct Tiles {
       tiles.resize(most);
       std::memcpy(to, tiles.data(), tiles.size() * sizeof(Tile));
     };
-    list = from_host(fmt::format("attention {} {} {} {}", name_of(starts_q), name_of(starts_k), of_keys, size),
-                     {int64_t{count} * static_cast<int64_t>(sizeof(Tile))}, DType::kU8, op.q.device(), write);
+    list =
+        from_host(fmt::format("attention {} {} {} {}", name_of(starts_q), name_of(starts_k), of_keys, size),
+                  {int64_t{count} * static_cast<int64_t>(sizeof(Tile))}, DType::kU8, op.q.device(), write);
   }
   const Tile* data() const { return static_cast<const Tile*>(list.raw()); }
 };
@@ -267,12 +271,13 @@ Arguments<T> arguments_of(const Attention& op, const Tensor& logs) {
 
 // One block for each tile and head.
 template <class T>
-void launch(void (*kernel)(Arguments<T>), Arguments<T> arguments, const Tiles& tiles, int64_t heads, int floats,
-            Device device) {
+void launch(void (*kernel)(Arguments<T>), Arguments<T> arguments, const Tiles& tiles, int64_t heads,
+            int floats, Device device) {
   const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
   allow_scratch(kernel, bytes);
   arguments.tiles = tiles.data();
-  kernel<<<dim3(tiles.count, static_cast<unsigned>(heads)), kThreads, bytes, device::stream(device)>>>(arguments);
+  kernel<<<dim3(tiles.count, static_cast<unsigned>(heads)), kThreads, bytes, device::stream(device)>>>(
+      arguments);
   device::check_launch("attention");
 }
 
@@ -310,7 +315,8 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
     arguments.dk = static_cast<T*>(grads.k.raw());
     arguments.dv = static_cast<T*>(grads.v.raw());
     const int floats = S::floats(2, 2);
-    launch<T>(differentiate_queries<T, kDim>, arguments, Tiles(op, false, S::kOwn), op.q.dim(1), floats, device);
+    launch<T>(differentiate_queries<T, kDim>, arguments, Tiles(op, false, S::kOwn), op.q.dim(1), floats,
+              device);
     launch<T>(differentiate_keys<T, kDim>, arguments, Tiles(op, true, S::kOwn), op.k.dim(1), floats, device);
   });
   return grads;
@@ -318,14 +324,19 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
 
 ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts&) {
   if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  if (s.head_dim > kLargestHead) return fmt::format("head_dim must be at most {}, is {}", kLargestHead, s.head_dim);
+  if (s.head_dim > kLargestHead)
+    return fmt::format("head_dim must be at most {}, is {}", kLargestHead, s.head_dim);
   return std::nullopt;
 }
 
 }  // namespace
 
 ops::Kernel<Attention> cuda_attention_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward, .repeats = true};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .repeats = true};
 }
 
 }  // namespace temper::backends

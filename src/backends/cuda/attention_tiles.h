@@ -1,9 +1,9 @@
 #pragma once
 #include "backends/gpu.h"
 
-// Attention by tiles in shared memory, in float32: what its kernels share. A block has a tile of rows of its own and
-// meets others; 16 x 16 threads hold their products. Thread (y, x) has rows y + 16 i, and columns x + 16 j of products
-// between tiles or 4 x + 64 j and the next three of rows.
+// Attention by tiles in shared memory, in float32: what its kernels share. A block has a tile of rows of its
+// own and meets others; 16 x 16 threads hold their products. Thread (y, x) has rows y + 16 i, and columns x +
+// 16 j of products between tiles or 4 x + 64 j and the next three of rows.
 namespace temper::backends {
 
 inline constexpr int kSide = 16;  // threads along each edge
@@ -33,7 +33,8 @@ __device__ inline float row_sum(float value) {
   return value;
 }
 __device__ inline float row_max(float value) {
-  for (int lane = kSide / 2; lane > 0; lane /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, lane, kSide));
+  for (int lane = kSide / 2; lane > 0; lane /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, lane, kSide));
   return value;
 }
 
@@ -60,7 +61,8 @@ __device__ void multiply_tiles(const float* own, const float* other, float (&out
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i) x[i] = *reinterpret_cast<const float4*>(a + i * kSide * S::kPitch + d);
 #pragma unroll
-    for (int j = 0; j < S::kColumns; ++j) y[j] = *reinterpret_cast<const float4*>(b + j * kSide * S::kPitch + d);
+    for (int j = 0; j < S::kColumns; ++j)
+      y[j] = *reinterpret_cast<const float4*>(b + j * kSide * S::kPitch + d);
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i)
 #pragma unroll

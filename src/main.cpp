@@ -1,11 +1,13 @@
 #include <cstdio>
 
+#include "base/file_signals.h"
 #include "cli/program.h"
 #include "ops/hardware_table.h"
 #include "ops/op_info.h"
 #include "startup.h"
 
 int main(int argc, char** argv) {
+  temper::handle_file_signals();
   try {
     temper::register_everything();
     temper::ops::check_hardware_tables(temper::ops::hardware_tables(), temper::ops::op_infos());

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_signals.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/random.h"
@@ -60,6 +62,33 @@ TEST(Files, WriteIsReadBackAndReplaced) {
   EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"a.txt"});
   EXPECT_EQ(MappedFile(path).text(), "two");
   EXPECT_EQ(hash_file(path).size(), 32u);
+}
+
+TEST(Files, AMappedFileThatIsWrittenToIsAnError) {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "a.txt";
+  write_file(path, "four");
+  const MappedFile file(path);
+  file.check_unchanged();
+  write_file(path, "another file of that name");
+  file.check_unchanged();  // the old one is still what was mapped
+  const MappedFile other(path);
+  FileWriter(path, true).write("more");
+  EXPECT_THROW(other.check_unchanged(), Error);
+}
+
+// In a process of its own, as a program that reads what another one has cut off.
+TEST(FilesDeathTest, AFileCutShortIsOneSentence) {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "a.txt";
+  write_file(path, std::string(1 << 20, 'a'));
+  const auto read_what_is_gone = [&] {
+    handle_file_signals();
+    const MappedFile file(path);
+    std::filesystem::resize_file(path, 0);
+    std::exit(file.text()[1 << 19] == 'a' ? 0 : 1);
+  };
+  EXPECT_EXIT(read_what_is_gone(), testing::ExitedWithCode(2), "cut short by another program");
 }
 
 TEST(Files, ErrorsNameThePath) {

@@ -150,30 +150,47 @@ void FileWriter::close() {
   if (!synced) fail_system("sync", path_, error);
 }
 
-MappedFile::MappedFile(const std::string& path) {
+namespace {
+
+int64_t modified_at(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail_system("open", path, errno);
+  file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ < 0) fail_system("open", path, errno);
+  const auto give_up = [&](const char* what) {
+    const int error = errno;
+    ::close(file_);
+    fail_system(what, path, error);
+  };
   struct stat info {};
-  if (::fstat(file, &info) != 0) {
-    const int error = errno;
-    ::close(file);
-    fail_system("read", path, error);
-  }
+  if (::fstat(file_, &info) != 0) give_up("read");
   size_ = static_cast<size_t>(info.st_size);
-  if (size_ > 0) {
-    void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    const int error = errno;
-    ::close(file);
-    if (memory == MAP_FAILED) fail_system("map", path, error);
-    data_ = static_cast<const std::byte*>(memory);
-  } else {
-    ::close(file);
-  }
+  modified_ = modified_at(info);
+  if (size_ == 0) return;
+  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file_, 0);
+  if (memory == MAP_FAILED) give_up("map");
+  data_ = static_cast<const std::byte*>(memory);
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  ::close(file_);
+}
+
+void MappedFile::check_unchanged() const {
+  struct stat info {};
+  if (::fstat(file_, &info) != 0) fail_system("read", path_, errno);
+  if (static_cast<size_t>(info.st_size) == size_ && modified_at(info) == modified_) return;
+  fail(
+      "[{}] was written to while it was being read: it had {} bytes, now {}; leave files as they are during "
+      "a run, "
+      "and give other contents other names",
+      path_, size_, info.st_size);
 }
 
 void MappedFile::release(size_t begin, size_t end) const {

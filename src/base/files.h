@@ -43,7 +43,8 @@ class FileWriter {
   int file_ = -1;
 };
 
-// A whole file mapped read-only.
+// A whole file mapped read-only. Where another program cuts it short, reading what is gone ends the process
+// (base/file_signals.h): ask for check_unchanged() before reading what lay there long.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -53,12 +54,17 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  // An Error when the file was written to since it was mapped.
+  void check_unchanged() const;
   // Whole pages of this range leave the process's memory; reading them again fetches them again.
   void release(size_t begin, size_t end) const;
 
  private:
+  std::string path_;
+  int file_ = -1;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int64_t modified_ = 0;  // nanoseconds
 };
 
 // A folder below the system's temporary one, removed with everything in it at the end of its life.

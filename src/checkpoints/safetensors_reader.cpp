@@ -46,6 +46,7 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   if (entry->shape.size() > Shape::kMaxDims)
     fail("[{}] tensor '{}': found {} dimensions, expected at most {}; reshape it first", path(), name,
          entry->shape.size(), Shape::kMaxDims);
+  contents_->map.check_unchanged();
   const Shape shape(entry->shape);
   const std::byte* data = contents_->data + entry->begin;
   if (entry->begin == entry->end) return Tensor::empty(shape, *dtype, MemoryTag::kData);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -15,6 +17,12 @@ struct MergeArguments {
   int64_t max_shard_mib = 4768;  // 5 GB, as transformers cuts
 };
 
+bool lies_in(const std::string& path, const std::string& folder) {
+  const auto whole = std::filesystem::weakly_canonical(path),
+             outer = std::filesystem::weakly_canonical(folder);
+  return std::mismatch(outer.begin(), outer.end(), whole.begin(), whole.end()).first == outer.end();
+}
+
 int merge(const MergeArguments& arguments) {
   if (arguments.max_shard_mib < 1)
     fail("[--max-shard-mib] {} is out of range; expected 1 or more", arguments.max_shard_mib);
@@ -23,6 +31,11 @@ int merge(const MergeArguments& arguments) {
   if (!is_directory(base))
     fail("[{}] the adapter's base model '{}' is not a folder here; name it with --base", arguments.adapter,
          base);
+  if (exists(arguments.output))
+    fail("[{}] exists already; choose another folder or remove it", arguments.output);
+  for (const std::string& source : {base, arguments.adapter})
+    if (lies_in(arguments.output, source))
+      fail("[{}] lies in {}, which is read; choose a folder of its own", arguments.output, source);
   models::merge_adapter(arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20);
   std::printf("%s: %s with %s\n", arguments.output.c_str(), base.c_str(), arguments.adapter.c_str());
   return 0;

@@ -32,10 +32,10 @@ RowCounts Loader::counts() const {
   return all;
 }
 
-void Loader::restore(const Json& state) {
+void Loader::restore(const Json& state, bool mended) {
   if (ahead_.valid()) ahead_.wait();
   ahead_ = {};
-  maker_.restore(state);
+  maker_.restore(state, mended);
   after_ = snapshot();
 }
 

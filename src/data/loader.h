@@ -20,7 +20,7 @@ class Loader {
   const std::vector<RowCounts>& source_counts() const { return after_.counts; }
   RowCounts counts() const;
   double seconds_waited() const { return waited_; }  // that next() kept the caller waiting, in all
-  void restore(const Json& state);
+  void restore(const Json& state, bool mended = false);
 
  private:
   struct Snapshot {

@@ -18,8 +18,8 @@ struct OpenedFile {
 };
 
 // The rows of one data file, by index: each is the text of one JSON value, which should be an object. The
-// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe; the
-// file must not change meanwhile.
+// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe. A file
+// that changes meanwhile is an Error of the next row that is parsed.
 class RowFile {
  public:
   // Reads the file once. What it is, its content says and not its name. Errors name the file, and for a

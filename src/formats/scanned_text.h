@@ -15,6 +15,7 @@ class ScannedText {
  public:
   explicit ScannedText(const std::string& path) : file_(path) {}
   std::string_view all() const { return file_.text(); }
+  void check_unchanged() const { file_.check_unchanged(); }
 
   // The first pass, as far as `end`; whoever drives it looks at bytes just before or just after it passes
   // them.

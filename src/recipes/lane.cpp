@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
+#include "checkpoints/weights_sample.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
 
@@ -57,7 +58,13 @@ Lane::Lane(const Session& session, RunConfig config)
       files_{config_.output},
       data_(DataSets::load(config_, session.text, recipe_of(config_).goal(config_))) {
   if (config_.eval.exact_match > 0 && !data_.eval)
-    fail("[eval.exact_match] is set, but neither data.eval nor data.eval_fraction gives rows to ask from");
+    fail("[eval.exact_match] is set, but {} gives rows to ask from",
+         is_adapter()
+             ? fmt::format(
+                   "neither adapters.{}.eval nor data.eval_fraction (data.eval counts for adapters without "
+                   "train)",
+                   name())
+             : "neither data.eval nor data.eval_fraction");
 }
 
 // Estimated once: that reads rows.
@@ -108,6 +115,7 @@ void Lane::make_learner() {
 void Lane::start() {
   loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
   if (data_.eval) eval_rows_ = read_all(*data_.eval, config_);
+  if (is_adapter()) base_ = checkpoints::sample_of_weights(config_.model.path);
   const bool resumed = restore();
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
@@ -214,10 +222,14 @@ void Lane::ask(const char* when, double& result) {
                   answers_.size(), format_duration(seconds_now() - start)));
 }
 
-void Lane::stop(const std::string& reason) {
-  stopped_ = true;
-  stop_reason_ = reason;
+void Lane::stop(const std::string& reason, bool by_data) {
   begun_.reset();
+  stopped_ = true;
+  diverged_ = !by_data;
+  stop_reason_ = reason;
+  if (diverged_ || state_.step == 0) return;
+  saved_step_ = 0;  // saved again where it was: the state says why the run ended
+  save();
 }
 
 }  // namespace temper::recipes

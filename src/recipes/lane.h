@@ -54,8 +54,9 @@ class Lane {
   int64_t saved_step() const { return saved_step_; }
   void save();    // unless this step is saved already
   void finish();  // the result, metrics and summary
-  // Ends training here; what was learnt stays. `reason` for the summary.
-  void stop(const std::string& reason);
+  // Ends training here, for the summary's reason. By data: what was learnt is saved, and goes on with mended
+  // rows. Otherwise the last step diverged, and what is in memory is worth nothing.
+  void stop(const std::string& reason, bool by_data);
   const std::string& stop_reason() const { return stop_reason_; }
 
   struct Check {
@@ -100,8 +101,9 @@ class Lane {
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
   State state_;
+  std::string base_;  // of an adapter: a sample of the weights that it is trained on
   int64_t saved_step_ = 0;
-  bool stopped_ = false;
+  bool stopped_ = false, diverged_ = false;
   std::string stop_reason_;
   double accuracy_after_ = -1;
   data::Batch batch_;

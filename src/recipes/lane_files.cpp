@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/training_state.h"
+#include "checkpoints/weights_sample.h"
 #include "config/print.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
@@ -33,8 +34,10 @@ void Lane::open_folder(const std::string& resolved_yaml) const {
     if (!conflicts.empty())
       fail(
           "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
-          "Choose another output, or restore these keys",
-          files_.folder, join(conflicts, "\n  "));
+          "{}, or restore these keys",
+          files_.folder, join(conflicts, "\n  "),
+          is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
+                       : "Choose another output");
   }
   checkpoints::sweep_temporary(files_.states());
   write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
@@ -44,6 +47,11 @@ bool Lane::restore() {
   const auto reader = checkpoints::open_newest(files_.states());
   if (!reader) return false;
   const Json state = reader->json();
+  if (const Json* base = state.find("base"); base != nullptr && is_adapter() && base->as_string() != base_)
+    fail(
+        "[{}] was trained on other weights than {} holds now; give the base that the run began with, or "
+        "another output",
+        files_.folder, config_.model.path);
   const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
   for (const auto& [name, tensor] : optimizer_->state()) tensor.copy_from(tensors.tensor(name));
   state_.step = state.at("step").as_int();
@@ -55,7 +63,7 @@ bool Lane::restore() {
   state_.last_loss = state.at("last_loss").as_double();
   saved_step_ = state_.step;
   optimizer_->restored(state_.step);
-  loader_->restore(state.at("data"));
+  loader_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
   return true;
 }
@@ -64,14 +72,17 @@ void Lane::save() {
   if (saved_step_ == state_.step) return;
   checkpoints::StateWriter writer(files_.states(), state_.step);
   writer.add_tensors(kTensors, optimizer_->state());
-  writer.add_json("state.json", Json::Object{{"step", state_.step},
-                                             {"tokens", state_.tokens},
-                                             {"train_seconds", state_.train_seconds},
-                                             {"accuracy_before", state_.accuracy_before},
-                                             {"best_loss", state_.best_loss},
-                                             {"best_step", state_.best_step},
-                                             {"last_loss", state_.last_loss},
-                                             {"data", loader_->state()}});
+  Json state = Json::Object{{"step", state_.step},
+                            {"tokens", state_.tokens},
+                            {"train_seconds", state_.train_seconds},
+                            {"accuracy_before", state_.accuracy_before},
+                            {"best_loss", state_.best_loss},
+                            {"best_step", state_.best_step},
+                            {"last_loss", state_.last_loss},
+                            {"data", loader_->state()}};
+  if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
+  if (is_adapter()) state.set("base", base_);
+  writer.add_json("state.json", state);
   writer.commit();
   saved_step_ = state_.step;
   std::vector<int64_t> protected_steps;
@@ -103,7 +114,7 @@ Lane::Check Lane::check() const {
 void Lane::finish() {
   if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
   const std::string result = is_adapter() ? files_.adapter() : files_.model();
-  save_result(result);
+  if (!diverged_) save_result(result);
   metrics_->close();
   events_->close();
   draw_curve();
@@ -114,7 +125,12 @@ void Lane::finish() {
   log("data: " + loader_->counts().describe());
   if (trainer_ && session_->facts.device.type != DeviceType::kCpu)
     log(training::describe(trainer_->graphs()));
-  log(fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds), result));
+  log(diverged_
+          ? fmt::format("diverged in step {}; {}", state_.step,
+                        saved_step_ > 0 ? fmt::format("step {} is saved in {}", saved_step_, files_.states())
+                                        : "none before it was saved")
+          : fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds),
+                        result));
 }
 
 Json Lane::summary() const {
@@ -136,7 +152,8 @@ Json Lane::summary() const {
       {"device_name", session_->facts.name},
       {"peak_memory_bytes", session_->peak_memory()}};
   if (!stop_reason_.empty()) values.emplace_back("stopped", stop_reason_);
-  values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
+  if (!diverged_)
+    values.emplace_back(is_adapter() ? "adapter" : "model", is_adapter() ? files_.adapter() : files_.model());
   return values;
 }
 

@@ -15,6 +15,19 @@
 
 namespace temper::recipes {
 
+namespace {
+
+// Errors say whose they are.
+template <class F>
+void named(const std::string& adapter, const F& f) try {
+  f();
+} catch (const Error& error) {
+  if (adapter.empty()) throw;
+  throw Error(fmt::format("[adapters.{}] {}", adapter, error.what()), error.kind());
+}
+
+}  // namespace
+
 void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
   recipe_of(config).check(config);
   Run(config, resolved_yaml, options).run();
@@ -28,7 +41,8 @@ Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
       profile_(options.profile_steps, session_.facts, config.model.dtype, files_.trace()) {
   check_adapters(config);
   for (const AdapterConfig& adapter : config.adapters)
-    lanes_.push_back(std::make_unique<Lane>(session_, run_of_adapter(config, adapter)));
+    named(adapter.name,
+          [&] { lanes_.push_back(std::make_unique<Lane>(session_, run_of_adapter(config, adapter))); });
   if (lanes_.empty()) lanes_.push_back(std::make_unique<Lane>(session_, config));
 }
 
@@ -46,7 +60,7 @@ void Run::run() {
                                                            trainer_options(session_.config, 1));
   for (const auto& lane : lanes_) {
     log_info("data: " + data::describe_formats(lane->data().train));
-    lane->start();
+    named(lane->name(), [&] { lane->start(); });
   }
   find_peak();
   try {
@@ -142,19 +156,19 @@ void Run::report_all() {
 
 // Alone, a lane ends the run; the others of several go on. After a step that diverged there is nothing to
 // save.
-void Run::lose(Lane& lane, const Error& error, bool save) {
+void Run::lose(Lane& lane, const Error& error, bool by_data) {
   const bool learnt = lane.is_unsaved();
-  if (save) lane.save();
-  const std::string kept =
-      fmt::format("the {} steps before it are saved in {}", lane.step(), lane.files().folder);
-  if (error.kind() != ErrorKind::kInput) throw error;
-  if (lanes_.size() == 1) {
-    if (!learnt || !save) throw error;
-    throw Error(fmt::format("{}; {}", error.what(), kept), error.kind());
+  const auto kept = [&] {
+    return fmt::format("the {} steps before it are saved in {}", lane.step(), lane.files().folder);
+  };
+  const bool ends_all = error.kind() != ErrorKind::kInput || lanes_.size() == 1;
+  if (!ends_all || by_data) lane.stop(error.what(), by_data);
+  if (ends_all) {
+    if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
+    throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
   }
-  lane.stop(error.what());
   log_warning(fmt::format("[{}] {}; this adapter stops, the others go on{}", lane.name(), error.what(),
-                          save ? "; " + kept : std::string()));
+                          by_data && lane.step() > 0 ? "; " + kept() : std::string()));
 }
 
 void Run::fail_if_any_was_lost() const {
@@ -162,12 +176,14 @@ void Run::fail_if_any_was_lost() const {
   for (const auto& lane : lanes_)
     if (!lane->stop_reason().empty())
       lost.push_back(fmt::format("{} after step {}: {}", lane->name(), lane->step(), lane->stop_reason()));
-  if (!lost.empty())
-    fail(
-        "[adapters] {} of {} stopped early, the others are done:\n  {}\nMend that and run the same command "
-        "to go "
-        "on with them",
-        lost.size(), lanes_.size(), join(lost, "\n  "));
+  if (lost.empty()) return;
+  fail(
+      "[adapters] {} of {} stopped early, the others are done:\n  {}\nRows that are mended in their place, "
+      "so that as many "
+      "remain, or data.on_bad_row: skip: the same command goes on. Other settings: give the adapter another "
+      "name, with "
+      "from: to go on from what it has learnt",
+      lost.size(), lanes_.size(), join(lost, "\n  "));
 }
 
 void Run::evaluate_and_save(bool stopping) {

@@ -33,7 +33,7 @@ class Run {
   std::vector<training::PendingStep> begin(const std::vector<Lane*>& lanes);
   void report_all();  // waits for the steps begun last, if they have not been reported
   void evaluate_and_save(bool stopping);
-  void lose(Lane& lane, const Error& error, bool save);
+  void lose(Lane& lane, const Error& error, bool by_data);
   void show(const std::vector<Lane::Report>& reports);
   int64_t memory_in_use() const;
   void find_peak();

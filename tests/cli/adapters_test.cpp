@@ -1,4 +1,6 @@
 // Adapters as a user has them: trained alone and together, stopped and resumed, used, merged, refused.
+#include <filesystem>
+
 #include "checkpoints/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 
@@ -150,9 +152,49 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   EXPECT_LT(done, 12u);
   EXPECT_TRUE(exists(lane(out, "bad") + "/adapter/adapter_model.safetensors"));
   EXPECT_TRUE(Json::parse_file(lane(out, "bad") + "/summary.json").at("stopped").is_string());
-  // With another way to take such rows it goes on where it stopped.
+  // With another way to take such rows it goes on where it stopped, and so it does when the row is mended in
+  // its place.
+  const std::string copy = folder() + "/survivors_again";
+  std::filesystem::copy(out, copy, std::filesystem::copy_options::recursive);
   EXPECT_EQ(run(command + " --data.on_bad_row skip").code, 0);
   EXPECT_EQ(losses(lane(out, "bad")).size(), 12u);
+  const std::string again =
+      "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
+  write_file(bad, rows.substr(0, end));
+  expect_refused(again, 2,
+                 "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; mend rows in");
+  write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
+  const Outcome mended = run(again);
+  EXPECT_EQ(mended.code, 0) << mended.err;
+  EXPECT_EQ(losses(lane(copy, "bad")).size(), 12u);
+}
+
+TEST_F(AdapterCli, ADivergedAdapterLeavesNoWeights) {
+  const std::string out = folder() + "/diverged";
+  const Outcome outcome = run("train " +
+                              with_adapters("diverged",
+                                            "  - {name: good, rank: 2}\n"
+                                            "  - {name: wild, rank: 2, lr: 1e30}\n") +
+                              " --output " + out);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("[wild] the loss is"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("give the adapter another name"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(exists(lane(out, "good") + "/adapter"));
+  EXPECT_FALSE(exists(lane(out, "wild") + "/adapter"));
+  EXPECT_EQ(Json::parse_file(lane(out, "wild") + "/summary.json").find("adapter"), nullptr);
+}
+
+// Other weights of the same shapes at the base's path.
+TEST_F(AdapterCli, AnotherBaseAtTheSamePathIsRefused) {
+  const std::string base = folder() + "/base", out = folder() + "/rebased";
+  std::filesystem::copy(folder() + "/model", base);
+  const std::string command = "train " + with_adapters("rebased", "  - {rank: 2}\n") + " --model.path " +
+                              base + " --output " + out + " --train.steps ";
+  ASSERT_EQ(run(command + "2").code, 0);
+  std::string weights = read_file(base + "/model.safetensors");
+  weights[weights.size() - 5] ^= 1;
+  write_file(base + "/model.safetensors", weights);
+  expect_refused(command + "4", 2, "was trained on other weights than " + base + " holds now");
 }
 
 TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
@@ -212,6 +254,10 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
                  "made for another base model");
   expect_refused("generate " + model + " -p x --adapter " + model, 2, "found no adapter_config.json");
   expect_refused("merge " + goldens + "qwen3_whole " + folder() + "/y", 2, "name it with --base");
+  const std::string merge =
+      "merge " + goldens + "qwen3_whole --base " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 ";
+  expect_refused(merge + model, 2, "exists already");
+  expect_refused(merge + goldens + "qwen3_whole/inside", 2, "which is read; choose a folder of its own");
   const std::string both = goldens + "qwen3_whole";
   expect_refused(
       "generate " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 -p x --adapter " + both + " --adapter " + both, 2,

@@ -42,14 +42,21 @@ std::vector<std::string> names_of(const std::vector<Module>& modules, bool adapt
   return names;
 }
 
+// Of ranks or of alphas (`what`): both are written as `patterns`. Files have them as keys of one object,
+// where none may stand twice.
 template <class T>
 void check_patterns(const std::vector<std::pair<std::string, T>>& patterns,
-                    const std::vector<LoraTarget>& targets, const std::string& where, const char* key) {
+                    const std::vector<LoraTarget>& targets, const std::string& where, const char* what) {
   for (const auto& [pattern, value] : patterns) {
-    if (!(value > 0)) fail("[{}{}] '{}' is {}, expected more than 0", where, key, pattern, value);
+    const auto first = std::find_if(patterns.begin(), patterns.end(),
+                                    [&](const auto& other) { return other.first == pattern; });
+    if (&first->second != &value)
+      fail("[{}patterns] '{}' has two {}s, {} and {}; the first alone would count: leave one of them out",
+           where, pattern, what, first->second, value);
+    if (!(value > 0)) fail("[{}patterns] '{}': {} is {}, expected more than 0", where, pattern, what, value);
     const auto matches = [&](const LoraTarget& t) { return matches_module_pattern(t.module, pattern); };
     if (std::none_of(targets.begin(), targets.end(), matches))
-      fail("[{}{}] the pattern '{}' matches no adapted module; the first of them is '{}'", where, key,
+      fail("[{}patterns] the pattern '{}' matches no adapted module; the first of them is '{}'", where,
            pattern, targets.front().module);
   }
 }
@@ -132,8 +139,8 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   }
   if (plan.targets.empty())
     fail("[{}target_modules] without exclude_modules and modules_to_save leave no module to adapt", where);
-  check_patterns(config.rank_pattern, plan.targets, where, "rank_pattern");
-  check_patterns(config.alpha_pattern, plan.targets, where, "alpha_pattern");
+  check_patterns(config.rank_pattern, plan.targets, where, "rank");
+  check_patterns(config.alpha_pattern, plan.targets, where, "alpha");
   add_saved(base, config, plan);
   return plan;
 }

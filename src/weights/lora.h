@@ -61,8 +61,9 @@ struct LoraPlan {
   std::vector<LoraSaved> unchanged;
 };
 
-// As the configuration says. Errors start with "[where": an unknown name, one that cannot be adapted, a
-// pattern that matches nothing, a rank below 1, no target at all.
+// As the configuration says. Errors start with "[where" and the key of a run's configuration: an unknown
+// name, one that cannot be adapted, a pattern that matches nothing or stands there twice, a rank below 1, no
+// target at all.
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where);
 // As the tensors of an adapter's file say, which names them as PEFT does; `config` gives ranks and scales.
 // Tensors that do not belong to this model are one error that lists them.

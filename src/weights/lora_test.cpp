@@ -203,9 +203,13 @@ TEST(Lora, BadConfigurations) {
              "leave no module to adapt");
   expect_has(plan_error({.modules_to_save = {"head"}}), "[lora.modules_to_save] no module is called 'head'");
   expect_has(plan_error({.rank_pattern = {{"o_proj", 4}}}),
-             "[lora.rank_pattern] the pattern 'o_proj' matches no");
-  expect_has(plan_error({.rank_pattern = {{"q_proj", 0}}}), "'q_proj' is 0, expected more than 0");
-  expect_has(plan_error({.alpha_pattern = {{"lm_head", 4}}}), "[lora.alpha_pattern] the pattern 'lm_head'");
+             "[lora.patterns] the pattern 'o_proj' matches no");
+  expect_has(plan_error({.rank_pattern = {{"q_proj", 0}}}),
+             "[lora.patterns] 'q_proj': rank is 0, expected more than 0");
+  expect_has(plan_error({.alpha_pattern = {{"lm_head", 4}}}), "[lora.patterns] the pattern 'lm_head'");
+  expect_has(plan_error({.rank_pattern = {{"q_proj", 8}, {"v_proj", 2}, {"q_proj", 4}}}),
+             "[lora.patterns] 'q_proj' has two ranks, 8 and 4; the first alone would count");
+  expect_has(plan_error({.alpha_pattern = {{"q_proj", 8}, {"q_proj", 8}}}), "'q_proj' has two alphas, 8 and");
 }
 
 }  // namespace

@@ -240,7 +240,14 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   refuse("  - {modules_to_save: [lm_head]}\n",
          "[adapters.adapter.modules_to_save] 'lm_head' has no weight of its own");
   refuse("  - {patterns: [{modules: none_such, alpha: 2}]}\n",
-         "[adapters.adapter.alpha_pattern] the pattern 'none_such' matches no adapted module");
+         "[adapters.adapter.patterns] the pattern 'none_such' matches no adapted module");
+  for (const char* flags : {"", " --dry-run"})
+    expect_refused(
+        "train " +
+            with_adapters("twice",
+                          "  - {patterns: [{modules: v_proj, rank: 8}, {modules: v_proj, rank: 4}]}\n") +
+            " --output " + folder() + "/x" + flags,
+        2, "[adapters.adapter.patterns] 'v_proj' has two ranks, 8 and 4");
   refuse("  - {rank: 2}\n  - {rank: 4}\n", "[adapters] two of them are called 'adapter'");
   refuse("  - {name: a/b}\n", "[adapters] the name 'a/b' cannot be a folder's");
   refuse("  - {lr_rate: 2}\n", "adapters[0].lr_rate");

@@ -42,6 +42,8 @@ std::vector<std::string> names_of(const std::vector<Module>& modules, bool adapt
   return names;
 }
 
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
 // Of ranks or of alphas (`what`): both are written as `patterns`. Files have them as keys of one object,
 // where none may stand twice.
 template <class T>
@@ -53,7 +55,8 @@ void check_patterns(const std::vector<std::pair<std::string, T>>& patterns,
     if (&first->second != &value)
       fail("[{}patterns] '{}' has two {}s, {} and {}; the first alone would count: leave one of them out",
            where, pattern, what, first->second, value);
-    if (!(value > 0)) fail("[{}patterns] '{}': {} is {}, expected more than 0", where, pattern, what, value);
+    if (!is_positive(static_cast<double>(value)))
+      fail("[{}patterns] '{}': {} is {}, expected a finite number above 0", where, pattern, what, value);
     const auto matches = [&](const LoraTarget& t) { return matches_module_pattern(t.module, pattern); };
     if (std::none_of(targets.begin(), targets.end(), matches))
       fail("[{}patterns] the pattern '{}' matches no adapted module; the first of them is '{}'", where,
@@ -63,7 +66,8 @@ void check_patterns(const std::vector<std::pair<std::string, T>>& patterns,
 
 void check_numbers(const LoraConfig& config, const std::string& where) {
   if (config.rank < 1) fail("[{}rank] is {}, expected at least 1", where, config.rank);
-  if (!(config.alpha > 0)) fail("[{}alpha] is {}, expected more than 0", where, config.alpha);
+  if (!is_positive(config.alpha))
+    fail("[{}alpha] is {}, expected a finite number above 0", where, config.alpha);
   if (!(config.dropout >= 0 && config.dropout < 1))
     fail("[{}dropout] is {}, expected 0 or more, below 1", where, config.dropout);
 }

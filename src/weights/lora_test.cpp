@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/support/errors.h"
 
@@ -189,7 +190,11 @@ TEST(Lora, ATiedHeadIsATargetByItself) {
 
 TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.rank = 0}), "[lora.rank] is 0, expected at least 1");
-  expect_has(plan_error({.alpha = 0}), "[lora.alpha] is 0, expected more than 0");
+  expect_has(plan_error({.alpha = 0}), "[lora.alpha] is 0, expected a finite number above 0");
+  for (const double alpha : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    expect_has(plan_error({.alpha = alpha}), "expected a finite number above 0");
+    expect_has(plan_error({.alpha_pattern = {{"q_proj", alpha}}}), "[lora.patterns] 'q_proj': alpha is");
+  }
   expect_has(plan_error({.dropout = 1}), "[lora.dropout] is 1");
   expect_has(
       plan_error({.targets = {.names = {"q_prj"}}}),
@@ -205,7 +210,7 @@ TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.rank_pattern = {{"o_proj", 4}}}),
              "[lora.patterns] the pattern 'o_proj' matches no");
   expect_has(plan_error({.rank_pattern = {{"q_proj", 0}}}),
-             "[lora.patterns] 'q_proj': rank is 0, expected more than 0");
+             "[lora.patterns] 'q_proj': rank is 0, expected a finite number above 0");
   expect_has(plan_error({.alpha_pattern = {{"lm_head", 4}}}), "[lora.patterns] the pattern 'lm_head'");
   expect_has(plan_error({.rank_pattern = {{"q_proj", 8}, {"v_proj", 2}, {"q_proj", 4}}}),
              "[lora.patterns] 'q_proj' has two ranks, 8 and 4; the first alone would count");

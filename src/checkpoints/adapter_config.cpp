@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -130,6 +131,24 @@ Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   return names_json({names.begin(), names.end()});
 }
 
+// PEFT trains each module whole whose name ends so, behind a dot or not: "norm" is every q_norm, too. Where
+// those are more than the adapter's, the whole names.
+Json saved_json(const LoraConfig& config, const LoraPlan& plan) {
+  std::set<std::string, std::less<>> trained;
+  for (const LoraSaved& saved : plan.saved)
+    if (saved.source.ends_with(".weight")) trained.insert(saved.source.substr(0, saved.source.rfind('.')));
+  std::vector<std::string> names;
+  for (const std::string& name : config.modules_to_save) {
+    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const std::string& module) {
+      return module.ends_with(name) && !trained.contains(module);
+    });
+    if (!more) names.push_back(name);
+    for (const std::string& module : plan.modules)
+      if (more && is_module(module, name) && trained.contains(module)) names.push_back(module);
+  }
+  return names.empty() ? Json() : names_json(names);
+}
+
 // Whole numbers as PEFT's users write them.
 Json number_json(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value))
@@ -192,7 +211,7 @@ Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const s
       {"lora_alpha", number_json(config.alpha)},
       {"lora_bias", false},
       {"lora_dropout", config.dropout},
-      {"modules_to_save", config.modules_to_save.empty() ? Json() : names_json(config.modules_to_save)},
+      {"modules_to_save", saved_json(config, plan)},
       {"peft_type", "LORA"},
       {"r", config.rank},
       {"rank_pattern", patterns_json(config.rank_pattern)},

@@ -24,7 +24,8 @@ AdapterConfig read_adapter_config(const std::string& folder);
 // Refuses an adapter that changes the embedding and the head as one, where they are: PEFT does so when asked.
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);
 
-// Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say the whole names.
+// Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say, or would understand
+// as more modules, the whole names.
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model);
 
 // Writes the folder; `source` gives each parameter of the adapter's table, [spec.shape]. An existing

@@ -126,6 +126,37 @@ TEST(AdapterConfig, IsWrittenSoThatPeftMeansTheSame) {
             R"(["model.layers.0.mlp.up_proj"])");
 }
 
+// PEFT takes each module whose name ends so, with or without a dot before it.
+TEST(AdapterConfig, NamesModulesTrainedWholeSoThatPeftMeansNoOthers) {
+  WeightTable base;
+  const auto add = [&](const std::string& module, LoraRole role) {
+    base.add({.name = module,
+              .shape = {4, 2},
+              .axes = {"inner", "hidden"},
+              .sources = {{module + ".weight", 4}},
+              .lora = role});
+  };
+  add("model.layers.0.self_attn.q_proj", LoraRole::kLinear);
+  add("model.layers.0.self_attn.q_norm", LoraRole::kNone);
+  add("model.layers.0.input_layernorm", LoraRole::kNone);
+  add("model.norm", LoraRole::kNone);
+  const auto whole = [&](std::vector<std::string> names) {
+    const LoraConfig config{.modules_to_save = std::move(names)};
+    const LoraPlan plan = plan_lora(base, config, "");
+    const std::string written = adapter_config_json(config, plan, "").at("modules_to_save").dump();
+    // Read again with its tensors, and written again.
+    std::vector<std::string> files{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"};
+    for (const LoraSaved& saved : plan.saved) files.push_back(saved.file);
+    const LoraPlan again = plan_lora_of(base, config, files, "adapter");
+    EXPECT_EQ(adapter_config_json(config, again, "").at("modules_to_save").dump(), written);
+    return written;
+  };
+  EXPECT_EQ(whole({"norm"}), R"(["model.norm"])");
+  EXPECT_EQ(whole({"input_layernorm", "norm"}), R"(["input_layernorm", "model.norm"])");
+  EXPECT_EQ(whole({"norm", "q_norm", "input_layernorm"}), R"(["norm", "q_norm", "input_layernorm"])");
+  EXPECT_EQ(whole({}), "null");
+}
+
 TEST(AdapterFolder, OtherFoldersAreLeftAlone) {
   const TemporaryDirectory folder;
   write_file(folder / "notes.txt", "mine");

@@ -35,10 +35,10 @@ std::vector<Module> modules_of(const WeightTable& base) {
   return modules;
 }
 
-std::vector<std::string> names_of(const std::vector<Module>& modules, bool adaptable_only) {
+std::vector<std::string> adaptable(const std::vector<Module>& modules) {
   std::vector<std::string> names;
   for (const Module& module : modules)
-    if (!adaptable_only || module.place.spec->lora != LoraRole::kNone) names.push_back(module.name);
+    if (module.place.spec->lora != LoraRole::kNone) names.push_back(module.name);
   return names;
 }
 
@@ -122,23 +122,30 @@ double LoraConfig::scale_of(std::string_view module) const {
   return numerator / (stabilized ? std::sqrt(r) : r);
 }
 
+std::vector<std::string> module_names(const WeightTable& base) {
+  std::vector<std::string> names;
+  for (Module& module : modules_of(base)) names.push_back(std::move(module.name));
+  return names;
+}
+
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
   check_numbers(config, where);
   check_tied(base, config.modules_to_save, where + "modules_to_save");
   const std::vector<Module> modules = modules_of(base);
-  const bool all = is_all_linear(config.targets);
-  if (!all) check_choice(config.targets, names_of(modules, false), where + "target_modules");
-  check_choice(config.excluded, names_of(modules, false), where + "exclude_modules");
-  const ModuleChoice whole{.names = config.modules_to_save};
-  check_choice(whole, names_of(modules, false), where + "modules_to_save");
   LoraPlan plan;
+  plan.modules = module_names(base);
+  const bool all = is_all_linear(config.targets);
+  if (!all) check_choice(config.targets, plan.modules, where + "target_modules");
+  check_choice(config.excluded, plan.modules, where + "exclude_modules");
+  const ModuleChoice whole{.names = config.modules_to_save};
+  check_choice(whole, plan.modules, where + "modules_to_save");
   for (const Module& module : modules) {
     const LoraRole role = module.place.spec->lora;
     if (all ? role != LoraRole::kLinear : !config.targets.contains(module.name)) continue;
     if (config.excluded.contains(module.name) || whole.contains(module.name)) continue;
     if (role == LoraRole::kNone)
       fail("[{}target_modules] '{}' cannot be adapted; linears, the embedding and the head can: {}", where,
-           module.name, join(names_of(modules, true), ", ").substr(0, 300));
+           module.name, join(adaptable(modules), ", ").substr(0, 300));
     plan.targets.push_back(target_of(module, config));
   }
   if (plan.targets.empty())

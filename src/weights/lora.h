@@ -59,7 +59,11 @@ struct LoraPlan {
   std::vector<LoraSaved> saved;
   // Copies of the model's own weights that PEFT adds to adapters of the embedding or the head: source, file.
   std::vector<LoraSaved> unchanged;
+  std::vector<std::string> modules;  // module_names of the model, adapted or not
 };
+
+// All modules of a model that have a weight, of their own or tied.
+std::vector<std::string> module_names(const WeightTable& base);
 
 // As the configuration says. Errors start with "[where" and the key of a run's configuration: an unknown
 // name, one that cannot be adapted, a pattern that matches nothing or stands there twice, a rank below 1, no

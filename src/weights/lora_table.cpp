@@ -93,6 +93,7 @@ class FileReader {
           where, strangers_.size(), join(first), shown < strangers_.size() ? ", …" : "");
     }
     if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
+    plan_.modules = module_names(base_);
     for (const WeightSpec& spec : base_.specs()) take_targets(spec);
     for (const WeightTable::Tied& tied : base_.tied()) take_targets(tied.spec);
     return std::move(plan_);

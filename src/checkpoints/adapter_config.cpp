@@ -183,12 +183,16 @@ AdapterConfig read_adapter_config(const std::string& folder) {
     config.lora.targets = {};  // only some of the modules that these name
   const Json* tying = json.find("ensure_weight_tying");
   config.ties_weights = tying != nullptr && !is_empty(*tying);
+  check_pattern_syntax(config.lora, fmt::format("[{}] 'rank_pattern'", path),
+                       fmt::format("[{}] 'alpha_pattern'", path));
   if (config.lora.rank < 1) fail("[{}] 'r' is {}, expected at least 1", path, config.lora.rank);
   return config;
 }
 
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder) {
   if (!config.ties_weights || base.tied().empty()) return;
+  if (const std::string& regex = config.lora.targets.regex; !regex.empty())
+    check_syntax(regex, fmt::format("[{}] 'target_modules'", join_path(folder, kAdapterConfig)));
   const ModuleChoice whole{.names = config.lora.modules_to_save};
   for (const char* module : {"model.embed_tokens", "lm_head"})
     if (config.lora.targets.contains(module) || whole.contains(module))

@@ -84,6 +84,8 @@ TEST(AdapterConfig, OfAHeadThatIsTheEmbeddingKeepsThemApart) {
              "'ensure_weight_tying' is true: what changes lm_head would change the embedding and the head");
   expect_has(refused({{"modules_to_save", Json::Array{"embed_tokens"}}}, tied),
              "'ensure_weight_tying' is true");
+  expect_has(refused({{"target_modules", "(q_proj"}}, tied),
+             "[folder/adapter_config.json] 'target_modules': pattern '(q_proj' cannot be compiled");
   EXPECT_EQ(refused({}, tied), "");
   EXPECT_EQ(refused(targets, untied), "");
 }
@@ -98,6 +100,10 @@ TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
              "'pissa_niter_4' changes the base model's weights");
   expect_has(refusal({{"bias", "some"}}), "'bias': expected none, all or lora_only, found 'some'");
   expect_has(refusal({{"r", 0}}), "'r' is 0, expected at least 1");
+  expect_has(refusal({{"rank_pattern", Json::Object{{"(q_proj", 2}}}}),
+             "adapter_config.json] 'rank_pattern': pattern '(q_proj' cannot be compiled: missing closing");
+  expect_has(refusal({{"alpha_pattern", Json::Object{{"(q_proj", 2}}}}),
+             "'alpha_pattern': pattern '(q_proj'");
   expect_has(refusal({{"r", "four"}}), "'r': expected an integer, found a string");
   expect_has(error_of([] { read(Json::Object{{"peft_type", "LORA"}}); }), "found no 'r'");
   const TemporaryDirectory empty;

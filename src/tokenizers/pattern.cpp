@@ -52,7 +52,8 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 Pattern::~Pattern() = default;
 
-Pattern Pattern::compile(std::string_view pattern, unsigned options, std::string_view where) {
+Pattern Pattern::compile(std::string_view pattern, std::string_view written, unsigned options,
+                         std::string_view where) {
   const Handle<pcre2_compile_context, pcre2_compile_context_free> context{
       pcre2_compile_context_create(nullptr)};
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -62,20 +63,21 @@ Pattern Pattern::compile(std::string_view pattern, unsigned options, std::string
   code->compiled.reset(
       pcre2_compile(units(pattern), pattern.size(), options, &error, &offset, context.get()));
   if (!code->compiled)
-    fail("{}: pattern '{}' cannot be compiled: {} (at byte {})", where, pattern, error_text(error), offset);
+    fail("{}: pattern '{}' cannot be compiled: {}{}", where, written, error_text(error),
+         pattern == written ? fmt::format(" (at byte {})", offset) : "");
   code->jit = pcre2_jit_compile(code->compiled.get(), PCRE2_JIT_COMPLETE) == 0;
-  code->source = pattern;
+  code->source = written;
   code->where = where;
   return Pattern(std::move(code));
 }
 
 Pattern Pattern::regex(std::string_view pattern, std::string_view where) {
   // Oniguruma's ^ and $ always match at lines.
-  return compile(rewrite_pattern(pattern, where), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, where);
+  return compile(rewrite_pattern(pattern, where), pattern, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, where);
 }
 
 Pattern Pattern::literal(std::string_view text, std::string_view where) {
-  return compile(text, PCRE2_UTF | PCRE2_LITERAL, where);
+  return compile(text, text, PCRE2_UTF | PCRE2_LITERAL, where);
 }
 
 std::optional<Pattern::Match> Pattern::find(std::string_view text, size_t from) const {

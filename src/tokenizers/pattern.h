@@ -30,7 +30,9 @@ class Pattern {
  private:
   struct Code;
   explicit Pattern(std::unique_ptr<const Code> code);
-  static Pattern compile(std::string_view pattern, unsigned options, std::string_view where);
+  // `written` is what messages show: the pattern before it was rewritten.
+  static Pattern compile(std::string_view pattern, std::string_view written, unsigned options,
+                         std::string_view where);
   std::unique_ptr<const Code> code_;
 };
 

@@ -128,6 +128,11 @@ std::vector<std::string> module_names(const WeightTable& base) {
   return names;
 }
 
+void check_pattern_syntax(const LoraConfig& config, const std::string& ranks, const std::string& alphas) {
+  for (const auto& [pattern, value] : config.rank_pattern) check_syntax(pattern, ranks);
+  for (const auto& [pattern, value] : config.alpha_pattern) check_syntax(pattern, alphas);
+}
+
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
   check_numbers(config, where);
   check_tied(base, config.modules_to_save, where + "modules_to_save");
@@ -135,10 +140,13 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   LoraPlan plan;
   plan.modules = module_names(base);
   const bool all = is_all_linear(config.targets);
-  if (!all) check_choice(config.targets, plan.modules, where + "target_modules");
-  check_choice(config.excluded, plan.modules, where + "exclude_modules");
+  if (!all) check_names(config.targets.names, plan.modules, where + "target_modules");
+  check_regex(config.targets.regex, plan.modules, where + "target_regex");
+  check_names(config.excluded.names, plan.modules, where + "exclude_modules");
+  check_regex(config.excluded.regex, plan.modules, where + "exclude_regex");
+  check_names(config.modules_to_save, plan.modules, where + "modules_to_save");
+  check_pattern_syntax(config, fmt::format("[{}patterns]", where), fmt::format("[{}patterns]", where));
   const ModuleChoice whole{.names = config.modules_to_save};
-  check_choice(whole, plan.modules, where + "modules_to_save");
   for (const Module& module : modules) {
     const LoraRole role = module.place.spec->lora;
     if (all ? role != LoraRole::kLinear : !config.targets.contains(module.name)) continue;

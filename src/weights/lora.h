@@ -62,6 +62,9 @@ struct LoraPlan {
   std::vector<std::string> modules;  // module_names of the model, adapted or not
 };
 
+// An Error "where: …" for a pattern of ranks or of alphas that is no regular expression.
+void check_pattern_syntax(const LoraConfig& config, const std::string& ranks, const std::string& alphas);
+
 // All modules of a model that have a weight, of their own or tied.
 std::vector<std::string> module_names(const WeightTable& base);
 

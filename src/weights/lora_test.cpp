@@ -200,7 +200,16 @@ TEST(Lora, BadConfigurations) {
       plan_error({.targets = {.names = {"q_prj"}}}),
       "[lora.target_modules] no module is called 'q_prj'; did you mean 'q_proj'?; there are down_proj, "
       "embed_tokens, input_layernorm, k_proj, lm_head, q_proj, v_proj");
-  expect_has(plan_error({.targets = {.regex = "q_proj"}}), "the expression 'q_proj' matches no module");
+  expect_has(
+      plan_error({.targets = {.regex = "(q_proj"}}),
+      "[lora.target_regex]: pattern '(q_proj' cannot be compiled: missing closing parenthesis (at byte 7)");
+  expect_has(plan_error({.targets = {.regex = "q)|(k"}}), "[lora.target_regex]: pattern 'q)|(k' cannot be");
+  expect_has(plan_error({.targets = {.regex = "q_proj"}}),
+             "[lora.target_regex] the expression 'q_proj' matches");
+  expect_has(plan_error({.targets = {.regex = R"((\w+)"}}), R"(pattern '(\w+' cannot be compiled: missing)");
+  expect_has(plan_error({.excluded = {.regex = "["}}), "[lora.exclude_regex]: pattern '['");
+  expect_has(plan_error({.rank_pattern = {{"(q_proj", 4}}}), "[lora.patterns]: pattern '(q_proj' cannot be");
+  expect_has(plan_error({.alpha_pattern = {{"*", 4}}}), "[lora.patterns]: pattern '*' cannot be");
   expect_has(plan_error({.targets = {.names = {"input_layernorm"}}}),
              "'model.layers.0.input_layernorm' cannot be adapted");
   expect_has(plan_error({.excluded = {.names = {"o_proj"}}}), "[lora.exclude_modules] no module is called");

@@ -10,9 +10,12 @@
 namespace temper {
 namespace {
 
+tokenizers::Pattern whole(const std::string& regex, std::string_view where) {
+  return tokenizers::Pattern::regex("\\A(?:" + regex + ")\\z", where);
+}
+
 bool matches_whole(std::string_view module, const std::string& regex) {
-  const auto pattern = tokenizers::Pattern::regex("\\A(?:" + regex + ")\\z", "[modules]");
-  return pattern.find(module, 0).has_value();
+  return whole(regex, "[modules]").find(module, 0).has_value();
 }
 
 // The last parts of the names, which is what people write.
@@ -38,20 +41,30 @@ bool ModuleChoice::contains(std::string_view module) const {
   return std::any_of(names.begin(), names.end(), is) || (!regex.empty() && matches_whole(module, regex));
 }
 
-void check_choice(const ModuleChoice& choice, const std::vector<std::string>& modules,
-                  std::string_view where) {
-  const auto none = [&](auto&& is) { return std::none_of(modules.begin(), modules.end(), is); };
-  for (const std::string& name : choice.names) {
-    if (!none([&](const std::string& module) { return is_module(module, name); })) continue;
+void check_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
+                 std::string_view where) {
+  for (const std::string& name : names) {
+    const auto is = [&](const std::string& module) { return is_module(module, name); };
+    if (std::any_of(modules.begin(), modules.end(), is)) continue;
     const std::vector<std::string> known = short_names(modules);
     const std::string nearest = nearest_name(name, name.find('.') == std::string::npos ? known : modules);
     fail("[{}] no module is called '{}'{}; there are {}", where, name,
          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), join(known));
   }
-  if (!choice.regex.empty() &&
-      none([&](const std::string& module) { return matches_whole(module, choice.regex); }))
+}
+
+void check_syntax(const std::string& regex, std::string_view where) {
+  tokenizers::Pattern::regex(regex, where);
+  whole(regex, where);  // a comment or a quotation may reach into what stands around it
+}
+
+void check_regex(const std::string& regex, const std::vector<std::string>& modules, std::string_view where) {
+  if (regex.empty()) return;
+  check_syntax(regex, fmt::format("[{}]", where));
+  const auto matches = [&](const std::string& module) { return matches_whole(module, regex); };
+  if (std::none_of(modules.begin(), modules.end(), matches))
     fail("[{}] the expression '{}' matches no module from its beginning to its end, for example '{}'", where,
-         choice.regex, modules.empty() ? "" : modules.front());
+         regex, modules.empty() ? "" : modules.front());
 }
 
 }  // namespace temper

@@ -22,8 +22,12 @@ bool is_module(std::string_view module, std::string_view name);
 // with behind a dot.
 bool matches_module_pattern(std::string_view module, const std::string& pattern);
 
-// An Error "[where] …" for each name or expression that no module is, with the nearest names.
-void check_choice(const ModuleChoice& choice, const std::vector<std::string>& modules,
-                  std::string_view where);
+// An Error "[where] …" for each name that no module has, with the nearest ones.
+void check_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
+                 std::string_view where);
+// An Error "where: …" for what is no regular expression; it shows the expression as it was written.
+void check_syntax(const std::string& regex, std::string_view where);
+// And "[where] …" for one that no module matches; an empty one chooses nothing.
+void check_regex(const std::string& regex, const std::vector<std::string>& modules, std::string_view where);
 
 }  // namespace temper

@@ -121,7 +121,7 @@ Json choice_json(const ModuleChoice& choice) {
 }
 
 Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
-  const bool all = config.targets == ModuleChoice{.names = {kAllLinear}};
+  const bool all = stands_for_linears(config.targets.names);  // which PEFT takes by itself only
   const bool whole_names =
       config.targets.empty() || !is_expressible(config.targets) || !is_expressible(config.excluded);
   if (!all && !whole_names) return choice_json(config.targets);

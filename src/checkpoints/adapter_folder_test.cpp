@@ -119,10 +119,18 @@ TEST(AdapterConfig, IsWrittenSoThatPeftMeansTheSame) {
             .axes = {"inner", "hidden"},
             .sources = {{"model.layers.0.mlp.up_proj.weight", 4}},
             .lora = LoraRole::kLinear});
+  base.add({.name = "embedding.weight",
+            .shape = {4, 2},
+            .axes = {"vocab", "hidden"},
+            .sources = {{"model.embed_tokens.weight", 4}},
+            .lora = LoraRole::kEmbedding});
   const auto targets = [&](const LoraConfig& config) {
     return adapter_config_json(config, plan_lora(base, config, ""), "base").at("target_modules").dump();
   };
   EXPECT_EQ(targets({}), R"(["up_proj"])");  // of all-linear
+  EXPECT_EQ(targets({.targets = {.names = {kAllLinear, "embed_tokens"}}}), R"(["embed_tokens", "up_proj"])");
+  EXPECT_EQ(targets({.targets = {.names = {kAllLinear}, .regex = ".*embed.*"}}),
+            R"(["model.embed_tokens", "model.layers.0.mlp.up_proj"])");
   EXPECT_EQ(targets({.targets = {.names = {"mlp.up_proj"}}}), R"(["mlp.up_proj"])");
   EXPECT_EQ(targets({.targets = {.regex = ".*up_proj"}}), R"(".*up_proj")");
   EXPECT_EQ(adapter_config_json({.targets = {}}, plan_lora(base, {}, ""), "").at("target_modules").dump(),

@@ -12,8 +12,23 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kBias = ".bias";
 
-bool is_all_linear(const ModuleChoice& choice) {
-  return choice.regex.empty() && choice.names == std::vector<std::string>{kAllLinear};
+// Of what is no target: "all-linear" is nobody's name.
+void check_plain_names(const std::vector<std::string>& names, const std::vector<std::string>& modules,
+                       const std::string& where) {
+  if (stands_for_linears(names))
+    fail(
+        "[{}] '{}' is not a module's name: it stands for every linear in target_modules only; name the "
+        "modules",
+        where, kAllLinear);
+  check_names(names, modules, where);
+}
+
+void check_targets(const ModuleChoice& targets, const std::vector<std::string>& modules,
+                   const std::string& where) {
+  std::vector<std::string> names = targets.names;
+  std::erase(names, kAllLinear);
+  check_names(names, modules, where + "target_modules");
+  check_regex(targets.regex, modules, where + "target_regex");
 }
 
 // The modules that have a weight, of their own or tied, with its place.
@@ -105,6 +120,10 @@ void check_tied(const WeightTable& base, const std::vector<std::string>& names, 
 
 }  // namespace
 
+bool stands_for_linears(const std::vector<std::string>& targets) {
+  return std::find(targets.begin(), targets.end(), kAllLinear) != targets.end();
+}
+
 int64_t LoraConfig::rank_of(std::string_view module) const {
   for (const auto& [pattern, value] : rank_pattern)
     if (matches_module_pattern(module, pattern)) return value;
@@ -139,17 +158,16 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   const std::vector<Module> modules = modules_of(base);
   LoraPlan plan;
   plan.modules = module_names(base);
-  const bool all = is_all_linear(config.targets);
-  if (!all) check_names(config.targets.names, plan.modules, where + "target_modules");
-  check_regex(config.targets.regex, plan.modules, where + "target_regex");
-  check_names(config.excluded.names, plan.modules, where + "exclude_modules");
+  check_targets(config.targets, plan.modules, where);
+  check_plain_names(config.excluded.names, plan.modules, where + "exclude_modules");
   check_regex(config.excluded.regex, plan.modules, where + "exclude_regex");
-  check_names(config.modules_to_save, plan.modules, where + "modules_to_save");
+  check_plain_names(config.modules_to_save, plan.modules, where + "modules_to_save");
   check_pattern_syntax(config, fmt::format("[{}patterns]", where), fmt::format("[{}patterns]", where));
   const ModuleChoice whole{.names = config.modules_to_save};
+  const bool all = stands_for_linears(config.targets.names);
   for (const Module& module : modules) {
     const LoraRole role = module.place.spec->lora;
-    if (all ? role != LoraRole::kLinear : !config.targets.contains(module.name)) continue;
+    if (!(all && role == LoraRole::kLinear) && !config.targets.contains(module.name)) continue;
     if (config.excluded.contains(module.name) || whole.contains(module.name)) continue;
     if (role == LoraRole::kNone)
       fail("[{}target_modules] '{}' cannot be adapted; linears, the embedding and the head can: {}", where,

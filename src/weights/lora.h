@@ -25,7 +25,7 @@ struct LoraConfig {
   bool stabilized = false;
   double dropout = 0;  // of what A reads, while training
   LoraBias bias = LoraBias::kNone;
-  ModuleChoice targets{.names = {kAllLinear}};  // kAllLinear alone: every linear but the head
+  ModuleChoice targets{.names = {kAllLinear}};  // kAllLinear among them: every linear but the head, besides
   ModuleChoice excluded = {};
   std::vector<std::string> modules_to_save =
       {};  // trained whole, as copies, not adapted; names as of targets
@@ -37,6 +37,9 @@ struct LoraConfig {
   double scale_of(std::string_view module) const;
   bool operator==(const LoraConfig&) const = default;
 };
+
+// Whether names of targets hold kAllLinear.
+bool stands_for_linears(const std::vector<std::string>& targets);
 
 // One adapted module: some rows of a parameter.
 struct LoraTarget {

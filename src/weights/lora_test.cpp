@@ -69,6 +69,10 @@ TEST(Lora, ChoosesByNameAndExpression) {
   EXPECT_EQ(modules(plan_lora(base, config, "")),
             (Names{"model.embed_tokens", "model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.k_proj",
                    "lm_head"}));
+  config = {.targets = {.names = {"embed_tokens", kAllLinear}}};
+  EXPECT_EQ(modules(plan_lora(base, config, "")).size(), 9u);
+  config = {.targets = {.names = {kAllLinear}, .regex = "lm_head"}, .excluded = {.names = {"v_proj"}}};
+  EXPECT_EQ(modules(plan_lora(base, config, "")).size(), 7u);
   config = {.targets = {.names = {"v_proj", "lm_head"}}, .modules_to_save = {"lm_head"}};
   EXPECT_EQ(modules(plan_lora(base, config, "")).size(), 2u);  // trained whole, not adapted
 }
@@ -215,6 +219,10 @@ TEST(Lora, BadConfigurations) {
   expect_has(plan_error({.excluded = {.names = {"o_proj"}}}), "[lora.exclude_modules] no module is called");
   expect_has(plan_error({.targets = {.names = {"q_proj"}}, .excluded = {.names = {"q_proj"}}}),
              "leave no module to adapt");
+  expect_has(plan_error({.excluded = {.names = {kAllLinear}}}),
+             "[lora.exclude_modules] 'all-linear' is not a module's name: it stands for every linear in "
+             "target_modules only; name the modules");
+  expect_has(plan_error({.modules_to_save = {kAllLinear}}), "[lora.modules_to_save] 'all-linear' is not");
   expect_has(plan_error({.modules_to_save = {"head"}}), "[lora.modules_to_save] no module is called 'head'");
   expect_has(plan_error({.rank_pattern = {{"o_proj", 4}}}),
              "[lora.patterns] the pattern 'o_proj' matches no");

@@ -44,11 +44,7 @@ Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& 
         {place.row, place.rows, index_of(parameters_, saved_name(saved.source))});
   }
   for (auto& [name, pieces] : copies_) {
-    if (updates_.contains(name))
-      fail(
-          "[modules_to_save] parts of {} are trained whole and other parts adapted, but they are one product "
-          "here; do the same with all of them",
-          name);
+    invariant(!updates_.contains(name), fmt::format("parts of {} are adapted, others trained whole", name));
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.row < b.row; });
   }
 }

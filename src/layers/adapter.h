@@ -14,8 +14,7 @@ namespace temper::layers {
 // live beside one model.
 class Adapter {
  public:
-  // Memory for what the plan says, uninitialised. An Error for a product of which one part is adapted and
-  // another trained whole.
+  // Memory for what the plan says, uninitialised. check_products has passed.
   Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base);
 
   const LoraConfig& config() const { return config_; }

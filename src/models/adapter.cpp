@@ -45,6 +45,7 @@ std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::str
   const layers::ParameterStore& base = model.decoder.parameters();
   checkpoints::check_apart(written, base.table(), folder);
   const LoraPlan plan = plan_lora_of(base.table(), config, files.names(), folder);
+  check_products(base.table(), plan, folder);
   checkpoints::check_weights(files, lora_table(base.table(), plan));
   check_unchanged(plan, files, base);
   auto adapter = std::make_unique<layers::Adapter>(plan, config, base);

@@ -138,8 +138,11 @@ TEST(Adapter, OneProductIsAdaptedOrTrainedWhole) {
   const auto model = tiny_model();
   LoraConfig config{.rank = 2, .targets = {.names = {"q_proj"}}};
   config.modules_to_save = {"v_proj"};
-  expect_has(error_of([&] { new_adapter(*model, config, 1, ""); }),
-             "parts of layers.0.attention.qkv.weight are trained whole and other parts adapted");
+  expect_has(
+      error_of([&] { new_adapter(*model, config, 1, "adapters.a."); }),
+      "[adapters.a.modules_to_save] of model.layers.0.self_attn, v_proj would be trained whole and q_proj "
+      "adapted, but q_proj, k_proj, v_proj are one product here; adapt v_proj as well, or train q_proj "
+      "whole as well");
 }
 
 }  // namespace

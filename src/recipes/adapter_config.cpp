@@ -120,6 +120,7 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
   AdapterChoice choice{checkpoints::read_adapter_config(adapter.from).lora, {}};
   choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(adapter.from).names(),
                              adapter.from);
+  check_products(base, choice.plan, adapter.from);
   choice.lora.dropout = adapter.dropout.value_or(choice.lora.dropout);
   return choice;
 }

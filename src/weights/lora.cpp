@@ -179,6 +179,7 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   check_patterns(config.rank_pattern, plan.targets, where, "rank");
   check_patterns(config.alpha_pattern, plan.targets, where, "alpha");
   add_saved(base, config, plan);
+  check_products(base, plan, where + "modules_to_save");
   return plan;
 }
 

@@ -88,6 +88,9 @@ LoraPlan plan_lora_of(const WeightTable& base, const LoraConfig& config,
 //   saved.lm_head.weight                  as in the model
 WeightTable lora_table(const WeightTable& base, const LoraPlan& plan);
 
+// An Error "[where] …" for modules that share a parameter where some are adapted and others trained whole.
+void check_products(const WeightTable& base, const LoraPlan& plan, const std::string& where);
+
 // What PEFT calls both matrices of a module.
 struct LoraFileNames {
   std::string a, b;

@@ -143,6 +143,25 @@ LoraPlan plan_lora_of(const WeightTable& base, const LoraConfig& config,
   return reader.finish(where);
 }
 
+void check_products(const WeightTable& base, const LoraPlan& plan, const std::string& where) {
+  for (const LoraSaved& first : plan.saved) {
+    const WeightSpec* product = base.find_source(first.source).spec;
+    std::vector<std::string> adapted, whole, all;
+    for (const LoraTarget& target : plan.targets)
+      if (target.spec == product) adapted.push_back(last_part(target.module));
+    if (adapted.empty()) continue;
+    for (const LoraSaved& saved : plan.saved)
+      if (base.find_source(saved.source).spec == product) whole.push_back(last_part(module_of(saved.source)));
+    for (const WeightSource& source : product->sources) all.push_back(last_part(module_of(source.name)));
+    const std::string module = module_of(first.source);
+    fail(
+        "[{}] of {}, {} would be trained whole and {} adapted, but {} are one product here; adapt {} as "
+        "well, "
+        "or train {} whole as well",
+        where, module_of(module), join(whole), join(adapted), join(all), join(whole), join(adapted));
+  }
+}
+
 WeightTable lora_table(const WeightTable& base, const LoraPlan& plan) {
   WeightTable table;
   for (size_t i = 0; i < plan.targets.size();) {

@@ -251,7 +251,13 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   refuse("  - {rank: 2}\n  - {rank: 4}\n", "[adapters] two of them are called 'adapter'");
   refuse("  - {name: a/b}\n", "[adapters] the name 'a/b' cannot be a folder's");
   refuse("  - {lr_rate: 2}\n", "adapters[0].lr_rate");
-  refuse("  - {target_modules: [q_proj], modules_to_save: [k_proj]}\n", "one product");
+  for (const char* flags : {"", " --dry-run"})
+    expect_refused(
+        "train " + with_adapters("parts", "  - {target_modules: [q_proj], modules_to_save: [k_proj]}\n") +
+            " --output " + folder() + "/x" + flags,
+        2,
+        "[adapters.adapter.modules_to_save] of model.layers.0.self_attn, k_proj would be trained whole and "
+        "q_proj adapted, but q_proj, k_proj, v_proj are one product here");
 
   // An adapter for another model: other names, and other shapes.
   const std::string model = folder() + "/model", goldens = TEMPER_SOURCE_DIR "/tests/goldens/adapters/";

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "checkpoints/adapter_folder.h"
 
 namespace temper::checkpoints {
@@ -201,6 +203,29 @@ void check_apart(const AdapterConfig& config, const WeightTable& base, const std
           "one, "
           "which Temper keeps apart; train the adapter without it",
           folder, module);
+}
+
+void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
+  std::vector<std::string> strangers;
+  const auto add = [&](const std::string& entry, const char* key) {
+    strangers.push_back(fmt::format("'{}' ({})", entry, key));
+  };
+  for (const std::string& name : config.lora.targets.names) {
+    const auto is = [&](const std::string& module) { return is_module(module, name); };
+    if (name != kAllLinear && std::none_of(plan.modules.begin(), plan.modules.end(), is))
+      add(name, "target_modules");
+  }
+  const auto add_patterns = [&](const auto& patterns, const char* key) {
+    for (const auto& [pattern, value] : patterns) {
+      const auto is = [&](const LoraTarget& t) { return matches_module_pattern(t.module, pattern); };
+      if (std::none_of(plan.targets.begin(), plan.targets.end(), is)) add(pattern, key);
+    }
+  };
+  add_patterns(config.lora.rank_pattern, "rank_pattern");
+  add_patterns(config.lora.alpha_pattern, "alpha_pattern");
+  if (!strangers.empty())
+    log_warning(
+        fmt::format("[{}] no adapted module matches {}", join_path(folder, kAdapterConfig), join(strangers)));
 }
 
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {

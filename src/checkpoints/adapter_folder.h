@@ -24,6 +24,10 @@ AdapterConfig read_adapter_config(const std::string& folder);
 // Refuses an adapter that changes the embedding and the head as one, where they are: PEFT does so when asked.
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);
 
+// One warning that names what its configuration lists and nothing matches: targets that are no module of the
+// model, ranks and alphas of no adapted one. They change nothing; most likely a name is mistyped.
+void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder);
+
 // Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say, or would understand
 // as more modules, the whole names.
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model);

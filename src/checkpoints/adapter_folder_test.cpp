@@ -90,6 +90,30 @@ TEST(AdapterConfig, OfAHeadThatIsTheEmbeddingKeepsThemApart) {
   EXPECT_EQ(refused(targets, untied), "");
 }
 
+TEST(AdapterConfig, WhatNothingMatchesIsOneWarning) {
+  WeightTable base;
+  base.add({.name = "up.weight",
+            .shape = {4, 2},
+            .axes = {"inner", "hidden"},
+            .sources = {{"model.layers.0.mlp.up_proj.weight", 4}},
+            .lora = LoraRole::kLinear});
+  const auto warning = [&](const Json::Object& changes) {
+    const AdapterConfig config = read(config_with(changes));
+    testing::internal::CaptureStderr();
+    warn_of_strangers(config, plan_lora(base, {}, ""), "folder");
+    return testing::internal::GetCapturedStderr();
+  };
+  const Json up = Json::Array{"up_proj"};
+  EXPECT_EQ(warning({{"target_modules", up}, {"rank_pattern", Json::Object{{"up_proj", 2}}}}), "");
+  EXPECT_EQ(warning({{"target_modules", "all-linear"}}), "");
+  EXPECT_EQ(
+      warning({{"target_modules", Json::Array{"up_proj", "q_prj"}},
+               {"rank_pattern", Json::Object{{".*p_proj", 2}, {"p_proj", 2}}},
+               {"alpha_pattern", Json::Object{{"down_proj", 2}}}}),
+      "warning: [folder/adapter_config.json] no adapted module matches 'q_prj' (target_modules), 'p_proj' "
+      "(rank_pattern), 'down_proj' (alpha_pattern)\n");
+}
+
 TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
   expect_has(refusal({{"peft_type", "IA3"}}), "'peft_type': expected LORA, found IA3");
   expect_has(refusal({{"use_dora", true}}), "'use_dora' is true; Temper has plain LoRA only");

@@ -45,6 +45,7 @@ std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::str
   const layers::ParameterStore& base = model.decoder.parameters();
   checkpoints::check_apart(written, base.table(), folder);
   const LoraPlan plan = plan_lora_of(base.table(), config, files.names(), folder);
+  checkpoints::warn_of_strangers(written, plan, folder);
   check_products(base.table(), plan, folder);
   checkpoints::check_weights(files, lora_table(base.table(), plan));
   check_unchanged(plan, files, base);
@@ -66,6 +67,9 @@ void merge_adapter(const std::string& adapter, const std::string& base, const st
                    int64_t max_shard_bytes) {
   const std::string where = join_path(base, "config.json");
   const WeightTable table = layers::decoder_weight_table(configure(Json::parse_file(where), where));
+  const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(adapter);
+  const auto files = checkpoints::ModelFolder::open_adapter(adapter);
+  checkpoints::warn_of_strangers(written, plan_lora_of(table, written.lora, files.names(), adapter), adapter);
   checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes);
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoints/adapter_folder.h"
 #include "checkpoints/training_state.h"
 #include "checkpoints/weights_sample.h"
 #include "config/print.h"
@@ -105,7 +106,10 @@ Lane::Check Lane::check() const {
   if (data_.eval) read_all(*data_.eval, config_);
   if (!is_adapter()) return check;
   const WeightTable base = layers::decoder_weight_table(session_->architecture);
-  const LoraPlan plan = choose_adapter(config_.adapters.front(), base).plan;
+  const AdapterConfig& adapter = config_.adapters.front();
+  const LoraPlan plan = choose_adapter(adapter, base).plan;
+  if (const std::string& from = adapter.from; !from.empty())
+    checkpoints::warn_of_strangers(checkpoints::read_adapter_config(from), plan, from);
   check.trained =
       fmt::format("{} adapted modules, {} tensors trained whole", plan.targets.size(), plan.saved.size());
   return check;

@@ -217,6 +217,32 @@ TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
       "[adapters.adapter.from] " + from + " says what is adapted; leave out: rank");
 }
 
+TEST_F(AdapterCli, WhatNothingMatchesInPeftsFileIsOneWarningEach) {
+  const std::string out = folder() + "/strangers", adapter = lane(out, "adapter") + "/adapter";
+  ASSERT_EQ(run("train " + with_adapters("strangers", "  - {rank: 2, target_modules: [q_proj]}\n") +
+                " --output " + out + " --train.steps 1")
+                .code,
+            0);
+  Json config = Json::parse_file(adapter + "/adapter_config.json");
+  config.set("alpha_pattern", Json::Object{{"v_proj", 4}});
+  remove_all(adapter + "/adapter_config.json");
+  write_file(adapter + "/adapter_config.json", config.dump());
+  const std::string train =
+      "train " + with_adapters("strangers_on", "  - {from: " + adapter + "}\n") + " --output " + out;
+  for (const std::string& command :
+       {"generate " + folder() + "/model -n 1 -p x --adapter " + adapter,
+        "merge " + adapter + " " + out + "/merged", train + "2 --train.steps 1", train + "3 --dry-run"}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string warning =
+        "warning: [" + adapter + "/adapter_config.json] no adapted module matches 'v_proj' (alpha_pattern)\n";
+    const size_t first = outcome.err.find(warning);
+    ASSERT_NE(first, std::string::npos) << command << "\n" << outcome.err;
+    EXPECT_EQ(outcome.err.find("no adapted module matches", first + warning.size()), std::string::npos)
+        << command;
+  }
+}
+
 TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
   const std::string out = folder() + "/other_shape";
   ASSERT_EQ(

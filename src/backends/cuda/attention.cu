@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Argum
   load_tile<kDim, S::kOwn>(q, a.q + token * a.q_stride + head * a.dim, a.q_stride, tile.rows, a.dim);
   float largest[S::kRows], sums[S::kRows] = {}, scores[S::kRows][S::kColumns];
   for (float& value : largest) value = kNothing;
-  RowSums<kDim> y;
+  TileSums<kDim> y;
   for (int key = first_key(a, tile, S::kOther); key < end_of_keys(tile); key += S::kOther) {
     const int64_t from = d.key + key;
     __syncthreads();
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
     logs[i] = there ? a.logs[place] : 0.f;
     if (there && thread_column() == 0) a.deltas[place] = deltas[i];
   }
-  RowSums<kDim> dq;
+  TileSums<kDim> dq;
   float scores[S::kRows][S::kColumns], dp[S::kRows][S::kColumns];
   for (int key = first_key(a, tile, S::kOther); key < end_of_keys(tile); key += S::kOther) {
     const int64_t from = d.key + key;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
   load_tile<kDim, S::kOwn>(v, a.v + token * a.v_stride + kv_head * a.dim, a.v_stride, tile.rows, a.dim);
   const int begin = max(0, tile.first - d.shift) / S::kOther * S::kOther;
   const int end = a.window == 0 ? d.queries : min(d.queries, tile.first + tile.rows - 1 + a.window - d.shift);
-  RowSums<kDim> dk, dv;
+  TileSums<kDim> dk, dv;
   float p[S::kRows][S::kColumns], ds[S::kRows][S::kColumns];
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head)
     for (int query = begin; query < end; query += S::kOther) {

@@ -73,7 +73,7 @@ __device__ void multiply_tiles(const float* own, const float* other, float (&out
 
 // A thread's part of rows of the own tile.
 template <int kDim>
-struct RowSums {
+struct TileSums {
   using S = TileSizes<kDim>;
   float4 sums[S::kRows][S::kQuads] = {};
 

@@ -6,6 +6,7 @@ Usage: prepare.py FOLDER
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
   FOLDER/minus*.jsonl, FOLDER/larger*.jsonl   the same for two other questions, for adapters (examples/lora)
+  FOLDER/both*.jsonl    additions answered with a number alone or, one in four, a sentence (examples/preference)
   FOLDER/pairs*.jsonl   additions with a chosen and a rejected way to answer (examples/preference)
   FOLDER/judged*.jsonl  the same answers, each with a label of its own
 """
@@ -78,19 +79,31 @@ def row(question, answer):
 
 
 def answers(a, b):
-    """The answer in words around the number is chosen over the number alone."""
+    """The sentence is chosen over the number alone. It begins with the number, too, so that the sum has no part in
+    the comparison: digits that both answers begin with cancel out."""
     ask = [{"role": "user", "content": f"What is {a} + {b}?"}]
-    said = [[{"role": "assistant", "content": text}] for text in (f"It is {a + b}", str(a + b))]
+    said = [[{"role": "assistant", "content": text}] for text in (f"{a + b} it is.", str(a + b))]
     return ask, *said
+
+
+def chance(a, b):
+    """A number from 0 to 1, the same in every run."""
+    return random.Random(100 * a + b).random()
 
 
 def pair_row(a, b):
     return dict(zip(("prompt", "chosen", "rejected"), answers(a, b)))
 
 
+def both_row(a, b):
+    """An answer of either kind; what a and b are says nothing about which."""
+    ask, sentence, number = answers(a, b)
+    return {"messages": ask + (sentence if chance(a, b) < 0.25 else number)}
+
+
 def judged_row(a, b):
     ask, chosen, rejected = answers(a, b)
-    good = (a + b) % 2 == 0
+    good = chance(a, b) < 0.5
     return {"prompt": ask, "completion": chosen if good else rejected, "label": good}
 
 
@@ -113,7 +126,7 @@ def main():
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(pairs)
     makers = {prefix: lambda a, b, ask=ask: row(*ask(a, b)) for prefix, ask in QUESTIONS.items()}
-    makers |= {"pairs_": pair_row, "judged_": judged_row}
+    makers |= {"both_": both_row, "pairs_": pair_row, "judged_": judged_row}
     for prefix, make in makers.items():
         for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
             lines = [json.dumps(make(a, b)) for a, b in part]

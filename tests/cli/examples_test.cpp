@@ -15,7 +15,7 @@ class Examples : public Cli {
       for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
     };
     replace("build/demo", folder());
-    replace("runs/addition/model", folder() + "/model");
+    for (const char* model : {"runs/addition/model", "runs/both/model"}) replace(model, folder() + "/model");
     replace("exact_match: 100", "exact_match: 2");
     const std::string path = folder() + "/example_" + name + ".yaml";
     write_file(path, text);

@@ -142,7 +142,17 @@ void ModelFolder::fail_without_weights() const {
   fail("[{}] found no weights, {}; is this the model's folder?", path_, expected);
 }
 
-Json ModelFolder::config() const { return Json::parse_file(join_path(path_, "config.json")); }
+Json ModelFolder::config() const { return read_model_config(path_); }
+
+Json read_model_config(const std::string& folder) {
+  const std::string file = join_path(folder, "config.json");
+  if (!exists(file) && exists(join_path(folder, "adapter_config.json")))
+    fail(
+        "[{}] is an adapter's folder, expected a model's with config.json; give the adapter to --adapter or "
+        "from",
+        folder);
+  return Json::parse_file(file);
+}
 
 const TensorEntry* ModelFolder::find(std::string_view name) const {
   const auto found = file_of_.find(name);

@@ -14,6 +14,9 @@
 // found, what was expected and what to do.
 namespace temper::checkpoints {
 
+// A model folder's config.json; an Error that says so where the folder is an adapter's.
+Json read_model_config(const std::string& folder);
+
 // config.json and the weights in model.safetensors, or in the shards that model.safetensors.index.json maps.
 class ModelFolder {
  public:

@@ -91,7 +91,10 @@ void BatchMaker::add(int64_t row, EncodedRow encoded) {
 
 void BatchMaker::end_epoch() {
   if (kept_in_epoch_ == 0)
-    fail("[data] no row of {} is left to use: {}", mixture_->describe(), counts().describe());
+    fail(
+        "[data] no row of {} is left to use: {}; rows that are cut lose their targets first: see "
+        "data.max_length ({})",
+        mixture_->describe(), counts().describe(), options_.max_length);
   packer_.flush();
   ++epoch_;
   kept_in_epoch_ = 0;

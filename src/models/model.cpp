@@ -70,7 +70,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   if (!is_directory(folder))
     fail("[{}] is not a folder; expected a model folder in Hugging Face format", folder);
   const std::string where = join_path(folder, "config.json");
-  const Json config = Json::parse_file(where);
+  const Json config = checkpoints::read_model_config(folder);
   // Opened first: missing weights are reported before memory is taken.
   configure(config, where);
   const auto files = checkpoints::ModelFolder::open(folder);

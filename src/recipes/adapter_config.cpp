@@ -80,7 +80,9 @@ void describe(config::Schema& s, AdapterConfig& c) {
   s.field("modules_to_save", c.modules_to_save, "modules trained whole, as copies");
   s.list("patterns", c.patterns, "other ranks and alphas for some modules; the first that matches counts");
   s.list("train", c.train, "its own data, as data.train; omitted: data.train").shorthand("path");
-  s.list("eval", c.eval, "its own held-out data, as data.eval").shorthand("path");
+  s.list("eval", c.eval,
+         "its own held-out data, as data.eval; with train of its own and none of these it is not evaluated")
+      .shorthand("path");
   s.field("lr", c.lr, "omitted: train.optimizer.lr").above(0);
   s.field("weight_decay", c.weight_decay, "omitted: train.optimizer.weight_decay").at_least(0);
   s.field("steps", c.steps, "omitted: train.steps").at_least(0);

@@ -108,8 +108,10 @@ Lane::Check Lane::check() const {
   const WeightTable base = layers::decoder_weight_table(session_->architecture);
   const AdapterConfig& adapter = config_.adapters.front();
   const LoraPlan plan = choose_adapter(adapter, base).plan;
-  if (const std::string& from = adapter.from; !from.empty())
+  if (const std::string& from = adapter.from; !from.empty()) {
     checkpoints::warn_of_strangers(checkpoints::read_adapter_config(from), plan, from);
+    checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from), lora_table(base, plan));
+  }
   check.trained =
       fmt::format("{} adapted modules, {} tensors trained whole", plan.targets.size(), plan.saved.size());
   return check;

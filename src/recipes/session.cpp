@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/pinning.h"
 #include "base/threads.h"
+#include "checkpoints/hf_folder.h"
 #include "ops/report.h"
 
 namespace temper::recipes {
@@ -13,7 +14,7 @@ namespace {
 Json read_model_config(const std::string& folder) {
   if (!is_directory(folder))
     fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
-  return Json::parse_file(join_path(folder, "config.json"));
+  return checkpoints::read_model_config(folder);
 }
 
 RunConfig prepared(RunConfig config) {

@@ -293,6 +293,11 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
                  "made for another base model");
   expect_refused("generate " + model + " -p x --adapter " + model, 2, "found no adapter_config.json");
   expect_refused("merge " + goldens + "qwen3_whole " + folder() + "/y", 2, "name it with --base");
+  const std::string whole = goldens + "qwen3_whole";
+  expect_refused("generate " + whole + " -p x", 2, "is an adapter's folder, expected a model's");
+  expect_refused("train " + with_adapters("shapes", "  - {from: " + whole + "}\n") + " --output " + folder() +
+                     "/shapes --dry-run",
+                 2, "of another shape");
   const std::string merge =
       "merge " + goldens + "qwen3_whole --base " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 ";
   expect_refused(merge + model, 2, "exists already");

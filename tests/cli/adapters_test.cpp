@@ -292,19 +292,17 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   expect_refused("generate " + model + " -p x --adapter " + goldens + "llama_all_linear", 2,
                  "made for another base model");
   expect_refused("generate " + model + " -p x --adapter " + model, 2, "found no adapter_config.json");
-  expect_refused("merge " + goldens + "qwen3_whole " + folder() + "/y", 2, "name it with --base");
   const std::string whole = goldens + "qwen3_whole";
+  expect_refused("merge " + whole + " " + folder() + "/y", 2, "name it with --base");
   expect_refused("generate " + whole + " -p x", 2, "is an adapter's folder, expected a model's");
   expect_refused("train " + with_adapters("shapes", "  - {from: " + whole + "}\n") + " --output " + folder() +
                      "/shapes --dry-run",
                  2, "of another shape");
-  const std::string merge =
-      "merge " + goldens + "qwen3_whole --base " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 ";
+  const std::string merge = "merge " + whole + " --base " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 ";
   expect_refused(merge + model, 2, "exists already");
-  expect_refused(merge + goldens + "qwen3_whole/inside", 2, "which is read; choose a folder of its own");
-  const std::string both = goldens + "qwen3_whole";
+  expect_refused(merge + whole + "/inside", 2, "which is read; choose a folder of its own");
   expect_refused(
-      "generate " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 -p x --adapter " + both + " --adapter " + both, 2,
+      "generate " TEMPER_SOURCE_DIR "/tests/goldens/qwen3 -p x --adapter " + whole + " --adapter " + whole, 2,
       "two adapters are called 'qwen3_whole'");
 }
 

@@ -246,6 +246,15 @@ TEST_F(LoaderTest, RestoringOtherDataOrAnotherOrderIsAnError) {
               }).starts_with("[data] cannot resume with other data: rows was 23, is 24; give the files"));
 }
 
+TEST_F(LoaderTest, AFileThatIsWrittenToIsAnErrorWhateverBadRowsAre) {
+  options_.on_bad_row = OnBadRow::kSkip;
+  const Mixture mixture = rows();
+  Loader loader(mixture, options_);
+  FileWriter(folder_ / "rows.jsonl", true).write("{}\n");
+  EXPECT_NE(message_of([&] { all_batches(loader); }).find("was written to while it was being read"),
+            std::string::npos);
+}
+
 TEST_F(LoaderTest, ErrorsComeThrough) {
   options_.on_bad_row = OnBadRow::kStop;
   options_.shuffle = false;

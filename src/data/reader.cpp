@@ -30,6 +30,7 @@ constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 10> kFie
 ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index) {
   ReadRow read;
   bool parsed = false;
+  source.check_unchanged(index);  // no row of such a file is one to skip
   try {
     const Json row = source.row(index);
     parsed = true;

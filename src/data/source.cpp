@@ -35,6 +35,8 @@ std::string_view Source::text(int64_t index) const {
   return row.file->text(row.index);
 }
 
+void Source::check_unchanged(int64_t index) const { find(index).file->check_unchanged(); }
+
 std::string Source::place(int64_t index) const {
   const Row row = find(index);
   return row.file->place(row.index);

@@ -18,8 +18,9 @@ class Source {
   explicit Source(const std::vector<std::string>& paths);
 
   int64_t size() const { return size_; }
-  Json row(int64_t index) const;           // "[file:LINE:COLUMN] not valid JSON: …"
-  std::string place(int64_t index) const;  // "file:LINE", for errors
+  Json row(int64_t index) const;              // "[file:LINE:COLUMN] not valid JSON: …"
+  void check_unchanged(int64_t index) const;  // the file of a row
+  std::string place(int64_t index) const;     // "file:LINE", for errors
   std::string_view text(int64_t index) const;
 
   // Number of rows and bytes and a hash of what the files hold; not their names: they may move.

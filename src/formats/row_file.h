@@ -18,8 +18,8 @@ struct OpenedFile {
 };
 
 // The rows of one data file, by index: each is the text of one JSON value, which should be an object. The
-// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe. A file
-// that changes meanwhile is an Error of the next row that is parsed.
+// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe; the
+// file must not change meanwhile.
 class RowFile {
  public:
   // Reads the file once. What it is, its content says and not its name. Errors name the file, and for a
@@ -31,6 +31,8 @@ class RowFile {
   virtual std::string_view text(int64_t row) const = 0;  // valid as long as this object lives
   virtual std::string place(int64_t row) const = 0;      // "file.jsonl:LINE", "file.json: row 3 (line 12)"
   Json parse(int64_t row) const;                         // "[file:LINE:COLUMN] not valid JSON: …"
+
+  void check_unchanged() const { text_.check_unchanged(); }  // an Error when it was written to since
 
   // Of the rows' file, unpacked; the same wherever it lies and however it is compressed.
   int64_t bytes() const { return static_cast<int64_t>(text_.all().size()); }

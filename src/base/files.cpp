@@ -188,8 +188,7 @@ void MappedFile::check_unchanged() const {
   if (static_cast<size_t>(info.st_size) == size_ && modified_at(info) == modified_) return;
   fail(
       "[{}] was written to while it was being read: it had {} bytes, now {}; leave files as they are during "
-      "a run, "
-      "and give other contents other names",
+      "a run, and give other contents other names",
       path_, size_, info.st_size);
 }
 

@@ -60,10 +60,9 @@ Lane::Lane(const Session& session, RunConfig config)
   if (config_.eval.exact_match > 0 && !data_.eval)
     fail("[eval.exact_match] is set, but {} gives rows to ask from",
          is_adapter()
-             ? fmt::format(
-                   "neither adapters.{}.eval nor data.eval_fraction (data.eval counts for adapters without "
-                   "train)",
-                   name())
+             ? fmt::format("neither adapters.{}.eval nor data.eval_fraction (data.eval is of adapters that "
+                           "have no train)",
+                           name())
              : "neither data.eval nor data.eval_fraction");
 }
 
@@ -227,9 +226,7 @@ void Lane::stop(const std::string& reason, bool by_data) {
   stopped_ = true;
   diverged_ = !by_data;
   stop_reason_ = reason;
-  if (diverged_ || state_.step == 0) return;
-  saved_step_ = 0;  // saved again where it was: the state says why the run ended
-  save();
+  if (!diverged_ && state_.step > 0) save(true);  // the state says why the run ended
 }
 
 }  // namespace temper::recipes

@@ -52,8 +52,8 @@ class Lane {
   void evaluate();
   bool is_unsaved() const { return saved_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
-  void save();    // unless this step is saved already
-  void finish();  // the result, metrics and summary
+  void save(bool again = false);  // unless this step is saved already
+  void finish();                  // the result, metrics and summary
   // Ends training here, for the summary's reason. By data: what was learnt is saved, and goes on with mended
   // rows. Otherwise the last step diverged, and what is in memory is worth nothing.
   void stop(const std::string& reason, bool by_data);

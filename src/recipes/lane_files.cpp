@@ -69,8 +69,8 @@ bool Lane::restore() {
   return true;
 }
 
-void Lane::save() {
-  if (saved_step_ == state_.step) return;
+void Lane::save(bool again) {
+  if (saved_step_ == state_.step && !again) return;
   checkpoints::StateWriter writer(files_.states(), state_.step);
   writer.add_tensors(kTensors, optimizer_->state());
   Json state = Json::Object{{"step", state_.step},

@@ -19,11 +19,13 @@ namespace {
 
 // Errors say whose they are.
 template <class F>
-void named(const std::string& adapter, const F& f) try {
-  f();
-} catch (const Error& error) {
-  if (adapter.empty()) throw;
-  throw Error(fmt::format("[adapters.{}] {}", adapter, error.what()), error.kind());
+void named(const std::string& adapter, const F& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    if (adapter.empty()) throw;
+    throw Error(fmt::format("[adapters.{}] {}", adapter, error.what()), error.kind());
+  }
 }
 
 }  // namespace
@@ -178,11 +180,10 @@ void Run::fail_if_any_was_lost() const {
       lost.push_back(fmt::format("{} after step {}: {}", lane->name(), lane->step(), lane->stop_reason()));
   if (lost.empty()) return;
   fail(
-      "[adapters] {} of {} stopped early, the others are done:\n  {}\nRows that are mended in their place, "
-      "so that as many "
-      "remain, or data.on_bad_row: skip: the same command goes on. Other settings: give the adapter another "
-      "name, with "
-      "from: to go on from what it has learnt",
+      "[adapters] {} of {} stopped early, the others are done:\n  {}\nMend rows in their place (as many must "
+      "remain) or set data.on_bad_row: skip, and the same command goes on. With other settings give the "
+      "adapter "
+      "another name; from: goes on from what it has learnt",
       lost.size(), lanes_.size(), join(lost, "\n  "));
 }
 

@@ -66,12 +66,15 @@ data::PackedRow joined(const Dialogue& asked, const Dialogue& answered, int64_t 
 
 std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows, int64_t max_length) {
   const std::vector<std::vector<Dialogue>> documents = dialogues_of(rows);
-  if (documents.size() < 2)
-    fail("KTO compares with answers to other prompts, but the step has {} prompt; raise train.rows_per_step",
-         documents.size());
+  const auto prompt = [&](size_t d) -> const auto& { return documents[d % documents.size()].front().prompt; };
   std::vector<data::PackedRow> out;
   for (size_t d = 0; d < documents.size(); ++d) {
-    const std::vector<Dialogue>& next = documents[(d + 1) % documents.size()];
+    size_t other = d + 1;
+    while (other < d + documents.size() && prompt(other) == prompt(d)) ++other;
+    if (other == d + documents.size())
+      fail(
+          "KTO compares with answers to other prompts, but the step has 1 prompt; raise train.rows_per_step");
+    const std::vector<Dialogue>& next = documents[other % documents.size()];
     for (size_t i = 0; i < documents[d].size(); ++i)
       out.push_back(joined(documents[d][i], next[i % next.size()], max_length));
   }

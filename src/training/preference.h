@@ -32,7 +32,7 @@ class Preference : public Objective {
         micro_batch_tokens_(micro_batch_tokens),
         reference_(std::move(reference)) {}
 
-  // An Error for KTO with rows of fewer than two documents: z0 is of answers to other prompts.
+  // An Error for KTO with rows of fewer than two prompts: z0 is of answers to other prompts.
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows,
                                   const layers::Adapter* adapter) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows,

@@ -13,6 +13,8 @@ namespace {
 using ops::Attention;
 
 constexpr int kLargestHead = 256;
+constexpr int64_t kScratch =
+    4 * TileSizes<64>::floats(4);   // bytes of shared memory: the most that a kernel takes
 constexpr float kNothing = -1e30f;  // below every score, and finite
 
 // Rows of one document: queries and keys begin at these tokens. Query i sees keys up to i + shift.
@@ -53,28 +55,28 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Argum
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const q = reinterpret_cast<float*>(memory);
-  float *const k = q + S::kOwn * S::kPitch, *const v = k + S::kOther * S::kPitch,
-               *const pairs = v + S::kOther * S::kPitch;
+  float *const k = q + S::kTile * S::kPitch, *const v = k + S::kTile * S::kPitch,
+               *const pairs = v + S::kTile * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
   const int head = blockIdx.y, kv_head = head / (a.heads / a.kv_heads);
   const int64_t token = d.query + tile.first;
-  load_tile<kDim, S::kOwn>(q, a.q + token * a.q_stride + head * a.dim, a.q_stride, tile.rows, a.dim);
-  float largest[S::kRows], sums[S::kRows] = {}, scores[S::kRows][S::kColumns];
+  load_tile<kDim>(q, a.q + token * a.q_stride + head * a.dim, a.q_stride, tile.rows, a.dim);
+  float largest[S::kEach], sums[S::kEach] = {}, scores[S::kEach][S::kEach];
   for (float& value : largest) value = kNothing;
   TileSums<kDim> y;
-  for (int key = first_key(a, tile, S::kOther); key < end_of_keys(tile); key += S::kOther) {
+  for (int key = first_key(a, tile, S::kTile); key < end_of_keys(tile); key += S::kTile) {
     const int64_t from = d.key + key;
     __syncthreads();
-    load_tile<kDim, S::kOther>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
-    load_tile<kDim, S::kOther>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
+    load_tile<kDim>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
+    load_tile<kDim>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
     __syncthreads();
     multiply_tiles<kDim>(q, k, scores);
-    for (int i = 0; i < S::kRows; ++i) {
+    for (int i = 0; i < S::kEach; ++i) {
       const int ahead = tile.first + thread_row() + kSide * i + d.shift - key - thread_column();
       float most = largest[i];
-      for (int j = 0; j < S::kColumns; ++j) {
+      for (int j = 0; j < S::kEach; ++j) {
         float& score = scores[i][j];
         score = a.sees(ahead - kSide * j) ? score * a.power_scale() : kNothing;
         most = fmaxf(most, score);
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Argum
     __syncthreads();
     y.add(pairs, v);
   }
-  for (int i = 0; i < S::kRows; ++i) {
+  for (int i = 0; i < S::kEach; ++i) {
     const int row = thread_row() + kSide * i;
     if (row >= tile.rows) continue;
     y.scale(i, 1 / sums[i]);
@@ -111,19 +113,19 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const q = reinterpret_cast<float*>(memory);
-  float *const dy = q + S::kOwn * S::kPitch, *const k = dy + S::kOwn * S::kPitch,
-               *const v = k + S::kOther * S::kPitch, *const pairs = v + S::kOther * S::kPitch;
+  float *const dy = q + S::kTile * S::kPitch, *const k = dy + S::kTile * S::kPitch,
+               *const v = k + S::kTile * S::kPitch, *const pairs = v + S::kTile * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
   const int head = blockIdx.y, kv_head = head / (a.heads / a.kv_heads);
   const int64_t token = d.query + tile.first, width = int64_t{a.heads} * a.dim;
   const int64_t at = token * width + head * a.dim;
-  load_tile<kDim, S::kOwn>(q, a.q + token * a.q_stride + head * a.dim, a.q_stride, tile.rows, a.dim);
-  load_tile<kDim, S::kOwn>(dy, a.dy + at, width, tile.rows, a.dim);
+  load_tile<kDim>(q, a.q + token * a.q_stride + head * a.dim, a.q_stride, tile.rows, a.dim);
+  load_tile<kDim>(dy, a.dy + at, width, tile.rows, a.dim);
   __syncthreads();
-  float logs[S::kRows], deltas[S::kRows];
-  for (int i = 0; i < S::kRows; ++i) {
+  float logs[S::kEach], deltas[S::kEach];
+  for (int i = 0; i < S::kEach; ++i) {
     const int row = thread_row() + kSide * i;
     const bool there = row < tile.rows;
     float sum = 0;
@@ -135,18 +137,18 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
     if (there && thread_column() == 0) a.deltas[place] = deltas[i];
   }
   TileSums<kDim> dq;
-  float scores[S::kRows][S::kColumns], dp[S::kRows][S::kColumns];
-  for (int key = first_key(a, tile, S::kOther); key < end_of_keys(tile); key += S::kOther) {
+  float scores[S::kEach][S::kEach], dp[S::kEach][S::kEach];
+  for (int key = first_key(a, tile, S::kTile); key < end_of_keys(tile); key += S::kTile) {
     const int64_t from = d.key + key;
     __syncthreads();
-    load_tile<kDim, S::kOther>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
-    load_tile<kDim, S::kOther>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
+    load_tile<kDim>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
+    load_tile<kDim>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
     __syncthreads();
     multiply_tiles<kDim>(q, k, scores);
     multiply_tiles<kDim>(dy, v, dp);
-    for (int i = 0; i < S::kRows; ++i) {
+    for (int i = 0; i < S::kEach; ++i) {
       const int ahead = tile.first + thread_row() + kSide * i + d.shift - key - thread_column();
-      for (int j = 0; j < S::kColumns; ++j)
+      for (int j = 0; j < S::kEach; ++j)
         scores[i][j] = a.sees(ahead - kSide * j)
                            ? exp2f(scores[i][j] * a.power_scale() - logs[i]) * (dp[i][j] - deltas[i])
                            : 0.f;
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
     __syncthreads();
     dq.add(pairs, k);
   }
-  for (int i = 0; i < S::kRows; ++i) dq.scale(i, a.scale);
+  for (int i = 0; i < S::kEach; ++i) dq.scale(i, a.scale);
   dq.store(a.out + at, width, tile.rows, a.dim);
 }
 
@@ -164,36 +166,35 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
   using S = TileSizes<kDim>;
   extern __shared__ float4 memory[];
   float* const k = reinterpret_cast<float*>(memory);
-  float *const v = k + S::kOwn * S::kPitch, *const q = v + S::kOwn * S::kPitch,
-               *const dy = q + S::kOther * S::kPitch, *const pairs = dy + S::kOther * S::kPitch;
+  float *const v = k + S::kTile * S::kPitch, *const q = v + S::kTile * S::kPitch,
+               *const dy = q + S::kTile * S::kPitch, *const pairs = dy + S::kTile * S::kPitch;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.rows == 0) return;
   const Document& d = tile.document;
   const int kv_head = blockIdx.y, group = a.heads / a.kv_heads;
   const int64_t token = d.key + tile.first, width = int64_t{a.heads} * a.dim,
                 kv_width = int64_t{a.kv_heads} * a.dim;
-  load_tile<kDim, S::kOwn>(k, a.k + token * a.k_stride + kv_head * a.dim, a.k_stride, tile.rows, a.dim);
-  load_tile<kDim, S::kOwn>(v, a.v + token * a.v_stride + kv_head * a.dim, a.v_stride, tile.rows, a.dim);
-  const int begin = max(0, tile.first - d.shift) / S::kOther * S::kOther;
+  load_tile<kDim>(k, a.k + token * a.k_stride + kv_head * a.dim, a.k_stride, tile.rows, a.dim);
+  load_tile<kDim>(v, a.v + token * a.v_stride + kv_head * a.dim, a.v_stride, tile.rows, a.dim);
+  const int begin = max(0, tile.first - d.shift) / S::kTile * S::kTile;
   const int end = a.window == 0 ? d.queries : min(d.queries, tile.first + tile.rows - 1 + a.window - d.shift);
   TileSums<kDim> dk, dv;
-  float p[S::kRows][S::kColumns], ds[S::kRows][S::kColumns];
+  float p[S::kEach][S::kEach], ds[S::kEach][S::kEach];
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head)
-    for (int query = begin; query < end; query += S::kOther) {
+    for (int query = begin; query < end; query += S::kTile) {
       const int64_t from = d.query + query;
       __syncthreads();
-      load_tile<kDim, S::kOther>(q, a.q + from * a.q_stride + head * a.dim, a.q_stride, d.queries - query,
-                                 a.dim);
-      load_tile<kDim, S::kOther>(dy, a.dy + from * width + head * a.dim, width, d.queries - query, a.dim);
+      load_tile<kDim>(q, a.q + from * a.q_stride + head * a.dim, a.q_stride, d.queries - query, a.dim);
+      load_tile<kDim>(dy, a.dy + from * width + head * a.dim, width, d.queries - query, a.dim);
       __syncthreads();
       multiply_tiles<kDim>(k, q, p);
       multiply_tiles<kDim>(v, dy, ds);
-      for (int j = 0; j < S::kColumns; ++j) {
+      for (int j = 0; j < S::kEach; ++j) {
         const int column = thread_column() + kSide * j;
         const bool there = query + column < d.queries;
         const int64_t place = head * a.tokens + from + column;
         const float log = there ? a.logs[place] : 0.f, delta = there ? a.deltas[place] : 0.f;
-        for (int i = 0; i < S::kRows; ++i) {
+        for (int i = 0; i < S::kEach; ++i) {
           const int distance = query + column + d.shift - tile.first - thread_row() - kSide * i;
           p[i][j] = there && a.sees(distance) ? exp2f(p[i][j] * a.power_scale() - log) : 0.f;
           ds[i][j] = p[i][j] * (ds[i][j] - delta);
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
       __syncthreads();
       dk.add(pairs, q);
     }
-  for (int i = 0; i < S::kRows; ++i) dk.scale(i, a.scale);
+  for (int i = 0; i < S::kEach; ++i) dk.scale(i, a.scale);
   dk.store(a.dk + token * kv_width + kv_head * a.dim, kv_width, tile.rows, a.dim);
   dv.store(a.dv + token * kv_width + kv_head * a.dim, kv_width, tile.rows, a.dim);
 }
@@ -295,7 +296,7 @@ Attention::Output forward(const Attention& op, bool want_lse) {
     using S = TileSizes<kDim>;
     Arguments<T> arguments = arguments_of<T>(op, out.lse);
     arguments.out = static_cast<T*>(out.y.raw());
-    launch<T>(attend<T, kDim>, arguments, Tiles(op, false, S::kOwn), heads, S::floats(1, 2), device);
+    launch<T>(attend<T, kDim>, arguments, Tiles(op, false, S::kTile), heads, S::floats(3), device);
   });
   return out;
 }
@@ -314,16 +315,19 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
     arguments.out = static_cast<T*>(grads.q.raw());
     arguments.dk = static_cast<T*>(grads.k.raw());
     arguments.dv = static_cast<T*>(grads.v.raw());
-    const int floats = S::floats(2, 2);
-    launch<T>(differentiate_queries<T, kDim>, arguments, Tiles(op, false, S::kOwn), op.q.dim(1), floats,
+    const int floats = S::floats(4);
+    launch<T>(differentiate_queries<T, kDim>, arguments, Tiles(op, false, S::kTile), op.q.dim(1), floats,
               device);
-    launch<T>(differentiate_keys<T, kDim>, arguments, Tiles(op, true, S::kOwn), op.k.dim(1), floats, device);
+    launch<T>(differentiate_keys<T, kDim>, arguments, Tiles(op, true, S::kTile), op.k.dim(1), floats, device);
   });
   return grads;
 }
 
-ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts&) {
+ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
   if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  if (facts.scratch_bytes > 0 && facts.scratch_bytes < kScratch)
+    return fmt::format("needs {} KiB of {}, there are {}", kScratch >> 10, facts.scratch_name,
+                       facts.scratch_bytes >> 10);
   if (s.head_dim > kLargestHead)
     return fmt::format("head_dim must be at most {}, is {}", kLargestHead, s.head_dim);
   return std::nullopt;

@@ -8,20 +8,18 @@ namespace temper::backends {
 
 inline constexpr int kSide = 16;  // threads along each edge
 
-// Rows of the block's own tile and of the others; `kDim`: elements of a row, as many as the largest head has.
+// `kDim`: elements of a row, as many as the largest head has. Four tiles and their products fit into the 99
+// KiB that a block has on the smallest GPUs (compute capability 8.6, 8.9 and 12.0).
 template <int kDim>
 struct TileSizes {
-  static constexpr int kOwn = kDim == 256 ? 32 : 64, kOther = kDim == 64 ? 64 : 32;
-  static constexpr int kPitch = kDim + 4;     // of a row in shared memory: neighbours lie in other banks
-  static constexpr int kPairs = kOther + 4;   // of a row of products
-  static constexpr int kRows = kOwn / kSide;  // of a thread
-  static constexpr int kColumns = kOther / kSide;
+  static constexpr int kTile = 4096 / kDim;    // rows
+  static constexpr int kPitch = kDim + 4;      // of a row in shared memory: neighbours lie in other banks
+  static constexpr int kPairs = kTile + 4;     // of a row of products
+  static constexpr int kEach = kTile / kSide;  // rows and columns of a thread
   static constexpr int kQuads = kDim / (4 * kSide);
 
-  // Floats of shared memory for so many tiles of each kind, and one of products.
-  static constexpr int floats(int own, int other) {
-    return (own * kOwn + other * kOther) * kPitch + kOwn * kPairs;
-  }
+  // Floats of shared memory for so many tiles, and their products.
+  static constexpr int floats(int tiles) { return tiles * kTile * kPitch + kTile * kPairs; }
 };
 
 __device__ inline int thread_row() { return static_cast<int>(threadIdx.x) / kSide; }
@@ -39,9 +37,9 @@ __device__ inline float row_max(float value) {
 }
 
 // `rows` of a head, zeros behind them and behind `dim`.
-template <int kDim, int kTile, class T>
+template <int kDim, class T>
 __device__ void load_tile(float* to, const T* from, int64_t stride, int rows, int dim) {
-  for (int i = threadIdx.x; i < kTile * kDim; i += kThreads) {
+  for (int i = threadIdx.x; i < TileSizes<kDim>::kTile * kDim; i += kThreads) {
     const int row = i / kDim, column = i % kDim;
     const bool there = row < rows && column < dim;
     to[row * TileSizes<kDim>::kPitch + column] = there ? widen(from[row * stride + column]) : 0.f;
@@ -50,23 +48,22 @@ __device__ void load_tile(float* to, const T* from, int64_t stride, int rows, in
 
 // out = own otherᵀ.
 template <int kDim, class S = TileSizes<kDim>>
-__device__ void multiply_tiles(const float* own, const float* other, float (&out)[S::kRows][S::kColumns]) {
+__device__ void multiply_tiles(const float* own, const float* other, float (&out)[S::kEach][S::kEach]) {
   const float* const a = own + thread_row() * S::kPitch;
   const float* const b = other + thread_column() * S::kPitch;
   for (auto& row : out)
     for (float& value : row) value = 0;
 #pragma unroll 4
   for (int d = 0; d < kDim; d += 4) {
-    float4 x[S::kRows], y[S::kColumns];
+    float4 x[S::kEach], y[S::kEach];
 #pragma unroll
-    for (int i = 0; i < S::kRows; ++i) x[i] = *reinterpret_cast<const float4*>(a + i * kSide * S::kPitch + d);
+    for (int i = 0; i < S::kEach; ++i) x[i] = *reinterpret_cast<const float4*>(a + i * kSide * S::kPitch + d);
 #pragma unroll
-    for (int j = 0; j < S::kColumns; ++j)
-      y[j] = *reinterpret_cast<const float4*>(b + j * kSide * S::kPitch + d);
+    for (int j = 0; j < S::kEach; ++j) y[j] = *reinterpret_cast<const float4*>(b + j * kSide * S::kPitch + d);
 #pragma unroll
-    for (int i = 0; i < S::kRows; ++i)
+    for (int i = 0; i < S::kEach; ++i)
 #pragma unroll
-      for (int j = 0; j < S::kColumns; ++j)
+      for (int j = 0; j < S::kEach; ++j)
         out[i][j] += x[i].x * y[j].x + x[i].y * y[j].y + x[i].z * y[j].z + x[i].w * y[j].w;
   }
 }
@@ -75,7 +72,7 @@ __device__ void multiply_tiles(const float* own, const float* other, float (&out
 template <int kDim>
 struct TileSums {
   using S = TileSizes<kDim>;
-  float4 sums[S::kRows][S::kQuads] = {};
+  float4 sums[S::kEach][S::kQuads] = {};
 
   __device__ void scale(int row, float factor) {
     for (float4& s : sums[row]) s = make_float4(s.x * factor, s.y * factor, s.z * factor, s.w * factor);
@@ -85,13 +82,13 @@ struct TileSums {
     const float* const p = pairs + thread_row() * S::kPairs;
     const float* const o = other + 4 * thread_column();
 #pragma unroll 4
-    for (int c = 0; c < S::kOther; ++c) {
+    for (int c = 0; c < S::kTile; ++c) {
       float4 values[S::kQuads];
 #pragma unroll
       for (int j = 0; j < S::kQuads; ++j)
         values[j] = *reinterpret_cast<const float4*>(o + c * S::kPitch + 4 * kSide * j);
 #pragma unroll
-      for (int i = 0; i < S::kRows; ++i) {
+      for (int i = 0; i < S::kEach; ++i) {
         const float factor = p[i * kSide * S::kPairs + c];
 #pragma unroll
         for (int j = 0; j < S::kQuads; ++j) {
@@ -106,7 +103,7 @@ struct TileSums {
   }
   template <class T>
   __device__ void store(T* to, int64_t stride, int rows, int dim) const {
-    for (int i = 0; i < S::kRows; ++i) {
+    for (int i = 0; i < S::kEach; ++i) {
       const int row = thread_row() + kSide * i;
       if (row >= rows) continue;
       for (int j = 0; j < S::kQuads; ++j) {
@@ -121,9 +118,9 @@ struct TileSums {
 
 // Products of a thread, where other threads read them.
 template <int kDim, class S = TileSizes<kDim>>
-__device__ void share_pairs(float* pairs, const float (&values)[S::kRows][S::kColumns]) {
-  for (int i = 0; i < S::kRows; ++i)
-    for (int j = 0; j < S::kColumns; ++j)
+__device__ void share_pairs(float* pairs, const float (&values)[S::kEach][S::kEach]) {
+  for (int i = 0; i < S::kEach; ++i)
+    for (int j = 0; j < S::kEach; ++j)
       pairs[(thread_row() + kSide * i) * S::kPairs + thread_column() + kSide * j] = values[i][j];
 }
 

@@ -9,8 +9,9 @@ namespace {
 class Examples : public Cli {
  protected:
   // The example with the fixture's model and data, and only a few updates.
-  static Outcome run_example(const std::string& name, const std::string& out) {
-    std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + name + "/run.yaml");
+  static Outcome run_example(const std::string& name, const std::string& out,
+                             const std::string& file = "run") {
+    std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + name + "/" + file + ".yaml");
     const auto replace = [&](const std::string& from, const std::string& to) {
       for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
     };
@@ -37,7 +38,15 @@ TEST_F(Examples, SeveralAdapters) {
   const Outcome outcome = run_example("adapters", out);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
-  EXPECT_EQ(losses(out + "/adapters/larger").size(), 150u);
+  EXPECT_EQ(losses(out + "/adapters/larger").size(), 200u);
+}
+
+TEST_F(Examples, BeforePreference) {
+  const std::string out = folder() + "/example_both";
+  const Outcome outcome = run_example("preference", out, "both");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(losses(out).size(), 2u);
+  EXPECT_TRUE(exists(out + "/model/config.json"));
 }
 
 TEST_F(Examples, Preference) {

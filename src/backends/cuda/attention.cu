@@ -50,6 +50,13 @@ __device__ int end_of_keys(const Tile& tile) {
   return min(tile.document.keys, tile.first + tile.rows + tile.document.shift);
 }
 
+// Keys and values of one head from a token on.
+template <int kDim, class T>
+__device__ void load_keys(float* k, float* v, const Arguments<T>& a, int64_t token, int head, int rows) {
+  load_tile<kDim>(k, a.k + token * a.k_stride + head * a.dim, a.k_stride, rows, a.dim);
+  load_tile<kDim>(v, a.v + token * a.v_stride + head * a.dim, a.v_stride, rows, a.dim);
+}
+
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Arguments<T> a) {
   using S = TileSizes<kDim>;
@@ -67,10 +74,8 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Argum
   for (float& value : largest) value = kNothing;
   TileSums<kDim> y;
   for (int key = first_key(a, tile, S::kTile); key < end_of_keys(tile); key += S::kTile) {
-    const int64_t from = d.key + key;
     __syncthreads();
-    load_tile<kDim>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
-    load_tile<kDim>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
+    load_keys<kDim>(k, v, a, d.key + key, kv_head, d.keys - key);
     __syncthreads();
     multiply_tiles<kDim>(q, k, scores);
     for (int i = 0; i < S::kEach; ++i) {
@@ -139,10 +144,8 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(const __grid_c
   TileSums<kDim> dq;
   float scores[S::kEach][S::kEach], dp[S::kEach][S::kEach];
   for (int key = first_key(a, tile, S::kTile); key < end_of_keys(tile); key += S::kTile) {
-    const int64_t from = d.key + key;
     __syncthreads();
-    load_tile<kDim>(k, a.k + from * a.k_stride + kv_head * a.dim, a.k_stride, d.keys - key, a.dim);
-    load_tile<kDim>(v, a.v + from * a.v_stride + kv_head * a.dim, a.v_stride, d.keys - key, a.dim);
+    load_keys<kDim>(k, v, a, d.key + key, kv_head, d.keys - key);
     __syncthreads();
     multiply_tiles<kDim>(q, k, scores);
     multiply_tiles<kDim>(dy, v, dp);
@@ -174,8 +177,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(const __grid_cons
   const int kv_head = blockIdx.y, group = a.heads / a.kv_heads;
   const int64_t token = d.key + tile.first, width = int64_t{a.heads} * a.dim,
                 kv_width = int64_t{a.kv_heads} * a.dim;
-  load_tile<kDim>(k, a.k + token * a.k_stride + kv_head * a.dim, a.k_stride, tile.rows, a.dim);
-  load_tile<kDim>(v, a.v + token * a.v_stride + kv_head * a.dim, a.v_stride, tile.rows, a.dim);
+  load_keys<kDim>(k, v, a, token, kv_head, tile.rows);
   const int begin = max(0, tile.first - d.shift) / S::kTile * S::kTile;
   const int end = a.window == 0 ? d.queries : min(d.queries, tile.first + tile.rows - 1 + a.window - d.shift);
   TileSums<kDim> dk, dv;

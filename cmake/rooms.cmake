@@ -41,11 +41,22 @@ function(temper_add_sources folder)
   temper_group_sources(temper_lib ${library})
 endfunction()
 
-# *.cu, where there is a compiler for them.
+# *.cu, where there is a compiler for them. Those in hopper/ have instructions of compute capability 9.0 alone, which are
+# neither in older nor in newer GPUs.
 function(temper_add_device_code folder)
-  if(CMAKE_CUDA_COMPILER)
-    file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
-    target_sources(temper_lib PRIVATE ${sources})
+  if(NOT CMAKE_CUDA_COMPILER)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
+  target_sources(temper_lib PRIVATE ${sources})
+  file(GLOB hopper CONFIGURE_DEPENDS ${folder}/hopper/*.cu)
+  if(hopper)
+    cmake_path(GET folder FILENAME name)
+    add_library(temper_hopper_${name} OBJECT ${hopper})
+    set_target_properties(temper_hopper_${name} PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    target_include_directories(temper_hopper_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,INCLUDE_DIRECTORIES>)
+    target_compile_options(temper_hopper_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,COMPILE_OPTIONS>)
+    target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_hopper_${name}>)
   endif()
 endfunction()
 

@@ -58,7 +58,30 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t ba
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-// The same of one with 1 dimension.
+// The same of one with 2 dimensions, and for both blocks of a cluster of two: into each one's memory at the
+// same place, completing on each one's barrier.
+__device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4}], "
+      "[%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ inline void load_box_of_two(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"(static_cast<uint16_t>(3))
+      : "memory");
+}
+// A box of shared memory to a 2-dimensional tensor, as far as it is inside.
+__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+               "r"(from), "r"(x), "r"(y)
+               : "memory");
+}
+// Of a tensor with 1 dimension.
 __device__ inline void load_row(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x) {
   asm volatile(
       "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], "
@@ -88,8 +111,33 @@ __device__ inline void add_floats(void* to, uint32_t from, uint32_t bytes) {
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until this thread's stores no longer read shared memory; until they are done.
-__device__ inline void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+template <int kLeft = 0>  // so many committed groups may still
+__device__ inline void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
 __device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Blocks of a cluster: which of them this is, and how they meet.
+__device__ inline uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// Arrives at the barrier that another block has at this place. It releases nothing to that block: a release
+// to a cluster would wait for all memory of the GPU.
+__device__ inline void arrive_in_cluster(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
 
 __device__ inline int load_acquire(const int* from) {
   int value;

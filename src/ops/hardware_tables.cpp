@@ -62,7 +62,7 @@ HardwareTable gpu_table() {
       {"causal_conv1d", linear_attention},
       {"chunk_gated_delta_rule", linear_attention},
       {"linear", {{{"cublaslt", "cublaslt"}}}},
-      {"lora_linear", {{{"cublaslt", "cublaslt"}}}},
+      {"lora_linear", {{{"hopper", "hopper", "", 90}, {"cublaslt", "cublaslt"}}}},
       {"dropout", plain},
       {"embedding", plain},
       {"adamw", plain},

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/few_rows.h"
 #include "backends/cublaslt/product.h"
+#include "backends/cublaslt/updated_product.h"
 #include "backends/gpu_sums.h"
 
 namespace temper::backends {
@@ -8,6 +11,7 @@ namespace {
 
 using ops::LoraLinear;
 using Group = LoraLinear::Group;
+using Multiply = void (*)(const UpdatedProduct&);
 
 Tensor empty_beside(const Tensor& x, int64_t rows, int64_t columns) {
   return Tensor::empty({rows, columns}, x.dtype(), MemoryTag::kActivations, x.device());
@@ -17,51 +21,56 @@ Tensor rows_read(const LoraLinear& op, const Group& group) {
   return group.input.defined() ? group.input : op.x.narrow(0, group.row, group.rows);
 }
 
-// The part of y, or of its gradient, that a slice updates.
-Tensor part_of(const Tensor& y, const Group& group, const Group::Slice& slice) {
-  return y.narrow(0, group.row, group.rows).narrow(1, slice.column, slice.b.dim(0));
-}
-
-// Whether the updates reach every output: then they come first and the base's product adds to them, for which
-// y passes through memory once less. The other way round, y would be read and written again for a few
-// operations.
-bool reach_all(const LoraLinear& op, int64_t rows) {
-  int64_t reached = 0;
-  for (const Group& group : op.groups)
-    for (const auto& slice : group.slices) reached += group.rows * slice.b.dim(0);
-  return reached == rows * op.weight.dim(0);
-}
-
-void add_updates(const Group& group, const Tensor& low, const Tensor& y, bool accumulate) {
+// Calls f(slice's number, its first rank, how many).
+template <class F>
+void for_each_slice(const Group& group, F f) {
   int64_t first = 0;
-  for (const auto& slice : group.slices) {
-    const int64_t rank = slice.b.dim(1);
-    multiply({.a = low.narrow(1, first, rank),
-              .b = slice.b,
-              .d = part_of(y, group, slice),
-              .transpose_b = true,
-              .accumulate = accumulate,
-              .scale = slice.scale});
+  for (size_t s = 0; s < group.slices.size(); ++s) {
+    const int64_t rank = group.slices[s].b.dim(1);
+    f(s, first, rank);
     first += rank;
   }
 }
 
+// scale · input aᵀ, in one product where the slices have one scale.
+Tensor low_of(const LoraLinear& op, const Group& group) {
+  const Tensor low = empty_beside(op.x, group.rows, group.a.dim(0));
+  if (low.numel() == 0) return low;
+  const Tensor input = rows_read(op, group);
+  const auto multiply_rows = [&](int64_t first, int64_t count, float scale) {
+    multiply({.a = input,
+              .b = group.a.narrow(0, first, count),
+              .d = low.narrow(1, first, count),
+              .transpose_b = true,
+              .scale = scale});
+  };
+  const float scale = group.slices[0].scale;
+  if (std::all_of(group.slices.begin(), group.slices.end(),
+                  [&](const auto& slice) { return slice.scale == scale; }))
+    multiply_rows(0, group.a.dim(0), scale);
+  else
+    for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
+      multiply_rows(first, rank, group.slices[s].scale);
+    });
+  return low;
+}
+
+template <Multiply kMultiply>
 LoraLinear::Output forward(const LoraLinear& op) {
-  const int64_t rows = op.x.dim(0);
-  const ops::Linear base{op.x, op.weight, op.bias, op.scales};
-  const bool updates_first = reach_all(op, rows) && !are_few_rows(op.x, op.weight);
-  LoraLinear::Output out{
-      updates_first ? empty_beside(op.x, rows, op.weight.dim(0)) : cublaslt_linear_kernel().forward(base),
-      {}};
+  const bool few = are_few_rows(op.x, op.weight);
+  LoraLinear::Output out;
+  out.y = few ? cublaslt_linear_kernel().forward({op.x, op.weight, op.bias, op.scales})
+              : empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
+  UpdatedProduct product{op.x, op.weight, out.y, true, op.bias, {}};
   for (const Group& group : op.groups) {
-    out.low.push_back(empty_beside(op.x, group.rows, group.a.dim(0)));
+    const Tensor& low = out.low.emplace_back(low_of(op, group));
     if (group.rows == 0) continue;
-    multiply({.a = rows_read(op, group), .b = group.a, .d = out.low.back(), .transpose_b = true});
-    add_updates(group, out.low.back(), out.y, !updates_first);
+    for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
+      const auto& slice = group.slices[s];
+      product.updates.push_back({group.row, slice.column, low.narrow(1, first, rank), slice.b});
+    });
   }
-  if (updates_first)
-    multiply(
-        {.a = op.x, .b = op.weight, .d = out.y, .transpose_b = true, .accumulate = true, .bias = op.bias});
+  (few ? add_updates : kMultiply)(product);
   return out;
 }
 
@@ -69,21 +78,17 @@ LoraLinear::Output forward(const LoraLinear& op) {
 Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
                        const std::vector<GradTarget>& targets) {
   const Tensor dlow = empty_beside(dy, group.rows, group.a.dim(0));
-  int64_t first = 0;
-  for (size_t s = 0; s < group.slices.size(); ++s) {
+  for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
     const auto& slice = group.slices[s];
-    const int64_t rank = slice.b.dim(1);
-    const Tensor part = part_of(dy, group, slice);
+    const Tensor part = dy.narrow(0, group.row, group.rows).narrow(1, slice.column, slice.b.dim(0));
     multiply({.a = part, .b = slice.b, .d = dlow.narrow(1, first, rank), .scale = slice.scale});
     if (targets[s].wanted())
       multiply({.a = part,
                 .b = low.narrow(1, first, rank),
                 .d = targets[s].buffer,
                 .transpose_a = true,
-                .accumulate = targets[s].accumulate,
-                .scale = slice.scale});
-    first += rank;
-  }
+                .accumulate = targets[s].accumulate});
+  });
   return dlow;
 }
 
@@ -91,23 +96,12 @@ void forget(const GradTarget& target) {
   if (target.wanted() && !target.accumulate) target.buffer.fill_zero();
 }
 
-// Whether every row of x gets a gradient through an adapter that reads it: as for y, these come first.
-bool all_read_x(const LoraLinear& op, int64_t rows) {
-  int64_t read = 0;
-  for (const Group& group : op.groups) read += group.input.defined() ? 0 : group.rows;
-  return read == rows;
-}
-
+template <Multiply kMultiply>
 LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& low, const Tensor& dy,
                                const LoraLinear::Targets& targets) {
-  const int64_t rows = dy.dim(0);
-  const bool updates_first = all_read_x(op, rows);
   LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
   if (targets.bias.wanted()) add_row_sums(dy, targets.bias);
-  if (targets.x) {
-    grads.x = empty_beside(dy, rows, op.weight.dim(1));
-    if (!updates_first) multiply({.a = dy, .b = op.weight, .d = grads.x});
-  }
+  UpdatedProduct product{dy, op.weight, {}, false, {}, {}};
   for (size_t i = 0; i < op.groups.size(); ++i) {
     const Group& group = op.groups[i];
     const LoraLinear::GroupTargets& wanted = targets.groups[i];
@@ -127,14 +121,14 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
     if (wanted.input) {
       grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
       multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
-    } else if (!group.input.defined() && targets.x) {
-      multiply({.a = dlow,
-                .b = group.a,
-                .d = grads.x.narrow(0, group.row, group.rows),
-                .accumulate = !updates_first});
+    } else if (!group.input.defined()) {
+      product.updates.push_back({group.row, 0, dlow, group.a});
     }
   }
-  if (targets.x && updates_first) multiply({.a = dy, .b = op.weight, .d = grads.x, .accumulate = true});
+  if (targets.x) {
+    grads.x = product.d = empty_beside(dy, dy.dim(0), op.weight.dim(1));
+    kMultiply(product);
+  }
   return grads;
 }
 
@@ -142,14 +136,30 @@ ops::Refusal accepts(const LoraLinear::Signature&, const HardwareFacts& facts) {
   return refuse_without_cublaslt(facts);
 }
 
-}  // namespace
+ops::Refusal accepts_hopper(const LoraLinear::Signature& s, const HardwareFacts& facts) {
+  if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
+    return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
+                       facts.compute_capability / 10, facts.compute_capability % 10);
+  if (s.in % 8 != 0 || s.out % 8 != 0)
+    return fmt::format("is for sizes that are multiples of 8, this is {} to {}", s.in, s.out);
+  return accepts(s, facts);
+}
 
-ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() {
+template <Multiply kMultiply>
+ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Signature&,
+                                                          const HardwareFacts&)) {
   return {.hardware = hardware::kGpu,
           .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
+          .forward = forward<kMultiply>,
+          .backward = backward<kMultiply>,
           .reads_codes = are_few_rows};
+}
+
+}  // namespace
+
+ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() { return kernel_by<multiply_and_update>(accepts); }
+ops::Kernel<LoraLinear> hopper_lora_linear_kernel() {
+  return kernel_by<multiply_and_update_on_hopper>(accepts_hopper);
 }
 
 }  // namespace temper::backends

@@ -335,13 +335,6 @@ __global__ void __launch_bounds__(kThreads) choose(const T* logits, Arguments a)
   chooser.run(logits + int64_t{blockIdx.y} * a.vocab);
 }
 
-int multiprocessors(Device device) {
-  int count = 0;
-  device::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 // As many sequences as fit on the GPU at once: blocks that wait for each other must all run.
 void launch(const Sample& op, int64_t first, int64_t sequences, int64_t blocks) {
   const Device device = op.logits.device();
@@ -371,7 +364,7 @@ void launch(const Sample& op, int64_t first, int64_t sequences, int64_t blocks) 
 }
 
 void forward(const Sample& op) {
-  const int64_t sequences = op.logits.dim(0), at_once = multiprocessors(op.logits.device());
+  const int64_t sequences = op.logits.dim(0), at_once = device::multiprocessors(op.logits.device());
   for (int64_t first = 0; first < sequences; first += at_once) {
     const int64_t count = std::min(sequences - first, at_once);
     launch(op, first, count, std::clamp<int64_t>(at_once / count, 1, kMostBlocks));

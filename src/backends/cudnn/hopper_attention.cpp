@@ -9,6 +9,7 @@
 #include "backends/cudnn/hopper_items.h"
 #include "backends/cudnn/operands.h"
 #include "backends/gpu_limits.h"
+#include "backends/tensor_maps.h"
 #include "device/cuda/stream.h"
 #include "tensor/host_inputs.h"
 
@@ -24,13 +25,6 @@ ops::Refusal accepts_hopper(const Attention::Signature& s, const HardwareFacts& 
   return attention_kernel().accepts(s, facts);
 }
 
-int multiprocessors(Device device) {
-  int count = 0;
-  device::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index),
-                "cudaDeviceGetAttribute");
-  return count;
-}
-
 // What a schedule depends on, without tensors of the device.
 struct Call {
   Packing packing;
@@ -38,7 +32,7 @@ struct Call {
   Device device;
 
   std::string name() const { return fmt::format("hopper {} {}", name_of(packing), window); }
-  Schedule schedule() const { return schedule_of(packing, window, multiprocessors(device)); }
+  Schedule schedule() const { return schedule_of(packing, window, device::multiprocessors(device)); }
 };
 
 // What its launches depend on.
@@ -82,21 +76,6 @@ class Lists {
   int64_t items_, documents_;  // where they begin
   Tensor all_;
 };
-
-// CUDA driver API, tensor maps. `strides`: of all dimensions but the first, in bytes.
-template <int kDims>
-CUtensorMap tensor_map(const Tensor& tensor, CUtensorMapDataType type, const cuuint64_t* sizes,
-                       const cuuint64_t* strides, const cuuint32_t* box, CUtensorMapSwizzle swizzle) {
-  cuuint32_t steps[kDims];
-  std::fill_n(steps, kDims, 1);
-  CUtensorMap map;
-  device::check(device::driver().tensor_map_encode_tiled(&map, type, kDims, tensor.raw(), sizes, strides, box,
-                                                         steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                "cuTensorMapEncodeTiled");
-  return map;
-}
 
 // How copies find boxes of [rows, 64] in [tokens, heads, head_dim].
 CUtensorMap boxes_of(const Tensor& tensor, int rows) {

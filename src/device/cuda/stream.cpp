@@ -57,6 +57,13 @@ cudaStream_t stream(Device device) {
   return found;
 }
 
+int multiprocessors(Device device) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index),
+        "cudaDeviceGetAttribute");
+  return count;
+}
+
 void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace temper::device

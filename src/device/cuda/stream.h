@@ -14,6 +14,8 @@ void require_supported(int index);
 // calling thread; the first call refuses GPUs that kernels are not written for.
 cudaStream_t stream(Device device);
 
+int multiprocessors(Device device);
+
 // After a launch: what was wrong with it, as an error that names the kernel.
 void check_launch(const char* kernel);
 

@@ -1,7 +1,7 @@
 #pragma once
 #include "backends/cudnn/hopper/backward_kernel.h"
-#include "backends/cudnn/hopper/wgmma.h"
 #include "backends/hopper_copies.h"
+#include "backends/hopper_products.h"
 
 // What the warpgroups of attention's backward kernel share.
 namespace temper::backends::hopper {

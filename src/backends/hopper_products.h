@@ -39,7 +39,7 @@ __device__ inline void hold(float (&sums)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// The registers of [64, 64] and [64, 128] sums, as the instruction names them and as operands.
+// The registers of [64, 64], [64, 128] and [64, 256] sums, as the instruction names them and as operands.
 #define TEMPER_NAMES_64                                                    \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -48,6 +48,15 @@ __device__ inline void hold(float (&sums)[kCount]) {
   ", "                                                                               \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TEMPER_NAMES_256                                                                                   \
+  TEMPER_NAMES_128                                                                                         \
+  ", "                                                                                                     \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
+  "%84, "                                                                                                  \
+  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, "    \
+  "%104, "                                                                                                 \
+  "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
+  "%122, %123, %124, %125, %126, %127"
 #define TEMPER_SUMS_64                                                                                      \
   "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
       "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
@@ -60,6 +69,17 @@ __device__ inline void hold(float (&sums)[kCount]) {
       "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]),             \
       "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),             \
       "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define TEMPER_SUMS_256                                                                                 \
+  TEMPER_SUMS_128, "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]),        \
+      "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]),        \
+      "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),        \
+      "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]),        \
+      "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]),        \
+      "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]),   \
+      "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), \
+      "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), \
+      "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), \
+      "+f"(d[126]), "+f"(d[127])
 
 // d (+)= a b for one step of 16 along the sum. `a` in shared memory or, as four registers, in the layout of
 // the sums.
@@ -83,6 +103,16 @@ __device__ inline void product_n128(float (&d)[64], uint64_t a, uint64_t b, int 
       : "l"(a), "l"(b), "r"(add), "n"(kTransA), "n"(kTransB));
 }
 
+template <int kTransA, int kTransB>
+__device__ inline void product_n256(float (&d)[128], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" TEMPER_NAMES_256
+      "}, %128, %129, add, 1, 1, %131, %132;\n}\n"
+      : TEMPER_SUMS_256
+      : "l"(a), "l"(b), "r"(add), "n"(kTransA), "n"(kTransB));
+}
+
 template <int kTransB>
 __device__ inline void product_n64(float (&d)[32], const uint32_t* a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TEMPER_NAMES_64
@@ -101,15 +131,19 @@ __device__ inline void product_n128(float (&d)[64], const uint32_t* a, uint64_t 
 
 #undef TEMPER_NAMES_64
 #undef TEMPER_NAMES_128
+#undef TEMPER_NAMES_256
 #undef TEMPER_SUMS_64
 #undef TEMPER_SUMS_128
+#undef TEMPER_SUMS_256
 
 template <int kTransA, int kTransB, int kCount>
 __device__ inline void product(float (&d)[kCount], uint64_t a, uint64_t b, bool add) {
   if constexpr (kCount == 32)
     product_n64<kTransA, kTransB>(d, a, b, add);
-  else
+  else if constexpr (kCount == 64)
     product_n128<kTransA, kTransB>(d, a, b, add);
+  else
+    product_n256<kTransA, kTransB>(d, a, b, add);
 }
 template <int kTransB, int kCount>
 __device__ inline void add_product(float (&d)[kCount], const uint32_t* a, uint64_t b) {

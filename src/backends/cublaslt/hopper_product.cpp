@@ -1,0 +1,124 @@
+// What the kernel in hopper/ is told, and which rows of a product it gets.
+#include <algorithm>
+#include <span>
+
+#include "backends/cublaslt/hopper/product_kernel.h"
+#include "backends/cublaslt/updated_product.h"
+#include "backends/tensor_maps.h"
+
+namespace temper::backends {
+namespace {
+
+using Update = UpdatedProduct::Update;
+
+// Less of the last round of tiles than that is left to cuBLASLt, which has smaller tiles.
+constexpr double kLeastFilled = 0.75;
+
+// Rows whose updates are the same.
+struct Run {
+  int64_t row, rows;
+  std::span<const Update> updates;
+};
+
+// Whether it begins where copies can, and its rows are whole numbers of bytes apart that they can step.
+bool can_be_copied(const Tensor& tensor) {
+  constexpr int64_t kCopyBytes = 16;
+  return reinterpret_cast<uintptr_t>(tensor.raw()) % kCopyBytes == 0 &&
+         tensor.stride(0) * static_cast<int64_t>(size_of(tensor.dtype())) % kCopyBytes == 0;
+}
+
+double filled(int64_t rows, int64_t columns, int multiprocessors) {
+  const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
+  const int64_t tiles = parts(rows, hopper::kTileRows) * parts(columns, hopper::kTileColumns);
+  return static_cast<double>(tiles) / static_cast<double>(parts(tiles, multiprocessors) * multiprocessors);
+}
+
+// Plain rows have nothing that cuBLASLt could not add.
+bool suits(const UpdatedProduct& p, const Run& run) {
+  if (run.updates.empty() || run.updates.size() > hopper::kMostUpdates) return false;
+  for (const Update& update : run.updates)
+    if (!can_be_copied(update.low) || !can_be_copied(update.b)) return false;
+  return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= kLeastFilled;
+}
+
+CUtensorMap boxes_of(const Tensor& matrix, int rows) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.dim(1)), static_cast<cuuint64_t>(matrix.dim(0))};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride(0)) * size_of(matrix.dtype())};
+  const cuuint32_t box[] = {hopper::kStep, static_cast<cuuint32_t>(rows)};
+  return tensor_map<2>(matrix, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizes, strides, box,
+                       CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+void launch(const UpdatedProduct& p, const Run& run) {
+  const Tensor a = p.a.narrow(0, run.row, run.rows), d = p.d.narrow(0, run.row, run.rows);
+  const int rows_of_b = p.transpose_b ? hopper::kRowsOfB : hopper::kStep;
+  hopper::ProductArguments arguments{};
+  arguments.a = boxes_of(a, hopper::kRowsOfA);
+  arguments.b = boxes_of(p.b, rows_of_b);
+  arguments.d = boxes_of(d, hopper::kRowsOfD);
+  arguments.rows = static_cast<int>(d.dim(0));
+  arguments.columns = static_cast<int>(d.dim(1));
+  arguments.depth = static_cast<int>(a.dim(1));
+  arguments.bias = p.bias.defined() ? static_cast<const __nv_bfloat16*>(p.bias.raw()) : nullptr;
+  for (const Update& update : run.updates)
+    arguments.updates[arguments.update_count++] = {
+        boxes_of(update.low, hopper::kRowsOfA), boxes_of(update.b, rows_of_b),
+        static_cast<int>(update.column), static_cast<int>(update.columns(p.transpose_b)),
+        static_cast<int>(update.low.dim(1))};
+  const Device device = p.d.device();
+  hopper::launch_product(arguments, p.transpose_b, device::multiprocessors(device), device::stream(device));
+  device::check_launch("product_with_updates");
+}
+
+// All rows of d in their order; `updates` are in that order, too.
+std::vector<Run> runs_of(std::span<const Update> updates, int64_t rows) {
+  std::vector<Run> runs;
+  int64_t row = 0;
+  for (size_t first = 0; first < updates.size();) {
+    const Update& update = updates[first];
+    const size_t end =
+        static_cast<size_t>(std::find_if(updates.begin() + static_cast<std::ptrdiff_t>(first), updates.end(),
+                                         [&](const Update& next) { return next.row != update.row; }) -
+                            updates.begin());
+    if (row < update.row) runs.push_back({row, update.row - row, {}});
+    runs.push_back({update.row, update.low.dim(0), updates.subspan(first, end - first)});
+    row = update.row + update.low.dim(0);
+    first = end;
+  }
+  if (row < rows) runs.push_back({row, rows - row, {}});
+  return runs;
+}
+
+// Some rows of a product as one of its own.
+UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
+  UpdatedProduct part{
+      p.a.narrow(0, row, end - row), p.b, p.d.narrow(0, row, end - row), p.transpose_b, p.bias, {}};
+  for (Update update : p.updates) {
+    if (update.row < row || update.row >= end) continue;
+    update.row -= row;
+    part.updates.push_back(std::move(update));
+  }
+  return part;
+}
+
+}  // namespace
+
+void multiply_and_update_on_hopper(const UpdatedProduct& p) {
+  const bool can_be =
+      can_be_copied(p.a) && can_be_copied(p.b) && can_be_copied(p.d) &&
+      (!p.bias.defined() || reinterpret_cast<uintptr_t>(p.bias.raw()) % sizeof(__nv_bfloat162) == 0);
+  std::vector<Update> updates = p.updates;
+  std::stable_sort(updates.begin(), updates.end(),
+                   [](const Update& one, const Update& other) { return one.row < other.row; });
+  const int64_t rows = p.d.dim(0);
+  int64_t left = 0;  // the first row that nobody computed
+  for (const Run& run : runs_of(updates, rows)) {
+    if (!can_be || !suits(p, run)) continue;
+    if (left < run.row) multiply_and_update(rows_of(p, left, run.row));
+    launch(p, run);
+    left = run.row + run.rows;
+  }
+  if (left < rows) multiply_and_update(rows_of(p, left, rows));
+}
+
+}  // namespace temper::backends

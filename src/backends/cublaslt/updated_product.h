@@ -1,0 +1,35 @@
+#pragma once
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace temper::backends {
+
+// d = a op(b) + bias, and for each update d += low op(its b) in the update's rows and columns. All of one
+// dtype; sums are float32.
+struct UpdatedProduct {
+  struct Update {
+    int64_t row, column;  // the first of d
+    Tensor low;           // [rows, rank]
+    Tensor b;             // [rank, columns], or [columns, rank] when transposed
+    int64_t columns(bool transposed) const { return b.dim(transposed ? 0 : 1); }
+  };
+  Tensor a;                     // [m, k]
+  Tensor b;                     // [k, n], or [n, k] when transposed
+  Tensor d;                     // [m, n], fresh
+  bool transpose_b = false;     // the updates' as well
+  Tensor bias = {};             // [n], or undefined
+  std::vector<Update> updates;  // no two reach the same element
+};
+
+// By cuBLASLt: the updates first, with the base's product added to them, where they reach all of d.
+void multiply_and_update(const UpdatedProduct& product);
+// By a kernel of our own for compute capability 9.0 and bfloat16 (hopper/), which adds updates before d is
+// written. Rows that are too few to fill the GPU, or whose operands it cannot copy (ranks that are no
+// multiple of 8), go to cuBLASLt.
+void multiply_and_update_on_hopper(const UpdatedProduct& product);
+
+// d += the updates alone.
+void add_updates(const UpdatedProduct& product);
+
+}  // namespace temper::backends

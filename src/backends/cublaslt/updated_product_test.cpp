@@ -1,0 +1,159 @@
+// Products with updates beside sums in double precision, on a GPU; skipped where there is none.
+#include "backends/cublaslt/updated_product.h"
+
+#include <cmath>
+
+#include "backends/cublaslt/cublaslt.h"
+#include "backends/test_support.h"
+#include "device/facts.h"
+#include "tests/support/gpu.h"
+
+namespace temper::backends {
+namespace {
+
+struct TestUpdate {
+  int64_t row, rows, column, columns, rank;
+};
+struct TestProduct {
+  int64_t rows, columns, depth;
+  bool transpose_b;
+  bool bias;
+  std::vector<TestUpdate> updates;
+};
+
+// A matrix on the CPU in double precision, and on the GPU.
+struct Matrix {
+  Tensor here, there;
+  double at(int64_t row, int64_t column) const {
+    return static_cast<double>(here.data<float>()[row * here.dim(1) + column]);
+  }
+};
+
+Matrix random_matrix(int64_t rows, int64_t columns, uint32_t seed, float spread = 1) {
+  const Tensor values = random_tensor({rows, columns}, DType::kBF16, seed, spread);
+  return {values.to(DType::kF32), values.on({DeviceType::kCuda, 0})};
+}
+
+class UpdatedProductOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  using Multiply = void (*)(const UpdatedProduct&);
+  void check(const char* name, const TestProduct& n) const {
+    check(name, n, multiply_and_update);
+    if (detect_hardware("cuda").compute_capability == 90) check(name, n, multiply_and_update_on_hopper);
+  }
+
+ private:
+  static Matrix matrix_b(bool transpose, int64_t depth, int64_t columns, uint32_t seed) {
+    return transpose ? random_matrix(columns, depth, seed) : random_matrix(depth, columns, seed);
+  }
+  // Σ a b over one row and column, and the sum of its terms' sizes.
+  static std::pair<double, double> sum(const Matrix& a, const Matrix& b, bool transpose, int64_t row,
+                                       int64_t column) {
+    double sum = 0, size = 0;
+    for (int64_t k = 0; k < a.here.dim(1); ++k) {
+      const double term = a.at(row, k) * (transpose ? b.at(column, k) : b.at(k, column));
+      sum += term;
+      size += std::abs(term);
+    }
+    return {sum, size};
+  }
+
+  static void check(const char* name, const TestProduct& n, Multiply multiply) {
+    const Matrix a = random_matrix(n.rows, n.depth, 1), b = matrix_b(n.transpose_b, n.depth, n.columns, 2),
+                 bias = random_matrix(1, n.columns, 3, 20);
+    const auto rows = static_cast<size_t>(n.rows * n.columns);
+    const Tensor nan = Tensor::from(std::vector<float>(rows, std::nanf("")))
+                           .reshape({n.rows, n.columns})
+                           .to(DType::kBF16);
+    UpdatedProduct product{a.there, b.there, nan.on({DeviceType::kCuda, 0}), n.transpose_b, {}, {}};
+    if (n.bias) product.bias = bias.there.reshape({n.columns});
+    std::vector<std::pair<Matrix, Matrix>> updates;
+    for (const TestUpdate& update : n.updates) {
+      const auto seed = static_cast<uint32_t>(10 + updates.size());
+      updates.emplace_back(random_matrix(update.rows, update.rank, seed, 3),
+                           matrix_b(n.transpose_b, update.rank, update.columns, seed + 100));
+      product.updates.push_back(
+          {update.row, update.column, updates.back().first.there, updates.back().second.there});
+    }
+    multiply(product);
+    const Matrix d{product.d.on({}).to(DType::kF32), {}};
+
+    std::mt19937 engine(7);
+    int64_t wrong = 0;
+    for (int64_t sample = 0; sample < 4000; ++sample) {
+      // The last rows and columns, and any.
+      const int64_t row = sample < 200 ? n.rows - 1 - sample % 3 : engine() % n.rows,
+                    column = sample < 200 ? n.columns - 1 - sample : engine() % n.columns;
+      auto [expected, size] = sum(a, b, n.transpose_b, row, column);
+      double rounded = std::abs(expected);  // what cuBLASLt's way rounds on its way
+      if (n.bias) {
+        expected += bias.at(0, column);
+        rounded += std::abs(bias.at(0, column));
+      }
+      for (size_t u = 0; u < updates.size(); ++u) {
+        const TestUpdate& update = n.updates[u];
+        if (row < update.row || row >= update.row + update.rows || column < update.column ||
+            column >= update.column + update.columns)
+          continue;
+        const auto [added, its_size] =
+            sum(updates[u].first, updates[u].second, n.transpose_b, row - update.row, column - update.column);
+        expected += added;
+        size += its_size;
+        rounded += std::abs(added);
+      }
+      const double allowed = (rounded + std::abs(expected)) / 256 + size * 1e-6;
+      if (std::abs(d.at(row, column) - expected) <= allowed) continue;
+      if (++wrong == 1)
+        ADD_FAILURE() << name << (multiply == multiply_and_update ? ", cublaslt" : ", hopper") << ": at (" << row
+                      << ", " << column << ") " << d.at(row, column) << ", expected " << expected;
+    }
+    EXPECT_EQ(wrong, 0) << name;
+  }
+};
+
+// Sizes that fill the GPU with whole tiles, nearly: their last ones are cut.
+TEST_F(UpdatedProductOnGpu, AgreesWithSumsInDoublePrecision) {
+  for (const bool transpose : {true, false}) {
+    for (const int64_t rank : {8, 16, 48, 64, 72, 200})
+      check("one", {2000, 2040, 200, transpose, false, {{0, 2000, 0, 2040, rank}}});
+    check("all of whole tiles", {2048, 2048, 256, transpose, true, {{0, 2048, 0, 2048, 32}}});
+    check("q|k|v", {2000, 2040, 136, transpose, true,
+                    {{0, 2000, 0, 1000, 8}, {0, 2000, 1000, 552, 72}, {0, 2000, 1552, 488, 24}}});
+    check("q and v", {2000, 2040, 64, transpose, true, {{0, 2000, 0, 1024, 16}, {0, 2000, 1552, 488, 136}}});
+    check("deep", {2048, 2048, 3072, transpose, false, {{0, 2048, 0, 2048, 16}}});
+    check("many rounds of tiles", {5000, 6136, 72, transpose, false, {{0, 5000, 0, 6136, 24}}});
+  }
+}
+
+TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
+  for (const bool transpose : {true, false}) {
+    check("two, rows of none, and few",
+          {4300, 2040, 72, transpose, true,
+           {{2100, 2040, 0, 2040, 16}, {0, 2000, 0, 1000, 8}, {0, 2000, 1000, 1040, 24}, {4200, 90, 8, 64, 8}}});
+    check("few alone", {300, 264, 72, transpose, true, {{0, 100, 0, 264, 16}, {150, 150, 8, 64, 40}}});
+    check("ranks that are not copied", {2000, 2040, 72, transpose, false, {{0, 2000, 0, 2040, 3}}});
+    check("none at all", {300, 264, 72, transpose, true, {}});
+  }
+}
+
+TEST(HopperLoraLinear, Refuses) {
+  const auto refusal = [](const ops::LoraLinear::Signature& signature, int capability) {
+    HardwareFacts facts;  // of a GPU that is not here
+    facts.hardware = hardware::kGpu;
+    facts.compute_capability = capability;
+    return hopper_lora_linear_kernel().accepts(signature, facts).value_or("");
+  };
+  const ops::LoraLinear::Signature fits{DType::kBF16, 64, 96, true};
+  EXPECT_EQ(refusal(fits, 90), "");
+  EXPECT_EQ(refusal(fits, 100), "is for bfloat16 at compute capability 9.0, this is bfloat16 at 10.0");
+  EXPECT_EQ(refusal({DType::kF32, 64, 96, true}, 90),
+            "is for bfloat16 at compute capability 9.0, this is float32 at 9.0");
+  EXPECT_EQ(refusal({DType::kBF16, 60, 96, true}, 90), "is for sizes that are multiples of 8, this is 60 to 96");
+}
+
+}  // namespace
+}  // namespace temper::backends

@@ -75,12 +75,6 @@ __device__ inline void load_box_of_two(uint32_t to, const CUtensorMap& map, uint
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"(static_cast<uint16_t>(3))
       : "memory");
 }
-// A box of shared memory to a 2-dimensional tensor, as far as it is inside.
-__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
-               "r"(from), "r"(x), "r"(y)
-               : "memory");
-}
 // Of a tensor with 1 dimension.
 __device__ inline void load_row(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x) {
   asm volatile(
@@ -111,10 +105,7 @@ __device__ inline void add_floats(void* to, uint32_t from, uint32_t bytes) {
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until this thread's stores no longer read shared memory; until they are done.
-template <int kLeft = 0>  // so many committed groups may still
-__device__ inline void wait_stores_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
-}
+__device__ inline void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Blocks of a cluster: which of them this is, and how they meet.

@@ -3,8 +3,8 @@
 #include <span>
 
 #include "backends/cublaslt/hopper/product_kernel.h"
+#include "backends/cublaslt/hopper_operands.h"
 #include "backends/cublaslt/updated_product.h"
-#include "backends/tensor_maps.h"
 
 namespace temper::backends {
 namespace {
@@ -20,13 +20,6 @@ struct Run {
   std::span<const Update> updates;
 };
 
-// Whether it begins where copies can, and its rows are whole numbers of bytes apart that they can step.
-bool can_be_copied(const Tensor& tensor) {
-  constexpr int64_t kCopyBytes = 16;
-  return reinterpret_cast<uintptr_t>(tensor.raw()) % kCopyBytes == 0 &&
-         tensor.stride(0) * static_cast<int64_t>(size_of(tensor.dtype())) % kCopyBytes == 0;
-}
-
 double filled(int64_t rows, int64_t columns, int multiprocessors) {
   const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
   const int64_t tiles = parts(rows, hopper::kTileRows) * parts(columns, hopper::kTileColumns);
@@ -41,21 +34,14 @@ bool suits(const UpdatedProduct& p, const Run& run) {
   return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= kLeastFilled;
 }
 
-CUtensorMap boxes_of(const Tensor& matrix, int rows) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.dim(1)), static_cast<cuuint64_t>(matrix.dim(0))};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride(0)) * size_of(matrix.dtype())};
-  const cuuint32_t box[] = {hopper::kStep, static_cast<cuuint32_t>(rows)};
-  return tensor_map<2>(matrix, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizes, strides, box,
-                       CU_TENSOR_MAP_SWIZZLE_128B);
-}
-
 void launch(const UpdatedProduct& p, const Run& run) {
   const Tensor a = p.a.narrow(0, run.row, run.rows), d = p.d.narrow(0, run.row, run.rows);
   const int rows_of_b = p.transpose_b ? hopper::kRowsOfB : hopper::kStep;
   hopper::ProductArguments arguments{};
   arguments.a = boxes_of(a, hopper::kRowsOfA);
   arguments.b = boxes_of(p.b, rows_of_b);
-  arguments.d = boxes_of(d, hopper::kRowsOfD);
+  arguments.d = static_cast<__nv_bfloat16*>(d.raw());
+  arguments.d_stride = d.stride(0);
   arguments.rows = static_cast<int>(d.dim(0));
   arguments.columns = static_cast<int>(d.dim(1));
   arguments.depth = static_cast<int>(a.dim(1));

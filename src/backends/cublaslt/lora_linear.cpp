@@ -2,6 +2,7 @@
 
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/few_rows.h"
+#include "backends/cublaslt/narrow_gradients.h"
 #include "backends/cublaslt/product.h"
 #include "backends/cublaslt/updated_product.h"
 #include "backends/gpu_sums.h"
@@ -11,7 +12,16 @@ namespace {
 
 using ops::LoraLinear;
 using Group = LoraLinear::Group;
-using Multiply = void (*)(const UpdatedProduct&);
+
+// Who computes the products in which an adapter differs from a plain linear.
+struct ByCublaslt {
+  static constexpr auto* multiply = multiply_and_update;
+  static constexpr auto* narrow = narrow_gradients;
+};
+struct ByHopper {
+  static constexpr auto* multiply = multiply_and_update_on_hopper;
+  static constexpr auto* narrow = narrow_gradients_on_hopper;
+};
 
 Tensor empty_beside(const Tensor& x, int64_t rows, int64_t columns) {
   return Tensor::empty({rows, columns}, x.dtype(), MemoryTag::kActivations, x.device());
@@ -55,7 +65,7 @@ Tensor low_of(const LoraLinear& op, const Group& group) {
   return low;
 }
 
-template <Multiply kMultiply>
+template <class Products>
 LoraLinear::Output forward(const LoraLinear& op) {
   const bool few = are_few_rows(op.x, op.weight);
   LoraLinear::Output out;
@@ -70,25 +80,22 @@ LoraLinear::Output forward(const LoraLinear& op) {
       product.updates.push_back({group.row, slice.column, low.narrow(1, first, rank), slice.b});
     });
   }
-  (few ? add_updates : kMultiply)(product);
+  (few ? add_updates : Products::multiply)(product);
   return out;
 }
 
-// Gradients of the slices' b, and that of input aᵀ.
+// Gradients of the slices' b, and that of input aᵀ, which is returned.
+template <class Products>
 Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
                        const std::vector<GradTarget>& targets) {
   const Tensor dlow = empty_beside(dy, group.rows, group.a.dim(0));
+  NarrowGradients op{dy.narrow(0, group.row, group.rows), {}};
   for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
     const auto& slice = group.slices[s];
-    const Tensor part = dy.narrow(0, group.row, group.rows).narrow(1, slice.column, slice.b.dim(0));
-    multiply({.a = part, .b = slice.b, .d = dlow.narrow(1, first, rank), .scale = slice.scale});
-    if (targets[s].wanted())
-      multiply({.a = part,
-                .b = low.narrow(1, first, rank),
-                .d = targets[s].buffer,
-                .transpose_a = true,
-                .accumulate = targets[s].accumulate});
+    op.slices.push_back({slice.column, slice.b, low.narrow(1, first, rank), dlow.narrow(1, first, rank),
+                         targets[s], slice.scale});
   });
+  Products::narrow(op);
   return dlow;
 }
 
@@ -96,7 +103,7 @@ void forget(const GradTarget& target) {
   if (target.wanted() && !target.accumulate) target.buffer.fill_zero();
 }
 
-template <Multiply kMultiply>
+template <class Products>
 LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& low, const Tensor& dy,
                                const LoraLinear::Targets& targets) {
   LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
@@ -111,7 +118,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
       if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.weight.dim(1));
       continue;
     }
-    const Tensor dlow = slice_gradients(group, low[i], dy, wanted.b);
+    const Tensor dlow = slice_gradients<Products>(group, low[i], dy, wanted.b);
     if (wanted.a.wanted())
       multiply({.a = dlow,
                 .b = rows_read(op, group),
@@ -127,7 +134,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
   }
   if (targets.x) {
     grads.x = product.d = empty_beside(dy, dy.dim(0), op.weight.dim(1));
-    kMultiply(product);
+    Products::multiply(product);
   }
   return grads;
 }
@@ -145,21 +152,19 @@ ops::Refusal accepts_hopper(const LoraLinear::Signature& s, const HardwareFacts&
   return accepts(s, facts);
 }
 
-template <Multiply kMultiply>
+template <class Products>
 ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Signature&,
                                                           const HardwareFacts&)) {
   return {.hardware = hardware::kGpu,
           .accepts = accepts,
-          .forward = forward<kMultiply>,
-          .backward = backward<kMultiply>,
+          .forward = forward<Products>,
+          .backward = backward<Products>,
           .reads_codes = are_few_rows};
 }
 
 }  // namespace
 
-ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() { return kernel_by<multiply_and_update>(accepts); }
-ops::Kernel<LoraLinear> hopper_lora_linear_kernel() {
-  return kernel_by<multiply_and_update_on_hopper>(accepts_hopper);
-}
+ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() { return kernel_by<ByCublaslt>(accepts); }
+ops::Kernel<LoraLinear> hopper_lora_linear_kernel() { return kernel_by<ByHopper>(accepts_hopper); }
 
 }  // namespace temper::backends

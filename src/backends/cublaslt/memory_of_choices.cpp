@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"

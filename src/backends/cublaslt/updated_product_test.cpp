@@ -66,9 +66,8 @@ class UpdatedProductOnGpu : public testing::Test {
     const Matrix a = random_matrix(n.rows, n.depth, 1), b = matrix_b(n.transpose_b, n.depth, n.columns, 2),
                  bias = random_matrix(1, n.columns, 3, 20);
     const auto rows = static_cast<size_t>(n.rows * n.columns);
-    const Tensor nan = Tensor::from(std::vector<float>(rows, std::nanf("")))
-                           .reshape({n.rows, n.columns})
-                           .to(DType::kBF16);
+    const Tensor nan =
+        Tensor::from(std::vector<float>(rows, std::nanf(""))).reshape({n.rows, n.columns}).to(DType::kBF16);
     UpdatedProduct product{a.there, b.there, nan.on({DeviceType::kCuda, 0}), n.transpose_b, {}, {}};
     if (n.bias) product.bias = bias.there.reshape({n.columns});
     std::vector<std::pair<Matrix, Matrix>> updates;
@@ -108,8 +107,8 @@ class UpdatedProductOnGpu : public testing::Test {
       const double allowed = (rounded + std::abs(expected)) / 256 + size * 1e-6;
       if (std::abs(d.at(row, column) - expected) <= allowed) continue;
       if (++wrong == 1)
-        ADD_FAILURE() << name << (multiply == multiply_and_update ? ", cublaslt" : ", hopper") << ": at (" << row
-                      << ", " << column << ") " << d.at(row, column) << ", expected " << expected;
+        ADD_FAILURE() << name << (multiply == multiply_and_update ? ", cublaslt" : ", hopper") << ": at ("
+                      << row << ", " << column << ") " << d.at(row, column) << ", expected " << expected;
     }
     EXPECT_EQ(wrong, 0) << name;
   }
@@ -121,7 +120,11 @@ TEST_F(UpdatedProductOnGpu, AgreesWithSumsInDoublePrecision) {
     for (const int64_t rank : {8, 16, 48, 64, 72, 200})
       check("one", {2000, 2040, 200, transpose, false, {{0, 2000, 0, 2040, rank}}});
     check("all of whole tiles", {2048, 2048, 256, transpose, true, {{0, 2048, 0, 2048, 32}}});
-    check("q|k|v", {2000, 2040, 136, transpose, true,
+    check("q|k|v", {2000,
+                    2040,
+                    136,
+                    transpose,
+                    true,
                     {{0, 2000, 0, 1000, 8}, {0, 2000, 1000, 552, 72}, {0, 2000, 1552, 488, 24}}});
     check("q and v", {2000, 2040, 64, transpose, true, {{0, 2000, 0, 1024, 16}, {0, 2000, 1552, 488, 136}}});
     check("deep", {2048, 2048, 3072, transpose, false, {{0, 2048, 0, 2048, 16}}});
@@ -131,9 +134,15 @@ TEST_F(UpdatedProductOnGpu, AgreesWithSumsInDoublePrecision) {
 
 TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
   for (const bool transpose : {true, false}) {
-    check("two, rows of none, and few",
-          {4300, 2040, 72, transpose, true,
-           {{2100, 2040, 0, 2040, 16}, {0, 2000, 0, 1000, 8}, {0, 2000, 1000, 1040, 24}, {4200, 90, 8, 64, 8}}});
+    check("two, rows of none, and few", {4300,
+                                         2040,
+                                         72,
+                                         transpose,
+                                         true,
+                                         {{2100, 2040, 0, 2040, 16},
+                                          {0, 2000, 0, 1000, 8},
+                                          {0, 2000, 1000, 1040, 24},
+                                          {4200, 90, 8, 64, 8}}});
     check("few alone", {300, 264, 72, transpose, true, {{0, 100, 0, 264, 16}, {150, 150, 8, 64, 40}}});
     check("ranks that are not copied", {2000, 2040, 72, transpose, false, {{0, 2000, 0, 2040, 3}}});
     check("none at all", {300, 264, 72, transpose, true, {}});
@@ -152,7 +161,8 @@ TEST(HopperLoraLinear, Refuses) {
   EXPECT_EQ(refusal(fits, 100), "is for bfloat16 at compute capability 9.0, this is bfloat16 at 10.0");
   EXPECT_EQ(refusal({DType::kF32, 64, 96, true}, 90),
             "is for bfloat16 at compute capability 9.0, this is float32 at 9.0");
-  EXPECT_EQ(refusal({DType::kBF16, 60, 96, true}, 90), "is for sizes that are multiples of 8, this is 60 to 96");
+  EXPECT_EQ(refusal({DType::kBF16, 60, 96, true}, 90),
+            "is for sizes that are multiples of 8, this is 60 to 96");
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ constexpr int kCluster = 2, kWarpgroup = 128, kConsumers = 2, kStages = 4;
 constexpr int kBoxBytes = 64 * 128;  // of 64 rows
 constexpr int kBytesOfA = kTileRows / 64 * kBoxBytes, kBytesOfB = kTileColumns / 64 * kBoxBytes,
               kStageBytes = kBytesOfA + kBytesOfB;
-constexpr int kStoreBytes = kRowsOfD * 128;                              // what a warp stores at once,
-constexpr int kStores = kStages * kStageBytes;                           // twice, so that one is written
-constexpr int kBarriers = kStores + kConsumers * 4 * 2 * kStoreBytes;    // while the other is stored
+constexpr int kStores = kStages * kStageBytes;  // each warp's 16 rows of d, twice, on their way to memory
+constexpr int kStoreBytes = 16 * 128;
+constexpr int kBarriers = kStores + kConsumers * 4 * 2 * kStoreBytes;
 constexpr int kSharedBytes = kBarriers + 2 * kStages * 8 + kGroupBytes;  // begins at a multiple of that
 constexpr int kRowsInGroup = 8;                                          // of pairs of tiles
 
@@ -143,7 +143,6 @@ class Consumer {
       release(last_);
       store(tile);
     }
-    if (threadIdx.x % 32 == 0) wait_stores();
   }
 
  private:
@@ -171,28 +170,33 @@ class Consumer {
     if (empty != 0 && thread_ < kCluster) arrive_in_cluster(empty, thread_);
   }
 
-  // Each warp stores its 16 rows, 64 columns at a time.
+  // Each warp stores its 16 rows, 64 columns at a time, which shared memory turns from the products' order
+  // into that of rows. By plain stores: nobody waits for them.
   __device__ void store(const Tile& tile) {
-    const uint32_t lane = thread_ % 32, row = lane % 16;
+    const int lane = static_cast<int>(thread_) % 32, row = lane % 16;
+    const int first_row = tile.row + 64 * group_ + 16 * (static_cast<int>(thread_) / 32);
+    const auto chunk_at = [](uint32_t memory, int row, int chunk) {
+      return memory + row * 128 + (chunk ^ row % 8) * 16;
+    };
 #pragma unroll
     for (int part = 0; part < kTileColumns / 64; ++part) {
-      const uint32_t to = store_ + part % 2 * kStoreBytes;
-      if (lane == 0) wait_stores_read<1>();
-      __syncwarp();
+      const uint32_t memory = store_ + part % 2 * kStoreBytes;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float* const sums = sums_ + 32 * part + 8 * i;
         if (g_.bias != nullptr) add_bias(sums, tile.column + 64 * part + 16 * i + 2 * (lane % 4));
-        const uint32_t chunk = 2 * i + lane / 16;
         const uint32_t packed[] = {pack(sums[0], sums[1]), pack(sums[2], sums[3]), pack(sums[4], sums[5]),
                                    pack(sums[6], sums[7])};
-        store_tiles(to + row * 128 + (chunk ^ row % 8) * 16, packed);
+        store_tiles(chunk_at(memory, row, 2 * i + lane / 16), packed);
       }
-      fence_shared();
       __syncwarp();
-      if (lane == 0) {
-        store_box(g_.d, to, tile.column + 64 * part, tile.row + 64 * group_ + 16 * (thread_ / 32));
-        commit_stores();
+      const int column = tile.column + 64 * part + 8 * (lane % 8);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int its_row = 4 * i + lane / 8;
+        const uint4 chunk = load_shared(chunk_at(memory, its_row, lane % 8));
+        if (first_row + its_row < g_.rows && column < g_.columns)
+          *reinterpret_cast<uint4*>(g_.d + (first_row + its_row) * g_.d_stride + column) = chunk;
       }
     }
   }

@@ -2,14 +2,16 @@
 #include <cuda.h>
 #include <cuda_bf16.h>
 
+#include <cstdint>
+
 namespace temper::backends::hopper {
 
 inline constexpr int kMostUpdates = 4;
 // Output tiles of a block, and how deep a step of theirs is.
 inline constexpr int kTileRows = 128, kTileColumns = 256, kStep = 64;
 // Rows of the boxes that operands are copied by, all of kStep columns and swizzled: of a; of b, half a
-// tile's, as a cluster's blocks copy one each, or kStep when it is transposed; of d, what one warp stores.
-inline constexpr int kRowsOfA = kTileRows, kRowsOfB = kTileColumns / 2, kRowsOfD = 16;
+// tile's, as a cluster's blocks copy one each, or kStep when it is not transposed.
+inline constexpr int kRowsOfA = kTileRows, kRowsOfB = kTileColumns / 2;
 
 // All bfloat16.
 struct ProductArguments {
@@ -18,7 +20,9 @@ struct ProductArguments {
     CUtensorMap a, b;  // [rows, depth] and [columns, depth], or [depth, columns]
     int column, columns, depth;
   };
-  CUtensorMap a, b, d;  // [rows, depth]; [columns, depth], or [depth, columns]; [rows, columns]
+  CUtensorMap a, b;  // as an update's
+  __nv_bfloat16* d;  // [rows, columns]; rows begin at multiples of 16 bytes
+  int64_t d_stride;
   Update updates[kMostUpdates];
   const __nv_bfloat16* bias;  // [columns], or null
   int rows, columns, depth;

@@ -109,7 +109,8 @@ void check(const std::string& name, const TestCase& n, Kernel kernel) {
 
 void check(const std::string& name, const TestCase& n) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-  check(name + ", cublaslt", n, narrow_gradients);
+  // cuBLASLt may round sums over parts of the rows to the gradients' dtype.
+  if (n.gradients == DType::kF32) check(name + ", cublaslt", n, narrow_gradients);
   if (detect_hardware("cuda").compute_capability == 90)
     check(name + ", hopper", n, narrow_gradients_on_hopper);
 }

@@ -10,6 +10,8 @@ namespace {
 
 // Lines of a power of two share cache sets.
 constexpr int64_t kGap = 16;
+// Of a matrix that stays in the first cache wherever its lines lie.
+constexpr int64_t kLittle = 4096;  // floats
 
 uint32_t mask_of(int64_t count, int64_t most) {
   return count >= most ? static_cast<uint32_t>((uint64_t{1} << most) - 1)
@@ -97,16 +99,14 @@ TEMPER_AVX512 void pack_lying(const T* from, int64_t stride, int64_t k, int64_t 
 template <class T>
 TEMPER_AVX512 void pack_float_lines(const T* from, int64_t stride, int64_t k, int64_t columns, float* panel) {
   for (int64_t at = 0; at < k; ++at, from += stride, panel += kPanel)
-#pragma GCC unroll 4
-    for (int64_t c = 0; c < kPanel; c += kLanes)
+    for (int64_t c = 0; c < columns; c += kLanes)
       _mm512_store_si512(panel + c, load_units<Units::kFloats>(from + c, columns - c));
 }
 
 TEMPER_AVX512 void pack_pair_lines(const BFloat16* from, int64_t stride, int64_t k, int64_t columns,
                                    float* panel) {
   for (int64_t at = 0; at < k; at += 2, from += 2 * stride, panel += kPanel)
-#pragma GCC unroll 2
-    for (int64_t c = 0; c < kPanel; c += 2 * kLanes) {
+    for (int64_t c = 0; c < columns; c += 2 * kLanes) {
       const Interleaved pairs = interleave(from + c, at + 1 < k ? from + stride + c : nullptr, columns - c);
       _mm512_store_si512(panel + c, pairs.low);
       _mm512_store_si512(panel + c + kLanes, pairs.high);
@@ -114,10 +114,10 @@ TEMPER_AVX512 void pack_pair_lines(const BFloat16* from, int64_t stride, int64_t
 }
 
 template <Units kUnits, class T>
-void pack_panel(const Matrix& b, int64_t k, int64_t columns, float* panel) {
+void pack_panel_of(const Matrix& b, int64_t k, int64_t columns, float* panel) {
   const T* from = static_cast<const T*>(b.data);
   if (b.transposed) {
-    for (int64_t c = 0; c < kPanel; c += kLanes)
+    for (int64_t c = 0; c < columns; c += kLanes)
       pack_lying<kUnits>(from + c * b.stride, b.stride, k, columns - c, panel + c);
   } else if constexpr (kUnits == Units::kPairs) {
     pack_pair_lines(from, b.stride, k, columns, panel);
@@ -150,6 +150,8 @@ Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scr
   const Block source{const_cast<void*>(a.data), a.dtype, a.stride};
   if (units == Units::kFloats) {
     if (a.transposed) {
+      if (a.dtype == DType::kF32 && k * a.stride <= kLittle)
+        return {static_cast<const float*>(a.data), 1, a.stride};
       copy_block(source, {scratch, DType::kF32, line_of(rows)}, k, rows);
       return {scratch, 1, line_of(rows)};
     }
@@ -169,16 +171,22 @@ Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scr
   return {scratch, step, 1};
 }
 
-void pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* panels) {
-  for (int64_t c = 0; c < columns; c += kPanel, panels += units_in(units, k) * kPanel) {
-    const Matrix part = b.block(0, c);
-    if (units == Units::kPairs)
-      pack_panel<Units::kPairs, BFloat16>(part, k, columns - c, panels);
-    else if (b.dtype == DType::kBF16)
-      pack_panel<Units::kFloats, BFloat16>(part, k, columns - c, panels);
-    else
-      pack_panel<Units::kFloats, float>(part, k, columns - c, panels);
-  }
+void pack_panel(Units units, const Matrix& b, int64_t k, int64_t columns, float* panel) {
+  if (units == Units::kPairs)
+    pack_panel_of<Units::kPairs, BFloat16>(b, k, columns, panel);
+  else if (b.dtype == DType::kBF16)
+    pack_panel_of<Units::kFloats, BFloat16>(b, k, columns, panel);
+  else
+    pack_panel_of<Units::kFloats, float>(b, k, columns, panel);
+}
+
+Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* scratch) {
+  if (units == Units::kFloats && b.dtype == DType::kF32 && !b.transposed && k * b.stride <= kLittle)
+    return {static_cast<const float*>(b.data), b.stride, kPanel};
+  const int64_t panel_step = units_in(units, k) * kPanel;
+  for (int64_t c = 0; c < columns; c += kPanel)
+    pack_panel(units, b.block(0, c), k, std::min(kPanel, columns - c), scratch + c / kPanel * panel_step);
+  return {scratch, kPanel, panel_step};
 }
 
 }  // namespace temper::backends::avx512

@@ -25,11 +25,21 @@ struct Rows {
   int64_t row_step, unit_step;
 };
 
+// Unit k of panel p's columns lies at data[p * panel_step + k * unit_step], one column behind the other. What
+// is behind the last column must not be read.
+struct Columns {
+  const float* data;
+  int64_t unit_step, panel_step;
+};
+
 // a [rows, k] where it lies if that has the form, else a copy in `scratch` of scratch_for_rows() units.
 int64_t scratch_for_rows(Units units, int64_t rows, int64_t k);
 TEMPER_AVX512 Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scratch);
 
-// b [k, columns] as panels of kPanel columns: [panels][units][kPanel], columns behind the last are zero.
-TEMPER_AVX512 void pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* panels);
+// b [k, columns] as panels of kPanel columns, [panels][units][kPanel], in `scratch`; or where it lies, if
+// that is little memory of that form.
+Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* scratch);
+// One panel of up to kPanel columns.
+void pack_panel(Units units, const Matrix& b, int64_t k, int64_t columns, float* panel);
 
 }  // namespace temper::backends::avx512

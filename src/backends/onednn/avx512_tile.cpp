@@ -38,19 +38,20 @@ TEMPER_AVX512_INLINE __m512 multiply_add(__m512 a, __m512 b, __m512 sum) {
 
 // c [kHeight, kVectors * 16] (+)= a b over `units`.
 template <Units kUnits, int kHeight, int kVectors>
-TEMPER_AVX512 void run_corner(const Rows& a, const float* panel, int64_t units, const Corner& c) {
+TEMPER_AVX512 void run_corner(const Rows& a, const Columns& columns, int64_t units, const Corner& c) {
   __m512 sums[kHeight][kVectors];
 #pragma GCC unroll 8
   for (auto& row : sums)
 #pragma GCC unroll 4
     for (__m512& sum : row) sum = _mm512_setzero_ps();
-  const float* at = a.data;
-  for (int64_t k = 0; k < units; ++k, at += a.unit_step, panel += kPanel) {
+  const float *at = a.data, *line = columns.data;
+  for (int64_t k = 0; k < units; ++k, at += a.unit_step, line += columns.unit_step) {
     __m512 b[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      b[v] = _mm512_load_ps(panel + v * kLanes);
-      _mm_prefetch(panel + kAhead * kPanel + v * kLanes, _MM_HINT_T0);
+      b[v] = _mm512_maskz_loadu_ps(v + 1 == kVectors ? c.last : static_cast<__mmask16>(0xffff),
+                                   line + v * kLanes);
+      _mm_prefetch(line + kAhead * columns.unit_step + v * kLanes, _MM_HINT_T0);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kHeight; ++r) {
@@ -72,7 +73,7 @@ TEMPER_AVX512 void run_corner(const Rows& a, const float* panel, int64_t units, 
     }
 }
 
-using RunCorner = void (*)(const Rows&, const float*, int64_t, const Corner&);
+using RunCorner = void (*)(const Rows&, const Columns&, int64_t, const Corner&);
 
 // [height - 1][vectors - 1]
 template <Units kUnits>
@@ -84,8 +85,8 @@ constexpr auto corners() {
   (std::make_index_sequence<kRows * 4>());
 }
 
-// One block of k: c [m, n] (+)= a panels. A panel stays in the second cache while all rows pass by.
-void run_block(Units units, const Rows& a, const float* panels, int64_t count, const Tile& tile,
+// One block of k: c [m, n] (+)= a b. A panel of b stays in the second cache while all rows pass by.
+void run_block(Units units, const Rows& a, const Columns& b, int64_t count, const Tile& tile,
                bool accumulate) {
   static constexpr std::array<decltype(corners<Units::kFloats>()), 2> kCorners = {corners<Units::kFloats>(),
                                                                                   corners<Units::kPairs>()};
@@ -96,7 +97,8 @@ void run_block(Units units, const Rows& a, const float* panels, int64_t count, c
     for (int64_t row = 0; row < tile.m; row += kRows) {
       const int64_t height = std::min(kRows, tile.m - row);
       choices[static_cast<size_t>((height - 1) * 4 + vectors - 1)](
-          {a.data + row * a.row_step, a.row_step, a.unit_step}, panels + column * count, count,
+          {a.data + row * a.row_step, a.row_step, a.unit_step},
+          {b.data + column / kPanel * b.panel_step, b.unit_step, b.panel_step}, count,
           {tile.c + row * tile.stride + column, tile.stride, accumulate, last});
     }
   }
@@ -136,9 +138,9 @@ void avx512_tile(const Tile& tile, DType products) {
   const TaskMemory rows(scratch_for_rows(units, tile.m, most));
   for (int64_t block = 0; block < depths.count(); ++block) {
     const int64_t k = block * depths.step, size = depths.at(block);
-    pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data());
+    const Columns b = pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data());
     const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, rows.data());
-    run_block(units, a, panels.data(), units_in(units, size), tile, tile.accumulate || block > 0);
+    run_block(units, a, b, units_in(units, size), tile, tile.accumulate || block > 0);
   }
 }
 
@@ -156,7 +158,7 @@ void Avx512Columns::pack(const Matrix& b, int64_t piece) {
   const Depths depths(units, k_);
   const int64_t block = piece / panels_, column = piece % panels_ * kPanel, size = depths.at(block);
   float* to = packed_.data<float>() + block * kDepth * panels_ * kPanel + column * units_in(units, size);
-  pack_columns(units, b.block(block * depths.step, column), size, std::min(kPanel, columns_ - column), to);
+  pack_panel(units, b.block(block * depths.step, column), size, std::min(kPanel, columns_ - column), to);
 }
 
 void Avx512Columns::multiply(const Tile& tile, int64_t first) const {
@@ -167,7 +169,7 @@ void Avx512Columns::multiply(const Tile& tile, int64_t first) const {
     const int64_t size = depths.at(block), count = units_in(units, size);
     const Rows a = pack_rows(units, tile.a.block(0, block * depths.step), tile.m, size, rows.data());
     const float* panels = packed_.data<float>() + block * kDepth * panels_ * kPanel + first * count;
-    run_block(units, a, panels, count, tile, tile.accumulate || block > 0);
+    run_block(units, a, {panels, kPanel, kPanel * count}, count, tile, tile.accumulate || block > 0);
   }
 }
 

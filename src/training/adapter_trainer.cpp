@@ -30,7 +30,8 @@ struct AdapterTrainer::Step {
 // Consecutive rows of a micro-batch that belong to one share.
 struct AdapterTrainer::Part {
   size_t share = 0;
-  layers::AdapterRows rows;
+  layers::AdapterRows rows;  // with what fills up
+  int64_t tokens = 0;        // without
   Tensor targets;
   std::vector<DocumentSpan> documents;
 };
@@ -52,17 +53,19 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
       parts.push_back({owner,
                        {share.adapter, 0, true, share.seed, static_cast<uint64_t>(share.optimizer->steps()),
                         step.tokens[owner]},
+                       0,
                        {},
                        {}});
     Part& part = parts.back();
     const auto count = static_cast<std::ptrdiff_t>(step.rows[i].document_lengths.size());
     part.documents.insert(part.documents.end(), document, document + count);
     document += count;
-    part.rows.rows += step.rows[i].size();
+    part.tokens += step.rows[i].size();
     step.tokens[owner] += step.rows[i].size();
   }
   int64_t first = 0;
   for (Part& part : parts) {
+    part.rows.rows = fills_up() ? filled_up(part.tokens) : part.tokens;
     part.targets = batch.targets.narrow(0, first, part.rows.rows);
     first += part.rows.rows;
   }
@@ -73,7 +76,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   // What layers ask for of the documents is brought once.
   HostInputs inputs(model_.device());
   const HostInputs::Scope scope(inputs, false);
-  const MicroBatch batch = gather(step.rows, begin, end);
+  const MicroBatch batch = gather(step.rows, begin, end, fills_up(), step.owners);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
   Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
   layers::Decoder::Options forward;
@@ -90,8 +93,8 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     PendingStep& pending = step.pending[part.share];
-    pending.add_work(part.rows.rows, adapter_training_flops(model_.config(), part.documents,
-                                                            part.rows.adapter->num_update_elements()));
+    pending.add_work(part.tokens, adapter_training_flops(model_.config(), part.documents,
+                                                         part.rows.adapter->num_update_elements()));
     if (step.losses[part.share]) {
       losses.push_back(
           step.losses[part.share]->of(tape, {hidden[i], part.targets, part.documents, part.rows}, pending));

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "models/adapter.h"
+#include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
@@ -131,6 +132,25 @@ TEST(AdapterTrainer, FastKernelsAgreeToRounding) {
       EXPECT_NEAR(together[i].norms[step], alone.norms[step], 2e-5 * alone.norms[step]);
       EXPECT_NEAR(eager.losses[step], alone.losses[step], 1e-5 * alone.losses[step]);
     }
+  }
+}
+
+// There rows are filled up, each adapter's by themselves.
+TEST(AdapterTrainer, AGpuLearnsWhatTheCpuLearns) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::vector<LoraConfig> configs{everything(), some(), everything()};
+  const auto cpu = tiny_model(), gpu = tiny_model({.ops = {}, .facts = detect_hardware("cuda")});
+  for (size_t i = 0; i < cpu->decoder.parameters().size(); ++i)
+    gpu->decoder.parameters()[i].value.copy_from(
+        cpu->decoder.parameters()[i].value.on(gpu->decoder.device()));
+  for (const int64_t tokens : {0, 25}) {
+    const auto here = train(*cpu, configs, 3, {.micro_batch_tokens = tokens}),
+               there = train(*gpu, configs, 3, {.micro_batch_tokens = tokens});
+    for (size_t i = 0; i < configs.size(); ++i)
+      for (size_t step = 0; step < 3; ++step) {
+        EXPECT_NEAR(there[i].losses[step], here[i].losses[step], 1e-4 * here[i].losses[step]) << i << step;
+        EXPECT_NEAR(there[i].norms[step], here[i].norms[step], 1e-3 * here[i].norms[step]) << i << step;
+      }
   }
 }
 

@@ -27,14 +27,13 @@ struct Parts {
 
 // Ids, targets and parts with what fills up.
 void fill_tokens(std::vector<int32_t>& ids, std::vector<int32_t>& targets, Parts& parts) {
-  const size_t whole = (ids.size() + kTokenStep - 1) / kTokenStep * kTokenStep;
+  const auto whole = static_cast<size_t>(filled_up(static_cast<int64_t>(ids.size())));
   // No longer than the documents of the data: positions end somewhere.
   const int32_t longest = *std::max_element(parts.lengths.begin(), parts.lengths.end());
   for (auto left = static_cast<int32_t>(whole - ids.size()); left > 0; left -= parts.lengths.back())
     parts.push(std::min(left, longest), -1);
   ids.resize(whole, 0);
   targets.resize(whole, data::kIgnore);
-  while (!std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
 }
 
 DocumentSpan document_of(const data::PackedRow& row, size_t d, int64_t first) {
@@ -53,10 +52,14 @@ int64_t DocumentSpan::shared() const {
   return rest;
 }
 
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up) {
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
+                  std::span<const size_t> owners) {
   std::vector<int32_t> ids, targets;
   MicroBatch batch;
   Parts parts;
+  const auto ends_here = [&](size_t i) {
+    return i + 1 == end || (!owners.empty() && owners[i] != owners[i + 1]);
+  };
   for (size_t i = begin; i < end; ++i) {
     const data::PackedRow& row = rows[i];
     ids.insert(ids.end(), row.ids.begin(), row.ids.end());
@@ -67,9 +70,10 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
       parts.add(batch.documents.back());
       first += row.document_lengths[d];
     }
+    batch.tokens += row.size();
+    if (fill_up && ends_here(i)) fill_tokens(ids, targets, parts);
   }
-  batch.tokens = static_cast<int64_t>(ids.size());
-  if (fill_up) fill_tokens(ids, targets, parts);
+  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   if (!parts.any_continues()) parts.continued.clear();
   batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
   batch.targets = Tensor::from(targets);

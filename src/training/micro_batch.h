@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,8 +30,13 @@ struct MicroBatch {
 // which a device plans its products once, and work that was captured serves many steps.
 inline constexpr int64_t kTokenStep = 128;
 
-// Rows [begin, end).
-MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false);
+inline constexpr int64_t filled_up(int64_t tokens) {
+  return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
+}
+
+// Rows [begin, end). Where each of the rows has an owner, all of an owner's neighbouring rows are filled up.
+MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
+                  std::span<const size_t> owners = {});
 
 bool same_shape(const MicroBatch& a, const MicroBatch& b);
 // The tokens and documents of `from`, of the same shape, in the memory of `to`.

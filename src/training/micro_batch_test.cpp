@@ -41,6 +41,27 @@ TEST(MicroBatch, IsFilledUpForADevice) {
   EXPECT_EQ(same.input.cu_seqlens.values<int32_t>()[4], 128);
 }
 
+TEST(MicroBatch, EachOwnersRowsAreFilledUp) {
+  const std::vector<data::PackedRow> rows{row_of({60}, 0), row_of({40}, 7), row_of({130}, 3),
+                                          row_of({128}, 9)};
+  const std::vector<size_t> owners{4, 4, 0, 4};
+  const MicroBatch batch = gather(rows, 0, 4, true, owners);
+  EXPECT_EQ(batch.input.ids.numel(), 128 + 256 + 128);
+  EXPECT_EQ(batch.tokens, 60 + 40 + 130 + 128);
+  EXPECT_EQ(batch.documents.size(), 4u);
+  const auto targets = batch.targets.values<int32_t>();
+  const auto rows_of_second = row_of({130}, 3);
+  EXPECT_TRUE(
+      std::equal(rows_of_second.targets.begin(), rows_of_second.targets.end(), targets.begin() + 128));
+  EXPECT_EQ(std::count(targets.begin() + 100, targets.begin() + 128, data::kIgnore), 28);
+  EXPECT_EQ(std::count(targets.begin() + 258, targets.begin() + 384, data::kIgnore), 126);
+  // Documents: 60, 40, 28 that fill up, 130, 126 that fill up, 128, and empty ones.
+  const auto starts = batch.input.cu_seqlens.values<int32_t>();
+  EXPECT_EQ(std::vector<int32_t>(starts.begin(), starts.end()),
+            (std::vector<int32_t>{0, 60, 100, 128, 258, 384, 512, 512, 512}));
+  EXPECT_EQ(gather(rows, 0, 2, true, owners).input.ids.numel(), 128);
+}
+
 TEST(MicroBatch, TakesTheContentsOfAnotherOfItsShape) {
   MicroBatch to = gather({row_of({60, 50}, 0)}, 0, 1, true);
   const MicroBatch from = gather({row_of({20, 33, 10}, 5), row_of({40}, 2)}, 0, 2, true),

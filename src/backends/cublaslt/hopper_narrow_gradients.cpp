@@ -1,5 +1,7 @@
 // What the kernel in hopper/ is told, and how its blocks share the work.
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "backends/cublaslt/hopper/narrow_gradients_kernel.h"
 #include "backends/cublaslt/hopper_operands.h"
@@ -8,10 +10,6 @@
 
 namespace temper::backends {
 namespace {
-
-constexpr int64_t kFewestRows = 1024;
-
-int64_t parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
 struct Cut {
   int64_t rank;  // padded
@@ -29,7 +27,9 @@ int64_t padded_rank(const NarrowGradients& op) {
 Cut cut_into(int64_t tiles, const NarrowGradients& op, int64_t multiprocessors) {
   Cut cut{padded_rank(op), tiles};
   for (const auto& slice : op.slices) cut.panels += parts(slice.b.dim(0), tiles * hopper::kNarrowColumns);
-  cut.shares = std::clamp<int64_t>(multiprocessors / cut.panels, 1, parts(op.dy.dim(0), hopper::kNarrowRows));
+  const int64_t row_tiles = parts(op.dy.dim(0), hopper::kNarrowRows),
+                each = parts(row_tiles, std::clamp<int64_t>(multiprocessors / cut.panels, 1, row_tiles));
+  cut.shares = parts(row_tiles, each);
   cut.low_sums = cut.panels * op.dy.dim(0) * cut.rank;
   cut.b_sums = cut.shares * cut.panels * tiles * hopper::kNarrowColumns * cut.rank;
   return cut;
@@ -44,26 +44,34 @@ int64_t cost(const Cut& cut, int64_t rows, int64_t multiprocessors) {
          2 * cut.bytes();
 }
 
-Cut best_cut(const NarrowGradients& op) {
-  const int64_t multiprocessors = device::multiprocessors(op.dy.device()), rows = op.dy.dim(0);
-  Cut best = cut_into(1, op, multiprocessors);
-  for (int64_t tiles = 2; tiles <= hopper::most_tiles(static_cast<int>(best.rank)); ++tiles) {
-    const Cut other = cut_into(tiles, op, multiprocessors);
-    if (cost(other, rows, multiprocessors) < cost(best, rows, multiprocessors)) best = other;
+// None where their sums are too large.
+std::optional<Cut> best_cut(const NarrowGradients& op) {
+  const int64_t multiprocessors = device::multiprocessors(op.dy.device()), rows = op.dy.dim(0),
+                most = hopper::most_tiles(static_cast<int>(padded_rank(op)));
+  std::optional<Cut> best;
+  for (int64_t tiles = 1; tiles <= most; ++tiles) {
+    const Cut cut = cut_into(tiles, op, multiprocessors);
+    if (cut.bytes() > kProductWorkspace) continue;
+    if (!best || cost(cut, rows, multiprocessors) < cost(*best, rows, multiprocessors)) best = cut;
   }
   return best;
 }
 
 bool suits(const NarrowGradients& op) {
-  if (op.dy.dim(0) < kFewestRows || op.slices.empty() || op.slices.size() > hopper::kMostSlices ||
-      !can_be_copied(op.dy))
-    return false;
-  return std::all_of(op.slices.begin(), op.slices.end(), [](const NarrowGradients::Slice& slice) {
+  if (op.slices.empty() || op.slices.size() > hopper::kMostSlices || !can_be_copied(op.dy)) return false;
+  std::set<const void*> written;
+  std::set<DType> dtypes;
+  for (const NarrowGradients::Slice& slice : op.slices) {
     const int64_t rank = slice.b.dim(1);
-    return rank % 8 == 0 && rank > 0 && rank <= hopper::kMostRank && slice.b.is_contiguous() &&
-           can_be_copied(slice.b) && can_be_copied(slice.low) && can_be_copied(slice.dlow) &&
-           (!slice.db.wanted() || slice.db.buffer.is_contiguous());
-  });
+    if (slice.b.dim(0) == 0 || rank == 0 || rank % 8 != 0 || rank > hopper::kMostRank ||
+        !slice.b.is_contiguous() || !can_be_copied(slice.b) || !can_be_copied(slice.low) ||
+        !can_be_copied(slice.dlow))
+      return false;
+    if (!slice.db.wanted()) continue;
+    dtypes.insert(slice.db.buffer.dtype());
+    if (!slice.db.buffer.is_contiguous() || !written.insert(slice.db.buffer.raw()).second) return false;
+  }
+  return dtypes.size() < 2;
 }
 
 void launch(const NarrowGradients& op, const Cut& cut) {
@@ -104,10 +112,11 @@ void launch(const NarrowGradients& op, const Cut& cut) {
 
 }  // namespace
 
-void narrow_gradients_on_hopper(const NarrowGradients& op) {
-  if (!suits(op)) return narrow_gradients(op);
-  const Cut cut = best_cut(op);
-  cut.bytes() <= kProductWorkspace ? launch(op, cut) : narrow_gradients(op);
+bool narrow_gradients_on_hopper(const NarrowGradients& op, int64_t fewest_rows) {
+  const std::optional<Cut> cut =
+      op.dy.dim(0) >= std::max<int64_t>(fewest_rows, 1) && suits(op) ? best_cut(op) : std::nullopt;
+  cut ? launch(op, *cut) : narrow_gradients(op);
+  return cut.has_value();
 }
 
 }  // namespace temper::backends

@@ -1,8 +1,12 @@
 #pragma once
+#include <cstdint>
+
 #include "backends/tensor_maps.h"
 
 // Matrices as the kernels in hopper/ copy them.
 namespace temper::backends {
+
+inline int64_t parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
 // Whether it begins where copies can, and its rows are whole numbers of the bytes apart that they can step.
 inline bool can_be_copied(const Tensor& tensor) {

@@ -11,27 +11,25 @@ namespace {
 
 using Update = UpdatedProduct::Update;
 
-// Less of the last round of tiles than that is left to cuBLASLt, which has smaller tiles.
-constexpr double kLeastFilled = 0.75;
-
 // Rows whose updates are the same.
 struct Run {
   int64_t row, rows;
   std::span<const Update> updates;
 };
 
+// The part of the GPU's time in which its multiprocessors, two by two, have tiles.
 double filled(int64_t rows, int64_t columns, int multiprocessors) {
-  const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
-  const int64_t tiles = parts(rows, hopper::kTileRows) * parts(columns, hopper::kTileColumns);
-  return static_cast<double>(tiles) / static_cast<double>(parts(tiles, multiprocessors) * multiprocessors);
+  const int64_t across = parts(columns, hopper::kTileColumns),
+                tiles = parts(rows, hopper::kTileRows) * across,
+                rounds = parts(parts(rows, 2 * hopper::kTileRows) * across, multiprocessors / 2);
+  return static_cast<double>(tiles) / static_cast<double>(rounds * multiprocessors);
 }
 
-// Plain rows have nothing that cuBLASLt could not add.
-bool suits(const UpdatedProduct& p, const Run& run) {
+bool suits(const UpdatedProduct& p, const Run& run, double least_filled) {
   if (run.updates.empty() || run.updates.size() > hopper::kMostUpdates) return false;
   for (const Update& update : run.updates)
     if (!can_be_copied(update.low) || !can_be_copied(update.b)) return false;
-  return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= kLeastFilled;
+  return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= least_filled;
 }
 
 void launch(const UpdatedProduct& p, const Run& run) {
@@ -66,6 +64,8 @@ std::vector<Run> runs_of(std::span<const Update> updates, int64_t rows) {
         static_cast<size_t>(std::find_if(updates.begin() + static_cast<std::ptrdiff_t>(first), updates.end(),
                                          [&](const Update& next) { return next.row != update.row; }) -
                             updates.begin());
+    for (const Update& other : updates.subspan(first, end - first))
+      invariant(other.low.dim(0) == update.low.dim(0), "updates of one row have the same rows");
     if (row < update.row) runs.push_back({row, update.row - row, {}});
     runs.push_back({update.row, update.low.dim(0), updates.subspan(first, end - first)});
     row = update.row + update.low.dim(0);
@@ -89,22 +89,25 @@ UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
 
 }  // namespace
 
-void multiply_and_update_on_hopper(const UpdatedProduct& p) {
+int64_t multiply_and_update_on_hopper(const UpdatedProduct& p, double least_filled) {
+  constexpr int64_t kColumnsStored = 8;
   const bool can_be =
-      can_be_copied(p.a) && can_be_copied(p.b) && can_be_copied(p.d) &&
+      can_be_copied(p.a) && can_be_copied(p.b) && can_be_copied(p.d) && p.d.dim(1) % kColumnsStored == 0 &&
       (!p.bias.defined() || reinterpret_cast<uintptr_t>(p.bias.raw()) % sizeof(__nv_bfloat162) == 0);
   std::vector<Update> updates = p.updates;
   std::stable_sort(updates.begin(), updates.end(),
                    [](const Update& one, const Update& other) { return one.row < other.row; });
   const int64_t rows = p.d.dim(0);
-  int64_t left = 0;  // the first row that nobody computed
+  int64_t left = 0, taken = 0;  // the first row that nobody computed
   for (const Run& run : runs_of(updates, rows)) {
-    if (!can_be || !suits(p, run)) continue;
+    if (!can_be || !suits(p, run, least_filled)) continue;
     if (left < run.row) multiply_and_update(rows_of(p, left, run.row));
     launch(p, run);
     left = run.row + run.rows;
+    taken += run.rows;
   }
   if (left < rows) multiply_and_update(rows_of(p, left, rows));
+  return taken;
 }
 
 }  // namespace temper::backends

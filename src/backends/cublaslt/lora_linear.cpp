@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "backends/cublaslt/cublaslt.h"
@@ -19,8 +21,8 @@ struct ByCublaslt {
   static constexpr auto* narrow = narrow_gradients;
 };
 struct ByHopper {
-  static constexpr auto* multiply = multiply_and_update_on_hopper;
-  static constexpr auto* narrow = narrow_gradients_on_hopper;
+  static void multiply(const UpdatedProduct& product) { multiply_and_update_on_hopper(product); }
+  static void narrow(const NarrowGradients& op) { narrow_gradients_on_hopper(op); }
 };
 
 Tensor empty_beside(const Tensor& x, int64_t rows, int64_t columns) {
@@ -77,7 +79,8 @@ LoraLinear::Output forward(const LoraLinear& op) {
     if (group.rows == 0) continue;
     for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
       const auto& slice = group.slices[s];
-      product.updates.push_back({group.row, slice.column, low.narrow(1, first, rank), slice.b});
+      if (slice.b.numel() > 0)
+        product.updates.push_back({group.row, slice.column, low.narrow(1, first, rank), slice.b});
     });
   }
   (few ? add_updates : Products::multiply)(product);
@@ -128,7 +131,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
     if (wanted.input) {
       grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
       multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
-    } else if (!group.input.defined()) {
+    } else if (targets.x && !group.input.defined() && dlow.numel() > 0) {
       product.updates.push_back({group.row, 0, dlow, group.a});
     }
   }

@@ -2,6 +2,7 @@
 #include "backends/cublaslt/narrow_gradients.h"
 
 #include <cmath>
+#include <functional>
 
 #include "backends/test_support.h"
 #include "device/facts.h"
@@ -78,9 +79,9 @@ void check_slice(const std::string& name, const NarrowGradients::Slice& slice, c
   }
 }
 
-using Kernel = void (*)(const NarrowGradients&);
+using Kernel = std::function<void(const NarrowGradients&)>;
 
-void check(const std::string& name, const TestCase& n, Kernel kernel) {
+void check_kernel(const std::string& name, const TestCase& n, const Kernel& kernel) {
   const float before = n.accumulate ? 5 : std::nanf("");
   int64_t ranks = 0;
   for (const TestSlice& slice : n.slices) ranks += slice.rank;
@@ -107,12 +108,15 @@ void check(const std::string& name, const TestCase& n, Kernel kernel) {
                 n.accumulate ? 5 : 0);
 }
 
-void check(const std::string& name, const TestCase& n) {
+// `taken`: whether the kernel of our own is for it, however few rows there are.
+void check(const std::string& name, const TestCase& n, bool taken = true) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   // cuBLASLt may round sums over parts of the rows to the gradients' dtype.
-  if (n.gradients == DType::kF32) check(name + ", cublaslt", n, narrow_gradients);
+  if (n.gradients == DType::kF32) check_kernel(name + ", cublaslt", n, narrow_gradients);
   if (detect_hardware("cuda").compute_capability == 90)
-    check(name + ", hopper", n, narrow_gradients_on_hopper);
+    check_kernel(name + ", hopper", n, [&](const NarrowGradients& op) {
+      EXPECT_EQ(narrow_gradients_on_hopper(op, 1), taken) << name;
+    });
 }
 
 TEST(NarrowGradientsOnGpu, AgreeWithSumsInDoublePrecision) {
@@ -132,10 +136,41 @@ TEST(NarrowGradientsOnGpu, SlicesHaveTheirOwnRanksAndScales) {
   check("more gradients in bfloat16", {2000, 2040, slices, DType::kBF16, true});
 }
 
-TEST(NarrowGradientsOnGpu, WhatTheKernelIsNotForGoesElsewhere) {
+TEST(NarrowGradientsOnGpu, FewRows) {
   check("few rows", {100, 264, {{0, 264, 16}}});
-  check("odd rank", {1100, 264, {{0, 264, 3}}});
-  check("large rank", {1100, 264, {{0, 264, 40}}});
+  check("one", {1, 8, {{0, 8, 8}}});
+  check("beside others", {130, 264, {{8, 100, 16}, {108, 20, 32}}});
+}
+
+TEST(NarrowGradientsOnGpu, WhatTheKernelIsNotForGoesElsewhere) {
+  check("an odd rank", {1100, 264, {{0, 264, 3}}}, false);
+  check("a large rank", {1100, 264, {{0, 264, 40}}}, false);
+  check("many", {1100, 264, {{0, 8, 8}, {8, 8, 8}, {16, 8, 8}, {24, 8, 8}, {32, 8, 8}}}, false);
+}
+
+// Two slices of one gradient add to it one after the other.
+TEST(NarrowGradientsOnGpu, SlicesMayShareAGradient) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  if (detect_hardware("cuda").compute_capability != 90) GTEST_SKIP() << "for compute capability 9.0";
+  const auto on_gpu = [](Shape shape, uint32_t seed) {
+    return random_tensor(shape, DType::kBF16, seed).on(kGpu);
+  };
+  const Tensor dy = on_gpu({1100, 64}, 1), b = on_gpu({32, 8}, 2), low = on_gpu({1100, 16}, 3),
+               dlow = low.clone(), db = Tensor::empty({32, 8}, DType::kF32).on(kGpu);
+  const auto slice = [&](int64_t i) {
+    return NarrowGradients::Slice{32 * i,      b, low.narrow(1, 8 * i, 8), dlow.narrow(1, 8 * i, 8),
+                                  {db, i > 0}, 1};
+  };
+  EXPECT_FALSE(narrow_gradients_on_hopper({dy, {slice(0), slice(1)}}));
+  const Tensor expected = Tensor::empty({32, 8}, DType::kF32).on(kGpu);
+  for (int64_t i = 0; i < 2; ++i) {
+    NarrowGradients::Slice alone = slice(i);
+    alone.db.buffer = expected;
+    EXPECT_TRUE(narrow_gradients_on_hopper({dy, {alone}}));
+  }
+  const Tensor found = db.on({}), sum = expected.on({});
+  for (int64_t i = 0; i < found.numel(); ++i)
+    EXPECT_NEAR(found.data<float>()[i], sum.data<float>()[i], 1e-3) << i;
 }
 
 }  // namespace

@@ -14,20 +14,23 @@ struct UpdatedProduct {
     Tensor b;             // [rank, columns], or [columns, rank] when transposed
     int64_t columns(bool transposed) const { return b.dim(transposed ? 0 : 1); }
   };
-  Tensor a;                     // [m, k]
-  Tensor b;                     // [k, n], or [n, k] when transposed
-  Tensor d;                     // [m, n], fresh
-  bool transpose_b = false;     // the updates' as well
-  Tensor bias = {};             // [n], or undefined
-  std::vector<Update> updates;  // no two reach the same element
+  Tensor a;                  // [m, k]
+  Tensor b;                  // [k, n], or [n, k] when transposed
+  Tensor d;                  // [m, n], fresh
+  bool transpose_b = false;  // the updates' as well
+  Tensor bias = {};          // [n], or undefined
+  // No two reach the same element, none is empty; those that begin at one row have the same rows.
+  std::vector<Update> updates;
 };
 
 // By cuBLASLt: the updates first, with the base's product added to them, where they reach all of d.
 void multiply_and_update(const UpdatedProduct& product);
 // By a kernel of our own for compute capability 9.0 and bfloat16 (hopper/), which adds updates before d is
-// written. Rows that are too few to fill the GPU, or whose operands it cannot copy (ranks that are no
-// multiple of 8), go to cuBLASLt.
-void multiply_and_update_on_hopper(const UpdatedProduct& product);
+// written. Rows go to cuBLASLt that have no updates, whose operands it cannot copy (ranks that are no
+// multiple of 8), or whose tiles fill less of their last round on the GPU than that: cuBLASLt has smaller
+// ones. Returns how many rows the kernel computed. An infinite low makes its row NaN up to 15 columns beside
+// the update.
+int64_t multiply_and_update_on_hopper(const UpdatedProduct& product, double least_filled = 0.75);
 
 // d += the updates alone.
 void add_updates(const UpdatedProduct& product);

@@ -2,6 +2,7 @@
 #include "backends/cublaslt/updated_product.h"
 
 #include <cmath>
+#include <functional>
 
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/test_support.h"
@@ -40,10 +41,13 @@ class UpdatedProductOnGpu : public testing::Test {
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  using Multiply = void (*)(const UpdatedProduct&);
-  void check(const char* name, const TestProduct& n) const {
-    check(name, n, multiply_and_update);
-    if (detect_hardware("cuda").compute_capability == 90) check(name, n, multiply_and_update_on_hopper);
+  // Both ways; `taken`: how many rows the kernel computes where it need not fill the GPU.
+  void check(const std::string& name, const TestProduct& n, int64_t taken) const {
+    check(name + ", cublaslt", n, multiply_and_update);
+    if (detect_hardware("cuda").compute_capability != 90) return;
+    check(name + ", hopper", n,
+          [&](const UpdatedProduct& p) { EXPECT_EQ(multiply_and_update_on_hopper(p, 0), taken) << name; });
+    check(name + ", what suits", n, [](const UpdatedProduct& p) { multiply_and_update_on_hopper(p); });
   }
 
  private:
@@ -62,7 +66,8 @@ class UpdatedProductOnGpu : public testing::Test {
     return {sum, size};
   }
 
-  static void check(const char* name, const TestProduct& n, Multiply multiply) {
+  static void check(const std::string& name, const TestProduct& n,
+                    const std::function<void(const UpdatedProduct&)>& multiply) {
     const Matrix a = random_matrix(n.rows, n.depth, 1), b = matrix_b(n.transpose_b, n.depth, n.columns, 2),
                  bias = random_matrix(1, n.columns, 3, 20);
     const auto rows = static_cast<size_t>(n.rows * n.columns);
@@ -85,8 +90,9 @@ class UpdatedProductOnGpu : public testing::Test {
     int64_t wrong = 0;
     for (int64_t sample = 0; sample < 4000; ++sample) {
       // The last rows and columns, and any.
-      const int64_t row = sample < 200 ? n.rows - 1 - sample % 3 : engine() % n.rows,
-                    column = sample < 200 ? n.columns - 1 - sample : engine() % n.columns;
+      const int64_t row =
+                        sample < 200 ? n.rows - 1 - sample % std::min<int64_t>(n.rows, 3) : engine() % n.rows,
+                    column = sample < 200 ? n.columns - 1 - sample % n.columns : engine() % n.columns;
       auto [expected, size] = sum(a, b, n.transpose_b, row, column);
       double rounded = std::abs(expected);  // what cuBLASLt's way rounds on its way
       if (n.bias) {
@@ -107,8 +113,8 @@ class UpdatedProductOnGpu : public testing::Test {
       const double allowed = (rounded + std::abs(expected)) / 256 + size * 1e-6;
       if (std::abs(d.at(row, column) - expected) <= allowed) continue;
       if (++wrong == 1)
-        ADD_FAILURE() << name << (multiply == multiply_and_update ? ", cublaslt" : ", hopper") << ": at ("
-                      << row << ", " << column << ") " << d.at(row, column) << ", expected " << expected;
+        ADD_FAILURE() << name << ": at (" << row << ", " << column << ") " << d.at(row, column)
+                      << ", expected " << expected;
     }
     EXPECT_EQ(wrong, 0) << name;
   }
@@ -118,34 +124,42 @@ class UpdatedProductOnGpu : public testing::Test {
 TEST_F(UpdatedProductOnGpu, AgreesWithSumsInDoublePrecision) {
   for (const bool transpose : {true, false}) {
     for (const int64_t rank : {8, 16, 48, 64, 72, 200})
-      check("one", {2000, 2040, 200, transpose, false, {{0, 2000, 0, 2040, rank}}});
-    check("all of whole tiles", {2048, 2048, 256, transpose, true, {{0, 2048, 0, 2048, 32}}});
-    check("q|k|v", {2000,
-                    2040,
-                    136,
-                    transpose,
-                    true,
-                    {{0, 2000, 0, 1000, 8}, {0, 2000, 1000, 552, 72}, {0, 2000, 1552, 488, 24}}});
-    check("q and v", {2000, 2040, 64, transpose, true, {{0, 2000, 0, 1024, 16}, {0, 2000, 1552, 488, 136}}});
-    check("deep", {2048, 2048, 3072, transpose, false, {{0, 2048, 0, 2048, 16}}});
-    check("many rounds of tiles", {5000, 6136, 72, transpose, false, {{0, 5000, 0, 6136, 24}}});
+      check("one", {2000, 2040, 200, transpose, false, {{0, 2000, 0, 2040, rank}}}, 2000);
+    check("all of whole tiles", {2048, 2048, 256, transpose, true, {{0, 2048, 0, 2048, 32}}}, 2048);
+    const TestUpdate q{0, 2000, 0, 1000, 8}, k{0, 2000, 1000, 552, 72}, v{0, 2000, 1552, 488, 24};
+    check("q|k|v", {2000, 2040, 136, transpose, true, {q, k, v}}, 2000);
+    check("q and v", {2000, 2040, 64, transpose, true, {q, v}}, 2000);
+    check("deep", {2048, 2048, 3072, transpose, false, {{0, 2048, 0, 2048, 16}}}, 2048);
+    check("many rounds of tiles", {5000, 6136, 72, transpose, false, {{0, 5000, 0, 6136, 24}}}, 5000);
+    check("small", {3, 8, 8, transpose, true, {{0, 3, 0, 8, 8}}}, 3);
+    check("a second block without rows", {100, 264, 8, transpose, false, {{0, 100, 0, 264, 16}}}, 100);
   }
 }
 
 TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
   for (const bool transpose : {true, false}) {
-    check("two, rows of none, and few", {4300,
-                                         2040,
-                                         72,
-                                         transpose,
-                                         true,
-                                         {{2100, 2040, 0, 2040, 16},
-                                          {0, 2000, 0, 1000, 8},
-                                          {0, 2000, 1000, 1040, 24},
-                                          {4200, 90, 8, 64, 8}}});
-    check("few alone", {300, 264, 72, transpose, true, {{0, 100, 0, 264, 16}, {150, 150, 8, 64, 40}}});
-    check("ranks that are not copied", {2000, 2040, 72, transpose, false, {{0, 2000, 0, 2040, 3}}});
-    check("none at all", {300, 264, 72, transpose, true, {}});
+    check(
+        "two, rows of none, and few",
+        {4300,
+         2040,
+         72,
+         transpose,
+         true,
+         {{2100, 2040, 0, 2040, 16}, {0, 2000, 0, 1000, 8}, {0, 2000, 1000, 1040, 24}, {4200, 90, 8, 64, 8}}},
+        2000 + 2040 + 90);
+    check("few", {300, 264, 72, transpose, true, {{0, 100, 0, 264, 16}, {150, 150, 8, 64, 40}}}, 250);
+  }
+}
+
+TEST_F(UpdatedProductOnGpu, WhatTheKernelIsNotForGoesElsewhere) {
+  for (const bool transpose : {true, false}) {
+    check("an odd rank", {2000, 2040, 72, transpose, false, {{0, 2000, 0, 2040, 3}}}, 0);
+    check("odd columns", {300, 260, 72, transpose, false, {{0, 300, 0, 260, 8}}}, 0);
+    check("an odd depth", {300, 264, 71, transpose, false, {{0, 300, 0, 264, 8}}}, 0);
+    check("none at all", {300, 264, 72, transpose, true, {}}, 0);
+    std::vector<TestUpdate> many;
+    for (int64_t i = 0; i < 5; ++i) many.push_back({0, 300, 48 * i, 48, 8});
+    check("many", {300, 264, 72, transpose, false, many}, 0);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/gpu.h"
 #include "tests/support/op_testing.h"
 
 namespace temper::ops {
@@ -174,6 +175,15 @@ TEST(LoraLinear, EveryKernelAgreesOnManyAdapters) {
   check("none at all", {6, 8, 5, true, {}});
   check("larger",
         {300, 70, 270, true, {{0, 140, {{0, 130, 8, 2}, {130, 140, 16, 1}}}, {150, 150, {{0, 270, 4, 2}}}}});
+}
+
+// Sizes that fill a GPU with tiles of its kernels, forward and backward; other hardware has seen its own
+// above.
+TEST(LoraLinear, EveryKernelAgreesOnTheTilesOfAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const auto qkv = [](int64_t q, int64_t k) { return std::vector<TestSlice>{{0, q, 8, 2}, {q, k, 16, 0.5}}; };
+  check("wide", {1024, 8, 3328, true, {{0, 1024, qkv(2000, 1328)}}});
+  check("deep", {1024, 3328, 8, false, {{0, 1024, {{0, 8, 24, 2}}}}});
 }
 
 TEST(LoraLinear, ChecksAtTheFrontDoor) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "backends/cublaslt/hopper/product_kernel.h"
+#include "backends/gpu.h"
 #include "backends/hopper_copies.h"
 #include "backends/hopper_products.h"
 
@@ -136,8 +137,7 @@ class Consumer {
         }
       last_ = 0;
       for (int step = 0; step < whole; ++step) add<kStep / 16>(step == 0);
-      if constexpr (kTail > 0)
-        for (int step = 0; step < tails; ++step) add<kTail>(false);
+      for (int step = 0; step < tails; ++step) add<kTail>(false);
       wait_products<0>();
       hold(sums_);
       release(last_);
@@ -249,9 +249,7 @@ __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_di
 
 template <bool kTransposeB, int kTail>
 void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  static const cudaError_t once = cudaFuncSetAttribute(
-      product_with_updates<kTransposeB, kTail>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  (void)once;
+  allow_scratch(product_with_updates<kTransposeB, kTail>, kSharedBytes);
   const auto parts = [](int size, int part) { return (size + part - 1) / part; };
   const int pairs = parts(arguments.rows, kCluster * kTileRows) * parts(arguments.columns, kTileColumns),
             blocks = kCluster * std::min(pairs, multiprocessors / kCluster);
@@ -262,8 +260,6 @@ void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream
 template <bool kTransposeB>
 void launch_with_tail(int tail, const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
   switch (tail) {
-    case 0:
-      return launch<kTransposeB, 0>(arguments, multiprocessors, stream);
     case 1:
       return launch<kTransposeB, 1>(arguments, multiprocessors, stream);
     case 2:

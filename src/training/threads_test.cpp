@@ -54,7 +54,7 @@ TEST(Threads, ThereIsOnePoolWhichMayBePinned) {
   EXPECT_FALSE(pin_threads(Pinning::kOff));
   EXPECT_EQ(pinned, trained_weights());
   multiply_by_library();
-  EXPECT_EQ(threads_of_process(), before);
+  EXPECT_LE(threads_of_process(), before);  // others, as a driver's, may have ended
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ bool suits(const NarrowGradients& op) {
     const int64_t rank = slice.b.dim(1);
     if (slice.b.dim(0) == 0 || rank == 0 || rank % 8 != 0 || rank > hopper::kMostRank ||
         !slice.b.is_contiguous() || !can_be_copied(slice.b) || !can_be_copied(slice.low) ||
-        !can_be_copied(slice.dlow))
+        !can_be_copied(slice.dlow) || !may_begin_at(slice.column))
       return false;
     if (!slice.db.wanted()) continue;
     dtypes.insert(slice.db.buffer.dtype());

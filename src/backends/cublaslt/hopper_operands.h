@@ -15,6 +15,10 @@ inline bool can_be_copied(const Tensor& tensor) {
          tensor.stride(0) * static_cast<int64_t>(size_of(tensor.dtype())) % kCopyBytes == 0;
 }
 
+// Whether a box may begin at this column of a bfloat16 matrix: a copy from between two multiples of 16 bytes
+// is an illegal instruction.
+inline bool may_begin_at(int64_t column) { return column % 8 == 0; }
+
 // Swizzled boxes of [rows, 64] of a bfloat16 matrix.
 inline CUtensorMap boxes_of(const Tensor& matrix, int rows) {
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.dim(1)), static_cast<cuuint64_t>(matrix.dim(0))};

@@ -28,7 +28,7 @@ double filled(int64_t rows, int64_t columns, int multiprocessors) {
 bool suits(const UpdatedProduct& p, const Run& run, double least_filled) {
   if (run.updates.empty() || run.updates.size() > hopper::kMostUpdates) return false;
   for (const Update& update : run.updates)
-    if (!can_be_copied(update.low) || !can_be_copied(update.b)) return false;
+    if (!can_be_copied(update.low) || !can_be_copied(update.b) || !may_begin_at(update.column)) return false;
   return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= least_filled;
 }
 

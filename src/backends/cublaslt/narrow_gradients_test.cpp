@@ -56,7 +56,7 @@ void check_slice(const std::string& name, const NarrowGradients::Slice& slice, c
   Comparison of_low(name + ", dlow"), of_b(name + ", db");
   for (int64_t sample = 0; sample < 500; ++sample) {
     const int64_t rank = engine() % its.rank,
-                  row = sample < 100 ? dy.dim(0) - 1 - sample : engine() % dy.dim(0),
+                  row = sample < 100 ? dy.dim(0) - 1 - sample % dy.dim(0) : engine() % dy.dim(0),
                   column = sample < 100 ? its.columns - 1 - sample % its.columns : engine() % its.columns;
     double sum = 0, size = 0;
     for (int64_t c = 0; c < its.columns; ++c) {
@@ -121,7 +121,7 @@ void check(const std::string& name, const TestCase& n, bool taken = true) {
 
 TEST(NarrowGradientsOnGpu, AgreeWithSumsInDoublePrecision) {
   for (const int64_t rank : {8, 16, 24, 32}) {
-    check("one", {1100, 300, {{0, 300, rank, 2}}});
+    check("one", {1100, 304, {{0, 300, rank, 2}}});
     check("one, wide", {1030, 5000, {{0, 5000, rank, 0.3f}}});
     check("tall", {9000, 264, {{0, 264, rank}}});
   }
@@ -139,11 +139,13 @@ TEST(NarrowGradientsOnGpu, SlicesHaveTheirOwnRanksAndScales) {
 TEST(NarrowGradientsOnGpu, FewRows) {
   check("few rows", {100, 264, {{0, 264, 16}}});
   check("one", {1, 8, {{0, 8, 8}}});
-  check("beside others", {130, 264, {{8, 100, 16}, {108, 20, 32}}});
+  check("beside others", {130, 264, {{8, 100, 16}, {112, 20, 32}}});
 }
 
 TEST(NarrowGradientsOnGpu, WhatTheKernelIsNotForGoesElsewhere) {
   check("an odd rank", {1100, 264, {{0, 264, 3}}}, false);
+  check("an odd column", {1100, 264, {{8, 100, 16}, {108, 20, 32}}}, false);
+  check("odd rows of dy", {1100, 300, {{0, 300, 16}}}, false);
   check("a large rank", {1100, 264, {{0, 264, 40}}}, false);
   check("many", {1100, 264, {{0, 8, 8}, {8, 8, 8}, {16, 8, 8}, {24, 8, 8}, {32, 8, 8}}}, false);
 }

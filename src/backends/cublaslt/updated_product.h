@@ -26,10 +26,10 @@ struct UpdatedProduct {
 // By cuBLASLt: the updates first, with the base's product added to them, where they reach all of d.
 void multiply_and_update(const UpdatedProduct& product);
 // By a kernel of our own for compute capability 9.0 and bfloat16 (hopper/), which adds updates before d is
-// written. Rows go to cuBLASLt that have no updates, whose operands it cannot copy (ranks that are no
-// multiple of 8), or whose tiles fill less of their last round on the GPU than that: cuBLASLt has smaller
-// ones. Returns how many rows the kernel computed. An infinite low makes its row NaN up to 15 columns beside
-// the update.
+// written. Rows go to cuBLASLt that have no updates, whose operands it cannot copy (ranks and first columns
+// that are no multiples of 8), or whose tiles fill less of their last round on the GPU than that: cuBLASLt
+// has smaller ones. Returns how many rows the kernel computed. An infinite low makes its row NaN up to 15
+// columns beside the update.
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& product, double least_filled = 0.75);
 
 // d += the updates alone.

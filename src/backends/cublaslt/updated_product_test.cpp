@@ -154,6 +154,7 @@ TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
 TEST_F(UpdatedProductOnGpu, WhatTheKernelIsNotForGoesElsewhere) {
   for (const bool transpose : {true, false}) {
     check("an odd rank", {2000, 2040, 72, transpose, false, {{0, 2000, 0, 2040, 3}}}, 0);
+    check("an odd first column", {300, 264, 72, transpose, false, {{0, 300, 12, 240, 8}}}, 0);
     check("odd columns", {300, 260, 72, transpose, false, {{0, 300, 0, 260, 8}}}, 0);
     check("an odd depth", {300, 264, 71, transpose, false, {{0, 300, 0, 264, 8}}}, 0);
     check("none at all", {300, 264, 72, transpose, true, {}}, 0);

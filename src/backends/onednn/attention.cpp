@@ -37,8 +37,9 @@ void step_few(const Attention& op, const Block& keys, const Block& values, const
   mix_rows(scores, values, state.y, dim);
 }
 
+// The first step writes y, which need not be there before.
 void step_many(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
-               const Running& state, float* rounded) {
+               const Running& state, float* rounded, bool first) {
   const int64_t dim = op.q.dim(2);
   multiply(Tile{.a = matrix_of(state.q),
                 .b = transposed(matrix_of(keys)),
@@ -56,7 +57,7 @@ void step_many(const Attention& op, const Block& keys, const Block& values, cons
                 .k = scores.columns,
                 .c = state.y,
                 .stride = dim,
-                .accumulate = true});
+                .accumulate = !first});
 }
 
 // Divides by the softmax's sums and writes y and lse.
@@ -85,7 +86,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
                       scratch.take(rows),
                       scratch.take(rows)};
   float *scores = scratch.take(rows * stride), *rounded = scratch.take(rows * stride);
-  std::fill_n(state.y, rows * dim, 0.0f);
+  if (few) std::fill_n(state.y, rows * dim, 0.0f);
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
@@ -102,7 +103,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
     if (few)
       step_few(op, keys, values, part, state);
     else
-      step_many(op, keys, values, part, state, rounded);
+      step_many(op, keys, values, part, state, rounded, key == begin);
   }
   finish(op, task, state, out);
 }

@@ -1,6 +1,6 @@
 // The backward pass: each task owns every n-th block of keys of one document under one key head, so it alone
 // writes their gradients, and sums the queries' gradient into a part of its own. The parts are added in
-// order.
+// order; a document of one block needs none.
 #include <cstring>
 
 #include "backends/onednn/attention.h"
@@ -43,12 +43,12 @@ struct Buffers {
   DType dtype;     // of queries and their output's gradient; scores become it
   int64_t stride;  // of scores
   Scratch scratch;
-  float *q, *dy, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
+  float *q, *dy, *dq, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
   Buffers(DType operands, int64_t rows, int64_t keys, int64_t dim)
       : dtype(operands),
         stride(score_stride(keys)),
-        scratch(2 * rows * (dim + 2 * stride + 1) + 2 * keys * dim) {
-    for (float** part : {&q, &dy}) *part = scratch.take(rows * dim);
+        scratch(rows * (3 * dim + 4 * stride + 2) + 2 * keys * dim) {
+    for (float** part : {&q, &dy, &dq}) *part = scratch.take(rows * dim);
     for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * stride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
     for (float** part : {&dk, &dv}) *part = scratch.take(keys * dim);
@@ -71,9 +71,15 @@ void load_queries(const Backward& pass, int64_t token, int64_t count, int64_t kv
   }
 }
 
-// One tile: adds to dk, dv and to the queries' part.
+// What a tile adds to, or writes if nothing has been added yet.
+struct Sums {
+  float* dq;
+  bool dq_begun, dkv_begun;
+};
+
+// One tile: dk, dv and the queries' part.
 void run_tile(const Backward& pass, const Document& document, const Keys& keys, int64_t first, int64_t count,
-              const Buffers& buffers, float* dq) {
+              const Buffers& buffers, const Sums& sums) {
   const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
   const int64_t columns = std::min(keys.count, position + count - keys.first);
   const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, dim};
@@ -86,27 +92,50 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
     return as_operand({scores, DType::kF32, buffers.stride}, buffers.dtype, rows, columns, rounded);
   };
   const Matrix p = operand(buffers.p, buffers.rounded_p), dp = operand(buffers.dp, buffers.rounded_dp);
-  multiply(Tile{transposed(p), dy, columns, dim, rows, buffers.dv, dim, true});
-  multiply(Tile{transposed(dp), q, columns, dim, rows, buffers.dk, dim, true});
-  multiply(Tile{dp, keys.k, rows, dim, columns, dq, dim, true});
+  multiply(Tile{transposed(p), dy, columns, dim, rows, buffers.dv, dim, sums.dkv_begun});
+  multiply(Tile{transposed(dp), q, columns, dim, rows, buffers.dk, dim, sums.dkv_begun});
+  multiply(Tile{dp, keys.k, rows, dim, columns, sums.dq, dim, sums.dq_begun});
+}
+
+// The queries of a document that see keys of a block.
+struct Seeing {
+  Seeing(const Backward& pass, const Document& document, int64_t first_key, int64_t keys)
+      : begin(std::max<int64_t>(0, first_key - document.offset())), end(document.queries) {
+    if (pass.op.window > 0) end = std::min(end, first_key + keys - 1 - document.offset() + pass.op.window);
+  }
+  int64_t begin, end;
+};
+
+// Whether one block of keys gives all of each query's gradient, so that no sums are kept for later.
+bool is_one_block(const Backward& pass, const Document& document) {
+  if (blocks_of(document) != 1) return false;
+  const Seeing seeing(pass, document, 0, document.keys);
+  return seeing.begin == 0 && seeing.end == document.queries;
 }
 
 void run_keys(const Backward& pass, const Document& document, int64_t kv_head, int64_t part,
               int64_t first_key, Buffers& buffers) {
-  const int64_t dim = pass.dim, offset = document.offset(), token = document.key + first_key;
+  const int64_t dim = pass.dim, size = pass.group * dim, token = document.key + first_key;
   const int64_t count = std::min(kTileKeys, document.keys - first_key);
   const Keys keys{matrix_of(heads_at(pass.op.k, token, kv_head)),
                   matrix_of(heads_at(pass.op.v, token, kv_head)), first_key, count};
-  std::fill_n(buffers.dk, count * dim, 0.0f);
-  std::fill_n(buffers.dv, count * dim, 0.0f);
-  const int64_t begin = std::max<int64_t>(0, first_key - offset);
-  int64_t end = document.queries;
-  if (pass.op.window > 0) end = std::min(end, first_key + count - 1 - offset + pass.op.window);
+  const Seeing seeing(pass, document, first_key, count);
   const int64_t step = queries_per_tile(pass.op);
-  for (int64_t first = begin; first < end; first += step) {
-    const int64_t queries = std::min(step, end - first), query = document.query + first;
+  // What the first tile does not write all of has to be there before.
+  const int64_t first_end = std::min(seeing.end, seeing.begin + step) + document.offset() - first_key;
+  bool begun = seeing.begin >= seeing.end || first_end < count;
+  if (begun) {
+    std::fill_n(buffers.dk, count * dim, 0.0f);
+    std::fill_n(buffers.dv, count * dim, 0.0f);
+  }
+  const bool alone = is_one_block(pass, document);
+  for (int64_t first = seeing.begin; first < seeing.end; first += step, begun = true) {
+    const int64_t queries = std::min(step, seeing.end - first), query = document.query + first;
     load_queries(pass, query, queries, kv_head, buffers);
-    run_tile(pass, document, keys, first, queries, buffers, dq_part(pass, part, kv_head, query));
+    float* const dq = alone ? buffers.dq : dq_part(pass, part, kv_head, query);
+    run_tile(pass, document, keys, first, queries, buffers, {dq, !alone, begun});
+    if (alone)
+      copy_block({dq, DType::kF32, size}, heads_at(pass.grads.q, query, kv_head * pass.group), queries, size);
   }
   copy_block({buffers.dk, DType::kF32, dim}, heads_at(pass.grads.k, token, kv_head), count, dim);
   copy_block({buffers.dv, DType::kF32, dim}, heads_at(pass.grads.v, token, kv_head), count, dim);
@@ -114,8 +143,8 @@ void run_keys(const Backward& pass, const Document& document, int64_t kv_head, i
 
 void run_part(const Backward& pass, const Document& document, int64_t kv_head, int64_t part) {
   if (part >= blocks_of(document)) return;
-  const int64_t size = pass.group * pass.dim;
-  std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * size, 0.0f);
+  if (!is_one_block(pass, document))
+    std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * pass.group * pass.dim, 0.0f);
   Buffers buffers(operand_dtype(pass.op), std::min(queries_per_tile(pass.op), document.queries) * pass.group,
                   std::min(kTileKeys, document.keys), pass.dim);
   // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
@@ -124,6 +153,7 @@ void run_part(const Backward& pass, const Document& document, int64_t kv_head, i
 }
 
 void add_parts(const Backward& pass, const Document& document, int64_t kv_head) {
+  if (is_one_block(pass, document)) return;
   const int64_t size = pass.group * pass.dim, parts = std::min(pass.parts, blocks_of(document));
   const int64_t part_stride = pass.op.q.numel();
   float* sums = dq_part(pass, 0, kv_head, document.query);

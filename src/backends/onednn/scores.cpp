@@ -39,9 +39,11 @@ float largest_of(const float* values, int64_t count) {
   Lanes most = lowest;
   int64_t i = 0;
   for (; i + width() <= count; i += width()) most = hn::Max(most, load(values + i, Whole()));
-  float largest = hn::GetLane(hn::MaxOfLanes(Floats(), most));
-  for (; i < count; ++i) largest = std::max(largest, values[i]);
-  return largest;
+  if (i < count) {
+    const auto there = hn::FirstN(Floats(), static_cast<size_t>(count - i));
+    most = hn::Max(most, hn::IfThenElse(there, load(values + i, Part{count - i}), lowest));
+  }
+  return hn::GetLane(hn::MaxOfLanes(Floats(), most));
 }
 
 void multiply_row(float* row, int64_t size, float factor) {
@@ -57,9 +59,11 @@ void step(const Scores& scores, float* largest, float* sum, float* y, int64_t di
     if (seen.size() <= 0) continue;
     const float most = std::max(largest[r], largest_of(row + seen.begin, seen.size()) * scores.scale);
     if (most > largest[r]) {
-      const float factor = std::exp(largest[r] - most);
-      sum[r] *= factor;
-      multiply_row(y + r * dim, dim, factor);
+      if (sum[r] > 0) {
+        const float factor = std::exp(largest[r] - most);
+        sum[r] *= factor;
+        multiply_row(y + r * dim, dim, factor);
+      }
       largest[r] = most;
     }
     Lanes sums = none();

@@ -205,6 +205,28 @@ void check_apart(const AdapterConfig& config, const WeightTable& base, const std
           folder, module);
 }
 
+namespace {
+
+void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
+  const ModuleChoice whole{.names = config.lora.modules_to_save};
+  std::set<std::string, std::less<>> adapted;
+  for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
+  std::vector<std::string> missing;
+  for (const std::string& module : plan.modules)
+    if (config.lora.targets.contains(module) && !config.lora.excluded.contains(module) &&
+        !whole.contains(module) && !adapted.contains(module))
+      missing.push_back(module);
+  if (missing.empty()) return;
+  const std::string last = missing.size() > 1 ? " to " + missing.back() : "";
+  log_warning(fmt::format(
+      "[{}] of what target_modules names, {} of {} modules have no tensors in the adapter's file and "
+      "stay as they are: {}{}; was it trained on a smaller model?",
+      join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(), missing.front(),
+      last));
+}
+
+}  // namespace
+
 void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
   std::vector<std::string> strangers;
   const auto add = [&](const std::string& entry, const char* key) {
@@ -226,6 +248,7 @@ void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const 
   if (!strangers.empty())
     log_warning(
         fmt::format("[{}] no adapted module matches {}", join_path(folder, kAdapterConfig), join(strangers)));
+  warn_of_missing(config, plan, folder);
 }
 
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {

@@ -25,7 +25,8 @@ AdapterConfig read_adapter_config(const std::string& folder);
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);
 
 // One warning that names what its configuration lists and nothing matches: targets that are no module of the
-// model, ranks and alphas of no adapted one. They change nothing; most likely a name is mistyped.
+// model, ranks and alphas of no adapted one. They change nothing; most likely a name is mistyped. And one of
+// modules that its targets name and its file, of which the plan is, leaves out.
 void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder);
 
 // Its text. "all-linear" becomes the names that it stood for, and what PEFT cannot say, or would understand

@@ -114,6 +114,33 @@ TEST(AdapterConfig, WhatNothingMatchesIsOneWarning) {
       "(rank_pattern), 'down_proj' (alpha_pattern)\n");
 }
 
+TEST(AdapterConfig, ModulesWithoutTensorsAreOneWarning) {
+  WeightTable base;
+  for (const char* layer : {"0", "1", "2"})
+    base.add({.name = fmt::format("layers.{}.up.weight", layer),
+              .shape = {4, 2},
+              .axes = {"inner", "hidden"},
+              .sources = {{fmt::format("model.layers.{}.mlp.up_proj.weight", layer), 4}},
+              .lora = LoraRole::kLinear});
+  const auto warning = [&](const Json::Object& changes, const ModuleChoice& in_file) {
+    const AdapterConfig config = read(config_with(changes));
+    const LoraPlan plan = plan_lora(base, {.targets = in_file}, "");
+    testing::internal::CaptureStderr();
+    warn_of_strangers(config, plan, "folder");
+    return testing::internal::GetCapturedStderr();
+  };
+  const Json up = Json::Array{"up_proj"};
+  const ModuleChoice first{.regex = ".*layers.0.*"};
+  EXPECT_EQ(warning({{"target_modules", up}}, {.names = {"up_proj"}}), "");
+  EXPECT_EQ(warning({{"target_modules", up}, {"layers_to_transform", Json::Array{0}}}, first), "");
+  EXPECT_EQ(
+      warning({{"target_modules", up}}, first),
+      "warning: [folder/adapter_config.json] of what target_modules names, 2 of 3 modules have no tensors in "
+      "the "
+      "adapter's file and stay as they are: model.layers.1.mlp.up_proj to model.layers.2.mlp.up_proj; was it "
+      "trained on a smaller model?\n");
+}
+
 TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
   expect_has(refusal({{"peft_type", "IA3"}}), "'peft_type': expected LORA, found IA3");
   expect_has(refusal({{"use_dora", true}}), "'use_dora' is true; Temper has plain LoRA only");

@@ -198,12 +198,12 @@ int run(const Options& options) {
   std::printf(
       "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
       "\"tflops\": %.4g, %s"
-      "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, \"best_ms\": %.2f, "
+      "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s]}\n",
       options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
       std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), speeds[speeds.size() / 2],
       last.flops / median / 1e12, of_peak.c_str(), static_cast<double>(memory) / (1 << 30), first,
-      median * 1e3, seconds.front() * 1e3, options.checkpointing.c_str(), losses.c_str());
+      median * 1e3, options.checkpointing.c_str(), losses.c_str());
   return 0;
 }
 

@@ -12,6 +12,11 @@ namespace temper::backends::hopper {
 
 inline constexpr uint32_t kGroupBytes = 1024;  // eight rows of a box
 
+// Where a box has a chunk of a row.
+__device__ inline uint32_t chunk_of(uint32_t box, int row, int chunk) {
+  return box + row * 128 + (chunk ^ row % 8) * 16;
+}
+
 // What names an operand to the instruction: where it begins, and, for an operand whose rows are the sum's
 // dimension
 // ("transposed"), how far the next 64 of the other dimension are.
@@ -175,7 +180,7 @@ __device__ inline void load_tiles_transposed(uint32_t address, uint32_t* tiles) 
                : "memory");
 }
 // sums [16, 8] += a [16, 16] b [16, 8], by one warp.
-__device__ inline void add_small_product(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ inline void add_small_product(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"

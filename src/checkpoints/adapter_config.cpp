@@ -157,6 +157,25 @@ Json number_json(double value) {
                                                               : Json(value);
 }
 
+// Of modules that the configuration names and the file, of which the plan is, leaves out.
+void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
+  const ModuleChoice whole{.names = config.lora.modules_to_save};
+  std::set<std::string, std::less<>> adapted;
+  for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
+  std::vector<std::string> missing;
+  for (const std::string& module : plan.modules)
+    if (config.lora.targets.contains(module) && !config.lora.excluded.contains(module) &&
+        !whole.contains(module) && !adapted.contains(module))
+      missing.push_back(module);
+  if (missing.empty()) return;
+  const std::string last = missing.size() > 1 ? " to " + missing.back() : "";
+  log_warning(fmt::format(
+      "[{}] of what target_modules names, {} of {} modules have no tensors in the adapter's file and "
+      "stay as they are: {}{}; was it trained on a smaller model?",
+      join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(), missing.front(),
+      last));
+}
+
 }  // namespace
 
 AdapterConfig read_adapter_config(const std::string& folder) {
@@ -204,28 +223,6 @@ void check_apart(const AdapterConfig& config, const WeightTable& base, const std
           "which Temper keeps apart; train the adapter without it",
           folder, module);
 }
-
-namespace {
-
-void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
-  const ModuleChoice whole{.names = config.lora.modules_to_save};
-  std::set<std::string, std::less<>> adapted;
-  for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
-  std::vector<std::string> missing;
-  for (const std::string& module : plan.modules)
-    if (config.lora.targets.contains(module) && !config.lora.excluded.contains(module) &&
-        !whole.contains(module) && !adapted.contains(module))
-      missing.push_back(module);
-  if (missing.empty()) return;
-  const std::string last = missing.size() > 1 ? " to " + missing.back() : "";
-  log_warning(fmt::format(
-      "[{}] of what target_modules names, {} of {} modules have no tensors in the adapter's file and "
-      "stay as they are: {}{}; was it trained on a smaller model?",
-      join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(), missing.front(),
-      last));
-}
-
-}  // namespace
 
 void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
   std::vector<std::string> strangers;

@@ -33,6 +33,16 @@ std::string refusal(const Json::Object& changes) {
   return error_of([&] { read(config_with(changes)); });
 }
 
+WeightSpec up_proj(int layer) {
+  WeightSpec spec;
+  spec.name = fmt::format("layers.{}.up.weight", layer);
+  spec.shape = {4, 2};
+  spec.axes = {"inner", "hidden"};
+  spec.sources = {{fmt::format("model.layers.{}.mlp.up_proj.weight", layer), 4}};
+  spec.lora = LoraRole::kLinear;
+  return spec;
+}
+
 TEST(AdapterConfig, ReadsWhatPeftWrites) {
   const AdapterConfig config = read(config_with({{"base_model_name_or_path", "some/base"},
                                                  {"lora_dropout", 0.1},
@@ -92,11 +102,7 @@ TEST(AdapterConfig, OfAHeadThatIsTheEmbeddingKeepsThemApart) {
 
 TEST(AdapterConfig, WhatNothingMatchesIsOneWarning) {
   WeightTable base;
-  base.add({.name = "up.weight",
-            .shape = {4, 2},
-            .axes = {"inner", "hidden"},
-            .sources = {{"model.layers.0.mlp.up_proj.weight", 4}},
-            .lora = LoraRole::kLinear});
+  base.add(up_proj(0));
   const auto warning = [&](const Json::Object& changes) {
     const AdapterConfig config = read(config_with(changes));
     testing::internal::CaptureStderr();
@@ -116,12 +122,7 @@ TEST(AdapterConfig, WhatNothingMatchesIsOneWarning) {
 
 TEST(AdapterConfig, ModulesWithoutTensorsAreOneWarning) {
   WeightTable base;
-  for (const char* layer : {"0", "1", "2"})
-    base.add({.name = fmt::format("layers.{}.up.weight", layer),
-              .shape = {4, 2},
-              .axes = {"inner", "hidden"},
-              .sources = {{fmt::format("model.layers.{}.mlp.up_proj.weight", layer), 4}},
-              .lora = LoraRole::kLinear});
+  for (int layer = 0; layer < 3; ++layer) base.add(up_proj(layer));
   const auto warning = [&](const Json::Object& changes, const ModuleChoice& in_file) {
     const AdapterConfig config = read(config_with(changes));
     const LoraPlan plan = plan_lora(base, {.targets = in_file}, "");
@@ -165,11 +166,7 @@ TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
 
 TEST(AdapterConfig, IsWrittenSoThatPeftMeansTheSame) {
   WeightTable base;
-  base.add({.name = "up.weight",
-            .shape = {4, 2},
-            .axes = {"inner", "hidden"},
-            .sources = {{"model.layers.0.mlp.up_proj.weight", 4}},
-            .lora = LoraRole::kLinear});
+  base.add(up_proj(0));
   base.add({.name = "embedding.weight",
             .shape = {4, 2},
             .axes = {"vocab", "hidden"},

@@ -60,6 +60,7 @@ class Merger {
         config_(read_adapter_config(adapter)),
         plan_(plan_lora_of(table, config_.lora, adapter_.names(), adapter)),
         adapter_table_(lora_table(table, plan_)) {
+    warn_of_strangers(config_, plan_, adapter);
     check_weights(base_, table);
     check_weights(adapter_, adapter_table_);
     check_tied(table, adapter);

@@ -68,9 +68,6 @@ void merge_adapter(const std::string& adapter, const std::string& base, const st
   const std::string where = join_path(base, "config.json");
   const WeightTable table =
       layers::decoder_weight_table(configure(checkpoints::read_model_config(base), where));
-  const checkpoints::AdapterConfig written = checkpoints::read_adapter_config(adapter);
-  const auto files = checkpoints::ModelFolder::open_adapter(adapter);
-  checkpoints::warn_of_strangers(written, plan_lora_of(table, written.lora, files.names(), adapter), adapter);
   checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes);
 }
 

@@ -24,13 +24,13 @@ struct TestCase {
   bool accumulate = false;
 };
 
-// A matrix on the CPU in float32, and what a GPU has of it.
+// What a GPU has of a matrix, on the CPU in float32.
 Tensor wide(const Tensor& there) { return there.on({}).to(DType::kF32); }
 double at(const Tensor& matrix, int64_t row, int64_t column) {
   return static_cast<double>(matrix.data<float>()[row * matrix.dim(1) + column]);
 }
 
-// Counts what is further from its sum than its terms' rounding allows; `rounding`: of the result's dtype.
+// Counts what is further from its sum than its terms' rounding allows.
 class Comparison {
  public:
   explicit Comparison(std::string name) : name_(std::move(name)) {}

@@ -4,6 +4,10 @@
 // by low: sums over columns end with a row of tiles, those over rows stay in registers until the block's rows
 // end.
 #include "backends/cublaslt/hopper/narrow_gradients_kernel.h"
+
+#include <algorithm>
+
+#include "backends/gpu.h"
 #include "backends/hopper_copies.h"
 #include "backends/hopper_products.h"
 
@@ -161,24 +165,24 @@ class Computer {
 
   // Where a row of the tile has its 16-byte chunk.
   __device__ static uint32_t chunk_at(uint32_t dy, int row, int chunk) {
-    return dy + chunk / 8 * kBox + row * 128 + (chunk % 8 ^ row % 8) * 16;
+    return chunk_of(dy + chunk / 8 * kBox, row, chunk % 8);
   }
   // 16 rows of a narrow matrix, as the second operand: of each 8 columns two registers.
-  __device__ void load_narrow(uint32_t from, uint32_t (&narrow)[kRank / 8][2]) const {
+  __device__ void load_narrow(uint32_t from, uint32_t (&narrow)[kRank / 4]) const {
     const uint32_t at = from + (lane_ % 16) * P::kRow + lane_ / 16 * 16;
 #pragma unroll
-    for (int n = 0; n < kRank / 8; n += 2) load_tiles_transposed(at + n * 16, narrow[n]);
+    for (int n = 0; n < kRank / 8; n += 2) load_tiles_transposed(at + n * 16, narrow + 2 * n);
   }
-  __device__ static void add(Sums& sums, const uint32_t (&a)[4], const uint32_t (&narrow)[kRank / 8][2]) {
+  __device__ static void add(Sums& sums, const uint32_t (&a)[4], const uint32_t (&narrow)[kRank / 4]) {
 #pragma unroll
-    for (int n = 0; n < kRank / 8; ++n) add_small_product(sums[n], a, narrow[n]);
+    for (int n = 0; n < kRank / 8; ++n) add_small_product(sums[n], a, narrow + 2 * n);
   }
 
   // sums += 16 rows of the tile by b.
   __device__ void multiply_by_b(uint32_t dy, uint32_t b, Sums& sums) const {
 #pragma unroll
     for (int k = 0; k < kNarrowColumns; k += 16) {
-      uint32_t a[4], narrow[kRank / 8][2];
+      uint32_t a[4], narrow[kRank / 4];
       load_tiles(chunk_at(dy, 16 * warp_ + lane_ % 16, k / 8 + lane_ / 16), a);
       load_narrow(b + k * P::kRow, narrow);
       add(sums, a, narrow);
@@ -188,7 +192,7 @@ class Computer {
   __device__ void multiply_by_low(uint32_t dy, uint32_t low, Sums& sums) const {
 #pragma unroll
     for (int k = 0; k < kNarrowRows; k += 16) {
-      uint32_t a[4], narrow[kRank / 8][2];
+      uint32_t a[4], narrow[kRank / 4];
       load_tiles_transposed(chunk_at(dy, k + lane_ / 16 * 8 + lane_ % 8, 2 * warp_ + lane_ / 8 % 2), a);
       load_narrow(low + k * P::kRow, narrow);
       add(sums, a, narrow);
@@ -276,14 +280,12 @@ __global__ void add_up(const __grid_constant__ Arguments g) {
 template <int kRank>
 void launch(const Arguments& arguments, cudaStream_t stream) {
   constexpr int kBytes = Places<kRank>::kBytes, kThreadsAdding = 256;
-  static const cudaError_t once =
-      cudaFuncSetAttribute(narrow_gradients<kRank>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  (void)once;
+  allow_scratch(narrow_gradients<kRank>, kBytes);
   narrow_gradients<kRank>
       <<<dim3(arguments.panels, arguments.shares), kThreadsComputing + 32, kBytes, stream>>>(arguments);
   int64_t most = 0;
   for (int s = 0; s < arguments.slice_count; ++s)
-    most = max(most, (int64_t{arguments.rows} + arguments.slices[s].columns) * (kRank / 4));
+    most = std::max(most, (int64_t{arguments.rows} + arguments.slices[s].columns) * (kRank / 4));
   const dim3 blocks(static_cast<unsigned>((most + kThreadsAdding - 1) / kThreadsAdding),
                     static_cast<unsigned>(arguments.slice_count));
   if (arguments.db_is_bfloat16)

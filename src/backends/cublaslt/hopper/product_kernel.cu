@@ -175,9 +175,6 @@ class Consumer {
   __device__ void store(const Tile& tile) {
     const int lane = static_cast<int>(thread_) % 32, row = lane % 16;
     const int first_row = tile.row + 64 * group_ + 16 * (static_cast<int>(thread_) / 32);
-    const auto chunk_at = [](uint32_t memory, int row, int chunk) {
-      return memory + row * 128 + (chunk ^ row % 8) * 16;
-    };
 #pragma unroll
     for (int part = 0; part < kTileColumns / 64; ++part) {
       const uint32_t memory = store_ + part % 2 * kStoreBytes;
@@ -187,14 +184,14 @@ class Consumer {
         if (g_.bias != nullptr) add_bias(sums, tile.column + 64 * part + 16 * i + 2 * (lane % 4));
         const uint32_t packed[] = {pack(sums[0], sums[1]), pack(sums[2], sums[3]), pack(sums[4], sums[5]),
                                    pack(sums[6], sums[7])};
-        store_tiles(chunk_at(memory, row, 2 * i + lane / 16), packed);
+        store_tiles(chunk_of(memory, row, 2 * i + lane / 16), packed);
       }
       __syncwarp();
       const int column = tile.column + 64 * part + 8 * (lane % 8);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int its_row = 4 * i + lane / 8;
-        const uint4 chunk = load_shared(chunk_at(memory, its_row, lane % 8));
+        const uint4 chunk = load_shared(chunk_of(memory, its_row, lane % 8));
         if (first_row + its_row < g_.rows && column < g_.columns)
           *reinterpret_cast<uint4*>(g_.d + (first_row + its_row) * g_.d_stride + column) = chunk;
       }

@@ -30,7 +30,7 @@ struct ProductArguments {
 };
 
 // d = a bᵀ + bias + updates, or a b where b is not transposed. Sums are float32, of one order: by depth, then
-// the updates' in theirs.
+// by the updates'. There is an update; columns are a multiple of 8.
 void launch_product(const ProductArguments& arguments, bool transpose_b, int multiprocessors,
                     cudaStream_t stream);
 

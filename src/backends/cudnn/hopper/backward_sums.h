@@ -216,12 +216,8 @@ struct Consumer {
     for (int i = thread; i < 64 * kChunks; i += kWarpgroup) {
       const int r = i / kChunks, chunk = i % kChunks;
       if (first + r >= work.document.keys) break;
-      uint32_t x, y, z, w;
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
-                   : "r"(own + chunk / 8 * L::kBlockBox + r * 128 + (chunk % 8 ^ r % 8) * 16));
       *reinterpret_cast<uint4*>(to + (work.document.key + first + r) * stride + chunk * 8) =
-          make_uint4(x, y, z, w);
+          load_shared(chunk_of(own + chunk / 8 * L::kBlockBox, r, chunk % 8));
     }
     sync_threads(kOneConsumer + half, kWarpgroup);
   }

@@ -167,7 +167,7 @@ __device__ inline void store_tiles(uint32_t address, const uint32_t* tiles) {
 }
 
 // The same four to registers, as they are or each transposed: the operands of small products.
-__device__ inline void load_tiles(uint32_t address, uint32_t (&tiles)[4]) {
+__device__ inline void load_tiles(uint32_t address, uint32_t* tiles) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
                : "r"(address)
@@ -206,6 +206,10 @@ __device__ inline uint32_t pack(float low, float high) {
   uint32_t bits;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
+}
+
+__device__ inline float2 unpack(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
 }  // namespace temper::backends::hopper

@@ -91,7 +91,8 @@ Var AdaptedParameters::dropped(Tape& tape, const std::string& weight, const Adap
   return ops::dropout(tape, *ops_, x, p, key);
 }
 
-Var AdaptedParameters::linear_of(Tape& tape, const std::string& name, const Piece& piece) const {
+Var AdaptedParameters::linear_of(Tape& tape, const std::string& name, const Piece& piece,
+                                 Tensor* swiglu) const {
   const std::string weight = name + ".weight";
   const Var& x = piece.inputs[0];
   std::vector<LoraGroup<Var>> groups;
@@ -112,12 +113,15 @@ Var AdaptedParameters::linear_of(Tape& tape, const std::string& name, const Piec
   }
   const ops::BoundOps& ops = ops_->at(name);
   return groups.empty() ? ops::linear(tape, ops, x, piece.weights[0], piece.weights[1])
-                        : ops::lora_linear(tape, ops, x, piece.weights[0], piece.weights[1], groups);
+                        : ops::lora_linear(tape, ops, x, piece.weights[0], piece.weights[1], groups, swiglu);
 }
 
-Var AdaptedParameters::linear(Tape& tape, const std::string& name, const Var& x, bool bias) const {
-  return by_rows(tape, {x}, {name + ".weight", bias ? name + ".bias" : ""},
-                 [&](const Piece& piece) { return std::vector{linear_of(tape, name, piece)}; })[0];
+Var AdaptedParameters::linear(Tape& tape, const std::string& name, const Var& x, bool bias,
+                              Tensor* swiglu) const {
+  return by_rows(tape, {x}, {name + ".weight", bias ? name + ".bias" : ""}, [&](const Piece& piece) {
+    const bool all = piece.inputs[0].shape()[0] == x.shape()[0];
+    return std::vector{linear_of(tape, name, piece, all ? swiglu : nullptr)};
+  })[0];
 }
 
 Var AdaptedParameters::embedding(Tape& tape, const Tensor& ids) const {

@@ -17,7 +17,8 @@ class AdaptedParameters {
       : base_(&base), ops_(&ops), rows_(std::move(rows)) {}
 
   // x weightᵀ + bias with the module's parameters, NAME.weight and NAME.bias. One product for all rows.
-  Var linear(Tape& tape, const std::string& name, const Var& x, bool bias) const;
+  // `swiglu`: see ops::lora_linear; left alone where no kernel makes it.
+  Var linear(Tape& tape, const std::string& name, const Var& x, bool bias, Tensor* swiglu = nullptr) const;
   Var embedding(Tape& tape, const Tensor& ids) const;  // rows of embedding.weight
   // The loss of rows that are all of one adapter; `head` is the name of the head's weight.
   ops::CrossEntropy::Vars loss(Tape& tape, const std::string& head, const Var& hidden, const Tensor& targets,
@@ -41,7 +42,7 @@ class AdaptedParameters {
   bool any_replaces(const std::vector<std::string>& names) const;
   Var weight_of(Tape& tape, const AdapterRows& rows, const std::string& name) const;
   Var dropped(Tape& tape, const std::string& weight, const AdapterRows& rows, const Var& x) const;
-  Var linear_of(Tape& tape, const std::string& name, const Piece& piece) const;
+  Var linear_of(Tape& tape, const std::string& name, const Piece& piece, Tensor* swiglu) const;
 
   const ParameterStore* base_;
   const ops::BoundOps* ops_;

@@ -177,8 +177,11 @@ Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, c
 
 Var Decoder::mlp(Tape& tape, int64_t index, const Var& x, const Context& context) const {
   const std::string name = fmt::format("layers.{}.mlp", index);
-  const Var gate_up = context.parameters.linear(tape, name + ".gate_up", x, config_.mlp_bias);
-  return context.parameters.linear(tape, name + ".down", ops::swiglu(tape, ops_.at(name), gate_up),
+  const ops::BoundOps& ops = ops_.at(name);
+  Tensor y;  // where the product makes it
+  const Var gate_up = context.parameters.linear(tape, name + ".gate_up", x, config_.mlp_bias,
+                                                ops.get<ops::Swiglu>().in_products ? &y : nullptr);
+  return context.parameters.linear(tape, name + ".down", ops::swiglu(tape, ops, gate_up, y),
                                    config_.mlp_bias);
 }
 

@@ -40,6 +40,8 @@ struct Kernel {
   // Whether forward reads a weight in 8 bits (primitives/quantized.h) as it is for such an x; otherwise it is
   // given what the codes mean. Asked of linear and lora_linear.
   bool (*reads_codes)(const Tensor& x, const Tensor& codes) = nullptr;
+  // Of lora_linear: its products take swiglu with them. Of swiglu: they may, as its bits are theirs.
+  bool in_products = false;
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;

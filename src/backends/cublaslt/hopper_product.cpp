@@ -29,28 +29,43 @@ bool suits(const UpdatedProduct& p, const Run& run, double least_filled) {
   if (run.updates.empty() || run.updates.size() > hopper::kMostUpdates) return false;
   for (const Update& update : run.updates)
     if (!can_be_copied(update.low) || !can_be_copied(update.b) || !may_begin_at(update.column)) return false;
-  return filled(run.rows, p.d.dim(1), device::multiprocessors(p.d.device())) >= least_filled;
+  return filled(run.rows, p.columns(), device::multiprocessors(p.d.device())) >= least_filled;
 }
 
 void launch(const UpdatedProduct& p, const Run& run) {
-  const Tensor a = p.a.narrow(0, run.row, run.rows), d = p.d.narrow(0, run.row, run.rows);
+  const auto own_rows = [&](const Tensor& tensor) { return tensor.narrow(0, run.row, run.rows); };
+  const auto memory_of = [](const Tensor& tensor) { return static_cast<__nv_bfloat16*>(tensor.raw()); };
+  const Tensor a = own_rows(p.a), d = own_rows(p.d);
   const int rows_of_b = p.transpose_b ? hopper::kRowsOfB : hopper::kStep;
   hopper::ProductArguments arguments{};
   arguments.a = boxes_of(a, hopper::kRowsOfA);
   arguments.b = boxes_of(p.b, rows_of_b);
-  arguments.d = static_cast<__nv_bfloat16*>(d.raw());
+  arguments.d = memory_of(d);
   arguments.d_stride = d.stride(0);
   arguments.rows = static_cast<int>(d.dim(0));
-  arguments.columns = static_cast<int>(d.dim(1));
+  arguments.columns = static_cast<int>(p.columns());
   arguments.depth = static_cast<int>(a.dim(1));
-  arguments.bias = p.bias.defined() ? static_cast<const __nv_bfloat16*>(p.bias.raw()) : nullptr;
+  arguments.bias = p.bias.defined() ? memory_of(p.bias) : nullptr;
+  hopper::Gate gate = hopper::Gate::kNone;
+  if (p.gate_up.defined()) {
+    gate = hopper::Gate::kBackward;
+    arguments.gate_up = boxes_of(own_rows(p.gate_up), hopper::kRowsOfA);
+  } else if (p.y.defined()) {
+    gate = hopper::Gate::kForward;
+    arguments.columns /= 2;
+  }
+  if (p.y.defined()) {
+    arguments.y = memory_of(own_rows(p.y));
+    arguments.y_stride = p.y.stride(0);
+  }
   for (const Update& update : run.updates)
     arguments.updates[arguments.update_count++] = {
         boxes_of(update.low, hopper::kRowsOfA), boxes_of(update.b, rows_of_b),
         static_cast<int>(update.column), static_cast<int>(update.columns(p.transpose_b)),
         static_cast<int>(update.low.dim(1))};
   const Device device = p.d.device();
-  hopper::launch_product(arguments, p.transpose_b, device::multiprocessors(device), device::stream(device));
+  hopper::launch_product(arguments, p.transpose_b, gate, device::multiprocessors(device),
+                         device::stream(device));
   device::check_launch("product_with_updates");
 }
 
@@ -77,8 +92,10 @@ std::vector<Run> runs_of(std::span<const Update> updates, int64_t rows) {
 
 // Some rows of a product as one of its own.
 UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
-  UpdatedProduct part{
-      p.a.narrow(0, row, end - row), p.b, p.d.narrow(0, row, end - row), p.transpose_b, p.bias, {}};
+  UpdatedProduct part = p;
+  part.updates.clear();
+  for (Tensor* tensor : {&part.a, &part.d, &part.gate_up, &part.y})
+    if (tensor->defined()) *tensor = tensor->narrow(0, row, end - row);
   for (Update update : p.updates) {
     if (update.row < row || update.row >= end) continue;
     update.row -= row;
@@ -91,8 +108,12 @@ UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
 
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& p, double least_filled) {
   constexpr int64_t kColumnsStored = 8;
+  const auto suits_copies = [](const Tensor& tensor) { return !tensor.defined() || can_be_copied(tensor); };
+  // Gate and up, too, begin at whole chunks.
+  const int64_t columns = p.y.defined() && !p.gate_up.defined() ? p.columns() / 2 : p.columns();
   const bool can_be =
-      can_be_copied(p.a) && can_be_copied(p.b) && can_be_copied(p.d) && p.d.dim(1) % kColumnsStored == 0 &&
+      suits_copies(p.a) && suits_copies(p.b) && suits_copies(p.d) && suits_copies(p.gate_up) &&
+      suits_copies(p.y) && columns % kColumnsStored == 0 &&
       (!p.bias.defined() || reinterpret_cast<uintptr_t>(p.bias.raw()) % sizeof(__nv_bfloat162) == 0);
   std::vector<Update> updates = p.updates;
   std::stable_sort(updates.begin(), updates.end(),

@@ -74,6 +74,7 @@ LoraLinear::Output forward(const LoraLinear& op) {
   out.y = few ? cublaslt_linear_kernel().forward({op.x, op.weight, op.bias, op.scales})
               : empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
   UpdatedProduct product{op.x, op.weight, out.y, true, op.bias, {}};
+  if (op.swiglu) product.y = out.swiglu = empty_beside(op.x, op.x.dim(0), op.weight.dim(0) / 2);
   for (const Group& group : op.groups) {
     const Tensor& low = out.low.emplace_back(low_of(op, group));
     if (group.rows == 0) continue;
@@ -106,12 +107,27 @@ void forget(const GradTarget& target) {
   if (target.wanted() && !target.accumulate) target.buffer.fill_zero();
 }
 
+// x's gradient, or gate_up's. `x`: is made again, too, where it is defined.
 template <class Products>
-LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& low, const Tensor& dy,
+Tensor gradient_of_x(const LoraLinear& op, const Tensor& dy, std::vector<UpdatedProduct::Update> updates,
+                     const Tensor& x) {
+  const int64_t columns = (op.gate_up.defined() ? 2 : 1) * op.weight.dim(1);
+  UpdatedProduct product{dy, op.weight, empty_beside(dy, dy.dim(0), columns), false, {}, std::move(updates)};
+  product.gate_up = op.gate_up;
+  product.y = x;
+  Products::multiply(product);
+  return product.d;
+}
+
+template <class Products>
+LoraLinear::Gradients backward(const LoraLinear& given, const std::vector<Tensor>& low, const Tensor& dy,
                                const LoraLinear::Targets& targets) {
+  LoraLinear op = given;
   LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
   if (targets.bias.wanted()) add_row_sums(dy, targets.bias);
-  UpdatedProduct product{dy, op.weight, {}, false, {}, {}};
+  std::vector<Tensor> dlows(op.groups.size());
+  std::vector<UpdatedProduct::Update> updates;
+  bool reads_x = false;
   for (size_t i = 0; i < op.groups.size(); ++i) {
     const Group& group = op.groups[i];
     const LoraLinear::GroupTargets& wanted = targets.groups[i];
@@ -121,24 +137,25 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
       if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.weight.dim(1));
       continue;
     }
-    const Tensor dlow = slice_gradients<Products>(group, low[i], dy, wanted.b);
-    if (wanted.a.wanted())
-      multiply({.a = dlow,
-                .b = rows_read(op, group),
-                .d = wanted.a.buffer,
-                .transpose_a = true,
-                .accumulate = wanted.a.accumulate});
+    const Tensor dlow = dlows[i] = slice_gradients<Products>(group, low[i], dy, wanted.b);
+    reads_x = reads_x || (wanted.a.wanted() && !group.input.defined());
     if (wanted.input) {
       grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
       multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
     } else if (targets.x && !group.input.defined() && dlow.numel() > 0) {
-      product.updates.push_back({group.row, 0, dlow, group.a});
+      updates.push_back({group.row, 0, dlow, group.a});
     }
   }
-  if (targets.x) {
-    grads.x = product.d = empty_beside(dy, dy.dim(0), op.weight.dim(1));
-    Products::multiply(product);
-  }
+  Tensor made_x;
+  if (reads_x && !op.x.defined()) made_x = op.x = empty_beside(dy, dy.dim(0), op.weight.dim(1));
+  if (targets.x) grads.x = gradient_of_x<Products>(op, dy, std::move(updates), made_x);
+  for (size_t i = 0; i < op.groups.size(); ++i)
+    if (const GradTarget& a = targets.groups[i].a; a.wanted() && op.groups[i].rows > 0)
+      multiply({.a = dlows[i],
+                .b = rows_read(op, op.groups[i]),
+                .d = a.buffer,
+                .transpose_a = true,
+                .accumulate = a.accumulate});
   return grads;
 }
 
@@ -162,7 +179,8 @@ ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Sign
           .accepts = accepts,
           .forward = forward<Products>,
           .backward = backward<Products>,
-          .reads_codes = are_few_rows};
+          .reads_codes = are_few_rows,
+          .in_products = std::is_same_v<Products, ByHopper>};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "backends/cublaslt/updated_product.h"
 
 #include "backends/cublaslt/product.h"
+#include "backends/swiglu_rows.h"
 
 namespace temper::backends {
 namespace {
@@ -26,9 +27,19 @@ void write_updates(const UpdatedProduct& p, bool accumulate) {
 
 }  // namespace
 
-void add_updates(const UpdatedProduct& p) { write_updates(p, true); }
+void add_updates(const UpdatedProduct& p) {
+  write_updates(p, true);
+  if (p.y.defined()) write_swiglu(p.d, p.y);
+}
 
 void multiply_and_update(const UpdatedProduct& p) {
+  if (p.gate_up.defined()) {
+    UpdatedProduct product = p;
+    product.gate_up = product.y = {};
+    product.d = Tensor::empty({p.d.dim(0), p.columns()}, p.d.dtype(), MemoryTag::kActivations, p.d.device());
+    multiply_and_update(product);
+    return write_swiglu_backward(p.gate_up, product.d, p.d, p.y);
+  }
   const bool updates_first = reach_all(p);
   if (updates_first) write_updates(p, false);
   multiply({.a = p.a,
@@ -38,6 +49,7 @@ void multiply_and_update(const UpdatedProduct& p) {
             .accumulate = updates_first,
             .bias = p.bias});
   if (!updates_first) write_updates(p, true);
+  if (p.y.defined()) write_swiglu(p.d, p.y);
 }
 
 }  // namespace temper::backends

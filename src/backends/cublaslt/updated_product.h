@@ -16,11 +16,19 @@ struct UpdatedProduct {
   };
   Tensor a;                  // [m, k]
   Tensor b;                  // [k, n], or [n, k] when transposed
-  Tensor d;                  // [m, n], fresh
+  Tensor d;                  // [m, n], fresh; with gate_up [m, 2 n]
   bool transpose_b = false;  // the updates' as well
   Tensor bias = {};          // [n], or undefined
   // No two reach the same element, none is empty; those that begin at one row have the same rows.
   std::vector<Update> updates;
+
+  // Swiglu of the product or before it (ops/swiglu), with the bits that it has by itself. Forward, y is
+  // swiglu(d). Backward, the product is the gradient of swiglu(gate_up) and d that of gate_up; y, where it is
+  // defined, becomes swiglu(gate_up).
+  Tensor gate_up = {};  // [m, 2 n]
+  Tensor y = {};        // [m, n / 2], or beside gate_up [m, n]
+
+  int64_t columns() const { return b.dim(transpose_b ? 0 : 1); }  // n
 };
 
 // By cuBLASLt: the updates first, with the base's product added to them, where they reach all of d.
@@ -29,10 +37,10 @@ void multiply_and_update(const UpdatedProduct& product);
 // written. Rows go to cuBLASLt that have no updates, whose operands it cannot copy (ranks and first columns
 // that are no multiples of 8), or whose tiles fill less of their last round on the GPU than that: cuBLASLt
 // has smaller ones. Returns how many rows the kernel computed. An infinite low makes its row NaN up to 15
-// columns beside the update.
+// columns beside the update, and with y in gate as in up.
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& product, double least_filled = 0.75);
 
-// d += the updates alone.
+// d += the updates alone; y, where it is defined, becomes swiglu of that.
 void add_updates(const UpdatedProduct& product);
 
 }  // namespace temper::backends

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "backends/cublaslt/cublaslt.h"
+#include "backends/swiglu_rows.h"
 #include "backends/test_support.h"
 #include "device/facts.h"
 #include "tests/support/gpu.h"
@@ -41,6 +43,44 @@ class UpdatedProductOnGpu : public testing::Test {
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
+  // Swiglu of the product where b is transposed, otherwise its backward: the bits of the two one after the
+  // other, and nothing written but that.
+  static void check_with_swiglu(const std::string& name, const TestProduct& n, int64_t taken) {
+    if (detect_hardware("cuda").compute_capability != 90) GTEST_SKIP() << "the kernel is for 9.0";
+    const Given given(n);
+    const bool forward = n.transpose_b;
+    const int64_t width = forward ? n.columns / 2 : 2 * n.columns;
+    const Matrix gate_up = random_matrix(n.rows, width, 5, 3);
+    const auto multiply = [&](const UpdatedProduct& p, double least_filled) {
+      const int64_t rows = multiply_and_update_on_hopper(p, least_filled);
+      if (least_filled == 0) {
+        EXPECT_EQ(rows, taken) << name;
+      }
+    };
+    for (const double least_filled : {0.0, 0.75}) {
+      UpdatedProduct apart = given.product(not_a_number(n.rows, n.columns)), joined = apart;
+      multiply(apart, least_filled);
+      const Tensor y = not_a_number(n.rows, forward ? width : n.columns);
+      joined.d = not_a_number(n.rows, forward ? n.columns : width);
+      joined.y = not_a_number(n.rows, y.dim(1));
+      if (forward) {
+        write_swiglu(apart.d, y);
+      } else {
+        const Tensor product = std::exchange(apart.d, not_a_number(n.rows, width));
+        write_swiglu_backward(gate_up.there, product, apart.d, y);
+        joined.gate_up = gate_up.there;
+      }
+      multiply(joined, least_filled);
+      EXPECT_TRUE(same_bits(joined.d.on({}), apart.d.on({}))) << name << ", " << least_filled;
+      EXPECT_TRUE(same_bits(joined.y.on({}), y.on({}))) << name << ", y, " << least_filled;
+      if (forward) continue;
+      joined.y = {};
+      joined.d = not_a_number(n.rows, width);
+      multiply(joined, least_filled);
+      EXPECT_TRUE(same_bits(joined.d.on({}), apart.d.on({}))) << name << ", without y, " << least_filled;
+    }
+  }
+
   // Both ways; `taken`: how many rows the kernel computes where it need not fill the GPU.
   void check(const std::string& name, const TestProduct& n, int64_t taken) const {
     check(name + ", cublaslt", n, multiply_and_update);
@@ -51,6 +91,10 @@ class UpdatedProductOnGpu : public testing::Test {
   }
 
  private:
+  static Tensor not_a_number(int64_t rows, int64_t columns) {
+    const std::vector<float> values(static_cast<size_t>(rows * columns), std::nanf(""));
+    return Tensor::from(values).reshape({rows, columns}).to(DType::kBF16).on({DeviceType::kCuda, 0});
+  }
   static Matrix matrix_b(bool transpose, int64_t depth, int64_t columns, uint32_t seed) {
     return transpose ? random_matrix(columns, depth, seed) : random_matrix(depth, columns, seed);
   }
@@ -66,23 +110,40 @@ class UpdatedProductOnGpu : public testing::Test {
     return {sum, size};
   }
 
+  // The operands of a product.
+  struct Given {
+    explicit Given(const TestProduct& n)
+        : transpose_b(n.transpose_b),
+          a(random_matrix(n.rows, n.depth, 1)),
+          b(matrix_b(n.transpose_b, n.depth, n.columns, 2)),
+          bias(n.bias ? random_matrix(1, n.columns, 3, 20) : Matrix{}),
+          places(n.updates) {
+      for (const TestUpdate& update : n.updates) {
+        const auto seed = static_cast<uint32_t>(10 + updates.size());
+        updates.emplace_back(random_matrix(update.rows, update.rank, seed, 3),
+                             matrix_b(n.transpose_b, update.rank, update.columns, seed + 100));
+      }
+    }
+    UpdatedProduct product(const Tensor& d) const {
+      UpdatedProduct product{a.there, b.there, d, transpose_b, {}, {}};
+      if (bias.there.defined()) product.bias = bias.there.reshape({bias.there.dim(1)});
+      for (size_t u = 0; u < updates.size(); ++u)
+        product.updates.push_back(
+            {places[u].row, places[u].column, updates[u].first.there, updates[u].second.there});
+      return product;
+    }
+
+    bool transpose_b;
+    Matrix a, b, bias;
+    std::vector<TestUpdate> places;
+    std::vector<std::pair<Matrix, Matrix>> updates;
+  };
+
   static void check(const std::string& name, const TestProduct& n,
                     const std::function<void(const UpdatedProduct&)>& multiply) {
-    const Matrix a = random_matrix(n.rows, n.depth, 1), b = matrix_b(n.transpose_b, n.depth, n.columns, 2),
-                 bias = random_matrix(1, n.columns, 3, 20);
-    const auto rows = static_cast<size_t>(n.rows * n.columns);
-    const Tensor nan =
-        Tensor::from(std::vector<float>(rows, std::nanf(""))).reshape({n.rows, n.columns}).to(DType::kBF16);
-    UpdatedProduct product{a.there, b.there, nan.on({DeviceType::kCuda, 0}), n.transpose_b, {}, {}};
-    if (n.bias) product.bias = bias.there.reshape({n.columns});
-    std::vector<std::pair<Matrix, Matrix>> updates;
-    for (const TestUpdate& update : n.updates) {
-      const auto seed = static_cast<uint32_t>(10 + updates.size());
-      updates.emplace_back(random_matrix(update.rows, update.rank, seed, 3),
-                           matrix_b(n.transpose_b, update.rank, update.columns, seed + 100));
-      product.updates.push_back(
-          {update.row, update.column, updates.back().first.there, updates.back().second.there});
-    }
+    const Given given(n);
+    const auto& [transpose, a, b, bias, places, updates] = given;
+    const UpdatedProduct product = given.product(not_a_number(n.rows, n.columns));
     multiply(product);
     const Matrix d{product.d.on({}).to(DType::kF32), {}};
 
@@ -93,19 +154,19 @@ class UpdatedProductOnGpu : public testing::Test {
       const int64_t row =
                         sample < 200 ? n.rows - 1 - sample % std::min<int64_t>(n.rows, 3) : engine() % n.rows,
                     column = sample < 200 ? n.columns - 1 - sample % n.columns : engine() % n.columns;
-      auto [expected, size] = sum(a, b, n.transpose_b, row, column);
+      auto [expected, size] = sum(a, b, transpose, row, column);
       double rounded = std::abs(expected);  // what cuBLASLt's way rounds on its way
       if (n.bias) {
         expected += bias.at(0, column);
         rounded += std::abs(bias.at(0, column));
       }
       for (size_t u = 0; u < updates.size(); ++u) {
-        const TestUpdate& update = n.updates[u];
+        const TestUpdate& update = places[u];
         if (row < update.row || row >= update.row + update.rows || column < update.column ||
             column >= update.column + update.columns)
           continue;
         const auto [added, its_size] =
-            sum(updates[u].first, updates[u].second, n.transpose_b, row - update.row, column - update.column);
+            sum(updates[u].first, updates[u].second, transpose, row - update.row, column - update.column);
         expected += added;
         size += its_size;
         rounded += std::abs(added);
@@ -149,6 +210,28 @@ TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
         2000 + 2040 + 90);
     check("few", {300, 264, 72, transpose, true, {{0, 100, 0, 264, 16}, {150, 150, 8, 64, 40}}}, 250);
   }
+}
+
+TEST_F(UpdatedProductOnGpu, SwigluGoesAlong) {
+  const auto up_and_down = [](const std::string& name, TestProduct n, int64_t taken) {
+    for (const bool transpose : {true, false}) {
+      n.transpose_b = transpose;
+      n.bias = n.bias && transpose;
+      check_with_swiglu(name, n, taken);
+    }
+  };
+  for (const int64_t rank : {8, 64, 88})
+    up_and_down("one", {2000, 2032, 200, true, true, {{0, 2000, 0, 2032, rank}}}, 2000);
+  up_and_down("whole tiles", {2048, 2048, 256, true, false, {{0, 2048, 0, 2048, 16}}}, 2048);
+  const TestUpdate gate{0, 2000, 0, 1016, 16}, up{0, 2000, 1016, 1016, 72};
+  up_and_down("gate and up", {2000, 2032, 136, true, true, {gate, up}}, 2000);
+  up_and_down("up alone", {2000, 2032, 136, true, false, {up}}, 2000);
+  up_and_down("many rounds of tiles", {5000, 6128, 72, true, false, {{0, 5000, 0, 6128, 24}}}, 5000);
+  up_and_down("small", {3, 16, 8, true, true, {{0, 3, 0, 16, 8}}}, 3);
+  up_and_down("a second block without rows", {100, 272, 8, true, false, {{0, 100, 0, 272, 16}}}, 100);
+  up_and_down("two, and rows of none",
+              {4300, 2032, 72, true, true, {{2100, 2040, 0, 2032, 16}, {0, 2000, 0, 1016, 8}}}, 4040);
+  up_and_down("an odd rank", {300, 272, 72, true, false, {{0, 300, 0, 272, 3}}}, 0);
 }
 
 TEST_F(UpdatedProductOnGpu, WhatTheKernelIsNotForGoesElsewhere) {

@@ -138,17 +138,20 @@ LoraLinear::Group values_of(const LoraGroup<Var>& group) {
   return values;
 }
 
-// The slots and what is kept of the inputs, without their values where they can be made again.
+// The slots and what is kept of the inputs, without their values where they can be made again. `through`:
+// what x's gradient goes to instead, by a kernel that can make x again; or null.
 struct Kept {
-  Kept(const Var& x, const Var& weight, const Var& bias, const Groups& groups)
-      : weight(weight.saved()), x_slot(x.slot), bias(bias.slot) {
+  Kept(const Var& x, const Through* through, const Var& weight, const Var& bias, const Groups& groups)
+      : weight(weight.saved()), x_slot(through != nullptr ? through->slot : x.slot), bias(bias.slot) {
+    if (through != nullptr) gate_up = through->input;
     for (const auto& group : groups) {
       inputs.push_back(group.input.saved());
       input_slots.push_back(group.input.slot);
       a.push_back(group.a.slot);
       b.emplace_back();
       for (const auto& slice : group.slices) b.back().push_back(slice.b.slot);
-      if (group.a.slot && !group.input.value.defined()) saved_x = x.saved();
+      if (group.a.slot && !group.input.value.defined() && !(gate_up.defined() && x.remake))
+        saved_x = x.saved();
     }
   }
 
@@ -165,6 +168,7 @@ struct Kept {
     return targets;
   }
 
+  Tensor gate_up;
   Saved saved_x, weight;
   std::shared_ptr<GradSlot> x_slot, bias;
   std::vector<Saved> inputs;
@@ -175,22 +179,27 @@ struct Kept {
 }  // namespace
 
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
-                const Groups& groups) {
+                const Groups& groups, Tensor* swiglu) {
   check(x, weight, bias, groups);
   const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
   const auto& kernel = ops.get<LoraLinear>();
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias, groups);
   LoraLinear op{x.value, {}, bias.value, {}};
+  op.swiglu = swiglu != nullptr && kernel.in_products;
   set_weight(op, weight, kernel);
   for (const auto& group : groups) op.groups.push_back(values_of(group));
   LoraLinear::Output out = kernel.forward(op);
-  Kept kept(x, weight, bias, groups);
+  if (op.swiglu) *swiglu = out.swiglu;
+  const bool own_inputs = std::any_of(groups.begin(), groups.end(),
+                                      [](const auto& group) { return group.input.value.defined(); });
+  Kept kept(x, kernel.in_products && !own_inputs ? x.through.get() : nullptr, weight, bias, groups);
   op.x = op.weight = op.scales = {};
   for (auto& group : op.groups) group.input = {};
   return tape.record(out.y, inputs_of(x, weight, bias, groups),
                      [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
                        LoraLinear full = op;
                        full.x = kept.saved_x.get();
+                       full.gate_up = kept.gate_up;
                        full.weight = kept.weight.get();
                        for (size_t i = 0; i < full.groups.size(); ++i)
                          full.groups[i].input = kept.inputs[i].get();

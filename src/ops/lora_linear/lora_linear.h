@@ -38,9 +38,16 @@ struct LoraLinear {
   std::vector<Group> groups;
   Tensor scales = {};  // [out], float32, of codes
 
+  // Of kernels with in_products: swiglu's passes with this one's, with the bits of swiglu's kernel.
+  bool swiglu = false;  // forward: y is gate|up, and Output::swiglu is wanted
+  // Backward, where defined [rows, 2 in]: x is swiglu(gate_up), and Gradients::x is that of gate_up. Then x
+  // may be undefined even where it is read: it can be made again.
+  Tensor gate_up = {};
+
   struct Output {
     Tensor y;                 // [rows, out], x's dtype
     std::vector<Tensor> low;  // of each group: input aᵀ, scaled and laid out as the kernel likes
+    Tensor swiglu = {};       // [rows, out / 2], or undefined
   };
   // What is wanted of a group. With an `input` of its own its gradient is apart from x's.
   struct GroupTargets {
@@ -54,7 +61,7 @@ struct LoraLinear {
     std::vector<GroupTargets> groups;
   };
   struct Gradients {
-    Tensor x;                    // [rows, in], or undefined
+    Tensor x;                    // [rows, in] or [rows, 2 in], or undefined
     std::vector<Tensor> inputs;  // of each group: [rows, in], or undefined
   };
   using Forward = Output(const LoraLinear&);
@@ -65,8 +72,10 @@ struct LoraLinear {
 };
 
 // bias may be Var{} (none), and so may a group's input; the weight may be in 8 bits. A weight that can be
-// made again is not kept for backward.
+// made again is not kept for backward. Where x is swiglu's and the kernel has that in its products, x's
+// gradient goes straight to what swiglu read, unless a group has an input of its own. `swiglu`: where it is
+// not null and the kernel has that in its products, it becomes swiglu of y.
 Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
-                const std::vector<LoraGroup<Var>>& groups);
+                const std::vector<LoraGroup<Var>>& groups, Tensor* swiglu = nullptr);
 
 }  // namespace temper::ops

@@ -21,7 +21,7 @@ Var compose(Tape& tape, const Var& gate_up) {
 
 }  // namespace
 
-Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
+Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& made) {
   check_ndim(Swiglu::kName, "gate_up", gate_up.value, 2);
   check_float(Swiglu::kName, "gate_up", gate_up.value);
   check_contiguous(Swiglu::kName, "gate_up", gate_up.value);
@@ -32,13 +32,15 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
     return trace::OpWork{{0, 1.5 * bytes}, {0, 2.5 * bytes}};
   });
   const auto& kernel = ops.get<Swiglu>();
+  invariant(!made.defined() || kernel.in_products, "a product's swiglu has the bits of the kernel's");
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
   const Swiglu op{gate_up.value};
   std::shared_ptr<Remake> remake;
   if (tape.rematerializes())
     remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op); }, gate_up.requires_grad());
   Var y = tape.record(
-      kernel.forward(op), {&gate_up}, [op, slot = gate_up.slot, remake, &kernel](const Tensor& given_dy) {
+      made.defined() ? made : kernel.forward(op), {&gate_up},
+      [op, slot = gate_up.slot, remake, &kernel](const Tensor& given_dy) {
         const bool own = !given_dy.shares_storage();
         const Tensor dy = given_dy.contiguous();
         Tensor again;  // over dy, which nobody needs any more
@@ -48,6 +50,8 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up) {
         if (again.defined()) remake->hand_over(again);
       });
   y.remake = std::move(remake);
+  if (kernel.in_products && gate_up.requires_grad())
+    y.through = std::make_shared<Through>(gate_up.value, gate_up.slot);
   return y;
 }
 

@@ -3,13 +3,18 @@
 // A block computes tiles of 128 x 256, each of its two warpgroups 64 rows, and walks along the depth in steps
 // of 64; a third warpgroup copies operands in, four steps ahead. Two blocks with neighbouring rows form a
 // cluster: each copies half of b's step into both. Tiles are visited in groups of a few rows' tiles, so that
-// operands are found in the cache.
+// operands are found in the cache. A tile is rounded when it is complete and stored, in four pieces, behind
+// the first four steps of the next one.
+// Swiglu may go with a product. Forward, a tile is 128 columns of gate and the same of up: a cluster's first
+// block copies the former's operands, its second the latter's, and one thread has both sums. Backward, each
+// piece's gate and up come through the ring as a step of their own.
 #include <algorithm>
 
 #include "backends/cublaslt/hopper/product_kernel.h"
 #include "backends/gpu.h"
 #include "backends/hopper_copies.h"
 #include "backends/hopper_products.h"
+#include "backends/swiglu_element.h"
 
 namespace temper::backends::hopper {
 namespace {
@@ -17,6 +22,7 @@ namespace {
 using Arguments = ProductArguments;
 
 constexpr int kCluster = 2, kWarpgroup = 128, kConsumers = 2, kStages = 4;
+constexpr int kPieces = 4;           // in which a tile is stored
 constexpr int kBoxBytes = 64 * 128;  // of 64 rows
 constexpr int kBytesOfA = kTileRows / 64 * kBoxBytes, kBytesOfB = kTileColumns / 64 * kBoxBytes,
               kStageBytes = kBytesOfA + kBytesOfB;
@@ -47,12 +53,17 @@ struct Tile {
   int row, column;
 };
 
+// How many of the arguments' columns a tile has.
+template <Gate kGate>
+constexpr int kColumns = kGate == Gate::kForward ? kTileColumns / 2 : kTileColumns;
+
 // The tiles of a block, one after the other.
+template <Gate kGate>
 class Tiles {
  public:
   __device__ Tiles(const Arguments& g, uint32_t rank)
       : pairs_((g.rows + kCluster * kTileRows - 1) / (kCluster * kTileRows)),
-        columns_((g.columns + kTileColumns - 1) / kTileColumns),
+        columns_((g.columns + kColumns<kGate> - 1) / kColumns<kGate>),
         rank_(static_cast<int>(rank)),
         next_(static_cast<int>(blockIdx.x) / kCluster) {}
 
@@ -61,7 +72,7 @@ class Tiles {
     const int group = next_ / (kRowsInGroup * columns_), first = group * kRowsInGroup,
               height = min(kRowsInGroup, pairs_ - first), in_group = next_ - first * columns_;
     tile.row = ((first + in_group % height) * kCluster + rank_) * kTileRows;
-    tile.column = in_group / height * kTileColumns;
+    tile.column = in_group / height * kColumns<kGate>;
     next_ += static_cast<int>(gridDim.x) / kCluster;
     return true;
   }
@@ -71,52 +82,83 @@ class Tiles {
 };
 
 __device__ inline int steps_of(int depth) { return (depth + kStep - 1) / kStep; }
-__device__ inline bool reaches(const Arguments::Update& update, const Tile& tile) {
-  return update.column < tile.column + kTileColumns && tile.column < update.column + update.columns;
+template <Gate kGate>
+__device__ bool reaches(const Arguments& g, const Arguments::Update& update, const Tile& tile) {
+  const auto overlaps = [&](int column) {
+    return update.column < column + kColumns<kGate> && column < update.column + update.columns;
+  };
+  return overlaps(tile.column) || (kGate == Gate::kForward && overlaps(g.columns + tile.column));
 }
 
-// Copies of one step into the ring's next stage. `column`: of b.
+// Copies of one step into the ring's next stage. `column`: of b, this block's first.
 template <bool kTransposeB>
 __device__ inline void send(Ring& ring, uint32_t rank, const CUtensorMap& a, const CUtensorMap& b, int row,
                             int column, int depth) {
   wait(ring.empty(), ring.parity ^ 1);
   const uint32_t to = ring.bytes(), barrier = ring.full();
-  const int half = static_cast<int>(rank) * kRowsOfB;
   expect_bytes(barrier, kStageBytes);
   load_box(to, a, barrier, depth, row);
   const uint32_t to_b = to + kBytesOfA + rank * (kBytesOfB / kCluster);
   if constexpr (kTransposeB) {
-    load_box_of_two(to_b, b, barrier, depth, column + half);
+    load_box_of_two(to_b, b, barrier, depth, column);
   } else {
     for (int box = 0; box < 2; ++box)
-      load_box_of_two(to_b + box * kBoxBytes, b, barrier, column + half + 64 * box, depth);
+      load_box_of_two(to_b + box * kBoxBytes, b, barrier, column + 64 * box, depth);
   }
   ring.advance();
 }
 
-// All whole steps come first, then the last of each update, of which kTail · 16 are used.
-template <bool kTransposeB>
+// 64 columns of gate and of up of a tile's rows.
+__device__ inline void send_piece(const Arguments& g, Ring& ring, int row, int column) {
+  wait(ring.empty(), ring.parity ^ 1);
+  const uint32_t to = ring.bytes(), barrier = ring.full();
+  expect_bytes(barrier, 2 * kBytesOfA);
+  load_box(to, g.gate_up, barrier, column, row);
+  load_box(to + kBytesOfA, g.gate_up, barrier, g.columns + column, row);
+  ring.advance();
+}
+
+// Whether a tile has enough steps to hide the stores of the one before.
+__device__ inline bool hides(const Arguments& g) { return g.depth >= kPieces * kStep; }
+
+// All whole steps come first, then the last of each update. Gate and up follow when they are read, among the
+// steps of the next tile.
+template <bool kTransposeB, Gate kGate>
 __device__ void produce(const Arguments& g, Ring ring, uint32_t rank) {
-  Tiles tiles(g, rank);
-  for (Tile tile; tiles.take(tile);) {
-    for (int depth = 0; depth < g.depth; depth += kStep)
-      send<kTransposeB>(ring, rank, g.a, g.b, tile.row, tile.column, depth);
-    const auto send_updates = [&](bool last) {
+  Tiles<kGate> tiles(g, rank);
+  const int half = static_cast<int>(rank) * (kGate == Gate::kForward ? g.columns : kRowsOfB);
+  const auto send_gate_up = [&](const Tile& tile, int piece) {
+    if constexpr (kGate == Gate::kBackward) send_piece(g, ring, tile.row, tile.column + 64 * piece);
+  };
+  const auto send_all = [&](const Tile& tile) {
+    for (int piece = 0; piece < kPieces; ++piece) send_gate_up(tile, piece);
+  };
+  Tile last;
+  bool any = false;
+  for (Tile tile; tiles.take(tile); last = tile, any = true) {
+    const int column = tile.column + half;
+    if (any && !hides(g)) send_all(last);
+    for (int step = 0; step * kStep < g.depth; ++step) {
+      send<kTransposeB>(ring, rank, g.a, g.b, tile.row, column, step * kStep);
+      if (any && step < kPieces && hides(g)) send_gate_up(last, step);
+    }
+    const auto send_updates = [&](bool last_steps) {
       for (int u = 0; u < g.update_count; ++u) {
         const Arguments::Update& update = g.updates[u];
-        if (!reaches(update, tile)) continue;
+        if (!reaches<kGate>(g, update, tile)) continue;
         const int begin_of_last = (steps_of(update.depth) - 1) * kStep,
-                  end = last ? update.depth : begin_of_last;
-        for (int depth = last ? begin_of_last : 0; depth < end; depth += kStep)
-          send<kTransposeB>(ring, rank, update.a, update.b, tile.row, tile.column - update.column, depth);
+                  end = last_steps ? update.depth : begin_of_last;
+        for (int depth = last_steps ? begin_of_last : 0; depth < end; depth += kStep)
+          send<kTransposeB>(ring, rank, update.a, update.b, tile.row, column - update.column, depth);
       }
     };
     send_updates(false);
     send_updates(true);
   }
+  if (any) send_all(last);
 }
 
-template <bool kTransposeB, int kTail>
+template <bool kTransposeB, Gate kGate>
 class Consumer {
  public:
   __device__ Consumer(const Arguments& g, const Ring& ring, uint32_t rank)
@@ -127,21 +169,30 @@ class Consumer {
         thread_(threadIdx.x % kWarpgroup),
         store_(ring.base + kStores + (threadIdx.x / 32 - kWarpgroup / 32) * 2 * kStoreBytes) {}
 
+  // A tile is rounded when it is complete, and stored while the next one's products run.
   __device__ void run() {
-    for (Tile tile; tiles_.take(tile);) {
-      int whole = steps_of(g_.depth), tails = 0;
-      for (int u = 0; u < g_.update_count; ++u)
-        if (reaches(g_.updates[u], tile)) {
-          whole += steps_of(g_.updates[u].depth) - 1;
-          ++tails;
-        }
+    Tile tile, last;
+    bool more = tiles_.take(tile), any = false;
+    while (more || any) {
+      int step = 0;
       last_ = 0;
-      for (int step = 0; step < whole; ++step) add<kStep / 16>(step == 0);
-      for (int step = 0; step < tails; ++step) add<kTail>(false);
+      if (any)
+        for_each_piece([&]<int kPiece>() {
+          if (more && hides(g_)) add<kStep / 16>(step++ == 0);
+          store<kPiece>(last);
+        });
+      if (!more) break;
+      int whole = steps_of(g_.depth);
+      for_each_update(tile, [&](const auto& update) { whole += steps_of(update.depth) - 1; });
+      for (; step < whole; ++step) add<kStep / 16>(step == 0);
+      for_each_update(tile, [&](const auto& update) { add_last((update.depth - 1) % kStep / 16 + 1); });
       wait_products<0>();
       hold(sums_);
       release(last_);
-      store(tile);
+      round(tile);
+      last = tile;
+      any = true;
+      more = tiles_.take(tile);
     }
   }
 
@@ -165,46 +216,175 @@ class Consumer {
     ring_.advance();
   }
 
+  // The last step of an update, `count` · 16 deep.
+  __device__ void add_last(int count) {
+    switch (count) {
+      case 1:
+        return add<1>(false);
+      case 2:
+        return add<2>(false);
+      case 3:
+        return add<3>(false);
+      default:
+        return add<4>(false);
+    }
+  }
+
+  template <class F>
+  __device__ void for_each_update(const Tile& tile, F f) {
+    for (int u = 0; u < g_.update_count; ++u)
+      if (reaches<kGate>(g_, g_.updates[u], tile)) f(g_.updates[u]);
+  }
+
   // Tells both blocks that this warpgroup has used a stage; 0: none.
   __device__ void release(uint32_t empty) {
     if (empty != 0 && thread_ < kCluster) arrive_in_cluster(empty, thread_);
   }
 
-  // Each warp stores its 16 rows, 64 columns at a time, which shared memory turns from the products' order
-  // into that of rows. By plain stores: nobody waits for them.
+  template <class F>
+  __device__ static void for_each_piece(F f) {
+    f.template operator()<0>();
+    f.template operator()<1>();
+    f.template operator()<2>();
+    f.template operator()<3>();
+  }
+
+  struct Matrix {
+    __nv_bfloat16* memory;
+    int64_t stride;
+    __device__ Matrix from(int column) const { return {memory + column, stride}; }
+  };
+
+  // Sums, with the bias, to pairs of bfloat16.
+  __device__ void round(const Tile& tile) {
+    if (g_.bias != nullptr) {
+      constexpr bool kForward = kGate == Gate::kForward;
+#pragma unroll
+      for (int part = 0; part < kPieces; ++part)
+        add_bias(sums_ + 32 * part, tile.column + 64 * (kForward ? part % 2 : part),
+                 kForward && part >= 2 ? g_.columns : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kTileColumns / 4; ++i) rounded_[i] = pack(sums_[2 * i], sums_[2 * i + 1]);
+  }
+
+  // A quarter of what a tile stores. Of swiglu forward: gate, up, and swiglu of both in turn.
+  template <int kPiece>
   __device__ void store(const Tile& tile) {
-    const int lane = static_cast<int>(thread_) % 32, row = lane % 16;
-    const int first_row = tile.row + 64 * group_ + 16 * (static_cast<int>(thread_) / 32);
-#pragma unroll
-    for (int part = 0; part < kTileColumns / 64; ++part) {
-      const uint32_t memory = store_ + part % 2 * kStoreBytes;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float* const sums = sums_ + 32 * part + 8 * i;
-        if (g_.bias != nullptr) add_bias(sums, tile.column + 64 * part + 16 * i + 2 * (lane % 4));
-        const uint32_t packed[] = {pack(sums[0], sums[1]), pack(sums[2], sums[3]), pack(sums[4], sums[5]),
-                                   pack(sums[6], sums[7])};
-        store_tiles(chunk_of(memory, row, 2 * i + lane / 16), packed);
+    const Matrix d{g_.d, g_.d_stride}, y{g_.y, g_.y_stride};
+    if constexpr (kGate == Gate::kForward) {
+      constexpr int kPart = kPiece % 2;
+      const uint32_t *gates = rounded_ + 16 * kPart, *ups = gates + 32;
+      const int column = tile.column + 64 * kPart;
+      if constexpr (kPiece < 2) {
+        store_block(0, tile, column, d, [&](int i) { return gates[i]; });
+        store_block(1, tile, column, d.from(g_.columns), [&](int i) { return ups[i]; });
+      } else {
+        store_block(kPart, tile, column, y, [&](int i) { return swiglu_of(gates[i], ups[i]); });
       }
-      __syncwarp();
-      const int column = tile.column + 64 * part + 8 * (lane % 8);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int its_row = 4 * i + lane / 8;
-        const uint4 chunk = load_shared(chunk_of(memory, its_row, lane % 8));
-        if (first_row + its_row < g_.rows && column < g_.columns)
-          *reinterpret_cast<uint4*>(g_.d + (first_row + its_row) * g_.d_stride + column) = chunk;
+    } else {
+      const uint32_t* rounded = rounded_ + 16 * kPiece;
+      const int column = tile.column + 64 * kPiece;
+      if constexpr (kGate == Gate::kBackward) {
+        store_gradients(tile, column, d, rounded);
+        if (g_.y != nullptr) store_y(tile, column, y);
+        sync_threads(1 + group_, kWarpgroup);  // of whom each has read its rows of the stage
+        release(ring_.empty());
+        ring_.advance();
+      } else {
+        store_block(kPiece, tile, column, d, [&](int i) { return rounded[i]; });
       }
     }
   }
 
-  // To eight sums of a thread, in columns `column`, + 1, + 8 and + 9.
-  __device__ void add_bias(float* sums, int column) {
+  __device__ static uint32_t swiglu_of(uint32_t gates, uint32_t ups) {
+    const float2 gate = unpack(gates), up = unpack(ups);
+    return pack(swiglu(gate.x, up.x), swiglu(gate.y, up.y));
+  }
+
+  // 64 columns of this warp's rows, of which a thread has sixteen pairs.
+  template <class Pairs>
+  __device__ void store_block(int block, const Tile& tile, int column, const Matrix& to, Pairs pairs) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      const int at = column + i / 4 * 8;
+    for (int i = 0; i < 16; i += 4) {
+      const uint32_t tiles[] = {pairs(i), pairs(i + 1), pairs(i + 2), pairs(i + 3)};
+      put(block, i / 4, tiles);
+    }
+    __syncwarp();
+    write(block, tile, column, to);
+  }
+
+  // Of gate and up, which are the next stage.
+  __device__ void store_gradients(const Tile& tile, int column, const Matrix& to, const uint32_t* dys) {
+    wait(ring_.full(), ring_.parity);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t gates[4], ups[4];
+      take_gate_up(i, gates, ups);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float2 gate = unpack(gates[k]), up = unpack(ups[k]), dy = unpack(dys[4 * i + k]);
+        const SwigluBackward one = swiglu_backward(gate.x, up.x, dy.x),
+                             other = swiglu_backward(gate.y, up.y, dy.y);
+        gates[k] = pack(one.dgate, other.dgate);
+        ups[k] = pack(one.dup, other.dup);
+      }
+      put(0, i, gates);
+      put(1, i, ups);
+    }
+    __syncwarp();
+    write(0, tile, column, to);
+    write(1, tile, column, to.from(g_.columns));
+  }
+
+  __device__ void store_y(const Tile& tile, int column, const Matrix& to) {
+    __syncwarp();  // of whom each has read the block
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t gates[4], ups[4];
+      take_gate_up(i, gates, ups);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) gates[k] = swiglu_of(gates[k], ups[k]);
+      put(0, i, gates);
+    }
+    __syncwarp();
+    write(0, tile, column, to);
+  }
+
+  // From the stage, in the order of the sums: 16 columns of this warp's rows.
+  __device__ void take_gate_up(int i, uint32_t* gates, uint32_t* ups) {
+    const uint32_t from =
+        chunk_of(ring_.bytes() + group_ * kBoxBytes, 16 * warp() + lane() % 16, 2 * i + lane() / 16);
+    load_tiles(from, gates);
+    load_tiles(from + kBytesOfA, ups);
+  }
+
+  // Each warp has two blocks of shared memory, which turn 16 rows and 64 columns from the products' order
+  // into that of rows. put: of 16 columns. write: by plain stores, for which nobody waits.
+  __device__ uint32_t block_at(int block) const { return store_ + block % 2 * kStoreBytes; }
+  __device__ void put(int block, int i, const uint32_t* tiles) {
+    store_tiles(chunk_of(block_at(block), lane() % 16, 2 * i + lane() / 16), tiles);
+  }
+  __device__ void write(int block, const Tile& tile, int first_column, const Matrix& to) {
+    const int first_row = tile.row + 64 * group_ + 16 * warp(), column = first_column + 8 * (lane() % 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = 4 * i + lane() / 8;
+      const uint4 chunk = load_shared(chunk_of(block_at(block), row, lane() % 8));
+      if (first_row + row < g_.rows && column < g_.columns)
+        *reinterpret_cast<uint4*>(to.memory + (first_row + row) * to.stride + column) = chunk;
+    }
+  }
+  __device__ int lane() const { return static_cast<int>(thread_) % 32; }
+  __device__ int warp() const { return static_cast<int>(thread_) / 32; }  // of the warpgroup
+
+  // To a thread's sums of 64 columns of d that begin at `offset` + `column`.
+  __device__ void add_bias(float* sums, int column, int offset) {
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+      const int at = column + 8 * (i / 4) + 2 * (lane() % 4);
       if (at >= g_.columns) continue;
-      const auto two = *reinterpret_cast<const __nv_bfloat162*>(g_.bias + at);
+      const auto two = *reinterpret_cast<const __nv_bfloat162*>(g_.bias + offset + at);
       sums[i] += __low2float(two);
       sums[i + 1] += __high2float(two);
     }
@@ -212,13 +392,14 @@ class Consumer {
 
   const Arguments& g_;
   Ring ring_;
-  Tiles tiles_;
+  Tiles<kGate> tiles_;
   int group_;
   uint32_t thread_, store_, last_ = 0;
   float sums_[kTileColumns / 2];
+  uint32_t rounded_[kTileColumns / 4];
 };
 
-template <bool kTransposeB, int kTail>
+template <bool kTransposeB, Gate kGate>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
     product_with_updates(const __grid_constant__ Arguments arguments) {
   extern __shared__ char memory[];
@@ -236,52 +417,37 @@ __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_di
   sync_cluster();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) produce<kTransposeB>(arguments, ring, rank);
+    if (threadIdx.x == 0) produce<kTransposeB, kGate>(arguments, ring, rank);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    Consumer<kTransposeB, kTail>(arguments, ring, rank).run();
+    Consumer<kTransposeB, kGate>(arguments, ring, rank).run();
   }
   sync_cluster();  // no block's memory goes while the other still copies to it or arrives there
 }
 
-template <bool kTransposeB, int kTail>
+template <bool kTransposeB, Gate kGate>
 void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  allow_scratch(product_with_updates<kTransposeB, kTail>, kSharedBytes);
+  allow_scratch(product_with_updates<kTransposeB, kGate>, kSharedBytes);
   const auto parts = [](int size, int part) { return (size + part - 1) / part; };
-  const int pairs = parts(arguments.rows, kCluster * kTileRows) * parts(arguments.columns, kTileColumns),
+  const int pairs = parts(arguments.rows, kCluster * kTileRows) * parts(arguments.columns, kColumns<kGate>),
             blocks = kCluster * std::min(pairs, multiprocessors / kCluster);
-  product_with_updates<kTransposeB, kTail>
+  product_with_updates<kTransposeB, kGate>
       <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
-}
-
-template <bool kTransposeB>
-void launch_with_tail(int tail, const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  switch (tail) {
-    case 1:
-      return launch<kTransposeB, 1>(arguments, multiprocessors, stream);
-    case 2:
-      return launch<kTransposeB, 2>(arguments, multiprocessors, stream);
-    case 3:
-      return launch<kTransposeB, 3>(arguments, multiprocessors, stream);
-    default:
-      return launch<kTransposeB, 4>(arguments, multiprocessors, stream);
-  }
-}
-
-// How many products of 16 the longest last step of an update takes.
-int tail_of(const Arguments& arguments) {
-  int tail = 0;
-  for (int u = 0; u < arguments.update_count; ++u)
-    tail = std::max(tail, ((arguments.updates[u].depth - 1) % kStep + 16) / 16);
-  return tail;
 }
 
 }  // namespace
 
-void launch_product(const ProductArguments& arguments, bool transpose_b, int multiprocessors,
+void launch_product(const ProductArguments& arguments, bool transpose_b, Gate gate, int multiprocessors,
                     cudaStream_t stream) {
-  (transpose_b ? launch_with_tail<true> : launch_with_tail<false>)(tail_of(arguments), arguments,
-                                                                   multiprocessors, stream);
+  switch (gate) {
+    case Gate::kForward:
+      return launch<true, Gate::kForward>(arguments, multiprocessors, stream);
+    case Gate::kBackward:
+      return launch<false, Gate::kBackward>(arguments, multiprocessors, stream);
+    case Gate::kNone:
+      break;
+  }
+  (transpose_b ? launch<true, Gate::kNone> : launch<false, Gate::kNone>)(arguments, multiprocessors, stream);
 }
 
 }  // namespace temper::backends::hopper

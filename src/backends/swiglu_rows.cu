@@ -1,12 +1,10 @@
-#include "backends/cuda/cuda.h"
+#include "backends/swiglu_rows.h"
+
 #include "backends/gpu.h"
+#include "backends/swiglu_element.h"
 
 namespace temper::backends {
 namespace {
-
-using ops::Swiglu;
-
-__device__ float sigmoid(float z) { return 1.0f / (1.0f + __expf(-z)); }
 
 // One block a row (or a part of it): gate and up of the same element lie `intermediate` apart.
 template <class T, int N>
@@ -17,16 +15,12 @@ __global__ void forward_rows(const T* gate_up, T* y, int64_t intermediate) {
        i += int64_t{gridDim.y} * blockDim.x * N) {
     Pack<T, N> g = load_pack<T, N>(gate + i);
     const Pack<T, N> u = load_pack<T, N>(gate + intermediate + i);
-    for (int k = 0; k < N; ++k) {
-      const float z = widen(g.values[k]);
-      g.values[k] = narrow<T>(z * sigmoid(z) * widen(u.values[k]));
-    }
+    for (int k = 0; k < N; ++k) g.values[k] = narrow<T>(swiglu(widen(g.values[k]), widen(u.values[k])));
     store_pack(out + i, g);
   }
 }
 
-// With s = sigmoid(gate): dgate = dy · up · s (1 + gate (1 - s)), dup = dy · gate · s; and y once more, where it is
-// not null.
+// And y once more, where it is not null.
 template <class T, int N>
 __global__ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, int64_t intermediate) {
   const T* gate = gate_up + int64_t{blockIdx.x} * 2 * intermediate;
@@ -37,10 +31,11 @@ __global__ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, 
     Pack<T, N> g = load_pack<T, N>(gate + i), u = load_pack<T, N>(gate + intermediate + i);
     Pack<T, N> d = load_pack<T, N>(grad + i);
     for (int k = 0; k < N; ++k) {
-      const float z = widen(g.values[k]), s = sigmoid(z), dk = widen(d.values[k]), uk = widen(u.values[k]);
-      g.values[k] = narrow<T>(dk * uk * s * (1 + z * (1 - s)));
-      u.values[k] = narrow<T>(dk * z * s);
-      d.values[k] = narrow<T>(z * s * uk);
+      const SwigluBackward one =
+          swiglu_backward(widen(g.values[k]), widen(u.values[k]), widen(d.values[k]));
+      g.values[k] = narrow<T>(one.dgate);
+      u.values[k] = narrow<T>(one.dup);
+      d.values[k] = narrow<T>(one.y);
     }
     store_pack(out + i, g);
     store_pack(out + intermediate + i, u);
@@ -61,42 +56,30 @@ void visit(const Tensor& gate_up, F&& f) {
   });
 }
 
-Tensor forward(const Swiglu& given) {
-  const Swiglu op{aligned(given.gate_up)};
-  const int64_t rows = op.gate_up.dim(0), intermediate = op.gate_up.dim(1) / 2;
-  const Tensor y =
-      Tensor::empty({rows, intermediate}, op.gate_up.dtype(), MemoryTag::kActivations, op.gate_up.device());
-  if (y.numel() == 0) return y;
-  visit(op.gate_up, [&]<class T, int N>() {
+}  // namespace
+
+void write_swiglu(const Tensor& given, const Tensor& y) {
+  const Tensor gate_up = aligned(given);
+  if (y.numel() == 0) return;
+  const int64_t rows = y.dim(0), intermediate = y.dim(1);
+  visit(gate_up, [&]<class T, int N>() {
     forward_rows<T, N><<<grid_of(rows, intermediate, N), kThreads, 0, device::stream(y.device())>>>(
-        static_cast<const T*>(op.gate_up.raw()), static_cast<T*>(y.raw()), intermediate);
+        static_cast<const T*>(gate_up.raw()), static_cast<T*>(y.raw()), intermediate);
   });
   device::check_launch("swiglu");
-  return y;
 }
 
-Tensor backward(const Swiglu& given, const Tensor& given_dy, const Tensor& y) {
-  const Swiglu op{aligned(given.gate_up)};
-  const Tensor dy = aligned(given_dy);
-  const int64_t rows = op.gate_up.dim(0), intermediate = op.gate_up.dim(1) / 2;
-  const Tensor dx = Tensor::empty(op.gate_up.shape(), op.gate_up.dtype(), MemoryTag::kActivations, dy.device());
-  if (dx.numel() == 0) return dx;
-  visit(op.gate_up, [&]<class T, int N>() {
+void write_swiglu_backward(const Tensor& given, const Tensor& given_dy, const Tensor& dgate_up,
+                           const Tensor& y) {
+  const Tensor gate_up = aligned(given), dy = aligned(given_dy);
+  if (dy.numel() == 0) return;
+  const int64_t rows = dy.dim(0), intermediate = dy.dim(1);
+  visit(gate_up, [&]<class T, int N>() {
     backward_rows<T, N><<<grid_of(rows, intermediate, N), kThreads, 0, device::stream(dy.device())>>>(
-        static_cast<const T*>(op.gate_up.raw()), static_cast<const T*>(dy.raw()), static_cast<T*>(dx.raw()),
+        static_cast<const T*>(gate_up.raw()), static_cast<const T*>(dy.raw()), static_cast<T*>(dgate_up.raw()),
         y.defined() ? static_cast<T*>(y.raw()) : nullptr, intermediate);
   });
   device::check_launch("swiglu backward");
-  return dx;
-}
-
-}  // namespace
-
-ops::Kernel<Swiglu> cuda_swiglu_kernel() {
-  return {.hardware = hardware::kGpu,
-          .accepts = refuse_float16<Swiglu::Signature>,
-          .forward = forward,
-          .backward = backward};
 }
 
 }  // namespace temper::backends

@@ -1,0 +1,35 @@
+#include "backends/cuda/cuda.h"
+#include "backends/swiglu_rows.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::Swiglu;
+
+Tensor empty_beside(const Tensor& gate_up, int64_t columns) {
+  return Tensor::empty({gate_up.dim(0), columns}, gate_up.dtype(), MemoryTag::kActivations, gate_up.device());
+}
+
+Tensor forward(const Swiglu& op) {
+  const Tensor y = empty_beside(op.gate_up, op.gate_up.dim(1) / 2);
+  write_swiglu(op.gate_up, y);
+  return y;
+}
+
+Tensor backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
+  const Tensor dgate_up = empty_beside(op.gate_up, op.gate_up.dim(1));
+  write_swiglu_backward(op.gate_up, dy, dgate_up, y);
+  return dgate_up;
+}
+
+}  // namespace
+
+ops::Kernel<Swiglu> cuda_swiglu_kernel() {
+  return {.hardware = hardware::kGpu,
+          .accepts = refuse_float16<Swiglu::Signature>,
+          .forward = forward,
+          .backward = backward,
+          .in_products = true};
+}
+
+}  // namespace temper::backends

@@ -36,7 +36,10 @@ void multiply_and_update(const UpdatedProduct& p) {
   if (p.gate_up.defined()) {
     UpdatedProduct product = p;
     product.gate_up = product.y = {};
-    product.d = Tensor::empty({p.d.dim(0), p.columns()}, p.d.dtype(), MemoryTag::kActivations, p.d.device());
+    product.d = p.y;  // its memory is free until then
+    if (!p.y.defined())
+      product.d =
+          Tensor::empty({p.d.dim(0), p.columns()}, p.d.dtype(), MemoryTag::kActivations, p.d.device());
     multiply_and_update(product);
     return write_swiglu_backward(p.gate_up, product.d, p.d, p.y);
   }

@@ -46,7 +46,6 @@ class UpdatedProductOnGpu : public testing::Test {
   // Swiglu of the product where b is transposed, otherwise its backward: the bits of the two one after the
   // other, and nothing written but that.
   static void check_with_swiglu(const std::string& name, const TestProduct& n, int64_t taken) {
-    if (detect_hardware("cuda").compute_capability != 90) GTEST_SKIP() << "the kernel is for 9.0";
     const Given given(n);
     const bool forward = n.transpose_b;
     const int64_t width = forward ? n.columns / 2 : 2 * n.columns;
@@ -192,6 +191,9 @@ TEST_F(UpdatedProductOnGpu, AgreesWithSumsInDoublePrecision) {
     check("q and v", {2000, 2040, 64, transpose, true, {q, v}}, 2000);
     check("deep", {2048, 2048, 3072, transpose, false, {{0, 2048, 0, 2048, 16}}}, 2048);
     check("many rounds of tiles", {5000, 6136, 72, transpose, false, {{0, 5000, 0, 6136, 24}}}, 5000);
+    // More tiles than a GPU has clusters, and deep enough to hide stores of the tile before.
+    for (const int64_t depth : {256, 328})
+      check("deep rounds of tiles", {2000, 4080, depth, transpose, true, {{0, 2000, 0, 4080, 72}}}, 2000);
     check("small", {3, 8, 8, transpose, true, {{0, 3, 0, 8, 8}}}, 3);
     check("a second block without rows", {100, 264, 8, transpose, false, {{0, 100, 0, 264, 16}}}, 100);
   }
@@ -213,6 +215,7 @@ TEST_F(UpdatedProductOnGpu, RunsOfRowsHaveTheirOwnUpdates) {
 }
 
 TEST_F(UpdatedProductOnGpu, SwigluGoesAlong) {
+  if (detect_hardware("cuda").compute_capability != 90) GTEST_SKIP() << "the kernel is for 9.0";
   const auto up_and_down = [](const std::string& name, TestProduct n, int64_t taken) {
     for (const bool transpose : {true, false}) {
       n.transpose_b = transpose;
@@ -227,6 +230,8 @@ TEST_F(UpdatedProductOnGpu, SwigluGoesAlong) {
   up_and_down("gate and up", {2000, 2032, 136, true, true, {gate, up}}, 2000);
   up_and_down("up alone", {2000, 2032, 136, true, false, {up}}, 2000);
   up_and_down("many rounds of tiles", {5000, 6128, 72, true, false, {{0, 5000, 0, 6128, 24}}}, 5000);
+  for (const int64_t depth : {256, 328})  // as above
+    up_and_down("deep rounds of tiles", {2000, 4080, depth, true, true, {{0, 2000, 0, 4080, 88}}}, 2000);
   up_and_down("small", {3, 16, 8, true, true, {{0, 3, 0, 16, 8}}}, 3);
   up_and_down("a second block without rows", {100, 272, 8, true, false, {{0, 100, 0, 272, 16}}}, 100);
   up_and_down("two, and rows of none",

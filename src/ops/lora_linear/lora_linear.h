@@ -40,8 +40,8 @@ struct LoraLinear {
 
   // Of kernels with in_products: swiglu's passes with this one's, with the bits of swiglu's kernel.
   bool swiglu = false;  // forward: y is gate|up, and Output::swiglu is wanted
-  // Backward, where defined [rows, 2 in]: x is swiglu(gate_up), and Gradients::x is that of gate_up. Then x
-  // may be undefined even where it is read: it can be made again.
+  // Backward, where defined [rows, 2 in]: x is swiglu(gate_up), and Gradients::x is that of gate_up and
+  // wanted. Then x may be undefined even where it is read: it is made again along with that.
   Tensor gate_up = {};
 
   struct Output {

@@ -28,8 +28,11 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& ma
   if (gate_up.shape()[1] % 2 != 0)
     fail("[swiglu] gate_up is {}, needs an even width", to_string(gate_up.shape()));
 
-  const trace::Span span(Swiglu::kName, [bytes = static_cast<double>(gate_up.value.bytes())] {
-    return trace::OpWork{{0, 1.5 * bytes}, {0, 2.5 * bytes}};
+  if (made.defined()) check_shape(Swiglu::kName, "made", made, {gate_up.shape()[0], gate_up.shape()[1] / 2});
+
+  const trace::Span span(Swiglu::kName, [&] {
+    const auto bytes = static_cast<double>(gate_up.value.bytes());
+    return trace::OpWork{{0, made.defined() ? 0 : 1.5 * bytes}, {0, 2.5 * bytes}};
   });
   const auto& kernel = ops.get<Swiglu>();
   invariant(!made.defined() || kernel.in_products, "a product's swiglu has the bits of the kernel's");

@@ -20,7 +20,7 @@ struct Swiglu {
   using Compose = Var(Tape&, const Var& gate_up);
 };
 
-// `y`: forward's result, where the product that made gate_up made it, too (LoraLinear::Output::swiglu).
-Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& y = {});
+// `made`: forward's result, where the product that made gate_up made it, too (LoraLinear::Output::swiglu).
+Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& made = {});
 
 }  // namespace temper::ops

@@ -20,7 +20,8 @@ def load(folder):
 
 
 def main(temper, base, adapter):
-    with tempfile.TemporaryDirectory() as merged:
+    with tempfile.TemporaryDirectory() as folder:
+        merged = folder + "/merged"
         subprocess.run([temper, "merge", adapter, merged, "--base", base], check=True)
         ours = load(merged)
     theirs = PeftModel.from_pretrained(load(base), adapter)

@@ -180,8 +180,10 @@ void pack_panel(Units units, const Matrix& b, int64_t k, int64_t columns, float*
     pack_panel_of<Units::kFloats, float>(b, k, columns, panel);
 }
 
-Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* scratch) {
-  if (units == Units::kFloats && b.dtype == DType::kF32 && !b.transposed && k * b.stride <= kLittle)
+Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, int64_t rows, float* scratch) {
+  constexpr int64_t kFewRows = 24;
+  if (units == Units::kFloats && b.dtype == DType::kF32 && !b.transposed &&
+      (k * b.stride <= kLittle || rows <= kFewRows))
     return {static_cast<const float*>(b.data), b.stride, kPanel};
   const int64_t panel_step = units_in(units, k) * kPanel;
   for (int64_t c = 0; c < columns; c += kPanel)

@@ -36,9 +36,9 @@ struct Columns {
 int64_t scratch_for_rows(Units units, int64_t rows, int64_t k);
 TEMPER_AVX512 Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scratch);
 
-// b [k, columns] as panels of kPanel columns, [panels][units][kPanel], in `scratch`; or where it lies, if
-// that is little memory of that form.
-Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, float* scratch);
+// b [k, columns] as panels of kPanel columns, [panels][units][kPanel], in `scratch`; or where it lies, if it
+// has that form and is little memory, or is read so few times, for `rows` of a, that a copy does not pay.
+Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, int64_t rows, float* scratch);
 // One panel of up to kPanel columns.
 void pack_panel(Units units, const Matrix& b, int64_t k, int64_t columns, float* panel);
 

@@ -138,7 +138,7 @@ void avx512_tile(const Tile& tile, DType products) {
   const TaskMemory rows(scratch_for_rows(units, tile.m, most));
   for (int64_t block = 0; block < depths.count(); ++block) {
     const int64_t k = block * depths.step, size = depths.at(block);
-    const Columns b = pack_columns(units, tile.b.block(k, 0), size, tile.n, panels.data());
+    const Columns b = pack_columns(units, tile.b.block(k, 0), size, tile.n, tile.m, panels.data());
     const Rows a = pack_rows(units, tile.a.block(0, k), tile.m, size, rows.data());
     run_block(units, a, b, units_in(units, size), tile, tile.accumulate || block > 0);
   }

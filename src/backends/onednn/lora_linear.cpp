@@ -8,38 +8,38 @@ namespace {
 using ops::LoraLinear;
 using Group = LoraLinear::Group;
 
-// What is narrow, of Σ ranks, lies here with its ranks outside and its rows (tokens) inside: products are
-// fast along their last dimension. So `low` is [Σ ranks, rows].
+// What is narrow, of Σ ranks, has the rows (tokens) outside as everything else: [rows, Σ ranks]. So the wide
+// operands of narrow products, which cost as much to pack as to multiply, are read where they lie.
 
 Tensor rows_read(const LoraLinear& op, const Group& group) {
   return group.input.defined() ? group.input : op.x.narrow(0, group.row, group.rows);
 }
 
-// Each slice's lines of a narrow tensor times its scale.
-void scale_lines(const Group& group, const Tensor& narrow) {
-  const int64_t rows = narrow.dim(1);
+// Each slice's columns of a narrow tensor times its scale.
+void scale_slices(const Group& group, const Tensor& narrow) {
   visit_wide(narrow.dtype(), [&]<class T>() {
-    T* line = narrow.data<T>();
-    for (const auto& slice : group.slices)
-      for (int64_t k = 0; k < slice.b.dim(1); ++k, line += rows)
-        for (int64_t i = 0; i < rows; ++i) line[i] = T(static_cast<float>(line[i]) * slice.scale);
+    T* at = narrow.data<T>();
+    for (int64_t row = 0; row < narrow.dim(0); ++row)
+      for (const auto& slice : group.slices)
+        for (const T* end = at + slice.b.dim(1); at < end; ++at)
+          *at = T(static_cast<float>(*at) * slice.scale);
   });
 }
 
 Tensor empty_narrow(const Group& group) {
-  return Tensor::empty({group.a.dim(0), group.rows}, group.a.dtype());
+  return Tensor::empty({group.rows, group.a.dim(0)}, group.a.dtype());
 }
 
 Tensor forward_low(const LoraLinear& op, const Group& group) {
   const Tensor low = empty_narrow(group);
-  multiply(Product{.a = rows_of(group.a),
-                   .b = transpose_of(rows_read(op, group)),
-                   .m = group.a.dim(0),
-                   .n = group.rows,
+  multiply(Product{.a = rows_of(rows_read(op, group)),
+                   .b = transpose_of(group.a),
+                   .m = group.rows,
+                   .n = group.a.dim(0),
                    .k = group.a.dim(1),
                    .c = low,
                    .bias = {}});
-  scale_lines(group, low);
+  scale_slices(group, low);
   return low;
 }
 
@@ -51,7 +51,7 @@ std::vector<Product::Term> forward_terms(const LoraLinear& op, const std::vector
     int64_t first = 0;
     for (const auto& slice : group.slices) {
       const int64_t rank = slice.b.dim(1);
-      terms.push_back({.a = transpose_of(low[i].narrow(0, first, rank)),
+      terms.push_back({.a = rows_of(low[i].narrow(1, first, rank)),
                        .b = transpose_of(slice.b),
                        .row = group.row,
                        .rows = group.rows,
@@ -69,8 +69,7 @@ void add_updates(const Group& group, const Tensor& low, const Tensor& y) {
   int64_t first = 0;
   for (const auto& slice : group.slices) {
     const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
-    const Tensor update =
-        linear_kernel().forward({low.narrow(0, first, rank).transpose(0, 1).contiguous(), slice.b, {}});
+    const Tensor update = linear_kernel().forward({low.narrow(1, first, rank).contiguous(), slice.b, {}});
     visit_wide(y.dtype(), [&]<class T>() {
       for (int64_t row = 0; row < group.rows; ++row) {
         T* out = y.data<T>() + (group.row + row) * y.dim(1) + slice.column;
@@ -86,9 +85,8 @@ void add_updates(const Group& group, const Tensor& low, const Tensor& y) {
 LoraLinear::Output forward_few(const LoraLinear& op) {
   LoraLinear::Output out{linear_kernel().forward({op.x, op.weight, op.bias, op.scales}), {}};
   for (const Group& group : op.groups) {
-    const Tensor low = linear_kernel().forward({rows_read(op, group), group.a, {}});
-    out.low.push_back(low.transpose(0, 1).clone());
-    scale_lines(group, out.low.back());
+    out.low.push_back(linear_kernel().forward({rows_read(op, group), group.a, {}}));
+    scale_slices(group, out.low.back());
     add_updates(group, out.low.back(), out.y);
   }
   return out;
@@ -121,16 +119,16 @@ Tensor low_gradient(const Group& group, const Tensor& dy) {
   int64_t first = 0;
   for (const auto& slice : group.slices) {
     const int64_t rank = slice.b.dim(1);
-    multiply(Product{.a = transpose_of(slice.b),
-                     .b = transpose_of(part_of(dy, group, slice)),
-                     .m = rank,
-                     .n = group.rows,
+    multiply(Product{.a = rows_of(part_of(dy, group, slice)),
+                     .b = rows_of(slice.b),
+                     .m = group.rows,
+                     .n = rank,
                      .k = slice.b.dim(0),
-                     .c = dlow.narrow(0, first, rank),
+                     .c = dlow.narrow(1, first, rank),
                      .bias = {}});
     first += rank;
   }
-  scale_lines(group, dlow);
+  scale_slices(group, dlow);
   return dlow;
 }
 
@@ -154,7 +152,7 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
     const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
     if (targets[s].wanted()) {
       const Tensor transposed = Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace);
-      multiply(Product{.a = rows_of(low.narrow(0, first, rank)),
+      multiply(Product{.a = transpose_of(low.narrow(1, first, rank)),
                        .b = rows_of(part_of(dy, group, slice)),
                        .m = rank,
                        .n = width,
@@ -168,9 +166,9 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
 }
 
 void a_gradient(const Tensor& input, const Tensor& dlow, const GradTarget& target) {
-  multiply(Product{.a = rows_of(dlow),
+  multiply(Product{.a = transpose_of(dlow),
                    .b = rows_of(input),
-                   .m = dlow.dim(0),
+                   .m = dlow.dim(1),
                    .n = input.dim(1),
                    .k = input.dim(0),
                    .c = target.buffer,
@@ -180,7 +178,7 @@ void a_gradient(const Tensor& input, const Tensor& dlow, const GradTarget& targe
 
 Tensor input_gradient(const Group& group, const Tensor& dlow) {
   const Tensor dx = Tensor::empty({group.rows, group.a.dim(1)}, dlow.dtype());
-  multiply(Product{.a = transpose_of(dlow),
+  multiply(Product{.a = rows_of(dlow),
                    .b = rows_of(group.a),
                    .m = group.rows,
                    .n = group.a.dim(1),
@@ -207,7 +205,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
       if (wanted.input) grads.inputs[i] = input_gradient(group, kept.back());
       continue;
     }
-    terms.push_back({.a = transpose_of(kept.back()),
+    terms.push_back({.a = rows_of(kept.back()),
                      .b = rows_of(group.a),
                      .row = group.row,
                      .rows = group.rows,

@@ -2,12 +2,15 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/load.h"
 #include "data/inspect.h"
+#include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
 
 namespace temper::cli {
@@ -19,13 +22,14 @@ constexpr const char* kUsage =
     "  --rows N    rows to print (3)\n"
     "  --first N   the first row to print, from 0\n"
     "  --eval      data.eval (or what data.eval_fraction holds out) instead of data.train\n"
-    "  --summary   only the summary\n\n"
+    "  --summary   only the summary\n"
+    "  --adapter NAME   the data of one of adapters\n\n"
     "Files and formats are those of data.train and data.eval in RUN.yaml (docs/data.md); without a file:\n"
     "  temper data inspect --model.path MODEL --data.train [rows.jsonl]\n"
     "Tokens are followed by |; targets are green on a terminal and stand in [[ ]] elsewhere.\n";
 
-// Takes "--name N" out of the flags.
-int64_t take_number(std::vector<std::string>& flags, const std::string& name, int64_t otherwise) {
+// Takes "--name VALUE" out of the flags; nothing where it is not there.
+std::optional<std::string> take(std::vector<std::string>& flags, const std::string& name) {
   for (size_t i = 0; i < flags.size(); ++i) {
     std::string value;
     size_t count = 1;
@@ -37,13 +41,33 @@ int64_t take_number(std::vector<std::string>& flags, const std::string& name, in
     } else {
       continue;
     }
-    if (value.empty() || value.size() > 12 || value.find_first_not_of("0123456789") != std::string::npos)
-      fail("[{}] '{}' is not a number of rows", name, value);
     flags.erase(flags.begin() + static_cast<std::ptrdiff_t>(i),
                 flags.begin() + static_cast<std::ptrdiff_t>(i + count));
-    return std::stoll(value);
+    return value;
   }
-  return otherwise;
+  return std::nullopt;
+}
+
+int64_t take_number(std::vector<std::string>& flags, const std::string& name, int64_t otherwise) {
+  const std::optional<std::string> value = take(flags, name);
+  if (!value) return otherwise;
+  if (value->empty() || value->size() > 12 || value->find_first_not_of("0123456789") != std::string::npos)
+    fail("[{}] '{}' is not a number of rows", name, *value);
+  return std::stoll(*value);
+}
+
+// The run of that adapter as if it were alone; where adapters have all the data, one must be named.
+recipes::RunConfig run_of(const recipes::RunConfig& config, const std::optional<std::string>& adapter) {
+  std::vector<std::string> names;
+  for (const recipes::AdapterConfig& each : config.adapters) {
+    if (each.name == adapter) return recipes::run_of_adapter(config, each);
+    names.push_back(each.name);
+  }
+  if (adapter) fail("[--adapter] no adapter is called '{}'; there are [{}]", *adapter, join(names));
+  if (config.data.train.empty() && !names.empty())
+    fail("[data.train] is missing: adapters have data of their own; name one by --adapter: [{}]",
+         join(names));
+  return config;
 }
 
 int inspect(const std::vector<std::string>& arguments) {
@@ -54,9 +78,11 @@ int inspect(const std::vector<std::string>& arguments) {
   }
   const int64_t rows = take_number(parsed.flags, "--rows", 3),
                 first = take_number(parsed.flags, "--first", 0);
+  const std::optional<std::string> adapter = take(parsed.flags, "--adapter");
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
+  config = run_of(config, adapter);
   const recipes::Session session(config);
   const auto sets = recipes::DataSets::load(config, session.text, data::Goal::kAny);
   if (parsed.has("--eval") && !sets.eval) fail("[data.eval] names no file, and data.eval_fraction is 0");

@@ -103,6 +103,7 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
 
 int Program::run(int argc, char** argv) {
   try {
+    if (argc == 2 && std::string_view(argv[1]) == "help") throw CLI::CallForHelp();
     state_->app.parse(argc, argv);
     for (const auto& [command, action] : state_->commands)
       if (command->parsed()) return action();

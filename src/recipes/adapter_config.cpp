@@ -119,12 +119,16 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
   }
   if (const auto written = written_shape(adapter); !written.empty())
     fail("[{}from] {} says what is adapted; leave out: {}", where_of(adapter), adapter.from, join(written));
-  AdapterChoice choice{checkpoints::read_adapter_config(adapter.from).lora, {}};
-  choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(adapter.from).names(),
-                             adapter.from);
-  check_products(base, choice.plan, adapter.from);
+  const std::string& from = source_of(adapter);
+  AdapterChoice choice{checkpoints::read_adapter_config(from).lora, {}};
+  choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from).names(), from);
+  check_products(base, choice.plan, from);
   choice.lora.dropout = adapter.dropout.value_or(choice.lora.dropout);
   return choice;
+}
+
+const std::string& source_of(const AdapterConfig& adapter) {
+  return adapter.begun_from.empty() ? adapter.from : adapter.begun_from;
 }
 
 RunConfig run_of_adapter(const RunConfig& config, const AdapterConfig& adapter) {

@@ -16,6 +16,10 @@ struct AdapterChoice {
 };
 AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& base);
 
+// The folder that an adapter goes on from, which a run reads once: later its own copy of it. Empty for one
+// that starts anew.
+const std::string& source_of(const AdapterConfig& adapter);
+
 // The run of one adapter as if it were alone: its own data and schedule are the run's, its folder is
 // OUTPUT/adapters/NAME.
 RunConfig run_of_adapter(const RunConfig& config, const AdapterConfig& adapter);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -48,6 +49,18 @@ void add_preference(const std::optional<training::PreferenceResult>& found, std:
   if (found->chosen > 0) add("logp_chosen", found->chosen_logp);
   if (found->rejected > 0) add("logp_rejected", found->rejected_logp);
   if (found->pairs == 0) add("kl", found->kl);
+}
+
+// Of what decides, besides the trained weights, what training means.
+Json origin_of(const RunConfig& config) {
+  Json::Object origin;
+  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    const std::string path = join_path(config.model.path, file);
+    origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
+  }
+  if (const std::string& reference = config.preference.reference; !reference.empty())
+    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
+  return origin;
 }
 
 }  // namespace
@@ -94,7 +107,7 @@ void Lane::make_learner() {
     const AdapterChoice choice = choose_adapter(given, model.decoder.parameters().table());
     adapter_ = given.from.empty()
                    ? models::new_adapter(model, choice.lora, static_cast<uint64_t>(config_.train.seed), "")
-                   : models::load_adapter(model, given.from);
+                   : models::load_adapter(model, source_of(given));
     adapter_->set_dropout(choice.lora.dropout);
     log(fmt::format("adapter: {} modules, {:.2f} M parameters", adapter_->plan().targets.size(),
                     static_cast<double>(adapter_->parameters().num_elements()) / 1e6));
@@ -115,6 +128,7 @@ void Lane::start() {
   loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
   if (data_.eval) eval_rows_ = read_all(*data_.eval, config_);
   if (is_adapter()) base_ = checkpoints::sample_of_weights(config_.model.path);
+  origin_ = origin_of(config_);
   const bool resumed = restore();
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
@@ -126,8 +140,15 @@ void Lane::read_batch() {
   const trace::Span span("data");
   if (!begun_) last_report_ = seconds_now();
   const double waited = loader_->seconds_waited();
+  const Json before = objective_ ? loader_->state() : Json();
   std::optional<data::Batch> batch = loader_->next();
   invariant(batch.has_value(), "an endless loader ended");
+  try {
+    if (objective_) objective_->check(batch->rows);
+  } catch (const Error&) {
+    refused_at_ = before;
+    throw;
+  }
   batch_ = std::move(*batch);
   data_wait_ = loader_->seconds_waited() - waited;
 }
@@ -226,7 +247,9 @@ void Lane::stop(const std::string& reason, bool by_data) {
   stopped_ = true;
   diverged_ = !by_data;
   stop_reason_ = reason;
-  if (!diverged_ && state_.step > 0) save(true);  // the state says why the run ended
+  if (diverged_ || state_.step == 0) return;
+  prepare_save(true);  // the state says why the run ended
+  commit_save();
 }
 
 }  // namespace temper::recipes

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoints/training_state.h"
 #include "recipes/exact_match.h"
 #include "recipes/recipe.h"
 #include "reports/metrics.h"
@@ -52,8 +53,10 @@ class Lane {
   void evaluate();
   bool is_unsaved() const { return saved_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
-  void save(bool again = false);  // unless this step is saved already
-  void finish();                  // the result, metrics and summary
+  // Writes the state aside, unless this step is saved already; then gives it its name, which takes no time.
+  void prepare_save(bool again = false);
+  void commit_save();
+  void finish();  // the result, metrics and summary
   // Ends training here, for the summary's reason. By data: what was learnt is saved, and goes on with mended
   // rows. Otherwise the last step diverged, and what is in memory is worth nothing.
   void stop(const std::string& reason, bool by_data);
@@ -84,6 +87,7 @@ class Lane {
   };
 
   bool restore();
+  void check_origin(const Json& state) const;
   double lr() const;
   void write_metrics(const Report& report, double peak_flops);
   void ask(const char* when, double& accuracy);
@@ -102,11 +106,14 @@ class Lane {
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
   State state_;
   std::string base_;  // of an adapter: a sample of the weights that it is trained on
+  Json origin_;       // hashes of what else the model's folder says, by file
   int64_t saved_step_ = 0;
+  std::optional<checkpoints::StateWriter> prepared_;
   bool stopped_ = false, diverged_ = false;
   std::string stop_reason_;
   double accuracy_after_ = -1;
   data::Batch batch_;
+  std::optional<Json> refused_at_;  // the data's state before a batch that the objective refused
   double data_wait_ = 0, last_report_ = 0;
   std::optional<Begun> begun_;
   std::vector<data::PackedRow> eval_rows_;

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/training_state.h"
 #include "checkpoints/weights_sample.h"
 #include "config/print.h"
 #include "models/adapter.h"
@@ -19,6 +18,16 @@ namespace {
 constexpr const char* kTensors = "optimizer.safetensors";
 
 std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
+
+// The folder that an adapter goes on from may change while the run is stopped.
+void keep_source(const std::string& from, const std::string& copy) {
+  remove_all(copy);
+  if (from.empty()) return;
+  make_directories(copy);
+  for (const std::string& name : list_directory(from))
+    if (name == "adapter_config.json" || name.ends_with(".safetensors"))
+      write_file(join_path(copy, name), read_file(join_path(from, name)));
+}
 
 }  // namespace
 
@@ -40,6 +49,7 @@ void Lane::open_folder(const std::string& resolved_yaml) const {
           is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
                        : "Choose another output");
   }
+  if (is_adapter() && !has_states()) keep_source(config_.adapters.front().from, files_.from());
   checkpoints::sweep_temporary(files_.states());
   write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
 }
@@ -53,6 +63,7 @@ bool Lane::restore() {
         "[{}] was trained on other weights than {} holds now; give the base that the run began with, or "
         "another output",
         files_.folder, config_.model.path);
+  check_origin(state);
   const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
   for (const auto& [name, tensor] : optimizer_->state()) tensor.copy_from(tensors.tensor(name));
   state_.step = state.at("step").as_int();
@@ -69,9 +80,22 @@ bool Lane::restore() {
   return true;
 }
 
-void Lane::save(bool again) {
+// Other texts, or another model, under the same names. States of older versions do not say.
+void Lane::check_origin(const Json& state) const {
+  const Json* origin = state.find("origin");
+  if (origin == nullptr) return;
+  for (const auto& [path, was] : origin->as_object()) {
+    const Json* is = origin_.find(path);
+    if (is != nullptr && *is != was)
+      fail("[{}] began with another {}; restore that, or {}", files_.folder, path,
+           is_adapter() ? "give the adapter another name (from: goes on from what it has learnt)"
+                        : "choose another output");
+  }
+}
+
+void Lane::prepare_save(bool again) {
   if (saved_step_ == state_.step && !again) return;
-  checkpoints::StateWriter writer(files_.states(), state_.step);
+  checkpoints::StateWriter& writer = prepared_.emplace(files_.states(), state_.step);
   writer.add_tensors(kTensors, optimizer_->state());
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
@@ -80,11 +104,17 @@ void Lane::save(bool again) {
                             {"best_loss", state_.best_loss},
                             {"best_step", state_.best_step},
                             {"last_loss", state_.last_loss},
-                            {"data", loader_->state()}};
+                            {"data", refused_at_.value_or(loader_->state())},
+                            {"origin", origin_}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
   if (is_adapter()) state.set("base", base_);
   writer.add_json("state.json", state);
-  writer.commit();
+}
+
+void Lane::commit_save() {
+  if (!prepared_) return;
+  prepared_->commit();
+  prepared_.reset();
   saved_step_ = state_.step;
   std::vector<int64_t> protected_steps;
   if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
@@ -108,7 +138,7 @@ Lane::Check Lane::check() const {
   const WeightTable base = layers::decoder_weight_table(session_->architecture);
   const AdapterConfig& adapter = config_.adapters.front();
   const LoraPlan plan = choose_adapter(adapter, base).plan;
-  if (const std::string& from = adapter.from; !from.empty()) {
+  if (const std::string& from = source_of(adapter); !from.empty()) {
     checkpoints::warn_of_strangers(checkpoints::read_adapter_config(from), plan, from);
     checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from), lora_table(base, plan));
   }

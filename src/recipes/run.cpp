@@ -28,11 +28,23 @@ void named(const std::string& adapter, const F& f) {
   }
 }
 
+// Adapters of runs that have begun go on from their own copies.
+RunConfig with_sources(RunConfig config) {
+  for (AdapterConfig& adapter : config.adapters) {
+    const RunFiles files{run_of_adapter(config, adapter).output};
+    if (!adapter.from.empty() && is_directory(files.from()) &&
+        !checkpoints::list_states(files.states()).empty())
+      adapter.begun_from = files.from();
+  }
+  return config;
+}
+
 }  // namespace
 
 void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
   recipe_of(config).check(config);
-  Run(config, resolved_yaml, options).run();
+  check_adapters(config);
+  Run(with_sources(config), resolved_yaml, options).run();
 }
 
 Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options)
@@ -41,7 +53,6 @@ Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
       session_(config),
       files_{config.output},
       profile_(options.profile_steps, session_.facts, config.model.dtype, files_.trace()) {
-  check_adapters(config);
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
           [&] { lanes_.push_back(std::make_unique<Lane>(session_, run_of_adapter(config, adapter))); });
@@ -56,14 +67,12 @@ void Run::run() {
   const ops::Preferences preferred = preferred_kernels();
   session_.load_weights(preferred);
   store_kernels(preferred.kernels);
-  for (const auto& lane : lanes_) lane->make_learner();
+  begin_each(&Lane::make_learner);
   if (lanes_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
                                                            trainer_options(session_.config, 1));
-  for (const auto& lane : lanes_) {
-    log_info("data: " + data::describe_formats(lane->data().train));
-    named(lane->name(), [&] { lane->start(); });
-  }
+  for (const auto& lane : lanes_) log_info("data: " + data::describe_formats(lane->data().train));
+  begin_each(&Lane::start);
   find_peak();
   try {
     train();
@@ -75,6 +84,22 @@ void Run::run() {
   }
   if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
   fail_if_any_was_lost();
+}
+
+// Of several adapters those go on whose data can be read.
+void Run::begin_each(void (Lane::*begin)()) {
+  for (size_t i = 0; i < lanes_.size();) {
+    Lane& lane = *lanes_[i];
+    try {
+      named(lane.name(), [&] { (lane.*begin)(); });
+      ++i;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput || lanes_.size() == 1) throw;
+      log_warning(fmt::format("{}; this adapter does not begin, the others go on", error.what()));
+      refused_.push_back(fmt::format("{} did not begin: {}", lane.name(), error.what()));
+      lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
 }
 
 std::string Run::what_is_saved() const {
@@ -98,10 +123,14 @@ void Run::train() {
     evaluate_and_save(stop);
     if (!stop || std::none_of(lanes_.begin(), lanes_.end(), goes_on)) continue;
     progress_->finish();
+    std::vector<std::string> steps;
+    for (const auto& lane : lanes_)
+      steps.push_back(lanes_.size() == 1 ? std::to_string(lane->step())
+                                         : fmt::format("{} of {}", lane->step(), lane->name()));
     throw Error(
         fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command "
                     "to go on",
-                    lanes_.front()->step(), files_.folder),
+                    join(steps, ", "), files_.folder),
         ErrorKind::kInterrupted);
   }
   profile_.finish();
@@ -174,7 +203,7 @@ void Run::lose(Lane& lane, const Error& error, bool by_data) {
 }
 
 void Run::fail_if_any_was_lost() const {
-  std::vector<std::string> lost;
+  std::vector<std::string> lost = refused_;
   for (const auto& lane : lanes_)
     if (!lane->stop_reason().empty())
       lost.push_back(fmt::format("{} after step {}: {}", lane->name(), lane->step(), lane->stop_reason()));
@@ -184,7 +213,7 @@ void Run::fail_if_any_was_lost() const {
       "remain) or set data.on_bad_row: skip, and the same command goes on. With other settings give the "
       "adapter "
       "another name; from: goes on from what it has learnt",
-      lost.size(), lanes_.size(), join(lost, "\n  "));
+      lost.size(), lanes_.size() + refused_.size(), join(lost, "\n  "));
 }
 
 void Run::evaluate_and_save(bool stopping) {
@@ -199,7 +228,9 @@ void Run::evaluate_and_save(bool stopping) {
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
   for (Lane* lane : evaluated) lane->evaluate();
-  for (Lane* lane : saved) lane->save();
+  // All states appear together: a process that is killed goes on from one step.
+  for (Lane* lane : saved) lane->prepare_save();
+  for (Lane* lane : saved) lane->commit_save();
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/folder_lock.h"
 #include "recipes/lane.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"
@@ -27,6 +28,7 @@ class Run {
   void store_kernels(const ops::FieldValues& before) const;
   bool has_states() const;
   std::string what_is_saved() const;
+  void begin_each(void (Lane::*begin)());
   void train();
   void train_one();
   std::vector<Lane*> read_batches();  // of the lanes that go on
@@ -44,7 +46,9 @@ class Run {
   std::string resolved_yaml_;
   Session session_;
   RunFiles files_;
+  std::optional<FolderLock> lock_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::string> refused_;                    // adapters that could not begin, and why
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;

@@ -29,6 +29,8 @@ class StepLoss {
 class Objective {
  public:
   virtual ~Objective() = default;
+  // An Error for a step's rows that it cannot judge.
+  virtual void check(const std::vector<data::PackedRow>& rows) const { static_cast<void>(rows); }
   // `adapter` may be null: the model alone.
   virtual std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows,
                                           const layers::Adapter* adapter) const = 0;

@@ -73,7 +73,9 @@ std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows
     while (other < d + documents.size() && prompt(other) == prompt(d)) ++other;
     if (other == d + documents.size())
       fail(
-          "KTO compares with answers to other prompts, but the step has 1 prompt; raise train.rows_per_step");
+          "KTO compares with answers to other prompts, but the rows of this update have 1 prompt; set "
+          "data.shuffle "
+          "or raise rows_per_step");
     const std::vector<Dialogue>& next = documents[other % documents.size()];
     for (size_t i = 0; i < documents[d].size(); ++i)
       out.push_back(joined(documents[d][i], next[i % next.size()], max_length));
@@ -235,6 +237,10 @@ class Preference::Step : public StepLoss {
   int64_t count_ = 0;  // of pairs, or of answers
   double kl_ = 0;
 };
+
+void Preference::check(const std::vector<data::PackedRow>& rows) const {
+  if (std::holds_alternative<losses::Kto>(loss_)) mismatched(rows, model_.config().max_positions);
+}
 
 std::unique_ptr<StepLoss> Preference::begin(const std::vector<data::PackedRow>& rows,
                                             const layers::Adapter* adapter) const {

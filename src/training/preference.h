@@ -33,6 +33,8 @@ class Preference : public Objective {
         reference_(std::move(reference)) {}
 
   // An Error for KTO with rows of fewer than two prompts: z0 is of answers to other prompts.
+  void check(const std::vector<data::PackedRow>& rows) const override;
+  // Rows that check() takes.
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows,
                                   const layers::Adapter* adapter) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows,

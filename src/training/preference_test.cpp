@@ -364,9 +364,10 @@ TEST(Preference, KtoAsksForAnswersToOtherPrompts) {
   EXPECT_TRUE(std::equal(others[4].ids.begin() + 4, others[4].ids.end(), rows[0].ids.begin() + 5));
   for (const PackedRow& row : mismatched(rows, 6)) EXPECT_LE(row.size(), 6);
   for (const std::vector<PackedRow>& same : {std::vector{rows[1]}, {rows[1], rows[1]}})
-    op_testing::expect_error([&] { mismatched(same, 64); },
-                             "KTO compares with answers to other prompts, but the step has 1 prompt; raise "
-                             "train.rows_per_step");
+    op_testing::expect_error(
+        [&] { mismatched(same, 64); },
+        "KTO compares with answers to other prompts, but the rows of this update have 1 prompt; set "
+        "data.shuffle or raise rows_per_step");
   // An answer to the same prompt is passed over.
   EXPECT_EQ(mismatched({rows[1], rows[1], rows[2]}, 64)[0].ids, mismatched({rows[1], rows[2]}, 64)[0].ids);
 }

@@ -1,6 +1,7 @@
 // Adapters as a user has them: trained alone and together, stopped and resumed, used, merged, refused.
 #include <filesystem>
 
+#include "base/folder_lock.h"
 #include "checkpoints/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 
@@ -215,6 +216,80 @@ TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
   expect_refused(
       "train " + with_adapters("on2", "  - {from: " + from + ", rank: 4}\n") + " --output " + on + "2", 2,
       "[adapters.adapter.from] " + from + " says what is adapted; leave out: rank");
+}
+
+// A run reads the folder once: what happens to it later changes nothing.
+TEST_F(AdapterCli, ARunKeepsWhatItsAdapterBeganFrom) {
+  const std::string out = folder() + "/source", from = folder() + "/source_copy";
+  const auto train = [&](const std::string& name, const std::string& list) {
+    return run("train " + with_adapters("source", list) + " --output " + out + name + " --train.steps 2");
+  };
+  const auto settings = [](const std::string& adapter) {
+    return read_file(adapter + "/adapter_config.json");
+  };
+  const std::string on = "  - {from: " + from + "}\n";
+  ASSERT_EQ(train("", "  - {rank: 2, alpha: 8}\n").code, 0);
+  ASSERT_EQ(train("_other", "  - {rank: 4, alpha: 80}\n").code, 0);
+  std::filesystem::copy(lane(out, "adapter") + "/adapter", from);
+  ASSERT_EQ(train("_on", on).code, 0);
+  const std::string was = settings(lane(out + "_on", "adapter") + "/adapter"),
+                    learnt = weights(out + "_on", "adapter");
+  remove_all(from);
+  std::filesystem::copy(lane(out + "_other", "adapter") + "/adapter", from);
+  for (int i = 0; i < 2; ++i) {
+    const Outcome again = train("_on", on);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(settings(lane(out + "_on", "adapter") + "/adapter"), was);
+    EXPECT_EQ(weights(out + "_on", "adapter"), learnt);
+    remove_all(from);
+  }
+}
+
+// A file of held-out rows, or what the reference is asked, is read before the first step.
+TEST_F(AdapterCli, AnAdapterThatCannotBeginStopsNobody) {
+  const std::string bad = folder() + "/bad_eval.jsonl", out = folder() + "/begins";
+  write_file(bad, "{\"question\": 1}\n");
+  const Outcome outcome =
+      run("train " +
+          with_adapters("begins", "  - {name: good, rank: 2}\n  - {name: bad, rank: 2, train: [" + folder() +
+                                      "/train.jsonl], eval: [" + bad + "]}\n") +
+          " --output " + out + " --train.steps 3 --eval.every_steps 3");
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("this adapter does not begin, the others go on"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(
+      outcome.err.find("1 of 2 stopped early, the others are done:\n  bad did not begin: [adapters.bad]"),
+      std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(losses(lane(out, "good")).size(), 3u);
+}
+
+TEST_F(AdapterCli, OneProcessAtATimeTrainsInAFolder) {
+  const std::string out = folder() + "/taken",
+                    command = "train " + yaml() + " --train.steps 1 --output " + out;
+  make_directories(out);
+  {
+    const FolderLock other(out);
+    expect_refused(command, 2, "[" + out + "] another process is at work there");
+  }
+  EXPECT_EQ(run(command).code, 0);
+}
+
+TEST_F(AdapterCli, AnotherTokenizerOrTemplateIsRefusedOnTheWayOn) {
+  const std::string base = folder() + "/worded", out = folder() + "/reworded";
+  std::filesystem::copy(folder() + "/model", base);
+  for (const std::string& adapters : {std::string(), std::string("  - {rank: 2}\n")}) {
+    const std::string name = adapters.empty() ? "whole" : "adapter";
+    const std::string config = adapters.empty() ? yaml() : with_adapters("reworded", adapters);
+    const std::string command =
+        "train " + config + " --model.path " + base + " --output " + out + name + " --train.steps ";
+    ASSERT_EQ(run(command + "2").code, 0);
+    const std::string file = base + "/tokenizer_config.json",
+                      before = exists(file) ? read_file(file) : std::string("{}");
+    write_file(file, before + "\n");
+    expect_refused(command + "4", 2, "began with another " + file);
+    write_file(file, before);
+  }
 }
 
 TEST_F(AdapterCli, WhatNothingMatchesInPeftsFileIsOneWarningEach) {

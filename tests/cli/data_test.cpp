@@ -94,6 +94,14 @@ TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   for (const char* part : {"[[1|", "kept 10 of 11 rows; dropped 1 bad", "10 alpaca", "% filled",
                            "longest rows:", "bad.jsonl:4] instruction must be a string"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
+  const std::string own = folder() + "/own.yaml";
+  write_file(own, "model: {path: " + folder() + "/model}\noutput: x\nadapters: [{name: a, train: [" +
+                      folder() + "/train.jsonl]}]\n");
+  expect_refused("data inspect " + own, 2, "adapters have data of their own; name one by --adapter: [a]");
+  EXPECT_EQ(run("data inspect " + own + " --adapter a --summary").out,
+            run("data inspect --model.path " + folder() + "/model --data.train [" + folder() +
+                "/train.jsonl] --summary")
+                .out);
   expect_refused("data inspect " + yaml() + " --data.train [" + folder() + "/no*.jsonl]", 2, "no*.jsonl");
 }
 

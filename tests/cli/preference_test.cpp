@@ -55,6 +55,30 @@ TEST_F(PreferenceCli, AWholeModelIsComparedWithWhatItWas) {
   EXPECT_TRUE(exists(out + "/reference.safetensors"));
 }
 
+// One adapter's rows that KTO cannot judge cost the others nothing, and itself not what it has learnt.
+TEST_F(PreferenceCli, AnUpdateOfOnePromptStopsOneAdapterOnly) {
+  const std::string bad = folder() + "/one_prompt.jsonl", out = folder() + "/one_prompt";
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += fmt::format("{{\"prompt\": \"{}\", \"completion\": \"{}\", \"label\": {}}}\n", i < 6 ? i : 6, i,
+                        i % 2 == 0);
+  write_file(bad, rows);
+  const Outcome outcome =
+      run("train " +
+          configuration(
+              "one_prompt",
+              "preference: {loss: kto}\nadapters: [{name: good, rank: 2}, {name: sick, rank: 2, train: [" +
+                  bad + "]}]\n",
+              "judged") +
+          " --output " + out + " --data.shuffle false --data.packing none --checkpoint.every_steps 0");
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("[sick] KTO compares with answers to other prompts"), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(losses(out + "/adapters/good").size(), 8u);
+  EXPECT_EQ(losses(out + "/adapters/sick").size(), 3u);
+  EXPECT_TRUE(exists(out + "/adapters/sick/checkpoints/step-000003/manifest.json"));
+}
+
 // Bit for bit, with the stored numbers of the first part.
 TEST_F(PreferenceCli, AStoppedRunGoesOn) {
   for (const std::string& more : {std::string(), adapter()}) {

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -62,6 +63,12 @@ TEST(Files, WriteIsReadBackAndReplaced) {
   EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"a.txt"});
   EXPECT_EQ(MappedFile(path).text(), "two");
   EXPECT_EQ(hash_file(path).size(), 32u);
+}
+
+TEST(Files, APipeIsNotMapped) {
+  const TemporaryDirectory folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile(folder / "pipe"), Error);
 }
 
 TEST(Files, AMappedFileThatIsWrittenToIsAnError) {

@@ -160,6 +160,8 @@ int64_t modified_at(const struct stat& info) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
+  if (struct stat named{}; ::stat(path.c_str(), &named) == 0 && S_ISFIFO(named.st_mode))
+    fail("[{}] is a pipe, expected a file, which can be read more than once", path);
   file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file_ < 0) fail_system("open", path, errno);
   const auto give_up = [&](const char* what) {

@@ -66,7 +66,8 @@ class Lane {
     data::Batch batch;
     std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
   };
-  Check check() const;  // of --dry-run: reads a batch and the held-out rows, and makes the adapter's plan
+  // Of --dry-run: looks at the folder, reads a batch and the held-out rows, and makes the adapter's plan.
+  Check check() const;
 
  private:
   // What a resumed run continues with, besides tensors and the data's position.
@@ -86,6 +87,7 @@ class Lane {
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
   };
 
+  void check_folder() const;  // whether this run may go on in it
   bool restore();
   void check_origin(const Json& state) const;
   double lr() const;

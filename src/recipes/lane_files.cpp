@@ -33,22 +33,26 @@ void keep_source(const std::string& from, const std::string& copy) {
 
 bool Lane::has_states() const { return !checkpoints::list_states(files_.states()).empty(); }
 
+// A folder without a state or a result holds nothing that could be continued or lost.
+void Lane::check_folder() const {
+  const bool never = config_.train.resume == Resume::kNever;
+  if (never && (has_states() || exists(files_.model()) || exists(files_.adapter())))
+    fail("[{}] holds a run already, and train.resume is never; choose another output, or train.resume auto",
+         files_.folder);
+  if (!exists(files_.config()) || !has_states()) return;
+  const std::vector<std::string> conflicts = conflicting_keys(files_.config(), config_);
+  if (!conflicts.empty())
+    fail(
+        "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
+        "{}, or restore these keys",
+        files_.folder, join(conflicts, "\n  "),
+        is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
+                     : "Choose another output");
+}
+
 void Lane::open_folder(const std::string& resolved_yaml) const {
   make_directories(files_.folder);
-  // A folder without a state holds nothing that could be continued or lost.
-  if (exists(files_.config()) && has_states()) {
-    if (config_.train.resume == Resume::kNever)
-      fail("[{}] holds a run already, and train.resume is never; choose another output, or train.resume auto",
-           files_.folder);
-    const std::vector<std::string> conflicts = conflicting_keys(files_.config(), config_);
-    if (!conflicts.empty())
-      fail(
-          "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
-          "{}, or restore these keys",
-          files_.folder, join(conflicts, "\n  "),
-          is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
-                       : "Choose another output");
-  }
+  check_folder();
   if (is_adapter() && !has_states()) keep_source(config_.adapters.front().from, files_.from());
   checkpoints::sweep_temporary(files_.states());
   write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
@@ -129,6 +133,7 @@ void Lane::save_result(const std::string& folder) const {
 }
 
 Lane::Check Lane::check() const {
+  check_folder();
   data::LoaderOptions options = loader_options(config_);
   options.threads = 0;
   data::Loader loader(data_.train, options);

@@ -22,9 +22,9 @@ std::string kept_lines(const std::string& text, int64_t last_step, const std::st
     Json values;
     try {
       values = Json::parse(line, where);
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (is_last) break;  // torn, by a file system that wrote the end first
-      throw;
+      fail("{}; remove that line, and the run goes on", error.what());
     }
     const Json* step = values.find("step");
     if (step == nullptr || !step->is_int()) fail("[{}] expected an object with an integer \"step\"", where);

@@ -326,10 +326,16 @@ TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
       0);
   expect_refused("train " + with_adapters("shape2", "  - {rank: 4}\n") + " --output " + out, 2,
                  "adapters[0].rank: 2, now 4");
+  expect_refused("train " + with_adapters("shape2", "  - {rank: 4}\n") + " --output " + out + " --dry-run", 2,
+                 "adapters[0].rank: 2, now 4");
   const Outcome dry =
       run("train " + with_adapters("shape3", "  - {rank: 2}\n") + " --output " + out + " --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_NE(dry.err.find("adapter: 21 adapted modules"), std::string::npos) << dry.err;
+  remove_all(lane(out, "adapter") + "/checkpoints");
+  expect_refused(
+      "train " + with_adapters("shape", "  - {rank: 2}\n") + " --output " + out + " --train.resume never", 2,
+      "holds a run already, and train.resume is never");
 }
 
 TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {

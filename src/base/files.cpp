@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -200,6 +201,17 @@ void MappedFile::release(size_t begin, size_t end) const {
   const size_t last = end == size_ ? end : end / page * page;
   if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
+
+FolderLock::FolderLock(const std::string& folder) {
+  const std::string path = join_path(folder, ".lock");
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file_ < 0) fail_system("create", path, errno);
+  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(file_);
+  fail("[{}] another process is at work there; wait for it, or choose another folder", folder);
+}
+
+FolderLock::~FolderLock() { ::close(file_); }
 
 TemporaryDirectory::TemporaryDirectory() {
   const char* base = std::getenv("TMPDIR");

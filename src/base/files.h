@@ -67,6 +67,20 @@ class MappedFile {
   int64_t modified_ = 0;  // nanoseconds
 };
 
+// One process at a time works in a folder, which is there. The system ends the lock with its process; on file
+// systems without locks there is none.
+class FolderLock {
+ public:
+  // An Error when another process has it.
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
 // A folder below the system's temporary one, removed with everything in it at the end of its life.
 class TemporaryDirectory {
  public:

@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char* kUsage =
     "Show what a run would train on: rows as tokens with their loss mask, and a summary.\n"
-    "Usage: temper data inspect [RUN.yaml] [--KEY VALUE ...] [--rows N] [--first N] [--eval] [--summary]\n\n"
+    "Usage: temper data inspect [RUN.yaml] [--KEY VALUE ...] [--rows N] [--first N] [--eval] [--summary] "
+    "[--adapter NAME]\n\n"
     "  --rows N    rows to print (3)\n"
     "  --first N   the first row to print, from 0\n"
     "  --eval      data.eval (or what data.eval_fraction holds out) instead of data.train\n"

@@ -28,10 +28,11 @@ int merge(const MergeArguments& arguments) {
     fail("[--max-shard-mib] {} is out of range; expected 1 or more", arguments.max_shard_mib);
   std::string base = arguments.base;
   if (base.empty()) base = checkpoints::read_adapter_config(arguments.adapter).base_model;
-  if (!is_directory(base) && !arguments.base.empty()) fail("[--base] '{}' is not a folder", base);
-  if (!is_directory(base))
+  if (!is_directory(base)) {
+    if (!arguments.base.empty()) fail("[--base] '{}' is not a folder", base);
     fail("[{}] the adapter's base model '{}' is not a folder here; name it with --base", arguments.adapter,
          base);
+  }
   if (exists(arguments.output))
     fail("[{}] exists already; choose another folder or remove it", arguments.output);
   for (const std::string& source : {base, arguments.adapter})

@@ -7,12 +7,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
-#include "checkpoints/weights_sample.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
 
@@ -49,18 +47,6 @@ void add_preference(const std::optional<training::PreferenceResult>& found, std:
   if (found->chosen > 0) add("logp_chosen", found->chosen_logp);
   if (found->rejected > 0) add("logp_rejected", found->rejected_logp);
   if (found->pairs == 0) add("kl", found->kl);
-}
-
-// Of what decides, besides the trained weights, what training means.
-Json origin_of(const RunConfig& config) {
-  Json::Object origin;
-  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-    const std::string path = join_path(config.model.path, file);
-    origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
-  }
-  if (const std::string& reference = config.preference.reference; !reference.empty())
-    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
-  return origin;
 }
 
 }  // namespace
@@ -127,8 +113,6 @@ void Lane::make_learner() {
 void Lane::start() {
   loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
   if (data_.eval) eval_rows_ = read_all(*data_.eval, config_);
-  if (is_adapter()) base_ = checkpoints::sample_of_weights(config_.model.path);
-  origin_ = origin_of(config_);
   const bool resumed = restore();
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);

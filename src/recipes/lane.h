@@ -107,8 +107,6 @@ class Lane {
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
   State state_;
-  std::string base_;  // of an adapter: a sample of the weights that it is trained on
-  Json origin_;       // hashes of what else the model's folder says, by file
   int64_t saved_step_ = 0;
   std::optional<checkpoints::StateWriter> prepared_;
   bool stopped_ = false, diverged_ = false;

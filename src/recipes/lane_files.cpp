@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/weights_sample.h"
 #include "config/print.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
@@ -25,7 +24,7 @@ void keep_source(const std::string& from, const std::string& copy) {
   if (from.empty()) return;
   make_directories(copy);
   for (const std::string& name : list_directory(from))
-    if (name == "adapter_config.json" || name.ends_with(".safetensors"))
+    if (name == checkpoints::kAdapterConfig || name.ends_with(".safetensors"))
       write_file(join_path(copy, name), read_file(join_path(from, name)));
 }
 
@@ -62,7 +61,8 @@ bool Lane::restore() {
   const auto reader = checkpoints::open_newest(files_.states());
   if (!reader) return false;
   const Json state = reader->json();
-  if (const Json* base = state.find("base"); base != nullptr && is_adapter() && base->as_string() != base_)
+  if (const Json* base = state.find("base");
+      base != nullptr && is_adapter() && base->as_string() != session_->base)
     fail(
         "[{}] was trained on other weights than {} holds now; give the base that the run began with, or "
         "another output",
@@ -89,7 +89,7 @@ void Lane::check_origin(const Json& state) const {
   const Json* origin = state.find("origin");
   if (origin == nullptr) return;
   for (const auto& [path, was] : origin->as_object()) {
-    const Json* is = origin_.find(path);
+    const Json* is = session_->origin.find(path);
     if (is != nullptr && *is != was)
       fail("[{}] began with another {}; restore that, or {}", files_.folder, path,
            is_adapter() ? "give the adapter another name (from: goes on from what it has learnt)"
@@ -109,9 +109,9 @@ void Lane::prepare_save(bool again) {
                             {"best_step", state_.best_step},
                             {"last_loss", state_.last_loss},
                             {"data", refused_at_.value_or(loader_->state())},
-                            {"origin", origin_}};
+                            {"origin", session_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
-  if (is_adapter()) state.set("base", base_);
+  if (is_adapter()) state.set("base", session_->base);
   writer.add_json("state.json", state);
 }
 

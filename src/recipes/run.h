@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/folder_lock.h"
+#include "base/files.h"
 #include "recipes/lane.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"

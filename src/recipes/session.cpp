@@ -2,10 +2,13 @@
 
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/pinning.h"
 #include "base/threads.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/weights_sample.h"
 #include "ops/report.h"
 
 namespace temper::recipes {
@@ -32,6 +35,18 @@ HardwareFacts checked_facts(const RunConfig& config) {
   ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
   if (config.memory_limit_mib > 0) pool(facts.device).set_limit(config.memory_limit_mib << 20);
   return facts;
+}
+
+// Of what decides, besides the trained weights, what training means.
+Json origin_of(const RunConfig& config) {
+  Json::Object origin;
+  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    const std::string path = join_path(config.model.path, file);
+    origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
+  }
+  if (const std::string& reference = config.preference.reference; !reference.empty())
+    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
+  return origin;
 }
 
 }  // namespace
@@ -78,6 +93,8 @@ models::BuildOptions Session::build_options(ops::Preferences preferred) const {
 void Session::load_weights(ops::Preferences preferred) {
   preferred_ = std::move(preferred);
   model = models::load_model(config.model.path, build_options(preferred_));
+  if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
+  origin = origin_of(config);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        config.model.kept_in()));

@@ -36,6 +36,10 @@ struct Session {
   layers::DecoderConfig architecture;
   rollout::TextFiles text;
   std::unique_ptr<models::Model> model;
+  // What states are checked against, read with the weights: a sample of those that adapters stand on, and
+  // hashes of what else decides what training means, by file.
+  std::string base;
+  Json origin;
 
   // `preferred`: kernels to try first where the configuration says nothing.
   models::BuildOptions build_options(ops::Preferences preferred) const;

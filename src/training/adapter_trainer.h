@@ -32,7 +32,6 @@ class AdapterTrainer {
   struct Part;
   std::vector<Part> parts_of(Step& step, const MicroBatch& batch, size_t begin, size_t end) const;
   void run(Step& step, size_t begin, size_t end) const;
-  bool fills_up() const { return model_.device().type != DeviceType::kCpu; }
 
   const layers::Decoder& model_;
   TrainerOptions options_;

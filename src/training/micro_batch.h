@@ -34,6 +34,9 @@ inline constexpr int64_t filled_up(int64_t tokens) {
   return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
 }
 
+// Where that is done.
+inline bool fills_up(Device device) { return device.type != DeviceType::kCpu; }
+
 // Rows [begin, end). Where each of the rows has an owner, all of an owner's neighbouring rows are filled up.
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
                   std::span<const size_t> owners = {});

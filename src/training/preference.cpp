@@ -74,8 +74,7 @@ std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows
     if (other == d + documents.size())
       fail(
           "KTO compares with answers to other prompts, but the rows of this update have 1 prompt; set "
-          "data.shuffle "
-          "or raise rows_per_step");
+          "data.shuffle or raise rows_per_step");
     const std::vector<Dialogue>& next = documents[other % documents.size()];
     for (size_t i = 0; i < documents[d].size(); ++i)
       out.push_back(joined(documents[d][i], next[i % next.size()], max_length));

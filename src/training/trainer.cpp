@@ -78,7 +78,7 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   data.scale.set(pending.scale());
   double flops = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
-    data.batches.push_back(gather(rows, begin, end, model_.device().type != DeviceType::kCpu));
+    data.batches.push_back(gather(rows, begin, end, fills_up(model_.device())));
     const MicroBatch& batch = data.batches.back();
     pending.add_work(batch.tokens, training_flops(model_.config(), batch.documents));
     flops += training_flops(model_.config(), batch.documents);

@@ -1,7 +1,6 @@
 // Adapters as a user has them: trained alone and together, stopped and resumed, used, merged, refused.
 #include <filesystem>
 
-#include "base/folder_lock.h"
 #include "checkpoints/safetensors.h"
 #include "tests/cli/cli_fixture.h"
 

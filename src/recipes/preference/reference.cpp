@@ -63,8 +63,7 @@ void check_reference(const RunConfig& config) {
   if (!exists(join_path(folder, "config.json")))
     fail(
         "[preference.reference] '{}' has no config.json; expected a model in Hugging Face format (merge an "
-        "adapter "
-        "into its base first)",
+        "adapter into its base first)",
         folder);
   const layers::DecoderConfig own = architecture_of(config.model.path), other = architecture_of(folder);
   if (own.vocab_size != other.vocab_size)

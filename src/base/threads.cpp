@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 
+#include "base/error.h"
 #include "base/pinning.h"
 
 namespace temper {
@@ -14,9 +15,14 @@ namespace temper {
 int num_threads() { return omp_get_max_threads(); }
 
 void set_num_threads(int count) {
+  invariant(omp_in_parallel() == 0, "[set_num_threads] called by a task of the pool");
   omp_set_num_threads(std::max(count, 1));
   pin_new_threads();
 }
+
+// OpenMP keeps the number for each thread by itself.
+OneThread::OneThread() noexcept : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+OneThread::~OneThread() { omp_set_num_threads(before_); }
 
 void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
   if (count <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {

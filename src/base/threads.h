@@ -6,7 +6,22 @@
 namespace temper {
 
 int num_threads();
-void set_num_threads(int count);  // at least 1
+// At least 1, for the calling thread and what it starts. Where threads are pinned, new ones are pinned, too.
+// Not for tasks of the pool (OneThread is).
+void set_num_threads(int count);
+
+// While one lives, libraries that share the pool see a pool of one thread in what they do on the calling
+// thread. No thread is started, ended or moved, so that tasks of the pool may hold one.
+class OneThread {
+ public:
+  OneThread() noexcept;
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
 
 // Runs task(0) … task(count-1) on the pool, in no order. How the work is cut into tasks must not depend on
 // the number of threads where results are summed, so that they are the same for any number. Exceptions reach

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "device/cpu_features.h"
 #include "device/memory.h"
 
 namespace temper {
@@ -81,19 +82,12 @@ HardwareFacts detect_cpu() {
   facts.packages.assign(installed_packages().begin(), installed_packages().end());
   facts.cores = num_threads();
   facts.memory_bytes = available_host_bytes();
+  facts.features = cpu_features();
+  facts.native_bf16 = has_cpu_feature("avx512_bf16") || has_cpu_feature("amx_bf16");
   std::istringstream lines(exists("/proc/cpuinfo") ? read_file("/proc/cpuinfo") : std::string());
-  for (std::string line; std::getline(lines, line) && !line.empty();) {
-    const std::string value = line.find(": ") == std::string::npos ? "" : line.substr(line.find(": ") + 2);
-    if (line.rfind("model name", 0) == 0) facts.name = value;
-    if (line.rfind("flags", 0) != 0) continue;
-    std::istringstream flags(value);
-    for (std::string flag; flags >> flag;)
-      if (flag == "avx2" || flag == "fma" || flag == "f16c" || flag.rfind("avx512", 0) == 0 ||
-          flag.rfind("amx", 0) == 0) {
-        facts.features.push_back(flag);
-        facts.native_bf16 = facts.native_bf16 || flag == "avx512_bf16" || flag == "amx_bf16";
-      }
-  }
+  for (std::string line; std::getline(lines, line) && !line.empty();)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      facts.name = line.substr(line.find(": ") + 2);
   return facts;
 }
 

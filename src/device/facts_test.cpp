@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "device/cpu_features.h"
 
 namespace temper {
 namespace {
@@ -47,6 +50,23 @@ TEST(Facts, PublishedPeaksAreOfExactlyThatDevice) {
   EXPECT_EQ(published_bf16_peak("NVIDIA A100-SXM4-80GB"), 312e12);
   EXPECT_EQ(published_bf16_peak("NVIDIA H200 NVL"), 0);
   EXPECT_EQ(published_bf16_peak("NVIDIA H100 PCIe"), 0);
+}
+
+// A limit cuts off whole levels, whatever the processor has; what it leaves is what the processor has.
+TEST(Facts, LimitsOfInstructionSets) {
+  const std::vector<std::string> all = cpu_features_within("");
+  const auto has = [](const std::vector<std::string>& features, const char* name) {
+    return std::find(features.begin(), features.end(), name) != features.end();
+  };
+  EXPECT_TRUE(cpu_features_within("SSE41").empty());
+  for (const char* limit : {"AVX2", "avx2", "AVX512_CORE", "AVX512_CORE_BF16", "ALL"}) {
+    const std::vector<std::string> left = cpu_features_within(limit);
+    EXPECT_EQ(has(left, "avx2"), has(all, "avx2")) << limit;
+    const bool vectors = std::string_view(limit).starts_with("AVX512") || std::string_view(limit) == "ALL";
+    EXPECT_EQ(has(left, "avx512f"), vectors && has(all, "avx512f")) << limit;
+  }
+  EXPECT_FALSE(has(cpu_features_within("AVX512_CORE"), "avx512_bf16"));
+  EXPECT_FALSE(has(cpu_features_within("AVX512_CORE_BF16"), "amx_bf16"));
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // The pool of threads while a model is trained.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 
+#include "backends/onednn/packed_tile.h"
 #include "backends/onednn/tile.h"
 #include "base/files.h"
 #include "base/pinning.h"
@@ -29,16 +31,22 @@ std::vector<float> trained_weights() {
   return all;
 }
 
+// By tasks of the pool and by the thread that hands them out, as kernels do.
 void multiply_by_library() {
-  const Tensor a = Tensor::zeros({512, 512}, DType::kF32), c = Tensor::zeros({512, 512}, DType::kF32);
-  backends::multiply_by_onednn({.a = backends::rows_of(a),
-                                .b = backends::rows_of(a),
-                                .m = 512,
-                                .n = 512,
-                                .k = 512,
-                                .c = c.data<float>(),
-                                .stride = 512},
-                               backends::Bf16Path::kWiden);
+  const Tensor a = Tensor::zeros({512, 512}, DType::kF32);
+  const auto multiply = [&](int64_t) {
+    const Tensor c = Tensor::zeros({512, 512}, DType::kF32);
+    backends::multiply_by_onednn({.a = backends::rows_of(a),
+                                  .b = backends::rows_of(a),
+                                  .m = 512,
+                                  .n = 512,
+                                  .k = 512,
+                                  .c = c.data<float>(),
+                                  .stride = 512},
+                                 backends::Bf16Path::kWiden);
+  };
+  multiply(0);
+  parallel_for(8, multiply);
 }
 
 // Threads on cores of their own give the same bits, and neither steps nor the library's products bring
@@ -55,6 +63,52 @@ TEST(Threads, ThereIsOnePoolWhichMayBePinned) {
   EXPECT_EQ(pinned, trained_weights());
   multiply_by_library();
   EXPECT_LE(threads_of_process(), before);  // others, as a driver's, may have ended
+}
+
+std::vector<std::vector<int>> a_core_for_each(int threads) {
+  std::vector<std::vector<int>> cores;
+  for (size_t i = 0; i < static_cast<size_t>(threads); ++i)
+    cores.push_back({usable_cores()[i % usable_cores().size()]});
+  return cores;
+}
+
+// A library that is told to use one thread must not move the thread of the pool that calls it.
+TEST(Threads, StayOnTheirCoresWhileTheLibraryMultiplies) {
+  ::unsetenv("OMP_PROC_BIND");
+  const op_testing::Threads two(2);
+  ASSERT_TRUE(pin_threads(Pinning::kOn));
+  multiply_by_library();
+  EXPECT_EQ(cores_of_threads(), a_core_for_each(2));
+  EXPECT_EQ(num_threads(), 2);
+  pin_threads(Pinning::kOff);
+}
+
+// The same in a training step on a processor for which we have no matrix multiplication of our own: the limit
+// is read once, so that it needs a process of its own.
+TEST(ThreadsDeathTest, StayOnTheirCoresInATrainingStepByTheLibrary) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::unsetenv("OMP_PROC_BIND");
+  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string before = limit == nullptr ? "" : limit;
+  ::setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1);
+  const auto train = [] {
+    const op_testing::Threads two(2);
+    pin_threads(Pinning::kOn);
+    trained_weights();
+    const bool stayed = cores_of_threads() == a_core_for_each(2);
+    std::fputs(backends::has_packed_tile(DType::kF32) ? "our own" : stayed ? "stayed" : "moved", stderr);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(train(), testing::ExitedWithCode(0), "^stayed$");
+  if (limit == nullptr)
+    ::unsetenv("ONEDNN_MAX_CPU_ISA");
+  else
+    ::setenv("ONEDNN_MAX_CPU_ISA", before.c_str(), 1);
+}
+
+TEST(Threads, AreNotChangedByTasks) {
+  const op_testing::Threads two(2);
+  EXPECT_THROW(parallel_for(2, [](int64_t) { set_num_threads(1); }), Error);
 }
 
 }  // namespace

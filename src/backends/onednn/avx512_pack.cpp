@@ -8,10 +8,7 @@
 namespace temper::backends::avx512 {
 namespace {
 
-// Lines of a power of two share cache sets.
-constexpr int64_t kGap = 16;
-// Of a matrix that stays in the first cache wherever its lines lie.
-constexpr int64_t kLittle = 4096;  // floats
+constexpr int64_t kLinesAhead = 16;  // of b, fetched while it is packed: each begins in another page
 
 uint32_t mask_of(int64_t count, int64_t most) {
   return count >= most ? static_cast<uint32_t>((uint64_t{1} << most) - 1)
@@ -99,14 +96,18 @@ TEMPER_AVX512 void pack_lying(const T* from, int64_t stride, int64_t k, int64_t 
 template <class T>
 TEMPER_AVX512 void pack_float_lines(const T* from, int64_t stride, int64_t k, int64_t columns, float* panel) {
   for (int64_t at = 0; at < k; ++at, from += stride, panel += kPanel)
-    for (int64_t c = 0; c < columns; c += kLanes)
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      _mm_prefetch(from + kLinesAhead * stride + c, _MM_HINT_T0);
       _mm512_store_si512(panel + c, load_units<Units::kFloats>(from + c, columns - c));
+    }
 }
 
 TEMPER_AVX512 void pack_pair_lines(const BFloat16* from, int64_t stride, int64_t k, int64_t columns,
                                    float* panel) {
   for (int64_t at = 0; at < k; at += 2, from += 2 * stride, panel += kPanel)
     for (int64_t c = 0; c < columns; c += 2 * kLanes) {
+      _mm_prefetch(from + kLinesAhead * stride + c, _MM_HINT_T0);
+      _mm_prefetch(from + (kLinesAhead + 1) * stride + c, _MM_HINT_T0);
       const Interleaved pairs = interleave(from + c, at + 1 < k ? from + stride + c : nullptr, columns - c);
       _mm512_store_si512(panel + c, pairs.low);
       _mm512_store_si512(panel + c + kLanes, pairs.high);
@@ -126,8 +127,6 @@ void pack_panel_of(const Matrix& b, int64_t k, int64_t columns, float* panel) {
   }
 }
 
-int64_t line_of(int64_t rows) { return (rows + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes) + kGap; }
-
 // a's lines of k, two by two: unit (row, k) at [k][row].
 TEMPER_AVX512 void pack_pairs_of_lines(const Matrix& a, int64_t rows, int64_t k, float* to) {
   const auto* from = static_cast<const BFloat16*>(a.data);
@@ -141,54 +140,28 @@ TEMPER_AVX512 void pack_pairs_of_lines(const Matrix& a, int64_t rows, int64_t k,
 
 }  // namespace
 
-int64_t scratch_for_rows(Units units, int64_t rows, int64_t k) {
-  const int64_t lying = rows * (units_in(units, k) + kGap), lines = units_in(units, k) * line_of(rows);
-  return std::max(lying, lines);
-}
-
-Rows pack_rows(Units units, const Matrix& a, int64_t rows, int64_t k, float* scratch) {
-  const Block source{const_cast<void*>(a.data), a.dtype, a.stride};
-  if (units == Units::kFloats) {
-    if (a.transposed) {
-      if (a.dtype == DType::kF32 && k * a.stride <= kLittle)
-        return {static_cast<const float*>(a.data), 1, a.stride};
-      copy_block(source, {scratch, DType::kF32, line_of(rows)}, k, rows);
-      return {scratch, 1, line_of(rows)};
-    }
-    if (a.dtype == DType::kF32) return {static_cast<const float*>(a.data), a.stride, 1};
-    copy_block(source, {scratch, DType::kF32, k + kGap}, rows, k);
-    return {scratch, k + kGap, 1};
-  }
+Rows pack_pair_rows(const Matrix& a, int64_t rows, int64_t k, float* scratch) {
   if (a.transposed) {
     pack_pairs_of_lines(a, rows, k, scratch);
     return {scratch, 1, line_of(rows)};
   }
   if (k % 2 == 0 && a.stride % 2 == 0) return {static_cast<const float*>(a.data), a.stride / 2, 1};
-  const int64_t step = units_in(units, k) + kGap;
-  copy_block(source, {scratch, DType::kBF16, 2 * step}, rows, k);
+  const int64_t step = units_in(Units::kPairs, k) + kTileGap;
+  copy_block({const_cast<void*>(a.data), a.dtype, a.stride}, {scratch, DType::kBF16, 2 * step}, rows, k);
   for (int64_t r = 0; r < rows && k % 2 != 0; ++r)
     reinterpret_cast<BFloat16*>(scratch + r * step)[k] = BFloat16(0);
   return {scratch, step, 1};
 }
 
-void pack_panel(Units units, const Matrix& b, int64_t k, int64_t columns, float* panel) {
-  if (units == Units::kPairs)
-    pack_panel_of<Units::kPairs, BFloat16>(b, k, columns, panel);
-  else if (b.dtype == DType::kBF16)
+void pack_pair_panel(const Matrix& b, int64_t k, int64_t columns, float* panel) {
+  pack_panel_of<Units::kPairs, BFloat16>(b, k, columns, panel);
+}
+
+void pack_float_panel(const Matrix& b, int64_t k, int64_t columns, float* panel) {
+  if (b.dtype == DType::kBF16)
     pack_panel_of<Units::kFloats, BFloat16>(b, k, columns, panel);
   else
     pack_panel_of<Units::kFloats, float>(b, k, columns, panel);
-}
-
-Columns pack_columns(Units units, const Matrix& b, int64_t k, int64_t columns, int64_t rows, float* scratch) {
-  constexpr int64_t kFewRows = 24;
-  if (units == Units::kFloats && b.dtype == DType::kF32 && !b.transposed &&
-      (k * b.stride <= kLittle || rows <= kFewRows))
-    return {static_cast<const float*>(b.data), b.stride, kPanel};
-  const int64_t panel_step = units_in(units, k) * kPanel;
-  for (int64_t c = 0; c < columns; c += kPanel)
-    pack_panel(units, b.block(0, c), k, std::min(kPanel, columns - c), scratch + c / kPanel * panel_step);
-  return {scratch, kPanel, panel_step};
 }
 
 }  // namespace temper::backends::avx512

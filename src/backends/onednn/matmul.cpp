@@ -10,18 +10,6 @@
 namespace temper::backends {
 namespace {
 
-// oneDNN cuts its work by the number of threads it sees, when it compiles and when it runs.
-class OneThread {
- public:
-  OneThread() : before_(num_threads()) { set_num_threads(1); }
-  ~OneThread() { set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
 dnnl::engine& engine() {
   static dnnl::engine instance(dnnl::engine::kind::cpu, 0);
   return instance;
@@ -78,7 +66,7 @@ Compiled compiled_for(const Tile& tile) {
 }  // namespace
 
 void gemm(const Tile& tile) {
-  const OneThread guard;
+  const OneThread guard;  // oneDNN cuts its work by the number that it sees
   const auto status = dnnl_sgemm(tile.a.transposed ? 'T' : 'N', tile.b.transposed ? 'T' : 'N', tile.m, tile.n,
                                  tile.k, 1.0f, static_cast<const float*>(tile.a.data), tile.a.stride,
                                  static_cast<const float*>(tile.b.data), tile.b.stride,
@@ -88,7 +76,7 @@ void gemm(const Tile& tile) {
 }
 
 void matmul(const Tile& tile) {
-  const OneThread guard;
+  const OneThread guard;  // when it compiles, too
   const Compiled compiled = compiled_for(tile);
   thread_local dnnl::stream stream(engine());
   const int64_t scratch_bytes = static_cast<int64_t>(compiled.scratchpad.get_size());

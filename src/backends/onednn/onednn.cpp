@@ -1,11 +1,13 @@
 #include "backends/onednn/onednn.h"
 
 #include "backends/onednn/peak.h"
+#include "backends/vector_targets.h"
 
 namespace temper::backends {
 
 void register_onednn();
 void register_onednn() {
+  limit_vector_targets();
   ops::kernels<ops::Attention>().add("onednn", attention_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());

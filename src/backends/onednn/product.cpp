@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backends/onednn/avx512_tile.h"
 #include "backends/onednn/blocks.h"
+#include "backends/onednn/packed_tile.h"
 #include "base/threads.h"
 
 namespace temper::backends {
@@ -41,7 +41,7 @@ void add_term(const Product::Term& term, const Tile& tile, int64_t row, int64_t 
 // Columns [first, end) of a product; `packed` holds those of b, or is null: a tile packs its own.
 struct Strip {
   int64_t first, end;
-  const Avx512Columns* packed = nullptr;
+  const PackedColumns* packed = nullptr;
 };
 
 void run_tile(const Product& product, const Strip& strip, const Cut& cut, int64_t row, int64_t column,
@@ -83,7 +83,7 @@ void multiply_packed(const Product& product, DType products, Bf16Path path) {
   const int64_t strip = std::max(kStrip, most);
   for (int64_t first = 0; first < product.n; first += strip) {
     const int64_t columns = std::min(strip, product.n - first);
-    Avx512Columns packed(products, product.k, columns);
+    PackedColumns packed(products, product.k, columns);
     const Matrix b = product.b.block(0, first);
     parallel_for(packed.pieces(), [&](int64_t piece) { packed.pack(b, piece); });
     const Cut cut = cut_for(product.m, columns, 16,
@@ -98,7 +98,7 @@ void multiply(const Product& product, Bf16Path path) {
   if (product.m == 0 || product.n == 0) return;
   const DType products = products_of(product.a, product.b, path);
   constexpr int64_t kManyRows = 128;  // few do not pay for packing ahead
-  if (product.m >= kManyRows && product.k > 0 && has_avx512_tile(products))
+  if (product.m >= kManyRows && product.k > 0 && has_packed_tile(products))
     return multiply_packed(product, products, path);
   const Cut cut =
       cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "backends/onednn/avx512_tile.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/matmul.h"
+#include "backends/onednn/packed_tile.h"
 #include "device/facts.h"
 
 namespace temper::backends {
@@ -122,8 +122,8 @@ void multiply(const Tile& tile, Bf16Path path) {
     return;
   }
   const DType products = products_of(tile.a, tile.b, path);
-  if (has_avx512_tile(products))
-    avx512_tile(tile, products);
+  if (has_packed_tile(products))
+    packed_tile(tile, products);
   else
     multiply_by_onednn(tile, path);
 }

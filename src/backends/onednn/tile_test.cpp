@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/onednn/avx512_tile.h"
+#include "backends/onednn/packed_tile.h"
 #include "backends/test_support.h"
 
 namespace temper::backends {
@@ -74,26 +74,28 @@ TEST(Tile, ByOneDnn) {
   }
 }
 
-TEST(Tile, ByAvx512) {
-  if (!has_avx512_tile(DType::kF32)) GTEST_SKIP() << "no AVX-512 on this processor";
+// What multiply() takes: AVX-512 or AVX2, whichever this processor offers (make isa runs both).
+TEST(Tile, ByVectorsOfOurOwn) {
+  if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
   for (const Sizes& sizes : kSizes) {
     for (const DType a : {DType::kF32, DType::kBF16})
       for (const DType b : {DType::kF32, DType::kBF16})
-        check([](const Tile& tile) { avx512_tile(tile, DType::kF32); }, sizes, a, b);
-    if (has_avx512_tile(DType::kBF16))
-      check([](const Tile& tile) { avx512_tile(tile, DType::kBF16); }, sizes, DType::kBF16, DType::kBF16);
+        check([](const Tile& tile) { packed_tile(tile, DType::kF32); }, sizes, a, b);
+    if (has_packed_tile(DType::kBF16))
+      check([](const Tile& tile) { packed_tile(tile, DType::kBF16); }, sizes, DType::kBF16, DType::kBF16);
   }
 }
 
 // Columns that are packed once give what a tile that packs its own gives, bit by bit.
 TEST(Tile, ColumnsPackedAhead) {
+  if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (!has_avx512_tile(dtype)) GTEST_SKIP() << "no AVX-512 for it on this processor";
-    const int64_t m = 20, n = 150, k = 1100, first = Avx512Columns::kAlign;
+    if (!has_packed_tile(dtype)) continue;
+    const int64_t m = 20, n = 150, k = 1100, first = PackedColumns::kAlign;
     const Tensor a = random_tensor({m, k}, dtype, 1), b = random_tensor({n, k}, dtype, 2);
     const Tensor c = Tensor::empty({m, n}, DType::kF32), ahead = Tensor::empty({m, n - first}, DType::kF32);
-    avx512_tile({rows_of(a), transpose_of(b), m, n, k, c.data<float>(), n}, dtype);
-    Avx512Columns columns(dtype, k, n);
+    packed_tile({rows_of(a), transpose_of(b), m, n, k, c.data<float>(), n}, dtype);
+    PackedColumns columns(dtype, k, n);
     for (int64_t piece = 0; piece < columns.pieces(); ++piece) columns.pack(transpose_of(b), piece);
     columns.multiply({rows_of(a), {}, m, n - first, k, ahead.data<float>(), n - first}, first);
     EXPECT_TRUE(std::ranges::equal(c.narrow(1, first, n - first).contiguous().values<float>(),

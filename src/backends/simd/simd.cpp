@@ -1,9 +1,12 @@
 #include "backends/simd/simd.h"
 
+#include "backends/vector_targets.h"
+
 namespace temper::backends {
 
 void register_simd();
 void register_simd() {
+  limit_vector_targets();
   ops::kernels<ops::AdamW>().add("simd", adamw_kernel());
   ops::kernels<ops::Dropout>().add("simd", dropout_kernel());
   ops::kernels<ops::Embedding>().add("simd", embedding_kernel());

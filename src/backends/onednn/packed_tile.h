@@ -3,20 +3,22 @@
 
 namespace temper::backends {
 
-// Products by AVX-512. float32 ones take operands of either dtype, widened as they are packed; bfloat16 ones
-// take two bfloat16 operands and multiply pairs of them (VDPBF16PS), sums are float32. k is added up in the
-// same blocks whatever m and n are.
+struct TileKernels;
+
+// Matrix multiplications of our own, by AVX-512 or AVX2 (tile_kernels.h). float32 ones take operands of
+// either dtype, widened as they are packed; bfloat16 ones take two bfloat16 operands and multiply pairs of
+// them (VDPBF16PS), sums are float32. k is added up in the same blocks whatever m and n are.
 
 // Whether they run here, for float32 or bfloat16; not for what the processor multiplies faster by AMX.
-bool has_avx512_tile(DType products);
+bool has_packed_tile(DType products);
 
 // On the calling thread.
-void avx512_tile(const Tile& tile, DType products);
+void packed_tile(const Tile& tile, DType products);
 
 // b, packed once for many tiles.
-class Avx512Columns {
+class PackedColumns {
  public:
-  Avx512Columns(DType products, int64_t k, int64_t columns);
+  PackedColumns(DType products, int64_t k, int64_t columns);
   // Pieces are packed in any order, on any thread.
   int64_t pieces() const { return blocks_ * panels_; }
   void pack(const Matrix& b, int64_t piece);
@@ -25,7 +27,7 @@ class Avx512Columns {
   void multiply(const Tile& tile, int64_t first) const;
 
  private:
-  DType products_ = DType::kF32;
+  const TileKernels& kernels_;
   int64_t k_ = 0, columns_ = 0, panels_ = 0, blocks_ = 0;
   Tensor packed_;
 };

@@ -7,12 +7,14 @@
 # make bundle a folder with the program and its libraries that runs where it is copied to
 # make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json or jsonl_row; RUNS=N or MINUTES=N
 # make bench  measured speed of the ops, of training and of tokenizers
+# make bench-check  the demo's step beside the processor's peak; fails below half of it
+# make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)
 PRESET ?= release
 BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity fuzz bench demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity fuzz bench bench-check isa demo bundle clean format
 
 all: build
 
@@ -65,6 +67,13 @@ bench: setup
 	@$(BUILD)/bench/temper_bench_train --dtype bfloat16
 	@$(BUILD)/bench/temper_bench_ops
 	@$(BUILD)/bench/temper_bench_tokenizer
+
+bench-check:
+	@$(MAKE) --no-print-directory build PRESET=release
+	@python3 bench/cpu/check.py $(TEMPER)
+
+isa: build
+	@tools/test_isa.sh $(BUILD) $(if $(SHORT),--short)
 
 demo:
 	@$(MAKE) --no-print-directory build PRESET=release

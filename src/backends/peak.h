@@ -4,8 +4,9 @@
 
 namespace temper::backends {
 
-// Measures, for about a quarter of a second, the floating-point operations per second that a backend's best
-// product of large matrices reaches.
+// Measures, for about a quarter of a second, a limit of matrix multiplications in floating-point operations
+// per second: what a backend's best one of large matrices reaches, or what multiply-adds in registers alone
+// do. 0 where a room cannot tell.
 using PeakProbe = double (*)(DType dtype, int threads);  // rooms register theirs by provider
 
 // The best of all probes, measured once per process and kept; 0 when no backend has one.

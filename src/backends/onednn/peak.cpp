@@ -1,17 +1,13 @@
 #include "backends/onednn/peak.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "backends/onednn/product.h"
+#include "base/clock.h"
 #include "base/threads.h"
 
 namespace temper::backends {
 namespace {
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // The best of several runs: whatever else the machine does can only slow one down.
 double measure(DType dtype, int threads) {
@@ -22,10 +18,10 @@ double measure(DType dtype, int threads) {
   const Product product{.a = rows_of(a), .b = transpose_of(b), .m = m, .n = n, .k = k, .c = c, .bias = {}};
   multiply(product);  // touches memory and compiles
   double best = 0;
-  for (const double start = seconds(); seconds() - start < 0.25;) {
-    const double before = seconds();
+  for (const double start = seconds_now(); seconds_now() - start < 0.25;) {
+    const double before = seconds_now();
     multiply(product);
-    best = std::max(best, 2.0 * static_cast<double>(m * n * k) / (seconds() - before));
+    best = std::max(best, 2.0 * static_cast<double>(m * n * k) / (seconds_now() - before));
   }
   return best;
 }

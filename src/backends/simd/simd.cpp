@@ -1,5 +1,6 @@
 #include "backends/simd/simd.h"
 
+#include "backends/peak.h"
 #include "backends/vector_targets.h"
 
 namespace temper::backends {
@@ -14,6 +15,7 @@ void register_simd() {
   ops::kernels<ops::RmsNorm>().add("simd", rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("simd", rotary_kernel());
   ops::kernels<ops::Swiglu>().add("simd", swiglu_kernel());
+  registry<PeakProbe>().add("simd", register_peak);
 }
 
 }  // namespace temper::backends

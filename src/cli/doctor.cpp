@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 
 #include "backends/libraries.h"
 #include "backends/peak.h"
@@ -63,7 +64,10 @@ int doctor(bool peak) {
   const HardwareFacts facts = detect_cpu();
   std::printf("temper      %s (%s build)\n", TEMPER_VERSION, TEMPER_BUILD_TYPE);
   std::printf("processor   %s, %d threads\n", facts.name.c_str(), facts.cores);
-  std::printf("features    %s\n", join(facts.features, " ").c_str());
+  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  std::printf("features    %s%s\n",
+              facts.features.empty() ? "neither AVX2 nor AVX-512" : join(facts.features, " ").c_str(),
+              limit == nullptr ? "" : fmt::format(" (within ONEDNN_MAX_CPU_ISA={})", limit).c_str());
   std::printf("bf16        %s\n",
               facts.native_bf16 ? "in hardware" : "not in hardware: products are computed in float32");
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());

@@ -3,7 +3,7 @@
 losses agree and prints a table.
 
     make bench                                   # builds build/release/bench/temper_bench_train
-    python3 bench/cpu/compare.py [--cases small-float32 ...] [--turns N] [--folder WORK]
+    python3 bench/cpu/compare.py [--cases small-float32 ...] [--turns N] [--folder WORK] [--isa avx2]
 
 transformers, PyTorch and numpy are needed for this comparison only. The programs take turns, each in a process of its
 own: transformers eager, transformers with torch.compile, Temper. A turn's speed is the median of its steps; the table has
@@ -56,6 +56,10 @@ def make_folder(folder, shape):
         tokens.tofile(folder + "/tokens.int32")"""
     subprocess.run([sys.executable, "-c", code, str(folder), *map(str, SHAPES[shape])], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+# What limits both programs to a processor with less: oneDNN (in both) and Temper's own kernels, PyTorch's kernels, MKL.
+LIMITS = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
 
 
 def measure(command, threads):
@@ -157,11 +161,13 @@ def main():
     parser.add_argument("--cases", nargs="+", default=cases, choices=cases)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--isa", choices=LIMITS, help="both programs as on a processor with no more than this")
     parser.add_argument("--checkpointing", default="none", choices=["none", "selective", "full"])
     parser.add_argument("--bench", type=pathlib.Path, default=HERE.parents[1] / "build/release/bench",
                         help="folder of Temper's benchmarks")
     parser.add_argument("--folder", type=pathlib.Path, help="keeps models and tokens there for another run")
     args = parser.parse_args()
+    os.environ.update(LIMITS.get(args.isa, {}))
     print("| case | peer's best | its tokens/s | GiB | Temper tokens/s | GiB | speed | of medians | memory | of the peak "
           "| agreement |\n|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,8 +1,6 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -10,6 +8,7 @@
 
 #include "base/threads.h"
 #include "ops/selection.h"
+#include "tests/support/relative_error.h"
 
 // What the rooms' tests share: a kernel against `eager`, and against itself with other numbers of threads.
 namespace temper::backends {
@@ -52,18 +51,11 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
          std::memcmp(a.contiguous().raw(), b.contiguous().raw(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-// The largest difference, relative to the largest magnitude in `expected`, or to 1: inputs are about 1, and
-// what is 0 in exact arithmetic is rounding errors here.
+// Relative to the largest magnitude in `expected`, or to 1: inputs are about 1, and what is 0 in exact
+// arithmetic is rounding errors here.
 inline double difference(const Tensor& found, const Tensor& expected) {
-  if (found.shape() != expected.shape()) return 1e9;
-  const Tensor a = found.to(DType::kF32).contiguous(), b = expected.to(DType::kF32).contiguous();
-  double worst = 0, scale = 1;
-  for (int64_t i = 0; i < a.numel(); ++i) {
-    const double gap = std::abs(double{a.data<float>()[i]} - b.data<float>()[i]);
-    worst = std::max(worst, std::isnan(gap) ? 1e9 : gap);
-    scale = std::max(scale, std::abs(double{b.data<float>()[i]}));
-  }
-  return worst / scale;
+  EXPECT_EQ(found.shape(), expected.shape());
+  return relative_error(found, expected, 1);
 }
 
 inline double tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }

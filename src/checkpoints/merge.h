@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "tensor/tensor.h"
 #include "weights/weight_table.h"
 
 namespace temper::checkpoints {

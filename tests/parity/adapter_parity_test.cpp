@@ -7,7 +7,7 @@
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/merge.h"
 #include "models/adapter.h"
-#include "tests/parity/relative_error.h"
+#include "tests/support/relative_error.h"
 
 namespace temper {
 namespace {

@@ -83,7 +83,7 @@ void check_primitives(const Case& c);
 // The message must be exactly this.
 void expect_error(const std::function<void()>& call, std::string_view message);
 
-// Every found value within tolerance · max(floor, largest expected).
+// Every found value within tolerance · max(floor, largest expected); all of them finite.
 testing::AssertionResult close(const Doubles& found, const Doubles& expected, double tolerance,
                                double floor = 0);
 

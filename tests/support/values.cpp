@@ -81,6 +81,7 @@ testing::AssertionResult close(const Doubles& found, const Doubles& expected, do
     return testing::AssertionFailure() << found.size() << " values, expected " << expected.size();
   double scale = floor;
   for (const double value : expected) scale = std::max(scale, std::fabs(value));
+  if (!std::isfinite(scale)) return testing::AssertionFailure() << "an infinite value is expected";
   size_t worst = 0, wrong = 0;
   double worst_error = -1;
   for (size_t i = 0; i < found.size(); ++i) {

@@ -1,0 +1,152 @@
+#include "tests/parity/golden_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/files.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "tests/support/relative_error.h"
+
+namespace temper::parity {
+
+std::string goldens_folder() {
+  const char* folder = std::getenv("TEMPER_GOLDENS");
+  return folder != nullptr && *folder != 0 ? folder : TEMPER_SOURCE_DIR "/tests/goldens";
+}
+
+bool is_own_goldens() { return goldens_folder() == TEMPER_SOURCE_DIR "/tests/goldens"; }
+
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
+  for (const std::string& name : list_directory(goldens_folder()))
+    if (exists(join_path(join_path(goldens_folder(), name), "golden.safetensors"))) names.push_back(name);
+  return names;
+}
+
+std::string model_type_of(const std::string& case_name) {
+  const std::string folder = join_path(goldens_folder(), case_name);
+  return Json::parse_file(join_path(folder, "config.json")).at("model_type").as_string();
+}
+
+bool is_built(const std::string& model_type) {
+  const auto built = models::supported_model_types();
+  return std::find(built.begin(), built.end(), model_type) != built.end();
+}
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name << " with " << c.kernels << " kernels on " << c.device;
+}
+
+std::vector<Case> find_cases() {
+  std::vector<Case> cases;
+  for (const std::string& name : case_names())
+    for (const char* device : {"cpu", "cuda"})
+      for (const char* kernels : {"eager", "fast"}) cases.push_back({name, kernels, device});
+  return cases;
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.name + "_" + info.param.kernels;
+  if (info.param.device != "cpu") name += "_" + info.param.device;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+std::vector<int32_t> ints(const Tensor& tensor) {
+  const auto values = tensor.values<int64_t>();
+  return {values.begin(), values.end()};
+}
+
+void GoldenCase::SetUp() {
+  folder_ = join_path(goldens_folder(), GetParam().name);
+  const std::string type = model_type_of(GetParam().name);
+  if (!is_built(type)) {
+    if (!is_own_goldens()) GTEST_SKIP() << "model_type '" << type << "' is not built yet";
+    FAIL() << "model_type '" << type << "' is not built";
+  }
+  golden_.emplace(join_path(folder_, "golden.safetensors"));
+  try {
+    facts_ = detect_hardware(GetParam().device);
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+}
+
+std::unique_ptr<models::Model> GoldenCase::load(DType dtype) const {
+  models::BuildOptions options;
+  options.dtype = dtype;
+  options.facts = facts_;
+  if (GetParam().kernels == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
+  return models::load_model(folder_, options);
+}
+
+layers::DecoderInput GoldenCase::input() const {
+  const Tensor ids = golden("input_ids");
+  const std::vector<int32_t> lengths(static_cast<size_t>(ids.dim(0)), static_cast<int32_t>(ids.dim(1)));
+  return layers::make_input(ints(ids), lengths);
+}
+
+std::vector<int32_t> GoldenCase::targets(int64_t* count) const {
+  const Tensor labels = golden("labels");
+  const std::vector<int32_t> given = ints(labels);
+  std::vector<int32_t> shifted(given.size(), ops::CrossEntropy::kIgnore);
+  const auto width = static_cast<size_t>(labels.dim(1));
+  *count = 0;
+  for (size_t i = 0; i + 1 < given.size(); ++i)
+    if ((i + 1) % width != 0 && given[i + 1] != ops::CrossEntropy::kIgnore) {
+      shifted[i] = given[i + 1];
+      ++*count;
+    }
+  return shifted;
+}
+
+std::vector<Tensor> GoldenCase::activations(const models::Model& model) const {
+  Tape tape(false);
+  std::vector<Tensor> found;
+  layers::Decoder::Options options;
+  options.hidden_states = &found;
+  const Var last = model.decoder.forward(tape, input(), options);
+  found.push_back(model.decoder.logits(tape, last).value);
+  return found;
+}
+
+double GoldenCase::run_step(models::Model& model, bool checkpoint_layers) const {
+  int64_t count = 0;
+  const Tensor wanted = Tensor::from(targets(&count));
+  // Before the forward pass: the fused loss adds the head's gradient while it runs.
+  model.decoder.parameters().reset_gradients();
+  Tape tape;
+  layers::Decoder::Options options;
+  options.checkpoint_layers = checkpoint_layers;
+  const Var hidden = model.decoder.forward(tape, input(), options);
+  const Var loss = model.decoder.loss(tape, hidden, wanted, {1.f / static_cast<float>(count)}).loss;
+  tape.backward(loss);
+  return loss.value.item();
+}
+
+void GoldenCase::for_each_weight(
+    const models::Model& model, const std::function<Tensor(size_t index)>& of,
+    const std::function<void(const std::string& name, const Tensor& found)>& check) const {
+  const auto& parameters = model.decoder.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor whole = of(i);
+    int64_t row = 0;
+    for (const WeightSource& source : parameters.spec(i).sources) {
+      check(source.name, whole.defined() ? whole.narrow(0, row, source.rows) : whole);
+      row += source.rows;
+    }
+  }
+}
+
+void GoldenCase::expect_gradients(const models::Model& model, double tolerance,
+                                  const std::string& prefix) const {
+  const auto& parameters = model.decoder.parameters();
+  for_each_weight(
+      model, [&](size_t i) { return parameters[i].grad->grad(); },
+      [&](const std::string& name, const Tensor& found) {
+        EXPECT_LE(relative_error(found, golden(prefix + name)), tolerance) << name;
+      });
+}
+
+}  // namespace temper::parity

@@ -1,0 +1,41 @@
+// What must be in the goldens folder: a case that is missing fails, it is not skipped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/parity/golden_case.h"
+
+namespace temper::parity {
+namespace {
+
+// Random weights, of which adapters' goldens are made, and trained ones.
+const std::vector<std::string> kCases{"llama",         "llama_trained", "qwen2",
+                                      "qwen2_trained", "qwen3",         "qwen3_trained"};
+
+TEST(Goldens, EveryCaseIsThere) {
+  const std::vector<std::string> found = case_names();
+  EXPECT_FALSE(found.empty()) << "no case in " << goldens_folder();
+  if (!is_own_goldens()) GTEST_SKIP() << "TEMPER_GOLDENS names another folder, with cases of its own";
+  EXPECT_EQ(found, kCases);
+}
+
+TEST(Goldens, EveryFamilyOfTheBuildHasATrainedCase) {
+  if (!is_own_goldens()) GTEST_SKIP() << "TEMPER_GOLDENS names another folder, with cases of its own";
+  EXPECT_FALSE(models::supported_model_types().empty());
+  for (const std::string& type : models::supported_model_types()) {
+    const std::string name = type + "_trained";
+    ASSERT_TRUE(std::find(kCases.begin(), kCases.end(), name) != kCases.end())
+        << "add " << name << " by tools/make_model_goldens.py";
+    EXPECT_EQ(model_type_of(name), type);
+  }
+}
+
+TEST(Goldens, EveryCaseIsOfAFamilyOfTheBuild) {
+  for (const std::string& name : case_names()) {
+    if (is_built(model_type_of(name))) continue;
+    EXPECT_FALSE(is_own_goldens()) << name << ": model_type '" << model_type_of(name) << "' is not built";
+  }
+}
+
+}  // namespace
+}  // namespace temper::parity

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/*_trained with transformers: a small trained model of each family, and what transformers makes of it.
+
+Usage: make_model_goldens.py [--train] [CASE...]     needs torch and transformers; `make test` needs neither
+
+Without --train a model that is there keeps its weights, and only what transformers makes of it is recorded again.
+
+The models learn to continue a segment of random tokens that comes again and again, each time with every token replaced by
+its successor in a fixed permutation. Only attention can find where the segment stood before, so the trained weights are
+peaked and every component matters. Weights are then rounded to bfloat16 and kept so: float32 and bfloat16 runs have the
+same weights, and one reference, computed by transformers in float32, serves both.
+
+A case is a model's folder as transformers saves it, and golden.safetensors next to it:
+  input_ids, labels            one batch; the loss is the mean over all labels that are not -100
+  hidden.I, logits, loss       hidden.I is the input of layer I, the last one is after the final norm
+  grad.NAME                    of every weight
+  adamw.losses, .grad_norms    of five steps on that batch; norms before clipping
+  adamw.grad.I.NAME            gradients before clipping at steps 1 and 2 (at step 0 they are grad.NAME)
+  adamw.weight.NAME            after the steps
+  packed.input_ids, .position_ids, .logits   documents in one row, each computed alone
+  greedy                       the batch's first row, continued
+and the metadata `adamw`: the settings of these steps. Also printed: how far transformers' own bfloat16 run is from this
+reference, in units of 2^-8, as relative norms.
+"""
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+
+GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
+VOCAB, WIDTH, ROWS = 40, 32, 4
+SHARED = dict(vocab_size=VOCAB, num_hidden_layers=2, max_position_embeddings=256, rms_norm_eps=1e-3,
+              bos_token_id=None, eos_token_id=None, pad_token_id=None)
+CASES = {
+    # Groups of three queries, every bias, scaled frequencies, a head of its own.
+    "llama_trained": LlamaConfig(hidden_size=48, intermediate_size=48, num_attention_heads=6, num_key_value_heads=2,
+                                 head_dim=16, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
+                                 rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=4.0,
+                                                      low_freq_factor=1.0, high_freq_factor=4.0,
+                                                      original_max_position_embeddings=64), **SHARED),
+    # A sliding window in the second layer, biases of q, k and v, a tied head.
+    "qwen2_trained": Qwen2Config(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
+                                 head_dim=16, tie_word_embeddings=True, use_sliding_window=True, sliding_window=12,
+                                 max_window_layers=1,
+                                 rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
+    # Norms of heads, heads as wide as kernels for GPUs like them.
+    "qwen3_trained": Qwen3Config(hidden_size=24, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2,
+                                 head_dim=64, tie_word_embeddings=False,
+                                 rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
+}
+ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-5, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
+SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
+
+
+def make_rows(count, width, generator):
+    """[count, width] ids, and how long the first segment of each is: what follows can be known."""
+    periods = torch.randint(5, 10, (count,), generator=generator)
+    ids = torch.randint(0, VOCAB, (count, width), generator=generator)
+    for row, period in zip(ids, periods.tolist()):
+        for i in range(period, width):
+            row[i] = SUCCESSOR[row[i - period]]
+    return ids, periods
+
+
+def predictable(ids, periods):
+    return torch.where(torch.arange(ids.shape[1]) >= periods[:, None], ids, -100)
+
+
+def train(config):
+    torch.manual_seed(11)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data = 1 + 0.2 * torch.randn(parameter.shape)
+        elif parameter.ndim == 1:
+            parameter.data = 0.3 * torch.randn(parameter.shape)
+        else:
+            parameter.data = torch.randn(parameter.shape) * (0.5 if "embed" in name else parameter.shape[1] ** -0.5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    generator = torch.Generator().manual_seed(3)
+    steps = 1000
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 5e-3 * min(1, (step + 1) / 50) * min(1, (steps - step) / 400)
+        ids, periods = make_rows(48, WIDTH, generator)
+        loss = model(input_ids=ids, labels=predictable(ids, periods), use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 200 == 199:
+            print(f"  step {step + 1}: loss {loss.item():.4f}", flush=True)
+    return model.to(torch.bfloat16)
+
+
+def batch():
+    """Ids, and labels of which every fourth is wrong: gradients are then far from zero however good the model is."""
+    generator = torch.Generator().manual_seed(17)
+    ids, periods = make_rows(ROWS, WIDTH, generator)
+    labels = predictable(ids, periods)
+    wrong = (torch.rand(ids.shape, generator=generator) < 0.25) & (labels != -100)
+    return ids, torch.where(wrong, torch.randint(0, VOCAB, ids.shape, generator=generator), labels), periods
+
+
+def forward_and_gradients(model, ids, labels):
+    model.zero_grad()
+    out = model(input_ids=ids, labels=labels, output_hidden_states=True, use_cache=False)
+    out.loss.backward()
+    found = {f"hidden.{i}": hidden for i, hidden in enumerate(out.hidden_states)}
+    found |= {"logits": out.logits, "loss": out.loss.reshape(1)}
+    found |= {"grad." + name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: value.detach().clone() for name, value in found.items()}
+
+
+def five_steps(model, ids, labels):
+    settings = ADAMW
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    optimizer = torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=settings["lr"],
+                                  betas=(settings["beta1"], settings["beta2"]), eps=settings["eps"],
+                                  weight_decay=settings["weight_decay"])
+    losses, norms, found = [], [], {}
+    for step in range(5):
+        computed = forward_and_gradients(model, ids, labels)
+        losses.append(computed["loss"].item())
+        if step in (1, 2):
+            found |= {f"adamw.{name.replace('grad.', f'grad.{step}.', 1)}": value for name, value in computed.items()
+                      if name.startswith("grad.")}
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings["max_grad_norm"]).item())
+        optimizer.step()
+    assert min(norms) > 1.5 * settings["max_grad_norm"], "clipping must matter"
+    found |= {"adamw.weight." + name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    return found | {"adamw.losses": torch.tensor(losses), "adamw.grad_norms": torch.tensor(norms)}
+
+
+@torch.no_grad()
+def packed(model, ids):
+    """The last row's beginning, one token, and two other rows' beginnings."""
+    documents = [ids[3, :15], ids[2, :1], ids[1, :19], ids[2, :12]]
+    logits = [model(input_ids=document[None], use_cache=False).logits for document in documents]
+    return {"packed.input_ids": torch.cat(documents)[None],
+            "packed.position_ids": torch.cat([torch.arange(len(document)) for document in documents])[None],
+            "packed.logits": torch.cat(logits, 1)}
+
+
+def print_bfloat16(folder, ids, labels, expected):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager")
+    found = forward_and_gradients(model, ids, labels)
+    for name, value in expected.items():
+        error = (found[name].float() - value).norm() / value.norm() * 256
+        print(f"  transformers in bfloat16: {name} {error:.2f} x 2^-8")
+
+
+def make(name, config, train_again):
+    folder = GOLDENS / name
+    if train_again or not (folder / "model.safetensors").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        train(config).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    ids, labels, periods = batch()
+    golden = forward_and_gradients(model, ids, labels)
+    known = predictable(ids, periods)[:, 1:]
+    probabilities = golden["logits"][:, :-1].softmax(-1)
+    right = (probabilities.argmax(-1) == known)[known != -100].float().mean()
+    peak = probabilities.amax(-1)[known != -100].mean()
+    print(f"{name}: {right:.3f} of the predictable tokens are right, their mean largest probability is {peak:.3f}")
+    assert right > 0.95 and peak > 0.9, "the model has not learned its task"
+    print_bfloat16(folder, ids, labels, golden)
+    golden |= packed(model, ids) | {"input_ids": ids, "labels": labels}
+    golden["greedy"] = model.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), do_sample=False,
+                                      max_new_tokens=16)
+    golden |= five_steps(model, ids, labels)
+    save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
+              metadata={"adamw": json.dumps(ADAMW)})
+    print(f"{name}: {sum(p.numel() for p in model.parameters())} weights, "
+          f"{sum(f.stat().st_size for f in folder.iterdir()) // 1024} KiB")
+
+
+if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True)
+    for case in [name for name in sys.argv[1:] if name != "--train"] or CASES:
+        make(case, CASES[case], "--train" in sys.argv)

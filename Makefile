@@ -2,6 +2,7 @@
 # make test   build and run every test            (PRESET=asan for the sanitizers)
 # make check  format, layers, and the tests of what was built: seconds
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
+# make mutants  break one thing at a time and see parity fail for each: NAMES="'rotary is removed'"; minutes, by hand
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to
@@ -14,7 +15,7 @@ BUILD := build/$(PRESET)
 TEMPER := build/release/temper
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup setup-gpu setup-parquet build release test check parity fuzz bench bench-check isa demo bundle clean format
+.PHONY: all setup setup-gpu setup-parquet build release test check parity mutants fuzz bench bench-check isa demo bundle clean format
 
 all: build
 
@@ -37,6 +38,10 @@ test: build
 
 parity: build
 	@$(BUILD)/tests/test_parity
+
+NAMES ?=
+mutants: setup
+	@JOBS=$(JOBS) python3 tools/mutants.py $(NAMES)
 
 check:
 	@! git grep -nE '^(<<<<<<<|>>>>>>>) ' -- . || { echo "conflict markers"; exit 1; }

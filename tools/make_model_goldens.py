@@ -42,9 +42,9 @@ CASES = {
                                  rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=4.0,
                                                       low_freq_factor=1.0, high_freq_factor=4.0,
                                                       original_max_position_embeddings=64), **SHARED),
-    # A sliding window in the second layer, biases of q, k and v, a tied head.
+    # A sliding window in the second layer that hides all but the last segment, biases of q, k and v, a tied head.
     "qwen2_trained": Qwen2Config(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
-                                 head_dim=16, tie_word_embeddings=True, use_sliding_window=True, sliding_window=12,
+                                 head_dim=16, tie_word_embeddings=True, use_sliding_window=True, sliding_window=9,
                                  max_window_layers=1,
                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
     # Norms of heads, heads as wide as kernels for GPUs like them.
@@ -52,7 +52,7 @@ CASES = {
                                  head_dim=64, tie_word_embeddings=False,
                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
 }
-ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-5, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
+ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
 
 

@@ -4,16 +4,16 @@
 // inside of kernels. Roundings are independent of one another, so after R of them in a row a tensor is off by
 // about u · sqrt(R) of its norm: errors add up as a random walk. A layer rounds what is on the longest way
 // through it kPerLayer = 12 times: the norm, q|k|v, the rotated heads, the probabilities (by kernels that
-// multiply them in bfloat16), attention's sums, its projection, and the residual sum; the norm, gate|up, their
-// product, its projection, and the residual sum. The end adds the final norm and the logits. Where the file's
-// weights are float32, loading rounds them, too: both norms' and the four linears', kWeightsPerLayer = 6, the
-// embedding's, the final norm's and the head's. A gradient has gone the whole way forward, in the activations
-// that it is multiplied with, and back: R is twice as much. The loss is a mean over N targets, whose errors
-// are independent: it is off by sqrt(N) less than the logits.
+// multiply them in bfloat16), attention's sums, its projection, and the residual sum; the norm, gate|up,
+// their product, its projection, and the residual sum. The end adds the final norm and the logits. Where the
+// file's weights are float32, loading rounds them, too: both norms' and the four linears', kWeightsPerLayer =
+// 6, the embedding's, the final norm's and the head's. A gradient has gone the whole way forward, in the
+// activations that it is multiplied with, and back: R is twice as much. The loss is a mean over N targets,
+// whose errors are independent: it is off by sqrt(N) less than the logits.
 //
 // kAmplification stands for what the random walk leaves out: products, norms and softmax pass the error of
-// their inputs on with factors other than 1, and the worst of some hundred rows is looked at. transformers' own
-// bfloat16 runs of these models (tools/make_model_goldens.py prints them) need up to 3.3.
+// their inputs on with factors other than 1, and the worst of some hundred rows is looked at. transformers'
+// own bfloat16 runs of these models (tools/make_model_goldens.py prints them) need up to 3.3.
 #include <gtest/gtest.h>
 
 #include <cmath>

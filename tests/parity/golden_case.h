@@ -44,9 +44,8 @@ class GoldenCase : public testing::TestWithParam<Case> {
   // Forward and backward of the golden batch; gradients stay in the parameters.
   double run_step(models::Model& model, bool checkpoint_layers = false) const;
   // What `of` finds for each parameter, cut into the weights of the Hugging Face file.
-  void for_each_weight(
-      const models::Model& model, const std::function<Tensor(size_t index)>& of,
-      const std::function<void(const std::string& name, const Tensor& found)>& check) const;
+  void for_each_weight(const models::Model& model, const std::function<Tensor(size_t index)>& of,
+                       const std::function<void(const std::string& name, const Tensor& found)>& check) const;
   // relative_error of every gradient is at most this; names begin with `prefix`.
   void expect_gradients(const models::Model& model, double tolerance,
                         const std::string& prefix = "grad.") const;

@@ -1,0 +1,126 @@
+"""What tools/mutants.py breaks: edits of (file, text that occurs once, its replacement), and which tests have to fail.
+
+Each pattern of `found_by` needs a failing test of its own: a mutant that float32 finds and bfloat16 does not survives.
+"""
+DECODER, ROPE = "src/layers/decoder.cpp", "src/layers/rope.cpp"
+EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
+FAST_SCORES = "src/backends/onednn/scores.cpp"
+OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
+
+
+def tests(family="*", suites=("Model", "BFloat16"), kernels=("eager", "fast"), test="*"):
+    return [f"*/{suite}Parity.{test}/{family}_trained_{kernel}" for suite in suites for kernel in kernels]
+
+
+FLOAT32 = ("Model",)
+STEPS = ("Trainer",)
+MUTANTS = [
+    # Each of these has to be found in float32 and in bfloat16, with eager and with fast kernels.
+    dict(name="rotary is removed", found_by=tests(),
+         edits=[(ROPE, "const float angle = static_cast<float>(p) *", "const float angle = 0 *")]),
+    dict(name="the causal mask is removed", found_by=tests(),
+         edits=[(EAGER_ATTENTION, "if (distance < 0 || (window > 0 && distance >= window))",
+                 "if (window > 0 && distance >= window)"),
+                (FAST_SCORES, "const int64_t end = std::clamp<int64_t>(last, 0, scores.columns);",
+                 "const int64_t end = scores.columns;")]),
+    dict(name="the norms of queries and keys are removed", found_by=tests("qwen3"),
+         edits=[(DECODER, 'return config_.qk_norm ? name + norm : "";', "return std::string(norm).substr(0, 0);")]),
+    dict(name="query heads read another group's keys and values", found_by=tests(),
+         edits=[(EAGER_ATTENTION, "p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});",
+                 "p::reshape(tape, p::transpose(tape, p::reshape(tape, p::transpose(tape, q, 0, 1), "
+                 "{group, kv_heads, queries, dim}), 0, 1), {kv_heads, group * queries, dim});"),
+                (EAGER_ATTENTION, "p::reshape(tape, y, {heads, queries, dim}), 0, 1);",
+                 "p::reshape(tape, p::transpose(tape, p::reshape(tape, y, {kv_heads, group, queries, dim}), 0, 1), "
+                 "{heads, queries, dim}), 0, 1);"),
+                (FAST_ATTENTION, "const Block keys = heads_at(op.k, document.key + key, task.kv_head),",
+                 "const Block keys = heads_at(op.k, document.key + key, (task.kv_head + 1) % op.k.dim(1)),"),
+                (FAST_ATTENTION, "values = heads_at(op.v, document.key + key, task.kv_head);",
+                 "values = heads_at(op.v, document.key + key, (task.kv_head + 1) % op.k.dim(1));")]),
+    dict(name="the softmax scale is removed", found_by=tests(),
+         edits=[(DECODER, "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))", "1.f")]),
+    dict(name="the MLP is removed", found_by=tests(),
+         edits=[(DECODER, "return {mixed.sum, mlp(tape, index, mixed.y, context)};", "return {mixed.sum, {}};")]),
+
+    # The rest of a layer.
+    dict(name="attention is removed", found_by=tests(),
+         edits=[(DECODER, "{in.sum, attention(tape, index, in.y, context)}", "{in.sum, {}}")]),
+    dict(name="the residual around attention is dropped", found_by=tests(),
+         edits=[(DECODER, "{in.sum, attention(tape, index, in.y, context)}",
+                 "{attention(tape, index, in.y, context), {}}")]),
+    dict(name="the residual around the MLP is the norm's", found_by=tests(),
+         edits=[(DECODER, "return {mixed.sum, mlp(tape, index, mixed.y, context)};",
+                 "return {mixed.y, mlp(tape, index, mixed.y, context)};")]),
+    dict(name="the biases of q, k and v are dropped", found_by=tests("llama") + tests("qwen2"),
+         edits=[(DECODER, 'name + ".qkv", x, config_.qkv_bias);', 'name + ".qkv", x, false);')]),
+    dict(name="the bias of attention's output is dropped", found_by=tests("llama"),
+         edits=[(DECODER, 'name + ".output", y, config_.output_bias);', 'name + ".output", y, false);')]),
+    dict(name="the bias of the MLP's output is dropped", found_by=tests("llama"),
+         edits=[(DECODER, "ops::swiglu(tape, ops, gate_up, y),\n                                   config_.mlp_bias);",
+                 "ops::swiglu(tape, ops, gate_up, y), false);")]),
+    dict(name="the sliding window is ignored", found_by=tests("qwen2"),
+         edits=[(DECODER, "  op.window = window;\n", "")]),
+    dict(name="the softmax scale is removed in bfloat16 alone", found_by=tests(suites=("BFloat16",)),
+         edits=[(DECODER, "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))",
+                 "heads.q.value.dtype() == DType::kBF16 ? 1.f : "
+                 "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))")]),
+    # What is too small for bfloat16's bounds, float32 finds.
+    dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
+         edits=[(DECODER, "const auto eps = static_cast<float>(config_.rms_norm_eps);", "const float eps = 0;")]),
+    dict(name="the eps of queries' and keys' norms is ignored", found_by=tests("qwen3", FLOAT32),
+         edits=[(DECODER, "piece.weights[1], static_cast<float>(config_.rms_norm_eps),", "piece.weights[1], 0.f,")]),
+    dict(name="theta is ignored", found_by=tests(suites=FLOAT32),
+         edits=[(ROPE, "std::pow(config.theta,", "std::pow(10000.0,")]),
+    dict(name="the scaling of frequencies is ignored", found_by=tests("llama", FLOAT32),
+         edits=[(ROPE, "frequency = llama3_frequency(config, frequency);", "static_cast<void>(frequency);")]),
+
+    # One kernel, or one pass, alone.
+    dict(name="eager: the norm's weight is ignored", found_by=tests(kernels=("eager",)),
+         edits=[("src/ops/rms_norm/rms_norm.cpp", "p::cast(tape, weight, DType::kF32), eps);",
+                 "tape.constant(Tensor::from(std::vector<float>(static_cast<size_t>(x.shape()[1]), 1.f))), eps);")]),
+    dict(name="fast: the norm's weight is ignored", found_by=tests(kernels=("fast",)),
+         edits=[("src/backends/simd/rms_norm.cpp", "store(hn::Mul(normed, load(weight + i, lanes)), y + i, lanes);",
+                 "store(normed, y + i, lanes);")]),
+    dict(name="eager: the gate is not multiplied", found_by=tests(kernels=("eager",)),
+         edits=[("src/ops/swiglu/swiglu.cpp", "p::mul(tape, gate, p::sigmoid(tape, gate))", "p::sigmoid(tape, gate)")]),
+    dict(name="fast: the gate is not multiplied", found_by=tests(kernels=("fast",)),
+         edits=[("src/backends/simd/swiglu.cpp", "store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), y + i, lanes);",
+                 "store(hn::Mul(sigmoid(gate), up), y + i, lanes);")]),
+    dict(name="fast: backward forgets the softmax scale", found_by=tests(kernels=("fast",), test="LossAndGradients"),
+         edits=[(FAST_SCORES, "store(hn::Mul(hn::Mul(p, fill(scores.scale)), change), grad_at, lanes);",
+                 "store(hn::Mul(p, change), grad_at, lanes);")]),
+    dict(name="fast: backward turns heads forward", found_by=tests(kernels=("fast",), test="LossAndGradients"),
+         edits=[("src/backends/simd/rotary.cpp", "hn::Neg(load(at.sin + i, lanes)));", "load(at.sin + i, lanes));")]),
+    dict(name="recomputed layers lose the MLP's branch", found_by=tests(suites=FLOAT32, test="Checkpointed*"),
+         edits=[(DECODER, "return residual_add(inner, end.x, end.branch);", "return end.x;")]),
+    dict(name="packed documents see one another", found_by=tests(suites=FLOAT32, test="PackedDocuments*"),
+         edits=[(DECODER, "                  input.cu_seqlens,\n                  input.cu_seqlens,\n",
+                 "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n"
+                 "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n")]),
+    dict(name="a cached document sees its last tokens alone", found_by=tests(suites=FLOAT32, test="Greedy*"),
+         edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
+                 "Tensor::from(std::vector<int32_t>{0, end});\n"
+                 "    if (input.ids.numel() == 1) context.positions.fill_zero();\n")]),
+
+    # The step.
+    dict(name="weight decay is missing", found_by=tests(suites=STEPS),
+         edits=[(OPTIMIZER, "decays ? static_cast<float>(options.weight_decay) : 0.f;", "decays ? 0.f : 0.f;")]),
+    dict(name="norms and biases decay", found_by=tests(suites=STEPS),
+         edits=[(OPTIMIZER, "options.decay_all || parameters.spec(i).decay;", "true;")]),
+    dict(name="the bias corrections are missing", found_by=tests(suites=STEPS),
+         edits=[("src/ops/adamw/adamw.cpp", "std::sqrt(new_v / correction2) + op.eps", "std::sqrt(new_v) + op.eps"),
+                ("src/ops/adamw/adamw.cpp", "op.lr * (new_m / correction1) / denominator", "op.lr * new_m / denominator"),
+                ("src/backends/simd/adamw.cpp", "hn::Sqrt(hn::Div(new_v, f.correction2))", "hn::Sqrt(new_v)"),
+                ("src/backends/simd/adamw.cpp", "hn::Div(new_m, f.correction1)", "new_m")]),
+    dict(name="AdamW's count of steps stays", found_by=tests(suites=STEPS),
+         edits=[(OPTIMIZER, "op_.step.set(op_.step + 1);", "")]),
+    dict(name="AdamW's eps is ignored", found_by=tests(suites=STEPS),
+         edits=[(OPTIMIZER, "op_.eps = static_cast<float>(options.eps);", "op_.eps = 0;")]),
+    dict(name="the momenta's factors are swapped", found_by=tests(suites=STEPS),
+         edits=[(OPTIMIZER, "op_.beta1 = static_cast<float>(options.beta1);", "op_.beta1 = static_cast<float>(options.beta2);")]),
+    dict(name="clipping is missing", found_by=tests(suites=STEPS),
+         edits=[(TRAINER, "optimizer_.update(data.grad_norm, options_.max_grad_norm);",
+                 "optimizer_.update(data.grad_norm, 0);")]),
+    dict(name="micro-batches forget the gradients before", found_by=tests(suites=STEPS, test="*MicroBatches"),
+         edits=[(TRAINER, "    const trace::Span backward(\"backward\");\n",
+                 "    const trace::Span backward(\"backward\");\n    model_.parameters().reset_gradients();\n")]),
+]

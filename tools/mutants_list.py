@@ -96,7 +96,7 @@ MUTANTS = [
          edits=[(DECODER, "                  input.cu_seqlens,\n                  input.cu_seqlens,\n",
                  "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n"
                  "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n")]),
-    dict(name="a cached document sees its last tokens alone", found_by=tests(suites=FLOAT32, test="Greedy*"),
+    dict(name="the position of a cached document's next token is forgotten", found_by=tests(suites=FLOAT32, test="Greedy*"),
          edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
                  "Tensor::from(std::vector<int32_t>{0, end});\n"
                  "    if (input.ids.numel() == 1) context.positions.fill_zero();\n")]),

@@ -167,6 +167,12 @@ TEST_P(AdapterParity, MergesBitByBit) {
     EXPECT_TRUE(same_bits(files.tensor(name), merged.tensor(name))) << name;
 }
 
+TEST(Goldens, EveryAdapterIsThere) {
+  const std::vector<std::string> expected{"llama_all_linear", "llama_head", "qwen2_all_biases", "qwen2_bias",
+                                          "qwen3_whole"};
+  EXPECT_EQ(list_directory(join_path(kGoldens, "adapters")), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens, AdapterParity, testing::ValuesIn(find_adapters()));
 
 }  // namespace

@@ -4,21 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "tests/parity/golden_case.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {
 namespace {
 
-std::string goldens_folder() {
-  const char* folder = std::getenv("TEMPER_GOLDENS");
-  return folder && *folder ? folder : TEMPER_SOURCE_DIR "/tests/goldens";
-}
+using parity::goldens_folder;
 
 std::vector<std::string> golden_tokenizers() {
   std::vector<std::string> found;
@@ -115,10 +112,17 @@ TEST_P(TokenizerParity, EncodesAndDecodesAsRecorded) {
 INSTANTIATE_TEST_SUITE_P(Goldens, TokenizerParity, testing::ValuesIn(golden_tokenizers()),
                          [](const auto& info) { return info.param; });
 
-TEST(TokenizerParityGoldens, SaysWhatWasFound) {
-  const size_t count = golden_tokenizers().size();
-  RecordProperty("tokenizers", static_cast<int>(count));
-  if (count == 0) GTEST_SKIP() << "no folder with tokenizer.json and cases.jsonl in " << goldens_folder();
+TEST(Goldens, EveryTokenizerIsThere) {
+  if (!parity::is_own_goldens())
+    GTEST_SKIP() << "TEMPER_GOLDENS names another folder, with " << golden_tokenizers().size()
+                 << " tokenizers";
+  const std::vector<std::string> expected{
+      "tokenizer_bpe_unk",       "tokenizer_deepseek",         "tokenizer_gemma",
+      "tokenizer_gpt2",          "tokenizer_gpt2_prefixed",    "tokenizer_llama2",
+      "tokenizer_llama2_legacy", "tokenizer_llama3",           "tokenizer_o200k",
+      "tokenizer_qwen",          "tokenizer_qwen35",           "tokenizer_unigram",
+      "tokenizer_unigram_bytes", "tokenizer_unigram_charsmap", "tokenizer_unigram_words"};
+  EXPECT_EQ(golden_tokenizers(), expected);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ MUTANTS = [
          edits=[(DECODER, "                  input.cu_seqlens,\n                  input.cu_seqlens,\n",
                  "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n"
                  "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n")]),
-    dict(name="the position of a cached document's next token is forgotten", found_by=tests(suites=FLOAT32, test="Greedy*"),
+    dict(name="a cached document forgets where its end is", found_by=tests(suites=FLOAT32, test="Greedy*"),
          edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
                  "Tensor::from(std::vector<int32_t>{0, end});\n"
                  "    if (input.ids.numel() == 1) context.positions.fill_zero();\n")]),
@@ -116,7 +116,8 @@ MUTANTS = [
     dict(name="AdamW's eps is ignored", found_by=tests(suites=STEPS),
          edits=[(OPTIMIZER, "op_.eps = static_cast<float>(options.eps);", "op_.eps = 0;")]),
     dict(name="the momenta's factors are swapped", found_by=tests(suites=STEPS),
-         edits=[(OPTIMIZER, "op_.beta1 = static_cast<float>(options.beta1);", "op_.beta1 = static_cast<float>(options.beta2);")]),
+         edits=[(OPTIMIZER, "op_.beta1 = static_cast<float>(options.beta1);",
+                 "op_.beta1 = static_cast<float>(options.beta2);")]),
     dict(name="clipping is missing", found_by=tests(suites=STEPS),
          edits=[(TRAINER, "optimizer_.update(data.grad_norm, options_.max_grad_norm);",
                  "optimizer_.update(data.grad_norm, 0);")]),

@@ -5,7 +5,9 @@ Usage: mutants.py [NAME...]     all of them without names; --list prints them
 
 The copy and its build (for the CPU, each file compiled alone, so that one change costs one file) are in build/mutants.
 Each mutant replaces texts that occur exactly once. It is found when, for each of its patterns of test names, a test that
-matches fails; build/mutants/logs has what they say. Ends with 1 when a mutant survives, or when the sources as they are fail.
+matches fails; build/mutants/logs has what they say. Printed are how many tests of
+each suite failed, of which models, with which kernels. Ends with 1 when a mutant survives, or when the sources as they
+are fail.
 """
 import fnmatch
 import os
@@ -101,10 +103,14 @@ def restore(before):
         path.write_text(text)
 
 
-def shortened(names):
-    """One line: how many, and the first."""
-    plain = [name.replace("Goldens/", "") for name in names]
-    return f"{len(plain)}, first {plain[0]}" if plain else "none"
+def summary(names):
+    """How many tests of each suite, of which models and with which kernels."""
+    parts = [re.fullmatch(r"Goldens/(\w+)Parity\.\w+/(\w+)_trained_(\w+)", name).groups() for name in names]
+    if not parts:
+        return "none"
+    suites, models, kernels = ([part[i] for part in parts] for i in range(3))
+    counts = ", ".join(f"{suite} {suites.count(suite)}" for suite in sorted(set(suites)))
+    return f"{counts}; {', '.join(sorted(set(models)))}; {', '.join(sorted(set(kernels)))}"
 
 
 def examine(mutant):
@@ -118,8 +124,8 @@ def examine(mutant):
         restore(before)
     silent = [pattern for pattern in mutant["found_by"] if not fnmatch.filter(failed, pattern)]
     if silent:
-        return False, f"not found by {', '.join(silent)} (failing: {shortened(failed)})"
-    return True, shortened(failed)
+        return False, f"not found by {', '.join(silent)} (failing: {summary(failed)})"
+    return True, summary(failed)
 
 
 def main():
@@ -137,7 +143,7 @@ def main():
         sys.exit(f"the sources as they are do not compile: {FOLDER / 'build.log'}")
     failed, count = failing_tests("as it is")
     if failed or count == 0:
-        sys.exit(f"the sources as they are: {count} tests run, failing: {shortened(failed)}")
+        sys.exit(f"the sources as they are: {count} tests run, failing: {summary(failed)}")
     print(f"{count} tests pass on the sources as they are ({time.monotonic() - start:.0f} s)\n", flush=True)
     survivors = []
     for mutant in MUTANTS:

@@ -5,9 +5,8 @@ Usage: mutants.py [NAME...]     all of them without names; --list prints them
 
 The copy and its build (for the CPU, each file compiled alone, so that one change costs one file) are in build/mutants.
 Each mutant replaces texts that occur exactly once. It is found when, for each of its patterns of test names, a test that
-matches fails; build/mutants/logs has what they say. Printed are how many tests of
-each suite failed, of which models, with which kernels. Ends with 1 when a mutant survives, or when the sources as they
-are fail.
+matches fails; build/mutants/logs has what they say. Printed are how many tests of each suite failed, of which models and
+with which kernels. Ends with 1 when a mutant survives, or when the sources as they are fail.
 """
 import fnmatch
 import os

@@ -128,7 +128,10 @@ function(temper_add_tests)
   add_library(temper_test_support STATIC ${support} ${PROJECT_SOURCE_DIR}/tests/main.cpp)
   target_include_directories(temper_test_support PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(temper_test_support PUBLIC temper_lib GTest::gtest)
-  target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  get_property(backends GLOBAL PROPERTY temper_rooms_backends)
+  list(JOIN backends "," backends)
+  target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    TEMPER_BACKENDS="${backends}")
   # Tests are compiled more often than they run: little optimisation, and their headers only once.
   target_compile_options(temper_test_support PUBLIC -O1)
   target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> <algorithm> <fmt/core.h> <functional> <map>

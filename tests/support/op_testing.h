@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ops/selection.h"
+#include "tests/support/required_kernels.h"
 
 // One loop that tests every kernel of an op, forward and backward, against plain loops in double, on the CPU
 // and on a GPU where there is one. A test states the op once as a Case; kernels that are registered later are
@@ -116,7 +117,8 @@ ops::BoundOps bind_kernel(const std::string& provider, const typename Op::Signat
   return binder.finish();
 }
 
-// Every registered kernel that accepts the signature; refusals are printed, eager may not refuse.
+// Every registered kernel that accepts the signature. Refusals are printed; one of eager, or of a kernel that
+// must accept it (required_kernels.h), is a failure.
 template <class Op>
 std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signature,
                                            const HardwareFacts& machine = facts()) {
@@ -129,6 +131,14 @@ std::vector<BoundKernel> bind_every_kernel(const typename Op::Signature& signatu
     } catch (const Error& error) {
       report_refusal(Op::kName, entry.name, error.what());
     }
+  }
+  for (const RequiredKernel<Op>& line : required_kernels<Op>().kernels) {
+    const bool runs = std::any_of(bound.begin(), bound.end(), [&](const BoundKernel& kernel) {
+      return kernel.provider == line.provider;
+    });
+    EXPECT_TRUE(runs || is_left_out(line.provider, machine) || !line.must_accept(signature, machine))
+        << fmt::format("{} {} must accept this signature in {} on {}", Op::kName, line.provider,
+                       to_string(dtype_in(signature)), machine.name);
   }
   return bound;
 }

@@ -1,0 +1,162 @@
+#include "tests/support/required_kernels.h"
+
+#include <sstream>
+
+namespace temper::op_testing {
+namespace {
+
+const std::vector<DType> kWide{DType::kF32, DType::kBF16}, kBFloat16{DType::kBF16},
+    kAll{DType::kF32, DType::kBF16, DType::kF16};
+// Every processor alike: kernels choose their instructions themselves.
+constexpr Where kCpu{hardware::kCpu};
+constexpr Where kGpu{hardware::kGpu, 80}, kHopper{hardware::kGpu, 90, 90}, kFrom9{hardware::kGpu, 90, 99},
+    kFrom10{hardware::kGpu, 100, 119};
+
+bool takes_head(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t most) {
+  return kv_heads > 0 && heads % kv_heads == 0 && head_dim > 0 && head_dim % 8 == 0 && head_dim <= most;
+}
+bool up_to_256(const ops::Attention::Signature& s) {
+  return takes_head(s.heads, s.kv_heads, s.head_dim, 256);
+}
+bool up_to_128(const ops::Attention::Signature& s) {
+  return takes_head(s.heads, s.kv_heads, s.head_dim, 128);
+}
+
+}  // namespace
+
+bool is_built(std::string_view room) {
+  std::istringstream rooms(TEMPER_BACKENDS);
+  for (std::string built; std::getline(rooms, built, ',');)
+    if (built == room) return true;
+  return false;
+}
+
+template <>
+const RequiredKernels<ops::AdamW>& required_kernels() {
+  static const RequiredKernels<ops::AdamW> table{
+      {}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Attention>& required_kernels() {
+  using S = ops::Attention::Signature;
+  constexpr auto hopper = [](const S& s) { return up_to_128(s) && s.head_dim % 64 == 0; };
+  static const RequiredKernels<ops::Attention> table{
+      {.heads = 16, .kv_heads = 8, .head_dim = 128},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide},
+       {"hopper", "cudnn", kHopper, kBFloat16, hopper},
+       {"cudnn", "cudnn", kFrom9, kBFloat16, up_to_256},
+       {"cudnn", "cudnn", kFrom10, kBFloat16, up_to_128},
+       {"cudnn_nondeterministic", "cudnn", kFrom9, kBFloat16, up_to_256, true},
+       {"cudnn_nondeterministic", "cudnn", kFrom10, kBFloat16, up_to_128, true},
+       {"cuda", "cuda", kGpu, kWide, [](const S& s) { return s.head_dim <= 256; }}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::CrossEntropy>& required_kernels() {
+  static const RequiredKernels<ops::CrossEntropy> table{
+      {.hidden = 1024, .vocab = 151936},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}, {"cublaslt", "cublaslt", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::DecodeAttention>& required_kernels() {
+  using S = ops::DecodeAttention::Signature;
+  constexpr auto heads = [](const S& s) {
+    return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256);
+  };
+  static const RequiredKernels<ops::DecodeAttention> table{
+      {.heads = 16, .kv_heads = 8, .head_dim = 128},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, heads}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Dropout>& required_kernels() {
+  static const RequiredKernels<ops::Dropout> table{
+      {}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Embedding>& required_kernels() {
+  static const RequiredKernels<ops::Embedding> table{
+      {.hidden = 1024}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::GlobalNorm>& required_kernels() {
+  static const RequiredKernels<ops::GlobalNorm> table{
+      {}, kWide, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Linear>& required_kernels() {
+  static const RequiredKernels<ops::Linear> table{
+      {.in = 1024, .out = 3072},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}, {"cublaslt", "cublaslt", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LoraLinear>& required_kernels() {
+  using S = ops::LoraLinear::Signature;
+  constexpr auto hopper = [](const S& s) { return s.in % 8 == 0 && s.out % 8 == 0; };
+  static const RequiredKernels<ops::LoraLinear> table{{.in = 1024, .out = 3072},
+                                                      kAll,
+                                                      {{"onednn", "onednn", kCpu, kWide},
+                                                       {"hopper", "cublaslt", kHopper, kBFloat16, hopper},
+                                                       {"cublaslt", "cublaslt", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::RmsNorm>& required_kernels() {
+  using S = ops::RmsNorm::Signature;
+  constexpr auto width = [](const S& s) {
+    return s.hidden <= 8192 || (s.hidden % 8 == 0 && s.hidden <= 32768);
+  };
+  static const RequiredKernels<ops::RmsNorm> table{
+      {.hidden = 1024}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, width}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Rotary>& required_kernels() {
+  using S = ops::Rotary::Signature;
+  constexpr auto heads = [](const S& s) {
+    return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256);
+  };
+  static const RequiredKernels<ops::Rotary> table{
+      {.head_dim = 128, .qk_norm = true},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, heads}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Sample>& required_kernels() {
+  using S = ops::Sample::Signature;
+  constexpr auto vocab = [](const S& s) { return s.vocab > 0 && s.vocab <= 1 << 20; };
+  static const RequiredKernels<ops::Sample> table{
+      {.vocab = 151936}, kAll, {{"cuda", "cuda", kGpu, kWide, vocab}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::Swiglu>& required_kernels() {
+  static const RequiredKernels<ops::Swiglu> table{
+      {.intermediate = 3072}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+}  // namespace temper::op_testing

@@ -33,8 +33,7 @@ void register_doubling() {
   auto& kernels = ops::kernels<Doubling>();
   if (kernels.find("simd") != nullptr) return;
   kernels.add("simd", {.accepts = accepts_float32, .forward = [] { return 2; }});
-  kernels.add(ops::kEager,
-              {.accepts = ops::accept_all<Doubling::Signature>, .compose = [] { return 2; }});
+  kernels.add(ops::kEager, {.accepts = ops::accept_all<Doubling::Signature>, .compose = [] { return 2; }});
 }
 
 RequiredKernels<Doubling> doubling_table(std::vector<DType> dtypes) {
@@ -94,10 +93,11 @@ TEST(RequiredKernels, AKernelThatRefusesEverythingIsFound) {
                           "doubling simd must accept this signature in float32");
   refuses_everything = false;
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0],
-            "doubling float32 on a processor with AVX2, when written: expected 'simd', found "
-            "'[model.ops_implementation] swiglu_mlp_implementation=simd cannot run: is out of order. Set it to "
-            "one of [eager]'");
+  EXPECT_EQ(
+      found[0],
+      "doubling float32 on a processor with AVX2, when written: expected 'simd', found "
+      "'[model.ops_implementation] swiglu_mlp_implementation=simd cannot run: is out of order. Set it to "
+      "one of [eager]'");
   EXPECT_EQ(found[1],
             "doubling float32 on a processor with AVX2, by default: expected 'simd', found 'eager'");
 }

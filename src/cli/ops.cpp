@@ -91,7 +91,8 @@ int show_ops(const OpsArguments& arguments) {
   const ops::HardwareTable& table = ops::hardware_table(build.facts.hardware);
   if (arguments.suggest) {
     if (!has_kernels_for(build.facts.hardware))
-      std::printf("# for a build with kernels for %s, which this one is not\n", table.label.c_str());
+      std::printf("# this build has no kernels for %s: eager is all that it can run there\n",
+                  table.label.c_str());
     std::printf("# kernels for %s\n%s", build.facts.name.c_str(), ops::suggested_block(build.facts).c_str());
     return 0;
   }
@@ -103,13 +104,17 @@ int show_ops(const OpsArguments& arguments) {
   const std::string where = join_path(arguments.model, "config.json");
   const Json config = arguments.model.empty() ? models::typical_config() : Json::parse_file(where);
   const ops::BoundOps bound = models::bind_kernels(config, where, build);
+  const std::vector<std::string> unread = ops::unread_fields();
   if (arguments.json) {
-    std::printf("%s\n", ops::explain_json(bound, build.facts).dump(2).c_str());
+    Json report = ops::explain_json(bound, build.facts);
+    report.as_object().emplace_back("unread_fields", Json::Array(unread.begin(), unread.end()));
+    std::printf("%s\n", report.dump(2).c_str());
     return 0;
   }
   std::printf("hardware  %s (%s)\nmodel     %s, %s\n\n%s", build.facts.name.c_str(), table.label.c_str(),
               arguments.model.empty() ? "a typical qwen3" : arguments.model.c_str(),
               std::string(to_string(*build.dtype)).c_str(), ops::explain(bound, build.facts).c_str());
+  if (!unread.empty()) std::printf("\nno op of this version reads the fields [%s]\n", join(unread).c_str());
   if (must_write)
     std::printf("\non %s every field must be written; 'temper ops --%s --suggest' prints a block\n",
                 table.label.c_str(),

@@ -8,7 +8,9 @@ namespace temper::ops {
 namespace {
 
 std::string reason_of(const Choice& choice) {
-  if (choice.op.empty()) return "written; this model has no such op";
+  if (choice.op.empty())
+    return has_op(field_of(choice.field)) ? "written; this model does not use the op"
+                                          : "written; no op of this version reads it";
   if (choice.fallback) return "for every field that is left out";
   if (!choice.preferred.empty()) return choice.preferred;
   if (choice.written.empty())
@@ -19,12 +21,24 @@ std::string reason_of(const Choice& choice) {
 const FieldNames& names_of(const Choice& choice, const HardwareFacts& facts) {
   static const FieldNames kNone;
   const auto& fields = hardware_table(facts.hardware).fields;
-  const auto found = fields.find(choice.field.substr(0, choice.field.rfind('_')));
+  const auto found = fields.find(field_of(choice.field));
   return found == fields.end() ? kNone : found->second;
 }
 
-// Kernels that were not chosen, then those that this hardware knows and this build does not have.
+// The names that stand for a kernel which may be written here.
+std::vector<KernelName> usable_names(const Choice& choice, const HardwareFacts& facts) {
+  const std::vector<std::string> possible = possible_names({field_of(choice.field), facts});
+  std::vector<KernelName> names = names_of(choice, facts).names;
+  std::erase_if(names, [&](const KernelName& name) {
+    return std::find(possible.begin(), possible.end(), name.name) == possible.end();
+  });
+  return names;
+}
+
+// Kernels that were not chosen, then those that this hardware knows and this build does not have; none where
+// nothing reads the field.
 std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& facts) {
+  if (choice.op.empty()) return {};
   std::vector<PassedOver> all = choice.passed_over;
   all.insert(all.end(), choice.others.begin(), choice.others.end());
   for (const KernelName& name : names_of(choice, facts).names) {
@@ -49,11 +63,8 @@ std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
       line(other.reason.empty() ? fmt::format("or {}", other.provider)
                                 : fmt::format("not {}: {}", other.provider, other.reason));
     std::vector<std::string> aliases;
-    const std::vector<std::string> possible = possible_names({field_of(choice.field), facts});
-    for (const KernelName& alias : names_of(choice, facts).names)
-      if (alias.name != alias.provider &&
-          std::find(possible.begin(), possible.end(), alias.name) != possible.end())
-        aliases.push_back(fmt::format("{} = {}", alias.name, alias.provider));
+    for (const KernelName& alias : usable_names(choice, facts))
+      if (alias.name != alias.provider) aliases.push_back(fmt::format("{} = {}", alias.name, alias.provider));
     if (!aliases.empty()) line("names: " + join(aliases));
   }
   return out;
@@ -69,7 +80,7 @@ Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {
                                     {"reason", other.reason.empty() ? Json() : Json(other.reason)}});
     for (const std::string& tiling : choice.tilings) tilings.push_back(tiling);
     Json::Object names;
-    for (const KernelName& name : names_of(choice, facts).names) names.emplace_back(name.name, name.provider);
+    for (const KernelName& name : usable_names(choice, facts)) names.emplace_back(name.name, name.provider);
     choices.push_back(Json::Object{{"field", choice.field},
                                    {"op", choice.op.empty() ? Json() : Json(choice.op)},
                                    {"kernel", choice.op.empty() ? Json() : Json(choice.provider)},

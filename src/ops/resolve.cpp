@@ -17,11 +17,30 @@ std::string label_of(std::string_view hardware) {
   return table == nullptr ? std::string(hardware) : table->label;
 }
 
-// Why a name that this hardware knows cannot be used on this machine.
-Refusal missing(const KernelName& name, const HardwareFacts& facts) {
+std::vector<KernelInfo> kernels_of(const std::string& field) {
+  for (const auto& [name, op] : op_infos().entries())
+    if (op.field == field) return op.kernels();
+  return {};
+}
+
+// Whether a kernel is registered that this name of the hardware's table stands for.
+bool is_backed(const NameQuery& query, const KernelName& name) {
+  const std::vector<KernelInfo> kernels = kernels_of(query.field);
+  return std::any_of(kernels.begin(), kernels.end(), [&](const KernelInfo& kernel) {
+    return kernel.provider == name.provider && kernel.hardware == query.facts.hardware;
+  });
+}
+
+// Why a name that this hardware knows cannot be used on this machine. A package helps only where there is a
+// kernel that it is for.
+Refusal missing(const KernelName& name, const HardwareFacts& facts, bool backed) {
   if (!name.package.empty() && !facts.has_package(name.package))
-    return fmt::format("needs the package '{}', which is not installed: install it or use eager",
-                       name.package);
+    return backed ? fmt::format("needs the package '{}', which is not installed: install it or use eager",
+                                name.package)
+                  : fmt::format(
+                        "needs the package '{}', but no kernel of this version stands behind it: use "
+                        "eager",
+                        name.package);
   if (name.min_capability > facts.compute_capability)
     return fmt::format("needs compute capability {}.{}, {} has {}.{}", name.min_capability / 10,
                        name.min_capability % 10, facts.name, facts.compute_capability / 10,
@@ -47,7 +66,7 @@ std::string other_hardware(const NameQuery& query, const std::string& name) {
                        std::find(own.begin(), own.end(), name) != own.end();
     if (hardware != query.facts.hardware && named) return hardware;
   }
-  for (const KernelInfo& kernel : query.registered)
+  for (const KernelInfo& kernel : kernels_of(query.field))
     if (kernel.provider == name && !kernel.hardware.empty()) return kernel.hardware;
   return "";
 }
@@ -80,7 +99,7 @@ std::string place_of(const std::string& pattern) {
 
 Refusal not_by_default(const NameQuery& query, const std::string& provider, const FamilyTable::Added* added) {
   if (provider == kEager) return std::nullopt;
-  if (added != nullptr) return missing(added->name, query.facts);
+  if (added != nullptr) return missing(added->name, query.facts, added->kernel != nullptr);
   const HardwareTable& table = hardware_table(query.facts.hardware);
   const auto field = table.fields.find(query.field);
   std::vector<std::string> names{provider};
@@ -91,7 +110,7 @@ Refusal not_by_default(const NameQuery& query, const std::string& provider, cons
       if (known.provider != provider) continue;
       names.push_back(known.name);
       named = true;
-      const Refusal why = missing(known, query.facts);
+      const Refusal why = missing(known, query.facts, is_backed(query, known));
       usable = usable || !why;
       unusable = why;
     }
@@ -107,15 +126,19 @@ std::vector<std::string> possible_names(const NameQuery& query) {
   const HardwareTable& table = hardware_table(query.facts.hardware);
   if (const auto field = table.fields.find(query.field); field != table.fields.end())
     for (const KernelName& known : field->second.names)
-      if (!missing(known, query.facts) && known.deprecated.empty()) names.insert(known.name);
+      if (is_backed(query, known) && !missing(known, query.facts, true) && known.deprecated.empty())
+        names.insert(known.name);
   const FamilyTable& family = family_table(query.family);
   for (const auto& added : family.added)
-    if (added.field == query.field && added.hardware == query.facts.hardware &&
-        !missing(added.name, query.facts))
+    if (added.field == query.field && added.hardware == query.facts.hardware && added.kernel != nullptr &&
+        !missing(added.name, query.facts, true))
       names.insert(added.name.name);
   if (is_open(query))
-    for (const KernelInfo& kernel : query.registered)
-      if (kernel.hardware == query.facts.hardware) names.insert(kernel.provider);
+    for (const KernelInfo& kernel : kernels_of(query.field)) {
+      const KernelName* known = find_name(query.facts.hardware, query.field, kernel.provider);
+      const bool usable = known == nullptr || !missing(*known, query.facts, true);
+      if (kernel.hardware == query.facts.hardware && usable) names.insert(kernel.provider);
+    }
   std::erase_if(names,
                 [&](const std::string& name) { return family.find_disabled(query.field, name) != nullptr; });
   return {names.begin(), names.end()};
@@ -129,11 +152,12 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   for (const auto& added : family.added) {
     if (added.field != query.field || added.name.name != name || added.hardware != query.facts.hardware)
       continue;
-    if (const Refusal why = missing(added.name, query.facts)) refuse(query, name, *why);
+    if (const Refusal why = missing(added.name, query.facts, added.kernel != nullptr))
+      refuse(query, name, *why);
     return {added.name.provider, &added};
   }
   if (const KernelName* known = find_name(query.facts.hardware, query.field, name)) {
-    if (const Refusal why = missing(*known, query.facts)) refuse(query, name, *why);
+    if (const Refusal why = missing(*known, query.facts, is_backed(query, *known))) refuse(query, name, *why);
     if (!known->deprecated.empty())
       warn_once(fmt::format("[model.ops_implementation] {}{}={} is deprecated; write {}", query.field,
                             kSuffix, name, known->deprecated));
@@ -141,7 +165,7 @@ ResolvedName resolve_name(const NameQuery& query, const std::string& name) {
   }
   if (!is_open(query))
     refuse(query, name, fmt::format("is not supported on {}", label_of(query.facts.hardware)));
-  for (const KernelInfo& kernel : query.registered)
+  for (const KernelInfo& kernel : kernels_of(query.field))
     if (kernel.provider == name && kernel.hardware == query.facts.hardware) return {name};
   const std::string other = other_hardware(query, name);
   if (other == hardware::kCpu)
@@ -160,6 +184,17 @@ std::vector<std::string> all_fields() {
   return {fields.begin(), fields.end()};
 }
 
+bool has_op(const std::string& field) {
+  const auto& ops = op_infos().entries();
+  return std::any_of(ops.begin(), ops.end(), [&](const auto& entry) { return entry.value.field == field; });
+}
+
+std::vector<std::string> unread_fields() {
+  std::vector<std::string> fields = all_fields();
+  std::erase_if(fields, has_op);
+  return fields;
+}
+
 std::string field_of(const std::string& key) {
   const std::vector<std::string> fields = all_fields();
   const std::string field = key.ends_with(kSuffix) ? key.substr(0, key.size() - kSuffix.size()) : key;
@@ -171,15 +206,24 @@ std::string field_of(const std::string& key) {
 
 std::string suggested_block(const HardwareFacts& facts) {
   const HardwareTable& table = hardware_table(facts.hardware);
+  const auto& must = table.must_be_written;
   std::string block = "model:\n  ops_implementation:\n";
   for (const auto& [field, known] : table.fields) {
     const auto suggested = table.suggested.find(field);
-    if (suggested == table.suggested.end() && table.strict && !table.suggested.empty()) continue;
-    const auto usable = std::find_if(known.names.begin(), known.names.end(),
-                                     [&](const KernelName& name) { return !missing(name, facts); });
-    const std::string best = usable == known.names.end() ? std::string(kEager) : usable->name;
-    block += fmt::format("    {}{}: {}\n", field, kSuffix,
-                         suggested == table.suggested.end() ? best : suggested->second);
+    const bool is_suggested = suggested != table.suggested.end();
+    if (!is_suggested && table.strict && !table.suggested.empty()) continue;
+    const bool is_read = has_op(field);
+    if (!is_read && std::find(must.begin(), must.end(), field) == must.end()) continue;
+    const std::vector<std::string> possible = possible_names({field, facts});
+    const auto can_run = [&](const std::string& name) {
+      return std::find(possible.begin(), possible.end(), name) != possible.end();
+    };
+    const auto best = std::find_if(known.names.begin(), known.names.end(),
+                                   [&](const KernelName& name) { return can_run(name.name); });
+    std::string value = best == known.names.end() ? std::string(kEager) : best->name;
+    if (is_suggested && can_run(suggested->second)) value = suggested->second;
+    block += fmt::format("    {}{}: {}{}\n", field, kSuffix, value,
+                         is_read ? "" : "  # no op of this version reads it");
   }
   return block;
 }
@@ -204,18 +248,12 @@ OpsConfig normalized(const OpsConfig& config) {
   return normal;
 }
 
-std::vector<KernelInfo> kernels_of_field(const std::string& field) {
-  for (const auto& [name, op] : op_infos().entries())
-    if (op.field == field) return op.kernels();
-  return {};
-}
-
 void check_ops_config(const OpsConfig& config, const HardwareFacts& facts) {
   const HardwareTable& table = hardware_table(facts.hardware);
   const OpsConfig normal = normalized(config);
   const auto check = [&](const FieldValues& values, const std::string& pattern) {
     for (const auto& [field, name] : values) {
-      const NameQuery query{field, facts, "", kernels_of_field(field), pattern};
+      const NameQuery query{field, facts, "", pattern};
       // A family may know more names, but none gets hardware or packages that are not there.
       const bool known =
           find_name(facts.hardware, field, name) != nullptr || !other_hardware(query, name).empty();

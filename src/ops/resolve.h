@@ -11,11 +11,14 @@ struct NameQuery {
   std::string field;
   const HardwareFacts& facts;
   std::string family = {};
-  std::vector<KernelInfo> registered = {};  // the op's kernels, where the op is known
-  std::string pattern = {};                 // of an override, for messages
+  std::string pattern = {};  // of an override, for messages
 };
 
-std::vector<KernelInfo> kernels_of_field(const std::string& field);
+// Whether this version has an op whose kernel the field chooses. Tables also know fields of ops to come: what
+// is written there is checked, reported, and read by nothing.
+bool has_op(const std::string& field);
+// The fields without one, sorted.
+std::vector<std::string> unread_fields();
 std::string place_of(const std::string& pattern);  // "model.ops_implementation.overrides.'layers.0.*'"
 
 // Why a kernel may not be taken for a field that was left out, whatever it says of itself: the family
@@ -32,7 +35,8 @@ struct ResolvedName {
 // is missing, or is not known; every message lists what could be written instead.
 ResolvedName resolve_name(const NameQuery& query, const std::string& name);
 
-// Everything that may be written, sorted, with `eager`; without what is disabled for the family.
+// What may be written and can run, sorted, with `eager`: names behind which this hardware has a registered
+// kernel, without what is disabled for the family.
 std::vector<std::string> possible_names(const NameQuery& query);
 
 // The fields that configurations may have: those of every table and op, sorted.
@@ -49,7 +53,8 @@ OpsConfig normalized(const OpsConfig& config);
 // all at once, with a block to paste).
 void check_ops_config(const OpsConfig& config, const HardwareFacts& facts);
 
-// The block of fields that a run on this hardware may start from, as YAML.
+// The block of fields that a run on this hardware may start from, as YAML: names that can run, and fields
+// that no op reads only where they must be written.
 std::string suggested_block(const HardwareFacts& facts);
 
 }  // namespace temper::ops

@@ -51,11 +51,14 @@ TEST(Resolve, OnAnNpuMissingFieldsAreNamedAtOnceWithABlockToPaste) {
   OpsConfig config = minimal_npu();
   config.written.erase("moe");
   config.written.erase("rms_norm");
+  // Every field that must be there, also those that nothing reads; no name without a kernel.
+  const std::string unread = "eager  # no op of this version reads it\n";
   const std::string block =
-      "model:\n  ops_implementation:\n    attn_implementation: flash_attention_2\n"
-      "    cross_entropy_loss_implementation: chunk_loss\n    load_balancing_loss_implementation: eager\n"
-      "    moe_implementation: fused_npu\n    rms_norm_implementation: npu\n"
-      "    rotary_pos_emb_implementation: npu\n    swiglu_mlp_implementation: eager\n";
+      "model:\n  ops_implementation:\n    attn_implementation: eager\n"
+      "    cross_entropy_loss_implementation: eager\n    load_balancing_loss_implementation: " +
+      unread + "    moe_implementation: " + unread +
+      "    rms_norm_implementation: eager\n    rotary_pos_emb_implementation: eager\n"
+      "    swiglu_mlp_implementation: eager\n";
   expect_error([&] { check_ops_config(config, known_hardware("ascend-910b")); },
                "[model.ops_implementation] on Ascend NPU every field must be written; missing are "
                "[moe_implementation, rms_norm_implementation]. For example:\n" +
@@ -69,15 +72,47 @@ TEST(Resolve, OnAnNpuMissingFieldsAreNamedAtOnceWithABlockToPaste) {
   EXPECT_NO_THROW(check_ops_config({}, known_hardware("cpu-avx2")));
 }
 
+TEST(Resolve, NoNameIsOfferedWithoutAKernel) {
+  const auto kernels_of = [](const std::string& field) {
+    for (const auto& [name, op] : op_infos().entries())
+      if (op.field == field) return op.kernels();
+    return std::vector<KernelInfo>();
+  };
+  for (const std::string& hardware : known_hardware_names()) {
+    HardwareFacts facts = known_hardware(hardware);
+    facts.packages = {"triton"};
+    const auto& must = hardware_table(facts.hardware).must_be_written;
+    const std::string block = suggested_block(facts);
+    for (const std::string& field : all_fields()) {
+      for (const std::string& name : possible_names({field, facts})) {
+        const std::string provider = resolve_name({field, facts}, name).provider;
+        const std::vector<KernelInfo> kernels = kernels_of(field);
+        EXPECT_TRUE(name == kEager || std::any_of(kernels.begin(), kernels.end(),
+                                                  [&](const KernelInfo& kernel) {
+                                                    return kernel.provider == provider &&
+                                                           kernel.hardware == facts.hardware;
+                                                  }))
+            << hardware << " " << field << "=" << name;
+      }
+      const bool must_be_written = std::find(must.begin(), must.end(), field) != must.end();
+      const size_t at = block.find("    " + field + "_implementation: ");
+      EXPECT_TRUE(has_op(field) || (at != std::string::npos) == must_be_written) << hardware << " " << field;
+    }
+  }
+  for (const char* field :
+       {"causal_conv1d", "chunk_gated_delta_rule", "load_balancing_loss", "moe", "rms_norm_gated"})
+    EXPECT_FALSE(has_op(field)) << field;
+}
+
 TEST(Resolve, OnAnNpuNamesOutsideTheTableAreRefused) {
   const std::string not_here = "is not supported on Ascend NPU. Set it to one of ";
-  expect_refused("ascend-910b", "rms_norm", "liger_kernel", not_here + "[eager, npu]");
-  expect_refused("ascend-910b", "rotary_pos_emb", "triton", not_here + "[eager, npu]");
+  expect_refused("ascend-910b", "rms_norm", "liger_kernel", not_here + "[eager]");
+  expect_refused("ascend-910b", "rotary_pos_emb", "triton", not_here + "[eager]");
   expect_refused("ascend-910b", "swiglu_mlp", "npu", not_here + "[eager]");
-  expect_refused("ascend-910b", "cross_entropy_loss", "liger_kernel", not_here + "[chunk_loss, eager, npu]");
-  expect_refused("ascend-910b", "moe", "fused_triton", not_here + "[eager, fused_npu]");
+  expect_refused("ascend-910b", "cross_entropy_loss", "liger_kernel", not_here + "[eager]");
+  expect_refused("ascend-910b", "moe", "fused_triton", not_here + "[eager]");
   expect_refused("ascend-910b", "load_balancing_loss", "npu", not_here + "[eager]");
-  expect_refused("ascend-910b", "load_balancing_loss", "npu", not_here + "[eager, triton]", {"triton"});
+  expect_refused("ascend-910b", "load_balancing_loss", "npu", not_here + "[eager]", {"triton"});
   EXPECT_NO_THROW(check("ascend-910b", "load_balancing_loss", "triton", {"triton"}));
 }
 
@@ -90,7 +125,7 @@ TEST(Resolve, NpuNamesNeedAnNpu) {
   expect_refused("cpu-avx512", "attn", "npu", why + "[eager, flash_attention_2, onednn, sdpa]");
   expect_refused("cuda-sm90", "rms_norm", "simd",
                  "runs on CPU only, this is NVIDIA GPU. Set it to one of [cuda, eager, liger_kernel]");
-  expect_refused("cuda-sm80", "moe", "fused_npu", why + "[cuda, eager, fused_triton]");
+  expect_refused("cuda-sm80", "moe", "fused_npu", why + "[eager]");
 }
 
 TEST(Resolve, TritonMeansWhatItsFieldSays) {
@@ -100,7 +135,8 @@ TEST(Resolve, TritonMeansWhatItsFieldSays) {
       ADD_FAILURE() << hardware;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what())
-                    .find("needs the package 'triton', which is not installed: install it or use eager"),
+                    .find("needs the package 'triton', but no kernel of this version stands behind it: use "
+                          "eager. Set it to one of [eager]"),
                 std::string::npos)
           << error.what();
     }
@@ -113,9 +149,8 @@ TEST(Resolve, TheMoeGatesKeepTheirHardware) {
   for (const char* name : {"fused_triton", "fused_quack", "fused"})
     expect_refused("cpu-avx2", "moe", name, gpu);
   EXPECT_NO_THROW(check("cuda-sm90", "moe", "fused_quack"));
-  expect_refused(
-      "cuda-sm80", "moe", "fused_quack",
-      "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [cuda, eager, fused_triton]");
+  expect_refused("cuda-sm80", "moe", "fused_quack",
+                 "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [eager]");
   testing::internal::CaptureStderr();
   check("cuda-sm90", "moe", "fused");
   EXPECT_NE(testing::internal::GetCapturedStderr().find(
@@ -160,7 +195,7 @@ TEST(Resolve, FamiliesThatAreNotBuiltYetHaveTheirTables) {
   expect_error(
       [&] { resolve("cuda-sm90", "wan", "rotary_pos_emb", "liger_kernel", {"triton"}); },
       "[model.ops_implementation] rotary_pos_emb_implementation=liger_kernel is explicitly disabled for "
-      "wan: it rotates halves, this family rotates pairs over three axes. Set it to one of [eager, triton]");
+      "wan: it rotates halves, this family rotates pairs over three axes. Set it to one of [eager]");
   EXPECT_NE(resolve("ascend-910b", "wan", "rotary_pos_emb", "npu").added, nullptr);
 }
 

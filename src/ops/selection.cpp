@@ -38,13 +38,12 @@ Binder::Binder(OpsConfig config, HardwareFacts facts, std::string family)
 }
 
 const Binder::Candidate* Binder::choose(const Named& named, const Wanted& wanted,
-                                        const std::vector<KernelInfo>& registered,
                                         const std::vector<Candidate>& candidates, Choice& choice) const {
   choice.op = named.op;
   choice.field = named.field + "_implementation";
   if (wanted.written) choice.written = wanted.name;
   choice.fallback = !wanted.written && !wanted.name.empty();
-  const NameQuery query{named.field, facts_, family_, registered, wanted.pattern};
+  const NameQuery query{named.field, facts_, family_, wanted.pattern};
   // A fallback is a provider; what a user writes is a name.
   const ResolvedName resolved = wanted.written ? resolve_name(query, wanted.name) : ResolvedName{wanted.name};
 
@@ -105,7 +104,7 @@ const FieldValues* Binder::override_of(const std::string& module, const std::str
 }
 
 void Binder::bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
-                     const std::vector<KernelInfo>& registered, const Candidates& candidates) {
+                     const Candidates& candidates) {
   invariant(!result_.kernels_.contains(key),
             fmt::format("op {} was bound twice: name all signatures at once", named.op));
   std::map<std::string, std::vector<size_t>> groups;  // uses by the override that names them; "" without one
@@ -140,7 +139,7 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
         std::rotate(asked.begin(), place, place + 1);
       }
     }
-    const void* kernel = choose(named, wanted, registered, asked, choice)->kernel;
+    const void* kernel = choose(named, wanted, asked, choice)->kernel;
     if (pattern.empty())
       result_.kernels_[key] = kernel;
     else
@@ -151,11 +150,14 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
 }
 
 BoundOps Binder::finish() {
-  for (const auto& [pattern, field] : unmatched_)
+  for (const auto& [pattern, field] : unmatched_) {
+    if (!has_op(field))
+      fail("[{}] {}_implementation: no op of this version reads it; leave it out", place_of(pattern), field);
     fail(
         "[{}] names no module that has {}; modules are named as in 'layers.0.mlp', ranges as in "
         "'layers.0-3.*'",
         place_of(pattern), field);
+  }
   for (const auto& [module, kernels] : overridden_) {
     auto ops = std::make_shared<BoundOps>();
     ops->kernels_ = result_.kernels_;
@@ -167,7 +169,7 @@ BoundOps Binder::finish() {
   for (const auto& [field, name] : config_.written) {
     if (used.contains(field + "_implementation")) continue;
     // Not used here, but as wrong as anywhere.
-    resolve_name({field, facts_, family_, kernels_of_field(field)}, name);
+    resolve_name({field, facts_, family_}, name);
     Choice choice;
     choice.field = field + "_implementation";
     choice.written = name;

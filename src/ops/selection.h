@@ -18,7 +18,7 @@ struct PassedOver {
 
 // One decision, as reports show it.
 struct Choice {
-  std::string op, field, provider;
+  std::string op, field, provider;      // op and provider are empty where nothing here reads the field
   std::string written;                  // the name in the configuration; empty: left out
   bool fallback = false;                // left out, and what the configuration names for all such fields
   std::string preferred;                // left out, and tried first for this reason
@@ -72,7 +72,7 @@ class Binder {
   void bind(const std::vector<Use<typename Op::Signature>>& uses) {
     std::vector<std::string> modules;
     for (const auto& use : uses) modules.push_back(use.module);
-    bind_op({std::string(Op::kName), std::string(Op::kField)}, Op::kName, modules, kernel_infos<Op>(),
+    bind_op({std::string(Op::kName), std::string(Op::kField)}, Op::kName, modules,
             [&](const std::vector<size_t>& members) { return candidates<Op>(uses, members); });
   }
   template <class Op>
@@ -82,7 +82,8 @@ class Binder {
     bind<Op>(uses);
   }
 
-  // Refuses patterns that no module matches. Fields that this model has no op for stay in the report.
+  // Refuses patterns that no module matches. Fields that this model, or this version, has no op for stay in
+  // the report.
   BoundOps finish();
 
  private:
@@ -109,7 +110,7 @@ class Binder {
   template <class Op>
   std::vector<Candidate> candidates(const std::vector<Use<typename Op::Signature>>& uses,
                                     const std::vector<size_t>& members) const {
-    const NameQuery query{std::string(Op::kField), facts_, family_, kernel_infos<Op>()};
+    const NameQuery query{std::string(Op::kField), facts_, family_};
     std::vector<Candidate> all;
     for (const auto& added : family_table(family_).added)
       if (added.field == Op::kField && added.hardware == facts_.hardware && added.kernel != nullptr)
@@ -137,9 +138,9 @@ class Binder {
   }
 
   void bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
-               const std::vector<KernelInfo>& registered, const Candidates& candidates);
-  const Candidate* choose(const Named& named, const Wanted& wanted, const std::vector<KernelInfo>& registered,
-                          const std::vector<Candidate>& candidates, Choice& choice) const;
+               const Candidates& candidates);
+  const Candidate* choose(const Named& named, const Wanted& wanted, const std::vector<Candidate>& candidates,
+                          Choice& choice) const;
   const FieldValues* override_of(const std::string& module, const std::string& field, std::string* pattern);
 
   OpsConfig config_;

@@ -67,7 +67,7 @@ void register_probe() {
   registry.add("spare", {.accepts = narrow_only, .forward = [] { return 5; }});
   HardwareTable strict = hardware_table(hardware::kNpu);
   strict.label = "Strict NPU";
-  strict.fields["probe"] = {{{"tiled", "tiled"}}};
+  strict.fields["probe"] = {{{"tiled", "tiled"}, {"packed", "tiled", "toolkit"}}};
   hardware_tables().add("strict", strict);
   registry.add_before(
       kEager, "unnamed",
@@ -213,11 +213,47 @@ TEST(Selection, UnknownFieldsAreErrorsWithTheNearestName) {
   }
 }
 
-TEST(Selection, AFieldThatTheModelHasNoOpForStaysInTheReport) {
+TEST(Selection, AFieldThatNothingReadsStaysInTheReport) {
+  const std::string probe = line("probe_implementation", "fast", "default") + note("or narrow") + kElsewhere +
+                            note("or eager") + note("or spare");
   EXPECT_EQ(report(written("moe", "eager"), machine(true), 64),
-            line("moe_implementation", "-", "written; this model has no such op") +
-                line("probe_implementation", "fast", "default") + note("or narrow") + kElsewhere +
-                note("or eager") + note("or spare"));
+            line("moe_implementation", "-", "written; no op of this version reads it") + probe);
+  EXPECT_EQ(report(written("filter_mlp", "eager"), machine(true), 64),
+            line("filter_mlp_implementation", "-", "written; this model does not use the op") + probe);
+  // Whatever the value, and whatever else the hardware's table knows for the field.
+  HardwareFacts gpu = known("cuda-sm90");
+  gpu.packages = {"triton"};
+  for (const auto& [field, name] : {std::pair{"moe", "fused_quack"},
+                                    {"load_balancing_loss", "triton"},
+                                    {"rms_norm_gated", "fla"},
+                                    {"causal_conv1d", "cuda"},
+                                    {"chunk_gated_delta_rule", "eager"}}) {
+    const std::string text = report(written(field, name), gpu, 64);
+    const std::string expected =
+        line(fmt::format("{}_implementation", field), "-", "written; no op of this version reads it");
+    EXPECT_NE((text + line("", "", "")).find(expected), std::string::npos) << text;
+    EXPECT_EQ(text.find("not in this build"), std::string::npos) << text;
+    EXPECT_EQ(text.find("names:"), std::string::npos) << text;
+  }
+}
+
+TEST(Selection, AMissingPackageIsToBeInstalledWhereAKernelWaitsForIt) {
+  HardwareFacts strict = known("ascend-910b");
+  expect_error(
+      [&] { bind(on_npu("probe", "packed"), strict, {64}); },
+      "[model.ops_implementation] probe_implementation=packed needs the package 'toolkit', which is not "
+      "installed: install it or use eager. Set it to one of [eager, tiled]");
+  strict.packages = {"toolkit"};
+  EXPECT_EQ(run(bind(on_npu("probe", "packed"), strict, {64})), 8);
+}
+
+TEST(Selection, AnOverrideThatNothingReadsIsRefused) {
+  Binder binder({.overrides = {{"layers.0.mlp", {{"moe", "eager"}}}}}, machine());
+  binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}});
+  expect_error(
+      [&] { binder.finish(); },
+      "[model.ops_implementation.overrides.'layers.0.mlp'] moe_implementation: no op of this version "
+      "reads it; leave it out");
 }
 
 TEST(Selection, ReportSaysWhatWasChosenAndWhatWasPassedOver) {

@@ -43,6 +43,12 @@ ops::Preferences Run::preferred_kernels() const {
                             kernels.at("device").dump(), session_.facts.name));
     return {ops::remembered(session_.facts, session_.config.model.dtype)};
   }
+  // The same kernels on another device of the class use its own instructions and algorithms.
+  if (const Json* device = kernels.find("device"); device != nullptr && *device != Json(session_.facts.name))
+    log_warning(
+        fmt::format("the run was on {} so far and is on \"{}\" now: it goes on with the same kernels, "
+                    "whose last bits may differ there",
+                    device->dump(), session_.facts.name));
   for (const Json& choice : kernels.at("choices").as_array())
     if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
       before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();

@@ -47,7 +47,9 @@ ops::OpsConfig OpsImplementation::to_ops() const {
 void describe(config::Schema& s, OpsImplementation& c) {
   for (auto& [field, name] : c.fields)
     s.field(field + "_implementation", name,
-            "kernel: eager, a name from 'temper ops'; omitted: the best for this hardware");
+            ops::has_op(field)
+                ? "kernel: eager, a name from 'temper ops'; omitted: the best for this hardware"
+                : "no op of this version reads it; a name is checked against the hardware's table");
   s.field("overrides", c.overrides, "other kernels by module: {\"layers.0-3.*\": {rms_norm: eager}}");
 }
 

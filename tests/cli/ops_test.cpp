@@ -28,8 +28,30 @@ TEST_F(Cli, OpsAnswersForOtherHardware) {
   EXPECT_EQ(npu.code, 0) << npu.err;
   EXPECT_NE(npu.out.find("on Ascend NPU every field must be written"), std::string::npos) << npu.out;
   const Outcome block = run("ops --hardware ascend-910b --suggest");
-  EXPECT_NE(block.out.find("    moe_implementation: fused_npu\n"), std::string::npos) << block.out;
+  EXPECT_NE(block.out.find("    moe_implementation: eager  # no op of this version reads it\n"),
+            std::string::npos)
+      << block.out;
   expect_refused("ops --hardware tpu", 2, "'tpu' is not known; use one of [ascend-910b, cpu-amx");
+}
+
+TEST_F(Cli, AFieldThatNoOpReadsIsReported) {
+  const std::string none = "no op of this version reads it";
+  EXPECT_NE(run("ops").out.find("no op of this version reads the fields [causal_conv1d, "),
+            std::string::npos);
+  const Json report = Json::parse(run("ops --json").out, "report");
+  EXPECT_EQ(report.at("unread_fields").as_array().front().as_string(), "causal_conv1d");
+  const std::string out = folder() + "/unread",
+                    fields = " --model.ops_implementation.moe_implementation eager";
+  const Outcome outcome = run("train " + yaml() + fields + " --train.steps 2 --output " + out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("written; " + none), std::string::npos) << outcome.err;
+  std::map<std::string, std::string> why;
+  const Json kernels = Json::parse_file(out + "/kernels.json");
+  for (const Json& choice : kernels.at("choices").as_array())
+    why[choice.at("field").as_string()] = choice.at("why").as_string();
+  EXPECT_EQ(why.at("moe_implementation"), "written; " + none);
+  expect_refused("train " + yaml() + " --model.ops_implementation.load_balancing_loss_implementation triton",
+                 2, "needs the package 'triton', but no kernel of this version stands behind it: use eager");
 }
 
 TEST_F(Cli, ASuggestedBlockIsAConfiguration) {

@@ -10,12 +10,12 @@
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/hardware_table.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
-#include "ops/hardware_table.h"
 #include "ops/swiglu/swiglu.h"
 
 // What must bind: the kernels of this version by op, hardware and dtype, written down apart from the kernels'
@@ -47,8 +47,8 @@ struct RequiredKernel {
 
 template <class Op>
 struct RequiredKernels {
-  typename Op::Signature usual;            // sizes of an ordinary model
-  std::vector<DType> dtypes;               // that the op takes
+  typename Op::Signature usual;             // sizes of an ordinary model
+  std::vector<DType> dtypes;                // that the op takes
   std::vector<RequiredKernel<Op>> kernels;  // in order of preference
 };
 
@@ -57,19 +57,32 @@ bool is_built(std::string_view room);
 
 template <class Op>
 const RequiredKernels<Op>& required_kernels();
-template <> const RequiredKernels<ops::AdamW>& required_kernels();
-template <> const RequiredKernels<ops::Attention>& required_kernels();
-template <> const RequiredKernels<ops::CrossEntropy>& required_kernels();
-template <> const RequiredKernels<ops::DecodeAttention>& required_kernels();
-template <> const RequiredKernels<ops::Dropout>& required_kernels();
-template <> const RequiredKernels<ops::Embedding>& required_kernels();
-template <> const RequiredKernels<ops::GlobalNorm>& required_kernels();
-template <> const RequiredKernels<ops::Linear>& required_kernels();
-template <> const RequiredKernels<ops::LoraLinear>& required_kernels();
-template <> const RequiredKernels<ops::RmsNorm>& required_kernels();
-template <> const RequiredKernels<ops::Rotary>& required_kernels();
-template <> const RequiredKernels<ops::Sample>& required_kernels();
-template <> const RequiredKernels<ops::Swiglu>& required_kernels();
+template <>
+const RequiredKernels<ops::AdamW>& required_kernels();
+template <>
+const RequiredKernels<ops::Attention>& required_kernels();
+template <>
+const RequiredKernels<ops::CrossEntropy>& required_kernels();
+template <>
+const RequiredKernels<ops::DecodeAttention>& required_kernels();
+template <>
+const RequiredKernels<ops::Dropout>& required_kernels();
+template <>
+const RequiredKernels<ops::Embedding>& required_kernels();
+template <>
+const RequiredKernels<ops::GlobalNorm>& required_kernels();
+template <>
+const RequiredKernels<ops::Linear>& required_kernels();
+template <>
+const RequiredKernels<ops::LoraLinear>& required_kernels();
+template <>
+const RequiredKernels<ops::RmsNorm>& required_kernels();
+template <>
+const RequiredKernels<ops::Rotary>& required_kernels();
+template <>
+const RequiredKernels<ops::Sample>& required_kernels();
+template <>
+const RequiredKernels<ops::Swiglu>& required_kernels();
 
 // Calls f.template operator()<Op>() for every op of the table.
 template <class F>
@@ -97,7 +110,8 @@ bool RequiredKernel<Op>::must_accept(const typename Op::Signature& signature,
          (takes == nullptr || takes(signature));
 }
 
-// The provider that an op gets on some hardware, by default or where one is written; else what the error says.
+// The provider that an op gets on some hardware, by default or where one is written; else what the error
+// says.
 template <class Op>
 std::string bound_provider(const typename Op::Signature& signature, const HardwareFacts& facts,
                            std::string_view written = "") {

@@ -5,16 +5,14 @@
 //                       [--base-dtype float8_e4m3fn]
 // Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
 // `gb_per_second` counts the weights and the part of the cache that a token reads, once each; `of_peak` is
-// its share of the speed of a copy: measured on a processor, the 4.27 TB/s of an H200 on a GPU.
+// its share of the speed of a copy, measured on the same device at the end of the run.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string>
 
-#include "backends/peak.h"
-#include "base/random.h"
-#include "base/threads.h"
 #include "bench/arguments.h"
+#include "bench/machine_peak.h"
 #include "bench/shapes.h"
 #include "rollout/generator.h"
 
@@ -85,9 +83,8 @@ int run(const Options& options) {
   // The first token comes with the prompt.
   const double speed = static_cast<double>(median.ids.size() - 1) / median.decode_seconds;
   const double bytes = bytes_per_token(*model, options);
-  const bool cpu = build.facts.device.type == DeviceType::kCpu;
   const int64_t memory = peak_resident_bytes();  // before the speed of memory is measured
-  const double peak = cpu ? backends::measured_memory_bandwidth(num_threads()) : kCopyBytesPerSecond;
+  const double peak = measured_copy(build.facts);
   std::printf(
       "{\"model\": \"%s\", \"prompt_tokens\": %lld, \"new_tokens\": %zu, \"prefill_ms\": %.2f, "
       "\"tokens_per_second\": %.1f, \"token_ms\": %.3f, \"gb_per_token\": %.3f, \"gb_per_second\": %.1f, "

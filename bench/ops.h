@@ -3,17 +3,19 @@
 #include <string>
 #include <vector>
 
+#include "base/trace.h"
 #include "bench/shapes.h"
 #include "device/facts.h"
 #include "ops/selection.h"
 
-// What the benchmarks share. Each file registers its ops for every provider once main() has filled the lists.
-// Names are op/kernel/dtype/size/pass.
+// What the benchmarks share. All run on one device, that of machine(). Each file registers its ops for every
+// provider once main() has filled the lists. Names are op/kernel/dtype/size/pass.
 namespace temper::bench {
 
 void add_adamw();
 void add_attention();
 void add_cross_entropy();
+void add_decode_attention();
 void add_embedding();
 void add_global_norm();
 void add_dropout();
@@ -22,11 +24,17 @@ void add_lora_linear();
 void add_residual_norm();
 void add_rms_norm();
 void add_rotary();
+void add_sample();
 void add_swiglu();
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
-// A model, and the tokens of its products: fewer where each costs more, so that all sizes take seconds.
+// The CPU, unless --device named another before the lists were filled.
+HardwareFacts& machine();
+bool on_cpu();
+
+// A model, and the tokens of its products: on a CPU fewer where each costs more, so that all sizes take
+// seconds; on a GPU those of a training step.
 struct Size {
   BenchShape model;
   int64_t tokens;
@@ -35,18 +43,20 @@ struct Size {
 };
 std::vector<Size> sizes();
 
-// Of ops whose work grows with the numbers alone: as many tokens for every size.
-inline constexpr int64_t kRowTokens = 2048;
+// Of ops whose work grows with the numbers alone: on a CPU as many tokens for every size.
+inline int64_t row_tokens(const Size& size) { return on_cpu() ? 2048 : size.tokens; }
 
 Tensor filled(Shape shape, DType dtype);       // with numbers from -1 to 1
 Tensor numbers(int64_t count, int64_t limit);  // [count] int32 below the limit
-Var input(Tape& tape, const Tensor& value);    // has a gradient where the tape records
+Tensor zeros(const Shape& shape, DType dtype);
+Var input(Tape& tape, const Tensor& value);  // has a gradient where the tape records
 Var parameter(Tape& tape, const Tensor& value, const Tensor& gradient);  // which is kept in `gradient`
 Tensor gradient_of(const Tensor& parameter);                             // float32 zeros
 
-// What is timed. `before`, which makes what `run` uses up, is not.
+// What is timed. `before`, which makes what `run` uses up, is not; on a device several are made ahead.
 struct Timed {
   std::function<void()> run, before = {};
+  trace::Work work = {};  // of ops that do not say it themselves
 };
 
 // The op says itself how much work it is (trace::Work), and is set beside this machine's peak: of products in
@@ -62,7 +72,7 @@ void add_passes(const std::string& name, DType dtype, const std::function<Build(
 template <class Op>
 void for_each_provider(const typename Op::Signature& signature, const std::string& label, bool eager_too,
                        const std::function<void(const std::string&, const ops::BoundOps&)>& add_one) {
-  const HardwareFacts facts = detect_cpu();
+  const HardwareFacts& facts = machine();
   for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
     const bool elsewhere = kernel.compose == nullptr && kernel.hardware != facts.hardware;
     if (elsewhere || (provider == ops::kEager && !eager_too) || kernel.accepts(signature, facts)) continue;

@@ -49,11 +49,16 @@ void add_documents(const Size& size, const Documents& documents, DType dtype) {
 }  // namespace
 
 void add_attention() {
-  const std::vector<Documents> documents[] = {
+  const std::vector<Documents> on_a_device[] = {{{64, 64, 64}, {176, 23, 23}},
+                                                {{16, 512, 512}},
+                                                {{4, 4096, 4096}, {4, 4096, 4096, 256}},
+                                                {{2, 4096, 4096}}};
+  const std::vector<Documents> on_a_processor[] = {
       {{32, 64, 64}, {176, 23, 23}},  // the demo's dialogues
       {{4, 512, 512}},
       {{1, 2048, 2048}, {1, 2048, 2048, 256}, {1, 1, 4096}, {8, 1, 512}},
       {{1, 1024, 1024}, {1, 1, 4096}}};
+  const auto& documents = on_cpu() ? on_a_processor : on_a_device;
   for (const DType dtype : kDTypes)
     for (size_t i = 0; const Size& size : sizes())
       for (const Documents& some : documents[i++]) add_documents(size, some, dtype);

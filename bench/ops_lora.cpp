@@ -44,7 +44,7 @@ void add_dropout() {
       for_each_provider<Dropout>(
           {dtype}, label(dtype, size.model.name), size.eager, [&](const auto& name, const auto& ops) {
             add_passes(name, dtype, [=]() -> Build {
-              return [=, x = filled({kRowTokens, size.model.hidden}, dtype)](Tape& tape) {
+              return [=, x = filled({row_tokens(size), size.model.hidden}, dtype)](Tape& tape) {
                 return dropout(tape, ops, input(tape, x), 0.1f, {1, 2, 3, 0});
               };
             });

@@ -1,14 +1,16 @@
-// Speed of every kernel of every op on the CPU, from the demo's sizes to those of an 8B model.
-//   temper_bench_ops [--benchmark_filter=linear/onednn] [--benchmark_out=FILE --benchmark_out_format=json]
+// Speed of every kernel of every op, from the demo's sizes to those of an 8B model, on the CPU or a GPU,
+// beside what the same machine reaches in the same run: products of large matrices and a copy.
+//   temper_bench_ops [--device cuda] [--benchmark_filter=linear/cublaslt/bfloat16]
+//                    [--benchmark_out=FILE --benchmark_out_format=json]
+// On a GPU a time is that of several runs in a row, waited for at their end.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 
-#include "backends/peak.h"
 #include "base/pinning.h"
-#include "base/threads.h"
+#include "bench/arguments.h"
+#include "bench/machine_peak.h"
 #include "bench/ops.h"
-#include "startup.h"
 
 namespace temper::bench {
 namespace {
@@ -17,12 +19,11 @@ namespace {
 class Table : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override {
-    const int threads = num_threads();
-    std::printf(
-        "peak with %d threads: products %.0f GFLOP/s in float32, %.0f in bfloat16; memory %.1f GB/s\n",
-        threads, backends::measured_matmul_peak(DType::kF32, threads) / 1e9,
-        backends::measured_matmul_peak(DType::kBF16, threads) / 1e9,
-        backends::measured_memory_bandwidth(threads) / 1e9);
+    const std::string where =
+        on_cpu() ? fmt::format("with {} threads", num_threads()) : fmt::format("of {}", machine().name);
+    std::printf("measured peak %s: products %.0f GFLOP/s in float32, %.0f in bfloat16; a copy %.1f GB/s\n",
+                where.c_str(), measured_products(machine(), DType::kF32) / 1e9,
+                measured_products(machine(), DType::kBF16) / 1e9, measured_copy(machine()) / 1e9);
     std::printf("%-62s %9s %8s %7s  %s\n", "op/kernel/dtype/size/pass", "best ms", "GFLOP/s", "GB/s",
                 "of peak");
     return true;
@@ -45,28 +46,27 @@ class Table : public benchmark::BenchmarkReporter {
   }
 };
 
+int run(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);  // takes its own options away
+  std::string device = "cpu", word;
+  BenchArguments arguments(argc, argv, word);
+  while (arguments.next())
+    if (!arguments.take("--device", device)) arguments.refuse();
+  if (!word.empty()) fail("unknown argument '{}'", word);
+  machine() = detect_hardware(device);
+  for (const auto& add_all : {add_linear, add_lora_linear, add_dropout, add_attention, add_decode_attention,
+                              add_cross_entropy, add_embedding, add_rms_norm, add_residual_norm, add_rotary,
+                              add_swiglu, add_sample, add_adamw, add_global_norm})
+    add_all();
+  if (on_cpu()) pin_threads(Pinning::kAuto);  // as a run does: its small ops would wait for time slices
+  Table table;
+  benchmark::RunSpecifiedBenchmarks(&table);
+  return 0;
+}
+
 }  // namespace
 }  // namespace temper::bench
 
 int main(int argc, char** argv) {
-  using namespace temper::bench;
-  temper::register_everything();
-  add_linear();
-  add_lora_linear();
-  add_dropout();
-  add_attention();
-  add_cross_entropy();
-  add_embedding();
-  add_rms_norm();
-  add_residual_norm();
-  add_rotary();
-  add_swiglu();
-  add_adamw();
-  add_global_norm();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  temper::pin_threads(temper::Pinning::kAuto);  // as a run does: its small ops would wait for time slices
-  Table table;
-  benchmark::RunSpecifiedBenchmarks(&table);
-  return 0;
+  return temper::run_benchmark("temper_bench_ops", temper::bench::run, argc, argv);
 }

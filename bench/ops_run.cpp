@@ -1,18 +1,18 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
-#include "backends/peak.h"
 #include "base/clock.h"
-#include "base/random.h"
-#include "base/threads.h"
+#include "bench/machine_peak.h"
 #include "bench/ops.h"
 #include "reports/profile.h"
 
 namespace temper::bench {
 namespace {
+
+// Runs in a row on a device: the next is waiting when one ends, as in a step.
+constexpr int kInRow = 12;
 
 // What the op says of one run, which is also the first touch of memory.
 trace::Work work_of(const Timed& timed) {
@@ -30,7 +30,15 @@ trace::Work work_of(const Timed& timed) {
     work.flops += event.work.flops;
     work.bytes += event.work.bytes;
   }
-  return work;
+  return work.flops + work.bytes > 0 ? work : timed.work;
+}
+
+// Measured once for each dtype.
+reports::MachinePeak peak_of(DType dtype) {
+  static std::map<DType, reports::MachinePeak> known;
+  const auto [entry, fresh] = known.try_emplace(dtype);
+  if (fresh) entry->second = measured_peak(machine(), dtype);
+  return entry->second;
 }
 
 // By the best of all runs: what else the machine does can only slow one down.
@@ -39,17 +47,19 @@ void measure(benchmark::State& state, DType dtype, const Timed& timed) {
   one.seconds = 1;
   one.work = work_of(timed);
   double best = std::numeric_limits<double>::max();
+  const int in_row = on_cpu() ? 1 : kInRow;
   for (auto _ : state) {
-    if (timed.before) timed.before();
+    for (int i = 0; timed.before && i < in_row; ++i) timed.before();
+    synchronize(machine().device);
     const double start = seconds_now();
-    timed.run();
-    const double seconds = seconds_now() - start;
+    for (int i = 0; i < in_row; ++i) timed.run();
+    synchronize(machine().device);
+    const double seconds = (seconds_now() - start) / in_row;
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
   }
-  const int threads = num_threads();
-  const reports::MachinePeak peak{one.work.flops > 0 ? backends::measured_matmul_peak(dtype, threads) : 0,
-                                  backends::measured_memory_bandwidth(threads)};
+  reports::MachinePeak peak = peak_of(dtype);
+  if (one.work.flops == 0) peak.flops = 0;
   state.counters["best_ms"] = best * 1e3;
   state.counters["GFLOP/s"] = one.work.flops / best * 1e-9;
   state.counters["GB/s"] = one.work.bytes / best * 1e-9;
@@ -59,31 +69,35 @@ void measure(benchmark::State& state, DType dtype, const Timed& timed) {
 
 }  // namespace
 
+HardwareFacts& machine() {
+  static HardwareFacts facts = detect_cpu();
+  return facts;
+}
+
+bool on_cpu() { return machine().device.type == DeviceType::kCpu; }
+
 std::vector<Size> sizes() {
+  if (!on_cpu())
+    return {{bench_shape("demo"), 4096, true},
+            {bench_shape("small"), 8192},
+            {bench_shape("qwen3-0.6b"), 16384},
+            {bench_shape("qwen3-8b"), 8192}};
   return {{bench_shape("demo"), 2048, true},
           {bench_shape("small"), 1024},
           {bench_shape("qwen3-0.6b"), 512},
           {bench_shape("qwen3-8b"), 128}};
 }
 
-Tensor filled(Shape shape, DType dtype) {
-  constexpr int64_t kPeriod = 1 << 18;
-  const Tensor tensor = Tensor::empty(shape, dtype);
-  const Tensor wide = Tensor::empty({std::min(kPeriod, shape.numel())}, DType::kF32);
-  const Random random(1, RandomPurpose::kData, 0);
-  uint64_t element = 0;
-  for (float& value : wide.values<float>()) value = static_cast<float>(2 * random.uniform(element++) - 1);
-  const Tensor period = wide.to(dtype);
-  auto* to = static_cast<std::byte*>(tensor.raw());
-  for (int64_t at = 0; at < tensor.bytes(); at += period.bytes())
-    std::memcpy(to + at, period.raw(), static_cast<size_t>(std::min(period.bytes(), tensor.bytes() - at)));
-  return tensor;
-}
+Tensor filled(Shape shape, DType dtype) { return device_values(machine(), shape, dtype); }
 
 Tensor numbers(int64_t count, int64_t limit) {
   std::vector<int32_t> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<int32_t>(i * 7919 % limit));
-  return Tensor::from(values);
+  return Tensor::from(values).on(machine().device);
+}
+
+Tensor zeros(const Shape& shape, DType dtype) {
+  return Tensor::zeros(shape, dtype, MemoryTag::kData, machine().device);
 }
 
 Var input(Tape& tape, const Tensor& value) {
@@ -97,14 +111,14 @@ Var parameter(Tape& tape, const Tensor& value, const Tensor& gradient) {
 }
 
 Tensor gradient_of(const Tensor& parameter) {
-  return Tensor::zeros(parameter.shape(), DType::kF32, MemoryTag::kGradients);
+  return Tensor::zeros(parameter.shape(), DType::kF32, MemoryTag::kGradients, machine().device);
 }
 
 void add(const std::string& name, DType dtype, const std::function<Timed()>& prepare) {
   benchmark::RegisterBenchmark(name.c_str(),
                                [=](benchmark::State& state) { measure(state, dtype, prepare()); })
       ->UseManualTime()
-      ->MinTime(0.1)
+      ->MinTime(on_cpu() ? 0.1 : 0.02)
       ->Unit(benchmark::kMillisecond);
 }
 
@@ -123,9 +137,19 @@ void add_passes(const std::string& name, DType dtype, const std::function<Build(
     const Build build = prepare();
     Tape probe(false);
     const Tensor dy = filled(build(probe).shape(), dtype);
-    const auto tape = std::make_shared<Tape>();
-    const auto output = std::make_shared<Var>();
-    return Timed{[=] { tape->backward(*output, dy); }, [=] { *output = build(*tape); }};
+    struct Pass {
+      Tape tape;
+      Var output;
+    };
+    const auto passes = std::make_shared<std::vector<std::unique_ptr<Pass>>>();
+    return Timed{[=] {
+                   passes->back()->tape.backward(passes->back()->output, dy);
+                   passes->pop_back();
+                 },
+                 [=] {
+                   passes->push_back(std::make_unique<Pass>());
+                   passes->back()->output = build(passes->back()->tape);
+                 }};
   });
 }
 

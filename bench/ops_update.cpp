@@ -26,10 +26,9 @@ void add_adamw() {
                                  add(name + "/update", kept.dtype, [=, shape = parameters(size)] {
                                    AdamW op;
                                    op.lr = 1e-3f;
-                                   AdamW::Slot slot{
-                                       filled(shape, kept.dtype),          {},
-                                       filled(shape, kept.grads),          Tensor::zeros(shape, kept.moments),
-                                       Tensor::zeros(shape, kept.moments), 0.1f};
+                                   AdamW::Slot slot{filled(shape, kept.dtype),  {},
+                                                    filled(shape, kept.grads),  zeros(shape, kept.moments),
+                                                    zeros(shape, kept.moments), 0.1f};
                                    if (kept.master) slot.master = slot.value.to(DType::kF32);
                                    op.slots = {slot};
                                    return Timed{[=] { adamw(ops, op); }};
@@ -44,7 +43,7 @@ void add_global_norm() {
       for_each_provider<GlobalNorm>({dtype}, label(dtype, size.model.name), size.eager,
                                     [&](const auto& name, const auto& ops) {
                                       add(name + "/update", dtype, [=, shape = parameters(size)] {
-                                        const GlobalNorm op{{filled(shape, dtype)}};
+                                        const GlobalNorm op{{filled(shape, dtype)}, machine().device};
                                         return Timed{[=] { global_norm(ops, op); }};
                                       });
                                     });

@@ -10,9 +10,6 @@
 // Models that benchmarks run: known shapes with random weights, or folders.
 namespace temper {
 
-// At which an H200 copies.
-inline constexpr double kCopyBytesPerSecond = 4.27e12;
-
 struct BenchShape {
   const char* name;
   const char* type;

@@ -3,25 +3,26 @@
 //                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
 //                      [--attention KERNEL] [--float32-state]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
-//                      [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
+//                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones. Tokens are random, or int32 of a file, step after step, or --data's dialogues, which a
 // folder's tokenizer encodes and which are packed as `temper train` does; --write-documents says what they
 // are. With adapters the model is frozen, and each of them (LoRA on all linears) learns from its share of the
-// rows. Prints one line of JSON; memory is the process's on a CPU, the device pool's on a GPU. --layers
+// rows; --adapter is one of PEFT's folders. Prints one line of JSON; memory is the process's on a CPU, the
+// device pool's on a GPU, and `of_peak` the share of a large product's speed on the same machine. --layers
 // changes a shape, --base-dtype keeps the frozen model's linears in 8 bits, --pin pins threads to cores,
 // --profile adds a table of where time goes, by op.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <string>
 
-#include "backends/peak.h"
 #include "base/clock.h"
 #include "base/pinning.h"
-#include "base/threads.h"
 #include "bench/arguments.h"
+#include "bench/machine_peak.h"
 #include "bench/shapes.h"
 #include "bench/training_rows.h"
 #include "device/transfer.h"
@@ -35,7 +36,7 @@ namespace {
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
-              write_documents;
+              write_documents, adapter;
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
   int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
@@ -69,8 +70,10 @@ class Learning {
       return;
     }
     for (int64_t i = 0; i < options.adapters; ++i) {
-      adapters_.push_back(
-          models::new_adapter(model, {.rank = static_cast<int>(options.rank)}, static_cast<uint64_t>(i), ""));
+      adapters_.push_back(options.adapter.empty()
+                              ? models::new_adapter(model, {.rank = static_cast<int>(options.rank)},
+                                                    static_cast<uint64_t>(i), "")
+                              : models::load_adapter(model, options.adapter));
       optimizers_.push_back(std::make_unique<optimizers::AdamW>(adapters_.back()->parameters(),
                                                                 model.decoder.ops(), optimizing));
     }
@@ -101,7 +104,7 @@ class Learning {
 };
 
 struct Result {
-  double loss = 0, flops = 0, seconds = 0;
+  double loss = 0, grad_norm = 0, flops = 0, seconds = 0;
 };
 
 Result wait(std::vector<training::PendingStep>& steps) {
@@ -109,6 +112,7 @@ Result wait(std::vector<training::PendingStep>& steps) {
   for (training::PendingStep& step : steps) {
     const training::StepResult part = step.wait();
     result.loss += part.loss / static_cast<double>(steps.size());
+    result.grad_norm = std::hypot(result.grad_norm, part.grad_norm);
     result.flops += part.flops;
   }
   return result;
@@ -165,17 +169,16 @@ int run(const Options& options) {
     trace::start(on_cpu ? std::function<void()>() : [&] { synchronize(build.facts.device); });
     std::vector<training::PendingStep> steps = learning.begin(rows);
     wait(steps);
-    const int threads = num_threads();
-    const reports::MachinePeak peak{
-        backends::matmul_peak(build.facts, options.dtype, threads),
-        on_cpu ? backends::measured_memory_bandwidth(threads) : kCopyBytesPerSecond};
-    std::fprintf(stderr, "%s\n", reports::describe(reports::sum_up(trace::stop()), 1, peak).c_str());
+    const std::vector<trace::Event> events = trace::stop();
+    const reports::MachinePeak peak = measured_peak(build.facts, options.dtype);
+    std::fprintf(stderr, "%s\n", reports::describe(reports::sum_up(events), 1, peak).c_str());
   }
 
-  std::string losses;
+  std::string losses, grad_norms;
   std::vector<double> seconds, speeds;
   for (size_t i = 0; i < results.size(); ++i) {
     losses += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].loss);
+    grad_norms += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].grad_norm);
     if (i < 2 && i + 1 < results.size()) continue;
     seconds.push_back(results[i].seconds);
     speeds.push_back(static_cast<double>(tokens[i]) / results[i].seconds);
@@ -186,24 +189,21 @@ int run(const Options& options) {
   std::sort(speeds.begin(), speeds.end());
   const double median = seconds[seconds.size() / 2];
   const Result& last = results.back();
-  int64_t memory = 0;
-  std::string of_peak;
-  if (on_cpu) {
-    memory = peak_resident_bytes();  // before the peak of products is measured
-    of_peak = fmt::format("\"of_peak\": {:.3f}, ",
-                          last.flops / median / backends::measured_matmul_peak(options.dtype, num_threads()));
-  } else {
+  int64_t memory = 0;  // before the peak of products is measured
+  if (on_cpu)
+    memory = peak_resident_bytes();
+  else
     for (const RegionUsage& region : pool(build.facts.device).usage()) memory += region.held;
-  }
+  const double of_peak = last.flops / median / measured_products(build.facts, options.dtype);
   std::printf(
       "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
-      "\"tflops\": %.4g, %s"
+      "\"tflops\": %.4g, \"of_peak\": %.3f, "
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
-      "\"checkpointing\": \"%s\", \"losses\": [%s]}\n",
+      "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
       options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
       std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), speeds[speeds.size() / 2],
-      last.flops / median / 1e12, of_peak.c_str(), static_cast<double>(memory) / (1 << 30), first,
-      median * 1e3, options.checkpointing.c_str(), losses.c_str());
+      last.flops / median / 1e12, of_peak, static_cast<double>(memory) / (1 << 30), first, median * 1e3,
+      options.checkpointing.c_str(), losses.c_str(), grad_norms.c_str());
   return 0;
 }
 
@@ -220,12 +220,14 @@ int main_checked(int argc, char** argv) {
           arguments.take("--rows", options.rows) || arguments.take("--length", options.length) ||
           arguments.take("--micro-batches", options.micro_batches) ||
           arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
-          arguments.take("--adapters", options.adapters, 0) || arguments.take("--rank", options.rank) ||
-          arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
+          arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||
+          arguments.take("--rank", options.rank) || arguments.take("--lr", options.lr) ||
+          arguments.take("--layers", options.layers) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--pin", options.pin) || arguments.take_flag("--profile", options.profile)))
       arguments.refuse();
   }
+  if (!options.adapter.empty()) options.adapters = 1;
   return run(options);
 }
 

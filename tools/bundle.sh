@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Puts the program of build/release and the libraries it needs into one folder that runs where it is copied to:
 # build/bundle/temper-VERSION-linux-ARCHITECTURE. Of the system it needs the C library, of this age or later; CUDA's
-# libraries and the driver are found at run time and never copied.
+# libraries and the driver are found at run time and never copied. With --bench the benchmarks come along (make bench), and
+# all of it as one file, for a machine with a GPU where nothing is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=build/release/temper
@@ -10,6 +11,13 @@ target=build/bundle/$name
 rm -rf "$target"
 mkdir -p "$target/lib" "$target/licences"
 cmake --install build/release --prefix "$PWD/$target" --strip >/dev/null
+programs=("$program")
+if [ "${1:-}" = --bench ]; then
+  for bench in build/release/bench/temper_bench_*; do
+    install -s "$bench" "$target/bin"
+    programs+=("$bench")
+  done
+fi
 
 # The Debian package that a file came from; where /lib is a link to /usr/lib both names are tried.
 package_of() {
@@ -38,7 +46,7 @@ while read -r library path; do
     continue
   fi
   packages+=("$(package_of "$path")")
-done < <(ldd "$program" | awk '$2 == "=>" { print $1, $3 }')
+done < <(ldd "${programs[@]}" | awk '$2 == "=>" { print $1, $3 }' | sort -u)
 for package in $(printf '%s\n' "${packages[@]}" | sort -u); do
   cp -L "/usr/share/doc/$package/copyright" "$target/licences/$package"
 done
@@ -60,3 +68,8 @@ searched for as the system does and in /usr/local/cuda. licences/ has those of w
 in; a build with GPU rooms also contains NVIDIA's CUDA runtime (CUDA Toolkit EULA) and the headers of cuDNN's front end.
 TEXT
 echo "$target: $(du -sm "$target" | cut -f1) MiB, of it libraries $(du -sm "$target/lib" | cut -f1) MiB"
+if [ "${1:-}" = --bench ]; then
+  # The programs share most of their code: a dictionary that holds two of them keeps it once.
+  XZ_OPT=--lzma2=preset=6,dict=128MiB tar -C build/bundle -cJf "$target-bench.tar.xz" "$name"
+  echo "$target-bench.tar.xz: $(du -sm "$target-bench.tar.xz" | cut -f1) MiB"
+fi

@@ -17,6 +17,16 @@ reports::MachinePeak peak_of(const HardwareFacts& facts, DType dtype) {
           cpu ? backends::measured_memory_bandwidth(num_threads()) : 0};
 }
 
+// What the table's last column is a part of.
+std::string limits(const HardwareFacts& facts, const reports::MachinePeak& peak) {
+  if (facts.device.type == DeviceType::kCpu)
+    return fmt::format("limits, measured here: products (mul) {:.0f} GFLOP/s, memory (mem) {:.1f} GB/s\n",
+                       peak.flops / 1e9, peak.bytes_per_second / 1e9);
+  if (peak.flops == 0) return "";
+  return fmt::format("limit, as published for {}: dense bfloat16 products (mul) {:.0f} TFLOP/s\n", facts.name,
+                     peak.flops / 1e12);
+}
+
 }  // namespace
 
 StepProfile::~StepProfile() {
@@ -46,8 +56,9 @@ void StepProfile::write() {
   written_ = true;
   write_file(file_, trace::to_chrome_json(events));
   const int64_t steps = begun_ - kWarmUp;
-  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}", steps,
-                       file_, reports::describe(reports::sum_up(events), steps, peak_of(facts_, dtype_))));
+  const reports::MachinePeak peak = peak_of(facts_, dtype_);
+  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
+                       file_, reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
 }
 
 }  // namespace temper::recipes

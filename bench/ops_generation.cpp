@@ -1,0 +1,69 @@
+// What runs once per token; bound by memory.
+#include "bench/ops.h"
+#include "ops/attention/decode_attention.h"
+#include "ops/sample/sample.h"
+
+namespace temper::bench {
+
+// Caches that are nearly full: a token goes to the last place.
+void add_decode_attention() {
+  using ops::DecodeAttention;
+  constexpr int64_t kCapacity = 4096;
+  for (const DType dtype : kDTypes)
+    for (const Size& size : sizes())
+      for (const int64_t sequences : {1, 16}) {
+        const int64_t heads = size.model.heads, kv_heads = size.model.kv_heads, dim = size.model.head_dim;
+        for_each_provider<DecodeAttention>(
+            {dtype, heads, kv_heads, dim, false},
+            label(dtype, fmt::format("{}.{}x{}", size.model.name, sequences, kCapacity)), size.eager,
+            [&](const auto& name, const auto& ops) {
+              add(name + "/token", dtype, [=] {
+                const Shape one{sequences, kv_heads, dim}, cache{sequences, kCapacity, kv_heads, dim};
+                DecodeAttention op;
+                op.q = filled({sequences, heads, dim}, dtype);
+                op.k = op.v = filled(one, dtype);
+                op.keys = filled(cache, dtype), op.values = filled(cache, dtype);
+                op.lengths = Tensor::from(std::vector<int32_t>(static_cast<size_t>(sequences), kCapacity - 1))
+                                 .on(machine().device);
+                op.scale = 0.088f;
+                return Timed{[=] { decode_attention(ops, op); },
+                             {},
+                             {4 * static_cast<double>(sequences * heads * kCapacity * dim),
+                              static_cast<double>(op.keys.bytes() + op.values.bytes())}};
+              });
+            });
+      }
+}
+
+void add_sample() {
+  using ops::Sample;
+  struct Way {
+    const char* name;
+    ops::SamplingOptions options;
+  };
+  ops::SamplingOptions nucleus;
+  nucleus.temperature = 0.6;
+  nucleus.top_k = 20;
+  nucleus.top_p = 0.95;
+  for (const DType dtype : kDTypes)
+    for (const Size& size : sizes())
+      for (const Way& way : {Way{"greedy", {}}, Way{"nucleus", nucleus}})
+        for_each_provider<Sample>(
+            {dtype, size.model.vocab}, label(dtype, fmt::format("{}.{}", size.model.name, way.name)),
+            size.eager, [&, options = way.options](const auto& name, const auto& ops) {
+              add(name + "/token", dtype, [=, vocab = size.model.vocab] {
+                Sample op;
+                op.logits = filled({1, vocab}, dtype);
+                op.options =
+                    Tensor::zeros({1, sizeof options}, DType::kU8, MemoryTag::kData, machine().device);
+                op.options.copy_from_host(&options, sizeof options);
+                op.seen = Tensor::zeros({1, vocab}, DType::kU8, MemoryTag::kData, machine().device);
+                op.positions = Tensor::zeros({1}, DType::kI32, MemoryTag::kData, machine().device);
+                op.ids = Tensor::zeros({1}, DType::kI32, MemoryTag::kData, machine().device);
+                return Timed{
+                    [=] { choose_tokens(ops, op); }, {}, {0, static_cast<double>(op.logits.bytes())}};
+              });
+            });
+}
+
+}  // namespace temper::bench

@@ -2,8 +2,10 @@
 // that is compared with its base (DPO), on random tokens and weights.
 //   temper_bench_preference [SHAPE | FOLDER] [--device cuda] [--dtype bfloat16] [--prompt N] [--answer N]
 //                           [--pairs N] [--pairs-at-once N] [--steps N] [--checkpointing full]
-// Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step.
+// Both are counted in tokens of prompts and answers as they stand in two rows, and take turns step by step;
+// the exit code is 1 when their last losses differ by more than roundings.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -20,6 +22,8 @@
 
 namespace temper {
 namespace {
+
+constexpr double kMostApart = 5e-3;  // relative; answers meet their prompt in other blocks of attention
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none";
@@ -124,6 +128,7 @@ int run(int argc, char** argv) {
   const auto speed = [&](const Learner& learner) {
     return static_cast<double>(options.whole_tokens()) / median(learner.seconds);
   };
+  const double apart = std::abs(once.loss - twice.loss) / std::abs(twice.loss);
   std::printf("%s\n", Json(Json::Object{{"model", options.model},
                                         {"device", build.facts.name},
                                         {"dtype", std::string(to_string(options.dtype))},
@@ -135,10 +140,14 @@ int run(int argc, char** argv) {
                                         {"ratio", speed(once) / speed(twice)},
                                         {"cpu_ratio", median(twice.cpu_seconds) / median(once.cpu_seconds)},
                                         {"loss_once", once.loss},
-                                        {"loss_twice", twice.loss}})
+                                        {"loss_twice", twice.loss},
+                                        {"losses_apart", apart}})
                           .dump()
                           .c_str());
-  return 0;
+  if (apart <= kMostApart) return 0;
+  std::fprintf(stderr, "temper_bench_preference: the losses differ by %.1e, more than %.0e\n", apart,
+               kMostApart);
+  return 1;
 }
 
 }  // namespace

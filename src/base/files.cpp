@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -111,12 +113,42 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+namespace {
+
+// "config.json.tmp-HOST-" of config.json: what all temporary names of this machine begin with.
+std::string temporary_prefix(const std::string& path) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{}.tmp-{}-", path, host);
+}
+
+// Of other processes that are gone; one that cannot be removed is harmless.
+void sweep_temporaries(const std::string& path) {
+  const std::string prefix = temporary_prefix(path), name = file_name(prefix);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(parent_path(path), ignored)) {
+    const std::string found = entry.path().filename().string();
+    if (!found.starts_with(name)) continue;
+    const auto process = static_cast<pid_t>(std::strtol(found.c_str() + name.size(), nullptr, 10));
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) ::unlink(entry.path().c_str());
+  }
+}
+
+}  // namespace
+
 void write_file(const std::string& path, std::string_view data) {
-  const std::string temporary = path + ".tmp";
-  FileWriter writer(temporary);
-  writer.write(data);
-  writer.close();
-  rename_path(temporary, path);
+  static std::atomic<int> count = 0;
+  const std::string temporary = fmt::format("{}{}-{}", temporary_prefix(path), ::getpid(), ++count);
+  try {
+    FileWriter writer(temporary);
+    writer.write(data);
+    writer.close();
+    rename_path(temporary, path);
+  } catch (const Error&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sweep_temporaries(path);
   sync_directory(parent_path(path));
 }
 

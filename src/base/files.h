@@ -22,7 +22,9 @@ int64_t free_disk_bytes(const std::string& path);  // of the file system that ho
 
 std::string read_file(const std::string& path);
 
-// Writes to a temporary name beside `path`, syncs, renames: readers see the old file or the new one.
+// Writes to a temporary name of its own beside `path`, syncs, renames: readers see the old file or the new
+// one, and of several writers the last wins. Nothing is left behind when it fails; what a killed process left
+// of this file is removed.
 void write_file(const std::string& path, std::string_view data);
 void sync_directory(const std::string& path);
 

@@ -4,7 +4,9 @@
 
 namespace temper {
 
-enum class DeviceType : uint8_t { kCpu, kCuda, kNpu };
+// kCounted computes nothing and has no memory behind its addresses: work on it only counts what it takes, for
+// plans of memory. Its index 0 stands for a CPU, 1 for a device with memory of its own.
+enum class DeviceType : uint8_t { kCpu, kCuda, kNpu, kCounted };
 
 struct Device {
   DeviceType type = DeviceType::kCpu;
@@ -13,5 +15,11 @@ struct Device {
 };
 
 std::string to_string(Device device);  // "cpu", "cuda:0"
+
+inline bool only_counts(Device device) { return device.type == DeviceType::kCounted; }
+// Whether a device has memory of its own, apart from the CPU's, or stands for one that has.
+inline bool is_apart(Device device) {
+  return device.type != DeviceType::kCpu && (!only_counts(device) || device.index > 0);
+}
 
 }  // namespace temper

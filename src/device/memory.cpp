@@ -31,7 +31,7 @@ int64_t number_in(const std::string& path, std::string_view key) {
 }  // namespace
 
 std::string to_string(Device device) {
-  static constexpr std::string_view kNames[] = {"cpu", "cuda", "npu"};
+  static constexpr std::string_view kNames[] = {"cpu", "cuda", "npu", "counted"};
   const auto name = kNames[static_cast<size_t>(device.type)];
   return device.type == DeviceType::kCpu ? std::string(name) : fmt::format("{}:{}", name, device.index);
 }
@@ -50,24 +50,22 @@ Pool& pool(Device device) {
 
 void register_pool(DeviceType type, PoolFactory factory) { factories()[type] = factory; }
 
-std::string memory_table(const MemoryUsage& usage, const std::array<int64_t, kNumMemoryTags>* planned) {
+std::string memory_table(const MemoryUsage& usage, int64_t peak, const MemoryPlan* planned) {
   std::string out =
       fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}\n", "region", "planned", "live", "peak", "held");
-  RegionUsage total{.peak = -1};  // peaks are at different times
-  int64_t total_planned = 0;
+  RegionUsage total{.peak = peak};
   const auto row = [&](std::string_view name, int64_t plan, const RegionUsage& r) {
     out += fmt::format("{:<12} {:>12} {:>12} {:>12} {:>12}{}\n", name, plan < 0 ? "-" : format_bytes(plan),
-                       format_bytes(r.live), r.peak < 0 ? "-" : format_bytes(r.peak), format_bytes(r.held),
+                       format_bytes(r.live), format_bytes(r.peak), format_bytes(r.held),
                        r.paused ? "  paused" : "");
   };
   for (size_t i = 0; i < usage.size(); ++i) {
-    const int64_t plan = planned == nullptr ? -1 : (*planned)[i];
+    const int64_t plan = planned == nullptr ? -1 : planned->peaks[i];
     row(to_string(static_cast<MemoryTag>(i)), plan, usage[i]);
     total.live += usage[i].live;
     total.held += usage[i].held;
-    total_planned += std::max<int64_t>(plan, 0);
   }
-  row("total", planned == nullptr ? -1 : total_planned, total);
+  row("total", planned == nullptr ? -1 : planned->total, total);
   return out;
 }
 

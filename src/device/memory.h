@@ -46,6 +46,7 @@ class Pool {
   virtual void resume(MemoryTag tag) = 0;
   virtual MemoryUsage usage() const = 0;
   virtual void reset_peak() = 0;
+  virtual int64_t peak_live() const = 0;      // the most bytes that were in use at once, in all regions
   virtual int64_t peak_held() const = 0;      // the most bytes that were taken from the device at once
   virtual void set_limit(int64_t bytes) = 0;  // of all regions together
   virtual int64_t limit() const = 0;
@@ -55,9 +56,16 @@ Pool& pool(Device device = {});  // throws when no room provides that device
 using PoolFactory = Pool& (*)(int index);
 void register_pool(DeviceType type, PoolFactory factory);
 
-// The table by tag, planned beside actual where a plan is given (bytes; negative: not planned).
-std::string memory_table(const MemoryUsage& usage,
-                         const std::array<int64_t, kNumMemoryTags>* planned = nullptr);
+// The most that a run is expected to have in use: of each tag, and of all together, whose peaks are at
+// different times.
+struct MemoryPlan {
+  std::array<int64_t, kNumMemoryTags> peaks{};
+  int64_t total = 0;
+  int64_t of(MemoryTag tag) const { return peaks[static_cast<size_t>(tag)]; }
+};
+
+// The table by tag, planned beside actual where a plan is given. `peak`: of all tags together.
+std::string memory_table(const MemoryUsage& usage, int64_t peak, const MemoryPlan* planned = nullptr);
 
 int64_t peak_resident_bytes();  // of this process, as the system counts it
 int64_t current_resident_bytes();

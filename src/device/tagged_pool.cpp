@@ -74,6 +74,7 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   if (memory == nullptr) fail_out_of_memory(bytes, tag);
   count(tag, region.live() - before);
   if (held() > limit_) trim();
+  peak_live_ = std::max(peak_live_, live());
   peak_held_ = std::max(peak_held_, held());
   return memory;
 }
@@ -116,7 +117,13 @@ MemoryUsage TaggedPool::usage() const {
 void TaggedPool::reset_peak() {
   const std::lock_guard lock(mutex_);
   for (RegionUsage& usage : usage_) usage.peak = usage.live;
+  peak_live_ = live();
   peak_held_ = held();
+}
+
+int64_t TaggedPool::peak_live() const {
+  const std::lock_guard lock(mutex_);
+  return peak_live_;
 }
 
 int64_t TaggedPool::peak_held() const {
@@ -188,7 +195,7 @@ void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
           : fmt::format("the device gives no more than the {} held (the limit is {}); others may use it too",
                         format_bytes(held()), format_bytes(limit_));
   fail_resources("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
-                 format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked()));
+                 format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked(), peak_live_));
 }
 
 }  // namespace temper::device

@@ -48,6 +48,7 @@ class TaggedPool : public Pool {
   void resume(MemoryTag tag) override;
   MemoryUsage usage() const override;
   void reset_peak() override;
+  int64_t peak_live() const override;
   int64_t peak_held() const override;
   void set_limit(int64_t bytes) override;
   int64_t limit() const override;
@@ -68,7 +69,7 @@ class TaggedPool : public Pool {
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryTag tag) const;
 
   mutable std::mutex mutex_;
-  int64_t limit_, peak_held_ = 0;
+  int64_t limit_, peak_live_ = 0, peak_held_ = 0;
   MemoryUsage usage_ = {};  // live, peak and allocations of each tag
   std::array<std::unique_ptr<Region>, kNumMemoryTags> regions_;
 };

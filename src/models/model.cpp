@@ -61,9 +61,14 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   ops::BoundOps ops = bind_kernels(config, where, options);
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
-  return std::make_unique<Model>(Model{"", config,
-                                       layers::Decoder(configure(config, where), dtype, std::move(ops),
-                                                       options.facts.device, options.base_dtype)});
+  Device device = options.facts.device;
+  if (options.counted) {
+    ops = ops.outlined();
+    device = {DeviceType::kCounted, options.facts.hardware == hardware::kCpu ? 0 : 1};
+  }
+  return std::make_unique<Model>(
+      Model{"", config,
+            layers::Decoder(configure(config, where), dtype, std::move(ops), device, options.base_dtype)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {

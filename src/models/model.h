@@ -30,6 +30,8 @@ struct BuildOptions {
   Purpose purpose = Purpose::kInference;
   HardwareFacts facts = detect_cpu();  // and the device that the model lives on
   layers::StateFormat format = {};
+  // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
+  bool counted = false;
 };
 
 // A small model of a common shape, for reports that need one.

@@ -20,6 +20,26 @@ struct Tiling {
 // The first tiling that fits; a sentence with the figures when none does, and nothing when there are none.
 Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, Tiling* chosen);
 
+// What a kernel runs on a device that only counts (DeviceType::kCounted): functions that take the memory that
+// its own take, results and workspace, with the same life, and compute nothing. So plans of memory ask the
+// kernels. What is null is the op's own outline (register_op): results alone; a kernel that takes more has one
+// of its own beside it, made of what it is itself cut by.
+template <class Op>
+struct Outline {
+  typename Op::Forward* forward = nullptr;
+  typename Op::Backward* backward = nullptr;
+  typename Op::Compose* compose = nullptr;  // of compositions that are no work of primitives alone
+
+  bool operator==(const Outline&) const = default;
+};
+
+// The op's own, of all kernels that have none.
+template <class Op>
+Outline<Op>& outline() {
+  static Outline<Op> instance;
+  return instance;
+}
+
 // One provider's implementation of one op. `Op` declares:
 //   kName, kField (its key in ops_implementation), Signature (what a choice may depend on),
 //   Compose (a function on Vars, for `eager`), Forward and Backward (functions on Tensors).
@@ -45,11 +65,35 @@ struct Kernel {
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;
+  Outline<Op> outline = {};
 
   bool operator==(const Kernel&) const = default;
 };
 
 inline constexpr std::string_view kEager = "eager";
+
+// For outlines: a compact result beside `like`, of its dtype unless told otherwise.
+inline Tensor empty_like(const Tensor& like, const Shape& shape, DType dtype) {
+  return Tensor::empty(shape, dtype, MemoryTag::kActivations, like.device());
+}
+inline Tensor empty_like(const Tensor& like, const Shape& shape) {
+  return empty_like(like, shape, like.dtype());
+}
+
+// The kernel as it is bound on a device that only counts.
+template <class Op>
+Kernel<Op> outlined(const Kernel<Op>& kernel) {
+  const auto first = [](auto own, auto ops) { return own != nullptr ? own : ops; };
+  const Outline<Op>& all = outline<Op>();
+  Kernel<Op> counted = kernel;
+  if (kernel.compose != nullptr) {
+    if (all.compose != nullptr) counted.compose = all.compose;
+    return counted;
+  }
+  if (kernel.forward != nullptr) counted.forward = first(kernel.outline.forward, all.forward);
+  if (kernel.backward != nullptr) counted.backward = first(kernel.outline.backward, all.backward);
+  return counted;
+}
 
 // Kernels of an op by provider, in order of preference: the first that accepts is the default.
 template <class Op>

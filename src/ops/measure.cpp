@@ -6,8 +6,7 @@
 #include <map>
 
 #include "base/files.h"
-#include "base/json.h"
-#include "base/log.h"
+#include "base/shared_json.h"
 
 namespace temper::ops {
 namespace {
@@ -45,18 +44,7 @@ std::string key_of(const HardwareFacts& facts, DType dtype) {
   return fmt::format("{}, {}", facts.name, to_string(dtype));
 }
 
-// A hint that cannot be read must not stop a run.
-Json read_preferences(const std::string& file) {
-  if (!exists(file)) return Json::Object{};
-  try {
-    Json devices = Json::parse_file(file);
-    if (devices.is_object()) return devices;
-    log_warning(fmt::format("measured kernel preferences are ignored: [{}] is not an object", file));
-  } catch (const Error& error) {
-    log_warning(fmt::format("measured kernel preferences are ignored: {}", error.what()));
-  }
-  return Json::Object{};
-}
+constexpr std::string_view kPreferences = "measured kernel preferences";
 
 }  // namespace
 
@@ -107,18 +95,15 @@ FieldValues fastest(const std::vector<Measurement>& measurements) {
 std::string preferences_file() { return join_path(cache_folder(), "kernels.json"); }
 
 void remember(const FieldValues& preferred, const HardwareFacts& facts, DType dtype) {
-  const std::string file = preferences_file();
-  Json devices = read_preferences(file);
   Json::Object values;
   for (const auto& [field, provider] : preferred) values.emplace_back(field, provider);
-  devices.set(key_of(facts, dtype), std::move(values));
-  make_directories(file.substr(0, file.rfind('/')));
-  write_file(file, devices.dump(2) + "\n");
+  update_shared_json(preferences_file(), kPreferences,
+                     [&](Json& devices) { devices.set(key_of(facts, dtype), std::move(values)); });
 }
 
 FieldValues remembered(const HardwareFacts& facts, DType dtype) {
   FieldValues preferred;
-  const Json devices = read_preferences(preferences_file());
+  const Json devices = read_shared_json(preferences_file(), kPreferences);
   const Json* values = devices.find(key_of(facts, dtype));
   if (values == nullptr || !values->is_object()) return preferred;
   for (const auto& [field, provider] : values->as_object())

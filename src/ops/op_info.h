@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct OpInfo {
   std::string_view name, field;
   std::vector<KernelInfo> (*kernels)() = nullptr;
   Probe* probe = nullptr;
+  std::shared_ptr<const void> (*outlined)(const void* kernel) = nullptr;  // of a Kernel of this op
 
   bool operator==(const OpInfo&) const = default;
 };
@@ -37,10 +39,16 @@ std::vector<KernelInfo> kernel_infos() {
   return all;
 }
 
-// An op and its composition, which runs everywhere.
 template <class Op>
-void register_op(typename Op::Compose* compose, Probe* probe = nullptr) {
-  op_infos().add(Op::kName, {Op::kName, Op::kField, kernel_infos<Op>, probe});
+std::shared_ptr<const void> outlined_kernel(const void* kernel) {
+  return std::make_shared<const Kernel<Op>>(outlined(*static_cast<const Kernel<Op>*>(kernel)));
+}
+
+// An op, its composition, which runs everywhere, and what its results take.
+template <class Op>
+void register_op(typename Op::Compose* compose, Probe* probe = nullptr, const Outline<Op>& results = {}) {
+  op_infos().add(Op::kName, {Op::kName, Op::kField, kernel_infos<Op>, probe, outlined_kernel<Op>});
+  outline<Op>() = results;
   kernels<Op>().add(kEager, {.accepts = accept_all<typename Op::Signature>, .compose = compose});
 }
 

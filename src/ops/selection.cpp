@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "ops/op_info.h"
 
 namespace temper::ops {
 namespace {
@@ -178,6 +179,18 @@ BoundOps Binder::finish() {
   std::stable_sort(result_.choices_.begin(), result_.choices_.end(),
                    [](const Choice& a, const Choice& b) { return a.field < b.field; });
   return std::move(result_);
+}
+
+BoundOps BoundOps::outlined() const {
+  BoundOps counted;
+  counted.choices_ = choices_;
+  for (const auto& [op, kernel] : kernels_) {
+    counted.owned_.push_back(op_infos().find(op)->outlined(kernel));
+    counted.kernels_[op] = counted.owned_.back().get();
+  }
+  for (const auto& [module, kernels] : modules_)
+    counted.modules_.emplace(module, std::make_shared<const BoundOps>(kernels->outlined()));
+  return counted;
 }
 
 }  // namespace temper::ops

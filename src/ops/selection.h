@@ -46,9 +46,13 @@ class BoundOps {
 
   const std::vector<Choice>& choices() const { return choices_; }
 
+  // The same kernels as they are bound on a device that only counts (Outline).
+  BoundOps outlined() const;
+
  private:
   friend class Binder;
   std::map<std::string_view, const void*> kernels_;  // by op
+  std::vector<std::shared_ptr<const void>> owned_;   // those of outlined()
   std::map<std::string, std::shared_ptr<const BoundOps>, std::less<>> modules_;
   std::vector<Choice> choices_;  // sorted by field
 };

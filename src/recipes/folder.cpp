@@ -1,6 +1,5 @@
 // The run's folder: starting, kernels, checking.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -26,7 +25,7 @@ bool Run::has_states() const {
 
 int64_t Run::plan_disk_of_all() const {
   int64_t bytes = 0;
-  for (const auto& lane : lanes_) bytes += plan_disk(lane->config(), session_.architecture);
+  for (const auto& lane : lanes_) bytes += lane->plan_disk();
   return bytes;
 }
 
@@ -46,8 +45,8 @@ ops::Preferences Run::preferred_kernels() const {
   // The same kernels on another device of the class use its own instructions and algorithms.
   if (const Json* device = kernels.find("device"); device != nullptr && *device != Json(session_.facts.name))
     log_warning(
-        fmt::format("the run was on {} so far and is on \"{}\" now: it goes on with the same kernels, "
-                    "whose last bits may differ there",
+        fmt::format("the run was on {} so far and is on \"{}\" now: it resumes with the same kernels, "
+                    "but results may differ in their last bits from here on",
                     device->dump(), session_.facts.name));
   for (const Json& choice : kernels.at("choices").as_array())
     if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
@@ -68,9 +67,9 @@ void Run::store_kernels(const ops::FieldValues& before) const {
   write_file(files_.kernels(), ops::explain_json(ops, session_.facts).dump(2) + "\n");
 }
 
-void Run::check() const {
+void Run::check(const ops::Preferences& preferred, const MemoryPlan& plan) const {
   const RunConfig& config = session_.config;
-  const auto model = models::load_model(config.model.path, session_.build_options(preferred_kernels()));
+  const auto model = models::load_model(config.model.path, build_options(config, session_.facts, preferred));
   std::string report = fmt::format(
       "configuration  ok\nmodel          {}: {:.1f} M parameters, {}\ntokenizer      {} tokens, {}\n",
       config.model.path, static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
@@ -85,15 +84,13 @@ void Run::check() const {
         lane->total_steps());
   }
   checkpoints::require_free_disk(config.output, plan_disk_of_all());
-  const MemoryPlan plan = plan_memory(config, session_.architecture, session_.facts);
   const Pool& memory = pool(session_.facts.device);
-  const int64_t total = std::accumulate(plan.begin(), plan.end(), int64_t{0});
   report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
                         format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
-                        format_bytes(total), format_bytes(memory.limit()));
+                        format_bytes(plan.total), format_bytes(memory.limit()));
   log_info(report + "kernels\n" + ops::explain(model->decoder.ops(), session_.facts) +
            "Nothing was trained (--dry-run).");
-  if (options_.explain_memory) log_info(memory_table(memory.usage(), &plan));
+  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
 }
 
 }  // namespace temper::recipes

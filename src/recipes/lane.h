@@ -29,6 +29,7 @@ class Lane {
   int64_t total_steps() const;
   bool is_done() const { return stopped_ || state_.step >= total_steps(); }
   bool has_states() const;
+  int64_t plan_disk() const;  // bytes
 
   // In this order: the folder, what is learnt, data and state; then a first accuracy where it is asked for.
   void open_folder(const std::string& resolved_yaml) const;

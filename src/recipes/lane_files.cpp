@@ -5,10 +5,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/hf_folder.h"
 #include "config/print.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
 #include "recipes/lane.h"
+#include "recipes/plan_disk.h"
 #include "reports/plot.h"
 
 namespace temper::recipes {
@@ -31,6 +33,14 @@ void keep_source(const std::string& from, const std::string& copy) {
 }  // namespace
 
 bool Lane::has_states() const { return !checkpoints::list_states(files_.states()).empty(); }
+
+int64_t Lane::plan_disk() const {
+  LearnerSizes sizes{total_steps(), data_.train.size() + (data_.eval ? data_.eval->size() : 0), 0};
+  for (const std::string& name : checkpoints::SaveOptions().extra_files)
+    if (const std::string file = join_path(config_.model.path, name); exists(file))
+      sizes.extra_bytes += file_size(file);
+  return recipes::plan_disk(config_, session_->architecture, sizes);
+}
 
 // A folder without a state or a result holds nothing that could be continued or lost.
 void Lane::check_folder() const {

@@ -21,8 +21,13 @@ struct Recipe {
   void (*check)(const RunConfig& config);       // refuses what makes no sense, before anything is loaded
   data::Goal (*goal)(const RunConfig& config);  // what rows are read for
   bool (*holds_second_model)(const RunConfig& config);
+  bool (*stores_reference)(const RunConfig& config);  // log-probabilities in the run's folder
   // Null: the mean of -log p over the target tokens.
   std::shared_ptr<const training::Objective> (*objective)(const Learner& learner);
+  // The same for a rehearsal (recipes/rehearsal.h): `second` is the second model in memory, or null.
+  std::shared_ptr<const training::Objective> (*rehearsed)(const RunConfig& config,
+                                                          const layers::Decoder& model,
+                                                          const layers::Decoder* second);
 };
 
 const Recipe& recipe_of(const RunConfig& config);

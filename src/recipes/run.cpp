@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/peak.h"
+#include "backends/timed_choices.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -60,11 +61,14 @@ Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
 }
 
 void Run::run() {
-  const MemoryPlan plan = plan_memory(session_.config, session_.architecture, session_.facts);
-  check_memory(session_.config, session_.architecture, session_.facts, pool(session_.facts.device).limit());
-  if (options_.dry_run) return check();
-  open_folders();
   const ops::Preferences preferred = preferred_kernels();
+  const Setting setting{session_.model_config, session_.facts, preferred};
+  const MemoryPlan plan = rehearse(session_.config, setting);
+  const Pool& memory = pool(session_.facts.device);
+  check_memory(session_.config, setting, plan, memory.limit());
+  if (options_.dry_run) return check(preferred, plan);
+  open_folders();
+  const backends::RunChoices choices(files_.algorithms(), has_states());
   session_.load_weights(preferred);
   store_kernels(preferred.kernels);
   begin_each(&Lane::make_learner);
@@ -82,7 +86,7 @@ void Run::run() {
     if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
     throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
   }
-  if (options_.explain_memory) log_info(memory_table(pool(session_.facts.device).usage(), &plan));
+  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
   fail_if_any_was_lost();
 }
 

@@ -22,7 +22,7 @@ class Run {
   void run();
 
  private:
-  void check() const;  // --dry-run
+  void check(const ops::Preferences& preferred, const MemoryPlan& plan) const;  // --dry-run
   void open_folders();
   ops::Preferences preferred_kernels() const;
   void store_kernels(const ops::FieldValues& before) const;

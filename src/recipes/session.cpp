@@ -64,7 +64,7 @@ Session::Session(const RunConfig& given)
 
 std::shared_ptr<const models::Model> Session::other_model(const std::string& folder) const {
   if (auto known = others_[folder].lock()) return known;
-  const std::shared_ptr<const models::Model> other = models::load_model(folder, build_options(preferred_));
+  const std::shared_ptr<const models::Model> other = models::load_model(folder, build_options(config, facts, preferred_));
   others_[folder] = other;
   return other;
 }
@@ -78,7 +78,8 @@ int64_t Session::peak_memory() const {
   return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(facts.device).peak_held();
 }
 
-models::BuildOptions Session::build_options(ops::Preferences preferred) const {
+models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
+                                   ops::Preferences preferred) {
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.base_dtype = config.model.base_dtype;
@@ -92,7 +93,7 @@ models::BuildOptions Session::build_options(ops::Preferences preferred) const {
 
 void Session::load_weights(ops::Preferences preferred) {
   preferred_ = std::move(preferred);
-  model = models::load_model(config.model.path, build_options(preferred_));
+  model = models::load_model(config.model.path, build_options(config, facts, preferred_));
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
   origin = origin_of(config);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),

@@ -24,6 +24,9 @@ std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const RunCon
 data::LoaderOptions loader_options(const RunConfig& config);  // of training
 data::LoaderOptions eval_options(const RunConfig& config);
 training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources);
+// `preferred`: kernels to try first where the configuration says nothing.
+models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
+                                   ops::Preferences preferred);
 
 // What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
 // before weights.
@@ -41,8 +44,6 @@ struct Session {
   std::string base;
   Json origin;
 
-  // `preferred`: kernels to try first where the configuration says nothing.
-  models::BuildOptions build_options(ops::Preferences preferred) const;
   void load_weights(ops::Preferences preferred);
   // Another model of the same dtype, frozen; one for all that ask while one of them has it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;

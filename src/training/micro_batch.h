@@ -35,7 +35,7 @@ inline constexpr int64_t filled_up(int64_t tokens) {
 }
 
 // Where that is done.
-inline bool fills_up(Device device) { return device.type != DeviceType::kCpu; }
+inline bool fills_up(Device device) { return is_apart(device); }
 
 // Rows [begin, end). Where each of the rows has an owner, all of an owner's neighbouring rows are filled up.
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,

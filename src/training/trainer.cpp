@@ -14,7 +14,7 @@ namespace {
 
 // Why this model's step cannot be captured; empty where it can.
 std::string why_not_captured(const layers::Decoder& model) {
-  if (model.device().type == DeviceType::kCpu) return "there are no graphs on the CPU";
+  if (!is_apart(model.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
     return fmt::format("the kernel of {} asks the CPU in every step (docs/training.md)", op);
   };

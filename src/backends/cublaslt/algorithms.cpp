@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
-#include "backends/cublaslt/memory_of_choices.h"
+#include "backends/timed_choices.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends {
@@ -31,6 +35,36 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns
                                  stride),
         "cublasLtMatrixLayoutCreate");
   return made;
+}
+
+// Where algorithms are chosen. Called with the plans' mutex.
+std::string gpu_and_library(Device device) {
+  static std::map<int, std::string> names;
+  std::string& name = names[device.index];
+  if (name.empty()) {
+    cudaDeviceProp properties{};
+    device::check(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties");
+    name = fmt::format("{}, cuBLASLt {}", properties.name, cublaslt().version());
+  }
+  return name;
+}
+
+// An algorithm is opaque words, written as "1f 0 …".
+std::string words_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::vector<std::string> words;
+  for (const uint64_t word : algorithm.data) words.push_back(fmt::format("{:x}", word));
+  return join(words, " ");
+}
+
+bool algorithm_of(const std::string& words, cublasLtMatmulAlgo_t& algorithm) {
+  const char* at = words.c_str();
+  for (uint64_t& word : algorithm.data) {
+    char* end = nullptr;
+    word = std::strtoull(at, &end, 16);
+    if (end == at) return false;
+    at = end;
+  }
+  return *at == '\0';
 }
 
 // Times what is launched between start() and stop() on one stream.
@@ -72,6 +106,7 @@ class Plan {
   }
 
  private:
+  bool take(const std::string& words, Device device);
   int suggest(const ProductCall& call, Device device, Suggestions& found) const;
   void measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count);
   cublasStatus_t launch(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm, Device device) const;
@@ -135,8 +170,25 @@ int Plan::suggest(const ProductCall& call, Device device, Suggestions& found) co
   return count;
 }
 
+// Whether the text is an algorithm that the library runs for this shape, which it becomes then.
+bool Plan::take(const std::string& words, Device device) {
+  cublasLtMatmulAlgo_t given{};
+  cublasLtMatmulHeuristicResult_t found{};
+  if (!algorithm_of(words, given) ||
+      cublaslt().check(cublaslt_handle(device), desc_, a_, b_, d_, d_, &given, &found) !=
+          CUBLAS_STATUS_SUCCESS ||
+      found.workspaceSize > static_cast<size_t>(kProductWorkspace))
+    return false;
+  algorithm_ = given;
+  return true;
+}
+
 void Plan::choose(const ProductCall& call, Device device) {
-  if (recall_algorithm(device, shape_.key(), &algorithm_)) return;
+  const std::string where = gpu_and_library(device);
+  if (const auto kept = product_choices().recall(where, shape_.key())) {
+    if (take(*kept, device)) return;
+    product_choices().refuse(where, shape_.key(), "does not run any more");
+  }
   Suggestions found{};
   const int count = suggest(call, device, found);
   algorithm_ = found[0].algo;
@@ -144,7 +196,7 @@ void Plan::choose(const ProductCall& call, Device device) {
       2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
   if (operations < kWorthMeasuring) return;
   measure(call, device, found, count);
-  remember_algorithm(device, shape_.key(), algorithm_);
+  product_choices().remember(where, shape_.key(), words_of(algorithm_));
 }
 
 void Plan::measure(const ProductCall& call, Device device, const Suggestions& suggestions, int count) {
@@ -190,7 +242,10 @@ std::string ProductShape::key() const {
 void run_product(const ProductShape& shape, const ProductCall& call, Device device) {
   static std::mutex mutex;
   static std::map<std::pair<int, ProductShape>, std::unique_ptr<Plan>> plans;
+  static int64_t generation = 0;
   const std::lock_guard lock(mutex);
+  // Another run has algorithms of its own.
+  if (const int64_t now = product_choices().generation(); std::exchange(generation, now) != now) plans.clear();
   std::unique_ptr<Plan>& plan = plans[{device.index, shape}];
   if (plan == nullptr) {
     auto made = std::make_unique<Plan>(shape);

@@ -83,7 +83,7 @@ class Job {
     } else if (weight_.wanted() && !weight_.accumulate) {
       weight_.buffer.fill_zero();
     }
-    sum_losses({out_.nll, z_, factors_, scale_, out_.loss, out_.z});
+    if (!only_counts(device_)) sum_losses({out_.nll, z_, factors_, scale_, out_.loss, out_.z});
     return out_;
   }
 
@@ -102,7 +102,7 @@ class Job {
     const Tensor hidden = gathered(chunk), logits = all_logits.narrow(0, 0, chunk.count);
     multiply({.a = hidden, .b = op_.weight, .d = logits, .transpose_b = true});
     const bool differentiate = out_.dhidden.defined() || weight_.wanted();
-    softmax_rows({.logits = logits,
+    if (!only_counts(device_)) softmax_rows({.logits = logits,
                   .targets = targets_.narrow(0, chunk.first, chunk.count),
                   .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
                   .first = chunk.first,
@@ -125,7 +125,7 @@ class Job {
     if (all_) return op_.hidden.narrow(0, chunk.first, chunk.count);
     const Tensor rows =
         Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
-    gather_rows(rows, op_.hidden, places_.narrow(0, chunk.first, chunk.count));
+    if (!only_counts(device_)) gather_rows(rows, op_.hidden, places_.narrow(0, chunk.first, chunk.count));
     return rows;
   }
 
@@ -137,7 +137,7 @@ class Job {
     const Tensor rows =
         Tensor::empty({chunk.count, op_.hidden.dim(1)}, op_.hidden.dtype(), MemoryTag::kWorkspace, device_);
     multiply({.a = dlogits, .b = op_.weight, .d = rows});
-    scatter_rows(out_.dhidden, rows, places_.narrow(0, chunk.first, chunk.count));
+    if (!only_counts(device_)) scatter_rows(out_.dhidden, rows, places_.narrow(0, chunk.first, chunk.count));
   }
 
   const CrossEntropy& op_;
@@ -160,7 +160,7 @@ ops::Refusal accepts(const CrossEntropy::Signature&, const HardwareFacts& facts)
 }  // namespace
 
 ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true, .outline = {forward}};
 }
 
 }  // namespace temper::backends

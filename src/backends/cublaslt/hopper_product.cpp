@@ -109,6 +109,7 @@ UpdatedProduct rows_of(const UpdatedProduct& p, int64_t row, int64_t end) {
 int64_t multiply_and_update_on_hopper(const UpdatedProduct& p, double least_filled) {
   invariant(p.gate_up.defined() ? !p.transpose_b : p.transpose_b || !p.y.defined(),
             "swiglu is of a product by transposed weights, its gradient of one by weights as they are");
+  if (only_counts(p.d.device())) return p.d.dim(0);  // it takes nothing beside d
   constexpr int64_t kColumnsStored = 8;
   const auto suits_copies = [](const Tensor& tensor) { return !tensor.defined() || can_be_copied(tensor); };
   // Gate and up, too, begin at whole chunks.

@@ -32,6 +32,7 @@ CublasLt load() {
   from.look_up("cublasLtMatmulPreferenceDestroy", found.preference_destroy);
   from.look_up("cublasLtMatmulPreferenceSetAttribute", found.preference_set);
   from.look_up("cublasLtMatmulAlgoGetHeuristic", found.heuristic);
+  from.look_up("cublasLtMatmulAlgoCheck", found.check);
   return found;
 }
 

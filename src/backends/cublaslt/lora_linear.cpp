@@ -69,7 +69,7 @@ Tensor low_of(const LoraLinear& op, const Group& group) {
 
 template <class Products>
 LoraLinear::Output forward(const LoraLinear& op) {
-  const bool few = are_few_rows(op.x, op.weight);
+  const bool few = are_few_rows(op.x, op.weight) && !only_counts(op.x.device());
   LoraLinear::Output out;
   out.y = few ? cublaslt_linear_kernel().forward({op.x, op.weight, op.bias, op.scales})
               : empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
@@ -124,7 +124,7 @@ LoraLinear::Gradients backward(const LoraLinear& given, const std::vector<Tensor
                                const LoraLinear::Targets& targets) {
   LoraLinear op = given;
   LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
-  if (targets.bias.wanted()) add_row_sums(dy, targets.bias);
+  if (targets.bias.wanted() && !only_counts(dy.device())) add_row_sums(dy, targets.bias);
   std::vector<Tensor> dlows(op.groups.size());
   std::vector<UpdatedProduct::Update> updates;
   bool reads_x = false;
@@ -180,7 +180,8 @@ ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Sign
           .forward = forward<Products>,
           .backward = backward<Products>,
           .reads_codes = are_few_rows,
-          .in_products = std::is_same_v<Products, ByHopper>};
+          .in_products = std::is_same_v<Products, ByHopper>,
+          .outline = {forward<Products>, backward<Products>}};
 }
 
 }  // namespace

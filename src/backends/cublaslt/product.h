@@ -5,7 +5,8 @@ namespace temper::backends {
 
 // d = scale op(a) op(b) + bias, or d += scale op(a) op(b) + bias. All are matrices whose rows are compact and
 // may have any stride; a and b have one dtype, d the same or float32. Sums are float32; float32 products use
-// no shorter format.
+// no shorter format. On a device that only counts it takes its workspace and computes nothing: so kernels of
+// products are their own outlines.
 struct GpuProduct {
   Tensor a;  // [m, k], or [k, m] when transposed
   Tensor b;  // [k, n], or [n, k] when transposed

@@ -41,7 +41,8 @@ void multiply_and_update(const UpdatedProduct& p) {
       product.d =
           Tensor::empty({p.d.dim(0), p.columns()}, p.d.dtype(), MemoryTag::kActivations, p.d.device());
     multiply_and_update(product);
-    return write_swiglu_backward(p.gate_up, product.d, p.d, p.y);
+    if (!only_counts(p.d.device())) write_swiglu_backward(p.gate_up, product.d, p.d, p.y);
+    return;
   }
   const bool updates_first = reach_all(p);
   if (updates_first) write_updates(p, false);
@@ -52,7 +53,7 @@ void multiply_and_update(const UpdatedProduct& p) {
             .accumulate = updates_first,
             .bias = p.bias});
   if (!updates_first) write_updates(p, true);
-  if (p.y.defined()) write_swiglu(p.d, p.y);
+  if (p.y.defined() && !only_counts(p.d.device())) write_swiglu(p.d, p.y);
 }
 
 }  // namespace temper::backends

@@ -79,7 +79,18 @@ PlanKey key_of(const Job& job, Pass pass, const Piece& piece, bool deterministic
   return key;
 }
 
+// On a device that only counts, as plans are made without the library: deterministic backward passes keep all
+// scores of a piece, and any a float32 sum for each element of the queries' gradient.
+void hold_workspace(const PlanKey& key, Device device) {
+  if (key.pass != Pass::kBackward) return;
+  const int64_t queries = key.ragged ? key.total_queries : key.batch * key.queries;
+  const int64_t scores = key.deterministic ? key.batch * key.queries * key.keys * size_of(key.dtype) : 0;
+  Tensor::empty({key.heads * (scores + queries * key.head_dim * size_of(DType::kF32))}, DType::kU8,
+                MemoryTag::kWorkspace, device);
+}
+
 void execute(const Job& job, size_t index, const PlanKey& key, Pointers pointers) {
+  if (only_counts(job.device)) return hold_workspace(key, job.device);
   Session& on = session(job.device);
   Lists lists;
   if (key.ragged) {
@@ -174,7 +185,8 @@ ops::Kernel<Attention> attention_kernel() {
           .accepts = accepts,
           .forward = forward,
           .backward = backward<true>,
-          .repeats = true};
+          .repeats = true,
+          .outline = {forward, backward<true>}};
 }
 
 ops::Kernel<Attention> nondeterministic_attention_kernel() {
@@ -183,7 +195,8 @@ ops::Kernel<Attention> nondeterministic_attention_kernel() {
           .forward = forward,
           .backward = backward<false>,
           .deterministic = false,
-          .repeats = true};
+          .repeats = true,
+          .outline = {forward, backward<false>}};
 }
 
 }  // namespace temper::backends::cudnn

@@ -115,6 +115,7 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
                deltas = scratch(logs.shape(), DType::kF32),
                sums = scratch({heads, tiles * tile, dim}, DType::kF32),
                turns = scratch({1 + heads * tiles}, DType::kI32);  // the first: the ticket
+  if (only_counts(call.device)) return;
   turns.fill_zero();
 
   const hopper::RowArguments rows{head_dim, static_cast<int>(heads), static_cast<int>(tiles), lists.rows()};
@@ -173,7 +174,8 @@ ops::Kernel<Attention> hopper_attention_kernel() {
           .accepts = accepts_hopper,
           .forward = forward,
           .backward = backward_hopper,
-          .repeats = true};
+          .repeats = true,
+          .outline = {forward, backward_hopper}};
 }
 
 }  // namespace temper::backends::cudnn

@@ -74,13 +74,20 @@ void finish(const Attention& op, const Task& task, const Running& state, const A
   copy_block({state.y, DType::kF32, group * dim}, heads_at(out.y, token, head), task.count, group * dim);
 }
 
+int64_t stride_of(int64_t rows, const Document& document) {
+  return rows <= kFewRows ? kFewKeys : score_stride(document.keys);
+}
+
+// Of a task.
+int64_t floats_of(int64_t rows, int64_t dim, int64_t stride) { return rows * (2 * dim + 2 * stride + 2); }
+
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
   const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
   const Document& document = task.document;
   const bool few = rows <= kFewRows;
-  const int64_t stride = few ? kFewKeys : score_stride(document.keys);
+  const int64_t stride = stride_of(rows, document);
   const DType dtype = few ? DType::kF32 : operand_dtype(op);
-  Scratch scratch(rows * (2 * dim + 2 * stride + 2));
+  Scratch scratch(floats_of(rows, dim, stride));
   const Running state{{scratch.take(rows * dim), dtype, dim},
                       scratch.take(rows * dim),
                       scratch.take(rows),
@@ -108,15 +115,32 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
   finish(op, task, state, out);
 }
 
-Attention::Output forward(const Attention& op, bool want_lse) {
-  Attention::Output out{Tensor::empty(op.q.shape(), op.q.dtype()), {}};
-  if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
+std::vector<Task> tasks_of(const Attention& op) {
   std::vector<Task> tasks;
   const int64_t per_tile = queries_per_tile(op);
   for (const Document& document : documents_of(op))
     for (int64_t kv_head = 0; kv_head < op.k.dim(1); ++kv_head)
       for (int64_t first = 0; first < document.queries; first += per_tile)
         tasks.push_back({document, kv_head, first, std::min(per_tile, document.queries - first)});
+  return tasks;
+}
+
+Attention::Output outline_forward(const Attention& op, bool want_lse) {
+  const Attention::Output out = ops::outline<Attention>().forward(op, want_lse);
+  std::vector<int64_t> bytes;
+  for (const Task& task : tasks_of(op)) {
+    const int64_t rows = task.count * group_of(op);
+    bytes.push_back(
+        TaskMemory::pooled_bytes(floats_of(rows, op.q.dim(2), stride_of(rows, task.document))));
+  }
+  hold_largest(std::move(bytes), op.q.device());
+  return out;
+}
+
+Attention::Output forward(const Attention& op, bool want_lse) {
+  Attention::Output out{Tensor::empty(op.q.shape(), op.q.dtype()), {}};
+  if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
+  const std::vector<Task> tasks = tasks_of(op);
   parallel_for(static_cast<int64_t>(tasks.size()),
                [&](int64_t i) { run_task(op, tasks[static_cast<size_t>(i)], out); });
   return out;
@@ -125,7 +149,10 @@ Attention::Output forward(const Attention& op, bool want_lse) {
 }  // namespace
 
 ops::Kernel<Attention> attention_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = attention_backward};
+  return {.accepts = refuse_float16,
+          .forward = forward,
+          .backward = attention_backward,
+          .outline = {outline_forward, outline_attention_backward}};
 }
 
 }  // namespace temper::backends

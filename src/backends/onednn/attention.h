@@ -1,12 +1,15 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/scores.h"
 #include "backends/onednn/task_memory.h"
 #include "backends/onednn/tile.h"
+#include "base/threads.h"
 #include "ops/attention/attention.h"
 
 // What attention's two directions share.
@@ -86,6 +89,17 @@ inline int64_t score_stride(int64_t keys) {
   return std::min(kScoreStride, std::has_single_bit(static_cast<uint64_t>(stride)) ? stride + kLine : stride);
 }
 
+// For outlines: what the largest of so many tasks take that run at once.
+inline void hold_largest(std::vector<int64_t> bytes_of_tasks, Device device) {
+  const size_t count = std::min(bytes_of_tasks.size(), static_cast<size_t>(num_threads()));
+  const auto end = bytes_of_tasks.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(bytes_of_tasks.begin(), end, bytes_of_tasks.end(), std::greater<>());
+  Tensor::empty({std::accumulate(bytes_of_tasks.begin(), end, int64_t{0})}, DType::kU8, MemoryTag::kWorkspace,
+                device);
+}
+
+ops::Attention::Grads outline_attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
+                                                 const Tensor& dy);
 ops::Attention::Grads attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
                                          const Tensor& dy);
 

@@ -1,6 +1,7 @@
 // The backward pass: each task owns every n-th block of keys of one document under one key head, so it alone
 // writes their gradients, and sums the queries' gradient into a part of its own. The parts are added in
 // order; a document of one block needs none.
+#include <array>
 #include <cstring>
 
 #include "backends/onednn/attention.h"
@@ -32,6 +33,18 @@ int64_t parts_for(const Attention& op, const std::vector<Document>& documents) {
 
 int64_t blocks_of(const Document& document) { return (document.keys + kTileKeys - 1) / kTileKeys; }
 
+int64_t rows_at_once(const Attention& op, const Document& document) {
+  return std::min(queries_per_tile(op), document.queries) * group_of(op);
+}
+
+// deltas and sums of dq, which are there for the whole pass.
+std::array<Tensor, 2> sums_of(const Attention& op, int64_t parts) {
+  const auto floats = [&](Shape shape) {
+    return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
+  };
+  return {floats({op.q.dim(1), op.q.dim(0)}), floats({parts, op.q.numel()})};
+}
+
 float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t token) {
   const int64_t tokens = pass.op.q.dim(0);
   return pass.dq.data<float>() +
@@ -44,10 +57,13 @@ struct Buffers {
   int64_t stride;  // of scores
   Scratch scratch;
   float *q, *dy, *dq, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
+  static int64_t floats(int64_t rows, int64_t keys, int64_t dim) {
+    return rows * (3 * dim + 4 * score_stride(keys) + 2) + 2 * keys * dim;
+  }
   Buffers(DType operands, int64_t rows, int64_t keys, int64_t dim)
       : dtype(operands),
         stride(score_stride(keys)),
-        scratch(rows * (3 * dim + 4 * stride + 2) + 2 * keys * dim) {
+        scratch(floats(rows, keys, dim)) {
     for (float** part : {&q, &dy, &dq}) *part = scratch.take(rows * dim);
     for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * stride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
@@ -145,8 +161,8 @@ void run_part(const Backward& pass, const Document& document, int64_t kv_head, i
   if (part >= blocks_of(document)) return;
   if (!is_one_block(pass, document))
     std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * pass.group * pass.dim, 0.0f);
-  Buffers buffers(operand_dtype(pass.op), std::min(queries_per_tile(pass.op), document.queries) * pass.group,
-                  std::min(kTileKeys, document.keys), pass.dim);
+  Buffers buffers(operand_dtype(pass.op), rows_at_once(pass.op, document), std::min(kTileKeys, document.keys),
+                  pass.dim);
   // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
   for (int64_t block = part; block < blocks_of(document); block += pass.parts)
     run_keys(pass, document, kv_head, part, block * kTileKeys, buffers);
@@ -172,10 +188,27 @@ void form_delta(const Backward& pass) {
 
 }  // namespace
 
+Attention::Grads outline_attention_backward(const Attention& op, const Attention::Output& out,
+                                            const Tensor& dy) {
+  const std::vector<Document> documents = documents_of(op);
+  const int64_t parts = parts_for(op, documents);
+  const auto sums = sums_of(op, parts);
+  const Attention::Grads grads = ops::outline<Attention>().backward(op, out, dy);
+  std::vector<int64_t> bytes;
+  for (const Document& document : documents) {
+    const int64_t each = TaskMemory::pooled_bytes(
+        Buffers::floats(rows_at_once(op, document), std::min(kTileKeys, document.keys), op.q.dim(2)));
+    bytes.insert(bytes.end(), static_cast<size_t>(op.k.dim(1) * std::min(parts, blocks_of(document))), each);
+  }
+  hold_largest(std::move(bytes), op.q.device());
+  return grads;
+}
+
 Attention::Grads attention_backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
   const std::vector<Document> documents = documents_of(op);
   const int64_t kv_heads = op.k.dim(1), count = static_cast<int64_t>(documents.size());
   const int64_t parts = parts_for(op, documents);
+  const auto [deltas, sums] = sums_of(op, parts);
   const Backward pass{op,
                       out,
                       dy,
@@ -184,8 +217,8 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
                       group_of(op),
                       op.q.dim(2),
                       parts,
-                      Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32, MemoryTag::kWorkspace),
-                      Tensor::empty({parts, op.q.numel()}, DType::kF32, MemoryTag::kWorkspace)};
+                      deltas,
+                      sums};
   form_delta(pass);
   parallel_for(count * kv_heads * parts, [&](int64_t i) {
     const int64_t pair = i / parts;

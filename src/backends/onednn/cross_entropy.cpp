@@ -20,6 +20,8 @@ constexpr int64_t kMaxPieces = 32;           // partial sums of hidden's gradien
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int64_t blocks_per_piece(int64_t blocks) { return ceil_div(blocks, kMaxPieces); }
+
 // What all chunks share. Tokens without a target are left out: no product is spent on them.
 struct Job {
   const CrossEntropy& op;
@@ -151,7 +153,7 @@ void multiply_gradients(const Job& job, const Chunk& chunk, int64_t begin, int64
 
 // A fixed number of pieces sum hidden's gradient over their blocks; then the pieces are added in order.
 void form_gradients(const Job& job, const Chunk& chunk) {
-  const int64_t per_piece = ceil_div(job.blocks, kMaxPieces), pieces = ceil_div(job.blocks, per_piece);
+  const int64_t per_piece = blocks_per_piece(job.blocks), pieces = ceil_div(job.blocks, per_piece);
   const int64_t size = chunk.count * job.hidden;
   const Tensor partial =
       Tensor::empty({pieces, job.want_dhidden ? size : 0}, DType::kF32, MemoryTag::kWorkspace);
@@ -171,6 +173,69 @@ void form_gradients(const Job& job, const Chunk& chunk) {
   });
 }
 
+int64_t rows_per_chunk(const CrossEntropy& op, int64_t count) {
+  const int64_t most = std::max<int64_t>(16, kLogitsBytes / (4 * std::max<int64_t>(op.weight.dim(0), 1)));
+  return ceil_div(count, std::max<int64_t>(1, ceil_div(count, most)));  // even chunks
+}
+
+// One for all chunks.
+struct ChunkMemory {
+  ChunkMemory(const CrossEntropy& op, int64_t rows) {
+    const auto empty = [&](Shape shape, DType dtype) {
+      return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, op.hidden.device());
+    };
+    // Widened once per chunk where the products would widen it for every block.
+    hidden = empty({rows, op.hidden.dim(1)},
+                   bf16_path() == Bf16Path::kNative ? op.hidden.dtype() : DType::kF32);
+    logits = empty({rows, op.weight.dim(0)}, DType::kF32);
+    lse = empty({rows}, DType::kF32);
+    factors = empty({rows}, DType::kF32);
+  }
+  Tensor hidden, logits, lse, factors;
+};
+
+// What one task of form_gradients() takes at most.
+int64_t task_workspace(const CrossEntropy& op, int64_t rows, bool want_dhidden, const GradTarget& weight) {
+  const int64_t size = op.hidden.dim(1), block = std::min(kVocabBlock, op.weight.dim(0));
+  const bool rounds = op.hidden.dtype() == DType::kBF16 && bf16_path() == Bf16Path::kNative;
+  const Matrix grad{nullptr, rounds ? DType::kBF16 : DType::kF32, block, false},
+      hidden{nullptr, rounds ? DType::kBF16 : DType::kF32, size, false}, columns = rows_of(op.weight);
+  const int64_t rounded = rounds ? rows * block * size_of(DType::kBF16) : 0;
+  int64_t most = 0;
+  if (weight.wanted()) {
+    const int64_t wide = weight.buffer.dtype() == DType::kF32 ? 0 : block * size * size_of(DType::kF32);
+    Matrix transposed = grad;
+    transposed.transposed = true;
+    most = wide + workspace_of(Tile{.a = transposed, .b = hidden, .m = block, .n = size, .k = rows});
+  }
+  if (want_dhidden)
+    most = std::max(most, workspace_of(Tile{.a = grad, .b = columns, .m = rows, .n = size, .k = block}));
+  return rounded + most;
+}
+
+CrossEntropy::Output outline_forward(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
+  const CrossEntropy::Output out = ops::outline<CrossEntropy>().forward(op, want_dhidden, weight);
+  const auto targets = op.targets.values<int32_t>();
+  const int64_t count = std::count_if(targets.begin(), targets.end(),
+                                      [](int32_t target) { return target != CrossEntropy::kIgnore; });
+  const int64_t rows = rows_per_chunk(op, count), size = op.hidden.dim(1), vocab = op.weight.dim(0),
+                blocks = ceil_div(vocab, kVocabBlock), pieces = ceil_div(blocks, blocks_per_piece(blocks));
+  const ChunkMemory memory(op, rows);
+  const auto hold = [&](int64_t bytes) {
+    return Tensor::empty({bytes}, DType::kU8, MemoryTag::kWorkspace, op.hidden.device());
+  };
+  const Tile logits{.a = rows_of(memory.hidden),
+                    .b = transpose_of(op.weight),
+                    .m = rows,
+                    .n = std::min(kVocabBlock, vocab),
+                    .k = size};
+  hold(std::min<int64_t>(blocks, num_threads()) * workspace_of(logits));
+  if (!want_dhidden && !weight.wanted()) return out;
+  const Tensor partial = hold(want_dhidden ? pieces * rows * size * size_of(DType::kF32) : 0);
+  hold(std::min<int64_t>(pieces, num_threads()) * task_workspace(op, rows, want_dhidden, weight));
+  return out;
+}
+
 Job start(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
   const int64_t tokens = op.targets.numel(), vocab = op.weight.dim(0);
   Job job{op, {}, 0, op.hidden.dim(1), vocab, ceil_div(vocab, kVocabBlock), want_dhidden, weight, {}};
@@ -185,18 +250,11 @@ Job start(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
 
 CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const GradTarget& weight) {
   Job job = start(op, want_dhidden, weight);
-  const int64_t count = static_cast<int64_t>(job.kept.size());
-  const int64_t most = std::max<int64_t>(16, kLogitsBytes / (4 * std::max<int64_t>(job.vocab, 1)));
-  const int64_t chunk_size = ceil_div(count, std::max<int64_t>(1, ceil_div(count, most)));  // even chunks
-  // Widened once per chunk where the products would widen it for every block.
-  const DType hidden_dtype = bf16_path() == Bf16Path::kNative ? op.hidden.dtype() : DType::kF32;
-  const Tensor hidden = Tensor::empty({chunk_size, job.hidden}, hidden_dtype, MemoryTag::kWorkspace);
-  const Tensor logits = Tensor::empty({chunk_size, job.vocab}, DType::kF32, MemoryTag::kWorkspace);
-  const Tensor lse = Tensor::empty({chunk_size}, DType::kF32, MemoryTag::kWorkspace);
-  const Tensor factors = Tensor::empty({chunk_size}, DType::kF32, MemoryTag::kWorkspace);
+  const int64_t count = static_cast<int64_t>(job.kept.size()), chunk_size = rows_per_chunk(op, count);
+  const ChunkMemory memory(op, chunk_size);
   for (int64_t first = 0; first < count; first += chunk_size) {
-    const Chunk chunk{first,   std::min(chunk_size, count - first), hidden, logits, lse,
-                      factors, weight.accumulate || first > 0};
+    const Chunk chunk{first,      std::min(chunk_size, count - first), memory.hidden, memory.logits,
+                      memory.lse, memory.factors,                      weight.accumulate || first > 0};
     gather_hidden(job, chunk);
     form_logits(job, chunk);
     if (want_dhidden || weight.wanted()) form_gradients(job, chunk);
@@ -213,7 +271,10 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
 }  // namespace
 
 ops::Kernel<CrossEntropy> cross_entropy_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = nullptr};
+  return {.accepts = refuse_float16,
+          .forward = forward,
+          .backward = nullptr,
+          .outline = {.forward = outline_forward}};
 }
 
 }  // namespace temper::backends

@@ -24,8 +24,8 @@ void forward_few(const Linear& op, const Tensor& y) {
 
 Tensor forward(const Linear& op) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
-  const Tensor y = Tensor::empty({rows, out}, op.x.dtype());
-  if (takes_few_rows(op.x, op.weight))
+  const Tensor y = ops::empty_like(op.x, {rows, out});
+  if (takes_few_rows(op.x, op.weight) && !only_counts(y.device()))
     forward_few(op, y);
   else
     multiply(Product{.a = rows_of(op.x),
@@ -58,7 +58,7 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
                 const GradTarget& bias) {
   const Tensor dy = dy_any.contiguous(MemoryTag::kWorkspace);
   const int64_t rows = dy.dim(0), in = op.weight.dim(1), out = op.weight.dim(0);
-  if (bias.wanted()) sum_columns(dy, bias);
+  if (bias.wanted() && !only_counts(dy.device())) sum_columns(dy, bias);
   if (weight.wanted())
     multiply(Product{.a = transpose_of(dy),
                      .b = rows_of(op.x),
@@ -69,7 +69,7 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
                      .bias = {},
                      .accumulate = weight.accumulate});
   if (!want_dx) return {};
-  const Tensor dx = Tensor::empty({rows, in}, dy.dtype());
+  const Tensor dx = ops::empty_like(dy, {rows, in});
   multiply(
       Product{.a = rows_of(dy), .b = rows_of(op.weight), .m = rows, .n = in, .k = out, .c = dx, .bias = {}});
   return dx;
@@ -78,7 +78,11 @@ Tensor backward(const Linear& op, const Tensor& dy_any, bool want_dx, const Grad
 }  // namespace
 
 ops::Kernel<Linear> linear_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .reads_codes = takes_few_rows};
+  return {.accepts = refuse_float16,
+          .forward = forward,
+          .backward = backward,
+          .reads_codes = takes_few_rows,
+          .outline = {forward, backward}};
 }
 
 }  // namespace temper::backends

@@ -17,6 +17,7 @@ Tensor rows_read(const LoraLinear& op, const Group& group) {
 
 // Each slice's columns of a narrow tensor times its scale.
 void scale_slices(const Group& group, const Tensor& narrow) {
+  if (only_counts(narrow.device())) return;
   visit_wide(narrow.dtype(), [&]<class T>() {
     T* at = narrow.data<T>();
     for (int64_t row = 0; row < narrow.dim(0); ++row)
@@ -27,7 +28,7 @@ void scale_slices(const Group& group, const Tensor& narrow) {
 }
 
 Tensor empty_narrow(const Group& group) {
-  return Tensor::empty({group.rows, group.a.dim(0)}, group.a.dtype());
+  return ops::empty_like(group.a, {group.rows, group.a.dim(0)});
 }
 
 Tensor forward_low(const LoraLinear& op, const Group& group) {
@@ -93,9 +94,9 @@ LoraLinear::Output forward_few(const LoraLinear& op) {
 }
 
 LoraLinear::Output forward(const LoraLinear& op) {
-  if (takes_few_rows(op.x, op.weight)) return forward_few(op);
+  if (takes_few_rows(op.x, op.weight) && !only_counts(op.x.device())) return forward_few(op);
   const int64_t rows = op.x.dim(0), out_size = op.weight.dim(0);
-  LoraLinear::Output out{Tensor::empty({rows, out_size}, op.x.dtype()), {}};
+  LoraLinear::Output out{ops::empty_like(op.x, {rows, out_size}), {}};
   for (const Group& group : op.groups) out.low.push_back(forward_low(op, group));
   multiply(Product{.a = rows_of(op.x),
                    .b = transpose_of(op.weight),
@@ -134,6 +135,7 @@ Tensor low_gradient(const Group& group, const Tensor& dy) {
 
 // target += transposedᵀ, or = where nothing is there yet.
 void put_transposed(const Tensor& transposed, const GradTarget& target) {
+  if (only_counts(transposed.device())) return;
   const int64_t rows = target.buffer.dim(0), columns = target.buffer.dim(1);
   const float* in = transposed.data<float>();
   visit_wide(target.buffer.dtype(), [&]<class T>() {
@@ -151,7 +153,8 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
     const auto& slice = group.slices[s];
     const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
     if (targets[s].wanted()) {
-      const Tensor transposed = Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace);
+      const Tensor transposed =
+          Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace, dy.device());
       multiply(Product{.a = transpose_of(low.narrow(1, first, rank)),
                        .b = rows_of(part_of(dy, group, slice)),
                        .m = rank,
@@ -177,7 +180,7 @@ void a_gradient(const Tensor& input, const Tensor& dlow, const GradTarget& targe
 }
 
 Tensor input_gradient(const Group& group, const Tensor& dlow) {
-  const Tensor dx = Tensor::empty({group.rows, group.a.dim(1)}, dlow.dtype());
+  const Tensor dx = ops::empty_like(dlow, {group.rows, group.a.dim(1)});
   multiply(Product{.a = rows_of(dlow),
                    .b = rows_of(group.a),
                    .m = group.rows,
@@ -213,7 +216,7 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
                      .k = group.a.dim(0)});
   }
   if (!targets.x) return grads;
-  grads.x = Tensor::empty({dy.dim(0), op.weight.dim(1)}, dy.dtype());
+  grads.x = ops::empty_like(dy, {dy.dim(0), op.weight.dim(1)});
   multiply(Product{.a = rows_of(dy),
                    .b = rows_of(op.weight),
                    .m = dy.dim(0),
@@ -228,7 +231,11 @@ LoraLinear::Gradients backward(const LoraLinear& op, const std::vector<Tensor>& 
 }  // namespace
 
 ops::Kernel<LoraLinear> lora_linear_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .reads_codes = takes_few_rows};
+  return {.accepts = refuse_float16,
+          .forward = forward,
+          .backward = backward,
+          .reads_codes = takes_few_rows,
+          .outline = {forward, backward}};
 }
 
 }  // namespace temper::backends

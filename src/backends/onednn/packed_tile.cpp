@@ -42,6 +42,12 @@ int64_t rows_scratch(const TileKernels& kernels, int64_t rows, int64_t k) {
   return std::max(rows * (units + kTileGap), units * line_of(rows));
 }
 
+// And for all panels of b.
+int64_t panels_scratch(const TileKernels& kernels, int64_t k, int64_t columns) {
+  const int64_t panel = kernels.panel();
+  return (columns + panel - 1) / panel * panel * kernels.units_in(k);
+}
+
 // b [k, columns] as panels, [panels][units][panel], in `scratch`; or where it lies, if it has that form and
 // is little memory, or is read so few times, for `rows` of a, that a copy does not pay.
 Columns pack_columns(const TileKernels& kernels, const Matrix& b, int64_t k, int64_t columns, int64_t rows,
@@ -90,11 +96,18 @@ Rows pack_float_rows(const Matrix& a, int64_t rows, int64_t k, float* scratch) {
 
 bool has_packed_tile(DType products) { return kernels_of(products) != nullptr; }
 
+int64_t packed_workspace(const Tile& tile, DType products) {
+  const TileKernels& kernels = kernels_for(products);
+  const int64_t most = Depths(kernels, tile.k).at(0);
+  return TaskMemory::pooled_bytes(panels_scratch(kernels, most, tile.n)) +
+         TaskMemory::pooled_bytes(rows_scratch(kernels, tile.m, most));
+}
+
 void packed_tile(const Tile& tile, DType products) {
   const TileKernels& kernels = kernels_for(products);
   const Depths depths(kernels, tile.k);
-  const int64_t panel = kernels.panel(), columns = (tile.n + panel - 1) / panel * panel, most = depths.at(0);
-  const TaskMemory panels(columns * kernels.units_in(most));
+  const int64_t most = depths.at(0);
+  const TaskMemory panels(panels_scratch(kernels, most, tile.n));
   const TaskMemory rows(rows_scratch(kernels, tile.m, most));
   for (int64_t block = 0; block < depths.count(); ++block) {
     const int64_t k = block * depths.step, size = depths.at(block);
@@ -110,8 +123,17 @@ PackedColumns::PackedColumns(DType products, int64_t k, int64_t columns)
       columns_(columns),
       panels_((columns + kernels_.panel() - 1) / kernels_.panel()),
       blocks_(Depths(kernels_, k).count()),
-      packed_(Tensor::empty({panels_ * kernels_.panel() * kernels_.units_in(k)}, DType::kF32,
-                            MemoryTag::kWorkspace)) {}
+      packed_(
+          Tensor::empty({panels_scratch(kernels_, k, columns)}, DType::kF32, MemoryTag::kWorkspace)) {}
+
+int64_t PackedColumns::workspace(DType products, int64_t k, int64_t columns) {
+  return panels_scratch(kernels_for(products), k, columns) * size_of(DType::kF32);
+}
+
+int64_t PackedColumns::workspace_of_tile(DType products, int64_t k, int64_t rows) {
+  const TileKernels& kernels = kernels_for(products);
+  return TaskMemory::pooled_bytes(rows_scratch(kernels, rows, Depths(kernels, k).at(0)));
+}
 
 void PackedColumns::pack(const Matrix& b, int64_t piece) {
   const Depths depths(kernels_, k_);

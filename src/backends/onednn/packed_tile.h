@@ -14,6 +14,7 @@ bool has_packed_tile(DType products);
 
 // On the calling thread.
 void packed_tile(const Tile& tile, DType products);
+int64_t packed_workspace(const Tile& tile, DType products);  // bytes that it takes
 
 // b, packed once for many tiles.
 class PackedColumns {
@@ -25,6 +26,10 @@ class PackedColumns {
   // The tile, whose b are the columns from `first` on, a multiple of kAlign. On the calling thread.
   static constexpr int64_t kAlign = 64;
   void multiply(const Tile& tile, int64_t first) const;
+
+  // Bytes of such columns, and those that multiply() takes for a tile of `rows`.
+  static int64_t workspace(DType products, int64_t k, int64_t columns);
+  static int64_t workspace_of_tile(DType products, int64_t k, int64_t rows);
 
  private:
   const TileKernels& kernels_;

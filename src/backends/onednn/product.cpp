@@ -77,31 +77,65 @@ void run_strip(const Product& product, const Strip& strip, const Cut& cut, Bf16P
 
 // The columns of b are packed once, some at a time, for all tiles that stand above each other. So tiles can
 // be small enough that no thread waits long for the last one.
+constexpr int64_t kStrip = 1024;
+
+int64_t packed_columns(int64_t k, DType products) {
+  constexpr int64_t kPackedBytes = 64 << 20;
+  return std::max(kStrip, kPackedBytes / (k * size_of(products)) / kStrip * kStrip);
+}
+
+Cut packed_cut(int64_t rows, int64_t columns) {
+  return cut_for(rows, columns, 16,
+                 {{192, kStrip}, {96, kStrip}, {96, 512}, {96, 256}, {48, 256}, {48, 128}});
+}
+
 void multiply_packed(const Product& product, DType products, Bf16Path path) {
-  constexpr int64_t kPackedBytes = 64 << 20, kStrip = 1024;
-  const int64_t most = kPackedBytes / (product.k * size_of(products)) / kStrip * kStrip;
-  const int64_t strip = std::max(kStrip, most);
+  const int64_t strip = packed_columns(product.k, products);
   for (int64_t first = 0; first < product.n; first += strip) {
     const int64_t columns = std::min(strip, product.n - first);
     PackedColumns packed(products, product.k, columns);
     const Matrix b = product.b.block(0, first);
     parallel_for(packed.pieces(), [&](int64_t piece) { packed.pack(b, piece); });
-    const Cut cut = cut_for(product.m, columns, 16,
-                            {{192, kStrip}, {96, kStrip}, {96, 512}, {96, 256}, {48, 256}, {48, 128}});
-    run_strip(product, {first, first + columns, &packed}, cut, path);
+    run_strip(product, {first, first + columns, &packed}, packed_cut(product.m, columns), path);
   }
+}
+
+bool packs(const Product& product, DType products) {
+  constexpr int64_t kManyRows = 128;  // few do not pay for packing ahead
+  return product.m >= kManyRows && product.k > 0 && has_packed_tile(products);
+}
+
+Cut plain_cut(const Product& product) {
+  return cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
+}
+
+// What multiply() takes: the columns packed, and what the tiles that are computed at once take.
+int64_t workspace_of(const Product& product, Bf16Path path) {
+  const DType products = products_of(product.a, product.b, path);
+  const bool packed = packs(product, products);
+  const int64_t columns = packed ? std::min(packed_columns(product.k, products), product.n) : product.n;
+  const Cut cut = packed ? packed_cut(product.m, columns) : plain_cut(product);
+  const int64_t rows = std::min(cut.m, product.m), width = std::min(cut.n, columns),
+                tiles = ceil_div(product.m, cut.m) * ceil_div(columns, cut.n);
+  const int64_t wide = product.c.dtype() == DType::kF32 ? 0 : rows * width * size_of(DType::kF32);
+  const Tile tile{.a = product.a, .b = product.b, .m = rows, .n = width, .k = product.k};
+  const int64_t each =
+      packed ? PackedColumns::workspace_of_tile(products, product.k, rows) : workspace_of(tile, path);
+  return (packed ? PackedColumns::workspace(products, product.k, columns) : 0) +
+         std::min<int64_t>(tiles, num_threads()) * (wide + each);
 }
 
 }  // namespace
 
 void multiply(const Product& product, Bf16Path path) {
   if (product.m == 0 || product.n == 0) return;
+  if (only_counts(product.c.device())) {
+    Tensor::empty({workspace_of(product, path)}, DType::kU8, MemoryTag::kWorkspace, product.c.device());
+    return;
+  }
   const DType products = products_of(product.a, product.b, path);
-  constexpr int64_t kManyRows = 128;  // few do not pay for packing ahead
-  if (product.m >= kManyRows && product.k > 0 && has_packed_tile(products))
-    return multiply_packed(product, products, path);
-  const Cut cut =
-      cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
+  if (packs(product, products)) return multiply_packed(product, products, path);
+  const Cut cut = plain_cut(product);
   run_strip(product, {0, product.n}, cut, path);
 }
 

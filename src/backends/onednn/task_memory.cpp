@@ -41,6 +41,10 @@ TaskMemory::TaskMemory(int64_t floats) {
   }
 }
 
+int64_t TaskMemory::pooled_bytes(int64_t floats) {
+  return floats <= kOfThread ? 0 : floats * static_cast<int64_t>(sizeof(float));
+}
+
 TaskMemory::~TaskMemory() { stack.used -= taken_; }
 
 }  // namespace temper::backends

@@ -14,6 +14,8 @@ class TaskMemory {
   TaskMemory& operator=(const TaskMemory&) = delete;
 
   float* data() const { return data_; }
+  // Bytes of the pool that so much takes, beside nothing else on the thread's stack.
+  static int64_t pooled_bytes(int64_t floats);
 
  private:
   int64_t taken_ = 0;  // of the thread's

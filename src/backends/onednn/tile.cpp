@@ -25,9 +25,13 @@ Matrix widened(const Matrix& matrix, int64_t rows, int64_t columns, int64_t gap,
   return {copy.data, DType::kF32, copy.stride, matrix.transposed};
 }
 
+int64_t floats_for(const Matrix& matrix, int64_t size, int64_t depth) {
+  return matrix.dtype == DType::kF32 ? 0 : (size + kGap) * depth;
+}
+
 Tensor scratch_for(const Matrix& matrix, int64_t size, int64_t depth) {
-  if (matrix.dtype == DType::kF32) return {};
-  return Tensor::empty({(size + kGap) * depth}, DType::kF32, MemoryTag::kWorkspace);
+  const int64_t floats = floats_for(matrix, size, depth);
+  return floats == 0 ? Tensor() : Tensor::empty({floats}, DType::kF32, MemoryTag::kWorkspace);
 }
 
 void multiply_widened(const Tile& tile) {
@@ -126,6 +130,19 @@ void multiply(const Tile& tile, Bf16Path path) {
     packed_tile(tile, products);
   else
     multiply_by_onednn(tile, path);
+}
+
+int64_t workspace_of(const Tile& tile, Bf16Path path) {
+  const DType products = products_of(tile.a, tile.b, path);
+  if (has_packed_tile(products)) return packed_workspace(tile, products);
+  if (products == DType::kBF16) {
+    const int64_t rows = round_up(tile.m), depth = std::min(round_up(tile.k), kNativeDepth);
+    const int64_t c = rows == tile.m ? 0 : rows * tile.n * size_of(DType::kF32);
+    const bool pads = rows != tile.m || tile.k % kRound != 0;
+    return c + (pads ? (rows + tile.n) * depth * size_of(DType::kBF16) : 0);
+  }
+  const int64_t depth = std::min(tile.k, kDepth);
+  return (floats_for(tile.a, tile.m, depth) + floats_for(tile.b, tile.n, depth)) * size_of(DType::kF32);
 }
 
 }  // namespace temper::backends

@@ -18,6 +18,7 @@ class SeparatePool final : public Pool {
   void resume(MemoryTag tag) override;
   MemoryUsage usage() const override;
   void reset_peak() override;
+  int64_t peak_live() const override { return peak_held(); }
   int64_t peak_held() const override;
   void set_limit(int64_t bytes) override;
   int64_t limit() const override;

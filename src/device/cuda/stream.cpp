@@ -58,6 +58,7 @@ cudaStream_t stream(Device device) {
 }
 
 int multiprocessors(Device device) {
+  if (only_counts(device)) return 132;  // schedules need a number; the memory that they take does not
   int count = 0;
   check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index),
         "cudaDeviceGetAttribute");

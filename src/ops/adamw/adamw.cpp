@@ -146,8 +146,14 @@ void adamw(const BoundOps& ops, const AdamW& op) {
     kernel.forward(op);
 }
 
+namespace {
+
+void outline_update(const AdamW&) {}
+
+}  // namespace
+
 Probe adamw_probe;
 
-void register_adamw() { register_op<AdamW>(compose, adamw_probe); }
+void register_adamw() { register_op<AdamW>(compose, adamw_probe, {outline_update, nullptr, outline_update}); }
 
 }  // namespace temper::ops

@@ -15,7 +15,8 @@ namespace {
 namespace p = primitives;
 
 // 0 where query i may see key j, -inf elsewhere; [queries, keys].
-Tensor make_mask(int64_t queries, int64_t keys, int64_t window) {
+Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
+  if (only_counts(device)) return Tensor::empty({queries, keys}, DType::kF32, MemoryTag::kActivations, device);
   Tensor mask = Tensor::zeros({queries, keys}, DType::kF32);
   float* cell = mask.data<float>();
   for (int64_t i = 0; i < queries; ++i)
@@ -23,7 +24,7 @@ Tensor make_mask(int64_t queries, int64_t keys, int64_t window) {
       const int64_t distance = i + keys - queries - j;
       if (distance < 0 || (window > 0 && distance >= window)) *cell = -std::numeric_limits<float>::infinity();
     }
-  return mask;
+  return mask.on(device);
 }
 
 // One document: q [queries, heads, d], k and v [keys, kv_heads, d] → [queries, heads, d], all float32.
@@ -34,7 +35,7 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
   const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
   const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
   const Var masked =
-      p::add(tape, shaped, tape.constant(make_mask(queries, keys, window).on(q.value.device())));
+      p::add(tape, shaped, tape.constant(make_mask(queries, keys, window, q.value.device())));
   const Var weights = p::exp(tape, p::sub(tape, masked, p::max_last(tape, masked)));
   const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
   const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});
@@ -149,10 +150,23 @@ Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const
                      });
 }
 
+namespace {
+
+Attention::Output outline_forward(const Attention& op, bool want_lse) {
+  return {empty_like(op.q, op.q.shape()),
+          want_lse ? empty_like(op.q, {op.q.dim(1), op.q.dim(0)}, DType::kF32) : Tensor()};
+}
+
+Attention::Grads outline_backward(const Attention& op, const Attention::Output& out, const Tensor&) {
+  return {empty_like(out.y, op.q.shape()), empty_like(out.y, op.k.shape()), empty_like(out.y, op.k.shape())};
+}
+
+}  // namespace
+
 Probe attention_probe, decode_attention_probe;
 
 void register_attention() {
-  register_op<Attention>(compose_attention, attention_probe);
+  register_op<Attention>(compose_attention, attention_probe, {outline_forward, outline_backward});
   register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe);
 }
 

@@ -109,8 +109,18 @@ CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hid
   return {loss, out.nll, out.z};
 }
 
+namespace {
+
+CrossEntropy::Output outline_forward(const CrossEntropy& op, bool want_dhidden, const GradTarget&) {
+  const auto floats = [&](int64_t count) { return empty_like(op.hidden, {count}, DType::kF32); };
+  return {floats(1), floats(op.hidden.dim(0)), op.factors.z_loss != 0 ? floats(1) : Tensor(),
+          want_dhidden ? empty_like(op.hidden, op.hidden.shape()) : Tensor()};
+}
+
+}  // namespace
+
 Probe cross_entropy_probe;
 
-void register_cross_entropy() { register_op<CrossEntropy>(compose, cross_entropy_probe); }
+void register_cross_entropy() { register_op<CrossEntropy>(compose, cross_entropy_probe, {outline_forward}); }
 
 }  // namespace temper::ops

@@ -9,6 +9,12 @@
 namespace temper::ops {
 namespace {
 
+// In float32, rounded once.
+Var times(Tape& tape, const Var& x, const Tensor& factors) {
+  const Var wide = primitives::cast(tape, x, DType::kF32);
+  return primitives::cast(tape, primitives::mul(tape, wide, tape.constant(factors)), x.dtype());
+}
+
 Var compose(Tape& tape, const Var& x, const Dropout& op) {
   const Random random(op.key.seed, RandomPurpose::kDropout, op.key.step);
   const Tensor factors = Tensor::zeros(x.shape(), DType::kF32);
@@ -18,9 +24,7 @@ Var compose(Tape& tape, const Var& x, const Dropout& op) {
     const uint32_t word = random.words((op.key.stream << 44) + n / 4)[n % 4];
     out[i] = word < op.threshold() ? 0 : op.factor();
   }
-  const Var wide = primitives::cast(tape, x, DType::kF32);
-  return primitives::cast(tape, primitives::mul(tape, wide, tape.constant(factors.on(x.value.device()))),
-                          x.dtype());
+  return times(tape, x, factors.on(x.value.device()));
 }
 
 }  // namespace
@@ -45,8 +49,19 @@ Var dropout(Tape& tape, const BoundOps& ops, const Var& x, float p, const Dropou
   return y;
 }
 
+namespace {
+
+Tensor outline_forward(const Dropout& op) { return empty_like(op.x, op.x.shape()); }
+
+// Without the random numbers.
+Var outline_compose(Tape& tape, const Var& x, const Dropout&) {
+  return times(tape, x, empty_like(x.value, x.shape(), DType::kF32));
+}
+
+}  // namespace
+
 Probe dropout_probe;
 
-void register_dropout() { register_op<Dropout>(compose, dropout_probe); }
+void register_dropout() { register_op<Dropout>(compose, dropout_probe, {outline_forward, nullptr, outline_compose}); }
 
 }  // namespace temper::ops

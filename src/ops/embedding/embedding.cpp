@@ -37,8 +37,18 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
   });
 }
 
+namespace {
+
+Tensor outline_forward(const Embedding& op) {
+  return empty_like(op.table, {op.ids.numel(), op.table.dim(1)});
+}
+
+void outline_backward(const Embedding&, const Tensor&, const GradTarget&) {}
+
+}  // namespace
+
 Probe embedding_probe;
 
-void register_embedding() { register_op<Embedding>(compose, embedding_probe); }
+void register_embedding() { register_op<Embedding>(compose, embedding_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

@@ -37,8 +37,16 @@ Tensor global_norm(const BoundOps& ops, const GlobalNorm& op) {
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 
+namespace {
+
+Tensor outline_norm(const GlobalNorm& op) {
+  return Tensor::empty({1}, DType::kF32, MemoryTag::kActivations, op.device);
+}
+
+}  // namespace
+
 Probe global_norm_probe;
 
-void register_global_norm() { register_op<GlobalNorm>(compose, global_norm_probe); }
+void register_global_norm() { register_op<GlobalNorm>(compose, global_norm_probe, {outline_norm, nullptr, outline_norm}); }
 
 }  // namespace temper::ops

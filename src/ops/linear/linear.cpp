@@ -102,8 +102,19 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
                      });
 }
 
+namespace {
+
+Tensor outline_forward(const Linear& op) { return empty_like(op.x, {op.x.dim(0), op.weight.dim(0)}); }
+
+Tensor outline_backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarget&,
+                        const GradTarget&) {
+  return want_dx ? empty_like(dy, {dy.dim(0), op.weight.dim(1)}) : Tensor();
+}
+
+}  // namespace
+
 Probe linear_probe;
 
-void register_linear() { register_op<Linear>(compose, linear_probe); }
+void register_linear() { register_op<Linear>(compose, linear_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

@@ -210,8 +210,38 @@ Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight
                      });
 }
 
+namespace {
+
+Tensor empty_narrow(const LoraLinear::Group& group) {
+  return empty_like(group.a, {group.rows, group.a.dim(0)});
+}
+
+LoraLinear::Output outline_forward(const LoraLinear& op) {
+  const int64_t rows = op.x.dim(0), out = op.weight.dim(0);
+  LoraLinear::Output made{empty_like(op.x, {rows, out}), {}, {}};
+  for (const auto& group : op.groups) made.low.push_back(empty_narrow(group));
+  if (op.swiglu) made.swiglu = empty_like(op.x, {rows, out / 2});
+  return made;
+}
+
+// The gradients of the narrow products are there until the wide ones are done.
+LoraLinear::Gradients outline_backward(const LoraLinear& op, const std::vector<Tensor>&, const Tensor& dy,
+                                       const LoraLinear::Targets& targets) {
+  LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
+  std::vector<Tensor> narrow;
+  for (size_t i = 0; i < op.groups.size(); ++i) {
+    narrow.push_back(empty_narrow(op.groups[i]));
+    if (targets.groups[i].input)
+      grads.inputs[i] = empty_like(dy, {op.groups[i].rows, op.weight.dim(1)});
+  }
+  if (targets.x) grads.x = empty_like(dy, {dy.dim(0), (op.gate_up.defined() ? 2 : 1) * op.weight.dim(1)});
+  return grads;
+}
+
+}  // namespace
+
 Probe lora_linear_probe;
 
-void register_lora_linear() { register_op<LoraLinear>(compose, lora_linear_probe); }
+void register_lora_linear() { register_op<LoraLinear>(compose, lora_linear_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

@@ -66,8 +66,22 @@ Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, f
   return add_rms_norm(tape, ops, x, {}, weight, eps).y;
 }
 
+namespace {
+
+RmsNorm::Output outline_forward(const RmsNorm& op) {
+  const auto empty = [&] { return empty_like(op.x, op.x.shape()); };
+  return {empty(), empty_like(op.x, {op.x.numel() / op.x.dim(-1)}, DType::kF32),
+          op.residual.defined() ? empty() : Tensor()};
+}
+
+Tensor outline_backward(const RmsNorm& op, const Tensor&, const Tensor&, const Tensor&, const GradTarget&) {
+  return empty_like(op.x, op.x.shape());
+}
+
+}  // namespace
+
 Probe rms_norm_probe;
 
-void register_rms_norm() { register_op<RmsNorm>(compose, rms_norm_probe); }
+void register_rms_norm() { register_op<RmsNorm>(compose, rms_norm_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

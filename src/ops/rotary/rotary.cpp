@@ -140,8 +140,24 @@ RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t hea
   return rotated;
 }
 
+namespace {
+
+Rotary::Output outline_forward(const Rotary& op) {
+  const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
+  return {empty_like(op.qkv, {tokens, op.heads, dim}), empty_like(op.qkv, {tokens, op.kv_heads, dim}),
+          op.q_weight.defined() ? empty_like(op.qkv, {tokens, op.heads + op.kv_heads}, DType::kF32)
+                                : Tensor()};
+}
+
+Tensor outline_backward(const Rotary& op, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                        const GradTarget&, const GradTarget&) {
+  return empty_like(op.qkv, op.qkv.shape());
+}
+
+}  // namespace
+
 Probe rotary_probe;
 
-void register_rotary() { register_op<Rotary>(compose, rotary_probe); }
+void register_rotary() { register_op<Rotary>(compose, rotary_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

@@ -58,8 +58,20 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& ma
   return y;
 }
 
+namespace {
+
+Tensor outline_forward(const Swiglu& op) {
+  return empty_like(op.gate_up, {op.gate_up.dim(0), op.gate_up.dim(1) / 2});
+}
+
+Tensor outline_backward(const Swiglu& op, const Tensor&, const Tensor&) {
+  return empty_like(op.gate_up, op.gate_up.shape());
+}
+
+}  // namespace
+
 Probe swiglu_probe;
 
-void register_swiglu() { register_op<Swiglu>(compose, swiglu_probe); }
+void register_swiglu() { register_op<Swiglu>(compose, swiglu_probe, {outline_forward, outline_backward}); }
 
 }  // namespace temper::ops

@@ -61,10 +61,13 @@ data::Goal goal(const RunConfig& config) {
   return config.preference.loss == Kind::kKto ? data::Goal::kJudgments : data::Goal::kPairs;
 }
 
-bool holds_second_model(const RunConfig& config) {
-  return training::needs_reference(loss_of(config.preference)) &&
-         kind_of_reference(config) == ReferenceKind::kSecondModel;
+bool has_reference(const RunConfig& config, ReferenceKind kind) {
+  return training::needs_reference(loss_of(config.preference)) && kind_of_reference(config) == kind;
 }
+bool holds_second_model(const RunConfig& config) {
+  return has_reference(config, ReferenceKind::kSecondModel);
+}
+bool stores_reference(const RunConfig& config) { return has_reference(config, ReferenceKind::kStored); }
 
 std::shared_ptr<const training::Objective> objective(const Learner& learner) {
   const training::PreferenceLoss loss = loss_of(learner.config.preference);
@@ -73,10 +76,36 @@ std::shared_ptr<const training::Objective> objective(const Learner& learner) {
       training::needs_reference(loss) ? make_reference(learner) : nullptr);
 }
 
+// Of numbers that a file holds.
+class KnownReference : public training::Reference {
+ public:
+  std::vector<double> logps(const std::vector<data::PackedRow>& rows) const override {
+    size_t answers = 0;
+    for (const data::PackedRow& row : rows)
+      for (const auto& document : row.answers) answers += document.size();
+    return std::vector<double>(answers);
+  }
+  double flops(std::span<const training::DocumentSpan>) const override { return 0; }
+};
+
+std::shared_ptr<const training::Objective> rehearsed(const RunConfig& config, const layers::Decoder& model,
+                                                     const layers::Decoder* second) {
+  const training::PreferenceLoss loss = loss_of(config.preference);
+  const int64_t micro_batch = config.train.micro_batch_tokens;
+  std::shared_ptr<const training::Reference> reference;
+  if (training::needs_reference(loss)) {
+    if (kind_of_reference(config) == ReferenceKind::kStored)
+      reference = std::make_shared<KnownReference>();
+    else
+      reference = std::make_shared<training::ModelReference>(second != nullptr ? *second : model, micro_batch);
+  }
+  return std::make_shared<training::Preference>(model, loss, micro_batch, reference);
+}
+
 }  // namespace
 
 void register_preference() {
-  registry<Recipe>().add("preference", {check, goal, holds_second_model, objective});
+  registry<Recipe>().add("preference", {check, goal, holds_second_model, stores_reference, objective, rehearsed});
 }
 
 }  // namespace temper::recipes

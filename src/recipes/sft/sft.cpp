@@ -16,12 +16,19 @@ void check(const RunConfig& config) {
 
 data::Goal goal(const RunConfig&) { return data::Goal::kLanguageModel; }
 
-bool holds_second_model(const RunConfig&) { return false; }
+bool has_no_reference(const RunConfig&) { return false; }
 
 std::shared_ptr<const training::Objective> objective(const Learner&) { return nullptr; }
 
+std::shared_ptr<const training::Objective> rehearsed(const RunConfig&, const layers::Decoder&,
+                                                     const layers::Decoder*) {
+  return nullptr;
+}
+
 }  // namespace
 
-void register_sft() { registry<Recipe>().add("sft", {check, goal, holds_second_model, objective}); }
+void register_sft() {
+  registry<Recipe>().add("sft", {check, goal, has_no_reference, has_no_reference, objective, rehearsed});
+}
 
 }  // namespace temper::recipes

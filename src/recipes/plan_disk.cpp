@@ -1,0 +1,99 @@
+#include "recipes/plan_disk.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "layers/decoder.h"
+#include "recipes/adapter_config.h"
+#include "recipes/recipe.h"
+
+namespace temper::recipes {
+namespace {
+
+int64_t num_elements(const WeightTable& table) {
+  int64_t count = 0;
+  for (const WeightSpec& spec : table.specs()) count += spec.shape.numel();
+  return count;
+}
+
+// What is trained: it is in states and results.
+WeightTable trained_table(const RunConfig& config, const layers::DecoderConfig& model) {
+  WeightTable base = layers::decoder_weight_table(model);
+  if (config.adapters.empty()) return base;
+  return lora_table(base, choose_adapter(config.adapters.front(), base).plan);
+}
+
+// Lists of names in a file's header.
+int64_t header_bytes(const WeightTable& table, int64_t tensors_each) {
+  constexpr int64_t kPerTensor = 128;
+  return static_cast<int64_t>(table.specs().size()) * tensors_each * kPerTensor;
+}
+
+int64_t result_bytes(const RunConfig& config, const layers::DecoderConfig& model, int64_t extra_bytes) {
+  const WeightTable table = trained_table(config, model);
+  return num_elements(table) * size_of(config.model.dtype) + header_bytes(table, 1) +
+         (config.adapters.empty() ? extra_bytes : 0);
+}
+
+// Every how many steps something happens that always happens after the last one.
+int64_t period(int64_t every, int64_t steps) { return every > 0 ? std::min(every, steps) : steps; }
+
+// States and results on disk at once.
+struct Counts {
+  int64_t states = 0, results = 0;
+};
+
+// The most of each moment, of a run whose evaluations get better and better (the newest state is the best, and
+// each best result takes another's place) or worse from the first on (whose state is kept besides).
+std::vector<Counts> moments_of(const RunConfig& config, const LearnerSizes& sizes, bool evaluates) {
+  const int64_t steps = std::max<int64_t>(sizes.steps, 1), keep = std::max<int64_t>(config.checkpoint.keep_last, 1);
+  const int64_t saves = period(config.checkpoint.every_steps, steps),
+                looks = period(config.eval.every_steps, steps);
+  const int64_t saved = (steps + saves - 1) / saves, looked = evaluates ? (steps + looks - 1) / looks : 0;
+  const int64_t best = std::min<int64_t>(looked, 1), kept = std::min(saved, keep);
+  std::vector<Counts> moments{{std::min(saved, keep + 1), best},             // the last state is written
+                              {std::min(saved - 1, keep), std::min<int64_t>(looked, 2)},  // a better best
+                              {kept, best + 1}};                             // the final result
+  // The first best is kept beside the newest where it has a state that is old by then.
+  const int64_t first_both = std::lcm(saves, looks), after = (steps - 1) / saves - (first_both - 1) / saves;
+  if (best > 0 && first_both < steps && after >= keep) {
+    moments.push_back({keep + 1, best + 1});
+    moments.push_back({std::min(saved, keep + 2), best});
+  }
+  return moments;
+}
+
+int64_t logged_bytes(int64_t steps) {
+  constexpr int64_t kOnce = 64 << 10, kOfStep = 768;  // metrics.jsonl and TensorBoard's events
+  return kOnce + steps * kOfStep;
+}
+
+// Of log-probabilities: a document's hash and two numbers.
+int64_t reference_bytes(const RunConfig& config, const LearnerSizes& sizes) {
+  constexpr int64_t kOfDocument = 16;
+  return recipe_of(config).stores_reference(config) ? sizes.documents * kOfDocument : 0;
+}
+
+}  // namespace
+
+int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model) {
+  const WeightTable table = trained_table(config, model);
+  const bool master = config.model.dtype != DType::kF32 && config.train.master_weights;
+  const int64_t weights = master ? size_of(DType::kF32) : size_of(config.model.dtype);
+  constexpr int64_t kProgress = 16 << 10;  // state.json
+  return num_elements(table) * (weights + 2 * size_of(config.train.optimizer.moments)) +
+         header_bytes(table, 3) + kProgress;
+}
+
+int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model, const LearnerSizes& sizes) {
+  const bool evaluates = !config.data.eval.empty() || config.data.eval_fraction > 0;
+  const int64_t state = state_bytes(config, model), result = result_bytes(config, model, sizes.extra_bytes);
+  int64_t most = 0;
+  for (const Counts& counts : moments_of(config, sizes, evaluates))
+    most = std::max(most, counts.states * state + counts.results * result);
+  const bool copied = !config.adapters.empty() && !config.adapters.front().from.empty();
+  return most + (copied ? result : 0) + reference_bytes(config, sizes) + logged_bytes(sizes.steps);
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,159 @@
+#include "recipes/rehearsal.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "data/answers.h"
+#include "models/model.h"
+#include "recipes/adapter_config.h"
+#include "recipes/recipe.h"
+#include "training/adapter_trainer.h"
+
+namespace temper::recipes {
+namespace {
+
+// Two passes have the gradients of one beside the activations of the next, as any number has; a few more keep
+// a step apart from small ones, which are captured in graphs.
+constexpr int64_t kMostPasses = 16;
+
+// A document as long as a row, every token of it a target; where answers are compared, it is two that share
+// nothing. Prompts differ from row to row.
+data::PackedRow longest_row(const RunConfig& config, size_t number) {
+  const int64_t tokens = row_tokens(config), length = config.data.max_length;
+  const auto id = static_cast<int32_t>(number % 2);
+  data::PackedRow row;
+  row.ids.assign(static_cast<size_t>(tokens), id);
+  row.targets.assign(static_cast<size_t>(tokens), id);
+  row.document_lengths = {tokens};
+  row.sources = {0};
+  if (tokens > length) row.answers = {{{length, true}, {tokens - length, false}}};
+  return row;
+}
+
+std::vector<data::PackedRow> rows_of(const RunConfig& config, int64_t count) {
+  std::vector<data::PackedRow> rows;
+  for (int64_t i = 0; i < std::max<int64_t>(count, 1); ++i)
+    rows.push_back(longest_row(config, static_cast<size_t>(i)));
+  return rows;
+}
+
+// 0: no limit.
+int64_t rows_at_once(const RunConfig& config) {
+  const int64_t limit = config.train.micro_batch_tokens;
+  return limit == 0 ? 0 : std::max<int64_t>(1, limit / row_tokens(config));
+}
+
+int64_t rows_of_step(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const int64_t rows =
+      train.tokens_per_step > 0 ? train.tokens_per_step / row_tokens(config) : train.rows_per_step;
+  return rows_at_once(config) == 0 ? rows : std::min(rows, kMostPasses * rows_at_once(config));
+}
+
+bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || config.data.eval_fraction > 0; }
+
+// As many rows as a pass takes: an evaluation has no fewer.
+std::vector<data::PackedRow> eval_rows(const RunConfig& config) {
+  return rows_of(config, rows_at_once(config) == 0 ? rows_of_step(config) : rows_at_once(config));
+}
+
+std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
+                                             const Setting& setting) {
+  models::BuildOptions build = build_options(config, setting.facts, setting.preferred);
+  build.counted = true;
+  return models::build_model(model, join_path(config.model.path, "config.json"), build);
+}
+
+std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting) {
+  if (!recipe_of(config).holds_second_model(config)) return nullptr;
+  const std::string& folder = config.preference.reference;
+  const Json model =
+      folder.empty() ? setting.model : Json::parse_file(join_path(folder, "config.json"));
+  return counted_model(config, model, setting);
+}
+
+optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
+  optimizers::AdamWOptions options;
+  options.format = config.train.format();
+  return options;
+}
+
+void rehearse_model(const RunConfig& config, models::Model& model,
+                    const std::shared_ptr<const training::Objective>& objective) {
+  // Work is captured in the second step, and memory that graphs keep stays.
+  constexpr int kSteps = 3;
+  optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config));
+  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, 1), objective);
+  for (int i = 0; i < kSteps; ++i) trainer.step(rows_of(config, rows_of_step(config)), 0);
+  if (evaluates(config)) trainer.evaluate(eval_rows(config));
+}
+
+// An adapter as if it were alone.
+struct Learner {
+  RunConfig config;
+  layers::Adapter adapter;
+  optimizers::AdamW optimizer;
+  std::vector<data::PackedRow> rows;
+
+  Learner(const RunConfig& own, const models::Model& model)
+      : config(own),
+        adapter(of(own, model)),
+        optimizer(adapter.parameters(), model.decoder.ops(), optimizer_options(own)),
+        rows(rows_of(own, rows_of_step(own))) {}
+
+ private:
+  static layers::Adapter of(const RunConfig& config, const models::Model& model) {
+    const layers::ParameterStore& base = model.decoder.parameters();
+    const AdapterChoice choice = choose_adapter(config.adapters.front(), base.table());
+    return {choice.plan, choice.lora, base};
+  }
+};
+
+void rehearse_adapters(const RunConfig& config, const models::Model& model,
+                       const std::shared_ptr<const training::Objective>& objective) {
+  std::vector<std::unique_ptr<Learner>> learners;
+  for (const AdapterConfig& adapter : config.adapters)
+    learners.push_back(std::make_unique<Learner>(run_of_adapter(config, adapter), model));
+  std::vector<training::AdapterShare> shares;
+  for (const auto& learner : learners)
+    shares.push_back({.adapter = &learner->adapter,
+                      .optimizer = &learner->optimizer,
+                      .rows = &learner->rows,
+                      .objective = objective.get()});
+  training::AdapterTrainer trainer(model.decoder, trainer_options(config, 1));
+  for (int i = 0; i < 2; ++i)
+    for (training::PendingStep& step : trainer.begin(shares)) step.wait();
+  for (const auto& learner : learners) {
+    if (!evaluates(learner->config)) continue;
+    const std::vector<data::PackedRow> rows = eval_rows(learner->config);
+    objective ? objective->evaluate(rows, &learner->adapter)
+              : training::evaluate(model.decoder, &learner->adapter, rows, config.train.micro_batch_tokens);
+  }
+}
+
+void rehearse_on(const RunConfig& config, const Setting& setting) {
+  const std::unique_ptr<models::Model> model = counted_model(config, setting.model, setting);
+  model->decoder.prepare_positions(config.data.max_length);
+  const std::unique_ptr<models::Model> second = second_model(config, setting);
+  const auto objective =
+      recipe_of(config).rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
+  config.adapters.empty() ? rehearse_model(config, *model, objective)
+                          : rehearse_adapters(config, *model, objective);
+}
+
+}  // namespace
+
+MemoryPlan rehearse(const RunConfig& config, const Setting& setting) {
+  static std::mutex mutex;  // one at a time: the pools are the process's
+  const std::lock_guard lock(mutex);
+  Pool& counted = pool({DeviceType::kCounted, setting.facts.hardware == hardware::kCpu ? 0 : 1});
+  counted.reset_peak();
+  rehearse_on(config, setting);
+  MemoryPlan plan;
+  const MemoryUsage usage = counted.usage();
+  for (size_t i = 0; i < usage.size(); ++i) plan.peaks[i] = usage[i].peak;
+  plan.total = counted.peak_live();
+  return plan;
+}
+
+}  // namespace temper::recipes

@@ -30,6 +30,8 @@ class Lane {
   bool is_done() const { return stopped_ || state_.step >= total_steps(); }
   bool has_states() const;
   int64_t plan_disk() const;  // bytes
+  // A few rows, for plans; none where they cannot be read, which is told when training reads them.
+  std::vector<data::PackedRow> sample() const;
 
   // In this order: the folder, what is learnt, data and state; then a first accuracy where it is asked for.
   void open_folder(const std::string& resolved_yaml) const;

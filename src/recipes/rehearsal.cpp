@@ -30,11 +30,64 @@ data::PackedRow longest_row(const RunConfig& config, size_t number) {
   return row;
 }
 
-std::vector<data::PackedRow> rows_of(const RunConfig& config, int64_t count) {
+void append(data::PackedRow& row, const data::PackedRow& from, size_t document, int64_t first,
+            int64_t length) {
+  const auto copy = [&](std::vector<int32_t>& to, const std::vector<int32_t>& all) {
+    to.insert(to.end(), all.begin() + first, all.begin() + first + length);
+  };
+  copy(row.ids, from.ids);
+  copy(row.targets, from.targets);
+  row.document_lengths.push_back(length);
+  row.sources.push_back(0);
+  if (document < from.answers.size()) row.answers.push_back(from.answers[document]);
+}
+
+// Full rows of the documents of others, one after the other; answers stay whole.
+class RowFiller {
+ public:
+  explicit RowFiller(const std::vector<data::PackedRow>& sample) : sample_(sample) {}
+
+  data::PackedRow next(int64_t tokens) {
+    data::PackedRow row;
+    for (size_t misses = 0; row.size() < tokens && misses < sample_.front().document_lengths.size(); advance()) {
+      const data::PackedRow& from = sample_[row_];
+      const int64_t length = from.document_lengths[document_], room = tokens - row.size();
+      const bool whole = document_ < from.answers.size() && !from.answers[document_].empty();
+      if (whole && length > room)
+        ++misses;
+      else
+        append(row, from, document_, first_, std::min(length, room));
+    }
+    return row;
+  }
+
+ private:
+  void advance() {
+    first_ += sample_[row_].document_lengths[document_];
+    if (++document_ < sample_[row_].document_lengths.size()) return;
+    document_ = 0;
+    first_ = 0;
+    row_ = (row_ + 1) % sample_.size();
+  }
+
+  const std::vector<data::PackedRow>& sample_;
+  size_t row_ = 0, document_ = 0;
+  int64_t first_ = 0;
+};
+
+std::vector<data::PackedRow> rows_of(const RunConfig& config, const std::vector<data::PackedRow>& sample,
+                                     int64_t count) {
   std::vector<data::PackedRow> rows;
+  RowFiller filler(sample);
+  // Without packing the longest document decides.
+  const bool fills = !sample.empty() && config.data.packing != data::Packing::kNone;
   for (int64_t i = 0; i < std::max<int64_t>(count, 1); ++i)
-    rows.push_back(longest_row(config, static_cast<size_t>(i)));
+    rows.push_back(fills ? filler.next(row_tokens(config)) : longest_row(config, static_cast<size_t>(i)));
   return rows;
+}
+
+std::vector<data::PackedRow> sample_of(const Setting& setting, size_t learner) {
+  return learner < setting.samples.size() ? setting.samples[learner] : std::vector<data::PackedRow>();
 }
 
 // 0: no limit.
@@ -53,8 +106,8 @@ int64_t rows_of_step(const RunConfig& config) {
 bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || config.data.eval_fraction > 0; }
 
 // As many rows as a pass takes: an evaluation has no fewer.
-std::vector<data::PackedRow> eval_rows(const RunConfig& config) {
-  return rows_of(config, rows_at_once(config) == 0 ? rows_of_step(config) : rows_at_once(config));
+std::vector<data::PackedRow> eval_rows(const RunConfig& config, const std::vector<data::PackedRow>& sample) {
+  return rows_of(config, sample, rows_at_once(config) == 0 ? rows_of_step(config) : rows_at_once(config));
 }
 
 std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
@@ -78,14 +131,14 @@ optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
   return options;
 }
 
-void rehearse_model(const RunConfig& config, models::Model& model,
+void rehearse_model(const RunConfig& config, models::Model& model, const std::vector<data::PackedRow>& sample,
                     const std::shared_ptr<const training::Objective>& objective) {
   // Work is captured in the second step, and memory that graphs keep stays.
   constexpr int kSteps = 3;
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config));
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, 1), objective);
-  for (int i = 0; i < kSteps; ++i) trainer.step(rows_of(config, rows_of_step(config)), 0);
-  if (evaluates(config)) trainer.evaluate(eval_rows(config));
+  for (int i = 0; i < kSteps; ++i) trainer.step(rows_of(config, sample, rows_of_step(config)), 0);
+  if (evaluates(config)) trainer.evaluate(eval_rows(config, sample));
 }
 
 // An adapter as if it were alone.
@@ -93,13 +146,14 @@ struct Learner {
   RunConfig config;
   layers::Adapter adapter;
   optimizers::AdamW optimizer;
-  std::vector<data::PackedRow> rows;
+  std::vector<data::PackedRow> sample, rows;
 
-  Learner(const RunConfig& own, const models::Model& model)
+  Learner(const RunConfig& own, const models::Model& model, std::vector<data::PackedRow> given)
       : config(own),
         adapter(of(own, model)),
         optimizer(adapter.parameters(), model.decoder.ops(), optimizer_options(own)),
-        rows(rows_of(own, rows_of_step(own))) {}
+        sample(std::move(given)),
+        rows(rows_of(own, sample, rows_of_step(own))) {}
 
  private:
   static layers::Adapter of(const RunConfig& config, const models::Model& model) {
@@ -109,11 +163,12 @@ struct Learner {
   }
 };
 
-void rehearse_adapters(const RunConfig& config, const models::Model& model,
+void rehearse_adapters(const RunConfig& config, const models::Model& model, const Setting& setting,
                        const std::shared_ptr<const training::Objective>& objective) {
   std::vector<std::unique_ptr<Learner>> learners;
-  for (const AdapterConfig& adapter : config.adapters)
-    learners.push_back(std::make_unique<Learner>(run_of_adapter(config, adapter), model));
+  for (size_t i = 0; i < config.adapters.size(); ++i)
+    learners.push_back(std::make_unique<Learner>(run_of_adapter(config, config.adapters[i]), model,
+                                                 sample_of(setting, i)));
   std::vector<training::AdapterShare> shares;
   for (const auto& learner : learners)
     shares.push_back({.adapter = &learner->adapter,
@@ -125,7 +180,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model,
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
   for (const auto& learner : learners) {
     if (!evaluates(learner->config)) continue;
-    const std::vector<data::PackedRow> rows = eval_rows(learner->config);
+    const std::vector<data::PackedRow> rows = eval_rows(learner->config, learner->sample);
     objective ? objective->evaluate(rows, &learner->adapter)
               : training::evaluate(model.decoder, &learner->adapter, rows, config.train.micro_batch_tokens);
   }
@@ -137,8 +192,8 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
   const std::unique_ptr<models::Model> second = second_model(config, setting);
   const auto objective =
       recipe_of(config).rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  config.adapters.empty() ? rehearse_model(config, *model, objective)
-                          : rehearse_adapters(config, *model, objective);
+  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective)
+                          : rehearse_adapters(config, *model, setting, objective);
 }
 
 }  // namespace

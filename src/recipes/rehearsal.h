@@ -1,5 +1,8 @@
 #pragma once
+#include <vector>
+
 #include "base/json.h"
+#include "data/pack.h"
 #include "device/memory.h"
 #include "ops/selection.h"
 #include "recipes/run_config.h"
@@ -11,10 +14,13 @@ struct Setting {
   Json model;  // its config.json
   HardwareFacts facts;
   ops::Preferences preferred = {};  // kernels to try first where the configuration says nothing
+  // Of each learner (the model, or each adapter): some rows of its data, which say how long documents are and
+  // how many of their tokens are targets. None: documents as long as a row, all of them targets.
+  std::vector<std::vector<data::PackedRow>> samples = {};
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model, adapters,
-// kernels, objective and trainer that the run will have and rows as long as they can be: what is in use there
+// kernels, objective and trainer that the run will have and rows as full as they can be: what is in use there
 // at most is what the run will have in use. No weights are read, nothing is computed. An Error where the run
 // could not be built.
 MemoryPlan rehearse(const RunConfig& config, const Setting& setting);

@@ -62,7 +62,8 @@ Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
 
 void Run::run() {
   const ops::Preferences preferred = preferred_kernels();
-  const Setting setting{session_.model_config, session_.facts, preferred};
+  Setting setting{session_.model_config, session_.facts, preferred};
+  for (const auto& lane : lanes_) setting.samples.push_back(lane->sample());
   const MemoryPlan plan = rehearse(session_.config, setting);
   const Pool& memory = pool(session_.facts.device);
   check_memory(session_.config, setting, plan, memory.limit());

@@ -27,7 +27,8 @@ BoundOps bind_probe(const std::string& provider, const typename Op::Signature& s
                     const HardwareFacts& facts) {
   Binder binder({.fallback = provider}, facts);
   binder.bind<Op>(std::vector<typename Op::Signature>{signature});
-  return binder.finish();
+  const BoundOps bound = binder.finish();
+  return only_counts(facts.device) ? bound.outlined() : bound;
 }
 
 }  // namespace temper::ops

@@ -7,6 +7,7 @@
 #include "checkpoints/training_state.h"
 #include "recipes/exact_match.h"
 #include "recipes/recipe.h"
+#include "recipes/rehearsal.h"
 #include "reports/metrics.h"
 #include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
@@ -31,7 +32,7 @@ class Lane {
   bool has_states() const;
   int64_t plan_disk() const;  // bytes
   // A few rows, for plans; none where they cannot be read, which is told when training reads them.
-  std::vector<data::PackedRow> sample() const;
+  Sample sample() const;
 
   // In this order: the folder, what is learnt, data and state; then a first accuracy where it is asked for.
   void open_folder(const std::string& resolved_yaml) const;

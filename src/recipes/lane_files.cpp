@@ -34,14 +34,14 @@ void keep_source(const std::string& from, const std::string& copy) {
 
 bool Lane::has_states() const { return !checkpoints::list_states(files_.states()).empty(); }
 
-std::vector<data::PackedRow> Lane::sample() const {
+Sample Lane::sample() const {
   constexpr int64_t kRows = 8;
   data::LoaderOptions options = loader_options(config_);
   options.threads = 0;
   options.pack_window = options.rows_per_step = kRows;
   options.tokens_per_step = 0;
   try {
-    return data::Loader(data_.train, options).next()->rows;
+    return {data::Loader(data_.train, options).next()->rows, data_.eval ? data_.eval->size() : 0};
   } catch (const Error&) {
     return {};
   }

@@ -36,6 +36,18 @@ data::PackedRow row_of(int64_t tokens) {
   return row;
 }
 
+int64_t live() {
+  int64_t sum = 0;
+  for (const RegionUsage& region : pool().usage()) sum += region.live;
+  return sum;
+}
+
+// The promise: within 5 %.
+void expect_close(int64_t planned, int64_t used, const std::string& table) {
+  EXPECT_GE(static_cast<double>(planned), 0.95 * static_cast<double>(used)) << table;
+  EXPECT_LE(static_cast<double>(planned), 1.05 * static_cast<double>(used)) << table;
+}
+
 struct Variant {
   DType dtype;
   Checkpointing checkpointing;
@@ -59,9 +71,9 @@ class PlanTest : public testing::TestWithParam<Variant> {
 TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   const RunConfig config = config_of(8, 1024);
   const Json json = medium_config();
-  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"), detect_cpu());
+  const MemoryPlan plan = rehearse(config, {json, detect_cpu()});
 
-  const MemoryUsage before = pool().usage();
+  const int64_t before = live();
   pool().reset_peak();
   models::BuildOptions build;
   build.dtype = config.model.dtype;
@@ -74,17 +86,7 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
       {.micro_batch_tokens = config.train.micro_batch_tokens, .checkpointing = GetParam().checkpointing});
   const std::vector<data::PackedRow> rows(8, row_of(256));
   for (int i = 0; i < 2; ++i) trainer.step(rows, 1e-4);
-  const MemoryUsage after = pool().usage();
-
-  for (const MemoryTag tag :
-       {MemoryTag::kWeights, MemoryTag::kGradients, MemoryTag::kOptimizer, MemoryTag::kActivations}) {
-    const auto index = static_cast<size_t>(tag);
-    const auto used = static_cast<double>(after[index].peak - before[index].live);
-    const auto planned = static_cast<double>(plan[index]);
-    const double slack = tag == MemoryTag::kActivations ? 0.25 : 0.02;
-    EXPECT_GE(planned, used * (1 - slack / 2)) << to_string(tag) << "\n" << memory_table(after, &plan);
-    EXPECT_LE(planned, used * (1 + slack)) << to_string(tag) << "\n" << memory_table(after, &plan);
-  }
+  expect_close(plan.total, pool().peak_live() - before, memory_table(pool().usage(), pool().peak_live(), &plan));
 }
 
 // In a step of one micro-batch gradients take the memory that activations leave: the limit is on all
@@ -102,17 +104,14 @@ TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
   trainer.step(rows, 1e-4);  // rotary tables
   model->decoder.parameters().release_gradients();
 
-  const MemoryPlan plan = plan_memory(config, models::configure(json, "medium"), detect_cpu());
-  const auto planned = [&](MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
-  const int64_t step = planned(MemoryTag::kGradients) + planned(MemoryTag::kActivations);
-  EXPECT_LT(planned(MemoryTag::kGradients), model->decoder.parameters().num_elements() * 4 * 9 / 10);
-  int64_t live = 0;
-  for (const RegionUsage& region : pool().usage()) live += region.live;
-  const int64_t limit = pool().limit();
-  pool().set_limit(live + step * 9 / 8 + planned(MemoryTag::kWorkspace));
+  const MemoryPlan plan = rehearse(config, {json, detect_cpu()});
+  const int64_t fixed = plan.of(MemoryTag::kWeights) + plan.of(MemoryTag::kOptimizer), step = plan.total - fixed;
+  EXPECT_LT(plan.total, std::accumulate(plan.peaks.begin(), plan.peaks.end(), int64_t{0}));
+  const int64_t limit = pool().limit(), now = live();
+  pool().set_limit(now + step * 21 / 20);
   EXPECT_NO_THROW(trainer.step(rows, 1e-4));
   model->decoder.parameters().release_gradients();
-  pool().set_limit(live + step * 3 / 4);
+  pool().set_limit(now + step * 19 / 20);
   EXPECT_THROW(trainer.step(rows, 1e-4), Error);
   pool().set_limit(limit);
 }
@@ -139,13 +138,10 @@ class CheckMemory : public testing::Test {
     config_.train.rows_per_step = 8;
     config_.train.micro_batch_tokens = 0;
   }
-  int64_t needed(const RunConfig& config) const {
-    const MemoryPlan plan = plan_memory(config, model_, facts_);
-    return std::accumulate(plan.begin(), plan.end(), int64_t{0});
-  }
+  int64_t needed(const RunConfig& config) const { return rehearse(config, setting_).total; }
   std::string refusal(int64_t limit) const {
     try {
-      check_memory(config_, model_, facts_, limit);
+      check_memory(config_, setting_, rehearse(config_, setting_), limit);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kResources);
       return error.what();
@@ -154,8 +150,7 @@ class CheckMemory : public testing::Test {
   }
 
   RunConfig config_;
-  layers::DecoderConfig model_ = models::configure(medium_config(), "medium");
-  HardwareFacts facts_ = detect_cpu();
+  Setting setting_{medium_config(), detect_cpu()};
 };
 
 TEST_F(CheckMemory, RefusesWhatCannotFit) {
@@ -168,30 +163,36 @@ TEST_F(CheckMemory, SaysWhatWouldFit) {
   RunConfig smaller = config_;
   smaller.train.micro_batch_tokens = 4 * 256;
   EXPECT_EQ(
-      what_would_fit(config_, model_, facts_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
+      what_would_fit(config_, setting_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
       0u);
   smaller.train.micro_batch_tokens = 256;
   smaller.train.activation_checkpointing = Checkpointing::kSelective;
-  EXPECT_EQ(what_would_fit(config_, model_, facts_, needed(smaller))
+  EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller))
                 .rfind("train.micro_batch_tokens: 256, train.activation_checkpointing: selective (", 0),
             0u);
   smaller.train.activation_checkpointing = Checkpointing::kFull;
   smaller.model.dtype = smaller.train.gradients = smaller.train.optimizer.moments = DType::kBF16;
   smaller.train.master_weights = false;
-  EXPECT_NE(what_would_fit(config_, model_, facts_, needed(smaller)).find("train.master_weights: false"),
+  EXPECT_NE(what_would_fit(config_, setting_, needed(smaller)).find("train.master_weights: false"),
             std::string::npos);
-  EXPECT_EQ(what_would_fit(config_, model_, facts_, needed(smaller) - 1), "");
+  EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller) - 1), "");
 }
 
+// Hardware that is not here has a plan, too, by the kernels' own figures.
 TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
   config_.model.dtype = DType::kBF16;
   config_.train.micro_batch_tokens = 1024;
-  const HardwareFacts gpu = known_hardware("cuda-sm90");
-  const auto workspace = [&] {
-    return plan_memory(config_, model_, gpu)[static_cast<size_t>(MemoryTag::kWorkspace)];
-  };
-  EXPECT_EQ(workspace(), 1024 * (2048 + 2 * 256) * 2 + (int64_t{64} << 20));  // all logits, and a product
-  model_.vocab_size = 150000;
+  config_.train.cuda_graph = training::CudaGraph::kOff;
+  setting_.facts = known_hardware("cuda-sm90");
+  const ops::BoundOps kernels = models::bind_kernels(setting_.model, "medium", {.ops = ops::OpsConfig{}, .facts = setting_.facts});
+  for (const ops::Choice& choice : kernels.choices())
+    if (choice.op == "cross_entropy" && choice.provider != "cublaslt")
+      GTEST_SKIP() << "this build has no kernels for NVIDIA GPUs";
+  const auto workspace = [&] { return rehearse(config_, setting_).of(MemoryTag::kWorkspace); };
+  constexpr int64_t kProduct = 64 << 20;
+  EXPECT_NEAR(static_cast<double>(workspace()), 1024 * 2048 * 2 + kProduct, 1 << 16);  // all logits, and a product
+  for (auto& [key, value] : setting_.model.as_object())
+    if (key == "vocab_size") value = 150000;
   config_.train.micro_batch_tokens = 0;
   config_.train.rows_per_step = 64;
   EXPECT_GE(workspace(), int64_t{5} << 28);  // a chunk of the logits
@@ -201,49 +202,48 @@ TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
 // Frozen weights have no gradients, moments, masters or place in checkpoints.
 TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   RunConfig config;
+  config.data.max_length = 256;
   config.model.dtype = DType::kBF16;
-  const layers::DecoderConfig model = models::configure(medium_config(), "medium");
-  const MemoryPlan all = plan_memory(config, model, detect_cpu());
+  const Setting setting{medium_config(), detect_cpu()};
+  const MemoryPlan all = rehearse(config, setting);
   config.adapters = {{.rank = 8}};
-  const MemoryPlan one = plan_memory(config, model, detect_cpu());
+  const MemoryPlan one = rehearse(config, setting);
   config.adapters.push_back({.name = "b", .rank = 8});
-  const MemoryPlan two = plan_memory(config, model, detect_cpu());
-  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
+  const MemoryPlan two = rehearse(config, setting);
+  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan.of(tag); };
   const int64_t adapter = of(one, MemoryTag::kWeights) - of(all, MemoryTag::kWeights);
   EXPECT_GT(adapter, 0);
   EXPECT_EQ(of(one, MemoryTag::kGradients), 2 * adapter);  // float32 beside bfloat16
   EXPECT_EQ(of(one, MemoryTag::kOptimizer), 6 * adapter);
   EXPECT_EQ(of(two, MemoryTag::kGradients), 4 * adapter);
   EXPECT_LT(of(one, MemoryTag::kOptimizer), of(all, MemoryTag::kOptimizer) / 4);
-  EXPECT_EQ(state_bytes(config, model) - (1 << 20), 2 * 6 * adapter);
 }
 
 // Linears of a frozen model in 8 bits take half, and a place to widen the largest of them in.
 TEST(Plan, ABaseIn8BitsIsSmaller) {
   RunConfig config;
+  config.data.max_length = 256;
   config.model.dtype = DType::kBF16;
   config.adapters = {{.rank = 8}};
-  const layers::DecoderConfig model = models::configure(medium_config(), "medium");
-  const MemoryPlan wide = plan_memory(config, model, detect_cpu());
+  const Setting setting{medium_config(), detect_cpu()};
+  const MemoryPlan wide = rehearse(config, setting);
   config.model.base_dtype = DType::kF8E4M3;
-  const MemoryPlan narrow = plan_memory(config, model, detect_cpu());
+  const MemoryPlan narrow = rehearse(config, setting);
   int64_t codes = 0, scales = 0;
-  const WeightTable table = layers::decoder_weight_table(model);
+  const WeightTable table = layers::decoder_weight_table(models::configure(setting.model, "medium"));
   for (const WeightSpec& spec : table.specs())
     if (spec.quantize) codes += spec.shape.numel(), scales += spec.shape[0];
-  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan[static_cast<size_t>(tag)]; };
+  const auto of = [](const MemoryPlan& plan, MemoryTag tag) { return plan.of(tag); };
   EXPECT_EQ(of(wide, MemoryTag::kWeights) - of(narrow, MemoryTag::kWeights), codes - 4 * scales);
-  EXPECT_EQ(of(narrow, MemoryTag::kWorkspace) - of(wide, MemoryTag::kWorkspace), 2 * 768 * 256 * 2);
-  for (const MemoryTag tag : {MemoryTag::kGradients, MemoryTag::kOptimizer, MemoryTag::kActivations})
+  for (const MemoryTag tag : {MemoryTag::kGradients, MemoryTag::kOptimizer})
     EXPECT_EQ(of(narrow, tag), of(wide, tag));
 
   config.model.base_dtype.reset();
   config.train.activation_checkpointing = Checkpointing::kFull;
   config.train.rows_per_step = 1;
   config.data.max_length = 16;
-  const MemoryPlan least = plan_memory(config, model, detect_cpu());
-  const int64_t needed = std::accumulate(least.begin(), least.end(), int64_t{0});
-  const std::string fits = what_would_fit(config, model, detect_cpu(), needed - codes / 2);
+  const MemoryPlan least = rehearse(config, setting);
+  const std::string fits = what_would_fit(config, setting, least.total - codes / 2);
   EXPECT_EQ(fits.rfind("model.base_dtype: float8_e4m3fn (", 0), 0u) << fits;
 }
 

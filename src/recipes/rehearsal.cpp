@@ -75,19 +75,18 @@ class RowFiller {
   int64_t first_ = 0;
 };
 
-std::vector<data::PackedRow> rows_of(const RunConfig& config, const std::vector<data::PackedRow>& sample,
-                                     int64_t count) {
+std::vector<data::PackedRow> rows_of(const RunConfig& config, const Sample& sample, int64_t count) {
   std::vector<data::PackedRow> rows;
-  RowFiller filler(sample);
+  RowFiller filler(sample.rows);
   // Without packing the longest document decides.
-  const bool fills = !sample.empty() && config.data.packing != data::Packing::kNone;
+  const bool fills = !sample.rows.empty() && config.data.packing != data::Packing::kNone;
   for (int64_t i = 0; i < std::max<int64_t>(count, 1); ++i)
     rows.push_back(fills ? filler.next(row_tokens(config)) : longest_row(config, static_cast<size_t>(i)));
   return rows;
 }
 
-std::vector<data::PackedRow> sample_of(const Setting& setting, size_t learner) {
-  return learner < setting.samples.size() ? setting.samples[learner] : std::vector<data::PackedRow>();
+Sample sample_of(const Setting& setting, size_t learner) {
+  return learner < setting.samples.size() ? setting.samples[learner] : Sample();
 }
 
 // 0: no limit.
@@ -105,9 +104,19 @@ int64_t rows_of_step(const RunConfig& config) {
 
 bool evaluates(const RunConfig& config) { return !config.data.eval.empty() || config.data.eval_fraction > 0; }
 
-// As many rows as a pass takes: an evaluation has no fewer.
-std::vector<data::PackedRow> eval_rows(const RunConfig& config, const std::vector<data::PackedRow>& sample) {
-  return rows_of(config, sample, rows_at_once(config) == 0 ? rows_of_step(config) : rows_at_once(config));
+// Of one pass.
+std::vector<data::PackedRow> eval_rows(const RunConfig& config, const Sample& sample) {
+  const int64_t most = rows_at_once(config) == 0 ? INT64_MAX : rows_at_once(config);
+  int64_t rows = rows_at_once(config) == 0 ? rows_of_step(config) : most;
+  if (sample.eval_documents >= 0) {
+    int64_t documents = 0;
+    for (const data::PackedRow& row : sample.rows)
+      documents += static_cast<int64_t>(row.document_lengths.size());
+    const int64_t of_row =
+        std::max<int64_t>(1, sample.rows.empty() ? 1 : documents / static_cast<int64_t>(sample.rows.size()));
+    rows = std::min(most, (sample.eval_documents + of_row - 1) / of_row);
+  }
+  return rows_of(config, sample, rows);
 }
 
 std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
@@ -131,7 +140,7 @@ optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
   return options;
 }
 
-void rehearse_model(const RunConfig& config, models::Model& model, const std::vector<data::PackedRow>& sample,
+void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
                     const std::shared_ptr<const training::Objective>& objective) {
   // Work is captured in the second step, and memory that graphs keep stays.
   constexpr int kSteps = 3;
@@ -146,9 +155,10 @@ struct Learner {
   RunConfig config;
   layers::Adapter adapter;
   optimizers::AdamW optimizer;
-  std::vector<data::PackedRow> sample, rows;
+  Sample sample;
+  std::vector<data::PackedRow> rows;
 
-  Learner(const RunConfig& own, const models::Model& model, std::vector<data::PackedRow> given)
+  Learner(const RunConfig& own, const models::Model& model, Sample given)
       : config(own),
         adapter(of(own, model)),
         optimizer(adapter.parameters(), model.decoder.ops(), optimizer_options(own)),

@@ -9,14 +9,20 @@
 
 namespace temper::recipes {
 
+// What a learner's data are like.
+struct Sample {
+  // Some of its rows: how long documents are, and how many of their tokens are targets. None: documents are as
+  // long as a row, all of them targets.
+  std::vector<data::PackedRow> rows;
+  int64_t eval_documents = -1;  // of its evaluation; below 0: not known, more than one pass takes
+};
+
 // What a plan depends on besides the configuration.
 struct Setting {
   Json model;  // its config.json
   HardwareFacts facts;
   ops::Preferences preferred = {};  // kernels to try first where the configuration says nothing
-  // Of each learner (the model, or each adapter): some rows of its data, which say how long documents are and
-  // how many of their tokens are targets. None: documents as long as a row, all of them targets.
-  std::vector<std::vector<data::PackedRow>> samples = {};
+  std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model, adapters,

@@ -103,7 +103,6 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
             const Schedule& schedule, const Attention::Grads& grads) {
   const Tensor q = readable(op.q, false), k = readable(op.k, false), v = readable(op.v, false);
   const Lists lists(call, schedule);
-  const cudaStream_t stream = device::stream(call.device);
   const int64_t heads = call.packing.heads, dim = call.packing.head_dim,
                 tiles = static_cast<int64_t>(schedule.rows.size());
   const auto head_dim = static_cast<int>(dim);
@@ -116,6 +115,7 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
                sums = scratch({heads, tiles * tile, dim}, DType::kF32),
                turns = scratch({1 + heads * tiles}, DType::kI32);  // the first: the ticket
   if (only_counts(call.device)) return;
+  const cudaStream_t stream = device::stream(call.device);
   turns.fill_zero();
 
   const hopper::RowArguments rows{head_dim, static_cast<int>(heads), static_cast<int>(tiles), lists.rows()};

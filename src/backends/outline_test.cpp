@@ -1,0 +1,69 @@
+// Outlines take what their kernels take: every kernel of every op is run for real and on a device that only
+// counts, each op on the inputs of its probe.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "ops/op_info.h"
+#include "tests/support/gpu.h"
+
+namespace temper::ops {
+namespace {
+
+// The most that a run takes beside its inputs, of a tag.
+int64_t taken(const OpInfo& op, const std::string& provider, DType dtype, const HardwareFacts& facts,
+              MemoryTag tag) {
+  const ProbeRun run = op.probe(provider, dtype, facts);
+  run();  // what is made once
+  Pool& memory = pool(facts.device);
+  const auto used = [&] { return memory.usage()[static_cast<size_t>(tag)]; };
+  const int64_t before = used().live;
+  memory.reset_peak();
+  run();
+  return used().peak - before;
+}
+
+void check(const OpInfo& op, const KernelInfo& kernel, DType dtype, const HardwareFacts& facts, MemoryTag tag) {
+  HardwareFacts counted = facts;
+  counted.device = {DeviceType::kCounted, is_apart(facts.device) ? 1 : 0};
+  int64_t real = 0;
+  try {
+    real = taken(op, kernel.provider, dtype, facts, tag);
+  } catch (const Error&) {
+    return;  // refused on this machine: other tests say why
+  }
+  const int64_t planned = taken(op, kernel.provider, dtype, counted, tag);
+  const std::string what = fmt::format("{} of {} by {} in {} on {}: {} planned, {} taken", to_string(tag), op.name,
+                                       kernel.provider, to_string(dtype), to_string(facts.device), planned, real);
+  // Small sums and lists are left out. Tasks may be over before all threads have one.
+  constexpr int64_t kSmall = 512 << 10, kOfTask = 3 << 20;
+  EXPECT_GE(planned, real - real / 20 - kSmall) << what;
+  const int64_t tasks = is_apart(facts.device) ? 0 : num_threads() * kOfTask;
+  EXPECT_LE(planned, real + real / 20 + kSmall + tasks) << what;
+}
+
+void check_all(const HardwareFacts& facts) {
+  for (const auto& [name, op] : op_infos().entries()) {
+    // Generation is not planned.
+    if (op.probe == nullptr || name == "decode_attention" || name == "sample") continue;
+    for (const KernelInfo& kernel : op.kernels()) {
+      if (!kernel.hardware.empty() && kernel.hardware != facts.hardware) continue;
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        check(op, kernel, dtype, facts, MemoryTag::kWorkspace);
+        // Results are widened for the probe, on the CPU with memory of this tag.
+        if (is_apart(facts.device) || (dtype == DType::kF32 && !kernel.hardware.empty()))
+          check(op, kernel, dtype, facts, MemoryTag::kActivations);
+      }
+    }
+  }
+}
+
+TEST(Outline, TakesWhatTheKernelTakesOnTheCpu) { check_all(detect_cpu()); }
+
+TEST(Outline, TakesWhatTheKernelTakesOnAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  check_all(detect_hardware("cuda"));
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -1,0 +1,164 @@
+// Plans are promises: of memory and of disk, beside what runs of the examples' shapes really take.
+#include <filesystem>
+#include <thread>
+
+#include "tests/cli/cli_fixture.h"
+#include "tests/support/gpu.h"
+
+namespace temper {
+namespace {
+
+constexpr double kPromised = 0.05;
+
+class Plans : public Cli {
+ protected:
+  // An example with the fixture's data and `model`, of a few updates; otherwise as it is.
+  static std::string command_of(const std::string& example, const std::string& model, const std::string& out) {
+    std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + example + ".yaml");
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+    };
+    replace("build/demo", folder());
+    for (const char* path : {"runs/addition/model", "runs/both/model", "/models/Qwen3-0.6B"}) replace(path, model);
+    replace("chats.jsonl", folder() + "/train.jsonl");
+    replace("held-out.jsonl", folder() + "/eval.jsonl");
+    replace("    steps: 200\n", "");  // an adapter's own
+    const std::string path = out + ".yaml";
+    write_file(path, text);
+    return "train " + path + " --output " + out + " --train.steps 3 --eval.exact_match 0 --train.resume never ";
+  }
+
+  // "12.5 MiB" and its like, from a column of the table's last line.
+  static double bytes_at(const std::string& table, size_t column) {
+    const size_t line = table.rfind("\ntotal");
+    if (line == std::string::npos) return -1;
+    std::istringstream words(table.substr(line + 6));
+    double number = 0;
+    std::string unit;
+    for (size_t i = 0; i <= column; ++i) words >> number >> unit;
+    const std::string units[] = {"B", "KiB", "MiB", "GiB"};
+    for (const std::string& known : units) {
+      if (known == unit) return number;
+      number *= 1024;
+    }
+    return -1;
+  }
+
+  static void expect_planned(const std::string& example, const std::string& options,
+                             const std::string& model = folder() + "/model") {
+    static int count = 0;
+    const std::string out = folder() + "/plan_" + std::to_string(count++);
+    const Outcome outcome = run(command_of(example, model, out) + options + " --explain-memory");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const double planned = bytes_at(outcome.err, 0), peak = bytes_at(outcome.err, 2);
+    EXPECT_GT(peak, 0) << outcome.err;
+    EXPECT_NEAR(planned / peak, 1, kPromised) << example << " " << options << "\n" << outcome.err;
+    remove_all(out);
+  }
+
+  static void expect_all_planned(const std::string& device) {
+    for (const std::string dtype : {"float32", "bfloat16"})
+      for (const std::string checkpointing : {"none", "selective", "full"})
+        expect_planned("addition/run", device + "--model.dtype " + dtype +
+                                           " --train.activation_checkpointing " + checkpointing);
+    expect_planned("addition/run", device + "--train.micro_batch_tokens 1024");
+    expect_planned("addition/run", device + "--model.dtype bfloat16 --train.master_weights false "
+                                            "--train.gradients bfloat16 --train.optimizer.moments bfloat16");
+    expect_planned("addition/run", device + "--model.ops_implementation.attn_implementation eager");
+    expect_planned("lora/run", device);
+    expect_planned("lora/run", device + "--model.dtype bfloat16 --model.base_dtype float8_e4m3fn");
+    expect_planned("adapters/run", device);
+    expect_planned("preference/both", device);
+    expect_planned("preference/run", device);
+    expect_planned("preference/run", device + "--preference.loss kto");
+  }
+};
+
+TEST_F(Plans, OfMemoryAreCloseOnTheCpu) { expect_all_planned(""); }
+
+TEST_F(Plans, OfMemoryAreCloseOnAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  expect_all_planned("--device cuda ");
+  // The example for GPUs, with random weights in the shape of its model.
+  const std::string shape = folder() + "/qwen3-0.6b-shape", model = folder() + "/qwen3-0.6b";
+  std::filesystem::copy(folder() + "/qwen3-tiny", shape);
+  Json config = Json::parse_file(shape + "/config.json");
+  for (const auto& [key, value] : Json::Object{{"hidden_size", 1024},
+                                               {"intermediate_size", 3072},
+                                               {"num_hidden_layers", 28},
+                                               {"num_attention_heads", 16},
+                                               {"num_key_value_heads", 8},
+                                               {"head_dim", 128},
+                                               {"vocab_size", 151936},
+                                               {"max_position_embeddings", 40960}})
+    config.set(key, value);
+  write_file(shape + "/config.json", config.dump(2));
+  ASSERT_EQ(run("init " + shape + " " + model).code, 0);
+  expect_planned("qwen3_gpu/run", "", model);
+  expect_planned("qwen3_gpu/run", "--train.activation_checkpointing selective", model);
+  expect_planned("qwen3_gpu/run", "--train.activation_checkpointing full --train.micro_batch_tokens 65536", model);
+}
+
+int64_t bytes_in(const std::string& folder) {
+  int64_t bytes = 0;
+  std::error_code gone;
+  for (auto it = std::filesystem::recursive_directory_iterator(folder, gone);
+       !gone && it != std::filesystem::recursive_directory_iterator(); it.increment(gone)) {
+    std::error_code vanished;
+    if (const auto size = it->file_size(vanished); it->is_regular_file(vanished) && !vanished)
+      bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+// A wider model, beside whose states a run's small files do not count.
+class DiskPlans : public Plans {
+ protected:
+  static void SetUpTestSuite() {
+    Plans::SetUpTestSuite();
+    const std::string shape = folder() + "/wide-shape";
+    std::filesystem::copy(folder() + "/qwen3-tiny", shape);
+    Json config = Json::parse_file(shape + "/config.json");
+    config.set("intermediate_size", 24576);
+    write_file(shape + "/config.json", config.dump(2));
+    ASSERT_EQ(run("init " + shape + " " + folder() + "/wide").code, 0);
+  }
+
+  // What --dry-run says, and the most that the run's folder holds while it runs.
+  static void expect_planned(const std::string& name, const std::string& options) {
+    const std::string out = folder() + "/disk_" + name;
+    const std::string command = command_of("addition/run", folder() + "/wide", out) + "--model.path " + folder() +
+                                "/wide --data.max_length 64 --train.rows_per_step 1 --train.optimizer.lr 0.5 " +
+                                "--data.eval [] --data.eval_fraction 0.001 " + options;
+    const Outcome dry = run(command + " --dry-run");
+    ASSERT_EQ(dry.code, 0) << dry.err;
+    const size_t at = dry.err.find("\ndisk ");
+    ASSERT_NE(at, std::string::npos) << dry.err;
+    const double planned = bytes_at("\ntotal" + dry.err.substr(at + 5), 0);
+    std::atomic<bool> done = false;
+    int64_t most = 0;
+    std::thread watcher([&] {
+      while (!done) most = std::max(most, bytes_in(out));
+    });
+    const Outcome outcome = run(command);
+    done = true;
+    watcher.join();
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NEAR(planned / static_cast<double>(most), 1, kPromised) << name << ": " << planned << " planned, " << most;
+    remove_all(out);
+  }
+};
+
+TEST_F(DiskPlans, OfDiskAreClose) {
+  const std::string often = "--train.steps 4 --checkpoint.every_steps 1 --eval.every_steps 1 ";
+  // With this learning rate the first evaluation is the best: its state and model are kept to the end.
+  expect_planned("float32", often + "--checkpoint.keep_last 1");
+  expect_planned("bfloat16", often + "--checkpoint.keep_last 1 --model.dtype bfloat16");
+  expect_planned("moments", often + "--checkpoint.keep_last 1 --model.dtype bfloat16 "
+                                    "--train.optimizer.moments bfloat16 --train.master_weights false");
+  expect_planned("last", "--train.steps 2 --checkpoint.every_steps 0");
+  expect_planned("unjudged", "--train.steps 4 --data.eval_fraction 0 --checkpoint.every_steps 1");
+}
+
+}  // namespace
+}  // namespace temper

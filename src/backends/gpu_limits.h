@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-// Memory that kernels for NVIDIA GPUs take for themselves while they run; plans of memory count on it.
+// Memory that kernels for NVIDIA GPUs take for themselves while they run.
 namespace temper::backends {
 
 inline constexpr int64_t kProductWorkspace = 64 << 20;  // of a product

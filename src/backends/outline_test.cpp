@@ -23,7 +23,8 @@ int64_t taken(const OpInfo& op, const std::string& provider, DType dtype, const 
   return used().peak - before;
 }
 
-void check(const OpInfo& op, const KernelInfo& kernel, DType dtype, const HardwareFacts& facts, MemoryTag tag) {
+void check(const OpInfo& op, const KernelInfo& kernel, DType dtype, const HardwareFacts& facts,
+           MemoryTag tag) {
   HardwareFacts counted = facts;
   counted.device = {DeviceType::kCounted, is_apart(facts.device) ? 1 : 0};
   int64_t real = 0;
@@ -33,8 +34,9 @@ void check(const OpInfo& op, const KernelInfo& kernel, DType dtype, const Hardwa
     return;  // refused on this machine: other tests say why
   }
   const int64_t planned = taken(op, kernel.provider, dtype, counted, tag);
-  const std::string what = fmt::format("{} of {} by {} in {} on {}: {} planned, {} taken", to_string(tag), op.name,
-                                       kernel.provider, to_string(dtype), to_string(facts.device), planned, real);
+  const std::string what =
+      fmt::format("{} of {} by {} in {} on {}: {} planned, {} taken", to_string(tag), op.name,
+                  kernel.provider, to_string(dtype), to_string(facts.device), planned, real);
   // Small sums and lists are left out. Tasks may be over before all threads have one.
   constexpr int64_t kSmall = 512 << 10, kOfTask = 3 << 20;
   EXPECT_GE(planned, real - real / 20 - kSmall) << what;

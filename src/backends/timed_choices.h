@@ -11,10 +11,10 @@
 namespace temper::backends {
 
 // What was chosen because it was the fastest of several that compute the same up to rounding: which one that
-// is depends on the moment, so choices are kept. By where they were timed ("NVIDIA H200, cuBLASLt 130200") and
-// what for (a product's shape), in a file of the user's cache; and while a run has its own file, there, too, so
-// that a resumed run computes the bits that it had, whatever became of the cache. A run's file comes first.
-// Files that cannot be read or written cost timing again, with a warning. Thread-safe.
+// is depends on the moment, so choices are kept. By where they were timed ("NVIDIA H200, cuBLASLt 130200")
+// and what for (a product's shape), in a file of the user's cache; and while a run has its own file, there,
+// too, so that a resumed run computes the bits that it had, whatever became of the cache. A run's file comes
+// first. Files that cannot be read or written cost timing again, with a warning. Thread-safe.
 class TimedChoices {
  public:
   explicit TimedChoices(std::string cache_file) : cache_file_(std::move(cache_file)) {}

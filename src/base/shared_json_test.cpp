@@ -46,7 +46,8 @@ TEST(SharedJson, WhatTwoProcessesChangeIsMerged) {
   EXPECT_EQ(all.as_object().size(), 2u * kEntries);
   for (int i = 0; i < kEntries; ++i)
     for (const char* name : {"a", "b"}) EXPECT_EQ(all.at(fmt::format("{}{}", name, i)).as_int(), i);
-  EXPECT_EQ(list_directory(folder / "cache"), (std::vector<std::string>{"measured.json", "measured.json.lock"}));
+  EXPECT_EQ(list_directory(folder / "cache"),
+            (std::vector<std::string>{"measured.json", "measured.json.lock"}));
 }
 
 TEST(SharedJson, ABrokenFileIsAHintLost) {

@@ -22,8 +22,8 @@ Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& f
 
 // What a kernel runs on a device that only counts (DeviceType::kCounted): functions that take the memory that
 // its own take, results and workspace, with the same life, and compute nothing. So plans of memory ask the
-// kernels. What is null is the op's own outline (register_op): results alone; a kernel that takes more has one
-// of its own beside it, made of what it is itself cut by.
+// kernels. What is null is the op's own outline (register_op): results alone; a kernel that takes more has
+// one of its own beside it, made of what it is itself cut by.
 template <class Op>
 struct Outline {
   typename Op::Forward* forward = nullptr;

@@ -1,6 +1,8 @@
 #include "ops/measure.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -51,6 +53,19 @@ TEST_F(Measure, PreferencesAreKeptPerDevice) {
   EXPECT_TRUE(remembered(a, DType::kF32).empty());  // a warning, not an error
   remember({{"rms_norm", "one"}}, a, DType::kF32);
   EXPECT_EQ(remembered(a, DType::kF32), (FieldValues{{"rms_norm", "one"}}));
+}
+
+// As two processes remember at once.
+TEST_F(Measure, WhatTwoProcessesRememberIsMerged) {
+  HardwareFacts a, b;
+  a.name = "device a";
+  b.name = "device b";
+  const pid_t child = ::fork();
+  for (int i = 0; i < 50; ++i) remember({{"rms_norm", std::to_string(i)}}, child == 0 ? a : b, DType::kF32);
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  for (const HardwareFacts& facts : {a, b})
+    EXPECT_EQ(remembered(facts, DType::kF32), (FieldValues{{"rms_norm", "49"}}));
 }
 
 }  // namespace

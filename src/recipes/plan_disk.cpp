@@ -44,17 +44,18 @@ struct Counts {
   int64_t states = 0, results = 0;
 };
 
-// The most of each moment, of a run whose evaluations get better and better (the newest state is the best, and
-// each best result takes another's place) or worse from the first on (whose state is kept besides).
+// The most of each moment, of a run whose evaluations get better and better (the newest state is the best,
+// and each best result takes another's place) or worse from the first on (whose state is kept besides).
 std::vector<Counts> moments_of(const RunConfig& config, const LearnerSizes& sizes, bool evaluates) {
-  const int64_t steps = std::max<int64_t>(sizes.steps, 1), keep = std::max<int64_t>(config.checkpoint.keep_last, 1);
+  const int64_t steps = std::max<int64_t>(sizes.steps, 1),
+                keep = std::max<int64_t>(config.checkpoint.keep_last, 1);
   const int64_t saves = period(config.checkpoint.every_steps, steps),
                 looks = period(config.eval.every_steps, steps);
   const int64_t saved = (steps + saves - 1) / saves, looked = evaluates ? (steps + looks - 1) / looks : 0;
   const int64_t best = std::min<int64_t>(looked, 1), kept = std::min(saved, keep);
-  std::vector<Counts> moments{{std::min(saved, keep + 1), best},             // the last state is written
+  std::vector<Counts> moments{{std::min(saved, keep + 1), best},  // the last state is written
                               {std::min(saved - 1, keep), std::min<int64_t>(looked, 2)},  // a better best
-                              {kept, best + 1}};                             // the final result
+                              {kept, best + 1}};                                          // the final result
   // The first best is kept beside the newest where it has a state that is old by then.
   const int64_t first_both = std::lcm(saves, looks), after = (steps - 1) / saves - (first_both - 1) / saves;
   if (best > 0 && first_both < steps && after >= keep) {

@@ -86,7 +86,8 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
       {.micro_batch_tokens = config.train.micro_batch_tokens, .checkpointing = GetParam().checkpointing});
   const std::vector<data::PackedRow> rows(8, row_of(256));
   for (int i = 0; i < 2; ++i) trainer.step(rows, 1e-4);
-  expect_close(plan.total, pool().peak_live() - before, memory_table(pool().usage(), pool().peak_live(), &plan));
+  expect_close(plan.total, pool().peak_live() - before,
+               memory_table(pool().usage(), pool().peak_live(), &plan));
 }
 
 // In a step of one micro-batch gradients take the memory that activations leave: the limit is on all
@@ -105,7 +106,8 @@ TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
   model->decoder.parameters().release_gradients();
 
   const MemoryPlan plan = rehearse(config, {json, detect_cpu()});
-  const int64_t fixed = plan.of(MemoryTag::kWeights) + plan.of(MemoryTag::kOptimizer), step = plan.total - fixed;
+  const int64_t fixed = plan.of(MemoryTag::kWeights) + plan.of(MemoryTag::kOptimizer),
+                step = plan.total - fixed;
   EXPECT_LT(plan.total, std::accumulate(plan.peaks.begin(), plan.peaks.end(), int64_t{0}));
   const int64_t limit = pool().limit(), now = live();
   pool().set_limit(now + step * 21 / 20);
@@ -162,9 +164,8 @@ TEST_F(CheckMemory, RefusesWhatCannotFit) {
 TEST_F(CheckMemory, SaysWhatWouldFit) {
   RunConfig smaller = config_;
   smaller.train.micro_batch_tokens = 4 * 256;
-  EXPECT_EQ(
-      what_would_fit(config_, setting_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
-      0u);
+  EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller)).rfind("train.micro_batch_tokens: 1024 (", 0),
+            0u);
   smaller.train.micro_batch_tokens = 256;
   smaller.train.activation_checkpointing = Checkpointing::kSelective;
   EXPECT_EQ(what_would_fit(config_, setting_, needed(smaller))
@@ -184,13 +185,15 @@ TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
   config_.train.micro_batch_tokens = 1024;
   config_.train.cuda_graph = training::CudaGraph::kOff;
   setting_.facts = known_hardware("cuda-sm90");
-  const ops::BoundOps kernels = models::bind_kernels(setting_.model, "medium", {.ops = ops::OpsConfig{}, .facts = setting_.facts});
+  const ops::BoundOps kernels =
+      models::bind_kernels(setting_.model, "medium", {.ops = ops::OpsConfig{}, .facts = setting_.facts});
   for (const ops::Choice& choice : kernels.choices())
     if (choice.op == "cross_entropy" && choice.provider != "cublaslt")
       GTEST_SKIP() << "this build has no kernels for NVIDIA GPUs";
   const auto workspace = [&] { return rehearse(config_, setting_).of(MemoryTag::kWorkspace); };
   constexpr int64_t kProduct = 64 << 20;
-  EXPECT_NEAR(static_cast<double>(workspace()), 1024 * 2048 * 2 + kProduct, 1 << 16);  // all logits, and a product
+  EXPECT_NEAR(static_cast<double>(workspace()), 1024 * 2048 * 2 + kProduct,
+              1 << 16);  // all logits, and a product
   for (auto& [key, value] : setting_.model.as_object())
     if (key == "vocab_size") value = 150000;
   config_.train.micro_batch_tokens = 0;

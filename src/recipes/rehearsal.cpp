@@ -49,7 +49,8 @@ class RowFiller {
 
   data::PackedRow next(int64_t tokens) {
     data::PackedRow row;
-    for (size_t misses = 0; row.size() < tokens && misses < sample_.front().document_lengths.size(); advance()) {
+    for (size_t misses = 0; row.size() < tokens && misses < sample_.front().document_lengths.size();
+         advance()) {
       const data::PackedRow& from = sample_[row_];
       const int64_t length = from.document_lengths[document_], room = tokens - row.size();
       const bool whole = document_ < from.answers.size() && !from.answers[document_].empty();
@@ -129,8 +130,7 @@ std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json
 std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting) {
   if (!recipe_of(config).holds_second_model(config)) return nullptr;
   const std::string& folder = config.preference.reference;
-  const Json model =
-      folder.empty() ? setting.model : Json::parse_file(join_path(folder, "config.json"));
+  const Json model = folder.empty() ? setting.model : Json::parse_file(join_path(folder, "config.json"));
   return counted_model(config, model, setting);
 }
 
@@ -177,8 +177,8 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
                        const std::shared_ptr<const training::Objective>& objective) {
   std::vector<std::unique_ptr<Learner>> learners;
   for (size_t i = 0; i < config.adapters.size(); ++i)
-    learners.push_back(std::make_unique<Learner>(run_of_adapter(config, config.adapters[i]), model,
-                                                 sample_of(setting, i)));
+    learners.push_back(
+        std::make_unique<Learner>(run_of_adapter(config, config.adapters[i]), model, sample_of(setting, i)));
   std::vector<training::AdapterShare> shares;
   for (const auto& learner : learners)
     shares.push_back({.adapter = &learner->adapter,

@@ -11,8 +11,8 @@ namespace temper::recipes {
 
 // What a learner's data are like.
 struct Sample {
-  // Some of its rows: how long documents are, and how many of their tokens are targets. None: documents are as
-  // long as a row, all of them targets.
+  // Some of its rows: how long documents are, and how many of their tokens are targets. None: documents are
+  // as long as a row, all of them targets.
   std::vector<data::PackedRow> rows;
   int64_t eval_documents = -1;  // of its evaluation; below 0: not known, more than one pass takes
 };
@@ -21,14 +21,14 @@ struct Sample {
 struct Setting {
   Json model;  // its config.json
   HardwareFacts facts;
-  ops::Preferences preferred = {};  // kernels to try first where the configuration says nothing
+  ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
 };
 
-// Goes through a run's first updates and an evaluation on a device that only counts, with the model, adapters,
-// kernels, objective and trainer that the run will have and rows as full as they can be: what is in use there
-// at most is what the run will have in use. No weights are read, nothing is computed. An Error where the run
-// could not be built.
+// Goes through a run's first updates and an evaluation on a device that only counts, with the model,
+// adapters, kernels, objective and trainer that the run will have and rows as full as they can be: what is in
+// use there at most is what the run will have in use. No weights are read, nothing is computed. An Error
+// where the run could not be built.
 MemoryPlan rehearse(const RunConfig& config, const Setting& setting);
 
 }  // namespace temper::recipes

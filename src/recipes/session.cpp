@@ -64,7 +64,8 @@ Session::Session(const RunConfig& given)
 
 std::shared_ptr<const models::Model> Session::other_model(const std::string& folder) const {
   if (auto known = others_[folder].lock()) return known;
-  const std::shared_ptr<const models::Model> other = models::load_model(folder, build_options(config, facts, preferred_));
+  const std::shared_ptr<const models::Model> other =
+      models::load_model(folder, build_options(config, facts, preferred_));
   others_[folder] = other;
   return other;
 }

@@ -145,5 +145,39 @@ TEST_F(Devices, ATooSmallGpuBudgetSaysWhatToChange) {
                  "[memory]");
 }
 
+// What was timed belongs to the run: it goes on bit for bit where the shared cache is gone, or says
+// otherwise.
+TEST_F(Devices, AlgorithmsOfARunAreItsOwn) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::string cache = folder() + "/timed", whole = folder() + "/timed_whole",
+                    parts = folder() + "/timed_parts";
+  const std::string command =
+      "train " + yaml() +
+      " --device cuda --data.max_length 512 --train.rows_per_step 32 --train.schedule.type "
+      "constant --checkpoint.every_steps 0 --output ";
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  ASSERT_EQ(run(command + whole + " --train.steps 6").code, 0);
+  ASSERT_EQ(run(command + parts + " --train.steps 3").code, 0);
+  const Json timed = Json::parse_file(parts + "/algorithms.json");
+  ASSERT_EQ(timed.as_object().size(), 1u);
+  EXPECT_FALSE(timed.as_object().front().second.as_object().empty());
+  remove_all(cache);
+  const Outcome again = run(command + parts + " --train.steps 6");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(losses(parts), losses(whole));
+  EXPECT_EQ(again.err.find("last bits"), std::string::npos) << again.err;
+  for (const auto& [shape, words] : timed.as_object().front().second.as_object())
+    EXPECT_EQ(Json::parse_file(parts + "/algorithms.json").as_object().front().second.at(shape), words);
+  // As if it had been timed elsewhere.
+  write_file(parts + "/algorithms.json",
+             Json(Json::Object{{"another GPU", timed.as_object().front().second}}).dump());
+  const Outcome moved = run(command + parts + " --train.steps 7");
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_NE(moved.err.find("last bits from here on: its products were timed on another GPU"),
+            std::string::npos)
+      << moved.err;
+  ::unsetenv("XDG_CACHE_HOME");
+}
+
 }  // namespace
 }  // namespace temper

@@ -92,6 +92,21 @@ TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
   ::unsetenv("XDG_CACHE_HOME");
 }
 
+TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
+  const std::string out = folder() + "/elsewhere",
+                    told = "results may differ in their last bits from here on";
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + out).code, 0);
+  EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).err.find(told), std::string::npos);
+  Json kernels = Json::parse_file(out + "/kernels.json");
+  kernels.set("device", "another processor");
+  write_file(out + "/kernels.json", kernels.dump());
+  const Outcome moved = run("train " + yaml() + " --train.steps 3 --output " + out);
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_NE(moved.err.find("the run was on \"another processor\" so far and is on "), std::string::npos)
+      << moved.err;
+  EXPECT_NE(moved.err.find(told), std::string::npos) << moved.err;
+}
+
 TEST_F(Cli, OverridesAreReadAndStored) {
   const std::string out = folder() + "/overridden";
   write_file(folder() + "/overrides.yaml",

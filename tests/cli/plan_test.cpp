@@ -13,19 +13,22 @@ constexpr double kPromised = 0.05;
 class Plans : public Cli {
  protected:
   // An example with the fixture's data and `model`, of a few updates; otherwise as it is.
-  static std::string command_of(const std::string& example, const std::string& model, const std::string& out) {
+  static std::string command_of(const std::string& example, const std::string& model,
+                                const std::string& out) {
     std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + example + ".yaml");
     const auto replace = [&](const std::string& from, const std::string& to) {
       for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
     };
     replace("build/demo", folder());
-    for (const char* path : {"runs/addition/model", "runs/both/model", "/models/Qwen3-0.6B"}) replace(path, model);
+    for (const char* path : {"runs/addition/model", "runs/both/model", "/models/Qwen3-0.6B"})
+      replace(path, model);
     replace("chats.jsonl", folder() + "/train.jsonl");
     replace("held-out.jsonl", folder() + "/eval.jsonl");
     replace("    steps: 200\n", "");  // an adapter's own
     const std::string path = out + ".yaml";
     write_file(path, text);
-    return "train " + path + " --output " + out + " --train.steps 3 --eval.exact_match 0 --train.resume never ";
+    return "train " + path + " --output " + out +
+           " --train.steps 3 --eval.exact_match 0 --train.resume never ";
   }
 
   // "12.5 MiB" and its like, from a column of the table's last line.
@@ -62,8 +65,9 @@ class Plans : public Cli {
         expect_planned("addition/run", device + "--model.dtype " + dtype +
                                            " --train.activation_checkpointing " + checkpointing);
     expect_planned("addition/run", device + "--train.micro_batch_tokens 1024");
-    expect_planned("addition/run", device + "--model.dtype bfloat16 --train.master_weights false "
-                                            "--train.gradients bfloat16 --train.optimizer.moments bfloat16");
+    expect_planned("addition/run", device +
+                                       "--model.dtype bfloat16 --train.master_weights false "
+                                       "--train.gradients bfloat16 --train.optimizer.moments bfloat16");
     expect_planned("addition/run", device + "--model.ops_implementation.attn_implementation eager");
     expect_planned("lora/run", device);
     expect_planned("lora/run", device + "--model.dtype bfloat16 --model.base_dtype float8_e4m3fn");
@@ -96,7 +100,8 @@ TEST_F(Plans, OfMemoryAreCloseOnAGpu) {
   ASSERT_EQ(run("init " + shape + " " + model).code, 0);
   expect_planned("qwen3_gpu/run", "", model);
   expect_planned("qwen3_gpu/run", "--train.activation_checkpointing selective", model);
-  expect_planned("qwen3_gpu/run", "--train.activation_checkpointing full --train.micro_batch_tokens 65536", model);
+  expect_planned("qwen3_gpu/run", "--train.activation_checkpointing full --train.micro_batch_tokens 65536",
+                 model);
 }
 
 int64_t bytes_in(const std::string& folder) {
@@ -119,7 +124,7 @@ class DiskPlans : public Plans {
     const std::string shape = folder() + "/wide-shape";
     std::filesystem::copy(folder() + "/qwen3-tiny", shape);
     Json config = Json::parse_file(shape + "/config.json");
-    config.set("intermediate_size", 24576);
+    config.set("intermediate_size", 4096);
     write_file(shape + "/config.json", config.dump(2));
     ASSERT_EQ(run("init " + shape + " " + folder() + "/wide").code, 0);
   }
@@ -127,9 +132,10 @@ class DiskPlans : public Plans {
   // What --dry-run says, and the most that the run's folder holds while it runs.
   static void expect_planned(const std::string& name, const std::string& options) {
     const std::string out = folder() + "/disk_" + name;
-    const std::string command = command_of("addition/run", folder() + "/wide", out) + "--model.path " + folder() +
-                                "/wide --data.max_length 64 --train.rows_per_step 1 --train.optimizer.lr 0.5 " +
-                                "--data.eval [] --data.eval_fraction 0.001 " + options;
+    const std::string command =
+        command_of("addition/run", folder() + "/wide", out) + "--model.path " + folder() +
+        "/wide --data.max_length 64 --train.rows_per_step 1 --train.optimizer.lr 0.5 " +
+        "--data.eval [] --data.eval_fraction 0.001 " + options;
     const Outcome dry = run(command + " --dry-run");
     ASSERT_EQ(dry.code, 0) << dry.err;
     const size_t at = dry.err.find("\ndisk ");
@@ -138,13 +144,15 @@ class DiskPlans : public Plans {
     std::atomic<bool> done = false;
     int64_t most = 0;
     std::thread watcher([&] {
-      while (!done) most = std::max(most, bytes_in(out));
+      for (; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+        most = std::max(most, bytes_in(out));
     });
     const Outcome outcome = run(command);
     done = true;
     watcher.join();
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_NEAR(planned / static_cast<double>(most), 1, kPromised) << name << ": " << planned << " planned, " << most;
+    EXPECT_NEAR(planned / static_cast<double>(most), 1, kPromised)
+        << name << ": " << planned << " planned, " << most;
     remove_all(out);
   }
 };
@@ -154,8 +162,9 @@ TEST_F(DiskPlans, OfDiskAreClose) {
   // With this learning rate the first evaluation is the best: its state and model are kept to the end.
   expect_planned("float32", often + "--checkpoint.keep_last 1");
   expect_planned("bfloat16", often + "--checkpoint.keep_last 1 --model.dtype bfloat16");
-  expect_planned("moments", often + "--checkpoint.keep_last 1 --model.dtype bfloat16 "
-                                    "--train.optimizer.moments bfloat16 --train.master_weights false");
+  expect_planned("moments", often +
+                                "--checkpoint.keep_last 1 --model.dtype bfloat16 "
+                                "--train.optimizer.moments bfloat16 --train.master_weights false");
   expect_planned("last", "--train.steps 2 --checkpoint.every_steps 0");
   expect_planned("unjudged", "--train.steps 4 --data.eval_fraction 0 --checkpoint.every_steps 1");
 }

@@ -245,7 +245,8 @@ void run_product(const ProductShape& shape, const ProductCall& call, Device devi
   static int64_t generation = 0;
   const std::lock_guard lock(mutex);
   // Another run has algorithms of its own.
-  if (const int64_t now = product_choices().generation(); std::exchange(generation, now) != now) plans.clear();
+  if (const int64_t now = product_choices().generation(); std::exchange(generation, now) != now)
+    plans.clear();
   std::unique_ptr<Plan>& plan = plans[{device.index, shape}];
   if (plan == nullptr) {
     auto made = std::make_unique<Plan>(shape);

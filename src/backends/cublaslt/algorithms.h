@@ -28,8 +28,9 @@ struct ProductCall {
   float scale;
 };
 
-// Launches a product with the algorithm kept for its shape, this GPU and this library (backends/timed_choices.h);
-// a new shape's is the fastest of the library's suggestions, measured on the call's own operands. Thread-safe.
+// Launches a product with the algorithm kept for its shape, this GPU and this library
+// (backends/timed_choices.h); a new shape's is the fastest of the library's suggestions, measured on the
+// call's own operands. Thread-safe.
 void run_product(const ProductShape& shape, const ProductCall& call, Device device);
 
 }  // namespace temper::backends

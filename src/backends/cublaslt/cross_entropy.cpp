@@ -102,16 +102,17 @@ class Job {
     const Tensor hidden = gathered(chunk), logits = all_logits.narrow(0, 0, chunk.count);
     multiply({.a = hidden, .b = op_.weight, .d = logits, .transpose_b = true});
     const bool differentiate = out_.dhidden.defined() || weight_.wanted();
-    if (!only_counts(device_)) softmax_rows({.logits = logits,
-                  .targets = targets_.narrow(0, chunk.first, chunk.count),
-                  .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
-                  .first = chunk.first,
-                  .nll = out_.nll,
-                  .z = z_,
-                  .token_factors = factors_,
-                  .scale = scale_,
-                  .z_loss = op_.factors.z_loss,
-                  .differentiate = differentiate});
+    if (!only_counts(device_))
+      softmax_rows({.logits = logits,
+                    .targets = targets_.narrow(0, chunk.first, chunk.count),
+                    .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
+                    .first = chunk.first,
+                    .nll = out_.nll,
+                    .z = z_,
+                    .token_factors = factors_,
+                    .scale = scale_,
+                    .z_loss = op_.factors.z_loss,
+                    .differentiate = differentiate});
     if (out_.dhidden.defined()) store_dhidden(chunk, logits);
     if (weight_.wanted())
       multiply({.a = logits,
@@ -160,7 +161,11 @@ ops::Refusal accepts(const CrossEntropy::Signature&, const HardwareFacts& facts)
 }  // namespace
 
 ops::Kernel<CrossEntropy> cublaslt_cross_entropy_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true, .outline = {forward}};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .repeats = true,
+          .outline = {forward}};
 }
 
 }  // namespace temper::backends

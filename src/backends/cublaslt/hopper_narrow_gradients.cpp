@@ -115,7 +115,9 @@ void launch(const NarrowGradients& op, const Cut& cut) {
 bool narrow_gradients_on_hopper(const NarrowGradients& op, int64_t fewest_rows) {
   // Its sums take no more than a product's workspace.
   const std::optional<Cut> cut =
-      !only_counts(op.dy.device()) && op.dy.dim(0) >= std::max<int64_t>(fewest_rows, 1) && suits(op) ? best_cut(op) : std::nullopt;
+      !only_counts(op.dy.device()) && op.dy.dim(0) >= std::max<int64_t>(fewest_rows, 1) && suits(op)
+          ? best_cut(op)
+          : std::nullopt;
   cut ? launch(op, *cut) : narrow_gradients(op);
   return cut.has_value();
 }

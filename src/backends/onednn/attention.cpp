@@ -130,8 +130,7 @@ Attention::Output outline_forward(const Attention& op, bool want_lse) {
   std::vector<int64_t> bytes;
   for (const Task& task : tasks_of(op)) {
     const int64_t rows = task.count * group_of(op);
-    bytes.push_back(
-        TaskMemory::pooled_bytes(floats_of(rows, op.q.dim(2), stride_of(rows, task.document))));
+    bytes.push_back(TaskMemory::pooled_bytes(floats_of(rows, op.q.dim(2), stride_of(rows, task.document))));
   }
   hold_largest(std::move(bytes), op.q.device());
   return out;

@@ -61,9 +61,7 @@ struct Buffers {
     return rows * (3 * dim + 4 * score_stride(keys) + 2) + 2 * keys * dim;
   }
   Buffers(DType operands, int64_t rows, int64_t keys, int64_t dim)
-      : dtype(operands),
-        stride(score_stride(keys)),
-        scratch(floats(rows, keys, dim)) {
+      : dtype(operands), stride(score_stride(keys)), scratch(floats(rows, keys, dim)) {
     for (float** part : {&q, &dy, &dq}) *part = scratch.take(rows * dim);
     for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * stride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);

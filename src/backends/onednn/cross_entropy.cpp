@@ -185,8 +185,8 @@ struct ChunkMemory {
       return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, op.hidden.device());
     };
     // Widened once per chunk where the products would widen it for every block.
-    hidden = empty({rows, op.hidden.dim(1)},
-                   bf16_path() == Bf16Path::kNative ? op.hidden.dtype() : DType::kF32);
+    hidden =
+        empty({rows, op.hidden.dim(1)}, bf16_path() == Bf16Path::kNative ? op.hidden.dtype() : DType::kF32);
     logits = empty({rows, op.weight.dim(0)}, DType::kF32);
     lse = empty({rows}, DType::kF32);
     factors = empty({rows}, DType::kF32);
@@ -253,8 +253,9 @@ CrossEntropy::Output forward(const CrossEntropy& op, bool want_dhidden, const Gr
   const int64_t count = static_cast<int64_t>(job.kept.size()), chunk_size = rows_per_chunk(op, count);
   const ChunkMemory memory(op, chunk_size);
   for (int64_t first = 0; first < count; first += chunk_size) {
-    const Chunk chunk{first,      std::min(chunk_size, count - first), memory.hidden, memory.logits,
-                      memory.lse, memory.factors,                      weight.accumulate || first > 0};
+    const Chunk chunk{
+        first,          std::min(chunk_size, count - first), memory.hidden, memory.logits, memory.lse,
+        memory.factors, weight.accumulate || first > 0};
     gather_hidden(job, chunk);
     form_logits(job, chunk);
     if (want_dhidden || weight.wanted()) form_gradients(job, chunk);

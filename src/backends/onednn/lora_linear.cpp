@@ -27,9 +27,7 @@ void scale_slices(const Group& group, const Tensor& narrow) {
   });
 }
 
-Tensor empty_narrow(const Group& group) {
-  return ops::empty_like(group.a, {group.rows, group.a.dim(0)});
-}
+Tensor empty_narrow(const Group& group) { return ops::empty_like(group.a, {group.rows, group.a.dim(0)}); }
 
 Tensor forward_low(const LoraLinear& op, const Group& group) {
   const Tensor low = empty_narrow(group);
@@ -153,8 +151,7 @@ void slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
     const auto& slice = group.slices[s];
     const int64_t rank = slice.b.dim(1), width = slice.b.dim(0);
     if (targets[s].wanted()) {
-      const Tensor transposed =
-          Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace, dy.device());
+      const Tensor transposed = Tensor::empty({rank, width}, DType::kF32, MemoryTag::kWorkspace, dy.device());
       multiply(Product{.a = transpose_of(low.narrow(1, first, rank)),
                        .b = rows_of(part_of(dy, group, slice)),
                        .m = rank,

@@ -23,8 +23,8 @@ struct Product {
   std::vector<Term> terms = {};
 };
 
-// The tiles are cut by the shape alone: any number of threads gives the same bits. Of a c on a device that only
-// counts it takes the workspace and computes nothing: so kernels of products are their own outlines.
+// The tiles are cut by the shape alone: any number of threads gives the same bits. Of a c on a device that
+// only counts it takes the workspace and computes nothing: so kernels of products are their own outlines.
 void multiply(const Product& product, Bf16Path path = bf16_path());
 
 }  // namespace temper::backends

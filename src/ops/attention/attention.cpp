@@ -16,7 +16,8 @@ namespace p = primitives;
 
 // 0 where query i may see key j, -inf elsewhere; [queries, keys].
 Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
-  if (only_counts(device)) return Tensor::empty({queries, keys}, DType::kF32, MemoryTag::kActivations, device);
+  if (only_counts(device))
+    return Tensor::empty({queries, keys}, DType::kF32, MemoryTag::kActivations, device);
   Tensor mask = Tensor::zeros({queries, keys}, DType::kF32);
   float* cell = mask.data<float>();
   for (int64_t i = 0; i < queries; ++i)
@@ -34,8 +35,7 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
   const Var q_heads = p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});
   const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
   const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
-  const Var masked =
-      p::add(tape, shaped, tape.constant(make_mask(queries, keys, window, q.value.device())));
+  const Var masked = p::add(tape, shaped, tape.constant(make_mask(queries, keys, window, q.value.device())));
   const Var weights = p::exp(tape, p::sub(tape, masked, p::max_last(tape, masked)));
   const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
   const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});

@@ -49,6 +49,8 @@ void outline_backward(const Embedding&, const Tensor&, const GradTarget&) {}
 
 Probe embedding_probe;
 
-void register_embedding() { register_op<Embedding>(compose, embedding_probe, {outline_forward, outline_backward}); }
+void register_embedding() {
+  register_op<Embedding>(compose, embedding_probe, {outline_forward, outline_backward});
+}
 
 }  // namespace temper::ops

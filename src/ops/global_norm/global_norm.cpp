@@ -47,6 +47,8 @@ Tensor outline_norm(const GlobalNorm& op) {
 
 Probe global_norm_probe;
 
-void register_global_norm() { register_op<GlobalNorm>(compose, global_norm_probe, {outline_norm, nullptr, outline_norm}); }
+void register_global_norm() {
+  register_op<GlobalNorm>(compose, global_norm_probe, {outline_norm, nullptr, outline_norm});
+}
 
 }  // namespace temper::ops

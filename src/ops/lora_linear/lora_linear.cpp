@@ -231,8 +231,7 @@ LoraLinear::Gradients outline_backward(const LoraLinear& op, const std::vector<T
   std::vector<Tensor> narrow;
   for (size_t i = 0; i < op.groups.size(); ++i) {
     narrow.push_back(empty_narrow(op.groups[i]));
-    if (targets.groups[i].input)
-      grads.inputs[i] = empty_like(dy, {op.groups[i].rows, op.weight.dim(1)});
+    if (targets.groups[i].input) grads.inputs[i] = empty_like(dy, {op.groups[i].rows, op.weight.dim(1)});
   }
   if (targets.x) grads.x = empty_like(dy, {dy.dim(0), (op.gate_up.defined() ? 2 : 1) * op.weight.dim(1)});
   return grads;
@@ -242,6 +241,8 @@ LoraLinear::Gradients outline_backward(const LoraLinear& op, const std::vector<T
 
 Probe lora_linear_probe;
 
-void register_lora_linear() { register_op<LoraLinear>(compose, lora_linear_probe, {outline_forward, outline_backward}); }
+void register_lora_linear() {
+  register_op<LoraLinear>(compose, lora_linear_probe, {outline_forward, outline_backward});
+}
 
 }  // namespace temper::ops

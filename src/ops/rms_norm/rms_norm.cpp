@@ -82,6 +82,8 @@ Tensor outline_backward(const RmsNorm& op, const Tensor&, const Tensor&, const T
 
 Probe rms_norm_probe;
 
-void register_rms_norm() { register_op<RmsNorm>(compose, rms_norm_probe, {outline_forward, outline_backward}); }
+void register_rms_norm() {
+  register_op<RmsNorm>(compose, rms_norm_probe, {outline_forward, outline_backward});
+}
 
 }  // namespace temper::ops

@@ -144,9 +144,9 @@ namespace {
 
 Rotary::Output outline_forward(const Rotary& op) {
   const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
-  return {empty_like(op.qkv, {tokens, op.heads, dim}), empty_like(op.qkv, {tokens, op.kv_heads, dim}),
-          op.q_weight.defined() ? empty_like(op.qkv, {tokens, op.heads + op.kv_heads}, DType::kF32)
-                                : Tensor()};
+  return {
+      empty_like(op.qkv, {tokens, op.heads, dim}), empty_like(op.qkv, {tokens, op.kv_heads, dim}),
+      op.q_weight.defined() ? empty_like(op.qkv, {tokens, op.heads + op.kv_heads}, DType::kF32) : Tensor()};
 }
 
 Tensor outline_backward(const Rotary& op, const Tensor&, const Tensor&, const Tensor&, const Tensor&,

@@ -97,7 +97,8 @@ std::shared_ptr<const training::Objective> rehearsed(const RunConfig& config, co
     if (kind_of_reference(config) == ReferenceKind::kStored)
       reference = std::make_shared<KnownReference>();
     else
-      reference = std::make_shared<training::ModelReference>(second != nullptr ? *second : model, micro_batch);
+      reference =
+          std::make_shared<training::ModelReference>(second != nullptr ? *second : model, micro_batch);
   }
   return std::make_shared<training::Preference>(model, loss, micro_batch, reference);
 }
@@ -105,7 +106,8 @@ std::shared_ptr<const training::Objective> rehearsed(const RunConfig& config, co
 }  // namespace
 
 void register_preference() {
-  registry<Recipe>().add("preference", {check, goal, holds_second_model, stores_reference, objective, rehearsed});
+  registry<Recipe>().add("preference",
+                         {check, goal, holds_second_model, stores_reference, objective, rehearsed});
 }
 
 }  // namespace temper::recipes

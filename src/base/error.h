@@ -9,10 +9,10 @@ namespace temper {
 
 // Why a run ended; the number is the program's exit code.
 enum class ErrorKind : int {
-  kDefect = 1,       // a mistake of ours
+  kDefect = 1,       // a mistake of ours, on the host or on a device
   kInput = 2,        // bad input or configuration
   kInterrupted = 3,  // stopped by a signal, after saving
-  kResources = 4,    // out of memory, disk space or another resource
+  kResources = 4,    // out of memory or disk space, or a device that is lost or not there
 };
 
 // The program's one exception type. The message says where, what was found, what was expected, and what to
@@ -25,6 +25,12 @@ class Error : public std::runtime_error {
 
  private:
   ErrorKind kind_;
+};
+
+// Memory ran out, of the host or of a device: the same with less at once may succeed.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& message) : Error(message, ErrorKind::kResources) {}
 };
 
 // Throws a kInput Error with the formatted message.

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/error.h"
 #include "device/device.h"
 
 namespace temper {
@@ -13,9 +14,15 @@ class Graph {
   virtual void run() = 0;  // asks the device for the work, in the order of what else it is asked for
 };
 
+// The work that was to be captured asked for something that no graph can hold. None of it has run.
+class CannotCapture : public Error {
+ public:
+  explicit CannotCapture(const std::string& message) : Error(message, ErrorKind::kDefect) {}
+};
+
 // Captures what `work` asks of the device, without running it. Meanwhile nobody else may ask anything of that
-// device, and `work` may neither wait for it nor copy from or to the CPU: that is an error which ends the
-// capture. Memory that the work touches must stay with its owner as long as the graph (tensor/arena.h).
+// device, and `work` may neither wait for it nor copy from or to the CPU: that ends the capture with
+// CannotCapture. Memory that the work touches must stay with its owner as long as the graph (tensor/arena.h).
 // Null where the device captures nothing, as the CPU.
 std::unique_ptr<Graph> capture(Device device, const std::function<void()>& work);
 

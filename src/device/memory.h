@@ -42,6 +42,9 @@ class Pool {
   // 64-byte aligned, uninitialised. Throws kResources with the table by tag when the limit is reached.
   virtual void* allocate(int64_t bytes, MemoryTag tag) = 0;
   virtual void release(void* memory, MemoryTag tag) noexcept = 0;
+  // Work on another stream than the one that was current at allocate() uses the block (device/cuda/stream.h):
+  // called with that stream current, before release(). The memory then serves others after that work, too.
+  virtual void used(void* memory, MemoryTag tag) = 0;
   virtual void pause(MemoryTag tag, PauseMode mode) = 0;
   virtual void resume(MemoryTag tag) = 0;
   virtual MemoryUsage usage() const = 0;

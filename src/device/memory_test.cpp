@@ -26,6 +26,40 @@ TEST(Memory, CountsByTagAndReusesFreedBlocks) {
   pool().release(a, MemoryTag::kWorkspace);
 }
 
+// Memory that was kept for reuse goes back to the system when the limit asks for it, and is not counted any
+// more; blocks that lie there later count again.
+TEST(Memory, TrimmedMemoryIsNoLongerHeld) {
+  constexpr int64_t kMiB = 1 << 20, kLarge = 64 * kMiB;
+  Pool& memory = pool();
+  const int64_t limit = memory.limit();
+  const auto held = [] {
+    int64_t sum = 0;
+    for (const RegionUsage& each : pool().usage()) sum += each.held;
+    return sum;
+  };
+  void* first = memory.allocate(kLarge, MemoryTag::kWorkspace);
+  void* last = memory.allocate(kMiB, MemoryTag::kWorkspace);  // keeps the region's end where it is
+  std::memset(first, 1, kLarge);
+  memory.release(first, MemoryTag::kWorkspace);
+  const int64_t before = held(), resident = current_resident_bytes();
+  EXPECT_GE(before, kLarge);
+  memory.set_limit(before);
+  void* other = memory.allocate(kMiB, MemoryTag::kKvCache);  // above the limit together with what is kept
+  EXPECT_LE(held(), before + kMiB - kLarge + kMiB);
+  EXPECT_LT(current_resident_bytes(), resident - kLarge / 2);
+  EXPECT_LE(held(), memory.limit());
+  memory.set_limit(limit);
+  const int64_t trimmed = held();
+  void* again = memory.allocate(kLarge / 2, MemoryTag::kWorkspace);
+  EXPECT_EQ(again, first);
+  EXPECT_NEAR(static_cast<double>(held()), static_cast<double>(trimmed + kLarge / 2), 8192);  // whole pages
+  const int64_t reused = held();
+  memory.release(again, MemoryTag::kWorkspace);
+  EXPECT_EQ(held(), reused);  // kept for reuse
+  memory.release(last, MemoryTag::kWorkspace);
+  memory.release(other, MemoryTag::kKvCache);
+}
+
 TEST(Memory, PauseKeepsAddressesAndContents) {
   auto* bytes = static_cast<unsigned char*>(pool().allocate(10000, MemoryTag::kKvCache));
   std::memset(bytes, 7, 10000);

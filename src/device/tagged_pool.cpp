@@ -10,26 +10,40 @@ namespace temper::device {
 void* Region::allocate(int64_t bytes) {
   const auto block = blocks_.take(bytes, reserved_);
   if (!block) return nullptr;
-  if (!back(blocks_.end())) {
+  if (!back(block->offset, block->offset + block->bytes)) {
     blocks_.give(block->offset);
     return nullptr;
   }
   live_ += block->bytes;
+  uses_.taken(block->offset, block->bytes);
   return base_ + block->offset;
 }
 
-void Region::release(void* memory) { live_ -= blocks_.give(static_cast<std::byte*>(memory) - base_); }
+void Region::release(void* memory) {
+  const int64_t offset = static_cast<std::byte*>(memory) - base_, bytes = blocks_.give(offset);
+  if (bytes > 0) uses_.given(offset, bytes);
+  live_ -= bytes;
+}
+
+void Region::used(void* memory) { uses_.used(static_cast<std::byte*>(memory) - base_); }
+
+int64_t Region::trim() {
+  const int64_t before = held_;
+  give_up();
+  return before - held_;
+}
 
 void Region::pause(PauseMode mode) {
   kept_ = mode == PauseMode::kKeep;
   if (kept_) save();
   withdraw();
+  uses_.forget();  // whoever takes memory away has waited for all work
   paused_ = true;
   held_ = 0;
 }
 
 void Region::resume() {
-  if (!back(blocks_.end())) fail_resources("[memory] a paused region does not fit into memory again");
+  if (!back(0, blocks_.end())) throw OutOfMemory("[memory] a paused region does not fit into memory again");
   if (kept_) restore();
   kept_ = false;
   paused_ = false;
@@ -85,6 +99,11 @@ void TaggedPool::release(void* memory, MemoryTag tag) noexcept {
   const int64_t before = region.live();
   region.release(memory);
   count(tag, region.live() - before);
+}
+
+void TaggedPool::used(void* memory, MemoryTag tag) {
+  const std::lock_guard lock(mutex_);
+  at(tag).used(memory);
 }
 
 Region& TaggedPool::pausable(MemoryTag tag) const {
@@ -194,8 +213,8 @@ void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
           ? fmt::format("{} of the limit of {} are in use", format_bytes(used), format_bytes(limit_))
           : fmt::format("the device gives no more than the {} held (the limit is {}); others may use it too",
                         format_bytes(held()), format_bytes(limit_));
-  fail_resources("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
-                 format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked(), peak_live_));
+  throw OutOfMemory(fmt::format("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
+                                format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked(), peak_live_)));
 }
 
 }  // namespace temper::device

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "device/block_list.h"
+#include "device/last_uses.h"
 #include "device/memory.h"
 
 namespace temper::device {
@@ -14,20 +15,26 @@ class Region {
   virtual ~Region() = default;
   void* allocate(int64_t bytes);  // null when addresses or memory are used up
   void release(void* memory);
+  void used(void* memory);  // by the current stream, too
   void pause(PauseMode mode);
   void resume();
-  virtual int64_t trim() = 0;  // gives memory behind free blocks back; how many bytes
+  int64_t trim();  // gives memory behind free blocks back; how many bytes
   bool paused() const { return paused_; }
   int64_t live() const { return live_; }  // bytes in use
   int64_t held() const { return held_; }  // bytes taken from the device, live or kept for reuse
 
  protected:
-  Region(std::byte* base, int64_t reserved) : base_(base), reserved_(reserved) {}
-  virtual bool back(
-      int64_t bytes) = 0;       // memory behind the first `bytes` bytes; false when there is none left
-  virtual void save() = 0;      // the live blocks' contents, to host memory
-  virtual void restore() = 0;   // and back; forgets them
+  // `streams`: of the device; null where it has none.
+  Region(std::byte* base, int64_t reserved, Streams* streams)
+      : base_(base), reserved_(reserved), uses_(streams) {}
+  // Memory behind the bytes from `begin` to `end`, a block or all of them; raises held_. False when there is
+  // none left.
+  virtual bool back(int64_t begin, int64_t end) = 0;
+  virtual void save() = 0;     // the live blocks' contents, to host memory
+  virtual void restore() = 0;  // and back; forgets them
+  // Both may wait for the device's work.
   virtual void withdraw() = 0;  // takes all memory away, keeps the addresses
+  virtual void give_up() = 0;   // takes memory behind free blocks away; lowers held_
 
   std::byte* const base_;
   const int64_t reserved_;
@@ -35,6 +42,7 @@ class Region {
   int64_t live_ = 0, held_ = 0;
 
  private:
+  LastUses uses_;
   bool paused_ = false, kept_ = false;
 };
 
@@ -44,6 +52,7 @@ class TaggedPool : public Pool {
  public:
   void* allocate(int64_t bytes, MemoryTag tag) override;
   void release(void* memory, MemoryTag tag) noexcept override;
+  void used(void* memory, MemoryTag tag) override;
   void pause(MemoryTag tag, PauseMode mode) override;
   void resume(MemoryTag tag) override;
   MemoryUsage usage() const override;

@@ -6,9 +6,9 @@
 
 namespace temper {
 
-// Copies bytes between or within devices, in the order of the device's work: after what was asked of it
-// before and ahead of what comes later. `from` may be reused at once; when `to` is on the CPU, its bytes have
-// arrived.
+// Copies bytes between or within devices, in the order of the work of both: after what each was asked for
+// before and ahead of what each is asked for later. Therefore `from` may be written to, or freed, at once,
+// by the CPU or by later work of its device; when `to` is on the CPU, its bytes have arrived.
 void transfer(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 // Sets bytes to zero, in the same order.
 void clear(void* memory, Device device, int64_t bytes);

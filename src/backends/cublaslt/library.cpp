@@ -66,7 +66,27 @@ cublasLtHandle_t cublaslt_handle(Device device) {
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   device::check_launch(what);  // of a lost GPU the library only says that it failed
-  fail_resources("[cublaslt] {} failed: {}", what, cublaslt().status_string(status));
+  device::throw_failure(failure_of(status),
+                        fmt::format("[cublaslt] {} failed: {}", what, cublaslt().status_string(status)));
+}
+
+device::Failure failure_of(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return device::Failure::kOutOfMemory;
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+    case CUBLAS_STATUS_LICENSE_ERROR:
+      return device::Failure::kUnusable;
+    case CUBLAS_STATUS_SUCCESS:
+    case CUBLAS_STATUS_INVALID_VALUE:
+    case CUBLAS_STATUS_MAPPING_ERROR:
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      break;
+  }
+  return device::Failure::kDefect;
 }
 
 }  // namespace temper::backends

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "device/cuda/failures.h"
 #include "device/device.h"
 
 namespace temper::backends {
@@ -30,5 +31,6 @@ const std::string& cublaslt_missing();
 const CublasLt& cublaslt();  // throws that sentence
 cublasLtHandle_t cublaslt_handle(Device device);
 void check(cublasStatus_t status, const char* what);
+device::Failure failure_of(cublasStatus_t status);
 
 }  // namespace temper::backends

@@ -1,5 +1,6 @@
 // A cluster of blocks holds one row in its shared memory: it comes by bulk copies while it is summed up, the blocks tell
-// each other what they found, and the gradient goes back over it.
+// each other what they found, and the gradient goes back over it. Blocks wait only for those of their own cluster,
+// which the GPU starts together.
 #include <cooperative_groups.h>
 
 #include "backends/cublaslt/bulk_copy.h"

@@ -243,13 +243,14 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   }
 }
 
-// Zero between launches: the last block of each count clears it. The one stream orders who uses them.
+// Zero between launches: the last block of each count clears it. Nobody waits for a count. A stream orders who
+// uses its own.
 unsigned* counters(Device device) {
   // Never destroyed: the driver may be gone when static objects go.
-  static auto& all = *new std::map<int, Tensor>;
+  static auto& all = *new std::map<std::pair<int, int>, Tensor>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  Tensor& found = all[device.index];
+  Tensor& found = all[{device.index, device::streams(device.index).current()}];
   if (!found.defined()) found = Tensor::zeros({kCounters}, DType::kI32, MemoryTag::kData, device);
   return static_cast<unsigned*>(found.raw());
 }

@@ -102,6 +102,7 @@ void execute(const Job& job, size_t index, const PlanKey& key, Pointers pointers
     pointers[kOffsetsLse] = lists.starts_logs.raw();
   }
   const std::lock_guard lock(on.mutex);
+  use_current_stream(on);
   const Plan& plan = plan_of(key, on);
   const Tensor workspace = Tensor::empty({plan.workspace_bytes() + kWorkspaceAlignment}, DType::kU8,
                                          MemoryTag::kWorkspace, job.device);

@@ -10,6 +10,7 @@
 #include "backends/cudnn/operands.h"
 #include "backends/gpu_limits.h"
 #include "backends/tensor_maps.h"
+#include "device/cuda/alone.h"
 #include "device/cuda/stream.h"
 #include "tensor/host_inputs.h"
 
@@ -145,8 +146,11 @@ void launch(const Attention& op, const Attention::Output& out, const Tensor& dy,
   arguments.heads_per_key = static_cast<int>(heads / call.packing.kv_heads);
   arguments.window = static_cast<int>(op.window);
   arguments.scale = op.scale;
-  hopper::launch_backward(head_dim, arguments, static_cast<int>(schedule.items.size()), stream);
-  device::check_launch("attention_backward");
+  {
+    const device::AloneScope alone(call.device);
+    hopper::launch_backward(head_dim, arguments, static_cast<int>(schedule.items.size()), stream);
+    device::check_launch("attention_backward");
+  }
 
   hopper::finish_rows(rows, sums.data<float>(), op.scale, elements(grads.q), grads.q.stride(0), stream);
   device::check_launch("attention_backward_rows");

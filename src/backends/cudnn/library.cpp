@@ -26,8 +26,9 @@ Function* find(const char* name) {
 void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   device::check_launch(what);  // of a lost GPU the library only says that it failed
-  fail_resources("[cudnn] {} failed: {}", what,
-                 find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status));
+  device::throw_failure(failure_of(status),
+                        fmt::format("[cudnn] {} failed: {}", what,
+                                    find<decltype(cudnnGetErrorString)>("cudnnGetErrorString")(status)));
 }
 
 Library open() {
@@ -49,7 +50,7 @@ Library open() {
   return {opened, "", written};
 }
 
-void start(Session& made, Device device, cudaStream_t stream) {
+void start(Session& made, Device device) {
   int major = 0, minor = 0;
   device::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index),
                 "cudaDeviceGetAttribute");
@@ -58,11 +59,31 @@ void start(Session& made, Device device, cudaStream_t stream) {
   made.capability = 10 * major + minor;
   cudnnHandle_t handle = nullptr;
   check(find<decltype(cudnnCreate)>("cudnnCreate")(&handle), "cudnnCreate");
-  check(find<decltype(cudnnSetStream)>("cudnnSetStream")(handle, stream), "cudnnSetStream");
   made.handle = handle;
+  made.device = device;
 }
 
 }  // namespace
+
+device::Failure failure_of(int status) {
+  switch (status) {
+    case CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED:
+    case CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED:
+      return device::Failure::kOutOfMemory;
+    case CUDNN_STATUS_NOT_INITIALIZED:
+    case CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH:
+    case CUDNN_STATUS_LICENSE_ERROR:
+    case CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART:
+    case CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH:
+    case CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
+    case CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE:
+      return device::Failure::kUnusable;
+    default:  // bad parameters, what is not supported, internal errors, failed executions
+      return device::Failure::kDefect;
+  }
+}
 
 const Library& library() {
   static const Library opened = open();
@@ -73,11 +94,16 @@ Session& session(Device device) {
   // Never destroyed: the driver may be gone when static objects go.
   static auto& sessions = *new std::array<Session, 8>;
   if (library().opened == nullptr) fail_resources("[cudnn] {}", library().refusal);
-  const cudaStream_t stream = device::stream(device);
+  device::stream(device);  // makes the device current: the handle belongs to it
   Session& found = sessions.at(static_cast<size_t>(device.index));
   const std::lock_guard lock(found.mutex);
-  if (found.handle == nullptr) start(found, device, stream);
+  if (found.handle == nullptr) start(found, device);
   return found;
+}
+
+void use_current_stream(const Session& session) {
+  check(find<decltype(cudnnSetStream)>("cudnnSetStream")(session.handle, device::stream(session.device)),
+        "cudnnSetStream");
 }
 
 }  // namespace temper::backends::cudnn

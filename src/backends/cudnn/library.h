@@ -2,6 +2,7 @@
 #include <mutex>
 #include <string>
 
+#include "device/cuda/failures.h"
 #include "device/device.h"
 
 struct cudnnContext;
@@ -16,13 +17,18 @@ struct Library {
 };
 const Library& library();
 
-// cuDNN on one GPU, working on the GPU's one stream.
+// cuDNN on one GPU, working on the stream of the thread that began to use it last.
 struct Session {
   cudnnContext* handle = nullptr;
+  Device device = {};
   int capability = 0;  // 90 for 9.0
   std::mutex mutex;    // a handle serves one thread at a time
 };
 // Makes the GPU current for the calling thread; an error where the library or the GPU cannot be had.
 Session& session(Device device);
+// Its handle works on the calling thread's stream from now on. The caller holds the session's mutex.
+void use_current_stream(const Session& session);
+
+device::Failure failure_of(int status);  // of a cudnnStatus_t
 
 }  // namespace temper::backends::cudnn

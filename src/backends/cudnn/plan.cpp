@@ -21,13 +21,22 @@ namespace {
 namespace fe = cudnn_frontend;
 using Attributes = std::shared_ptr<fe::graph::Tensor_attributes>;
 
+// The front end passes the library's own status on only within its message.
+device::Failure failure_of(fe::error_t error) {
+  return error.get_message().find("ALLOCATION_FAILED") == std::string::npos ? device::Failure::kDefect
+                                                                            : device::Failure::kOutOfMemory;
+}
+
 void check(fe::error_t error, const PlanKey& key) {
   if (error.is_good()) return;
   device::check_launch("attention through cuDNN");  // of a lost GPU the library only says that it failed
-  fail(
+  const std::string what = fmt::format(
       "[cudnn] attention {} of {} × {} queries and {} keys, {} heads over {}, head_dim {}, window {}, {}: {}",
       key.pass == Pass::kBackward ? "backward" : "forward", key.batch, key.queries, key.keys, key.heads,
       key.kv_heads, key.head_dim, key.window, key.ragged ? "ragged" : "plain", error.get_message());
+  if (error.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED)
+    fail("{}; choose another attn_implementation", what);
+  device::throw_failure(failure_of(error), what);
 }
 
 int64_t id_of(int slot) { return slot + 1; }  // of a tensor in a graph; 0 might mean none

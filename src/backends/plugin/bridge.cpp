@@ -39,7 +39,9 @@ ops::Refusal ask(const PluginKernel& kernel, const std::vector<temper_attribute>
 
 void call(const PluginKernel& kernel, int (*function)(const void*), const void* arguments) {
   const int code = function(arguments);
-  if (code != 0) fail_resources("the plug-in kernel '{}' failed with code {}", kernel.provider, code);
+  if (code != 0)
+    throw Error(fmt::format("the plug-in kernel '{}' failed with code {}", kernel.provider, code),
+                ErrorKind::kDefect);
 }
 
 }  // namespace temper::backends

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <vector>
 
 #include "base/error.h"
@@ -24,25 +26,30 @@ std::byte* reserve(int64_t bytes) {
 
 class CpuRegion final : public Region {
  public:
-  explicit CpuRegion(int64_t reserved) : Region(reserve(reserved), reserved) {}
+  explicit CpuRegion(int64_t reserved) : Region(reserve(reserved), reserved, nullptr) {}
   ~CpuRegion() override { ::munmap(base_, static_cast<size_t>(reserved_)); }
 
-  int64_t trim() override {
-    int64_t given = 0;
+ protected:
+  bool back(int64_t begin, int64_t end) override {
+    if (paused()) ::mprotect(base_, static_cast<size_t>(reserved_), PROT_READ | PROT_WRITE);
+    held_ += std::max<int64_t>(end - end_, 0);
+    end_ = std::max(end_, end);
+    bring_back(begin / kPage * kPage, round_up(end, kPage));
+    return true;
+  }
+
+  // Whole pages of free blocks. What was given up before lies in them: free blocks only merge.
+  void give_up() override {
     for (const auto& [offset, bytes] : blocks_.free()) {
       const int64_t begin = round_up(offset, kPage), end = (offset + bytes) / kPage * kPage;
       if (end <= begin) continue;
+      const auto known = given_up_.find(begin);
+      if (known != given_up_.end() && known->second == end) continue;
+      bring_back(begin, end);
       ::madvise(base_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
-      given += end - begin;
+      given_up_[begin] = end;
+      held_ -= end - begin;
     }
-    return given;
-  }
-
- protected:
-  bool back(int64_t bytes) override {
-    if (paused()) ::mprotect(base_, static_cast<size_t>(reserved_), PROT_READ | PROT_WRITE);
-    held_ = std::max(held_, bytes);
-    return true;
   }
 
   void save() override {
@@ -66,9 +73,26 @@ class CpuRegion final : public Region {
   void withdraw() override {
     ::madvise(base_, static_cast<size_t>(reserved_), MADV_DONTNEED);
     ::mprotect(base_, static_cast<size_t>(reserved_), PROT_NONE);
+    given_up_.clear();
+    end_ = 0;
   }
 
  private:
+  // Of these pages none is given up any more.
+  void bring_back(int64_t begin, int64_t end) {
+    auto piece = given_up_.upper_bound(begin);
+    if (piece != given_up_.begin() && std::prev(piece)->second > begin) --piece;
+    while (piece != given_up_.end() && piece->first < end) {
+      const auto [from, to] = *piece;
+      piece = given_up_.erase(piece);
+      held_ += std::min(to, end) - std::max(from, begin);
+      if (from < begin) given_up_[from] = begin;
+      if (to > end) given_up_[end] = to;
+    }
+  }
+
+  int64_t end_ = 0;                      // of what was ever handed out, since the last pause
+  std::map<int64_t, int64_t> given_up_;  // pages that went back to the system: from → to
   std::vector<std::byte> backup_;
 };
 

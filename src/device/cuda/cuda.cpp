@@ -59,9 +59,9 @@ Pool& cuda_pool(int index) {
 void cuda_transfer(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (to_device.type == DeviceType::kCpu) return copy_from_gpu(to, from, bytes, from_device);
   if (from_device.type == DeviceType::kCpu) return copy_to_gpu(to, from, bytes, to_device);
-  const cudaStream_t order = stream(to_device);
-  if (to_device.index != from_device.index) synchronize(from_device);
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, order), "cudaMemcpyAsync");
+  if (to_device.index != from_device.index) return copy_between_gpus(to, to_device, from, from_device, bytes);
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream(to_device)),
+        "cudaMemcpyAsync");
 }
 
 void cuda_clear(void* memory, Device device, int64_t bytes) {
@@ -71,7 +71,8 @@ void cuda_clear(void* memory, Device device, int64_t bytes) {
 void cuda_synchronize(Device device) {
   const cudaStream_t order = stream(device);
   refuse_in_capture(order, "waiting for the GPU");
-  check(cudaStreamSynchronize(order), "the GPU's work");
+  const bool one = streams(device.index).count() == 1;
+  check(one ? cudaStreamSynchronize(order) : cudaDeviceSynchronize(), "the GPU's work");
 }
 
 // "580.82.07 (CUDA 13.0)"; only what it supports where the system does not say its version.

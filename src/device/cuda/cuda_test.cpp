@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/stream.h"
 #include "device/memory.h"
 #include "device/transfer.h"
 
@@ -78,6 +80,122 @@ TEST_F(CudaMemory, APausedRegionGivesItsMemoryBackAndKeepsItsAddresses) {
   EXPECT_EQ(read(b, second.size()), second);
   release(a, MemoryTag::kKvCache);
   release(b, MemoryTag::kKvCache);
+}
+
+// Asks a GPU for work that takes some tens of milliseconds.
+void keep_busy(Device gpu) {
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  void* memory = pool(gpu).allocate(kBytes, MemoryTag::kWorkspace);
+  for (int i = 0; i < 300; ++i) clear(memory, gpu, kBytes);
+  pool(gpu).release(memory, MemoryTag::kWorkspace);
+}
+
+// What a stream is still going to write must not reach memory that another stream has got meanwhile.
+TEST_F(CudaMemory, MemoryServesAnotherStreamWhenItsUserIsDone) {
+  { const device::StreamScope made(kGpu, 1); }
+  const auto sent = pattern(8 << 20, 4);
+  const auto bytes = static_cast<int64_t>(sent.size());
+  void* first = allocate(bytes, MemoryTag::kKvCache);
+  keep_busy(kGpu);
+  clear(first, kGpu, bytes);
+  release(first, MemoryTag::kKvCache);
+  {
+    const device::StreamScope scope(kGpu, 1);
+    void* second = allocate(bytes, MemoryTag::kKvCache);
+    EXPECT_EQ(second, first);
+    transfer(second, kGpu, sent.data(), kHost, bytes);
+    synchronize(kGpu);
+    EXPECT_EQ(read(second, sent.size()), sent);
+    release(second, MemoryTag::kKvCache);
+  }
+}
+
+// The same where the second stream only joined in: its work is waited for, too.
+TEST_F(CudaMemory, MemoryWaitsForEveryStreamThatUsedIt) {
+  { const device::StreamScope made(kGpu, 1); }
+  const auto sent = pattern(8 << 20, 5);
+  const auto bytes = static_cast<int64_t>(sent.size());
+  void* first = allocate(bytes, MemoryTag::kKvCache);
+  {
+    const device::StreamScope scope(kGpu, 1);
+    pool(kGpu).used(first, MemoryTag::kKvCache);
+    keep_busy(kGpu);
+    clear(first, kGpu, bytes);
+  }
+  release(first, MemoryTag::kKvCache);
+  void* second = allocate(bytes, MemoryTag::kKvCache);
+  EXPECT_EQ(second, first);
+  transfer(second, kGpu, sent.data(), kHost, bytes);
+  synchronize(kGpu);
+  EXPECT_EQ(read(second, sent.size()), sent);
+  release(second, MemoryTag::kKvCache);
+}
+
+// Readings that are refused give their pinned memory back, and so do those that nobody waits for.
+TEST_F(CudaMemory, ReadingsReuseTheirMemory) {
+  void* memory = allocate(1 << 20, MemoryTag::kWorkspace);
+  clear(memory, kGpu, 1 << 20);
+  const void* seen = start_reading(memory, kGpu, 1 << 20)->wait();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THROW(capture(kGpu, [&] { start_reading(memory, kGpu, 1 << 20); }), CannotCapture);
+    start_reading(memory, kGpu, 1 << 20);
+  }
+  EXPECT_EQ(start_reading(memory, kGpu, 1 << 20)->wait(), seen);
+  release(memory, MemoryTag::kWorkspace);
+}
+
+class CudaPair : public CudaMemory {
+ protected:
+  void SetUp() override {
+    CudaMemory::SetUp();
+    if (IsSkipped()) return;
+    if (const int found = device::num_gpus(); found < 2)
+      GTEST_SKIP() << "needs two GPUs, this machine has " << found;
+    here_ = pool(kGpu).allocate(kBytes, MemoryTag::kWorkspace);
+    there_ = pool(kOther).allocate(kBytes, MemoryTag::kWorkspace);
+  }
+  void TearDown() override {
+    if (here_ != nullptr) pool(kGpu).release(here_, MemoryTag::kWorkspace);
+    if (there_ != nullptr) pool(kOther).release(there_, MemoryTag::kWorkspace);
+  }
+  std::vector<uint8_t> read_there() const {
+    std::vector<uint8_t> values(kBytes);
+    transfer(values.data(), kHost, there_, kOther, kBytes);
+    return values;
+  }
+
+  static constexpr Device kOther{DeviceType::kCuda, 1};
+  static constexpr int64_t kBytes = 64 << 20;
+  void *here_ = nullptr, *there_ = nullptr;
+};
+
+TEST_F(CudaPair, ACopyComesAfterTheWorkOfBoth) {
+  const auto sent = pattern(kBytes, 6);
+  keep_busy(kGpu);
+  transfer(here_, kGpu, sent.data(), kHost, kBytes);
+  keep_busy(kOther);
+  clear(there_, kOther, kBytes);  // must not come after the copy
+  transfer(there_, kOther, here_, kGpu, kBytes);
+  EXPECT_EQ(read_there(), sent);
+}
+
+TEST_F(CudaPair, TheSourceMayBeWrittenToAtOnce) {
+  const auto sent = pattern(kBytes, 7);
+  transfer(here_, kGpu, sent.data(), kHost, kBytes);
+  keep_busy(kOther);  // the copy begins late
+  transfer(there_, kOther, here_, kGpu, kBytes);
+  clear(here_, kGpu, kBytes);
+  EXPECT_EQ(read_there(), sent);
+}
+
+TEST_F(CudaPair, ReadingsComeFromEither) {
+  const auto sent = pattern(kBytes, 8);
+  for (int i = 0; i < 3; ++i)
+    for (const auto& [memory, gpu] : {std::pair{here_, kGpu}, {there_, kOther}}) {
+      transfer(memory, gpu, sent.data(), kHost, kBytes);
+      const auto reading = start_reading(memory, gpu, kBytes);
+      EXPECT_EQ(std::memcmp(reading->wait(), sent.data(), sent.size()), 0);
+    }
 }
 
 TEST_F(CudaMemory, TheLimitIsAnErrorWithTheTable) {

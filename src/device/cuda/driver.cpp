@@ -1,6 +1,7 @@
 #include "device/cuda/driver.h"
 
 #include "base/error.h"
+#include "device/cuda/failures.h"
 
 namespace temper::device {
 namespace {
@@ -33,6 +34,9 @@ Driver load() {
   look_up("cuMemMap", found.mem_map);
   look_up("cuMemUnmap", found.mem_unmap);
   look_up("cuMemSetAccess", found.mem_set_access);
+  look_up("cuMemExportToShareableHandle", found.mem_export);
+  look_up("cuMemImportFromShareableHandle", found.mem_import);
+  look_up("cuDeviceGetAttribute", found.device_get_attribute);
   look_up("cuTensorMapEncodeTiled", found.tensor_map_encode_tiled);
   look_up("cuGetErrorString", found.get_error_string);
   return found;
@@ -69,50 +73,24 @@ std::string why_unusable(const DriverAnswer& answer) {
   }
 }
 
-bool is_lost(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorContained:
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorUnknown:
-      return true;
-    default:
-      return false;
-  }
+namespace {
+
+[[noreturn]] void fail_call(int code, const char* what, const char* text) {
+  throw_failure(known_failure(code).value_or(Failure::kDefect),
+                fmt::format("[cuda] {} failed: {} ({})", what, text, code));
 }
 
-std::string describe(cudaError_t error, const std::string& text, const char* what) {
-  const std::string found = fmt::format("[cuda] {} failed: {} ({})", what, text, static_cast<int>(error));
-  if (!is_lost(error)) return found;
-  // Work is asked for ahead of time: whoever meets the error need not have caused it.
-  return fmt::format(
-      "{}; the GPU is lost to this process, where this or earlier work failed. See dmesg for Xid errors and "
-      "nvidia-smi -q for ECC errors; without any it is a defect of Temper, please report it",
-      found);
-}
+}  // namespace
 
 void check(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
   const char* text = nullptr;
   driver().get_error_string(result, &text);
-  // The runtime's errors have the driver's numbers.
-  fail_resources("{}",
-                 describe(static_cast<cudaError_t>(result), text == nullptr ? "unknown error" : text, what));
+  fail_call(result, what, text == nullptr ? "unknown error" : text);
 }
 
 void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  fail_resources("{}", describe(error, cudaGetErrorString(error), what));
+  if (error != cudaSuccess) fail_call(error, what, cudaGetErrorString(error));
 }
 
 }  // namespace temper::device

@@ -17,6 +17,10 @@ struct Driver {
                       unsigned long long) = nullptr;
   CUresult (*mem_unmap)(CUdeviceptr, size_t) = nullptr;
   CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) = nullptr;
+  CUresult (*mem_export)(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                         unsigned long long) = nullptr;
+  CUresult (*mem_import)(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType) = nullptr;
+  CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
   decltype(&cuTensorMapEncodeTiled) tensor_map_encode_tiled = nullptr;
   CUresult (*get_error_string)(CUresult, const char**) = nullptr;
 };
@@ -34,11 +38,7 @@ struct DriverAnswer {
 std::string why_unusable(const DriverAnswer& answer);
 std::string why_unsupported(int gpu, int major, int minor);  // by its compute capability
 
-// Whether this process can do nothing more on the GPU after such an error.
-bool is_lost(cudaError_t error);
-// The message of a failed call; of a lost GPU it says where to look.
-std::string describe(cudaError_t error, const std::string& text, const char* what);
-
+// Of a call that failed: throws as throw_failure() does (device/cuda/failures.h).
 void check(CUresult result, const char* what);
 void check(cudaError_t error, const char* what);
 

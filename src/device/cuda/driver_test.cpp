@@ -32,27 +32,5 @@ TEST(CudaDriver, OldGpusAreRefused) {
             "[cuda] GPU 1 has compute capability 7.5; Temper needs 8.0 or later: use another device");
 }
 
-// An error that ends the process's use of the GPU is told apart from one that is only refused.
-TEST(CudaDriver, ALostGpuSaysWhereToLook) {
-  for (const cudaError_t lost : {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorLaunchFailure,
-                                 cudaErrorMisalignedAddress, cudaErrorDevicesUnavailable}) {
-    EXPECT_TRUE(is_lost(lost));
-    EXPECT_NE(describe(lost, "it broke", "the GPU's work").find("lost to this process"), std::string::npos);
-  }
-  for (const cudaError_t refused :
-       {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorNotSupported}) {
-    EXPECT_FALSE(is_lost(refused));
-    EXPECT_EQ(describe(refused, "no", "cudaMalloc"),
-              fmt::format("[cuda] cudaMalloc failed: no ({})", static_cast<int>(refused)));
-  }
-  try {
-    check(cudaErrorIllegalAddress, "the GPU's work");
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kResources);
-    EXPECT_EQ(std::string(error.what()).find("[cuda] the GPU's work failed: "), 0u) << error.what();
-  }
-}
-
 }  // namespace
 }  // namespace temper::device

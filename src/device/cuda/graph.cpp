@@ -1,6 +1,7 @@
 #include "device/cuda/graph.h"
 
 #include "base/error.h"
+#include "device/cuda/alone.h"
 
 namespace temper::device {
 namespace {
@@ -34,7 +35,7 @@ class Capture {
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(cudaGraph_t graph, Device gpu) : gpu_(gpu) {
+  CudaGraph(cudaGraph_t graph, Device gpu) : gpu_(gpu), captured_(stream(gpu)) {
     check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
   }
   // What still runs is destroyed when it has run.
@@ -42,10 +43,16 @@ class CudaGraph final : public Graph {
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  void run() override { check(cudaGraphLaunch(executable_, stream(gpu_)), "cudaGraphLaunch"); }
+  void run() override {
+    // Kernels may keep something for each stream.
+    invariant(stream(gpu_) == captured_, "a graph on another stream than the one that was captured");
+    const AloneScope alone(gpu_);  // kernels that need it may be in the graph
+    check(cudaGraphLaunch(executable_, captured_), "cudaGraphLaunch");
+  }
 
  private:
-  Device gpu_;
+  const Device gpu_;
+  const cudaStream_t captured_;
   cudaGraphExec_t executable_ = nullptr;
 };
 
@@ -63,7 +70,7 @@ void refuse_in_capture(cudaStream_t stream, const char* what) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   if (status != cudaStreamCaptureStatusNone)
-    throw Error(fmt::format("[cuda] {} inside a captured graph", what), ErrorKind::kDefect);
+    throw CannotCapture(fmt::format("[cuda] {} inside a captured graph", what));
 }
 
 }  // namespace temper::device

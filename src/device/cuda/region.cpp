@@ -1,16 +1,26 @@
 #include "device/cuda/region.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
+#include "device/cuda/events.h"
+#include "device/cuda/stream.h"
 
 namespace temper::device {
 namespace {
 
-std::byte* reserve(int64_t bytes) {
-  CUdeviceptr address = 0;
-  check(driver().mem_address_reserve(&address, static_cast<size_t>(bytes), 0, 0, 0), "cuMemAddressReserve");
-  return reinterpret_cast<std::byte*>(address);
+// Of all regions, and of what is mapped in them.
+std::mutex& regions_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+std::set<const CudaRegion*>& all_regions() {
+  static auto& all = *new std::set<const CudaRegion*>;
+  return all;
 }
 
 CUmemLocation location_of(int device) {
@@ -20,33 +30,88 @@ CUmemLocation location_of(int device) {
   return location;
 }
 
+// Set where a driver refused to make memory that can be shared: containers and some hypervisors do.
+std::array<std::atomic<bool>, kMaxGpus>& refused_sharing() {
+  static std::array<std::atomic<bool>, kMaxGpus> all{};
+  return all;
+}
+
+bool wants_sharing(int gpu) {
+  int supported = 0;
+  driver().device_get_attribute(&supported, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                                gpu);
+  return supported != 0 && !refused_sharing().at(static_cast<size_t>(gpu));
+}
+
 }  // namespace
 
-CudaRegion::CudaRegion(int64_t reserved, int device) : Region(reserve(reserved), reserved), device_(device) {}
+CUdeviceptr reserve_addresses(int64_t bytes) {
+  CUdeviceptr address = 0;
+  check(driver().mem_address_reserve(&address, static_cast<size_t>(bytes), 0, 0, 0), "cuMemAddressReserve");
+  return address;
+}
+
+bool make_chunk(int gpu, int64_t bytes, CUmemGenericAllocationHandle* chunk) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = location_of(gpu);
+  if (wants_sharing(gpu)) {
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const CUresult result = driver().mem_create(chunk, static_cast<size_t>(bytes), &properties, 0);
+    if (result == CUDA_SUCCESS) return true;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return false;
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    refused_sharing().at(static_cast<size_t>(gpu)) = true;
+  }
+  const CUresult result = driver().mem_create(chunk, static_cast<size_t>(bytes), &properties, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return false;
+  check(result, "cuMemCreate");
+  return true;
+}
+
+std::string why_not_shared(int gpu) {
+  if (wants_sharing(gpu)) return "";
+  return fmt::format("[cuda] the driver does not let processes share memory of GPU {} by file descriptors{}",
+                     gpu,
+                     refused_sharing().at(static_cast<size_t>(gpu))
+                         ? ", although it says so: is this a container or a virtual machine?"
+                         : "");
+}
+
+void allow_access(CUdeviceptr address, int64_t bytes, int gpu) {
+  CUmemAccessDesc access{};
+  access.location = location_of(gpu);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  check(driver().mem_set_access(address, static_cast<size_t>(bytes), &access, 1), "cuMemSetAccess");
+}
+
+CudaRegion::CudaRegion(int64_t reserved, int device)
+    : Region(reinterpret_cast<std::byte*>(reserve_addresses(reserved)), reserved, &streams(device)),
+      device_(device) {
+  const std::lock_guard lock(regions_mutex());
+  all_regions().insert(this);
+}
 
 CudaRegion::~CudaRegion() {
+  {
+    const std::lock_guard lock(regions_mutex());
+    all_regions().erase(this);
+  }
   unmap_from(0);
   driver().mem_address_free(address(), static_cast<size_t>(reserved_));
 }
 
-bool CudaRegion::back(int64_t bytes) {
-  while (static_cast<int64_t>(chunks_.size()) * kCudaChunk < bytes) {
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = location_of(device_);
+bool CudaRegion::back(int64_t /*begin*/, int64_t end) {
+  while (static_cast<int64_t>(chunks_.size()) * kCudaChunk < end) {
     CUmemGenericAllocationHandle chunk = 0;
-    const CUresult result = driver().mem_create(&chunk, kCudaChunk, &properties, 0);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return false;
-    check(result, "cuMemCreate");
+    if (!make_chunk(device_, kCudaChunk, &chunk)) return false;
+    const std::lock_guard lock(regions_mutex());
     const CUdeviceptr at = address() + chunks_.size() * static_cast<size_t>(kCudaChunk);
     const CUresult mapped = driver().mem_map(at, kCudaChunk, 0, chunk, 0);
     if (mapped != CUDA_SUCCESS) driver().mem_release(chunk);
     check(mapped, "cuMemMap");
     chunks_.push_back(chunk);
-    CUmemAccessDesc access{};
-    access.location = location_of(device_);
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    check(driver().mem_set_access(at, kCudaChunk, &access, 1), "cuMemSetAccess");
+    allow_access(at, kCudaChunk, device_);
   }
   held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
   return true;
@@ -54,8 +119,10 @@ bool CudaRegion::back(int64_t bytes) {
 
 void CudaRegion::unmap_from(size_t chunk) {
   if (chunk >= chunks_.size()) return;
-  // Kernels in flight may still use what was freed on the host.
+  // Kernels in flight, on any of this GPU's streams, may still use what was freed on the host.
+  const CurrentGpu gpu(device_);
   cudaDeviceSynchronize();
+  const std::lock_guard lock(regions_mutex());
   while (chunks_.size() > chunk) {
     const CUdeviceptr at = address() + (chunks_.size() - 1) * static_cast<size_t>(kCudaChunk);
     driver().mem_unmap(at, kCudaChunk);
@@ -65,16 +132,15 @@ void CudaRegion::unmap_from(size_t chunk) {
   held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
 }
 
-int64_t CudaRegion::trim() {
-  const int64_t before = held_;
+void CudaRegion::give_up() {
   const auto last = blocks_.live().rbegin();
   const int64_t used = last == blocks_.live().rend() ? 0 : last->first + last->second;
   unmap_from(static_cast<size_t>(round_up(used, kCudaChunk) / kCudaChunk));
-  return before - held_;
 }
 
 void CudaRegion::save() {
   if (live_ == 0) return;
+  const CurrentGpu gpu(device_);
   check(cudaDeviceSynchronize(), "saving a region");
   void* host = nullptr;
   check(cudaMallocHost(&host, static_cast<size_t>(live_)), "cudaMallocHost");
@@ -89,6 +155,7 @@ void CudaRegion::save() {
 }
 
 void CudaRegion::restore() {
+  const CurrentGpu gpu(device_);
   const std::byte* from = backup_;
   for (const auto& [offset, bytes] : blocks_.live()) {
     check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
@@ -101,5 +168,22 @@ void CudaRegion::restore() {
 }
 
 void CudaRegion::withdraw() { unmap_from(0); }
+
+CudaRegion::Chunks CudaRegion::chunks_of(const void* memory, int64_t bytes) {
+  const std::lock_guard lock(regions_mutex());
+  for (const CudaRegion* region : all_regions()) {
+    const int64_t offset = static_cast<const std::byte*>(memory) - region->base_;
+    if (offset < 0 || offset >= region->reserved_) continue;
+    const auto first = static_cast<size_t>(offset / kCudaChunk),
+               end = static_cast<size_t>(round_up(offset + bytes, kCudaChunk) / kCudaChunk);
+    invariant(end <= region->chunks_.size(), "chunks of memory that no block has");
+    const auto begin = region->chunks_.begin();
+    return {region->device_,
+            {begin + static_cast<std::ptrdiff_t>(first), begin + static_cast<std::ptrdiff_t>(end)},
+            offset % kCudaChunk};
+  }
+  fail(
+      "[cuda] this memory is in no region of a GPU's pool; with TEMPER_GPU_POOL=separate none can be shared");
+}
 
 }  // namespace temper::device

@@ -6,19 +6,37 @@
 
 namespace temper::device {
 
+// Physical memory of one GPU, of `bytes` (whole kCudaChunk). Nothing where there is none left. Other
+// processes may map it where `can_share` says so (device/cuda/sharing.h).
+bool make_chunk(int gpu, int64_t bytes, CUmemGenericAllocationHandle* chunk);
+// Why chunks of a GPU cannot be shared between processes; empty where they can.
+std::string why_not_shared(int gpu);
+// Lets a GPU read and write what is mapped at an address.
+void allow_access(CUdeviceptr address, int64_t bytes, int gpu);
+CUdeviceptr reserve_addresses(int64_t bytes);
+
 // Reserved addresses of one GPU, behind which physical memory is mapped in chunks as the region grows. A
 // paused region gives its chunks back to the device and keeps its addresses.
 class CudaRegion final : public Region {
  public:
   CudaRegion(int64_t reserved, int device);
   ~CudaRegion() override;
-  int64_t trim() override;  // chunks past the last block in use
+
+  // The chunks behind some bytes of a live block in any region, one after the other, and where the bytes
+  // begin in the first of them. An Error for memory that is in no region.
+  struct Chunks {
+    int device = 0;
+    std::vector<CUmemGenericAllocationHandle> handles;
+    int64_t offset = 0;
+  };
+  static Chunks chunks_of(const void* memory, int64_t bytes);
 
  protected:
-  bool back(int64_t bytes) override;
+  bool back(int64_t begin, int64_t end) override;
   void save() override;
   void restore() override;
   void withdraw() override;
+  void give_up() override;  // chunks past the last block in use
 
  private:
   void unmap_from(size_t chunk);

@@ -11,7 +11,8 @@ void* SeparatePool::allocate(int64_t bytes, MemoryTag tag) {
   const cudaStream_t order = stream(device_);
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   const std::lock_guard lock(mutex_);
-  if (held_ + bytes > limit_) fail_resources("[memory] '{}' asks for more than the limit", to_string(tag));
+  if (held_ + bytes > limit_)
+    throw OutOfMemory(fmt::format("[memory] '{}' asks for more than the limit", to_string(tag)));
   void* memory = nullptr;
   check(cudaMalloc(&memory, size), "cudaMalloc");
   check(cudaMemsetAsync(memory, 0xFF, size, order), "cudaMemsetAsync");

@@ -14,6 +14,7 @@ class SeparatePool final : public Pool {
   explicit SeparatePool(int index) : device_{DeviceType::kCuda, index} {}
   void* allocate(int64_t bytes, MemoryTag tag) override;
   void release(void* memory, MemoryTag tag) noexcept override;
+  void used(void*, MemoryTag) override {}  // giving a block back waits for the GPU
   void pause(MemoryTag tag, PauseMode mode) override;
   void resume(MemoryTag tag) override;
   MemoryUsage usage() const override;

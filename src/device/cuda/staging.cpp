@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "device/cuda/events.h"
 #include "device/cuda/graph.h"
 
 namespace temper::device {
@@ -84,66 +85,73 @@ class Staging {
   size_t turn_ = 0;
 };
 
-// Pinned memory and an event for a copy; taking pinned memory waits for the GPU, so they are used again.
-struct Slip {
-  void* memory = nullptr;
-  cudaEvent_t arrived = nullptr;
-  uint64_t bytes = 0;
-};
-constexpr uint64_t kSmallestSlip = 4096;
-
-// Slips are as large as powers of two, so that few sizes serve all copies.
-class Slips {
+// Pinned memory and an event of the GPU from which something is copied there. Taking pinned memory waits for
+// the GPU, so it is used again; sizes are powers of two, so that few of them serve all copies.
+class Slip {
  public:
-  Slip take(int64_t bytes) {
-    const uint64_t size = std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kSmallestSlip));
-    const std::lock_guard lock(mutex_);
-    if (std::vector<Slip>& free = free_[size]; !free.empty()) {
-      const Slip slip = free.back();
-      free.pop_back();
-      return slip;
+  Slip(int gpu, int64_t bytes) : free_(free_of(bytes)), arrived_(gpu) {
+    const std::lock_guard lock(free_.mutex);
+    if (free_.memory.empty()) {
+      check(cudaMallocHost(&memory_, free_.bytes), "cudaMallocHost");
+      return;
     }
-    Slip slip;
-    slip.bytes = size;
-    check(cudaMallocHost(&slip.memory, size), "cudaMallocHost");
-    check(cudaEventCreateWithFlags(&slip.arrived, cudaEventDisableTiming), "cudaEventCreate");
-    return slip;
+    memory_ = free_.memory.back();
+    free_.memory.pop_back();
   }
-  void give_back(Slip slip) {
-    const std::lock_guard lock(mutex_);
-    free_[slip.bytes].push_back(slip);
+  // Of a copy that was never asked for nothing is on its way.
+  ~Slip() {
+    if (recorded_) cudaEventSynchronize(arrived_.get());
+    const std::lock_guard lock(free_.mutex);
+    free_.memory.push_back(memory_);
+  }
+  Slip(const Slip&) = delete;
+  Slip& operator=(const Slip&) = delete;
+
+  void copy(const void* from, int64_t bytes, cudaStream_t order) {
+    check(cudaMemcpyAsync(memory_, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
+          "cudaMemcpyAsync");
+    check(arrived_.record(order), "cudaEventRecord");
+    recorded_ = true;
+  }
+  const void* wait() const {
+    check(cudaEventSynchronize(arrived_.get()), "the GPU's work");
+    return memory_;
   }
 
  private:
-  std::mutex mutex_;
-  std::map<uint64_t, std::vector<Slip>> free_;
-};
+  struct Free {
+    explicit Free(size_t size) : bytes(size) {}
+    const size_t bytes;
+    std::mutex mutex;
+    std::vector<void*> memory;
+  };
+  static Free& free_of(int64_t bytes) {
+    constexpr uint64_t kSmallest = 4096;
+    // Never destroyed: the driver may be gone when static objects go.
+    static auto& all = *new std::map<uint64_t, Free>;
+    static std::mutex mutex;
+    const uint64_t size = std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kSmallest));
+    const std::lock_guard lock(mutex);
+    return all.try_emplace(size, size).first->second;
+  }
 
-Slips& slips() {
-  static Slips& all = *new Slips;  // never destroyed: the driver may be gone when static objects go
-  return all;
-}
+  Free& free_;
+  Event arrived_;
+  void* memory_ = nullptr;
+  bool recorded_ = false;
+};
 
 class PinnedReading final : public Reading {
  public:
-  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(slips().take(bytes)) {
+  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(gpu.index, bytes) {
     const cudaStream_t order = stream(gpu);
     refuse_in_capture(order, "a copy to the CPU");
-    check(cudaMemcpyAsync(slip_.memory, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, order),
-          "cudaMemcpyAsync");
-    check(cudaEventRecord(slip_.arrived, order), "cudaEventRecord");
+    slip_.copy(from, bytes, order);
   }
-  ~PinnedReading() override {
-    cudaEventSynchronize(slip_.arrived);
-    slips().give_back(slip_);
-  }
-  const void* wait() override {
-    check(cudaEventSynchronize(slip_.arrived), "the GPU's work");
-    return slip_.memory;
-  }
+  const void* wait() override { return slip_.wait(); }
 
  private:
-  const Slip slip_;
+  Slip slip_;
 };
 
 Staging& staging(Device gpu) {
@@ -168,6 +176,22 @@ void copy_from_gpu(void* to, const void* from, int64_t bytes, Device gpu) {
   const cudaStream_t order = stream(gpu);
   refuse_in_capture(order, "a copy to the CPU");
   staging(gpu).download(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, order);
+}
+
+void copy_between_gpus(void* to, Device to_gpu, const void* from, Device from_gpu, int64_t bytes) {
+  const auto count = static_cast<size_t>(bytes);
+  const cudaStream_t source = stream(from_gpu);
+  refuse_in_capture(source, "a copy to another GPU");
+  Event ready(from_gpu.index), copied(to_gpu.index);
+  check(ready.record(source), "cudaEventRecord");
+  const cudaStream_t order = stream(to_gpu);
+  refuse_in_capture(order, "a copy from another GPU");
+  check(cudaStreamWaitEvent(order, ready.get(), 0), "cudaStreamWaitEvent");
+  check(cudaMemcpyPeerAsync(to, to_gpu.index, from, from_gpu.index, count, order), "cudaMemcpyPeerAsync");
+  check(copied.record(order), "cudaEventRecord");
+  // What is written to `from` next, or to memory that was freed there, must not overtake the copy.
+  check(cudaStreamWaitEvent(stream(from_gpu), copied.get(), 0), "cudaStreamWaitEvent");
+  stream(to_gpu);  // leaves the destination current
 }
 
 std::shared_ptr<Reading> start_reading_gpu(const void* from, Device gpu, int64_t bytes) {

@@ -9,6 +9,10 @@ namespace temper::device {
 void copy_to_gpu(void* to, const void* from, int64_t bytes, Device gpu);
 void copy_from_gpu(void* to, const void* from, int64_t bytes, Device gpu);
 
+// From one GPU to another, after what both were asked for before; later work of both waits for the copy. The
+// host waits for nothing.
+void copy_between_gpus(void* to, Device to_gpu, const void* from, Device from_gpu, int64_t bytes);
+
 std::shared_ptr<Reading> start_reading_gpu(const void* from, Device gpu, int64_t bytes);
 
 }  // namespace temper::device

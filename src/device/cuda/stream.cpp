@@ -1,8 +1,6 @@
 #include "device/cuda/stream.h"
 
 #include <algorithm>
-#include <array>
-#include <mutex>
 
 #include "base/error.h"
 
@@ -32,29 +30,6 @@ std::string why_unsupported(int gpu, int major, int minor) {
   return fmt::format(
       "[cuda] GPU {} has compute capability {}.{}; Temper needs {}.{} or later: use another device", gpu,
       major, minor, kLowestCapability / 10, kLowestCapability % 10);
-}
-
-namespace {
-
-cudaStream_t make_stream(int index) {
-  require_supported(index);
-  cudaStream_t made = nullptr;
-  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
-  return made;
-}
-
-}  // namespace
-
-cudaStream_t stream(Device device) {
-  static std::array<cudaStream_t, kMaxGpus> streams{};
-  static std::mutex mutex;
-  if (device.index < 0 || device.index >= kMaxGpus) fail_resources("[cuda] there is no GPU {}", device.index);
-  driver();
-  check(cudaSetDevice(device.index), "cudaSetDevice");
-  const std::lock_guard lock(mutex);
-  cudaStream_t& found = streams[static_cast<size_t>(device.index)];
-  if (found == nullptr) found = make_stream(device.index);
-  return found;
 }
 
 int multiprocessors(Device device) {

@@ -5,6 +5,13 @@
 // memory, in turns, so that sums have one order (schedule.h). Scores are computed transposed, keys by
 // queries: their registers are then an operand of the products that follow. While the scores of one tile
 // become probabilities, products of the tile before and after it run.
+//
+// Who adds to a tile of dq waits until its turn comes (add_dq). That all come to their end whatever the order in
+// which the GPU starts blocks: a block takes its item by an atomic ticket, so that items begin in their order. An
+// item of an unpaired document waits only for items before it. Those of a paired one also wait for later items,
+// of the same document and key head, which are no more than the GPU runs at once (schedule_of): when all earlier
+// items are done, all of these have begun. For that the kernel must get every multiprocessor in the end, and so it
+// never runs beside another one that waits like this (device::AloneScope).
 #include "backends/cudnn/hopper/backward_copies.h"
 #include "backends/cudnn/hopper/backward_sums.h"
 
@@ -39,9 +46,7 @@ __global__ void __launch_bounds__(3 * kWarpgroup, 1)
 template <int kDim>
 void launch(const BackwardArguments& arguments, int items, cudaStream_t stream) {
   constexpr int kBytes = Layout<kDim>::kBytes;
-  static const cudaError_t once =
-      cudaFuncSetAttribute(attention_backward<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  (void)once;
+  allow_scratch(attention_backward<kDim>, kBytes);  // of the current GPU
   attention_backward<kDim><<<items, 3 * kWarpgroup, kBytes, stream>>>(arguments);
 }
 

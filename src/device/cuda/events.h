@@ -1,0 +1,38 @@
+#pragma once
+#include "device/cuda/driver.h"
+
+namespace temper::device {
+
+// Makes a GPU current for the calling thread, and at its end the one that was.
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(int gpu) {
+    cudaGetDevice(&before_);
+    if (before_ != gpu) cudaSetDevice(gpu);
+  }
+  ~CurrentGpu() { cudaSetDevice(before_); }
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+// An event of one GPU, to be recorded before anyone waits for it; taken from those that are free, because
+// making them takes long. Streams that were told to wait go on waiting when it is gone.
+class Event {
+ public:
+  explicit Event(int gpu);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  cudaEvent_t get() const { return event_; }
+  cudaError_t record(cudaStream_t stream) { return cudaEventRecord(event_, stream); }
+
+ private:
+  const int gpu_;
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace temper::device

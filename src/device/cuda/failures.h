@@ -1,0 +1,32 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+// What went wrong on a GPU, by the numbers that CUDA's runtime and driver share. Libraries on top of them
+// (cuBLASLt, cuDNN) sort their own numbers into the same kinds of failure.
+namespace temper::device {
+
+enum class Failure {
+  kOutOfMemory,   // with less at once it may succeed
+  kLost,          // the hardware or its driver failed
+  kUnusable,      // there is no such GPU, or driver, build and GPU do not fit together
+  kUncapturable,  // a call that no CUDA graph can hold; nothing has run
+  kPoisoned,      // a defect of ours after which the process can do nothing more on the GPU
+  kDefect,        // any other mistake of ours
+};
+
+// Of an error number of CUDA's; nothing for a number that the table lacks, which is then a defect.
+std::optional<Failure> known_failure(int code);
+std::string_view name_of_failure(int code);  // "cudaErrorIllegalAddress"; empty where the table lacks it
+
+// kResources for memory, lost and unusable GPUs; kDefect for everything else.
+ErrorKind kind_of(Failure failure);
+std::string_view advice(Failure failure);  // what to do, without a period
+
+// Throws "what; advice": OutOfMemory, CannotCapture (device/graph.h), or an Error of that kind.
+[[noreturn]] void throw_failure(Failure failure, const std::string& what);
+
+}  // namespace temper::device

@@ -1,8 +1,5 @@
 #include "training/signals.h"
 
-#include <signal.h>
-
-#include <csignal>
 #include <cstddef>
 #include <vector>
 
@@ -22,33 +19,34 @@ void on_signal(int signal) {
 // oneDNN's compiled products keep values below their stack's end, where the system would put the handler's
 // frame: it gets a stack of its own. Signals of the process go to its main thread, which is the one that
 // trains.
-void use_own_stack() {
+void use_own_stack(stack_t* before) {
   static std::vector<std::byte> memory(1 << 16);
   stack_t stack{};
   stack.ss_sp = memory.data();
   stack.ss_size = memory.size();
-  ::sigaltstack(&stack, nullptr);
+  ::sigaltstack(&stack, before);
 }
 
-void handle(int signal) {
+void handle(int signal, struct sigaction* before) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_ONSTACK | SA_RESTART;
-  ::sigaction(signal, &action, nullptr);
+  ::sigaction(signal, &action, before);
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
   stop_requested = 0;
-  use_own_stack();
-  handle(SIGINT);
-  handle(SIGTERM);
+  use_own_stack(&stack_);
+  handle(SIGINT, &interrupt_);
+  handle(SIGTERM, &terminate_);
 }
 
 StopSignals::~StopSignals() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  ::sigaction(SIGINT, &interrupt_, nullptr);
+  ::sigaction(SIGTERM, &terminate_, nullptr);
+  ::sigaltstack(&stack_, nullptr);
 }
 
 bool StopSignals::requested() const { return stop_requested != 0; }

@@ -1,9 +1,11 @@
 #pragma once
+#include <csignal>
 
 namespace temper::training {
 
 // While one lives, SIGINT and SIGTERM only set a flag: the loop saves and leaves. A second signal ends the
-// process at once.
+// process at once. At its end both are handled as they were before, and the handlers' stack is what it was.
+// On one thread; scopes may lie within each other.
 class StopSignals {
  public:
   StopSignals();
@@ -11,6 +13,11 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   bool requested() const;
+
+ private:
+  struct sigaction interrupt_ {
+  }, terminate_{};  // before
+  stack_t stack_{};
 };
 
 }  // namespace temper::training

@@ -12,6 +12,14 @@ namespace {
 // Graphs kept at once; a step that fits none of them takes the place of the one not used for longest.
 constexpr size_t kMostVariants = 16;
 
+// What a graph needs beyond a plain step is memory that stays its own, and work that can be captured: only
+// for want of these is a step run again, and only where it has changed no weights. Any other error is shown.
+bool may_run_again(const Error& error, const StepData& data, bool as_graph) {
+  if (dynamic_cast<const CannotCapture*>(&error) != nullptr) return true;
+  // A graph whose launch failed, or that could not be captured, has run nothing.
+  return dynamic_cast<const OutOfMemory*>(&error) != nullptr && (as_graph || !data.updates);
+}
+
 // A step of more arithmetic keeps any GPU that Temper supports busy for longer than it takes to ask for it
 // kernel by kernel, and its memory is better left to the pool, which serves evaluation and other shapes, too.
 constexpr double kSmallStep = 5e12;
@@ -100,12 +108,11 @@ const StepData& StepGraphs::run(StepData data, double flops) {
   try {
     variant.work.run();
   } catch (const Error& error) {
-    // What a graph needs beyond a plain step is memory that stays its own, and work that can be captured.
-    const bool graphs_fault = captures || error.kind() == ErrorKind::kResources;
-    if (choice_ == CudaGraph::kOn || !graphs_fault) throw;
+    if (choice_ == CudaGraph::kOn || !may_run_again(error, variant.data, captured || captures)) throw;
     StepData again = std::move(variant.data);
     again.outputs.clear();
     again.grad_norm = {};
+    again.updates = false;
     give_up(error.what());
     return run_plain(std::move(again));
   }

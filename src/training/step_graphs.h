@@ -21,6 +21,7 @@ struct StepData {
   };
   std::vector<Output> outputs;  // of each micro-batch
   Tensor grad_norm;
+  bool updates = false;  // the step has begun to change weights and moments
 };
 
 // What became of the steps so far.

@@ -69,7 +69,7 @@ TEST(StepGraphs, StepsOfOneShapeShareTheirTensors) {
 TEST(StepGraphs, GiveUpWhereMemoryIsShort) {
   int runs = 0;
   const auto work = [&](StepData&) {
-    if (++runs == 1) fail_resources("[memory] nothing is left");
+    if (++runs == 1) throw OutOfMemory("[memory] nothing is left");
   };
   StepGraphs graphs({}, CudaGraph::kAuto, "", work);
   graphs.run(data_of(100), 1);
@@ -79,6 +79,30 @@ TEST(StepGraphs, GiveUpWhereMemoryIsShort) {
   runs = 0;
   StepGraphs insists({}, CudaGraph::kOn, "", work);
   EXPECT_THROW(insists.run(data_of(100), 1), Error);
+}
+
+// A step that went wrong is not run again behind the user's back.
+TEST(StepGraphs, DefectsAndLostDevicesAreShown) {
+  for (const Error& error : {Error("[cuda] an illegal address", ErrorKind::kDefect),
+                             Error("[cuda] the GPU is lost", ErrorKind::kResources)}) {
+    int runs = 0;
+    StepGraphs graphs({}, CudaGraph::kAuto, "", [&](StepData&) {
+      if (++runs == 1) throw error;
+    });
+    EXPECT_THROW(graphs.run(data_of(100), 1), Error);
+    EXPECT_EQ(runs, 1) << error.what();
+    EXPECT_EQ(graphs.counts().why_not, "");
+  }
+}
+
+TEST(StepGraphs, AStepThatChangedWeightsIsNotRunAgain) {
+  int runs = 0;
+  StepGraphs graphs({}, CudaGraph::kAuto, "", [&](StepData& data) {
+    data.updates = true;
+    if (++runs == 1) throw OutOfMemory("[memory] nothing is left");
+  });
+  EXPECT_THROW(graphs.run(data_of(100), 1), OutOfMemory);
+  EXPECT_EQ(runs, 1);
 }
 
 TEST(StepGraphs, OnIsAnErrorWhereItCannotBe) {

@@ -41,6 +41,7 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
 void Trainer::compute(StepData& data) {
+  data.updates = false;
   model_.parameters().release_gradients();
   // With one micro-batch gradients move into the memory that backward frees; more of them need both at once.
   if (data.batches.size() > 1) model_.parameters().allocate_gradients();
@@ -56,6 +57,7 @@ void Trainer::compute(StepData& data) {
   }
   const trace::Span update("update");
   data.grad_norm = optimizer_.grad_norm();
+  data.updates = true;
   optimizer_.update(data.grad_norm, options_.max_grad_norm);
 }
 

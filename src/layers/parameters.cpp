@@ -1,6 +1,7 @@
 #include "layers/parameters.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -49,6 +50,12 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
     parameter.value = empty(spec.shape, narrow ? *frozen : dtype);
     if (narrow) parameter.scales = empty({spec.shape[0]}, DType::kF32);
   }
+  changed();
+}
+
+void ParameterStore::changed() {
+  static std::atomic<uint64_t> latest = 0;
+  version_ = ++latest;
 }
 
 size_t ParameterStore::index_of(std::string_view name) const {
@@ -72,6 +79,7 @@ Tensor ParameterStore::value(std::string_view name) const {
 }
 
 void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor& rows) {
+  changed();
   const Parameter& parameter = at(name);
   const Tensor values = parameter.value.narrow(0, first, rows.dim(0));
   if (!parameter.scales.defined()) return values.copy_from(rows);
@@ -94,6 +102,7 @@ int64_t ParameterStore::num_elements() const {
 }
 
 void ParameterStore::initialize(uint64_t seed, double deviation) {
+  changed();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const WeightSpec& spec = table_.specs()[i];
     const Parameter& parameter = parameters_[i];

@@ -41,6 +41,12 @@ class ParameterStore {
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
   void initialize(uint64_t seed, double deviation);
+  // Differs from every earlier version of any store: what was computed from the values (a KV cache) is of use
+  // only as long as their version is the same. Whoever writes to values in another way than through the
+  // functions of this class calls changed().
+  uint64_t version() const { return version_; }
+  void changed();
+
   // From now on every parameter has a gradient (an Error where some are kept in 8 bits) that accumulates
   // until reset_gradients(). Its memory (tag gradients) comes when backward first reaches it, or for all of
   // them with allocate_gradients(), and stays until release_gradients().
@@ -56,6 +62,7 @@ class ParameterStore {
   DType dtype_;
   Device device_;
   std::vector<Parameter> parameters_;
+  uint64_t version_ = 0;
 };
 
 }  // namespace temper::layers

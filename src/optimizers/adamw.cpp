@@ -53,7 +53,11 @@ void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
   parameters_.reset_gradients();
 }
 
-void AdamW::advance() { op_.step.set(op_.step + 1); }
+// Of a captured update, too, of which the host calls nothing else.
+void AdamW::advance() {
+  op_.step.set(op_.step + 1);
+  parameters_.changed();
+}
 
 void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
   set_lr(lr);
@@ -80,6 +84,7 @@ void AdamW::restored(int64_t steps) {
   op_.step.set(steps + 1);
   for (const ops::AdamW::Slot& slot : op_.slots)
     if (slot.master.defined()) slot.value.copy_from(slot.master);
+  parameters_.changed();
 }
 
 }  // namespace temper::optimizers

@@ -26,12 +26,25 @@ Tensor Generator::prefill(std::span<const int32_t> ids) {
   return hidden.narrow(0, hidden.dim(0) - 1, 1);
 }
 
-// Keys and values of another adapter are of no use, and neither is work that was captured with it.
+// Keys and values of other weights are of no use, and neither is work that was captured with another adapter.
 void Generator::use(const layers::Adapter* adapter) {
-  if (adapter == adapter_) return;
+  const uint64_t model_version = model_.parameters().version(),
+                 adapter_version = adapter == nullptr ? 0 : adapter->parameters().version();
+  if (adapter != adapter_ || model_version != model_version_ || adapter_version != adapter_version_)
+    held_.clear();
+  if (adapter != adapter_) loop_ = nullptr;
   adapter_ = adapter;
-  loop_ = nullptr;
-  held_.clear();
+  model_version_ = model_version;
+  adapter_version_ = adapter_version;
+}
+
+void Generator::fail_without_token(size_t generated, int64_t prompt_tokens) {
+  held_.clear();  // the cache may hold what is not a number
+  fail(
+      "[generate] the model's logits for new token {} (position {} of the text) have no largest finite "
+      "value: "
+      "NaN or infinity. Check the weights and adapters (did their training diverge?), or use --dtype float32",
+      generated + 1, prompt_tokens + static_cast<int64_t>(generated));
 }
 
 void Generator::reserve(int64_t tokens) {
@@ -93,6 +106,7 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
     const bool final = static_cast<int64_t>(result.ids.size()) + 1 == most;
     if (ahead && !final) advance();
     const int32_t id = *static_cast<const int32_t*>(chosen->wait());
+    if (id == ops::kNoToken) fail_without_token(result.ids.size(), length);
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) {
       result.reason = StopReason::kStopToken;
       break;

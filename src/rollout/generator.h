@@ -26,14 +26,15 @@ struct Generation {
 };
 
 // Generates with one KV cache that it keeps: a prompt that begins with what the cache holds computes only the
-// rest, if the same adapter computed it. On a device the loop runs one step ahead of the tokens that the host
-// has seen: a token that ends the text may have been computed in vain. The decoder must outlive it. One
-// generator serves one thread, and a device serves one generator at a time.
+// rest, if the same adapter and the same version of all weights computed it. On a device the loop runs one
+// step ahead of the tokens that the host has seen: a token that ends the text may have been computed in vain.
+// The decoder must outlive it. One generator serves one thread, and a device serves one generator at a time.
 class Generator {
  public:
   explicit Generator(const layers::Decoder& model) : model_(model) {}
 
-  // Called with each new token; returning false stops.
+  // Called with each new token; returning false stops. Logits that are no distribution (NaN, infinity) are an
+  // Error that names the token.
   using OnToken = std::function<bool(int32_t id)>;
   Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                       const OnToken& on_token = {});
@@ -42,12 +43,14 @@ class Generator {
   void use(const layers::Adapter* adapter);
   Tensor prefill(std::span<const int32_t> ids);  // hidden state after the last of ids, [1, hidden]
   void reserve(int64_t tokens);
+  [[noreturn]] void fail_without_token(size_t generated, int64_t prompt_tokens);
 
   const layers::Decoder& model_;
   std::unique_ptr<layers::KvCache> cache_;
   std::unique_ptr<TokenLoop> loop_;
-  std::vector<int32_t> held_;                 // the tokens in the cache
-  const layers::Adapter* adapter_ = nullptr;  // that computed them
+  std::vector<int32_t> held_;                         // the tokens in the cache
+  const layers::Adapter* adapter_ = nullptr;          // that computed them
+  uint64_t model_version_ = 0, adapter_version_ = 0;  // of the weights that computed them
 };
 
 }  // namespace temper::rollout

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
 #include "models/adapter.h"
+#include "optimizers/adamw.h"
 #include "tests/support/tiny_model.h"
 
 namespace temper::rollout {
@@ -80,6 +82,65 @@ TEST_F(GeneratorTest, AConversationComputesOnlyWhatIsNew) {
   const Generation again = generator_.generate(Ids{3, 14}, {.max_new_tokens = 4});
   EXPECT_EQ(again.prompt_tokens, 1);
   EXPECT_EQ(again.ids, slow({3, 14}, 4));
+}
+
+// What another version of the weights computed is not used again.
+TEST_F(GeneratorTest, TheCacheBelongsToTheWeights) {
+  const Ids prompt{3, 14, 15, 9, 26};
+  const Ids before = generator_.generate(prompt, {.max_new_tokens = 12}).ids;
+  EXPECT_EQ(generator_.generate(prompt, {.max_new_tokens = 12}).prompt_tokens, 1);
+  layers::ParameterStore& weights = model_->decoder.parameters();
+  weights.initialize(77, 0.3);
+  const Generation after = generator_.generate(prompt, {.max_new_tokens = 12});
+  EXPECT_EQ(after.prompt_tokens, 5);
+  EXPECT_EQ(after.ids, slow(prompt, 12));
+  EXPECT_NE(after.ids, before);
+  // Each update of an optimizer, too.
+  optimizers::AdamW optimizer(weights, model_->decoder.ops(), {});
+  EXPECT_EQ(generator_.generate(prompt, {.max_new_tokens = 12}).prompt_tokens, 1);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const GradTarget target = weights[i].grad->target(weights[i].value);
+    std::fill_n(target.buffer.data<float>(), target.buffer.numel(), 1.f);
+  }
+  optimizer.step(0.1);
+  const Generation updated = generator_.generate(prompt, {.max_new_tokens = 12});
+  EXPECT_EQ(updated.prompt_tokens, 5);
+  EXPECT_EQ(updated.ids, slow(prompt, 12));
+}
+
+TEST_F(GeneratorTest, TheCacheBelongsToTheAdaptersWeights) {
+  auto adapter = models::new_adapter(*model_, {.rank = 4, .alpha = 16}, 1, "");
+  const Ids prompt{3, 14, 15, 9, 26};
+  const auto computed = [&] {
+    return generator_.generate(prompt, {.max_new_tokens = 2, .adapter = adapter.get()}).prompt_tokens;
+  };
+  EXPECT_EQ(computed(), 5);
+  EXPECT_EQ(computed(), 1);
+  adapter->parameters().initialize(2, 0.3);
+  EXPECT_EQ(computed(), 5);
+}
+
+// A model whose logits are no numbers does not answer with token 0.
+TEST_F(GeneratorTest, LogitsWithoutADistributionAreAnError) {
+  layers::ParameterStore& weights = model_->decoder.parameters();
+  const Tensor norm = Tensor::from(std::vector<float>{std::nanf("")});
+  const Ids prompt{3, 14, 15};
+  const GenerateOptions greedy{.max_new_tokens = 8}, sampled{.sampling = {.temperature = 1}};
+  generator_.generate(prompt, greedy);
+  weights.set_rows("norm.weight", 3, norm);
+  for (const GenerateOptions& options : {greedy, sampled}) {
+    Ids seen;
+    try {
+      generator_.generate(prompt, options, [&](int32_t id) { return seen.push_back(id), true; });
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      EXPECT_EQ(std::string(error.what()).find("[generate] the model's logits for new token 1 (position 3"),
+                0u)
+          << error.what();
+    }
+    EXPECT_TRUE(seen.empty());
+  }
 }
 
 TEST_F(GeneratorTest, StopsAtStopTokensContextAndCallback) {

@@ -18,6 +18,7 @@ TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const
       capacity_(cache.capacity()),
       rope_(model.prepare_positions(cache.capacity())),
       ids_(zeros({1}, DType::kI32, model.device())),
+      chosen_(zeros({1}, DType::kI32, model.device())),
       positions_(zeros({1}, DType::kI32, model.device())),
       options_(zeros({1, sizeof(ops::SamplingOptions)}, DType::kU8, model.device())),
       seen_(zeros({1, model.config().vocab_size}, DType::kU8, model.device())),
@@ -39,7 +40,7 @@ void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptio
 }
 
 void TokenLoop::choose(const Tensor& logits) {
-  ops::choose_tokens(model_.ops().at("head"), {logits, options_, seen_, positions_, ids_});
+  ops::choose_tokens(model_.ops().at("head"), {logits, options_, seen_, positions_, ids_, chosen_});
 }
 
 void TokenLoop::step() {

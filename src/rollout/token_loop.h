@@ -19,8 +19,10 @@ class TokenLoop {
   void start(std::span<const int32_t> history, const ops::SamplingOptions& options);
   void choose(const Tensor& logits);  // the next token, from logits [1, vocab]
   void step();                        // computes the chosen token, and chooses the next
-  // The token that was chosen last, when it arrives: later steps do not change it.
-  std::shared_ptr<Reading> read() const { return start_reading(ids_.raw(), ids_.device(), ids_.bytes()); }
+  // The token that was chosen last, or ops::kNoToken, when it arrives: later steps do not change it.
+  std::shared_ptr<Reading> read() const {
+    return start_reading(chosen_.raw(), chosen_.device(), chosen_.bytes());
+  }
 
  private:
   const layers::Decoder& model_;
@@ -28,8 +30,8 @@ class TokenLoop {
   const layers::Adapter* adapter_;
   const int64_t capacity_;
   const layers::RopeTables rope_;
-  Tensor ids_, positions_;  // [1] int32
-  Tensor options_, seen_;   // [1, sizeof(SamplingOptions)] and [1, vocab] bytes
+  Tensor ids_, chosen_, positions_;  // [1] int32
+  Tensor options_, seen_;            // [1, sizeof(SamplingOptions)] and [1, vocab] bytes
   RepeatedWork work_;
 };
 

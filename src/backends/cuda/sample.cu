@@ -1,6 +1,7 @@
 // The next token of each sequence, exactly as if the vocabulary were sorted by score, without sorting. A few blocks
 // share a sequence and meet at barriers; tokens are found by their rank or by the probability before them, digit by
-// digit of the score, from histograms. Probabilities are whole numbers of 2⁻⁴²: sums do not depend on their order.
+// digit of the score, from histograms. The barriers are for blocks that all run: the launch is cooperative, one block
+// on each multiprocessor, so that it fails rather than hangs where they do not fit. Probabilities are whole numbers of 2⁻⁴²: sums do not depend on their order.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/philox.h"
 #include "backends/gpu.h"
@@ -36,15 +37,18 @@ struct Shared {
 struct Arguments {
   const SamplingOptions* options;
   uint8_t* seen;
-  int *positions, *ids;
+  int *positions, *ids, *chosen;
   Shared* shared;      // [sequences]
   unsigned* keys;      // [sequences, vocab]: scores as numbers of the same order
   unsigned* arrivals;  // [sequences], zero
   int vocab;
 };
 
+constexpr unsigned kInfinity = 0xff800000u, kMinusInfinity = 0x007fffffu, kNaN = 0xffffffffu;  // as keys
+
 __device__ inline unsigned key_of(float score) {
   const unsigned bits = __float_as_uint(score + 0.f);  // -0 is 0
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return kNaN;
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 __device__ inline float score_of(unsigned key) {
@@ -99,8 +103,10 @@ class Chooser {
   template <class Target>
   __device__ Found search(bool by_count, Target&& target);
   __device__ void choose_among_equals(unsigned key, Mass rank, int position);
-  __device__ void finish(int id, int position) const {
+  __device__ void finish(int chosen, int position) const {
+    const int id = max(chosen, 0);
     a_.ids[row_] = id;
+    a_.chosen[row_] = chosen;
     a_.positions[row_] = position;
     a_.seen[int64_t{row_} * a_.vocab + id] = 1;
   }
@@ -300,11 +306,16 @@ __device__ void Chooser::run(const T* logits) {
     const Mass there = __ldcg(&shared_.best[b]);
     best = there > best ? there : best;
   }
+  const unsigned largest = static_cast<unsigned>(best >> 32);
+  if (largest >= kInfinity || largest <= kMinusInfinity) {  // no distribution: every block finds the same
+    if (blockIdx.x == 0 && threadIdx.x == 0) finish(ops::kNoToken, position);
+    return;
+  }
   if (greedy) {
     if (blockIdx.x == 0 && threadIdx.x == 0) finish(static_cast<int>(~static_cast<unsigned>(best)), position);
     return;
   }
-  best_ = score_of(static_cast<unsigned>(best >> 32));
+  best_ = score_of(largest);
   inverse_temperature_ = static_cast<float>(1 / options_.temperature);
   if (options_.top_k > 0 && options_.top_k < a_.vocab) {
     const Found cut = search(true, [&] { return static_cast<Mass>(options_.top_k); });
@@ -349,6 +360,7 @@ void launch(const Sample& op, int64_t first, int64_t sequences, int64_t blocks) 
                       op.seen.data<uint8_t>() + first * vocab,
                       op.positions.data<int32_t>() + first,
                       op.ids.data<int32_t>() + first,
+                      op.chosen.data<int32_t>() + first,
                       static_cast<Shared*>(shared.raw()),
                       static_cast<unsigned*>(keys.raw()),
                       static_cast<unsigned*>(arrivals.raw()),

@@ -19,6 +19,7 @@ ProbeRun sample_probe(const std::string& provider, DType dtype, const HardwareFa
   op.seen = Tensor::zeros(op.logits.shape(), DType::kU8, MemoryTag::kData, device);
   op.positions = Tensor::zeros({kSequences}, DType::kI32, MemoryTag::kData, device);
   op.ids = Tensor::zeros({kSequences}, DType::kI32, MemoryTag::kData, device);
+  op.chosen = op.ids.clone();
   return [op, ops = bind_probe<Sample>(provider, {dtype, kProbeVocab}, facts)] {
     choose_tokens(ops, op);
     std::vector<float> ids;

@@ -1,5 +1,6 @@
 #include "ops/sample/sample.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/checks.h"
@@ -12,23 +13,25 @@ namespace {
 void compose(const Sample& op) {
   const Tensor logits = op.logits.to(DType::kF32).on({}), seen = op.seen.on({}), options = op.options.on({});
   const int64_t vocab = logits.dim(1);
-  std::vector<int32_t> ids, positions;
+  std::vector<int32_t> ids, found, positions;
   for (const int32_t position : op.positions.on({}).values<int32_t>()) positions.push_back(position + 1);
   for (int64_t s = 0; s < logits.dim(0); ++s) {
-    SamplingOptions chosen;
-    std::memcpy(&chosen, options.data<uint8_t>() + s * options.dim(1), sizeof(chosen));
+    SamplingOptions options_of;
+    std::memcpy(&options_of, options.data<uint8_t>() + s * options.dim(1), sizeof(options_of));
     std::vector<int32_t> history;
     const uint8_t* mark = seen.data<uint8_t>() + s * vocab;
-    for (int32_t id = 0; id < vocab && chosen.repetition_penalty != 1; ++id)
+    for (int32_t id = 0; id < vocab && options_of.repetition_penalty != 1; ++id)
       if (mark[id] != 0) history.push_back(id);
     const auto row =
         logits.values<float>().subspan(static_cast<size_t>(s * vocab), static_cast<size_t>(vocab));
     const auto position = static_cast<uint64_t>(positions[static_cast<size_t>(s)]);
-    ids.push_back(sample(row, chosen, history, position));
+    found.push_back(sample(row, options_of, history, position));
+    ids.push_back(std::max(found.back(), 0));
     const uint8_t marked = 1;
     op.seen.narrow(0, s, 1).narrow(1, ids.back(), 1).copy_from_host(&marked, 1);
   }
   op.ids.copy_from_host(ids.data(), op.ids.bytes());
+  op.chosen.copy_from_host(found.data(), op.chosen.bytes());
   op.positions.copy_from_host(positions.data(), op.positions.bytes());
 }
 
@@ -41,7 +44,8 @@ void check(const Sample& op) {
   check_dtype(name, "options", op.options, DType::kU8);
   check_shape(name, "seen", op.seen, op.logits.shape());
   check_dtype(name, "seen", op.seen, DType::kU8);
-  for (const auto& [label, tensor] : {std::pair{"positions", &op.positions}, {"ids", &op.ids}}) {
+  for (const auto& [label, tensor] :
+       {std::pair{"positions", &op.positions}, {"ids", &op.ids}, {"chosen", &op.chosen}}) {
     check_shape(name, label, *tensor, {sequences});
     check_dtype(name, label, *tensor, DType::kI32);
   }

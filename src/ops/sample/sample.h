@@ -5,8 +5,9 @@
 namespace temper::ops {
 
 // Chooses the token that follows each sequence, as sample() does (sampler.h) with everything on the device,
-// and makes ready for the step that computes it: writes `ids`, counts `positions` up by one, and marks the
-// token as seen. The random number is that of (seed, new position).
+// and makes ready for the step that computes it: writes `ids` and `chosen`, counts `positions` up by one, and
+// marks the token as seen. The random number is that of (seed, new position). Where there is no token to
+// choose, `chosen` is kNoToken, and `ids` has a token that a later step may compute in vain.
 struct Sample {
   static constexpr std::string_view kName = "sample", kField = "sample";
   struct Signature {
@@ -19,7 +20,8 @@ struct Sample {
   Tensor
       seen;  // [sequences, vocab] uint8: not 0 for tokens of the sequence; read where a penalty is asked for
   Tensor positions;  // [sequences] int32, of the tokens that the logits come from; moved on
-  Tensor ids;        // [sequences] int32, written
+  Tensor ids;        // [sequences] int32, written: what the next step computes
+  Tensor chosen;     // [sequences] int32, written: for the host
 
   using Forward = void(const Sample&);
   using Backward = void();  // there is none

@@ -1,6 +1,7 @@
 #include "ops/sample/sample.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tests/support/op_testing.h"
 
@@ -45,6 +46,7 @@ void check(const Setup& s, DType dtype, int draws, int differing) {
       op.seen = marks.clone().on(kernel.device);
       op.positions = ints(positions).on(kernel.device);
       op.ids = ints(std::vector<int32_t>(positions.size(), -1)).on(kernel.device);
+      op.chosen = op.ids.clone();
       choose_tokens(kernel.ops, op);
       const Tensor ids = op.ids.on({}), moved = op.positions.on({}), seen = op.seen.on({});
       for (int64_t i = 0; i < s.sequences; ++i) {
@@ -56,6 +58,7 @@ void check(const Setup& s, DType dtype, int draws, int differing) {
         ASSERT_GE(found, 0);
         ASSERT_LT(found, s.vocab);
         found_differing += found != expected;
+        EXPECT_EQ(op.chosen.on({}).values<int32_t>()[at], found);
         EXPECT_EQ(moved.values<int32_t>()[at], positions[at] + 1);
         EXPECT_EQ(seen.data<uint8_t>()[i * s.vocab + found], 1);
       }
@@ -95,6 +98,42 @@ TEST(Sample, RepetitionPenalty) {
   check({.options = {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1.3}}, DType::kBF16, 60, 1);
 }
 
+// NaN anywhere, or a largest logit that is infinite: no token, whatever the settings. The sequences beside it
+// are not disturbed.
+TEST(Sample, NoTokenWithoutADistribution) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<SamplingOptions> settings{
+      {}, {.temperature = 1}, {.temperature = 1, .top_k = 5, .top_p = 0.9}, {.repetition_penalty = 1.3}};
+  for (const int64_t vocab : {7, 5000})
+    for (const BoundKernel& kernel : bind_everywhere<Sample>({DType::kF32, vocab}))
+      for (const SamplingOptions& options : settings)
+        for (const float bad : {nan, -nan, inf, -inf}) {
+          SCOPED_TRACE(fmt::format("{}, {}, {}", kernel.provider, vocab, bad));
+          std::vector<float> logits(static_cast<size_t>(3 * vocab), -1.f);
+          for (const size_t row : {0, 1, 2}) logits[row * static_cast<size_t>(vocab) + 4] = 20;
+          // The second sequence; of -inf all of it.
+          for (int64_t i = 0; i < vocab; ++i)
+            if (i == vocab - 1 || bad == -inf) logits[static_cast<size_t>(vocab + i)] = bad;
+          const std::vector<SamplingOptions> all(3, options);
+          Sample op;
+          op.logits = Tensor::from(logits).reshape({3, vocab}).on(kernel.device);
+          op.options =
+              Tensor::zeros({3, sizeof(SamplingOptions)}, DType::kU8, MemoryTag::kData, kernel.device);
+          op.options.copy_from_host(all.data(), op.options.bytes());
+          op.seen = Tensor::zeros({3, vocab}, DType::kU8, MemoryTag::kData, kernel.device);
+          op.positions = ints({5, 6, 7}).on(kernel.device);
+          op.ids = ints({-7, -7, -7}).on(kernel.device);
+          op.chosen = op.ids.clone();
+          choose_tokens(kernel.ops, op);
+          const Tensor chosen = op.chosen.on({}), ids = op.ids.on({}), positions = op.positions.on({});
+          for (const size_t row : {0, 1, 2}) {
+            EXPECT_EQ(chosen.values<int32_t>()[row], row == 1 ? kNoToken : 4);
+            EXPECT_EQ(ids.values<int32_t>()[row], row == 1 ? 0 : 4);
+            EXPECT_EQ(positions.values<int32_t>()[row], 6 + static_cast<int32_t>(row));
+          }
+        }
+}
+
 TEST(Sample, ManySequences) {
   check({.vocab = 700, .sequences = 3, .options = {.temperature = 1, .top_k = 30}}, DType::kF32, 20, 1);
   check({.vocab = 333, .sequences = 300, .options = {.temperature = 1, .top_p = 0.8}}, DType::kF32, 1, 1);
@@ -107,8 +146,12 @@ TEST(Sample, AVocabularyOfUsualSize) {
 
 TEST(Sample, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<Sample>("eager", {});
-  Sample op{Tensor::zeros({2, 5}, DType::kF32), Tensor::zeros({2, sizeof(SamplingOptions)}, DType::kU8),
-            Tensor::zeros({2, 5}, DType::kU8), ints({0, 0}), ints({0, 0})};
+  Sample op{Tensor::zeros({2, 5}, DType::kF32),
+            Tensor::zeros({2, sizeof(SamplingOptions)}, DType::kU8),
+            Tensor::zeros({2, 5}, DType::kU8),
+            ints({0, 0}),
+            ints({0, 0}),
+            ints({0, 0})};
   const auto expect = [&](const std::function<void(Sample&)>& change, std::string_view message) {
     Sample changed = op;
     change(changed);

@@ -57,8 +57,11 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options,
   invariant(!logits.empty(), "sampling from no logits");
   std::vector<float> scores(logits.begin(), logits.end());
   if (options.repetition_penalty != 1) penalize(scores, history, options.repetition_penalty);
-  if (options.temperature <= 0)
-    return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); }))
+    return kNoToken;
+  const auto best = std::max_element(scores.begin(), scores.end());
+  if (std::isinf(*best)) return kNoToken;
+  if (options.temperature <= 0) return static_cast<int32_t>(best - scores.begin());
   const std::vector<Candidate> candidates = rank(scores, options);
   size_t count = candidates.size();
   double mass = 0;

@@ -13,9 +13,12 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
+// In place of a token where the logits are no distribution: one is NaN, or the largest is infinite.
+inline constexpr int32_t kNoToken = -1;
+
 // Chooses the next token from logits [vocab]. The order is the ecosystem's: penalty, temperature, top-k,
 // top-p. Greedy takes the lowest id among equals. Random numbers are keyed by (seed, position): the same
-// arguments give the same token.
+// arguments give the same token. kNoToken where there is none to choose.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options,
                std::span<const int32_t> history, uint64_t position);
 

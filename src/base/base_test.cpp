@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "base/file_signals.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -137,6 +140,43 @@ TEST(Text, FindsInvalidUtf8) {
   EXPECT_EQ(valid_utf8_prefix("a\xed\xa0\x80"), 1u);     // surrogate
   EXPECT_EQ(valid_utf8_prefix("a\xc0\x80"), 1u);         // overlong
   EXPECT_EQ(valid_utf8_prefix("\xf4\x90\x80\x80"), 0u);  // above U+10FFFF
+}
+
+// A disk that is full in the middle of a file leaves neither a part of it nor a temporary file.
+TEST(Files, AFailedWriteLeavesNothingBehind) {
+  const TemporaryDirectory folder;
+  write_file(folder / "kept", "old");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{100'000, before.rlim_max};
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  for (const char* name : {"kept", "new"}) {
+    try {
+      write_file(folder / name, std::string(300'000, 'x'));
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kResources) << error.what();
+    }
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"kept"});
+  EXPECT_EQ(read_file(folder / "kept"), "old");
+}
+
+TEST(Files, ALockNamesWhoHasIt) {
+  const TemporaryDirectory folder;
+  const FolderLock lock(folder.path());
+  try {
+    const FolderLock second(folder.path());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const ProcessName me = this_process();
+    EXPECT_NE(std::string(error.what()).find(fmt::format("({} of host {})", me.number, me.host)),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -14,9 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace temper {
 namespace {
@@ -238,9 +240,17 @@ FolderLock::FolderLock(const std::string& folder) {
   const std::string path = join_path(folder, ".lock");
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) fail_system("create", path, errno);
-  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
+    const std::string owner = to_string(this_process());
+    // Only for the message below: whether it can be written does not matter.
+    if (::ftruncate(file_, 0) == 0 && ::pwrite(file_, owner.data(), owner.size(), 0) < 0) return;
+    return;
+  }
+  if (errno != EWOULDBLOCK) return;
   ::close(file_);
-  fail("[{}] another process is at work there; wait for it, or choose another folder", folder);
+  const std::optional<ProcessName> owner = parse_process(read_file(path));
+  fail("[{}] another process is at work there{}; wait for it, or choose another folder", folder,
+       owner ? fmt::format(" ({} of host {})", owner->number, owner->host) : std::string());
 }
 
 FolderLock::~FolderLock() { ::close(file_); }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "checkpoints/hf_folder.h"
 
 namespace temper::checkpoints {
@@ -134,7 +135,9 @@ TEST_P(HfSave, ReplacesATargetOnlyWhenComplete) {
   expect_only_target();
   EXPECT_TRUE(exists(target + "/stale.txt"));
   expect_same_tensors(model, ModelFolder::open(target));
-  make_directories(folder / ".tmp-out-999999999");  // of a process that was killed
+  ProcessName killed = this_process();
+  killed.number = 999999999;
+  make_directories(folder / (".tmp-out-" + to_string(killed)));
   save({.dtype = DType::kF16});
   expect_only_target();
   EXPECT_FALSE(exists(target + "/stale.txt"));

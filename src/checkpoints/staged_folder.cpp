@@ -1,10 +1,7 @@
 #include "checkpoints/staged_folder.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -12,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace temper::checkpoints {
@@ -30,7 +28,7 @@ bool exchange_names(const std::string& a, const std::string& b) {
 
 struct StagedName {
   std::string target;
-  pid_t process = 0;
+  ProcessName owner;
   bool aside = false;
 };
 
@@ -39,17 +37,24 @@ std::optional<StagedName> parse_name(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   const size_t dash = name.rfind('-');
   if (dash == std::string_view::npos) return std::nullopt;
-  const std::string_view digits = name.substr(dash + 1);
-  const bool number = std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (digits.empty() || digits.size() > 9 || !number) return std::nullopt;
+  std::optional<ProcessName> owner = parse_process(name.substr(dash + 1));
+  if (!owner) return std::nullopt;
   std::string_view target = name.substr(0, dash);
   const bool aside = target.ends_with(kAside);
   if (aside) target.remove_suffix(kAside.size());
-  return StagedName{std::string(target), static_cast<pid_t>(std::stol(std::string(digits))), aside};
+  return StagedName{std::string(target), std::move(*owner), aside};
 }
 
-// Another live process; this one's own number may be left over from an earlier container.
-bool is_in_use(pid_t process) { return process != ::getpid() && (::kill(process, 0) == 0 || errno == EPERM); }
+// Whether it may be taken away: this process's own is one that it did not finish.
+bool is_left_behind(const ProcessName& owner, const std::string& path) {
+  const ProcessState state = owner == this_process() ? ProcessState::kGone : state_of(owner);
+  if (state == ProcessState::kUnknown)
+    log_warning(fmt::format(
+        "[{}] belongs to process {} of another host, {}: it stays. Remove it if that is no longer at "
+        "work",
+        path, owner.number, owner.host));
+  return state == ProcessState::kGone;
+}
 
 }  // namespace
 
@@ -60,7 +65,8 @@ std::string without_slashes(std::string path) {
 
 std::string staged_path(const std::string& target) {
   const std::string clean = without_slashes(target);
-  return join_path(parent_path(clean), fmt::format("{}{}-{}", kPrefix, file_name(clean), ::getpid()));
+  return join_path(parent_path(clean),
+                   fmt::format("{}{}-{}", kPrefix, file_name(clean), to_string(this_process())));
 }
 
 StagedFolder::StagedFolder(const std::string& target)
@@ -92,8 +98,8 @@ void StagedFolder::commit() {
   if (!exists(target_)) {
     rename_path(path_, target_);
   } else if (!exchange_names(path_, target_)) {
-    const std::string aside =
-        join_path(parent, fmt::format("{}{}{}-{}", kPrefix, file_name(target_), kAside, ::getpid()));
+    const std::string aside = join_path(
+        parent, fmt::format("{}{}{}-{}", kPrefix, file_name(target_), kAside, to_string(this_process())));
     rename_path(target_, aside);
     rename_path(path_, target_);
     path_ = aside;
@@ -107,8 +113,9 @@ int64_t sweep_staged(const std::string& parent, const std::function<bool(std::st
   if (!is_directory(parent)) return handled;
   for (const std::string& name : list_directory(parent)) {
     const std::optional<StagedName> staged = parse_name(name);
-    if (!staged || !accepts(staged->target) || is_in_use(staged->process)) continue;
+    if (!staged || !accepts(staged->target)) continue;
     const std::string path = join_path(parent, name), target = join_path(parent, staged->target);
+    if (!is_left_behind(staged->owner, path)) continue;
     if (staged->aside && !exists(target)) {
       rename_path(path, target);
       log_warning(fmt::format("[{}] put back after an interrupted replacement", target));

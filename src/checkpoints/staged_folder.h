@@ -6,9 +6,10 @@
 
 namespace temper::checkpoints {
 
-// A folder that is written beside its target as `.tmp-<name>-<pid>` and takes the target's place when it is
-// complete: readers see the old folder or the new one, never a part. Without commit() it is removed again;
-// what a killed process left behind for the same target is swept away first. One at a time per target.
+// A folder that is written beside its target as `.tmp-<name>-<process>` (base/process.h) and takes the
+// target's place when it is complete: readers see the old folder or the new one, never a part. Without
+// commit() it is removed again; what a killed process left behind for the same target is swept away first.
+// One at a time per target.
 class StagedFolder {
  public:
   explicit StagedFolder(const std::string& target);
@@ -30,7 +31,8 @@ std::string without_slashes(std::string path);  // at its end
 // The name of a staged folder of this process, in the target's parent.
 std::string staged_path(const std::string& target);
 
-// Removes the staged folders in `parent` whose target's name is accepted and whose process is gone. A target
+// Removes the staged folders in `parent` whose target's name is accepted and whose process is gone; those of
+// other hosts, whose processes cannot be seen from here, stay, with a warning. A target
 // that was put aside and never replaced is put back. Returns the number of folders handled.
 int64_t sweep_staged(const std::string& parent, const std::function<bool(std::string_view)>& accepts);
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "tests/support/errors.h"
 
 namespace temper::checkpoints {
@@ -186,17 +187,22 @@ TEST_F(TrainingState, FallsBackToTheNewestIntactState) {
 
 TEST_F(TrainingState, SweepsWhatKilledProcessesLeft) {
   write_state(root, 1);
-  for (const char* name :
-       {".tmp-step-000002-999999999", ".tmp-other-999999999", ".tmp-step-000003-1", ".tmp-step-000004"})
-    make_directories(root + "/" + name);
-  write_file(root + "/.tmp-step-000002-999999999/model.safetensors", "half");
-  rename_path(write_state(root, 9), root + "/.tmp-step-000009.old-999999999");  // killed between two renames
+  ProcessName gone = this_process(), other = this_process();
+  gone.number = 999999999;
+  other.host = "elsewhere_0000";
+  const std::string half = ".tmp-step-000002-" + to_string(gone), foreign = ".tmp-other-" + to_string(gone),
+                    elsewhere = ".tmp-step-000003-" + to_string(other), nameless = ".tmp-step-000004";
+  for (const std::string& name : {half, foreign, elsewhere, nameless}) make_directories(root + "/" + name);
+  write_file(root + "/" + half + "/model.safetensors", "half");
+  // Killed between two renames.
+  rename_path(write_state(root, 9), root + "/.tmp-step-000009.old-" + to_string(gone));
   testing::internal::CaptureStderr();
   EXPECT_EQ(sweep_temporary(root), 2);
-  expect_has(testing::internal::GetCapturedStderr(), "step-000009] put back");
+  const std::string said = testing::internal::GetCapturedStderr();
+  expect_has(said, "step-000009] put back");
+  expect_has(said, elsewhere + "] belongs to process " + std::to_string(other.number) + " of another host");
   EXPECT_EQ(list_directory(root),
-            (std::vector<std::string>{".tmp-other-999999999", ".tmp-step-000003-1", ".tmp-step-000004",
-                                      "step-000001", "step-000009"}));
+            (std::vector<std::string>{foreign, elsewhere, nameless, "step-000001", "step-000009"}));
   EXPECT_EQ(open_newest(root)->step(), 9);
   EXPECT_EQ(sweep_temporary(folder / "none"), 0);
 }

@@ -63,25 +63,6 @@ TEST_F(Cli, AStoppedRunContinuesBitForBit) {
   EXPECT_EQ(read_file(parts + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
 }
 
-TEST_F(Cli, AKilledRunContinuesFromItsCheckpoint) {
-  const std::string whole = folder() + "/whole2", killed = folder() + "/killed";
-  ASSERT_EQ(run("train " + yaml() + " --output " + whole).code, 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    ::freopen("/dev/null", "a", stderr);
-    ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", killed.c_str(),
-            static_cast<char*>(nullptr));
-    ::_exit(127);
-  }
-  for (int i = 0; i < 6000 && !(exists(killed + "/metrics.jsonl") && losses(killed).size() >= 7); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  ASSERT_EQ(run("train " + yaml() + " --output " + killed).code, 0);
-  EXPECT_EQ(losses(killed), losses(whole));
-  EXPECT_EQ(read_file(killed + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
-}
-
 TEST_F(Cli, AProfileSaysWhereTimeGoes) {
   const std::string run_folder = folder() + "/profiled";
   const Outcome outcome = run("train " + yaml() + " --profile --train.steps 5 --output " + run_folder);

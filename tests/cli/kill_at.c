@@ -1,0 +1,60 @@
+/* Kills a program at one place of its work, as a machine that loses its power would: at the KILL_COUNT-th call of
+ * KILL_CALL (write, fsync or rename) whose file's name contains KILL_FILE, before that call or, with KILL_AFTER
+ * set, behind it. Built by kill_test.cpp; loaded by LD_PRELOAD. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int due(const char* call, const char* file) {
+  static int calls = 0;
+  const char *wanted = getenv("KILL_CALL"), *part = getenv("KILL_FILE"), *count = getenv("KILL_COUNT");
+  if (wanted == NULL || part == NULL || strcmp(wanted, call) != 0 || strstr(file, part) == NULL) return 0;
+  return __sync_add_and_fetch(&calls, 1) == (count == NULL ? 1 : atoi(count));
+}
+
+static void end_if(int now) {
+  if (now) kill(getpid(), SIGKILL);
+}
+
+static int due_of(const char* call, int descriptor) {
+  char link[64], name[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t size = readlink(link, name, sizeof name - 1);
+  if (size < 0) return 0;
+  name[size] = '\0';
+  return due(call, name);
+}
+
+ssize_t write(int descriptor, const void* data, size_t size) {
+  static ssize_t (*next)(int, const void*, size_t) = NULL;
+  if (next == NULL) next = (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  const int now = due_of("write", descriptor);
+  end_if(now && getenv("KILL_AFTER") == NULL);
+  const ssize_t result = next(descriptor, data, size);
+  end_if(now);
+  return result;
+}
+
+int fsync(int descriptor) {
+  static int (*next)(int) = NULL;
+  if (next == NULL) next = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  const int now = due_of("fsync", descriptor);
+  end_if(now && getenv("KILL_AFTER") == NULL);
+  const int result = next(descriptor);
+  end_if(now);
+  return result;
+}
+
+int rename(const char* from, const char* to) {
+  static int (*next)(const char*, const char*) = NULL;
+  if (next == NULL) next = (int (*)(const char*, const char*))dlsym(RTLD_NEXT, "rename");
+  const int now = due("rename", from);
+  end_if(now && getenv("KILL_AFTER") == NULL);
+  const int result = next(from, to);
+  end_if(now);
+  return result;
+}

@@ -77,7 +77,8 @@ std::optional<ProcessName> parse_process(std::string_view text) {
   const auto number = take_number(text), started = take_number(text);
   const size_t point = text.find('.');
   if (!number || !started || point == std::string_view::npos || point + 1 == text.size()) return std::nullopt;
-  return ProcessName{*number, *started, std::string(text.substr(0, point)), std::string(text.substr(point + 1))};
+  return ProcessName{*number, *started, std::string(text.substr(0, point)),
+                     std::string(text.substr(point + 1))};
 }
 
 ProcessState state_of(const ProcessName& process) {

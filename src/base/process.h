@@ -6,8 +6,8 @@
 
 namespace temper {
 
-// A process among those of all machines that share a disk: its number means nothing on another host, and is given
-// to another process some time later.
+// A process among those of all machines that share a disk: its number means nothing on another host, and is
+// given to another process some time later.
 struct ProcessName {
   int64_t number = 0;   // of the process
   int64_t started = 0;  // in the system's ticks since it booted; 0: unknown

@@ -7,19 +7,19 @@ namespace temper::device {
 void LastUses::taken(int64_t offset, int64_t bytes) {
   if (!several()) return;
   const int current = streams_->current();
-  if (current != 0) users_[offset] = {current};
   const int64_t end = offset + bytes;
   auto piece = left_.upper_bound(offset);
   if (piece != left_.begin() && std::prev(piece)->second.end > offset) --piece;
   while (piece != left_.end() && piece->first < end) {
     const int64_t begin = piece->first;
-    const Left left = std::move(piece->second);
-    for (const auto& [stream, mark] : left.marks)
+    for (const auto& [stream, mark] : piece->second.marks)
       if (stream != current) streams_->wait(stream, mark);
+    const Left left = std::move(piece->second);
     piece = left_.erase(piece);
     if (begin < offset) left_[begin] = {offset, left.marks};
     if (left.end > end) piece = left_.insert_or_assign(end, Left{left.end, left.marks}).first;
   }
+  if (current != 0) users_[offset] = {current};
 }
 
 void LastUses::used(int64_t offset) {

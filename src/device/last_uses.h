@@ -21,13 +21,14 @@ class Streams {
   virtual void wait(int stream, const Mark& mark) = 0;
 };
 
-// Which streams used the blocks of one address range last, so that memory which one stream left serves another
-// only after the work of the first. As long as there is one stream, it keeps nothing and asks for nothing.
-// Not thread-safe: pools lock.
+// Which streams used the blocks of one address range last, so that memory which one stream left serves
+// another only after the work of the first. As long as there is one stream, it keeps nothing and asks for
+// nothing. Not thread-safe: pools lock.
 class LastUses {
  public:
   explicit LastUses(Streams* streams) : streams_(streams) {}  // null: a device without streams
-  // A block was handed out, to the current stream: its work waits for those who had the memory before.
+  // A block was handed out, to the current stream: its work waits for those who had the memory before. Where
+  // that fails, whoever takes the memory next waits.
   void taken(int64_t offset, int64_t bytes);
   // The current stream, too, works on a block that is handed out.
   void used(int64_t offset);

@@ -14,8 +14,13 @@ void* Region::allocate(int64_t bytes) {
     blocks_.give(block->offset);
     return nullptr;
   }
+  try {
+    uses_.taken(block->offset, block->bytes);
+  } catch (...) {
+    blocks_.give(block->offset);
+    throw;
+  }
   live_ += block->bytes;
-  uses_.taken(block->offset, block->bytes);
   return base_ + block->offset;
 }
 

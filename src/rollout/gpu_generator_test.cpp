@@ -1,6 +1,9 @@
 // The loop on a GPU beside that on the CPU; skipped where there is none.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "base/error.h"
 #include "rollout/generator.h"
 #include "tests/support/gpu.h"
 #include "tests/support/tiny_model.h"
@@ -79,6 +82,21 @@ TEST_F(GpuGenerator, SamplingIsThatOfTheCpu) {
       both({1, 2, 3}, {.sampling = plain, .max_new_tokens = 30});
       both({1, 2, 3}, {.sampling = cut, .max_new_tokens = 30});
     }
+}
+
+// What the device computed in vain meanwhile does no harm, and right weights give right answers again.
+TEST_F(GpuGenerator, LogitsWithoutADistributionAreAnError) {
+  const Ids prompt{3, 14, 15, 9, 26};
+  both(prompt, {.max_new_tokens = 12});
+  const Tensor right = gpu_->decoder.parameters().value("norm.weight").narrow(0, 3, 1).on({}).clone();
+  gpu_->decoder.parameters().set_rows("norm.weight", 3, Tensor::from(std::vector<float>{std::nanf("")}));
+  for (const double temperature : {0.0, 1.0})
+    EXPECT_THROW(there_->generate(prompt, {.sampling = {.temperature = temperature}, .max_new_tokens = 12}),
+                 Error);
+  gpu_->decoder.parameters().set_rows("norm.weight", 3, right);
+  const Generation again = there_->generate(prompt, {.max_new_tokens = 12});
+  EXPECT_EQ(again.prompt_tokens, 5);  // by other weights
+  EXPECT_EQ(again.ids, here_->generate(prompt, {.max_new_tokens = 12}).ids);
 }
 
 TEST_F(GpuGenerator, WhatRunsBetweenStepsLeavesTheGraphAlone) {

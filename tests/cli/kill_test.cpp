@@ -15,6 +15,8 @@ struct KillPoint {
   size_t steps;   // at least so many had been made, and not all
 };
 
+void PrintTo(const KillPoint& point, std::ostream* out) { *out << point.name; }
+
 class Killed : public Cli, public testing::WithParamInterface<KillPoint> {
  protected:
   static int64_t newest_state(const std::string& out) {
@@ -32,9 +34,10 @@ TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
   const std::string whole = folder() + "/whole", out = folder() + "/" + point.name,
                     library = folder() + "/kill_at.so";
   if (!exists(library)) {
-    ASSERT_EQ(std::system(("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl")
-                              .c_str()),
-              0);
+    ASSERT_EQ(
+        std::system(
+            ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
+        0);
     ASSERT_EQ(run("train " + yaml() + " --output " + whole).code, 0);
   }
   const pid_t child = ::fork();
@@ -42,8 +45,8 @@ TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
     ::setenv("LD_PRELOAD", library.c_str(), 1);
     // A sanitizer's library, where there is one, is not the first then.
     const char* options = std::getenv("ASAN_OPTIONS");
-    ::setenv("ASAN_OPTIONS", (std::string(options == nullptr ? "" : options) + ":verify_asan_link_order=0").c_str(),
-             1);
+    ::setenv("ASAN_OPTIONS",
+             (std::string(options == nullptr ? "" : options) + ":verify_asan_link_order=0").c_str(), 1);
     ::setenv("KILL_CALL", point.call, 1);
     ::setenv("KILL_FILE", point.file, 1);
     ::setenv("KILL_COUNT", std::to_string(point.count).c_str(), 1);
@@ -66,7 +69,8 @@ TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
   const Outcome resumed = run("train " + yaml() + " --output " + out);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   if (point.saved > 0) {
-    EXPECT_NE(resumed.err.find("after step " + std::to_string(point.saved)), std::string::npos) << resumed.err;
+    EXPECT_NE(resumed.err.find("after step " + std::to_string(point.saved)), std::string::npos)
+        << resumed.err;
   }
   EXPECT_EQ(losses(out), losses(whole));
   EXPECT_EQ(read_file(out + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));

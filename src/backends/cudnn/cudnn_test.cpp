@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cudnn/documents.h"
+#include "backends/cudnn/library.h"
 
 namespace temper::backends::cudnn {
 namespace {
@@ -25,6 +26,15 @@ std::string refusal(const std::function<void(Question&)>& change,
   facts.hardware = hardware::kGpu;
   facts.compute_capability = question.capability;
   return kernel.accepts(question.signature, facts).value_or("");
+}
+
+TEST(CudnnStatus, IsSortedByItsCause) {
+  using device::Failure;
+  for (const int status : {4003, 4004}) EXPECT_EQ(failure_of(status), Failure::kOutOfMemory) << status;
+  for (const int status : {1001, 1002, 1005, 1008, 3005, 3006, 3007, 3008, 3009})
+    EXPECT_EQ(failure_of(status), Failure::kUnusable) << status;
+  for (const int status : {1003, 1006, 2000, 2003, 2007, 3000, 3002, 3012, 4000, 4005, 5000, 5001, 5003})
+    EXPECT_EQ(failure_of(status), Failure::kDefect) << status;
 }
 
 TEST(CudnnAttention, Refuses) {

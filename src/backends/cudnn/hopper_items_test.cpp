@@ -194,6 +194,57 @@ TEST(HopperItems, PairsThatWouldNotRunAtOnceStandAlone) {
   EXPECT_EQ(scheduled(starts, starts, 128, false, 9).documents[0].paired, 0);
 }
 
+// Whether all items come to their end where the device runs `slots` blocks at once, each of which takes the
+// next item when it starts.
+bool ends(const cudnn::Schedule& schedule, int tile, int window, size_t slots) {
+  struct Running {
+    Item item;
+    std::vector<Meeting> left;
+    size_t done = 0;
+  };
+  std::map<std::array<int, 4>, int> turns;
+  std::vector<Running> running;
+  auto next = schedule.items.begin();
+  const auto start = [&] {
+    for (; running.size() < slots && next != schedule.items.end(); ++next)
+      if (next->document >= 0)
+        running.push_back({*next, meetings(schedule.documents[static_cast<size_t>(next->document)], 2, tile,
+                                           window, *next)});
+  };
+  for (start(); !running.empty(); start()) {
+    bool moved = false;
+    for (Running& each : running)
+      while (each.done < each.left.size()) {
+        const Meeting& meeting = each.left[each.done];
+        int& turn = turns[{each.item.document, each.item.kv_head, meeting.head, meeting.tile}];
+        if (turn != meeting.turn) break;
+        ++turn;
+        ++each.done;
+        moved = true;
+      }
+    if (std::erase_if(running, [](const Running& each) { return each.done == each.left.size(); }) == 0 &&
+        !moved)
+      return false;
+  }
+  return true;
+}
+
+// What the kernel relies on: items begin in their order, and at least `at_once` of them run side by side.
+TEST(HopperItems, ComeToTheirEndHoweverFewRunAtOnce) {
+  const std::vector<int32_t> q{0, 20 * kBlock, 21 * kBlock, 41 * kBlock - 7, 42 * kBlock, 67 * kBlock};
+  std::vector<int32_t> longer = q;
+  for (size_t i = 3; i < longer.size(); ++i) longer[i] += 200;
+  for (const int dim : {64, 128})
+    for (const int at_once : {1, 4, 10, 13, 132}) {
+      const auto slots = static_cast<size_t>(at_once);
+      EXPECT_TRUE(ends(scheduled(q, q, dim, false, at_once), tile_of(dim), 0, slots)) << at_once;
+      EXPECT_TRUE(ends(scheduled(q, longer, dim, false, at_once), tile_of(dim), 0, slots)) << at_once;
+      EXPECT_TRUE(ends(scheduled(q, q, dim, true, at_once), tile_of(dim), 300, slots)) << at_once;
+    }
+  // With fewer, pairs wait for ever: no other work may hold on to a part of the device.
+  EXPECT_FALSE(ends(scheduled(q, q, 128, false, 10), tile_of(128), 0, 9));
+}
+
 TEST(HopperItems, SimilarDocumentsHaveTheSameLaunches) {
   const std::vector<int32_t> a{0, 900, 1800, 2048}, b{0, 700, 1500, 2048};
   const cudnn::Schedule one = scheduled(a, a, 128), other = scheduled(b, b, 128);

@@ -35,10 +35,10 @@ TEST(CudaFailures, TheTableHasEveryErrorOfTheRuntime) {
 }
 
 TEST(CudaFailures, DefectsExitWithOne) {
-  for (const cudaError_t code : {cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorLaunchFailure,
-                                 cudaErrorAssert, cudaErrorInvalidConfiguration, cudaErrorInvalidValue,
-                                 cudaErrorLaunchOutOfResources, cudaErrorCooperativeLaunchTooLarge,
-                                 cudaErrorNotSupported, static_cast<cudaError_t>(998)}) {
+  for (const cudaError_t code :
+       {cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorLaunchFailure, cudaErrorAssert,
+        cudaErrorInvalidConfiguration, cudaErrorInvalidValue, cudaErrorLaunchOutOfResources,
+        cudaErrorCooperativeLaunchTooLarge, cudaErrorNotSupported, static_cast<cudaError_t>(998)}) {
     const Error error = thrown_by<Error>(code);
     EXPECT_EQ(error.kind(), ErrorKind::kDefect) << error.what();
     EXPECT_NE(std::string(error.what()).find("please report it"), std::string::npos) << error.what();
@@ -49,9 +49,9 @@ TEST(CudaFailures, DefectsExitWithOne) {
 
 TEST(CudaFailures, MemoryAndLostDevicesExitWithFour) {
   for (const cudaError_t code :
-       {cudaErrorMemoryAllocation, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorContained,
-        cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDevicesUnavailable, cudaErrorCudartUnloading,
-        cudaErrorUnknown}) {
+       {cudaErrorMemoryAllocation, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,
+        cudaErrorContained, cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDevicesUnavailable,
+        cudaErrorCudartUnloading, cudaErrorUnknown}) {
     const Error error = thrown_by<Error>(code);
     EXPECT_EQ(error.kind(), ErrorKind::kResources) << error.what();
     EXPECT_EQ(std::string(error.what()).find("a defect"), std::string::npos) << error.what();

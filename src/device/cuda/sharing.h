@@ -4,8 +4,9 @@
 
 #include "device/device.h"
 
-// Memory of a GPU's pool that another process maps: the same bytes, copied nowhere. Processes order their work
-// themselves: who exports waits for the GPU (synchronize) before it says that there is something to read.
+// Memory of a GPU's pool that another process maps: the same bytes, copied nowhere. Processes order their
+// work themselves: who exports waits for the GPU (synchronize) before it says that there is something to
+// read.
 namespace temper::device {
 
 // A file descriptor, closed at its end.
@@ -21,8 +22,8 @@ class Descriptor {
   int file_;
 };
 
-// What another process needs to find a block. It keeps physical memory in use, but not the block: the exporting
-// process must not release that before the other has done its work.
+// What another process needs to find a block. It keeps physical memory in use, but not the block: the
+// exporting process must not release that before the other has done its work.
 struct SharedBlock {
   std::vector<Descriptor> chunks;  // of physical memory, one after the other
   int64_t offset = 0;              // of the block in the first

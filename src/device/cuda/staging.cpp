@@ -143,9 +143,7 @@ class Slip {
 
 class PinnedReading final : public Reading {
  public:
-  PinnedReading(const void* from, Device gpu, int64_t bytes) : slip_(gpu.index, bytes) {
-    const cudaStream_t order = stream(gpu);
-    refuse_in_capture(order, "a copy to the CPU");
+  PinnedReading(const void* from, int64_t bytes, int gpu, cudaStream_t order) : slip_(gpu, bytes) {
     slip_.copy(from, bytes, order);
   }
   const void* wait() override { return slip_.wait(); }
@@ -195,7 +193,9 @@ void copy_between_gpus(void* to, Device to_gpu, const void* from, Device from_gp
 }
 
 std::shared_ptr<Reading> start_reading_gpu(const void* from, Device gpu, int64_t bytes) {
-  return std::make_shared<PinnedReading>(from, gpu, bytes);
+  const cudaStream_t order = stream(gpu);
+  refuse_in_capture(order, "a copy to the CPU");
+  return std::make_shared<PinnedReading>(from, bytes, gpu.index, order);
 }
 
 }  // namespace temper::device

@@ -1,6 +1,7 @@
 // The streams of each GPU, and the events by which they wait for each other.
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>

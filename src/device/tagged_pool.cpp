@@ -219,7 +219,8 @@ void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
           : fmt::format("the device gives no more than the {} held (the limit is {}); others may use it too",
                         format_bytes(held()), format_bytes(limit_));
   throw OutOfMemory(fmt::format("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
-                                format_bytes(bytes), found, advice(tag), memory_table(usage_unlocked(), peak_live_)));
+                                format_bytes(bytes), found, advice(tag),
+                                memory_table(usage_unlocked(), peak_live_)));
 }
 
 }  // namespace temper::device

@@ -19,7 +19,8 @@ TEST_F(Cli, AnotherProcessorIsReported) {
   const std::string out = folder() + "/moved", kernels = out + "/kernels.json";
   const std::string train = "train " + yaml() + " --output " + out + " --train.steps ";
   ASSERT_EQ(run(train + "2").code, 0);
-  const std::string said = "it resumes with the same kernels, but results may differ in their last bits from here on";
+  const std::string said =
+      "it resumes with the same kernels, but results may differ in their last bits from here on";
   const Outcome here = run(train + "3");
   ASSERT_EQ(here.code, 0) << here.err;
   EXPECT_EQ(here.err.find(said), std::string::npos) << here.err;

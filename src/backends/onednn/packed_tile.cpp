@@ -123,8 +123,7 @@ PackedColumns::PackedColumns(DType products, int64_t k, int64_t columns)
       columns_(columns),
       panels_((columns + kernels_.panel() - 1) / kernels_.panel()),
       blocks_(Depths(kernels_, k).count()),
-      packed_(
-          Tensor::empty({panels_scratch(kernels_, k, columns)}, DType::kF32, MemoryTag::kWorkspace)) {}
+      packed_(Tensor::empty({panels_scratch(kernels_, k, columns)}, DType::kF32, MemoryTag::kWorkspace)) {}
 
 int64_t PackedColumns::workspace(DType products, int64_t k, int64_t columns) {
   return panels_scratch(kernels_for(products), k, columns) * size_of(DType::kF32);

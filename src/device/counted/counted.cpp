@@ -22,17 +22,17 @@ std::byte* next_base(int64_t reserved) {
 
 class CountedRegion final : public Region {
  public:
-  explicit CountedRegion(int64_t reserved) : Region(next_base(reserved), reserved) {}
-  int64_t trim() override { return 0; }
+  explicit CountedRegion(int64_t reserved) : Region(next_base(reserved), reserved, nullptr) {}
 
  protected:
-  bool back(int64_t bytes) override {
-    held_ = std::max(held_, bytes);
+  bool back(int64_t, int64_t end) override {
+    held_ = std::max(held_, end);
     return true;
   }
   void save() override {}
   void restore() override {}
   void withdraw() override {}
+  void give_up() override {}
 };
 
 class CountedPool final : public TaggedPool {

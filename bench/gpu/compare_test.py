@@ -45,8 +45,8 @@ class Compare(unittest.TestCase):
     def test_programs_that_agree(self):
         rows, code = self.table(PEER, TEMPER, "qwen3-0.6b")
         self.assertEqual(code, 0)
-        self.assertEqual(rows, [["qwen3-0.6b", "each its default", "4", "1,000", "40.0", "100.0", "1,500", "500", "70 %",
-                                 "20.0", "2.0", "1.50x", "0.50x", "0e+00", "0e+00"]])
+        self.assertEqual(rows, [["qwen3-0.6b", "each its default", "4", "1,000", "40.0", "100.0", "1,500", "500",
+                                 "70 %", "20.0", "2.0", "1.50x", "0.50x", "0e+00", "0e+00"]])
         self.assertEqual(len(compare.HEAD), len(rows[0]))
 
     def test_losses_that_differ_are_loud(self):
@@ -56,6 +56,11 @@ class Compare(unittest.TestCase):
         for wrong in ([12.0], [12.0, float("nan")], []):
             self.assertEqual(self.table(PEER, {**TEMPER, "losses": wrong}, "qwen3-0.6b")[1], 1)
         self.assertEqual(self.table(PEER, {**TEMPER, "grad_norms": [2.2, 1.5]}, "qwen3-0.6b")[1], 1)
+
+    def test_later_steps_may_differ_more(self):
+        ours = [12.0] * compare.FIRST_STEPS
+        self.assertAlmostEqual(compare.apart([*ours, 12.012], [*ours, 12.0]), 1e-3 / compare.LATER)
+        self.assertAlmostEqual(compare.apart([12.012, *ours], [12.0, *ours]), 1e-3)
 
     def test_a_peer_that_fails_leaves_a_row(self):
         rows, code = self.table(compare.Failure("out of memory"), TEMPER, "qwen3-8b", "qwen3-8b-lora-bfloat16")
@@ -89,7 +94,8 @@ class Compare(unittest.TestCase):
     def test_what_programs_print(self):
         talk = "print('words'); print('{\"a\": 1}')"
         self.assertEqual(compare.run([sys.executable, "-c", talk], 60), {"a": 1})
-        for code, why in (("raise SystemExit(4)", "out of memory"), ("raise SystemExit('no GPU')", "exit code 1: no GPU")):
+        for code, why in (("raise SystemExit(4)", "out of memory"),
+                          ("raise SystemExit('no GPU')", "exit code 1: no GPU")):
             with self.assertRaisesRegex(compare.Failure, why), contextlib.redirect_stderr(io.StringIO()):
                 compare.run([sys.executable, "-c", code], 60)
         with self.assertRaises(compare.Failure):

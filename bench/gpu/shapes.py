@@ -1,4 +1,4 @@
-"""Models that the GPU comparison trains, as in bench/shapes.h: published configurations, and a small one to try with."""
+"""Models that the GPU comparison trains, as in bench/shapes.h: published configurations, and a small one to try."""
 # vocabulary, hidden, inner, layers, heads, KV heads, head_dim, tied
 SHAPES = {
     "qwen3-0.6b": (151936, 1024, 3072, 28, 16, 8, 128, True),

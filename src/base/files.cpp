@@ -242,8 +242,9 @@ FolderLock::FolderLock(const std::string& folder) {
   if (file_ < 0) fail_system("create", path, errno);
   if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
     const std::string owner = to_string(this_process());
-    // Only for the message below: whether it can be written does not matter.
-    if (::ftruncate(file_, 0) == 0 && ::pwrite(file_, owner.data(), owner.size(), 0) < 0) return;
+    // For the message below alone; the lock holds without it.
+    [[maybe_unused]] const bool written =
+        ::ftruncate(file_, 0) == 0 && ::pwrite(file_, owner.data(), owner.size(), 0) > 0;
     return;
   }
   if (errno != EWOULDBLOCK) return;

@@ -61,9 +61,15 @@ class CudaGraph final : public Graph {
 std::unique_ptr<Graph> capture_gpu(Device gpu, const std::function<void()>& work) {
   const cudaStream_t order = stream(gpu);
   refuse_in_capture(order, "a second capture");
-  Capture capture(order);
-  work();
-  return std::make_unique<CudaGraph>(capture.finish(), gpu);
+  try {
+    Capture capture(order);
+    work();
+    return std::make_unique<CudaGraph>(capture.finish(), gpu);
+  } catch (const CannotCapture&) {
+    // Earlier work that goes wrong meanwhile ends a capture, too: that is the error to show.
+    check(cudaStreamSynchronize(order), "the GPU's work");
+    throw;
+  }
 }
 
 void refuse_in_capture(cudaStream_t stream, const char* what) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "backends/cublaslt/library.h"
-#include "backends/gpu_limits.h"
+#include "backends/cublaslt/product.h"
 
 namespace temper::backends {
 

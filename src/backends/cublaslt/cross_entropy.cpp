@@ -3,13 +3,14 @@
 #include "backends/cublaslt/cublaslt.h"
 #include "backends/cublaslt/product.h"
 #include "backends/cublaslt/softmax_rows.h"
-#include "backends/gpu_limits.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::CrossEntropy;
 
+// Logits held at once: enough rows to use the head's weights thousands of times.
+constexpr int64_t kLogitsBytes = int64_t{5} << 28;
 constexpr int64_t kRowsAlign = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -6,7 +6,7 @@
 #include "backends/cublaslt/hopper/narrow_gradients_kernel.h"
 #include "backends/cublaslt/hopper_operands.h"
 #include "backends/cublaslt/narrow_gradients.h"
-#include "backends/gpu_limits.h"
+#include "backends/cublaslt/product.h"
 
 namespace temper::backends {
 namespace {

@@ -17,5 +17,6 @@ struct GpuProduct {
   float scale = 1;
 };
 void multiply(const GpuProduct& product);
+inline constexpr int64_t kProductWorkspace = 64 << 20;  // bytes
 
 }  // namespace temper::backends

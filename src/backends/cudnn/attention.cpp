@@ -5,7 +5,6 @@
 #include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
 #include "backends/cudnn/padded_backward.h"
-#include "backends/gpu_limits.h"
 
 namespace temper::backends::cudnn {
 namespace {

@@ -8,7 +8,6 @@
 #include "backends/cudnn/hopper/backward_rows.h"
 #include "backends/cudnn/hopper_items.h"
 #include "backends/cudnn/operands.h"
-#include "backends/gpu_limits.h"
 #include "backends/tensor_maps.h"
 #include "device/cuda/alone.h"
 #include "device/cuda/stream.h"
@@ -18,6 +17,11 @@ namespace temper::backends::cudnn {
 namespace {
 
 using ops::Attention;
+
+// What the kernel is written for; it writes no scores.
+bool is_for_hopper(int compute_capability, int64_t head_dim) {
+  return compute_capability == 90 && (head_dim == 64 || head_dim == 128);
+}
 
 ops::Refusal accepts_hopper(const Attention::Signature& s, const HardwareFacts& facts) {
   if (!is_for_hopper(facts.compute_capability, s.head_dim))

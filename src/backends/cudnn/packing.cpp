@@ -4,11 +4,13 @@
 #include <cstring>
 #include <limits>
 
-#include "backends/gpu_limits.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends::cudnn {
 namespace {
+
+// Scores that deterministic attention writes at once in backward; one document always gets what it needs.
+constexpr int64_t kMostScores = int64_t{1} << 30;  // bytes
 
 // The documents with queries, and how they are cut.
 struct Cut {
@@ -24,9 +26,9 @@ struct Cut {
     if (!packing.cut)
       parts = {{0, documents.size()}};
     else if (length > 0)
-      parts = cut_evenly(documents.size(), length, packing.heads, kScoreBytes);
+      parts = cut_evenly(documents.size(), length, packing.heads, kMostScores);
     else
-      parts = cudnn::cut(documents, packing.heads, kScoreBytes);
+      parts = cudnn::cut(documents, packing.heads, kMostScores);
   }
 };
 

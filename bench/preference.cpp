@@ -23,8 +23,6 @@
 namespace temper {
 namespace {
 
-constexpr double kMostApart = 5e-3;  // relative; answers meet their prompt in other blocks of attention
-
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none";
   DType dtype = DType::kF32;
@@ -92,6 +90,17 @@ struct Learner {
 // Of all threads: what a busy machine leaves comparable (with OMP_WAIT_POLICY=passive).
 double cpu_seconds_now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
+// What roundings may do to the loss, relative to it: answers meet their prompt in other blocks of attention.
+// A token's log-probability, about log(vocab), moves by an eps of it, a sum over both answers by its square
+// root, and the loss of DPO (log 2 at first, slope beta / 2) by that of the mean over pairs.
+double most_apart(const Options& options, int64_t vocab) {
+  const double eps =
+      options.dtype == DType::kF32 ? std::ldexp(1, -20) : std::ldexp(1, -8);  // of sums in float32
+  const double token = eps * std::log(static_cast<double>(vocab));
+  const double sums = std::sqrt(2 * static_cast<double>(options.answer) / static_cast<double>(options.pairs));
+  return losses::Dpo{}.beta / 2 * token * sums / std::log(2);
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -144,9 +153,9 @@ int run(int argc, char** argv) {
                                         {"losses_apart", apart}})
                           .dump()
                           .c_str());
-  if (apart <= kMostApart) return 0;
-  std::fprintf(stderr, "temper_bench_preference: the losses differ by %.1e, more than %.0e\n", apart,
-               kMostApart);
+  const double most = most_apart(options, vocab);
+  if (apart <= most) return 0;
+  std::fprintf(stderr, "temper_bench_preference: the losses differ by %.1e, more than %.0e\n", apart, most);
   return 1;
 }
 

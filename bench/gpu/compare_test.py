@@ -59,8 +59,9 @@ class Compare(unittest.TestCase):
 
     def test_later_steps_may_differ_more(self):
         ours = [12.0] * compare.FIRST_STEPS
-        self.assertAlmostEqual(compare.apart([*ours, 12.012], [*ours, 12.0]), 1e-3 / compare.LATER)
-        self.assertAlmostEqual(compare.apart([12.012, *ours], [12.0, *ours]), 1e-3)
+        self.assertAlmostEqual(compare.apart([*ours, 12.012], [*ours, 12.0], 4), 1e-3 / 4)
+        self.assertEqual(compare.apart([*ours, float("nan")], [*ours, 12.0], 4), float("inf"))
+        self.assertAlmostEqual(compare.apart([12.012, *ours], [12.0, *ours], 4), 1e-3)
 
     def test_a_peer_that_fails_leaves_a_row(self):
         rows, code = self.table(compare.Failure("out of memory"), TEMPER, "qwen3-8b", "qwen3-8b-lora-bfloat16")

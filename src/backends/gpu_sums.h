@@ -7,7 +7,8 @@ namespace temper::backends {
 // `columns` elements, float32 or bfloat16.
 void add_column_sums(const Tensor& partial, const GradTarget& target);
 
-// target (+)= Σ over the rows of a compact matrix [rows, columns], in float32 and a fixed order.
+// target (+)= Σ over the rows of a compact matrix [rows, columns], in float32 and a fixed order. On a device
+// that only counts it takes its workspace and computes nothing.
 void add_row_sums(const Tensor& rows, const GradTarget& target);
 
 }  // namespace temper::backends

@@ -25,7 +25,7 @@ Tensor backward(const Linear& op, const Tensor& dy, bool want_dx, const GradTarg
   }
   if (weight.wanted())
     multiply({.a = dy, .b = op.x, .d = weight.buffer, .transpose_a = true, .accumulate = weight.accumulate});
-  if (bias.wanted() && !only_counts(dy.device())) add_row_sums(dy, bias);
+  if (bias.wanted()) add_row_sums(dy, bias);
   return dx;
 }
 

@@ -124,7 +124,7 @@ LoraLinear::Gradients backward(const LoraLinear& given, const std::vector<Tensor
                                const LoraLinear::Targets& targets) {
   LoraLinear op = given;
   LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
-  if (targets.bias.wanted() && !only_counts(dy.device())) add_row_sums(dy, targets.bias);
+  if (targets.bias.wanted()) add_row_sums(dy, targets.bias);
   std::vector<Tensor> dlows(op.groups.size());
   std::vector<UpdatedProduct::Update> updates;
   bool reads_x = false;

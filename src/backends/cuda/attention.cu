@@ -303,11 +303,16 @@ Attention::Output forward(const Attention& op, bool want_lse) {
   return out;
 }
 
+// Of each query the sum of its gradient's products with its result.
+Tensor empty_deltas(const Attention::Output& out) {
+  return Tensor::empty(out.lse.shape(), DType::kF32, MemoryTag::kWorkspace, out.lse.device());
+}
+
 Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
   const Device device = op.q.device();
   const Attention::Grads grads{compact_rows(op.q), compact_rows(op.k), compact_rows(op.v)};
   if (op.k.dim(0) == 0) return grads;
-  const Tensor deltas = Tensor::empty(out.lse.shape(), DType::kF32, MemoryTag::kWorkspace, device);
+  const Tensor deltas = empty_deltas(out);
   visit_tiles(op, [&]<class T, int kDim>() {
     using S = TileSizes<kDim>;
     Arguments<T> arguments = arguments_of<T>(op, out.lse);
@@ -323,6 +328,11 @@ Attention::Grads backward(const Attention& op, const Attention::Output& out, con
     launch<T>(differentiate_keys<T, kDim>, arguments, Tiles(op, true, S::kTile), op.k.dim(1), floats, device);
   });
   return grads;
+}
+
+Attention::Grads outline_backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {
+  const Tensor deltas = empty_deltas(out);
+  return ops::outline<Attention>().backward(op, out, dy);
 }
 
 ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) {
@@ -342,7 +352,8 @@ ops::Kernel<Attention> cuda_attention_kernel() {
           .accepts = accepts,
           .forward = forward,
           .backward = backward,
-          .repeats = true};
+          .repeats = true,
+          .outline = {.backward = outline_backward}};
 }
 
 }  // namespace temper::backends

@@ -50,6 +50,13 @@ __global__ void finish_norm(const double* sums, int64_t count, float* norm) {
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(sum));
 }
 
+// One sum of each piece, as doubles.
+Tensor empty_sums(const GlobalNorm& op) {
+  int64_t pieces = 0;
+  for (const Tensor& grad : op.grads) pieces += pieces_of(grad.numel());
+  return Tensor::empty({pieces}, DType::kI64, MemoryTag::kWorkspace, op.device);
+}
+
 Tensor forward(const GlobalNorm& op) {
   std::vector<Entry> entries;
   int64_t pieces = 0;
@@ -61,7 +68,7 @@ Tensor forward(const GlobalNorm& op) {
   const Tensor norm = Tensor::zeros({1}, DType::kF32, MemoryTag::kActivations, op.device);
   if (pieces == 0) return norm;
   const Tensor table = upload(fmt::format("global_norm {} {}", entries.front().grad, pieces), entries, op.device);
-  const Tensor sums = Tensor::empty({pieces}, DType::kI64, MemoryTag::kWorkspace, op.device);  // as doubles
+  const Tensor sums = empty_sums(op);
   const cudaStream_t stream = device::stream(op.device);
   visit_wide_or_brain(op.grads.front().dtype(), [&]<class T>() {
     sum_pieces<T><<<static_cast<unsigned>(pieces), kThreads, 0, stream>>>(
@@ -73,12 +80,21 @@ Tensor forward(const GlobalNorm& op) {
   return norm;
 }
 
+Tensor outline_forward(const GlobalNorm& op) {
+  const Tensor sums = empty_sums(op);
+  return ops::outline<GlobalNorm>().forward(op);
+}
+
 ops::Refusal accepts(const GlobalNorm::Signature&, const HardwareFacts&) { return std::nullopt; }
 
 }  // namespace
 
 ops::Kernel<GlobalNorm> cuda_global_norm_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .repeats = true};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .repeats = true,
+          .outline = {.forward = outline_forward}};
 }
 
 }  // namespace temper::backends

@@ -260,6 +260,21 @@ void launch_backward(const BackwardArguments<T>& arguments, const Layout& layout
   run(backward_rows<T, N, kPacks, kSum, false>, sums);
 }
 
+struct BackwardCut {
+  Layout layout;
+  unsigned blocks;
+  Tensor partial;  // [blocks, hidden] float32: sums for the weight's gradient, where it is wanted
+};
+
+BackwardCut cut_backward(const RmsNorm& op, const GradTarget& weight) {
+  const int64_t hidden = op.x.dim(-1);
+  const Layout layout = layout_of(hidden, static_cast<int>(16 / size_of(op.x.dtype())), kBackwardPacks);
+  BackwardCut cut{layout, kBackwardThreads / (layout.group * layout.rows_per_block), {}};
+  if (weight.wanted())
+    cut.partial = Tensor::empty({int64_t{cut.blocks}, hidden}, DType::kF32, MemoryTag::kWorkspace, op.x.device());
+  return cut;
+}
+
 Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy, const Tensor& given_dsum,
                 const GradTarget& weight) {
   const int64_t hidden = op.x.dim(-1), rows = inv_rms.numel();
@@ -267,24 +282,26 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
   const Tensor dx = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device);
   const Tensor x = with_even_rows(op.x), dy = aligned(given_dy), dsum = aligned(given_dsum),
                factors = aligned(op.weight);
+  const BackwardCut cut = cut_backward(op, weight);
   visit_wide_or_brain(x.dtype(), [&]<class T>() {
-    const Layout layout = layout_of(hidden, kLanes<T>, kBackwardPacks);
-    const unsigned blocks = kBackwardThreads / (layout.group * layout.rows_per_block);
-    Tensor partial;
-    if (weight.wanted())
-      partial = Tensor::empty({int64_t{blocks}, hidden}, DType::kF32, MemoryTag::kWorkspace, device);
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
     const BackwardArguments<T> arguments{at(x),  at(dy),     at(dsum),
                                          at(factors), inv_rms.data<float>(), at(dx),
-                                         weight.wanted() ? partial.data<float>() : nullptr,
+                                         weight.wanted() ? cut.partial.data<float>() : nullptr,
                                          rows,   hidden,     row_stride(x)};
-    visit_layout<T>(layout, [&]<int N, int kPacks>() {
-      dsum.defined() ? launch_backward<T, N, kPacks, true>(arguments, layout, blocks, device)
-                     : launch_backward<T, N, kPacks, false>(arguments, layout, blocks, device);
+    visit_layout<T>(cut.layout, [&]<int N, int kPacks>() {
+      dsum.defined() ? launch_backward<T, N, kPacks, true>(arguments, cut.layout, cut.blocks, device)
+                     : launch_backward<T, N, kPacks, false>(arguments, cut.layout, cut.blocks, device);
     });
-    if (weight.wanted()) add_column_sums(partial, weight);
+    if (weight.wanted()) add_column_sums(cut.partial, weight);
   });
   return dx;
+}
+
+Tensor outline_backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& dy, const Tensor& dsum,
+                        const GradTarget& weight) {
+  const BackwardCut cut = cut_backward(op, weight);
+  return ops::outline<RmsNorm>().backward(op, inv_rms, dy, dsum, weight);
 }
 
 ops::Refusal accepts(const RmsNorm::Signature& signature, const HardwareFacts&) {
@@ -301,7 +318,11 @@ ops::Refusal accepts(const RmsNorm::Signature& signature, const HardwareFacts&) 
 }  // namespace
 
 ops::Kernel<RmsNorm> cuda_rms_norm_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .outline = {.backward = outline_backward}};
 }
 
 }  // namespace temper::backends

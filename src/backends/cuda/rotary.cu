@@ -257,9 +257,16 @@ Tensor with_aligned_tokens(const Tensor& grad) {
   return even ? aligned(grad) : grad.clone();
 }
 
+// [kBackwardBlocks, head_dim] float32 where a weight's gradient is wanted: sums for q's weight, then k's.
+Tensor weight_sums(const Rotary& op, const GradTarget& q_weight, const GradTarget& k_weight) {
+  if (!q_weight.wanted() && !k_weight.wanted()) return {};
+  return Tensor::empty({int64_t{kBackwardBlocks}, 2 * op.cos.dim(1)}, DType::kF32, MemoryTag::kWorkspace,
+                       op.qkv.device());
+}
+
 struct Gradients {
   Tensor dq, dk, dv, dqkv;
-  Tensor partial;  // [kBackwardBlocks, head_dim] float32, or undefined: sums for q's weight, then k's
+  Tensor partial;  // weight_sums()
 };
 
 // Blocks by what a kind's heads read and write.
@@ -308,10 +315,9 @@ Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& dq, co
                 const GradTarget& q_weight, const GradTarget& k_weight) {
   const Rotary op = aligned_inputs(given);
   const Device device = op.qkv.device();
-  Gradients g{with_aligned_tokens(dq), with_aligned_tokens(dk), with_aligned_tokens(dv),
-              Tensor::empty(op.qkv.shape(), op.qkv.dtype(), MemoryTag::kActivations, device), {}};
-  if (q_weight.wanted() || k_weight.wanted())
-    g.partial = Tensor::empty({int64_t{kBackwardBlocks}, 2 * op.cos.dim(1)}, DType::kF32, MemoryTag::kWorkspace, device);
+  const Gradients g{with_aligned_tokens(dq), with_aligned_tokens(dk), with_aligned_tokens(dv),
+              Tensor::empty(op.qkv.shape(), op.qkv.dtype(), MemoryTag::kActivations, device),
+              weight_sums(op, q_weight, k_weight)};
   visit_wide_or_brain(op.qkv.dtype(), [&]<class T>() {
     const Job<T> job = backward_job<T>(op, inv_rms, g);
     launch_backward(job, op.q_weight.defined(), device);
@@ -322,6 +328,12 @@ Tensor backward(const Rotary& given, const Tensor& inv_rms, const Tensor& dq, co
     }
   });
   return g.dqkv;
+}
+
+Tensor outline_backward(const Rotary& op, const Tensor& inv_rms, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                        const GradTarget& q_weight, const GradTarget& k_weight) {
+  const Tensor partial = weight_sums(op, q_weight, k_weight);
+  return ops::outline<Rotary>().backward(op, inv_rms, dq, dk, dv, q_weight, k_weight);
 }
 
 ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
@@ -335,7 +347,11 @@ ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
 }  // namespace
 
 ops::Kernel<Rotary> cuda_rotary_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .outline = {.backward = outline_backward}};
 }
 
 }  // namespace temper::backends

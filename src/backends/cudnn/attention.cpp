@@ -78,13 +78,19 @@ PlanKey key_of(const Job& job, Pass pass, const Piece& piece, bool deterministic
   return key;
 }
 
-// On a device that only counts, as plans are made without the library: deterministic backward passes keep all
-// scores of a piece, and any a float32 sum for each element of the queries' gradient.
+// On a device that only counts, as plans are made without the library: what backward plans keep, but for a
+// few KiB. Deterministic passes keep all scores of a piece, others float32 sums for the queries' gradient. Of
+// heads that share keys each has float32 gradients of its own for them. And a float32 for each query and
+// head.
 void hold_workspace(const PlanKey& key, Device device) {
   if (key.pass != Pass::kBackward) return;
-  const int64_t queries = key.ragged ? key.total_queries : key.batch * key.queries;
-  const int64_t scores = key.deterministic ? key.batch * key.queries * key.keys * size_of(key.dtype) : 0;
-  Tensor::empty({key.heads * (scores + queries * key.head_dim * size_of(DType::kF32))}, DType::kU8,
+  const int64_t queries = key.ragged ? key.total_queries : key.batch * key.queries,
+                keys = key.ragged ? key.total_keys : key.batch * key.keys,
+                row = key.head_dim * size_of(DType::kF32);
+  const int64_t of_queries =
+      key.deterministic ? key.batch * key.queries * key.keys * size_of(key.dtype) : queries * row;
+  const int64_t of_keys = key.heads == key.kv_heads ? 0 : 2 * keys * row;
+  Tensor::empty({key.heads * (of_queries + of_keys + queries * size_of(DType::kF32))}, DType::kU8,
                 MemoryTag::kWorkspace, device);
 }
 

@@ -23,16 +23,7 @@ dnnl::memory::desc describe(const Matrix& matrix, int64_t rows, int64_t columns)
   return {{rows, columns}, type, strides};
 }
 
-struct Compiled {
-  dnnl::memory::desc a, b, c, scratchpad;
-  dnnl::matmul run;
-};
-
-Compiled compile(const Tile& tile) {
-  Compiled made;
-  made.a = describe(tile.a, tile.m, tile.k);
-  made.b = describe(tile.b, tile.k, tile.n);
-  made.c = describe({tile.c, DType::kF32, tile.stride, false}, tile.m, tile.n);
+dnnl::matmul::primitive_desc choose(const Tile& tile) {
   dnnl::primitive_attr attributes;
   // The library's own scratchpad is shared between primitives made on one thread.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -41,11 +32,23 @@ Compiled compile(const Tile& tile) {
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::primitive_desc chosen({made.a, made.b, made.c}, attributes, engine());
-  made.scratchpad = chosen.scratchpad_desc();
-  made.run = dnnl::matmul(chosen);
-  return made;
+  return {{describe(tile.a, tile.m, tile.k), describe(tile.b, tile.k, tile.n),
+           describe({tile.c, DType::kF32, tile.stride, false}, tile.m, tile.n)},
+          attributes,
+          engine()};
 }
+
+struct Compiled {
+  dnnl::memory::desc a, b, c, scratchpad;
+  dnnl::matmul run;
+
+  explicit Compiled(const dnnl::matmul::primitive_desc& chosen)
+      : a(chosen.src_desc()),
+        b(chosen.weights_desc()),
+        c(chosen.dst_desc()),
+        scratchpad(chosen.scratchpad_desc()),
+        run(chosen) {}
+};
 
 // Bounded: training meets few shapes; a server with many simply compiles some of them again.
 Compiled compiled_for(const Tile& tile) {
@@ -60,7 +63,7 @@ Compiled compiled_for(const Tile& tile) {
   const auto found = kept.find(key);
   if (found != kept.end()) return found->second;
   if (kept.size() >= kMaxKept) kept.clear();
-  return kept.emplace(key, compile(tile)).first->second;
+  return kept.emplace(key, Compiled(choose(tile))).first->second;
 }
 
 }  // namespace
@@ -73,6 +76,11 @@ void gemm(const Tile& tile) {
                                  tile.accumulate ? 1.0f : 0.0f, tile.c, tile.stride);
   invariant(status == dnnl_success,
             fmt::format("oneDNN sgemm failed with status {}", static_cast<int>(status)));
+}
+
+int64_t matmul_workspace(const Tile& tile) {
+  const OneThread guard;
+  return static_cast<int64_t>(choose(tile).scratchpad_desc().get_size());
 }
 
 void matmul(const Tile& tile) {

@@ -118,9 +118,17 @@ int64_t workspace_of(const Product& product, Bf16Path path) {
   const int64_t rows = std::min(cut.m, product.m), width = std::min(cut.n, columns),
                 tiles = ceil_div(product.m, cut.m) * ceil_div(columns, cut.n);
   const int64_t wide = product.c.dtype() == DType::kF32 ? 0 : rows * width * size_of(DType::kF32);
-  const Tile tile{.a = product.a, .b = product.b, .m = rows, .n = width, .k = product.k};
-  const int64_t each =
-      packed ? PackedColumns::workspace_of_tile(products, product.k, rows) : workspace_of(tile, path);
+  Tile tile{.a = product.a, .b = product.b, .k = product.k};
+  tile.stride = wide > 0 ? width : product.c.stride(0);
+  tile.accumulate = product.accumulate || product.bias.defined();
+  int64_t each = packed ? PackedColumns::workspace_of_tile(products, product.k, rows) : 0;
+  for (const int64_t m : {rows, product.m % cut.m})  // those at the edges may take more
+    for (const int64_t n : {width, columns % cut.n}) {
+      if (packed || m == 0 || n == 0 || product.k == 0) continue;
+      tile.m = m;
+      tile.n = n;
+      each = std::max(each, workspace_of(tile, path));
+    }
   return (packed ? PackedColumns::workspace(products, product.k, columns) : 0) +
          std::min<int64_t>(tiles, num_threads()) * (wide + each);
 }

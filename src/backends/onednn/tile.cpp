@@ -51,35 +51,67 @@ void multiply_widened(const Tile& tile) {
 constexpr int64_t kRound = 32, kNativeDepth = 1024;
 int64_t round_up(int64_t size) { return (size + kRound - 1) / kRound * kRound; }
 
-// A copy with zeros around it, kept alive by `scratch`; the matrix itself where it has the wanted size.
-Matrix padded(const Matrix& matrix, int64_t rows, int64_t columns, int64_t new_rows, int64_t new_columns,
-              Tensor& scratch) {
-  if (rows == new_rows && columns == new_columns) return matrix;
+// What one matmul computes of a tile: `depth` of its k. Operands that grow are compact copies.
+struct NativePart {
+  Tile rounded;  // without memory
+  int64_t depth;
+  bool grows_c, grows_a, grows_b;
+
+  NativePart(const Tile& tile, int64_t k) : rounded(tile), depth(std::min(kNativeDepth, tile.k - k)) {
+    rounded.m = round_up(tile.m);
+    rounded.k = round_up(depth);
+    rounded.accumulate = tile.accumulate || k > 0;
+    grows_c = rounded.m != tile.m;
+    grows_b = rounded.k != depth;
+    grows_a = grows_c || grows_b;
+    if (grows_c) rounded.stride = tile.n;
+    if (grows_a) rounded.a.stride = tile.a.transposed ? rounded.m : rounded.k;
+    if (grows_b) rounded.b.stride = tile.b.transposed ? rounded.k : tile.n;
+  }
+  int64_t bytes_of_c() const { return grows_c ? rounded.m * rounded.n * size_of(DType::kF32) : 0; }
+  int64_t bytes_of_operands() const {
+    return ((grows_a ? rounded.m : 0) + (grows_b ? rounded.n : 0)) * rounded.k * size_of(DType::kBF16);
+  }
+};
+
+// A copy of rows x columns with zeros around it, in new memory of the wanted size.
+Matrix padded(const Matrix& matrix, int64_t rows, int64_t columns, const Shape& wanted, Tensor& scratch) {
   const int64_t lines = matrix.transposed ? columns : rows, size = matrix.transposed ? rows : columns;
-  const Shape shape = matrix.transposed ? Shape{new_columns, new_rows} : Shape{new_rows, new_columns};
+  const Shape shape = matrix.transposed ? Shape{wanted[1], wanted[0]} : wanted;
+  scratch = {};  // not beside the new one
   scratch = Tensor::zeros(shape, matrix.dtype, MemoryTag::kWorkspace);
   copy_block({const_cast<void*>(matrix.data), matrix.dtype, matrix.stride}, block_of(scratch), lines, size);
   return {scratch.raw(), matrix.dtype, shape[1], matrix.transposed};
 }
 
 void multiply_native(const Tile& tile) {
-  Tile part = tile;
-  part.m = round_up(tile.m);
   Tensor c, a, b;
-  if (part.m != tile.m) {
-    c = Tensor::empty({part.m, tile.n}, DType::kF32, MemoryTag::kWorkspace);
+  if (const NativePart first(tile, 0); first.grows_c) {
+    c = Tensor::empty({first.rounded.m, tile.n}, DType::kF32, MemoryTag::kWorkspace);
     if (tile.accumulate) copy_block({tile.c, DType::kF32, tile.stride}, block_of(c), tile.m, tile.n);
-    part.c = c.data<float>();
-    part.stride = tile.n;
   }
-  for (int64_t k = 0; k < tile.k; k += kNativeDepth, part.accumulate = true) {
-    const int64_t depth = std::min(kNativeDepth, tile.k - k);
-    part.k = round_up(depth);
-    part.a = padded(tile.a.block(0, k), tile.m, depth, part.m, part.k, a);
-    part.b = padded(tile.b.block(k, 0), depth, tile.n, part.k, tile.n, b);
-    matmul(part);
+  for (int64_t k = 0; k < tile.k; k += kNativeDepth) {
+    const NativePart part(tile, k);
+    Tile run = part.rounded;
+    if (part.grows_c) run.c = c.data<float>();
+    run.a = tile.a.block(0, k);
+    run.b = tile.b.block(k, 0);
+    if (part.grows_a) run.a = padded(run.a, tile.m, part.depth, {run.m, run.k}, a);
+    if (part.grows_b) run.b = padded(run.b, part.depth, tile.n, {run.k, run.n}, b);
+    matmul(run);
   }
   if (c.defined()) copy_block(block_of(c), {tile.c, DType::kF32, tile.stride}, tile.m, tile.n);
+}
+
+// The first part, the others and the last differ.
+int64_t native_workspace(const Tile& tile) {
+  int64_t most = 0;
+  for (const int64_t k : {int64_t{0}, kNativeDepth, (tile.k - 1) / kNativeDepth * kNativeDepth}) {
+    if (k >= tile.k) continue;
+    const NativePart part(tile, k);
+    most = std::max(most, part.bytes_of_c() + part.bytes_of_operands() + matmul_workspace(part.rounded));
+  }
+  return most;
 }
 
 }  // namespace
@@ -134,13 +166,11 @@ void multiply(const Tile& tile, Bf16Path path) {
 
 int64_t workspace_of(const Tile& tile, Bf16Path path) {
   const DType products = products_of(tile.a, tile.b, path);
-  if (has_packed_tile(products)) return packed_workspace(tile, products);
-  if (products == DType::kBF16) {
-    const int64_t rows = round_up(tile.m), depth = std::min(round_up(tile.k), kNativeDepth);
-    const int64_t c = rows == tile.m ? 0 : rows * tile.n * size_of(DType::kF32);
-    const bool pads = rows != tile.m || tile.k % kRound != 0;
-    return c + (pads ? (rows + tile.n) * depth * size_of(DType::kBF16) : 0);
-  }
+  return has_packed_tile(products) ? packed_workspace(tile, products) : workspace_by_onednn(tile, path);
+}
+
+int64_t workspace_by_onednn(const Tile& tile, Bf16Path path) {
+  if (products_of(tile.a, tile.b, path) == DType::kBF16) return native_workspace(tile);
   const int64_t depth = std::min(tile.k, kDepth);
   return (floats_for(tile.a, tile.m, depth) + floats_for(tile.b, tile.n, depth)) * size_of(DType::kF32);
 }

@@ -38,7 +38,8 @@ DType products_of(const Matrix& a, const Matrix& b, Bf16Path path);
 // AVX-512 or AVX2 of our own where the processor has them (packed_tile.h), by oneDNN otherwise.
 void multiply(const Tile& tile, Bf16Path path = bf16_path());
 void multiply_by_onednn(const Tile& tile, Bf16Path path = bf16_path());
-// Bytes of workspace that multiply() takes for the tile, but for what oneDNN asks for by itself.
+// Bytes of workspace that they take for the tile, whose matrices need no memory for this.
 int64_t workspace_of(const Tile& tile, Bf16Path path = bf16_path());
+int64_t workspace_by_onednn(const Tile& tile, Bf16Path path = bf16_path());
 
 }  // namespace temper::backends

@@ -72,6 +72,44 @@ TEST(Tile, ByOneDnn) {
   }
 }
 
+// Stated and taken, with copies of what is no multiple of what is compiled and without.
+TEST(Tile, WorkspaceByOneDnn) {
+  const auto check_peak = [](const Sizes& sizes, DType dtype, Bf16Path path, bool transposed,
+                             bool accumulate) {
+    const auto [m, n, k] = sizes;
+    const Tensor a = random_tensor(transposed ? Shape{k, m} : Shape{m, k}, dtype, 1),
+                 b = random_tensor(transposed ? Shape{n, k} : Shape{k, n}, dtype, 2),
+                 c = random_tensor({m, n}, DType::kF32, 3);
+    Tile tile{rows_of(a), rows_of(b), m, n, k, c.data<float>(), n, accumulate};
+    tile.a.transposed = tile.b.transposed = transposed;
+    Pool& memory = pool({});
+    const auto used = [&] { return memory.usage()[static_cast<size_t>(MemoryTag::kWorkspace)]; };
+    const int64_t before = used().live;
+    memory.reset_peak();
+    multiply_by_onednn(tile, path);
+    const int64_t taken = used().peak - before;
+    tile.a.data = tile.b.data = tile.c = nullptr;
+    const int64_t stated = workspace_by_onednn(tile, path);
+    constexpr int64_t kRounding = 4 << 10;  // of what the pool gives
+    EXPECT_LE(std::abs(taken - stated), kRounding)
+        << fmt::format("[{}, {}, {}]{}{}: {} stated, {} taken", m, n, k, transposed ? " transposed" : "",
+                       accumulate ? " accumulates" : "", stated, taken);
+  };
+  for (const Sizes& sizes : {Sizes{256, 256, 1024},
+                             {512, 512, 2048},
+                             {96, 128, 2500},
+                             {250, 200, 1000},
+                             {1, 512, 3000},
+                             {500, 130, 1030},
+                             {128, 128, 4096}})
+    for (const bool transposed : {false, true})
+      for (const bool accumulate : {false, true}) {
+        check_peak(sizes, DType::kBF16, Bf16Path::kWiden, transposed, accumulate);
+        if (bf16_path() == Bf16Path::kNative)
+          check_peak(sizes, DType::kBF16, Bf16Path::kNative, transposed, accumulate);
+      }
+}
+
 // What multiply() takes: AVX-512 or AVX2, whichever this processor offers (make isa runs both).
 TEST(Tile, ByVectorsOfOurOwn) {
   if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";

@@ -109,6 +109,19 @@ Cut plain_cut(const Product& product) {
   return cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
 }
 
+// What multiply() takes for such a tile or those at the edges, of fewer rows or columns: they may take more.
+int64_t most_of(const Tile& tile, int64_t last_rows, int64_t last_columns, Bf16Path path) {
+  int64_t most = 0;
+  for (const int64_t m : {tile.m, last_rows})
+    for (const int64_t n : {tile.n, last_columns}) {
+      Tile other = tile;
+      other.m = m;
+      other.n = n;
+      if (m > 0 && n > 0 && tile.k > 0) most = std::max(most, workspace_of(other, path));
+    }
+  return most;
+}
+
 // What multiply() takes: the columns packed, and what the tiles that are computed at once take.
 int64_t workspace_of(const Product& product, Bf16Path path) {
   const DType products = products_of(product.a, product.b, path);
@@ -118,17 +131,18 @@ int64_t workspace_of(const Product& product, Bf16Path path) {
   const int64_t rows = std::min(cut.m, product.m), width = std::min(cut.n, columns),
                 tiles = ceil_div(product.m, cut.m) * ceil_div(columns, cut.n);
   const int64_t wide = product.c.dtype() == DType::kF32 ? 0 : rows * width * size_of(DType::kF32);
-  Tile tile{.a = product.a, .b = product.b, .k = product.k};
+  Tile tile{.a = product.a, .b = product.b, .m = rows, .n = width, .k = product.k};
   tile.stride = wide > 0 ? width : product.c.stride(0);
   tile.accumulate = product.accumulate || product.bias.defined();
-  int64_t each = packed ? PackedColumns::workspace_of_tile(products, product.k, rows) : 0;
-  for (const int64_t m : {rows, product.m % cut.m})  // those at the edges may take more
-    for (const int64_t n : {width, columns % cut.n}) {
-      if (packed || m == 0 || n == 0 || product.k == 0) continue;
-      tile.m = m;
-      tile.n = n;
-      each = std::max(each, workspace_of(tile, path));
-    }
+  int64_t each = packed ? PackedColumns::workspace_of_tile(products, product.k, rows)
+                        : most_of(tile, product.m % cut.m, columns % cut.n, path);
+  tile.accumulate = true;
+  for (const Product::Term& term : product.terms) {
+    tile.a = term.a;
+    tile.b = term.b;
+    tile.k = term.k;
+    each = std::max(each, most_of(tile, 0, 0, path));
+  }
   return (packed ? PackedColumns::workspace(products, product.k, columns) : 0) +
          std::min<int64_t>(tiles, num_threads()) * (wide + each);
 }

@@ -53,7 +53,7 @@ int64_t round_up(int64_t size) { return (size + kRound - 1) / kRound * kRound; }
 
 // What one matmul computes of a tile: `depth` of its k. Operands that grow are compact copies.
 struct NativePart {
-  Tile rounded;  // without memory
+  Tile rounded;  // copies have no memory yet
   int64_t depth;
   bool grows_c, grows_a, grows_b;
 

@@ -201,15 +201,17 @@ int64_t task_workspace(const CrossEntropy& op, int64_t rows, bool want_dhidden, 
   const Matrix grad{nullptr, rounds ? DType::kBF16 : DType::kF32, block, false},
       hidden{nullptr, rounds ? DType::kBF16 : DType::kF32, size, false}, columns = rows_of(op.weight);
   const int64_t rounded = rounds ? rows * block * size_of(DType::kBF16) : 0;
+  const auto of_tile = [&](const Matrix& a, const Matrix& b, int64_t m, int64_t k) {
+    return workspace_of(Tile{.a = a, .b = b, .m = m, .n = size, .k = k, .stride = size, .accumulate = true});
+  };
   int64_t most = 0;
   if (weight.wanted()) {
     const int64_t wide = weight.buffer.dtype() == DType::kF32 ? 0 : block * size * size_of(DType::kF32);
     Matrix transposed = grad;
     transposed.transposed = true;
-    most = wide + workspace_of(Tile{.a = transposed, .b = hidden, .m = block, .n = size, .k = rows});
+    most = wide + of_tile(transposed, hidden, block, rows);
   }
-  if (want_dhidden)
-    most = std::max(most, workspace_of(Tile{.a = grad, .b = columns, .m = rows, .n = size, .k = block}));
+  if (want_dhidden) most = std::max(most, of_tile(grad, columns, rows, block));
   return rounded + most;
 }
 
@@ -228,7 +230,8 @@ CrossEntropy::Output outline_forward(const CrossEntropy& op, bool want_dhidden, 
                     .b = transpose_of(op.weight),
                     .m = rows,
                     .n = std::min(kVocabBlock, vocab),
-                    .k = size};
+                    .k = size,
+                    .stride = vocab};
   hold(std::min<int64_t>(blocks, num_threads()) * workspace_of(logits));
   if (!want_dhidden && !weight.wanted()) return out;
   const Tensor partial = hold(want_dhidden ? pieces * rows * size * size_of(DType::kF32) : 0);

@@ -117,7 +117,7 @@ int64_t most_of(const Tile& tile, int64_t last_rows, int64_t last_columns, Bf16P
       Tile other = tile;
       other.m = m;
       other.n = n;
-      if (m > 0 && n > 0 && tile.k > 0) most = std::max(most, workspace_of(other, path));
+      most = std::max(most, workspace_of(other, path));
     }
   return most;
 }

@@ -165,6 +165,7 @@ void multiply(const Tile& tile, Bf16Path path) {
 }
 
 int64_t workspace_of(const Tile& tile, Bf16Path path) {
+  if (tile.m == 0 || tile.n == 0 || tile.k == 0) return 0;
   const DType products = products_of(tile.a, tile.b, path);
   return has_packed_tile(products) ? packed_workspace(tile, products) : workspace_by_onednn(tile, path);
 }

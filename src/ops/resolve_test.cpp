@@ -41,7 +41,7 @@ void expect_refused(const char* hardware, const std::string& field, const std::s
 
 // What may be written for rms_norm on a GPU: names of kernels that this build has.
 std::string norms_on_gpus() {
-  const std::vector<KernelInfo> known = kernels_of_field("rms_norm");
+  const std::vector<KernelInfo> known = op_infos().find("rms_norm")->kernels();
   const bool here =
       std::any_of(known.begin(), known.end(), [](const auto& kernel) { return kernel.provider == "cuda"; });
   return here ? "[cuda, eager, liger_kernel]" : "[eager]";

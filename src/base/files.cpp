@@ -1,7 +1,6 @@
 #include "base/files.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -117,22 +116,19 @@ std::string read_file(const std::string& path) {
 
 namespace {
 
-// "config.json.tmp-HOST-" of config.json: what all temporary names of this machine begin with.
-std::string temporary_prefix(const std::string& path) {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return fmt::format("{}.tmp-{}-", path, host);
-}
+// "config.json.tmp-" of config.json: what all its temporary names begin with; a count and the process follow.
+std::string temporary_prefix(const std::string& path) { return path + ".tmp-"; }
 
 // Of other processes that are gone; one that cannot be removed is harmless.
 void sweep_temporaries(const std::string& path) {
-  const std::string prefix = temporary_prefix(path), name = file_name(prefix);
+  const std::string name = file_name(temporary_prefix(path));
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent_path(path), ignored)) {
     const std::string found = entry.path().filename().string();
-    if (!found.starts_with(name)) continue;
-    const auto process = static_cast<pid_t>(std::strtol(found.c_str() + name.size(), nullptr, 10));
-    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) ::unlink(entry.path().c_str());
+    const size_t dash = found.starts_with(name) ? found.find('-', name.size()) : std::string::npos;
+    if (dash == std::string::npos) continue;
+    const auto owner = parse_process(std::string_view(found).substr(dash + 1));
+    if (owner && state_of(*owner) == ProcessState::kGone) ::unlink(entry.path().c_str());
   }
 }
 
@@ -140,7 +136,8 @@ void sweep_temporaries(const std::string& path) {
 
 void write_file(const std::string& path, std::string_view data) {
   static std::atomic<int> count = 0;
-  const std::string temporary = fmt::format("{}{}-{}", temporary_prefix(path), ::getpid(), ++count);
+  const std::string temporary =
+      fmt::format("{}{}-{}", temporary_prefix(path), ++count, to_string(this_process()));
   try {
     FileWriter writer(temporary);
     writer.write(data);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/process.h"
 
 namespace temper {
 namespace {
@@ -83,10 +84,13 @@ TEST(WriteFile, OfTwoWritersOneWinsAndAKilledOneLeavesNothing) {
   // What it was writing goes with the next write; what a live process writes stays.
   const pid_t gone = start_process([] {});
   EXPECT_TRUE(ended_well(gone));
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  const std::string left = fmt::format("{}.tmp-{}-{}-1", file, host, gone),
-                    live = fmt::format("{}.tmp-{}-{}-1", file, host, ::getppid());
+  const auto name_of = [&](pid_t number) {
+    ProcessName process = this_process();
+    process.number = number;
+    process.started = 0;
+    return fmt::format("{}.tmp-1-{}", file, to_string(process));
+  };
+  const std::string left = name_of(gone), live = name_of(::getppid());
   for (const std::string& name : {left, live}) FileWriter(name).write("half");
   write_file(file, mine);
   EXPECT_EQ(list_directory(folder.path()), (std::vector<std::string>{"kernels.json", file_name(live)}));

@@ -75,8 +75,6 @@ void run_strip(const Product& product, const Strip& strip, const Cut& cut, Bf16P
   });
 }
 
-// The columns of b are packed once, some at a time, for all tiles that stand above each other. So tiles can
-// be small enough that no thread waits long for the last one.
 constexpr int64_t kStrip = 1024;
 
 int64_t packed_columns(int64_t k, DType products) {
@@ -89,6 +87,8 @@ Cut packed_cut(int64_t rows, int64_t columns) {
                  {{192, kStrip}, {96, kStrip}, {96, 512}, {96, 256}, {48, 256}, {48, 128}});
 }
 
+// The columns of b are packed once, some at a time, for all tiles that stand above each other. So tiles can
+// be small enough that no thread waits long for the last one.
 void multiply_packed(const Product& product, DType products, Bf16Path path) {
   const int64_t strip = packed_columns(product.k, products);
   for (int64_t first = 0; first < product.n; first += strip) {

@@ -1,6 +1,7 @@
 #include "backends/onednn/tile.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/matmul.h"
@@ -141,6 +142,23 @@ DType products_of(const Matrix& a, const Matrix& b, Bf16Path path) {
   return halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;
 }
 
+namespace {
+
+// A call of the library takes microseconds, and its bookkeeping is shared by all threads: on an Intel Xeon
+// the attention of short documents was slower on eight cores than on one. Below this many products, vectors
+// of float32 are done sooner than its matrix instructions begin.
+constexpr int64_t kLittle = 1 << 19;
+
+// What vectors of our own multiply the tile in; none if the library is to.
+std::optional<DType> own_products(const Tile& tile, Bf16Path path) {
+  const DType products = products_of(tile.a, tile.b, path);
+  if (has_packed_tile(products)) return products;
+  const bool little = tile.m * tile.n * tile.k < kLittle;
+  return little && has_packed_tile(DType::kF32) ? std::optional(DType::kF32) : std::nullopt;
+}
+
+}  // namespace
+
 void multiply_by_onednn(const Tile& tile, Bf16Path path) {
   if (tile.a.dtype == DType::kF32 && tile.b.dtype == DType::kF32)
     gemm(tile);
@@ -157,17 +175,16 @@ void multiply(const Tile& tile, Bf16Path path) {
       std::fill_n(tile.c + row * tile.stride, tile.n, 0.0f);
     return;
   }
-  const DType products = products_of(tile.a, tile.b, path);
-  if (has_packed_tile(products))
-    packed_tile(tile, products);
+  if (const auto products = own_products(tile, path))
+    packed_tile(tile, *products);
   else
     multiply_by_onednn(tile, path);
 }
 
 int64_t workspace_of(const Tile& tile, Bf16Path path) {
   if (tile.m == 0 || tile.n == 0 || tile.k == 0) return 0;
-  const DType products = products_of(tile.a, tile.b, path);
-  return has_packed_tile(products) ? packed_workspace(tile, products) : workspace_by_onednn(tile, path);
+  const auto products = own_products(tile, path);
+  return products ? packed_workspace(tile, *products) : workspace_by_onednn(tile, path);
 }
 
 int64_t workspace_by_onednn(const Tile& tile, Bf16Path path) {

@@ -35,7 +35,8 @@ Bf16Path bf16_path();  // the faster one here, decided once
 DType products_of(const Matrix& a, const Matrix& b, Bf16Path path);
 
 // Computes the tile on the calling thread alone: the result never depends on the number of threads. By
-// AVX-512 or AVX2 of our own where the processor has them (packed_tile.h), by oneDNN otherwise.
+// AVX-512 or AVX2 of our own where the processor has them (packed_tile.h), by oneDNN otherwise: large
+// bfloat16 tiles on processors with AMX, little ones are widened to float32 there.
 void multiply(const Tile& tile, Bf16Path path = bf16_path());
 void multiply_by_onednn(const Tile& tile, Bf16Path path = bf16_path());
 // Bytes of workspace that they take for the tile, whose matrices need no memory for this.

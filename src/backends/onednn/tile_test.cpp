@@ -122,6 +122,30 @@ TEST(Tile, ByVectorsOfOurOwn) {
   }
 }
 
+// Calls of the library cost more than little tiles do, and threads wait for each other in them.
+TEST(Tile, LittleOnesAreNotLeftToTheLibrary) {
+  if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
+  const auto product = [](const Sizes& sizes, const Multiply& multiply) {
+    const auto [m, n, k] = sizes;
+    const Tensor a = random_tensor({m, k}, DType::kBF16, 1), b = random_tensor({n, k}, DType::kBF16, 2);
+    Tensor c = Tensor::empty({m, n}, DType::kF32);
+    multiply({rows_of(a), transpose_of(b), m, n, k, c.data<float>(), n});
+    return c;
+  };
+  const auto by_default = [](const Tile& tile) { multiply(tile); };
+  const bool pairs = bf16_path() == Bf16Path::kNative && has_packed_tile(DType::kBF16);
+  const DType own = pairs ? DType::kBF16 : DType::kF32;
+  const Sizes little{23, 23, 128}, large{256, 256, 128};
+  const auto by_vectors = [own](const Tile& tile) { packed_tile(tile, own); };
+  EXPECT_TRUE(std::ranges::equal(product(little, by_default).values<float>(),
+                                 product(little, by_vectors).values<float>()));
+  if (bf16_path() == Bf16Path::kNative && !pairs) {
+    const auto by_library = [](const Tile& tile) { multiply_by_onednn(tile); };
+    EXPECT_TRUE(std::ranges::equal(product(large, by_default).values<float>(),
+                                   product(large, by_library).values<float>()));
+  }
+}
+
 // Columns that are packed once give what a tile that packs its own gives, bit by bit.
 TEST(Tile, ColumnsPackedAhead) {
   if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";

@@ -37,9 +37,9 @@ size_t ascii_prefix(std::string_view text) {
 
 }  // namespace
 
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates, size_t limit) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 2) + 1;
+  size_t best_distance = std::min(limit, std::max<size_t>(2, name.size() / 2)) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {

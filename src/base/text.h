@@ -6,8 +6,10 @@
 
 namespace temper {
 
-// The candidate nearest to `name` by edit distance (adjacent swaps count once), or "" if none is near.
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+// The candidate nearest to `name` by edit distance (adjacent swaps count once), or "" if none is near: at
+// most half of its letters away, and at most `limit`.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates,
+                         size_t limit = SIZE_MAX);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
 std::string format_bytes(int64_t bytes);      // "1.50 GiB", "12 B"

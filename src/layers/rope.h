@@ -21,6 +21,8 @@ struct RopeConfig {
   double beta_fast = 32, beta_slow = 1;                                           // yarn
   std::optional<double> attention_factor = {}, mscale = {}, mscale_all_dim = {};  // yarn
   bool truncate = true;                                                           // yarn
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);

@@ -8,28 +8,39 @@
 
 namespace temper::models {
 
-// Reads a config.json and remembers which keys were asked for, so that finish() can refuse the others: every
-// key is used, known to be irrelevant by name, or an error.
+// Reads a config.json and remembers which keys were asked for. Those are the keys that the configuration
+// class and the model of `transformers` read; the others have no effect there and none here, and unused()
+// lists them.
 class ConfigReader {
  public:
   ConfigReader(const Json& config, std::string where);
 
   // The value, or `otherwise` when the key is absent or null. Errors name the file and the key.
   int64_t integer(const std::string& key, int64_t otherwise);
-  int64_t positive(const std::string& key);  // must be there and above 0
+  int64_t positive(const std::string& key, int64_t most);  // must be there: 1 to `most`
   double number(const std::string& key, double otherwise);
+  double not_negative(const std::string& key, double otherwise);
   bool boolean(const std::string& key, bool otherwise);
   std::string text(const std::string& key, const std::string& otherwise);
   const Json* find(const std::string& key);  // null when absent or null
 
-  void irrelevant(std::initializer_list<const char*> keys);
-  void finish() const;
+  // Refuses a key that changes the computation there and is not supported here, unless it is absent, null or
+  // `neutral`. `why` completes the sentence "KEY is VALUE; …".
+  void expect(const std::string& key, const Json& neutral, const std::string& why);
   [[noreturn]] void refuse(const std::string& key, const std::string& problem) const;
+
+  void add_unused(const std::string& key);  // a part of a value that was asked for: "rope_scaling.alpha"
+  // The keys that were not asked for and are not written into every model's config.json, in the file's order.
+  std::vector<std::string> unused() const;
+  // The key that one of unused() may be a misspelling of: one that was asked for and is absent. "" if none
+  // is.
+  std::string misspelt(const std::string& unused) const;
 
  private:
   const Json& config_;
   std::string where_;
-  std::set<std::string> known_;
+  std::set<std::string> asked_;
+  std::vector<std::string> parts_;
 };
 
 // What the decoder families share, with each family's defaults already in `config`.
@@ -40,5 +51,8 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
 
 // layer_types, or use_sliding_window / sliding_window / max_window_layers as qwen2 and qwen3 write them.
 void read_windows(ConfigReader& reader, layers::DecoderConfig& config);
+
+// For families whose every layer sees all tokens before it: a window that is switched on is refused.
+void expect_full_attention(ConfigReader& reader, const layers::DecoderConfig& config);
 
 }  // namespace temper::models

@@ -50,20 +50,82 @@ TEST(ModelConfig, FamiliesDiffer) {
   EXPECT_EQ(read("qwen3", R"({"head_dim": null})").head_dim, 128);
 }
 
-TEST(ModelConfig, EveryKeyIsKnownOrRefused) {
+std::string reported(const char* type, const std::string& changes) {
+  testing::internal::CaptureStderr();
+  report_unused_keys(with(type, changes), "config.json");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(ModelConfig, KeysThatNothingReadsHaveNoEffectAndAreListed) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
-    expect_refused(type, R"({"rms_norm_epss": 1e-5})", "did you mean 'rms_norm_eps'");
-    expect_refused(type, R"({"quantization_config": {"bits": 4}})",
-                   "quantized checkpoints are not supported");
-    EXPECT_EQ(refusal(type, R"({"use_cache": true, "torch_dtype": "bfloat16", "architectures": ["X"],
-                                "transformers_version": "4.40", "bos_token_id": 1, "eos_token_id": [1, 2]})"),
-              "accepted");
+    EXPECT_EQ(reported(type, R"({"use_cache": true, "torch_dtype": "bfloat16", "architectures": ["X"],
+                                 "transformers_version": "4.40", "bos_token_id": 1, "eos_token_id": [1, 2],
+                                 "quantization_config": null, "is_causal": true})"),
+              "");
+    EXPECT_EQ(reported(type, R"({"use_mrope": true, "_comment": "a copy", "rope_scaling":
+                                 {"type": "default", "factor": 8, "mrope_section": [1, 2]}})"),
+              "[config.json] keys without effect, kept when the model is saved: use_mrope, _comment, "
+              "rope_scaling.factor, rope_scaling.mrope_section\n");
+    EXPECT_EQ(reported(type, R"({"hiden_act": "gelu"})"),
+              "[config.json] keys without effect, kept when the model is saved: hiden_act\n"
+              "warning: [config.json] 'hiden_act' has no effect; did you mean 'hidden_act'?\n");
   }
+  // Qwen2 has biases on q, k and v whatever these say, as in transformers.
+  EXPECT_EQ(reported("qwen2", R"({"attention_bias": false, "mlp_bias": true})"),
+            "[config.json] keys without effect, kept when the model is saved: attention_bias, mlp_bias\n");
+}
+
+TEST(ModelConfig, UnsupportedKeysAreRefusedByNameAndValue) {
+  for (const char* type : {"llama", "qwen2", "qwen3"}) {
+    expect_refused(type, R"({"quantization_config": {"quant_method": "awq", "bits": 4}})",
+                   "quantization_config is \"awq\"; quantized checkpoints are not supported");
+    expect_refused(type, R"({"is_causal": false})", "is_causal is false; attention to later tokens");
+    expect_refused(type, R"({"partial_rotary_factor": 0.5})",
+                   "partial_rotary_factor is 0.5; rotating a part");
+    expect_refused(type, R"({"per_layer_config": {"0": {"head_dim": 4}}})", "per_layer_config is {\"0\"");
+    expect_refused(type, R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})",
+                   "rope_parameters has full_attention = {");
+    expect_refused(type, R"({"rope_scaling": {"type": "linear", "factor": 2, "partial_rotary_factor": 0.5}})",
+                   "rope_scaling has partial_rotary_factor = 0.5");
+  }
+  expect_refused("llama", R"({"attention_chunk_size": 8})", "attention_chunk_size is 8; attention in chunks");
+  expect_refused("llama", R"({"sliding_window": 16})", "sliding_window is 16; layers of this model_type see");
+  expect_refused("llama", R"({"layer_types": ["full_attention", "sliding_attention"]})",
+                 "layer_types has \"sliding_attention\"");
+  EXPECT_EQ(refusal("llama", R"({"sliding_window": 64})"), "accepted");
+  EXPECT_EQ(refusal("llama", R"({"sliding_window": 16, "use_sliding_window": false})"), "accepted");
+}
+
+TEST(ModelConfig, BoundsAreCheckedBeforeAnythingIsBuilt) {
+  expect_refused("llama", R"({"num_hidden_layers": 1000000})",
+                 "num_hidden_layers is 1000000, expected 1 to 4096");
+  expect_refused("llama", R"({"num_hidden_layers": 9223372036854775807})", "expected 1 to 4096");
+  expect_refused("qwen2", R"({"vocab_size": 100000000})", "vocab_size is 100000000, expected 1 to 16777216");
+  expect_refused("qwen3", R"({"intermediate_size": 0})", "intermediate_size is 0, expected 1 to");
+  expect_refused("qwen3", R"({"head_dim": -8})", "head_dim is -8, expected 1 to 4096");
+  expect_refused("llama", R"({"num_attention_heads": 1000000})", "expected 1 to 16384");
+  expect_refused("llama", R"({"rms_norm_eps": -1e-5})", "rms_norm_eps is -1e-05, expected 0 or more");
+  expect_refused("llama", R"({"initializer_range": -0.1})", "initializer_range is -0.1, expected 0 or more");
+  expect_refused("qwen2", R"({"use_sliding_window": true, "max_window_layers": -1})", "expected 0 or more");
+  expect_refused("llama", R"({"rope_scaling": {"type": "yarn", "factor": 2,
+                              "original_max_position_embeddings": 1e300}})",
+                 "original_max_position_embeddings is 1e+300, expected 1 to 2147483648");
+}
+
+TEST(ModelConfig, TokenIdsAreOfTheVocabulary) {
+  expect_refused("llama", R"({"eos_token_id": [1, 48]})",
+                 "eos_token_id has 48, expected a token's number from 0 to vocab_size - 1 = 47");
+  expect_refused("llama", R"({"pad_token_id": 32000})", "pad_token_id has 32000");
+  expect_refused("llama", R"({"bos_token_id": "<s>"})", "bos_token_id has \"<s>\"");
+  EXPECT_EQ(refusal("llama", R"({"pad_token_id": -1, "eos_token_id": 47})"), "accepted");
 }
 
 TEST(ModelConfig, OtherFamiliesAreRefusedWithTheList) {
   expect_refused("gpt_neox", "{}", "'gpt_neox' is not supported; supported are [llama, qwen2, qwen3]");
-  expect_refused("llama", R"({"model_type": null})", "model_type is missing");
+  expect_refused("llama", R"({"model_type": null})",
+                 "model_type is missing; it must be one of [llama, qwen2");
+  expect_refused("llama", R"({"model_type": 3})", "model_type is 3, expected a string");
+  expect_has(error_of([] { configure(Json::Array{}, "config.json"); }), "expected an object, found an array");
 }
 
 TEST(ModelConfig, ValuesAreChecked) {
@@ -73,7 +135,8 @@ TEST(ModelConfig, ValuesAreChecked) {
   expect_refused("llama", R"({"num_key_value_heads": 3})", "does not divide num_attention_heads = 4");
   expect_refused("llama", R"({"head_dim": 7})", "even number");
   expect_refused("llama", R"({"hidden_act": "gelu"})", "only 'silu'");
-  expect_refused("llama", R"({"attention_dropout": 0.1})", "dropout is not supported");
+  expect_refused("llama", R"({"attention_dropout": 0.1})",
+                 "attention_dropout is 0.1; dropout of attention is not supported");
   expect_refused("llama", R"({"rms_norm_eps": true})", "expected a number");
   expect_refused("qwen2", R"({"use_sliding_window": 1})", "expected true or false");
 }
@@ -95,11 +158,29 @@ TEST(ModelConfig, BothSpellingsOfRotaryAgree) {
   EXPECT_EQ(read("llama", R"({"rope_scaling": null})").rope.type, layers::RopeType::kDefault);
 }
 
+TEST(ModelConfig, RotarySpellingsBesideEachOther) {
+  // transformers takes the original length beside rope_scaling before the one in it.
+  const auto beside =
+      read("llama", R"({"original_max_position_embeddings": 16, "rope_scaling": {"type": "yarn",
+      "factor": 2, "original_max_position_embeddings": 32}})");
+  EXPECT_EQ(beside.rope.original_max_position_embeddings, 16);
+  EXPECT_EQ(read("llama", R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}})")
+                .rope.factor,
+            2);
+  EXPECT_EQ(read("llama", R"({"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {}})")
+                .rope.factor,
+            2);
+}
+
 TEST(ModelConfig, RotaryMistakesAreRefused) {
   expect_refused("llama", R"({"rope_scaling": {"rope_type": "longrope", "factor": 2}})", "'longrope'");
   expect_refused("llama", R"({"rope_scaling": {"rope_type": "linear"}})", "factor is missing");
-  expect_refused("llama", R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "beta_fast": 3}})",
-                 "key 'beta_fast' is not known");
+  expect_refused("llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "truncate": 1}})",
+                 "rope_scaling truncate is 1, expected true or false");
+  expect_refused("llama", R"({"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters":
+                              {"rope_type": "linear", "factor": 4}})",
+                 "rope_scaling and rope_parameters are both given and differ");
   expect_refused("llama", R"({"rope_scaling": {"rope_type": "linear", "factor": 0}})", "positive");
   expect_refused("llama", R"({"rope_scaling": [1]})", "expected an object");
   expect_refused("llama", R"({"rope_theta": -1})", "rope_theta");

@@ -2,20 +2,39 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/registry.h"
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
+#include "models/config_reader.h"
 
 namespace temper::models {
 namespace {
 
 DType dtype_of_config(const Json& config, const std::string& where) {
-  const Json* value = config.find("dtype") != nullptr ? config.find("dtype") : config.find("torch_dtype");
-  if (value == nullptr || value->is_null()) return DType::kF32;
-  const auto dtype = value->is_string() ? dtype_from_string(value->as_string()) : std::nullopt;
-  if (!dtype || !is_float(*dtype))
-    fail("[{}] dtype is {}, expected float32, bfloat16 or float16", where, value->dump());
-  return *dtype;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const Json* value = config.find(key);
+    if (value == nullptr || value->is_null()) continue;
+    const auto dtype = value->is_string() ? dtype_from_string(value->as_string()) : std::nullopt;
+    if (!dtype || !is_float(*dtype))
+      fail("[{}] {} is {}, expected float32, bfloat16 or float16", where, key, value->dump());
+    return *dtype;
+  }
+  return DType::kF32;
+}
+
+const Family& family_of(ConfigReader& reader, const std::string& where) {
+  const std::string type = reader.text("model_type", "");
+  if (type.empty())
+    fail("[{}] model_type is missing; it must be one of [{}]", where, join(supported_model_types()));
+  const Family* family = registry<Family>().find(type);
+  if (family == nullptr && ops::family_tables().find(type) != nullptr)
+    fail("[{}] model_type '{}' is not built yet; only the choice of its kernels is known. Supported are [{}]",
+         where, type, join(supported_model_types()));
+  if (family == nullptr)
+    fail("[{}] model_type '{}' is not supported; supported are [{}]", where, type,
+         join(supported_model_types()));
+  return *family;
 }
 
 }  // namespace
@@ -27,17 +46,19 @@ std::vector<std::string> supported_model_types() {
 }
 
 layers::DecoderConfig configure(const Json& config, const std::string& where) {
-  const Json* type = config.find("model_type");
-  if (type == nullptr || !type->is_string())
-    fail("[{}] model_type is missing; it must be one of [{}]", where, join(supported_model_types()));
-  const Family* family = registry<Family>().find(type->as_string());
-  if (family == nullptr && ops::family_tables().find(type->as_string()) != nullptr)
-    fail("[{}] model_type '{}' is not built yet; only the choice of its kernels is known. Supported are [{}]",
-         where, type->as_string(), join(supported_model_types()));
-  if (family == nullptr)
-    fail("[{}] model_type '{}' is not supported; supported are [{}]", where, type->as_string(),
-         join(supported_model_types()));
-  return family->configure(config, where);
+  ConfigReader reader(config, where);
+  return family_of(reader, where).configure(reader);
+}
+
+void report_unused_keys(const Json& config, const std::string& where) {
+  ConfigReader reader(config, where);
+  family_of(reader, where).configure(reader);
+  const std::vector<std::string> keys = reader.unused();
+  if (keys.empty()) return;
+  log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where, join(keys)));
+  for (const std::string& key : keys)
+    if (const std::string meant = reader.misspelt(key); !meant.empty())
+      log_warning(fmt::format("[{}] '{}' has no effect; did you mean '{}'?", where, key, meant));
 }
 
 Json typical_config() {
@@ -76,9 +97,11 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
     fail("[{}] is not a folder; expected a model folder in Hugging Face format", folder);
   const std::string where = join_path(folder, "config.json");
   const Json config = checkpoints::read_model_config(folder);
-  // Opened first: missing weights are reported before memory is taken.
-  configure(config, where);
+  // Checked first: what does not fit is reported before memory is taken.
+  const layers::DecoderConfig architecture = configure(config, where);
   const auto files = checkpoints::ModelFolder::open(folder);
+  checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
+  report_unused_keys(config, where);
   auto model = build_model(config, where, options);
   model->folder = folder;
   auto& parameters = model->decoder.parameters();

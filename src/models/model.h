@@ -8,14 +8,20 @@
 
 namespace temper::models {
 
+class ConfigReader;
+
 // A family of models, by the `model_type` of its config.json.
 struct Family {
-  layers::DecoderConfig (*configure)(const Json& config, const std::string& where);
+  layers::DecoderConfig (*configure)(ConfigReader& reader);
 };
 
-// The family's reading of a config.json; an unsupported model_type is refused with the list of those that
-// are.
+// The family's reading of a config.json, before anything is built. Refused by name and value: an unsupported
+// model_type (with the list of those that are), sizes out of bounds, token ids beyond the vocabulary, and
+// keys that change what transformers computes and are not supported here.
 layers::DecoderConfig configure(const Json& config, const std::string& where);
+// One line that lists the keys which have no effect on the model, and a warning for each of them that looks
+// like a misspelling of one that has. Nothing where there are none.
+void report_unused_keys(const Json& config, const std::string& where);
 std::vector<std::string> supported_model_types();
 
 enum class Purpose { kInference, kTraining };
@@ -47,7 +53,8 @@ struct Model {
   layers::Decoder decoder;
 };
 
-// Builds without weights (config only), or with the weights of a Hugging Face folder.
+// Builds without weights (config only), or with the weights of a Hugging Face folder, whose unused keys are
+// reported.
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where, const BuildOptions& options);
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options);
 // Writes a folder that transformers loads; tokenizer and generation files are copied from `files_from`.

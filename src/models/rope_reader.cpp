@@ -18,7 +18,7 @@ RopeType rope_type(const ConfigReader& reader, const std::string& key, const std
       key, fmt::format("rope type '{}' is not supported; use one of [default, linear, llama3, yarn]", name));
 }
 
-// The keys that each rope type reads, beyond its name and theta.
+// The keys that each rope type reads, beyond its name and theta; others have no effect.
 std::vector<std::string> rope_keys(RopeType type) {
   switch (type) {
     case RopeType::kDefault:
@@ -38,7 +38,7 @@ std::vector<std::string> rope_keys(RopeType type) {
 
 class RopeReader {
  public:
-  RopeReader(const ConfigReader& reader, std::string key, const Json& rope)
+  RopeReader(ConfigReader& reader, std::string key, const Json& rope)
       : reader_(reader), key_(std::move(key)), rope_(rope) {
     if (!rope.is_object()) reader.refuse(key_, fmt::format("is {}, expected an object", rope.kind_name()));
   }
@@ -47,13 +47,13 @@ class RopeReader {
     const Json* name = find("rope_type") != nullptr ? find("rope_type") : find("type");
     if (name != nullptr && !name->is_string()) reader_.refuse(key_, "rope_type must be a string");
     rope.type = rope_type(reader_, key_, name == nullptr ? "default" : name->as_string());
-    refuse_unknown(rope.type);
+    check_keys(rope.type);
     rope.theta = number("rope_theta").value_or(rope.theta);
-    const double original =
-        number("original_max_position_embeddings").value_or(static_cast<double>(max_positions));
-    rope.original_max_position_embeddings = static_cast<int64_t>(original);
+    rope.original_max_position_embeddings = original_positions(rope.type, max_positions);
     rope.factor = number("factor").value_or(
-        rope.type == RopeType::kYarn ? static_cast<double>(max_positions) / original : 1);
+        rope.type == RopeType::kYarn
+            ? static_cast<double>(max_positions) / static_cast<double>(rope.original_max_position_embeddings)
+            : 1);
     rope.low_freq_factor = number("low_freq_factor").value_or(rope.low_freq_factor);
     rope.high_freq_factor = number("high_freq_factor").value_or(rope.high_freq_factor);
     rope.beta_fast = number("beta_fast").value_or(rope.beta_fast);
@@ -61,7 +61,11 @@ class RopeReader {
     rope.attention_factor = number("attention_factor");
     rope.mscale = number("mscale");
     rope.mscale_all_dim = number("mscale_all_dim");
-    if (const Json* truncate = find("truncate")) rope.truncate = truncate->as_bool();
+    if (const Json* truncate = find("truncate")) {
+      if (!truncate->is_bool())
+        reader_.refuse(key_, fmt::format("truncate is {}, expected true or false", truncate->dump()));
+      rope.truncate = truncate->as_bool();
+    }
     check(rope);
     return rope;
   }
@@ -76,18 +80,32 @@ class RopeReader {
     const Json* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (!value->is_number())
-      reader_.refuse(key_, fmt::format("{} is {}, expected a number", name, value->kind_name()));
+      reader_.refuse(key_, fmt::format("{} is {}, expected a number", name, value->dump()));
     return value->as_double();
   }
 
-  void refuse_unknown(RopeType type) const {
+  // One beside rope_scaling counts before the one in it.
+  int64_t original_positions(RopeType type, int64_t max_positions) const {
+    constexpr const char* kKey = "original_max_position_embeddings";
+    auto original = static_cast<double>(max_positions);
+    if (type == RopeType::kLlama3 || type == RopeType::kYarn)
+      original = reader_.number(kKey, number(kKey).value_or(original));
+    if (!(original >= 1 && original <= static_cast<double>(int64_t{1} << 31)))
+      reader_.refuse(key_, fmt::format("{} is {}, expected 1 to {}", kKey, original, int64_t{1} << 31));
+    return static_cast<int64_t>(original);
+  }
+
+  void check_keys(RopeType type) {
     std::vector<std::string> known = rope_keys(type);
     known.insert(known.end(), {"rope_type", "type", "rope_theta"});
     for (const auto& [name, value] : rope_.as_object()) {
-      if (std::find(known.begin(), known.end(), name) != known.end() || value.is_null()) continue;
-      if (name == "partial_rotary_factor" && value.is_number() && value.as_double() == 1) continue;
-      reader_.refuse(
-          key_, fmt::format("key '{}' is not known for this rope type; known are [{}]", name, join(known)));
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const bool partial =
+          name == "partial_rotary_factor" && !value.is_null() && value != Json(1) && value != Json(1.0);
+      // Parameters of each type of layer: {"full_attention": {...}, ...}.
+      if (partial || value.is_object())
+        reader_.refuse(key_, fmt::format("has {} = {}, which is not supported", name, value.dump()));
+      reader_.add_unused(key_ + "." + name);
     }
   }
 
@@ -98,13 +116,13 @@ class RopeReader {
       reader_.refuse(key_, fmt::format("factor is {}, expected a positive number", rope.factor));
     if (rope.type != RopeType::kDefault && rope.type != RopeType::kYarn && find("factor") == nullptr)
       reader_.refuse(key_, "factor is missing");
-    if (rope.original_max_position_embeddings <= 0)
-      reader_.refuse(key_, "original_max_position_embeddings must be positive");
+    if (rope.type == RopeType::kLlama3 && !(rope.low_freq_factor > 0 && rope.high_freq_factor > 0))
+      reader_.refuse(key_, "low_freq_factor and high_freq_factor must be positive");
     if (rope.type == RopeType::kLlama3 && rope.high_freq_factor == rope.low_freq_factor)
       reader_.refuse(key_, "high_freq_factor must differ from low_freq_factor");
   }
 
-  const ConfigReader& reader_;
+  ConfigReader& reader_;
   std::string key_;
   const Json& rope_;
 };
@@ -117,14 +135,17 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
   if (!(rope.theta > 0))
     reader.refuse("rope_theta", fmt::format("is {}, expected a positive number", rope.theta));
   rope.original_max_position_embeddings = max_positions;
-  const Json* scaling = reader.find("rope_scaling");
-  const Json* parameters = reader.find("rope_parameters");
-  if (scaling != nullptr && parameters != nullptr && !(*scaling == *parameters))
-    reader.refuse("rope_scaling", "and rope_parameters are both given and differ; keep one of them");
-  if (parameters != nullptr)
-    return RopeReader(reader, "rope_parameters", *parameters).read(rope, max_positions);
-  if (scaling != nullptr) return RopeReader(reader, "rope_scaling", *scaling).read(rope, max_positions);
-  return rope;
+  reader.expect("partial_rotary_factor", 1, "rotating a part of each head is not supported");
+  std::optional<RopeConfig> found;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const Json* value = reader.find(key);
+    if (value == nullptr || (value->is_object() && value->as_object().empty())) continue;
+    const RopeConfig read = RopeReader(reader, key, *value).read(rope, max_positions);
+    if (found && read != *found)
+      reader.refuse("rope_scaling", "and rope_parameters are both given and differ; keep one of them");
+    if (!found) found = read;
+  }
+  return found.value_or(rope);
 }
 
 }  // namespace temper::models

@@ -5,13 +5,12 @@
 namespace temper::models {
 namespace {
 
-layers::DecoderConfig configure_llama(const Json& json, const std::string& where) {
-  ConfigReader reader(json, where);
+layers::DecoderConfig configure_llama(ConfigReader& reader) {
   layers::DecoderConfig config;
   read_decoder(reader, config, 10000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.mlp_bias = reader.boolean("mlp_bias", false);
-  reader.finish();
+  expect_full_attention(reader, config);
   return config;
 }
 

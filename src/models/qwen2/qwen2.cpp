@@ -5,13 +5,11 @@
 namespace temper::models {
 namespace {
 
-layers::DecoderConfig configure_qwen2(const Json& json, const std::string& where) {
-  ConfigReader reader(json, where);
+layers::DecoderConfig configure_qwen2(ConfigReader& reader) {
   layers::DecoderConfig config;
   read_decoder(reader, config, 10000);
   config.qkv_bias = true;
   read_windows(reader, config);
-  reader.finish();
   return config;
 }
 

@@ -49,7 +49,8 @@ using WeightTensors = std::function<Tensor(const WeightSpec&)>;
 
 // Fills each parameter's contiguous destination of spec.shape from its sources, [rows, spec.shape[1:]] each
 // (or the transpose, where the spec says so), stacked along dimension 0; floating-point dtypes are converted.
-// Missing and unknown names and wrong shapes are one error that lists them, thrown before anything is loaded.
+// Missing and unknown names and wrong shapes are one error that lists them, thrown before anything is loaded;
+// NaN or infinity is one that names the tensor and the element.
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination);
 
 // The same, handing over some rows at a time: `rows` are those of spec.shape from `first` on, as the file has

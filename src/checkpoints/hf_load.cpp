@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoints/finite.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/names.h"
 
@@ -58,12 +59,16 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
 void hand_over(const ModelFolder& folder, const std::string& name, const Tensor& from,
                const std::function<void(int64_t row, const Tensor& rows)>& take) {
   constexpr int64_t kBytes = 16 << 20;
-  if (!from.is_contiguous() || from.ndim() == 0) return take(0, from);
+  if (!from.is_contiguous() || from.ndim() == 0) {
+    check_finite(folder.tensor(name), 0, name, folder.path());
+    return take(0, from);
+  }
   const int64_t rows = from.dim(0),
                 row_bytes = std::max<int64_t>(1, from.bytes() / std::max<int64_t>(rows, 1));
   const int64_t step = std::max<int64_t>(1, kBytes / row_bytes);
   for (int64_t row = 0; row < rows; row += step) {
     const Tensor part = from.narrow(0, row, std::min(step, rows - row));
+    check_finite(part, row, name, folder.path());
     take(row, part);
     folder.release(name, part);
   }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/finite.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -64,6 +65,7 @@ class Merger {
     check_weights(base_, table);
     check_weights(adapter_, adapter_table_);
     check_tied(table, adapter);
+    for (const std::string& name : adapter_.names()) check_finite(adapter_.tensor(name), 0, name, adapter);
   }
 
   // A parameter of the model, as its files have it, with the adapter in it.
@@ -108,6 +110,7 @@ class Merger {
     for (const LoraSaved& saved : plan_.saved)
       if (saved.source == name) return adapter_.tensor(saved.file);
     const Tensor own = base_.tensor(name);
+    check_finite(own, 0, name, base_.path());
     for (const LoraTarget& target : plan_.targets)
       if (target.module + ".weight" == name) return updated(own, target);
     return own;

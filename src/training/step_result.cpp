@@ -23,6 +23,9 @@ void add_losses(std::vector<SourceLoss>& sources, const float* nll,
   }
 }
 
+// A NaN's sign says nothing: "nan", never "-nan".
+double printed(double value) { return std::isnan(value) ? NAN : value; }
+
 int64_t count_targets(const std::vector<data::PackedRow>& rows) {
   int64_t count = 0;
   for (const data::PackedRow& row : rows) count += row.num_targets();
@@ -93,7 +96,7 @@ StepResult PendingStep::wait() {
     fail(
         "the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the "
         "warm-up or continue from an earlier checkpoint",
-        result.loss, result.grad_norm);
+        printed(result.loss), printed(result.grad_norm));
   return result;
 }
 

@@ -1,0 +1,13 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "tensor/tensor.h"
+
+namespace temper::checkpoints {
+
+// An Error "[folder] tensor 'name': …" that says which element of compact floats on the CPU is NaN or
+// infinite, the first one. They are the tensor's rows from `first_row` on.
+void check_finite(const Tensor& rows, int64_t first_row, std::string_view name, const std::string& folder);
+
+}  // namespace temper::checkpoints

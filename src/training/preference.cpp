@@ -1,6 +1,7 @@
 #include "training/preference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/error.h"
@@ -60,6 +61,13 @@ data::PackedRow joined(const Dialogue& asked, const Dialogue& answered, int64_t 
   row.document_lengths = {static_cast<int64_t>(size)};
   row.answers = {{{static_cast<int64_t>(size), true}}};
   return row;
+}
+
+// Whether the model and the reference say the same of an answer, to float32's rounding of sums that may run
+// in another order: so they do before the first update.
+bool is_unmoved(const losses::Answer& answer) {
+  constexpr double kRounding = 0x1p-18;
+  return std::abs(answer.logp - answer.reference_logp) <= kRounding * std::abs(answer.reference_logp);
 }
 
 }  // namespace
@@ -197,8 +205,9 @@ class Preference::Step : public StepLoss {
     judged.loss += found.loss / count;
     judged.gradients.push_back(found.chosen_gradient / count);
     judged.gradients.push_back(found.rejected_gradient / count);
+    const bool undecided = needs_reference(loss_) && is_unmoved(better) && is_unmoved(worse);
     judged.sums.add({found.chosen_reward, found.rejected_reward, better.logp, worse.logp, 1, 1, 1,
-                     found.chosen_reward > found.rejected_reward, kl_});
+                     !undecided && found.chosen_reward > found.rejected_reward, undecided, kl_});
   }
 
   void judge_answer(const AnswerLogp& answer, bool good, Judged& judged) {

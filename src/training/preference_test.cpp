@@ -289,6 +289,35 @@ TEST(Preference, LossGradientsAndMetricsAreThoseOfPlainLoops) {
   }
 }
 
+// What a stored reference has: the same model's sums in another order.
+class NearlyTheModel : public Reference {
+ public:
+  explicit NearlyTheModel(const layers::Decoder& model) : model_(model, 0) {}
+  std::vector<double> logps(const std::vector<PackedRow>& rows) const override {
+    std::vector<double> found = model_.logps(rows);
+    for (size_t i = 0; i < found.size(); ++i) found[i] *= i % 3 == 0 ? 1 + 1e-6 : 1 - 1e-6;
+    return found;
+  }
+  double flops(std::span<const DocumentSpan> documents) const override { return model_.flops(documents); }
+
+ private:
+  ModelReference model_;
+};
+
+TEST(Preference, RewardsThatAreRoundingAloneDecideNothing) {
+  const auto model = tiny_model(fast_model());
+  const auto reference = std::make_shared<NearlyTheModel>(model->decoder);
+  const Preference dpo(model->decoder, losses::Dpo{}, 0, reference);
+  const PreferenceResult found = *dpo.evaluate(pair_rows(true), nullptr).preference;
+  EXPECT_GT(found.pairs, 0);
+  EXPECT_EQ(found.undecided, found.pairs);
+  EXPECT_EQ(found.correct, 0);
+  EXPECT_EQ(found.accuracy(), 0.5);
+  // Without a reference, rewards are the log-probabilities themselves.
+  const Preference free(model->decoder, losses::Dpo{.reference_free = true}, 0, nullptr);
+  EXPECT_EQ(free.evaluate(pair_rows(true), nullptr).preference->undecided, 0);
+}
+
 TEST(Preference, TheMicroBatchSplitDoesNotChangeTheStep) {
   for (const PreferenceLoss& loss : all_losses()) {
     const std::vector<PackedRow> rows = is_kto(loss) ? judged_rows() : pair_rows(true);
@@ -326,8 +355,10 @@ TEST(Preference, AnAdapterIsComparedWithItsBase) {
   }
   EXPECT_NEAR(first.loss, std::log(2.0), 1e-6);
   EXPECT_NEAR(first.preference->chosen_reward, 0, 1e-5);
+  EXPECT_EQ(first.preference->accuracy(), 0.5);
   EXPECT_LT(last.loss, first.loss / 2);
   EXPECT_EQ(last.preference->correct, 5);
+  EXPECT_EQ(last.preference->accuracy(), 1);
   EXPECT_GT(last.preference->chosen_reward, last.preference->rejected_reward + 0.5);
   EXPECT_EQ(base->logps(rows), before);
   EXPECT_NEAR(objective.evaluate(rows, nullptr).loss, std::log(2.0), 1e-9);

@@ -70,6 +70,7 @@ void PreferenceResult::add(const PreferenceResult& other) {
   rejected += other.rejected;
   pairs += other.pairs;
   correct += other.correct;
+  undecided += other.undecided;
   kl = other.kl;
 }
 

@@ -22,13 +22,16 @@ struct PreferenceResult {
   double chosen_logp = 0, rejected_logp = 0;      // Σ log p of an answer's tokens
   int64_t chosen = 0, rejected = 0;               // answers; good and bad ones where they are not paired
   int64_t pairs = 0, correct = 0;                 // correct: the chosen answer has the higher reward
+  int64_t undecided = 0;                          // pairs whose rewards are rounding alone; none is correct
   double kl = 0;                                  // KTO's z0, of the whole step
 
   void add(const PreferenceResult& other);  // kl becomes the other's
   PreferenceResult mean() const;
   double margin() const { return chosen_reward - rejected_reward; }  // of a mean
+  // Undecided pairs are right half of the time.
   double accuracy() const {
-    return pairs == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(pairs);
+    const double right = static_cast<double>(correct) + 0.5 * static_cast<double>(undecided);
+    return pairs == 0 ? 0 : right / static_cast<double>(pairs);
   }
 };
 

@@ -95,7 +95,7 @@ Value Interpreter::evaluate(const FilterCall& node) {
   const Value subject = node.subject ? evaluate(*node.subject) : *block_text_;
   const Arguments arguments = evaluate_arguments(node.arguments);
   spend_on(subject);
-  return find_filter(node.name)(subject, arguments);
+  return filter_named(node.name)(subject, arguments);
 }
 
 Value Interpreter::apply_to_text(const Expression& filter, std::string text) {
@@ -110,7 +110,7 @@ Value Interpreter::evaluate(const TestCall& node) {
   const Value subject = evaluate(*node.subject);
   const Arguments arguments = evaluate_arguments(node.arguments);
   spend_on(subject);
-  return find_predicate(node.name)(subject, arguments);
+  return predicate_named(node.name)(subject, arguments);
 }
 
 Value Interpreter::evaluate(const Unary& node) {

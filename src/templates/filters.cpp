@@ -115,6 +115,12 @@ Filter find_filter(std::string_view name) {
   return find_select_filter(name);
 }
 
+Filter filter_named(std::string_view name) {
+  const Filter filter = find_filter(name);
+  if (!filter) fail("no filter named '{}'", name);
+  return filter;
+}
+
 Getter attribute_getter(const Value* attribute, const Value* otherwise) {
   if (!attribute || attribute->is_none()) return [](const Value& item) { return item; };
   std::vector<Value> parts;

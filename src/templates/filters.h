@@ -9,7 +9,8 @@ namespace temper::templates {
 
 // subject | name(arguments)
 using Filter = Value (*)(const Value& subject, const Arguments& arguments);
-Filter find_filter(std::string_view name);  // null when there is none
+Filter find_filter(std::string_view name);   // null when there is none
+Filter filter_named(std::string_view name);  // an Error when there is none
 
 // The tables behind it, one for each file.
 Filter find_text_filter(std::string_view name);

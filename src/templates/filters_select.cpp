@@ -32,8 +32,7 @@ Value map(const Value& subject, const Arguments& arguments) {
     return Value::generator(std::move(results));
   }
   const std::string name = name_of(arguments.positional[0], "map: the filter");
-  const Filter filter = find_filter(name);
-  if (!filter) fail("no filter named '{}'", name);
+  const Filter filter = filter_named(name);
   const Arguments rest = without_first(arguments, 1);
   for (const Value& item : items_if_true(subject)) results.push_back(filter(item, rest));
   return Value::generator(std::move(results));
@@ -50,9 +49,7 @@ Value select(const Value& subject, const Arguments& arguments) {
   }
   Predicate predicate = nullptr;
   if (used < arguments.positional.size()) {
-    const std::string name = name_of(arguments.positional[used++], "select: the test");
-    predicate = find_predicate(name);
-    if (!predicate) fail("no test named '{}'", name);
+    predicate = predicate_named(name_of(arguments.positional[used++], "select: the test"));
   }
   const Arguments rest = without_first(arguments, used);
   List kept;

@@ -3,10 +3,8 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "templates/filters.h"
 #include "templates/operators.h"
 #include "templates/parser.h"
-#include "templates/predicates.h"
 
 namespace temper::templates {
 namespace {
@@ -320,7 +318,6 @@ ExpressionPtr Parser::filter(ExpressionPtr subject) {
   FilterCall call{std::move(subject), "", {}};
   const int line = now().line;
   call.name = expect_name();
-  if (!find_filter(call.name)) refuse(fmt::format("no filter named '{}'", call.name), line);
   if (now().is_operator("(")) call.arguments = call_arguments();
   return make(line, std::move(call));
 }
@@ -338,7 +335,6 @@ ExpressionPtr Parser::test(ExpressionPtr subject) {
   const int line = take().line;
   const bool negated = skip_name("not");
   TestCall call{std::move(subject), expect_name(), {}};
-  if (!find_predicate(call.name)) refuse(fmt::format("no test named '{}'", call.name), line);
   const Token& token = now();
   const bool literal = token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
                        token.kind == TokenKind::kFloat || token.is_operator("[") || token.is_operator("{");

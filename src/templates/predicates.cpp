@@ -147,4 +147,10 @@ Predicate find_predicate(std::string_view name) {
   return nullptr;
 }
 
+Predicate predicate_named(std::string_view name) {
+  const Predicate predicate = find_predicate(name);
+  if (!predicate) fail("no test named '{}'", name);
+  return predicate;
+}
+
 }  // namespace temper::templates

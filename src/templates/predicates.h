@@ -8,6 +8,7 @@ namespace temper::templates {
 
 // subject is name(arguments); Jinja calls them tests.
 using Predicate = bool (*)(const Value& subject, const Arguments& arguments);
-Predicate find_predicate(std::string_view name);  // null when there is none
+Predicate find_predicate(std::string_view name);   // null when there is none
+Predicate predicate_named(std::string_view name);  // an Error when there is none
 
 }  // namespace temper::templates

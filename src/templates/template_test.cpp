@@ -46,6 +46,7 @@ TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("\n{{ a b }}"), "[chat:2] expected '}}', found 'b'");
   EXPECT_EQ(message("{{ x|nope }}"), "[chat:1] no filter named 'nope'");
   EXPECT_EQ(message("{{ x is nope }}"), "[chat:1] no test named 'nope'");
+  EXPECT_EQ(message("{% if 1 %}\n{{ '1' | from_json }}{% endif %}"), "[chat:2] no filter named 'from_json'");
   EXPECT_EQ(message("{{ 99999999999999999999 }}"),
             "[chat:1] '99999999999999999999' is not an integer of 64 bits");
   EXPECT_EQ(message("{{ 9223372036854775807 + 1 }}"), "[chat:1] an integer does not fit into 64 bits");
@@ -57,6 +58,14 @@ TEST(TemplateErrors, NameTheLineAndTheReason) {
             "[chat:1] a filter block must give a str, found int");
   EXPECT_EQ(message("{% set n = namespace() %}{% set n.n = n %}{{ n }}"),
             "[chat:1] a namespace that holds itself cannot be printed");
+}
+
+// Templates parse JSON, or ask what only other programs know, in branches that few dialogues take.
+TEST(TemplateErrors, UnknownFiltersAndTestsFailWhereTheyAreReachedOnly) {
+  EXPECT_EQ(message("{% if a is string %}{{ a | from_json }}{% else %}b{% endif %}"), "no error: b");
+  EXPECT_EQ(message("{{ 'c' if a is undefined or a is nope else a | nope(1) }}"), "no error: c");
+  EXPECT_EQ(message("{% macro f() %}{{ 1 is nope }}{% endmacro %}d"), "no error: d");
+  EXPECT_EQ(message("{% for x in [] %}{% filter nope %}{{ x }}{% endfilter %}{% endfor %}e"), "no error: e");
 }
 
 TEST(TemplateLimits, EndInErrors) {

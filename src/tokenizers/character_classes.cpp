@@ -2,33 +2,18 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
-#include "tokenizers/pattern.h"
+#include "tokenizers/unicode_classes.h"
 
 namespace temper::tokenizers {
 namespace {
 
-// One group for each of kClasses; the longest runs come first, and of these those without a class.
-constexpr std::string_view kRuns =
-    R"((\p{Lo}+)|(\p{Cn}+)|(\p{Co}+)|(\p{S}+)|(\p{M}+)|(\p{Ll}+)|(\p{Lu}+)|(\p{N}+)|(\p{P}+)|(\p{Lm}+)|(\p{Lt}+)|(\s+))";
-constexpr uint8_t kClasses[] = {0,      kCaseless, 0,       0,         kSymbol, kMark, kLower,
-                                kUpper, kNumber,   kSymbol, kCaseless, kUpper,  kSpace};
-
-// Planes 4 to 13 are not assigned, 15 and 16 are for private use: their characters have no class.
-constexpr std::pair<char32_t, char32_t> kAssigned[] = {{0, 0xD800}, {0xE000, 0x40000}, {0xE0000, 0xF0000}};
-
 CodePointTable classify() {
-  const Pattern pattern = Pattern::regex(kRuns, "character_classes");
   std::vector<uint8_t> values(kCodePoints, 0);
-  for (const auto& [first, end] : kAssigned) {
-    std::string text;
-    text.reserve(size_t{4} * (end - first));
-    for (char32_t c = first; c < end; ++c) append_utf8(text, c);
-    for (auto match = pattern.find(text, 0); match; match = pattern.find(text, match->end)) {
-      const std::string_view run = std::string_view(text).substr(match->begin, match->end - match->begin);
-      std::fill(values.begin() + next_utf8(run).value, values.begin() + next_utf8(last_utf8(run)).value + 1,
-                kClasses[match->group]);
-    }
+  const std::span<const uint32_t> runs = unicode_class_runs();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const size_t end = i + 1 < runs.size() ? runs[i + 1] >> 8 : kCodePoints;
+    std::fill(values.begin() + (runs[i] >> 8), values.begin() + static_cast<std::ptrdiff_t>(end),
+              static_cast<uint8_t>(runs[i] & 0xFF));
   }
   values['\r'] = values['\n'] = kSpace | kNewline;
   return CodePointTable(values);

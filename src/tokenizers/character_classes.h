@@ -17,7 +17,7 @@ enum CharacterClass : uint8_t {
   kLetter = kUpper | kLower | kCaseless
 };
 
-// By the tables of PCRE2, so that patterns and hand-made splitters agree; made once, at the first call.
+// By the tables of Unicode 16, as in patterns; made once, at the first call.
 const CodePointTable& character_classes();
 
 }  // namespace temper::tokenizers

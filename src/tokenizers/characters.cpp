@@ -8,18 +8,6 @@
 namespace temper::tokenizers {
 namespace {
 
-// Word characters that came after Unicode 14, whose tables PCRE2 may have.
-constexpr const char* kLaterWords =
-    R"(\x{897}\x{CF3}\x{ECE}\x{1C89}-\x{1C8A}\x{A7CB}-\x{A7CD}\x{A7DA}-\x{A7DC}\x{105C0}-\x{105F3})"
-    R"(\x{10D40}-\x{10D65}\x{10D69}-\x{10D6D}\x{10D6F}-\x{10D85}\x{10EC2}-\x{10EC4}\x{10EFC}-\x{10EFF})"
-    R"(\x{1123F}-\x{11241}\x{11380}-\x{11389}\x{1138B}\x{1138E}\x{11390}-\x{113B5}\x{113B7}-\x{113C0})"
-    R"(\x{113C2}\x{113C5}\x{113C7}-\x{113CA}\x{113CC}-\x{113D3}\x{113E1}-\x{113E2}\x{116D0}-\x{116E3})"
-    R"(\x{11BC0}-\x{11BE0}\x{11BF0}-\x{11BF9}\x{11F00}-\x{11F10}\x{11F12}-\x{11F3A}\x{11F3E}-\x{11F42})"
-    R"(\x{11F50}-\x{11F5A}\x{1342F}\x{13440}-\x{13455}\x{13460}-\x{143FA}\x{16100}-\x{16139})"
-    R"(\x{16D40}-\x{16D6C}\x{16D70}-\x{16D79}\x{18CFF}\x{1B132}\x{1B155}\x{1CCF0}-\x{1CCF9})"
-    R"(\x{1DF25}-\x{1DF2A}\x{1E030}-\x{1E06D}\x{1E08F}\x{1E4D0}-\x{1E4F9}\x{1E5D0}-\x{1E5FA}\x{2B739})"
-    R"(\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
-
 constexpr std::pair<char32_t, char32_t> kNewer[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0xECE, 0xECE},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},
@@ -42,8 +30,7 @@ bool is_newer(char32_t c) {
 }
 
 const std::string& word_items() {
-  static const std::string items =
-      std::string("\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}") + kLaterWords;
+  static const std::string items = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}";
   return items;
 }
 

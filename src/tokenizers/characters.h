@@ -11,7 +11,7 @@ bool is_mark(char32_t c);  // general categories Mn, Mc, Me
 // tables of the `tokenizers` library (Unicode 9) have none: there it neither moves nor changes.
 bool is_newer(char32_t c);
 
-// The items of a class of a pattern: the word characters of Rust's regular expressions (UTS #18, Unicode 17).
+// The items of a class of a pattern: the word characters of Rust's regular expressions (UTS #18).
 const std::string& word_items();
 
 }  // namespace temper::tokenizers

@@ -189,6 +189,17 @@ size_t number_runs(const CodePointTable& classes, std::string_view text) {
   return runs(scan, kMost, [&](size_t at) { return scan.at(at).is(kNumber); });
 }
 
+// \p{N} of Unicode 17: numbers are what Rust's standard library says, whose tables are later than those of
+// patterns.
+template <int kMost>
+size_t digit_runs(const CodePointTable& classes, std::string_view text) {
+  const Scan scan(classes, text);
+  return runs(scan, kMost, [&](size_t at) {
+    const char32_t c = valid_utf8(text.data() + at).value;
+    return scan.at(at).is(kNumber) || (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
+  });
+}
+
 // [一-龥぀-ゟ゠-ヿ]+
 size_t cjk_runs(const CodePointTable& classes, std::string_view text) {
   const Scan scan(classes, text);
@@ -262,6 +273,6 @@ std::vector<std::string_view> known_patterns() {
   return patterns;
 }
 
-PieceScanner digit_scanner(bool individual) { return individual ? number_runs<1> : number_runs<INT_MAX>; }
+PieceScanner digit_scanner(bool individual) { return individual ? digit_runs<1> : digit_runs<INT_MAX>; }
 
 }  // namespace temper::tokenizers

@@ -15,7 +15,7 @@ using PieceScanner = size_t (*)(const CodePointTable& classes, std::string_view 
 PieceScanner known_scanner(std::string_view regex);
 std::vector<std::string_view> known_patterns();
 
-// \p{N} one by one, or in runs.
+// Numbers (\p{N} of Unicode 17) one by one, or in runs.
 PieceScanner digit_scanner(bool individual);
 
 }  // namespace temper::tokenizers

@@ -73,8 +73,9 @@ TEST(FastSplitters, CutLikePcre2) {
 }
 
 TEST(FastSplitters, CutDigitsLikePcre2) {
-  expect_the_same_pieces(digit_scanner(true), "\\p{N}", SplitBehavior::kIsolated);
-  expect_the_same_pieces(digit_scanner(false), "\\p{N}", SplitBehavior::kContiguous);
+  constexpr std::string_view kNumbers = "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]";
+  expect_the_same_pieces(digit_scanner(true), kNumbers, SplitBehavior::kIsolated);
+  expect_the_same_pieces(digit_scanner(false), kNumbers, SplitBehavior::kContiguous);
 }
 
 TEST(FastSplitters, PatternsMayHoldTheLineEndsThemselves) {
@@ -99,7 +100,7 @@ TEST(FastSplitters, LongRunsTakeLittleTime) {
 }
 
 // Every code point, also in the planes that are taken as not assigned.
-TEST(CharacterClasses, AreThoseOfPcre2) {
+TEST(CharacterClasses, AreThoseOfPatterns) {
   constexpr std::pair<const char*, unsigned> kSets[] = {{"[\\p{Lu}\\p{Lt}]+", kUpper},
                                                         {"\\p{Ll}+", kLower},
                                                         {"[\\p{Lm}\\p{Lo}]+", kCaseless},

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tokenizers/later_characters.h"
 #include "tokenizers/pattern.h"
 
 namespace temper::tokenizers {
@@ -50,6 +51,14 @@ std::string_view named_set(std::string_view name) {
   for (const auto& [known, items] : kNamedSets)
     if (known == plain) return items;
   return "";
+}
+
+// The items with the characters of their properties that PCRE2's tables may not have yet.
+std::string with_later(std::string_view items) {
+  std::string out(items);
+  for (size_t at = items.find("\\p{"); at != std::string_view::npos; at = items.find("\\p{", at + 1))
+    out += later_characters(items.substr(at + 3, items.find('}', at) - at - 3));
+  return out;
 }
 
 // Characters, some of them as items of one PCRE2 class and some as expressions that match one character each.
@@ -143,7 +152,7 @@ class Rewriter {
   }
 
   void escape() {
-    const std::string word = fmt::format("[{}]", kWord);
+    const std::string word = fmt::format("[{}]", with_later(kWord));
     if (starts("\\b")) {
       atom(fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word));
     } else if (starts("\\B")) {
@@ -160,6 +169,12 @@ class Rewriter {
   }
 
   static std::string negated(std::string_view items) { return fmt::format("[^{}]", items); }
+  static void add(Union& set, std::string_view items, bool negative) {
+    if (negative)
+      set.nested.push_back(negated(with_later(items)));
+    else
+      set.items += with_later(items);
+  }
 
   // Adds an escape that stands for a set of characters or that PCRE2 spells otherwise; false for all others.
   bool class_escape(Union& set, std::string_view word) {
@@ -179,10 +194,7 @@ class Rewriter {
     else
       return false;
     at_ += 2;
-    if (std::islower(static_cast<unsigned char>(kind)))
-      set.items += items;
-    else
-      set.nested.push_back(negated(items));
+    add(set, items, std::isupper(static_cast<unsigned char>(kind)) != 0);
     return true;
   }
 
@@ -207,15 +219,20 @@ class Rewriter {
     }
     at_ = end + 1;
     const std::string_view items = named_set(name);
-    if (items.empty()) {
-      const std::string_view kind = name.size() > 2 ? "sc:" : "";
-      set.items += fmt::format("\\{}{{{}{}}}", negative ? 'P' : 'p', kind, name);
-    } else if (negative) {
-      set.nested.push_back(negated(items));
-    } else {
-      set.items += items;
-    }
+    if (!items.empty())
+      add(set, items, negative);
+    else if (name == "C" || name == "Cn")
+      unassigned(set, name, negative);
+    else
+      add(set, fmt::format("\\p{{{}{}}}", name.size() > 2 ? "sc:" : "", name), negative);
     return true;
+  }
+
+  // What PCRE2 may not know is not assigned to it.
+  static void unassigned(Union& set, std::string_view name, bool negative) {
+    std::string all = fmt::format("(?:(?![{}])\\p{{{}}}", later_assigned(), name);
+    all += name == "C" ? fmt::format("|[{}])", later_characters("Cf")) : ")";
+    set.nested.push_back(negative ? fmt::format("(?:(?!{})(?s:.))", all) : all);
   }
 
   bool posix_set(Union& set) {
@@ -228,10 +245,7 @@ class Rewriter {
     const std::string_view items = name == "punct" ? "\\p{P}\\p{S}" : named_set(name);  // unlike \p{Punct}
     if (items.empty()) refuse(fmt::format("the set [:{}:] is not supported", name));
     at_ = end + 2;
-    if (negative)
-      set.nested.push_back(negated(items));
-    else
-      set.items += items;
+    add(set, items, negative);
     return true;
   }
 

@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 MARK = "\u2581"
-VOCABULARY = 900
+VOCABULARY, SMALL = 900, 600
 
 GPT2 = None  # ByteLevel's own pattern
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -235,6 +235,31 @@ def with_charsmap():
     return Tokenizer.from_str(json.dumps(file))
 
 
+def few_bytes(byte_tokens=False, **options):
+    """Byte-level, with tokens for the most common bytes only."""
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    vocabulary, merges = trained_bpe(level, SMALL, limit_alphabet=90)
+    if byte_tokens:  # of how missing bytes are spelled, but for a few
+        vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + i for i, byte in enumerate([*range(0x80, 0xA0), 0xC4])}
+    if "unk_token" in options:
+        vocabulary |= {options["unk_token"]: len(vocabulary)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=byte_tokens, **options))
+    tokenizer.pre_tokenizer = level
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def level_first(*later, before=(), prefix=False):
+    """Behind ByteLevel pre-tokenizers see the characters that spell bytes."""
+    level = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=bool(before))
+    pre_tokenizer = pre_tokenizers.Sequence([*before, level, *later])
+    vocabulary, merges = trained_bpe(pre_tokenizer, SMALL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 MAKERS = {
     "gpt2": lambda: byte_level(GPT2),
     "gpt2_prefixed": lambda: byte_level(GPT2, prefix=True, normalizer=normalizers.Sequence([
@@ -251,15 +276,38 @@ MAKERS = {
     "unigram_words": lambda: unigram(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.Strip()]),
                                      pre=[pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]),
     "unigram_charsmap": with_charsmap,
+    "bytes_dropped": few_bytes,
+    "bytes_dropped_whole": lambda: few_bytes(ignore_merges=True),
+    "bytes_unk": lambda: few_bytes(unk_token="<none>"),
+    "bytes_unk_fused": lambda: few_bytes(unk_token="<none>", fuse_unk=True),
+    "bytes_fallback": lambda: few_bytes(byte_tokens=True),
+    "falcon": lambda: level_first(pre_tokenizers.Digits(False), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+                                  before=[pre_tokenizers.Punctuation("contiguous")]),
+    "level_first": lambda: level_first(pre_tokenizers.Split("\u0120", "merged_with_next"), pre_tokenizers.Digits(True),
+                                       pre_tokenizers.Punctuation("merged_with_previous"), prefix=True),
+}
+
+# Around the text; for all others a template.
+FRAMES = {
+    "bytes_dropped": lambda first, last: processors.RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=False),
+    "bytes_dropped_whole": lambda first, last: processors.ByteLevel(trim_offsets=True),
+    "bytes_unk": lambda first, last: processors.BertProcessing(last, first),
+    "falcon": lambda first, last: processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="$A:0 <s>:1 </s>:0 <s>", special_tokens=[first, last])]),
+    "level_first": lambda first, last: processors.Sequence([processors.RobertaProcessing(last, first)]),
 }
 
 
-def finished(tokenizer):
+def template(first, last):
+    return processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[first, last])
+
+
+def finished(tokenizer, frame):
     """With added tokens of every kind, and tokens around the text."""
     tokenizer.add_tokens(ADDED)
     tokenizer.add_special_tokens([AddedToken("<s>", special=True), AddedToken("</s>", special=True)])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")])
+    tokenizer.post_processor = frame(*((name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")))
     return tokenizer
 
 
@@ -292,7 +340,7 @@ def main():
     args = parser.parse_args()
     for name, make in MAKERS.items():
         if args.only in (None, name):
-            write(args.out / f"tokenizer_{name}", finished(make()), args.cases)
+            write(args.out / f"tokenizer_{name}", finished(make(), FRAMES.get(name, template)), args.cases)
             print(name)
 
 

@@ -4,28 +4,42 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/bpe_options.h"
 #include "tokenizers/character_tokens.h"
 #include "tokenizers/merge_table.h"
+#include "tokenizers/missing_bytes.h"
+#include "tokenizers/symbols.h"
 #include "tokenizers/vocabulary.h"
 #include "tokenizers/whole_pieces.h"
 
 namespace temper::tokenizers {
 
-// Byte-pair encoding of one piece of text over bytes.
+// Byte-pair encoding of one piece of text over bytes. A piece is valid UTF-8 if `whole_characters`, or any
+// bytes.
 class Bpe {
  public:
-  // With ignore_merges a piece that is itself a token is that token, whatever the merges say.
-  // Every byte needs a token; the Error that says otherwise starts with `where`.
-  Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool ignore_merges,
-      std::string_view where);
+  // Errors start with `where`.
+  Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const BpeOptions& options,
+      bool whole_characters, std::string_view where);
 
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const;  // appends; the piece is valid UTF-8
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const;  // appends
+
+  // Whether the piece has bytes without a token of their own; how many of these become none.
+  bool lacks_tokens(std::string_view piece) const { return missing_.are_in(piece); }
+  size_t num_dropped(std::string_view piece) const;
+  // Appends the bytes of such a piece that each of its tokens covers.
+  void locate(std::string_view piece, std::span<const int32_t> ids, std::vector<ByteSpan>& spans) const;
 
  private:
+  int32_t whole(std::string_view piece) const { return whole_pieces_ ? whole_pieces_->find(piece) : -1; }
+  Symbols symbols_of(std::string_view piece) const;
+
+  const Vocabulary& vocabulary_;
   MergeTable merges_;
   ByteIds byte_ids_;
-  CharacterTokens characters_;
-  std::optional<WholePieces> whole_pieces_;  // with ignore_merges
+  MissingBytes missing_;
+  std::optional<CharacterTokens> characters_;  // for whole characters
+  std::optional<WholePieces> whole_pieces_;    // with ignore_merges
   uint64_t cache_owner_;
 };
 

@@ -118,7 +118,7 @@ TEST(Bpe, RemembersPiecesOfEachTokenizerOnItsOwn) {
     RandomRules first(seed, kAlphabets[seed % 4], 60, false),
         second(seed + 100, kAlphabets[seed % 4], 60, false);
     const Vocabulary one = first.vocabulary(), two = second.vocabulary();
-    const Bpe bpe_one(one, first.merges, false, "test"), bpe_two(two, second.merges, false, "test");
+    const Bpe bpe_one(one, first.merges, {}, true, "test"), bpe_two(two, second.merges, {}, true, "test");
     for (int i = 0; i < 40; ++i) {
       const std::string text = first.text(12);
       for (int again = 0; again < 2; ++again) {
@@ -138,7 +138,7 @@ TEST(Bpe, RemembersPiecesOfEachTokenizerOnItsOwn) {
 TEST(Bpe, AFullCacheForgetsButIsNeverWrong) {
   RandomRules rules(5, U"abcdefgh", 40, false);
   const Vocabulary vocabulary = rules.vocabulary();
-  const Bpe bpe(vocabulary, rules.merges, false, "test");
+  const Bpe bpe(vocabulary, rules.merges, {}, true, "test");
   const MergeTable table(rules.merges);
   std::vector<std::string> pieces;
   for (int i = 0; i < 40'000; ++i) pieces.push_back(rules.text(14));

@@ -9,14 +9,15 @@ namespace temper::tokenizers {
 class ByteSegmenter : public Segmenter {
  public:
   ByteSegmenter(const Vocabulary& vocabulary, Splitter splitter, const std::vector<Merge>& merges,
-                bool ignore_merges, std::string_view where)
+                const BpeOptions& options, std::string_view where)
       : vocabulary_(vocabulary),
         splitter_(std::move(splitter)),
-        bpe_(vocabulary, merges, ignore_merges, where) {}
+        bpe_(vocabulary, merges, options, !splitter_.cuts_characters(), where) {}
   void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
-              std::vector<ByteSpan>* spans) const override;
+              Origins* origins) const override;
 
  private:
+  void locate(const Piece& piece, std::span<const int32_t> ids, Origins& origins) const;
   const Vocabulary& vocabulary_;
   Splitter splitter_;
   Bpe bpe_;

@@ -24,18 +24,8 @@ bool has_inner_mark(std::string_view spelling) {
 
 }  // namespace
 
-// The tokens that merging begins with, and the bytes each covers.
-struct CharacterBpe::Symbols {
-  std::vector<int32_t> ids;
-  std::vector<ByteSpan> spans;
-  void add(int32_t id, ByteSpan span) {
-    ids.push_back(id);
-    spans.push_back(span);
-  }
-};
-
 CharacterBpe::CharacterBpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
-                           const CharacterBpeOptions& options, std::string_view where)
+                           const BpeOptions& options, std::string_view where)
     : vocabulary_(vocabulary),
       merges_(merges),
       bytes_(options.byte_fallback ? ByteTokens(vocabulary) : ByteTokens()),
@@ -70,7 +60,7 @@ int32_t CharacterBpe::character(char32_t c) const {
   return found == high_characters_.end() ? kNone : found->second;
 }
 
-CharacterBpe::Symbols CharacterBpe::symbols_of(std::string_view word) const {
+Symbols CharacterBpe::symbols_of(std::string_view word) const {
   Symbols out;
   ByteSpan unknown;  // not added yet
   const auto add_unknown = [&] {
@@ -107,13 +97,7 @@ void CharacterBpe::encode_word(std::string_view word, size_t begin, std::vector<
   merged.resize(merges_.merge(merged));
   ids.insert(ids.end(), merged.begin(), merged.end());
   if (!spans) return cache.put(key, merged);
-  size_t first = 0;
-  for (const int32_t id : merged) {  // a token is spelled as the symbols it was merged from
-    size_t last = first, size = vocabulary_.spelling(symbols.ids[first]).size();
-    while (size < vocabulary_.spelling(id).size()) size += vocabulary_.spelling(symbols.ids[++last]).size();
-    spans->push_back({begin + symbols.spans[first].begin, begin + symbols.spans[last].end});
-    first = last + 1;
-  }
+  symbols.append_spans(merged, vocabulary_, begin, *spans);
 }
 
 // Up to the next word mark that begins a word.
@@ -137,6 +121,19 @@ void CharacterBpe::encode(std::string_view piece, std::vector<int32_t>& ids,
     encode_word(word, at, ids, spans);
     at += word.size();
   }
+}
+
+size_t CharacterBpe::num_dropped(std::string_view piece) const {
+  if (unk_ != kNone || bytes_.complete()) return 0;
+  if (ignore_merges_)
+    if (const auto whole = vocabulary_.find(piece); whole && vocabulary_.in_model(*whole)) return 0;
+  size_t dropped = 0;
+  for (std::string_view rest = piece; !rest.empty();) {
+    const Utf8Step step = next_utf8(rest);
+    if (character(step.value) == kNone && !bytes_.covers(rest.substr(0, step.size))) dropped += step.size;
+    rest.remove_prefix(step.size);
+  }
+  return dropped;
 }
 
 }  // namespace temper::tokenizers

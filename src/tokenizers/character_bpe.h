@@ -1,33 +1,26 @@
 #pragma once
 #include <memory>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "tokenizers/bpe_options.h"
 #include "tokenizers/character_model.h"
 #include "tokenizers/merge_table.h"
+#include "tokenizers/symbols.h"
 
 namespace temper::tokenizers {
 
-struct CharacterBpeOptions {
-  std::string unk_token;  // "" drops characters without a token
-  bool fuse_unk = false;
-  bool byte_fallback = false;
-  bool ignore_merges = false;
-};
-
-// Byte-pair encoding that begins with characters, as SentencePiece's. A character without a token becomes
-// the tokens of its bytes, or else unk_token.
+// Byte-pair encoding that begins with characters, as SentencePiece's.
 class CharacterBpe : public CharacterModel {
  public:
   // Errors start with `where`.
-  CharacterBpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
-               const CharacterBpeOptions& options, std::string_view where);
+  CharacterBpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const BpeOptions& options,
+               std::string_view where);
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const override;
+  size_t num_dropped(std::string_view piece) const override;
 
  private:
-  struct Symbols;
   static constexpr int32_t kNone = -1;
   int32_t character(char32_t c) const;
   Symbols symbols_of(std::string_view word) const;

@@ -17,6 +17,7 @@ class CharacterModel {
   // Appends the tokens of one piece of text and, unless `spans` is null, which bytes of it each covers.
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids,
                       std::vector<ByteSpan>* spans) const = 0;
+  virtual size_t num_dropped(std::string_view) const { return 0; }  // bytes of a piece that become no token
 };
 
 // The tokens <0x00> to <0xFF> that stand for the bytes of characters without a token.

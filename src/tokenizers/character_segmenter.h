@@ -13,12 +13,14 @@ class CharacterSegmenter : public Segmenter {
   CharacterSegmenter(PreTokenizer pre_tokenizer, std::unique_ptr<const CharacterModel> model)
       : pre_tokenizer_(std::move(pre_tokenizer)), model_(std::move(model)) {}
   void encode(std::string_view text, const AtStart& at_start, std::vector<int32_t>& ids,
-              std::vector<ByteSpan>* spans) const override {
-    const Pieces pieces = pre_tokenizer_.run(text, at_start, spans != nullptr);
+              Origins* origins) const override {
+    const Pieces pieces = pre_tokenizer_.run(text, at_start, origins != nullptr);
+    std::vector<ByteSpan>* spans = origins ? &origins->spans : nullptr;
     for (const ByteSpan piece : pieces.spans) {
       const size_t done = spans ? spans->size() : 0;
       model_->encode(pieces.at(piece), ids, spans);
       if (!spans) continue;
+      origins->num_dropped += model_->num_dropped(pieces.at(piece));
       for (size_t i = done; i < spans->size(); ++i) {
         ByteSpan& span = (*spans)[i];
         span = pieces.alignments.source({piece.begin + span.begin, piece.begin + span.end});

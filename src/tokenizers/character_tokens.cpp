@@ -43,7 +43,8 @@ CharacterTokens::CharacterTokens(const MergeTable& table, const std::vector<Merg
   const auto count = static_cast<size_t>(vocabulary.size());
   std::vector<int> byte_of(count, kNone);
   for (int byte = 0; byte < 256; ++byte)
-    byte_of[static_cast<size_t>(bytes[static_cast<size_t>(byte)])] = byte;
+    if (const int32_t id = bytes[static_cast<size_t>(byte)]; id != kNoByte)
+      byte_of[static_cast<size_t>(id)] = byte;
   Borders borders{std::vector(count, kNever), std::vector(count, kNever)};
   for (size_t i = 0; i < merges.size(); ++i) {
     const auto rank = static_cast<int32_t>(i);
@@ -64,6 +65,8 @@ CharacterTokens::CharacterTokens(const MergeTable& table, const std::vector<Merg
 CharacterTokens::Character CharacterTokens::merged_alone(std::string_view bytes, const MergeTable& table,
                                                          const Borders& borders) const {
   const auto id = [&](size_t i) { return bytes_[byte_at(bytes, i)]; };
+  for (size_t i = 0; i < bytes.size(); ++i)
+    if (id(i) == kNoByte) return {};
   const MergeTable::Rule front = table.find(id(0), id(1));
   const auto with_token = [&](MergeTable::Rule last, int32_t highest, int32_t at_front, int32_t at_back) {
     const int32_t token = MergeTable::result(last);

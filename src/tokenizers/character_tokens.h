@@ -10,6 +10,7 @@
 namespace temper::tokenizers {
 
 using ByteIds = std::array<int32_t, 256>;
+constexpr int32_t kNoByte = -1;  // a byte without a token
 
 // The symbols that merging a piece starts from. A character of two or three bytes whose bytes are sure to
 // become one token, whatever stands beside it, is that token from the start; this leaves a third of the
@@ -25,7 +26,7 @@ class CharacterTokens {
   CharacterTokens(const MergeTable& table, const std::vector<Merge>& merges, const ByteIds& bytes,
                   const Vocabulary& vocabulary);
 
-  // Appends the symbols of a piece of valid UTF-8.
+  // Appends the symbols of a piece of valid UTF-8, each of whose bytes has a token.
   void append(std::string_view piece, std::vector<int32_t>& symbols) const;
 
  private:

@@ -57,15 +57,20 @@ std::vector<Merge> read_merges(const Json& model, const Vocabulary& vocabulary, 
   return merges;
 }
 
+BpeOptions read_options(const Json& model, std::string_view where) {
+  BpeOptions options;
+  options.unk_token = string_option(model, "unk_token", "", where);
+  options.fuse_unk = bool_option(model, "fuse_unk", false, where);
+  options.byte_fallback = bool_option(model, "byte_fallback", false, where);
+  options.ignore_merges = bool_option(model, "ignore_merges", false, where);
+  return options;
+}
+
 std::unique_ptr<const CharacterModel> read_bpe(const Json& model, const Vocabulary& vocabulary,
                                                const std::string& where) {
   const std::string place = "[" + where + "] model";
-  CharacterBpeOptions options;
-  options.unk_token = string_option(model, "unk_token", "", place);
-  options.fuse_unk = bool_option(model, "fuse_unk", false, place);
-  options.byte_fallback = bool_option(model, "byte_fallback", false, place);
-  options.ignore_merges = bool_option(model, "ignore_merges", false, place);
-  return std::make_unique<CharacterBpe>(vocabulary, read_merges(model, vocabulary, place), options, where);
+  return std::make_unique<CharacterBpe>(vocabulary, read_merges(model, vocabulary, place),
+                                        read_options(model, place), where);
 }
 
 std::unique_ptr<const CharacterModel> read_unigram(const Json& model, const Vocabulary& vocabulary,
@@ -130,8 +135,8 @@ std::unique_ptr<const Segmenter> make_segmenter(const Json& pre_tokenizer, const
         unigram ? read_unigram(model, vocabulary, where) : read_bpe(model, vocabulary, where));
   if (unigram) fail("{}.type is 'Unigram', which is not supported behind the pre-tokenizer ByteLevel", place);
   return std::make_unique<ByteSegmenter>(vocabulary, Splitter::from_json(pre_tokenizer, splitting),
-                                         read_merges(model, vocabulary, place),
-                                         bool_option(model, "ignore_merges", false, place), where);
+                                         read_merges(model, vocabulary, place), read_options(model, place),
+                                         where);
 }
 
 }  // namespace temper::tokenizers

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizers/byte_level.h"
 #include "tokenizers/component.h"
 #include "tokenizers/split_kinds.h"
 
@@ -99,16 +100,38 @@ void Split::run(std::string_view piece, std::vector<std::string_view>& out) cons
   }
 }
 
+// A byte is a character in the spelling; characters of text may be cut.
+std::vector<std::string_view> Splitter::split_spelled(std::string_view piece) const {
+  const std::string spelled = spelling_of_bytes(piece);
+  std::vector<std::string_view> parts{spelled}, next;
+  for (const Split& split : later_splits_) {
+    next.clear();
+    for (const std::string_view part : parts)
+      split.each(part, [&](std::string_view cut) { next.push_back(cut); });
+    parts.swap(next);
+  }
+  size_t spelled_at = 0, at = 0;
+  const auto advance = [&](size_t to) {
+    for (; spelled_at < to; spelled_at += utf8_size(spelled[spelled_at])) ++at;
+    return at;
+  };
+  for (std::string_view& part : parts) {
+    const auto begin = static_cast<size_t>(part.data() - spelled.data());
+    const size_t first = advance(begin), last = advance(begin + part.size());
+    part = piece.substr(first, last - first);
+  }
+  return parts;
+}
+
 Splitter Splitter::from_json(const Json& json, std::string_view where) {
   Splitter splitter;
   bool byte_level = false;
   for_each_component(json, "pretokenizers", where, [&](const Json& component, const std::string& place) {
     const std::string& type = component_type(component, place);
-    if (byte_level)
-      fail("{}.type is '{}', after ByteLevel; ByteLevel must be the last pre-tokenizer", place, type);
     if (auto split = read_split(type, component, place)) {
-      splitter.splits_.push_back(std::move(*split));
+      (byte_level ? splitter.later_splits_ : splitter.splits_).push_back(std::move(*split));
     } else if (type == "ByteLevel") {
+      if (byte_level) fail("{}.type is 'ByteLevel', a second time; at most one is supported", place);
       byte_level = true;
       splitter.add_prefix_space_ = bool_option(component, "add_prefix_space", true, place);
       if (bool_option(component, "use_regex", true, place))

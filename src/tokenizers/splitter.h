@@ -60,10 +60,11 @@ struct Piece {
   size_t added = 0;
 };
 
-// The pre-tokenizer: splits, one after the other, then the byte level, which is always last.
+// The pre-tokenizer: splits, one after the other, the byte level, and splits of what that spells.
 class Splitter {
  public:
   static Splitter from_json(const Json& json, std::string_view where);
+  bool cuts_characters() const { return !later_splits_.empty(); }  // a piece may end inside one
 
   // Calls `use` with each Piece in order. `text` is valid UTF-8.
   template <class Use>
@@ -84,9 +85,13 @@ class Splitter {
   }
   template <class Use>
   void byte_level(std::string_view part, size_t begin, size_t added, const Use& use) const {
-    const auto piece = [&](std::string_view cut) {
+    const auto whole = [&](std::string_view cut) {
       const auto at = static_cast<size_t>(cut.data() - part.data());
       use(Piece{cut, begin + (at > added ? at - added : 0), at < added ? added - at : 0});
+    };
+    const auto piece = [&](std::string_view cut) {
+      if (later_splits_.empty()) return whole(cut);
+      for (const std::string_view part_of_cut : split_spelled(cut)) whole(part_of_cut);
     };
     if (byte_level_split_)
       byte_level_split_->each(part, piece);
@@ -94,7 +99,10 @@ class Splitter {
       piece(part);
   }
 
-  std::vector<Split> splits_;
+  std::vector<std::string_view> split_spelled(
+      std::string_view piece) const;  // by the splits behind ByteLevel
+
+  std::vector<Split> splits_, later_splits_;
   std::optional<Split> byte_level_split_;
   bool add_prefix_space_ = false;
 };

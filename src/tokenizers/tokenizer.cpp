@@ -76,19 +76,18 @@ struct Tokenizer::State {
     if (auto frame = frame_of_settings(settings, vocabulary, where)) post_processor = std::move(*frame);
   }
 
-  void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<ByteSpan>* spans) const;
-  void encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids,
-                      std::vector<ByteSpan>* spans) const;
+  void encode(std::string_view text, std::vector<int32_t>& ids, Origins* origins) const;
+  void encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids, Origins* origins) const;
 };
 
 // What stands between two raw tokens; `origin` is where it begins in the text.
 void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::vector<int32_t>& ids,
-                                      std::vector<ByteSpan>* spans) const {
+                                      Origins* origins) const {
   std::string normalized;
   Alignments alignments;
   std::string_view normal = raw;
   // What normalization removes in front decides whether a stretch is at the start.
-  const bool aligned = spans || (origin == 0 && segmenter->asks_for_start());
+  const bool aligned = origins || (origin == 0 && segmenter->asks_for_start());
   if (!normalizer.keeps(raw)) {
     normalized = aligned ? normalizer.normalize(raw, alignments) : normalizer.normalize(raw);
     normal = normalized;
@@ -101,29 +100,28 @@ void Tokenizer::State::encode_stretch(std::string_view raw, size_t origin, std::
     return static_cast<size_t>(part.data() - normal.data());
   };
   const auto use_text = [&](std::string_view part) {
-    const size_t start = start_of(part), done = spans ? spans->size() : 0;
+    const size_t start = start_of(part), done = origins ? origins->spans.size() : 0;
     const auto at_start = [&](size_t at) { return source({start + at, start + at + 1}).begin == 0; };
-    segmenter->encode(part, at_start, ids, spans);
-    if (!spans) return;
-    for (size_t i = done; i < spans->size(); ++i) {
-      ByteSpan& span = (*spans)[i];
+    segmenter->encode(part, at_start, ids, origins);
+    if (!origins) return;
+    for (size_t i = done; i < origins->spans.size(); ++i) {
+      ByteSpan& span = origins->spans[i];
       span = source({start + span.begin, start + span.end});
     }
   };
   const auto use_token = [&](int32_t id, std::string_view taken) {
     ids.push_back(id);
-    if (spans) spans->push_back(source({start_of(taken), start_of(taken) + taken.size()}));
+    if (origins) origins->spans.push_back(source({start_of(taken), start_of(taken) + taken.size()}));
   };
   added.split_normalized(normal, {use_text, use_token});
 }
 
-void Tokenizer::State::encode(std::string_view text, std::vector<int32_t>& ids,
-                              std::vector<ByteSpan>* spans) const {
+void Tokenizer::State::encode(std::string_view text, std::vector<int32_t>& ids, Origins* origins) const {
   const auto start_of = [&](std::string_view part) { return static_cast<size_t>(part.data() - text.data()); };
-  const auto use_text = [&](std::string_view raw) { encode_stretch(raw, start_of(raw), ids, spans); };
+  const auto use_text = [&](std::string_view raw) { encode_stretch(raw, start_of(raw), ids, origins); };
   const auto use_token = [&](int32_t id, std::string_view taken) {
     ids.push_back(id);
-    if (spans) spans->push_back({start_of(taken), start_of(taken) + taken.size()});
+    if (origins) origins->spans.push_back({start_of(taken), start_of(taken) + taken.size()});
   };
   added.split_raw(text, {use_text, use_token});
 }
@@ -177,13 +175,16 @@ Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_
     fail("[tokenizer] the text is not UTF-8 at byte {}", valid);
   const PostProcessor& frame = state_->post_processor;
   Encoding out;
+  Origins origins;
   out.ids.reserve(text.size() / 3 + 8);
-  out.spans.reserve(text.size() / 3 + 8);
+  origins.spans.reserve(text.size() / 3 + 8);
   if (add_special_tokens) {
     out.ids = frame.before;
-    out.spans.assign(frame.before.size(), {0, 0});
+    origins.spans.assign(frame.before.size(), {0, 0});
   }
-  state_->encode(text, out.ids, &out.spans);
+  state_->encode(text, out.ids, &origins);
+  out.spans = std::move(origins.spans);
+  out.num_dropped = origins.num_dropped;
   if (add_special_tokens) {
     out.ids.insert(out.ids.end(), frame.after.begin(), frame.after.end());
     out.spans.resize(out.ids.size(), {text.size(), text.size()});

@@ -18,6 +18,7 @@ struct DecoderState;
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<ByteSpan> spans;  // one for each id: its bytes in the text
+  size_t num_dropped = 0;  // bytes of the text for which the vocabulary has no token, and which became none
 };
 
 // A tokenizer as a Hugging Face tokenizer.json describes it; gives the ids that the `tokenizers` library

@@ -87,6 +87,8 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
   if (row.status == RowStatus::kKept && row.tokens_cut > 0)
     out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
+  if (row.bytes_dropped > 0)
+    out += fmt::format("; {} bytes left out, as the tokenizer has no token for them", row.bytes_dropped);
   return out + "\n";
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLoggedRows = 5;
 
-constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 10> kFields = {{
+constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 12> kFields = {{
     {"rows", &RowCounts::rows},
     {"kept", &RowCounts::kept},
     {"truncated", &RowCounts::truncated},
@@ -23,6 +23,8 @@ constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 10> kFie
     {"tokens", &RowCounts::tokens},
     {"target_tokens", &RowCounts::target_tokens},
     {"tokens_cut", &RowCounts::tokens_cut},
+    {"incomplete", &RowCounts::incomplete},
+    {"bytes_dropped", &RowCounts::bytes_dropped},
 }};
 
 }  // namespace
@@ -65,6 +67,8 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   truncated += row.tokens_cut > 0 && !pieces;
   tokens += row.num_tokens();
   tokens_cut += row.tokens_cut;
+  incomplete += row.bytes_dropped > 0;
+  bytes_dropped += row.bytes_dropped;
   for (const Example& example : row.examples) target_tokens += example.num_targets();
 }
 
@@ -79,6 +83,9 @@ std::string RowCounts::describe() const {
   if (truncated > 0) changed.push_back(fmt::format("{} truncated", truncated));
   if (split > 0) changed.push_back(fmt::format("{} split", split));
   if (tokens_cut > 0) changed.push_back(fmt::format("{} tokens cut off", tokens_cut));
+  if (incomplete > 0)
+    changed.push_back(fmt::format("{} without {} of their bytes, for which the tokenizer has no token",
+                                  incomplete, bytes_dropped));
   if (!changed.empty()) out += fmt::format(" ({})", join(changed));
   std::vector<std::string> dropped;
   if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));
@@ -95,7 +102,8 @@ Json RowCounts::to_json() const {
 
 RowCounts RowCounts::from_json(const Json& json) {
   RowCounts counts;
-  for (const auto& [name, field] : kFields) counts.*field = json.at(name).as_int();
+  for (const auto& [name, field] : kFields)  // counts of earlier versions lack the later ones
+    if (const Json* count = json.find(name)) counts.*field = count->as_int();
   return counts;
 }
 

@@ -109,6 +109,7 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   for (const Content& content : contents)
     out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
   out.full_length = out.num_tokens();
+  for (const Example& example : out.examples) out.bytes_dropped += example.bytes_dropped;
   if (compares(options_.goal)) check_answers(out);
   fit(out);
   if (compares(options_.goal)) judge(out, row);
@@ -210,6 +211,7 @@ Example RowEncoder::encode_chat(const Content& content, const Json& extra, bool 
   example.loss_mask.assign(encoding.ids.size(), whole && !prompt_only);
   for (const ByteSpan span : chat.assistant) mask_span(encoding, span, *tokenizer_, example.loss_mask);
   example.ids = std::move(encoding.ids);
+  example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
   return example;
 }
 
@@ -221,6 +223,7 @@ Example RowEncoder::encode_text(std::string_view text, size_t target_begin, bool
   example.loss_mask.assign(encoding.ids.size(), all);
   if (!all && !prompt_only) mask_span(encoding, {target_begin, text.size()}, *tokenizer_, example.loss_mask);
   example.ids = std::move(encoding.ids);
+  example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
   if (!options_.eos_id || prompt_only) return example;
   if (example.ids.empty() || example.ids.back() != *options_.eos_id) {
     example.ids.push_back(*options_.eos_id);

@@ -64,6 +64,8 @@ struct Example {
   std::vector<uint8_t> loss_mask;    // 1: the token is a target
   std::vector<Answer> answers = {};  // of Goal::kPairs (chosen, rejected) and Goal::kJudgments
 
+  int64_t bytes_dropped = 0;  // of its text, as the tokenizer has no token for them
+
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;  // without the first token: nothing comes before it to predict it from
 };
@@ -76,8 +78,9 @@ struct EncodedRow {
   RowStatus status = RowStatus::kKept;
   RowFormat format = RowFormat::kText;
   std::vector<Example> examples;
-  int64_t full_length = 0;  // tokens before anything was cut off
-  int64_t tokens_cut = 0;   // that no example holds
+  int64_t full_length = 0;    // tokens before anything was cut off
+  int64_t tokens_cut = 0;     // that no example holds
+  int64_t bytes_dropped = 0;  // of its texts, as the tokenizer has no token for them
 
   int64_t num_tokens() const;  // of the examples
 };

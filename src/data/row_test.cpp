@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/inspect.h"
 #include "data/reader.h"
 #include "data/test_support.h"
 
@@ -228,6 +229,27 @@ TEST(Row, LongRowsAreCutSplitDroppedOrErrors) {
   EXPECT_EQ(late.status, RowStatus::kKept);
   EXPECT_GT(late.tokens_cut, 0);
   EXPECT_TRUE(target_runs(late.examples.back()).back().ends_with("z<|endoftext|>"));
+}
+
+// The vocabulary has tokens for the most common bytes only.
+TEST(Reader, CountsRowsThatTheTokenizerHasNotAllBytesOf) {
+  const TemporaryDirectory folder;
+  const Source source({write_lines(folder, "rows.jsonl",
+                                   {R"({"text": "all of it"})", R"({"text": "a \ud800\udc00 b \u3ad0"})"})});
+  const Tokenizer tokenizer = Tokenizer::load(TEMPER_SOURCE_DIR "/tests/goldens/tokenizer_bytes_dropped");
+  const RowEncoder encoder(tokenizer, nullptr, {});
+  RowCounts counts;
+  for (int64_t i = 0; i < source.size(); ++i) counts.add(read_row(source, encoder, i), OnBadRow::kSkip);
+  EXPECT_EQ(counts.incomplete, 1);
+  EXPECT_EQ(counts.bytes_dropped, 2);
+  EXPECT_EQ(counts.describe(),
+            "kept 2 of 2 rows (1 without 2 of their bytes, for which the tokenizer has no token)");
+  EXPECT_EQ(RowCounts::from_json(counts.to_json()).to_json(), counts.to_json());
+  Json::Object earlier = counts.to_json().as_object();
+  std::erase_if(earlier, [](const auto& entry) { return entry.first == "incomplete"; });
+  EXPECT_EQ(RowCounts::from_json(earlier).incomplete, 0);
+  EXPECT_TRUE(describe_row(read_row(source, encoder, 1).row, tokenizer, false)
+                  .ends_with("; 2 bytes left out, as the tokenizer has no token for them\n"));
 }
 
 TEST(Reader, CountsWhatBecomesOfRows) {

@@ -39,6 +39,20 @@ class Parser {
     fail("[{}:{}:{}] not valid JSON: {}", where_, line, before.size() - start + 1, problem);
   }
 
+  // Python and JavaScript write some numbers that JSON does not have.
+  [[noreturn]] void refuse_text() const {
+    constexpr size_t kQuoted = 24;
+    std::string_view found = text_.substr(at_, text_.substr(at_).find_first_of(" \t\r\n,:]}"));
+    if (found.empty()) found = text_.substr(at_, 1);
+    if (found.empty()) refuse("the text ends early, a value was expected here");
+    for (const std::string_view name : {"NaN", "nan", "Infinity", "inf"})
+      if (found == name)
+        refuse(fmt::format("{} is not a number in JSON; write null, or a finite number", found));
+    found = found.substr(0, kQuoted);
+    refuse(fmt::format("unexpected text '{}', a value was expected here",
+                       found.substr(0, valid_utf8_prefix(found))));
+  }
+
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip_space() {
     while (at_ < text_.size() &&
@@ -72,7 +86,7 @@ class Parser {
   }
 
   Json word(std::string_view word, Json value) {
-    if (!text_.substr(at_).starts_with(word)) refuse("unexpected text");
+    if (!text_.substr(at_).starts_with(word)) refuse_text();
     at_ += word.size();
     return value;
   }
@@ -102,7 +116,7 @@ class Parser {
     if (!take('}')) {
       do {
         skip_space();
-        if (peek() != '"') refuse("expected a key in quotes");
+        if (peek() != '"') refuse("expected a key in double quotes");
         std::string key = string();
         if (skip_space(); !take(':')) refuse("expected ':'");
         members.emplace_back(std::move(key), any());
@@ -195,7 +209,7 @@ class Parser {
   }
 
   void digits() {
-    if (!is_digit(peek())) refuse(at_ == text_.size() ? "the text ends early" : "unexpected text");
+    if (!is_digit(peek())) refuse_text();
     while (is_digit(peek())) ++at_;
   }
 

@@ -77,6 +77,20 @@ TEST(Json, ReadsStructure) {
     EXPECT_NE(parse_error(bad), "") << bad;
 }
 
+TEST(Json, QuotesWhatItDidNotExpect) {
+  for (const auto& [text, problem] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"a": NaN})",
+            ":7] not valid JSON: NaN is not a number in JSON; write null, or a finite number"},
+           {"[-Infinity]",
+            ":3] not valid JSON: Infinity is not a number in JSON; write null, or a finite number"},
+           {"[True, 1]", ":2] not valid JSON: unexpected text 'True', a value was expected here"},
+           {"[1,]", ":4] not valid JSON: unexpected text ']', a value was expected here"},
+           {"[tru]", ":2] not valid JSON: unexpected text 'tru', a value was expected here"},
+           {"{\"a\":", ":6] not valid JSON: the text ends early, a value was expected here"},
+           {"{'a': 1}", ":2] not valid JSON: expected a key in double quotes"}})
+    EXPECT_TRUE(parse_error(text).ends_with(problem)) << parse_error(text);
+}
+
 TEST(Json, RefusesDeepNesting) {
   EXPECT_NE(parse_error(std::string(100000, '[')).find("levels deep"), std::string::npos);
 }

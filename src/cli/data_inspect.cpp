@@ -27,6 +27,7 @@ constexpr const char* kUsage =
     "  --adapter NAME   the data of one of adapters\n\n"
     "Files and formats are those of data.train and data.eval in RUN.yaml (docs/data.md); without a file:\n"
     "  temper data inspect --model.path MODEL --data.train [rows.jsonl]\n"
+    "The exit code is 2 where no row is kept.\n"
     "Tokens are followed by |; targets are green on a terminal and stand in [[ ]] elsewhere.\n";
 
 // Takes "--name VALUE" out of the flags; nothing where it is not there.
@@ -107,7 +108,10 @@ int inspect(const std::vector<std::string>& arguments) {
   const data::DatasetSummary summary =
       data::summarize(set.with_goal(recipes::recipe_of(config).goal(config)), options);
   std::fputs(data::describe(summary).c_str(), stdout);
-  return 0;
+  if (summary.counts().kept > 0) return 0;
+  std::fflush(stdout);
+  fail("[data] no row of {} is kept, so there is nothing to learn from; the summary above says why",
+       set.describe());
 }
 
 }  // namespace

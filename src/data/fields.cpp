@@ -16,8 +16,18 @@ constexpr std::array<std::string_view, 6> kKnownRoles = {"system",    "developer
                                                          "assistant", "tool",      "function"};
 
 constexpr std::string_view kExpected =
-    "expected one of: messages; conversations; instruction and output; prompt and completion; text; text and "
-    "label; chosen and rejected; prompt (rename others with data.train[].columns)";
+    "expected one of: messages; conversations; instruction and output; question and answer; prompt and "
+    "completion; text; text and label; chosen and rejected; prompt (rename others with data.train[].columns)";
+
+bool holds_nul(const Json& value) {
+  const auto in = [](const auto& list, const auto& part) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& each) { return holds_nul(part(each)); });
+  };
+  if (value.is_string()) return value.as_string().find('\0') != std::string::npos;
+  if (value.is_array()) return in(value.as_array(), [](const Json& each) -> const Json& { return each; });
+  return value.is_object() &&
+         in(value.as_object(), [](const auto& each) -> const Json& { return each.second; });
+}
 
 void check_message(const Json& message, const std::string& place) {
   if (!message.is_object()) fail("{} must be an object, found {}", place, message.kind_name());
@@ -98,6 +108,22 @@ bool is_known_role(std::string_view role) {
 const std::string& check_string(const Json& value, const std::string& field) {
   if (!value.is_string()) fail("{} must be a string, found {}", field, value.kind_name());
   return value.as_string();
+}
+
+void check_characters(const Json& value, const std::string& place) {
+  if (value.is_string()) {
+    const size_t at = value.as_string().find('\0');
+    if (at != std::string::npos)
+      fail("{} has a NUL character (U+0000) at byte {}; a text has none: remove it", place, at);
+  } else if (value.is_array()) {
+    const Json::Array& list = value.as_array();
+    for (size_t i = 0; i < list.size(); ++i)
+      if (holds_nul(list[i])) check_characters(list[i], fmt::format("{}[{}]", place, i));
+  } else if (value.is_object()) {
+    for (const auto& [name, member] : value.as_object())
+      if (holds_nul(member))
+        check_characters(member, place.empty() ? name : fmt::format("{}.{}", place, name));
+  }
 }
 
 Json rename_columns(const Json& row, const Columns& columns) {

@@ -48,6 +48,10 @@ const Json* field_of(const Json& row, std::string_view name);
 const Json& required_field(const Json& row, std::string_view name);
 std::string fields_of(const Json& row);  // "id, messages, score (null)"
 
+// A NUL character in any text of the row is an Error: no text of people has one, and most tools drop what
+// stands behind it.
+void check_characters(const Json& value, const std::string& place);
+
 // Roles that templates know are trusted to it; of others the content must show up in the template's text.
 bool is_known_role(std::string_view role);
 

@@ -10,6 +10,8 @@
 namespace temper::data {
 namespace {
 
+// The first is what chat templates read.
+constexpr std::array<std::string_view, 3> kReasoningNames = {"reasoning_content", "thinking", "reasoning"};
 constexpr std::string_view kCall = "function_call";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kSpeakers = {{
     {"system", "system"},
@@ -79,6 +81,38 @@ const Json::Array& check_list(const Json& list, const std::string& field) {
   return list.as_array();
 }
 
+// Whether a turn is learnt may be said in either way.
+void read_weight(const Json& turn, Json& message, const std::string& place) {
+  const Json *weight = field_of(turn, "weight"), *train = field_of(turn, "train");
+  if (train && !train->is_bool()) fail("{}.train is {}, expected true or false", place, train->dump());
+  if (weight && train && *weight != Json(train->as_bool() ? 1 : 0))
+    fail("{} has train: {} and weight: {}; expected one of them", place, train->dump(), weight->dump());
+  if (weight) message.set("weight", *weight);
+  if (train && !train->as_bool()) message.set("weight", 0);
+}
+
+void alias_reasoning(Json& message, const std::string& place) {
+  for (const std::string_view name : kReasoningNames) {
+    const Json* found = field_of(message, name);
+    if (!found) continue;
+    const Json reasoning = check_string(*found, fmt::format("{}.{}", place, name));
+    if (!message.find("thinking"))
+      message.as_object().insert(message.as_object().begin(), {"thinking", reasoning});
+    message.set("reasoning_content", reasoning);
+    return;
+  }
+}
+
+void read_message(Json& message, const std::string& place) {
+  if (!message.is_object()) return;
+  const Json* content = message.find("content");
+  if (content && content->is_array())
+    message.set("content", join_parts(content->as_array(), place + ".content"));
+  read_weight(message, message, place);
+  std::erase_if(message.as_object(), [](const auto& field) { return field.first == "train"; });
+  alias_reasoning(message, place);
+}
+
 Json* member(Json& json, std::string_view name) {
   if (!json.is_object()) return nullptr;
   for (auto& [key, value] : json.as_object())
@@ -99,11 +133,7 @@ void for_each_arguments(Json& message, const std::function<void(Json&)>& change)
 
 Json::Array read_messages(const Json& list, const std::string& field) {
   Json::Array messages = check_list(list, field);
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const Json* content = messages[i].is_object() ? messages[i].find("content") : nullptr;
-    if (content && content->is_array())
-      messages[i].set("content", join_parts(content->as_array(), fmt::format("{}[{}].content", field, i)));
-  }
+  for (size_t i = 0; i < messages.size(); ++i) read_message(messages[i], fmt::format("{}[{}]", field, i));
   Json checked = std::move(messages);
   check_messages(checked, field);
   return std::move(checked.as_array());
@@ -124,7 +154,7 @@ Json::Array read_sharegpt(const Json& list, const std::string& field) {
           {"role", "assistant"}, {"content", ""}, {"tool_calls", calls_of(text, place + ".value")}});
     else
       messages.push_back(Json::Object{{"role", role}, {"content", text}});
-    if (const Json* weight = field_of(turn, "weight")) messages.back().set("weight", *weight);
+    read_weight(turn, messages.back(), place);
   }
   return messages;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/answers.h"
 #include "data/messages.h"
+#include "data/spellings.h"
 
 namespace temper::data {
 namespace {
@@ -71,8 +72,11 @@ RowEncoder::RowEncoder(const Tokenizer& tokenizer, ChatRenderer render, RowOptio
 // The row with our names of its columns; `storage` holds it where it had others.
 const Json& RowEncoder::renamed(const Json& row, Json& storage) const {
   if (!row.is_object()) fail("a row must be an object, found {}", row.kind_name());
-  if (options_.columns.empty()) return row;
-  storage = rename_columns(row, options_.columns);
+  const bool columns = !options_.columns.empty();
+  if (columns) storage = rename_columns(row, options_.columns);
+  if (!needs_respelling(columns ? storage : row)) return columns ? storage : row;
+  if (!columns) storage = row;
+  respell(storage);
   return storage;
 }
 
@@ -100,6 +104,7 @@ std::vector<Content> RowEncoder::contents_of(const Json& row, RowFormat format) 
 EncodedRow RowEncoder::encode(const Json& given) const {
   Json storage;
   const Json& row = renamed(given, storage);
+  check_characters(row, "");
   EncodedRow out;
   out.format = format_of_renamed(row);
   check_goal(out.format, options_);

@@ -163,14 +163,14 @@ TEST(Row, ErrorsNameTheField) {
       {R"([1])", "a row must be an object, found an array"},
       {R"({"a": 1, "text": null})",
        "a row has no text to train on (fields: a, text (null)); expected one of: messages; conversations; "
-       "instruction and output; prompt and completion; text; text and label; chosen and rejected; prompt "
-       "(rename others with data.train[].columns)"},
+       "instruction and output; question and answer; prompt and completion; text; text and label; chosen and "
+       "rejected; prompt (rename others with data.train[].columns)"},
       {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected completion beside it"},
       {R"({"text": 3})", "text must be a string, found an integer"},
       {R"({"prompt": 3, "completion": "a"})",
        "prompt must be a string or a list of messages, found an integer"},
       {R"({"prompt": "a", "completion": []})", "completion must be a string, found an array"},
-      {R"({"messages": "a"})", "messages must be an array, found a string"},
+      {R"({"messages": "a"})", "messages is a text, expected a list of messages, or one as JSON text"},
       {R"({"messages": []})", "messages is empty, expected at least one message"},
       {R"({"messages": [1]})", "messages[0] must be an object, found an integer"},
       {R"({"messages": [{"content": "a"}]})", "messages[0].role is missing"},

@@ -20,7 +20,12 @@ Source::Source(const std::vector<std::string>& paths) {
     bytes += file.bytes();
     hasher.update(file.hash().data(), file.hash().size());
   }
-  if (size_ == 0) fail("[{}] no rows, expected objects (docs/data.md)", join(paths));
+  if (size_ == 0) {
+    const bool one = paths.size() == 1;
+    fail("[{}] {}; expected rows, such as one JSON object a line (docs/data.md)", join(paths),
+         bytes == 0 ? (one ? "the file is empty" : "all of these files are empty")
+                    : (one ? "the file holds no rows" : "none of these files holds a row"));
+  }
   fingerprint_ = Json::Object{{"rows", size_}, {"bytes", bytes}, {"hash", hasher.digest()}};
 }
 

@@ -34,7 +34,14 @@ TEST(Source, ErrorsNameFileAndLine) {
       << message_of([&] { source.row(2); });
   write_file(folder / "blank.jsonl", "\n \n");
   EXPECT_EQ(message_of([&] { Source({folder / "blank.jsonl"}); }),
-            fmt::format("[{}] no rows, expected objects (docs/data.md)", folder / "blank.jsonl"));
+            fmt::format("[{}] the file holds no rows; expected rows, such as one JSON object a line "
+                        "(docs/data.md)",
+                        folder / "blank.jsonl"));
+  write_file(folder / "empty.jsonl", "");
+  EXPECT_EQ(
+      message_of([&] { Source({folder / "empty.jsonl"}); }),
+      fmt::format("[{}] the file is empty; expected rows, such as one JSON object a line (docs/data.md)",
+                  folder / "empty.jsonl"));
   EXPECT_EQ(message_of([] { Source(std::vector<std::string>{}); }),
             "[data] no files given, expected at least one data file");
   EXPECT_NE(message_of([&] { Source({folder / "absent.jsonl"}); }).find("absent.jsonl"), std::string::npos);

@@ -88,7 +88,7 @@ class JsonFile : public RowFile {
   }
 
   std::string_view key() {
-    if (scanner_.peek() != '"') stop("expected a key in quotes");
+    if (scanner_.peek() != '"') stop("expected a key in double quotes");
     const size_t first = scanner_.at();
     if (!scanner_.skip_string()) stop(scanner_.problem());
     const std::string_view name = text_.all().substr(first, scanner_.at() - first);

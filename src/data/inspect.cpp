@@ -33,6 +33,7 @@ size_t bucket_of(int64_t length) {
 std::string why_dropped(const ReadRow& read) {
   if (!read.error.empty()) return read.error;
   if (read.row.status == RowStatus::kTooLong) return fmt::format("too long, {} tokens", read.row.full_length);
+  if (read.row.status == RowStatus::kEmptyAnswer) return "the answer is empty";
   return fmt::format("no target among its {} tokens", read.row.full_length);
 }
 
@@ -53,6 +54,7 @@ class Survey {
     }
     if (!read.error.empty()) return;
     ++source.formats[static_cast<size_t>(read.row.format)];
+    if (read.row.status == RowStatus::kEmptyAnswer) return;  // it was not made tokens
     const int64_t length = read.row.full_length;
     lengths_.push_back(length);
     summary_.lengths.resize(std::max(summary_.lengths.size(), bucket_of(length) + 1));

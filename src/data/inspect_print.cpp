@@ -85,6 +85,8 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
     out += fmt::format("; dropped, its {} tokens are too many", row.full_length);
   if (row.status == RowStatus::kNoTargets)
     out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
+  if (row.status == RowStatus::kEmptyAnswer)
+    out += "; dropped, its answer is empty (data.on_empty_answer: learn keeps it)";
   if (row.status == RowStatus::kKept && row.tokens_cut > 0)
     out += fmt::format(", {} of {} cut off", row.tokens_cut, row.full_length);
   if (row.bytes_dropped > 0)

@@ -19,6 +19,8 @@ constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 12> kFie
     {"split", &RowCounts::split},
     {"too_long", &RowCounts::too_long},
     {"no_targets", &RowCounts::no_targets},
+    {"empty", &RowCounts::empty},
+    {"empty_turns", &RowCounts::empty_turns},
     {"bad", &RowCounts::bad},
     {"tokens", &RowCounts::tokens},
     {"target_tokens", &RowCounts::target_tokens},
@@ -59,6 +61,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   }
   const EncodedRow& row = read.row;
   too_long += row.status == RowStatus::kTooLong;
+  empty += row.status == RowStatus::kEmptyAnswer;
   no_targets += row.status == RowStatus::kNoTargets;
   if (!read.kept()) return;
   ++kept;
@@ -69,6 +72,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   tokens_cut += row.tokens_cut;
   incomplete += row.bytes_dropped > 0;
   bytes_dropped += row.bytes_dropped;
+  empty_turns += row.empty_turns;
   for (const Example& example : row.examples) target_tokens += example.num_targets();
 }
 
@@ -86,10 +90,12 @@ std::string RowCounts::describe() const {
   if (incomplete > 0)
     changed.push_back(fmt::format("{} without {} of their bytes, for which the tokenizer has no token",
                                   incomplete, bytes_dropped));
+  if (empty_turns > 0) changed.push_back(fmt::format("{} empty answers not learnt", empty_turns));
   if (!changed.empty()) out += fmt::format(" ({})", join(changed));
   std::vector<std::string> dropped;
   if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));
   if (no_targets > 0) dropped.push_back(fmt::format("{} without a target token", no_targets));
+  if (empty > 0) dropped.push_back(fmt::format("{} with an empty answer", empty));
   if (bad > 0) dropped.push_back(fmt::format("{} bad", bad));
   return dropped.empty() ? out : out + "; dropped " + join(dropped);
 }
@@ -102,8 +108,8 @@ Json RowCounts::to_json() const {
 
 RowCounts RowCounts::from_json(const Json& json) {
   RowCounts counts;
-  for (const auto& [name, field] : kFields)  // counts of earlier versions lack the later ones
-    if (const Json* count = json.find(name)) counts.*field = count->as_int();
+  for (const auto& [name, field] : kFields)
+    if (const Json* value = json.find(name)) counts.*field = value->as_int();  // older states have fewer
   return counts;
 }
 

@@ -24,8 +24,9 @@ ReadRow read_row(const Source& source, const RowEncoder& encoder, int64_t index)
 
 // What became of rows.
 struct RowCounts {
-  int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, bad = 0;
+  int64_t rows = 0, kept = 0, truncated = 0, split = 0, too_long = 0, no_targets = 0, empty = 0, bad = 0;
   int64_t tokens = 0, target_tokens = 0;      // of kept rows
+  int64_t empty_turns = 0;                    // of kept rows, answers that say nothing and are not learnt
   int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
   int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/answers.h"
+#include "data/empty_answers.h"
 #include "data/messages.h"
 #include "data/spellings.h"
 
@@ -109,8 +110,10 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   out.format = format_of_renamed(row);
   check_goal(out.format, options_);
   const Json variables = variables_of(row);
-  const std::vector<Content> contents = contents_of(row, out.format);
+  std::vector<Content> contents = contents_of(row, out.format);
   if (compares(options_.goal)) check_said(contents);
+  if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
+  if (out.status == RowStatus::kEmptyAnswer) return out;
   for (const Content& content : contents)
     out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
   out.full_length = out.num_tokens();
@@ -119,6 +122,15 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   fit(out);
   if (compares(options_.goal)) judge(out, row);
   return out;
+}
+
+void RowEncoder::drop_empty_answers(EncodedRow& out, Content& content) const {
+  if (options_.on_empty_answer == OnEmptyAnswer::kLearn || out.format == RowFormat::kPromptOnly) return;
+  const EmptyAnswers empty = find_empty_answers(content);
+  if (empty.nothing) out.status = RowStatus::kEmptyAnswer;
+  if (options_.loss == LossOn::kAll) return;  // all other turns are learnt as well
+  out.empty_turns = empty.turns;
+  if (empty.turns > 0) leave_out_empty_answers(content);
 }
 
 // One example of the row's answers.

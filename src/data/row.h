@@ -28,6 +28,12 @@ enum class Overflow {
   kError
 };
 
+// Answers without text, calls and reasoning, of rows that are no preferences.
+enum class OnEmptyAnswer {
+  kDrop,  // the turn is not learnt; a row without another answer is left out; both are counted
+  kLearn
+};
+
 // What the rows are for: which formats make sense.
 enum class Goal {
   kLanguageModel,  // targets to predict; of a preference, what was chosen if `learn_chosen`
@@ -40,6 +46,7 @@ struct RowOptions {
   LossOn loss = LossOn::kAssistant;
   int64_t max_length = 0;  // tokens; 0: no limit
   Overflow overflow = Overflow::kTruncate;
+  OnEmptyAnswer on_empty_answer = OnEmptyAnswer::kDrop;
   std::optional<int32_t> eos_id;         // ends texts and completions; chat templates write their own
   Json template_extra = Json::Object{};  // further variables of the chat template, for every row
   RowFormat format = RowFormat::kAuto;
@@ -70,7 +77,7 @@ struct Example {
   int64_t num_targets() const;  // without the first token: nothing comes before it to predict it from
 };
 
-enum class RowStatus { kKept, kTooLong, kNoTargets };
+enum class RowStatus { kKept, kTooLong, kNoTargets, kEmptyAnswer };
 
 // A row as tokens: one example, the pieces of a long row (without those that have no target), or, for
 // Goal::kAny, chosen and rejected of a preference.
@@ -80,6 +87,7 @@ struct EncodedRow {
   std::vector<Example> examples;
   int64_t full_length = 0;    // tokens before anything was cut off
   int64_t tokens_cut = 0;     // that no example holds
+  int64_t empty_turns = 0;    // answers that are not learnt because they say nothing
   int64_t bytes_dropped = 0;  // of its texts, as the tokenizer has no token for them
 
   int64_t num_tokens() const;  // of the examples
@@ -120,6 +128,7 @@ class RowEncoder {
   Example example_of(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
+  void drop_empty_answers(EncodedRow& row, Content& content) const;
   void fit(EncodedRow& row) const;
   void judge(EncodedRow& row, const Json& renamed_row) const;
 

@@ -158,6 +158,36 @@ TEST(Row, RefusesWhatItCannotTellApart) {
             std::string::npos);
 }
 
+TEST(Row, EmptyAnswersAreLeftOut) {
+  const std::string one =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " \n"},
+    {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]})";
+  const EncodedRow kept = encode_row(one);
+  EXPECT_EQ(target_runs(kept.examples.at(0)), Runs{"c<|im_end|>"});
+  EXPECT_EQ(kept.empty_turns, 1);
+  RowOptions learn = with_eos(), all = with_eos();
+  learn.on_empty_answer = OnEmptyAnswer::kLearn;
+  all.loss = LossOn::kAll;
+  EXPECT_EQ(target_runs(encode(one, learn)).size(), 2u);
+  EXPECT_EQ(encode_row(one, all).status, RowStatus::kKept);
+  for (
+      const char* row :
+      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
+       R"({"prompt": "a", "completion": " "})", R"({"instruction": "a", "output": ""})", R"({"text": ""})",
+       R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": ""}]})"}) {
+    EXPECT_EQ(encode_row(row).status, RowStatus::kEmptyAnswer) << row;
+    EXPECT_EQ(encode_row(row, all).status, RowStatus::kEmptyAnswer) << row;
+    EXPECT_NE(encode_row(row, learn).status, RowStatus::kEmptyAnswer) << row;
+  }
+  // These say something.
+  for (
+      const char* row :
+      {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "reasoning": "b"}]})",
+       R"({"messages": [{"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}]})"})
+    EXPECT_EQ(encode_row(row).status, RowStatus::kKept) << row;
+}
+
 TEST(Row, ErrorsNameTheField) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"([1])", "a row must be an object, found an array"},

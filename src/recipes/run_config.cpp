@@ -5,6 +5,7 @@ namespace temper::recipes {
 using data::LossOn;
 using data::Mixing;
 using data::OnBadRow;
+using data::OnEmptyAnswer;
 using data::Overflow;
 using data::Packing;
 using data::RowFormat;
@@ -121,6 +122,9 @@ void describe(config::Schema& s, DataConfig& c) {
             {"drop", Overflow::kDrop},
             {"error", Overflow::kError}},
            "what happens to documents longer than max_length; counted and reported");
+  s.choice("on_empty_answer", c.on_empty_answer,
+           {{"drop", OnEmptyAnswer::kDrop}, {"learn", OnEmptyAnswer::kLearn}},
+           "what answers without text, calls and reasoning do: they are left out and counted, or learnt");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
            "what a row that cannot be read does; skipped rows are counted and reported");
   s.field("template_kwargs", c.template_kwargs,

@@ -64,6 +64,7 @@ struct DataConfig {
   data::Packing packing = data::Packing::kBestFit;
   int64_t max_length = 1024;
   data::Overflow overflow = data::Overflow::kTruncate;
+  data::OnEmptyAnswer on_empty_answer = data::OnEmptyAnswer::kDrop;
   data::OnBadRow on_bad_row = data::OnBadRow::kStop;
   std::string template_kwargs;  // a JSON object
   int64_t threads = 1;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -184,6 +185,17 @@ void FileWriter::close() {
 
 namespace {
 
+// Data sets have thousands of files, shells allow 1024 at once unless a process asks for what it may have.
+bool allow_more_files() {
+  const int error = errno;
+  rlimit limit{};
+  const bool more = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max;
+  limit.rlim_cur = limit.rlim_max;
+  const bool raised = more && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  errno = error;
+  return raised;
+}
+
 int64_t modified_at(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
@@ -195,6 +207,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (struct stat named{}; ::stat(path.c_str(), &named) == 0 && S_ISFIFO(named.st_mode))
     fail("[{}] is a pipe, expected a file, which can be read more than once", path);
   file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ < 0 && errno == EMFILE && allow_more_files()) file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file_ < 0) fail_system("open", path, errno);
   const auto give_up = [&](const char* what) {
     const int error = errno;

@@ -70,6 +70,11 @@ bool label_of(const Json& row) {
         fields_of(row));
   if (label->is_bool()) return label->as_bool();
   if (label->is_int() && (label->as_int() == 0 || label->as_int() == 1)) return label->as_int() == 1;
+  // As tables of texts write them.
+  for (const std::string_view yes : {"true", "True", "1"})
+    if (*label == Json(yes)) return true;
+  for (const std::string_view no : {"false", "False", "0"})
+    if (*label == Json(no)) return false;
   fail("label is {}, expected true or false (or 1 or 0)", label->dump());
 }
 

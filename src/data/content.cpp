@@ -87,9 +87,20 @@ Content alpaca_of(const Json& row, bool has_template) {
   return answer_of(std::move(context), std::move(question), answer, has_template);
 }
 
+Json with_label(Json row, int label) {
+  row.set("label", label);
+  return row;
+}
+
 Content class_of(const Json& row, bool has_template, const Labels& labels) {
   const std::string& text = check_string(required_field(row, "text"), "text");
   const Json& label = required_field(row, "label");
+  // A number that is a text, as tables write it.
+  if (label.is_string() && !labels.empty() &&
+      std::count(labels.begin(), labels.end(), label.as_string()) == 0)
+    if (const std::string& text = label.as_string();
+        !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos)
+      return class_of(with_label(row, std::stoi(text)), has_template, labels);
   if (label.is_string()) return answer_of({}, text, label.as_string(), has_template);
   if (!label.is_int()) fail("label must be a string or a number of a class, found {}", label.kind_name());
   if (labels.empty())

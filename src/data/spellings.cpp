@@ -24,6 +24,10 @@ constexpr std::array<std::string_view, 9> kOfOthers = {
 constexpr std::array<std::string_view, 2> kTurns = {"messages", "conversations"};
 constexpr std::array<std::string_view, 4> kTextsOrTurns = {"prompt", "completion", "chosen", "rejected"};
 
+// What tables of texts, such as CSV, can hold as JSON text only; a cell without text stands for nothing.
+constexpr std::array<std::string_view, 7> kStructures = {
+    "history", "tools", "documents", "chat_template_kwargs", "input_ids", "labels", "attention_mask"};
+
 bool has(const Json& row, std::string_view name) { return field_of(row, name) != nullptr; }
 
 // The fields that hold the question and its answer.
@@ -76,6 +80,13 @@ Json parsed(const std::string& text) {
   }
 }
 
+void read_structure(Json& row, std::string_view name) {
+  const Json* value = field_of(row, name);
+  if (!value || !value->is_string()) return;
+  if (trim(value->as_string()).empty()) return row.set(name, nullptr);
+  if (Json read = parsed(value->as_string()); !read.is_null()) row.set(name, std::move(read));
+}
+
 void read_turns(Json& row, std::string_view name) {
   const Json* value = field_of(row, name);
   if (!value || !value->is_string()) return;
@@ -96,6 +107,7 @@ bool needs_respelling(const Json& row) {
     return value && value->is_string();
   };
   return std::any_of(kTurns.begin(), kTurns.end(), is_text) ||
+         std::any_of(kStructures.begin(), kStructures.end(), is_text) ||
          std::any_of(kTextsOrTurns.begin(), kTextsOrTurns.end(),
                      [&](std::string_view name) { return is_text_of_list(row, name); }) ||
          pair_of(row).has_value() || has_answered_instruction(row);
@@ -103,6 +115,7 @@ bool needs_respelling(const Json& row) {
 
 void respell(Json& row) {
   for (const std::string_view name : kTurns) read_turns(row, name);
+  for (const std::string_view name : kStructures) read_structure(row, name);
   for (const std::string_view name : kTextsOrTurns)
     if (is_text_of_list(row, name))
       if (Json list = parsed(row.at(name).as_string()); are_turns(list)) row.set(name, std::move(list));

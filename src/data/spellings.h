@@ -10,7 +10,9 @@ namespace temper::data {
 // with response; context becomes input and system_prompt becomes system. Rows with several questions, or with
 // a question and two answers of other pairs, are left alone.
 // Turns that stand in a text as JSON become a list: messages and conversations always, prompt, completion,
-// chosen and rejected where the text is such a list. Errors name the field.
+// chosen and rejected where the text is such a list. So do other fields that are no texts
+// (history, tools, input_ids, …), where they are JSON text; an empty text there is null. Errors name the
+// field.
 void respell(Json& row);                 // row is an object
 bool needs_respelling(const Json& row);  // whether that would change it; cheap
 

@@ -95,6 +95,24 @@ TEST(Spellings, TrainOfATurnIsItsWeight) {
             "messages[0] has train: false and weight: 1; expected one of them");
 }
 
+TEST(Spellings, TablesOfTextHoldStructuresAsJson) {
+  const TemporaryDirectory folder;
+  write_file(
+      folder / "chats.csv",
+      "id,messages,tools\n0,\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"a\"\"}, {\"\"role\"\": "
+      "\"\"assistant\"\", \"\"content\"\": \"\"b\"\"}]\",\n");
+  write_file(folder / "classes.csv", "text,label\ngood film,1\n");
+  RowOptions options;
+  options.labels = {"bad", "fine"};
+  const auto targets = [&](const char* name) {
+    const ReadRow read = mixture_of({folder / name}, options).read(0);
+    EXPECT_EQ(read.error, "");
+    return target_runs(read.row.examples.at(0));
+  };
+  EXPECT_EQ(targets("chats.csv"), std::vector<std::string>{"b<|im_end|>"});
+  EXPECT_EQ(targets("classes.csv"), std::vector<std::string>{"fine<|im_end|>"});
+}
+
 TEST(Spellings, RowsAreReadByThem) {
   const RowEncoder encoder(qwen(), chatml(), {});
   const auto targets = [&](std::string_view row) {

@@ -13,7 +13,7 @@ namespace temper::formats {
 
 // Asked in the order of src/formats/CMakeLists.txt, the first that recognizes a text reads it.
 struct RowFormat {
-  bool (*recognizes)(std::string_view text);
+  bool (*recognizes)(std::string_view text, std::string_view name);  // its name, for text that says nothing
   std::unique_ptr<RowFile> (*open)(const OpenedFile& file);
 };
 

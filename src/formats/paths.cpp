@@ -10,20 +10,22 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "formats/endings.h"
 
 namespace temper::formats {
 namespace {
 
 constexpr size_t kShown = 8;
 
-bool is_data_file(std::string_view name) {
-  constexpr std::array kPackings = {".gz", ".zst", ".zstd"};
-  constexpr std::array kEndings = {".jsonl", ".ndjson", ".json", ".parquet"};
-  if (name.starts_with('.') || name.starts_with('_')) return false;
-  for (const std::string_view packing : kPackings)
-    if (name.ends_with(packing)) name.remove_suffix(packing.size());
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](const char* ending) { return name.ends_with(ending); });
+enum class Kind { kOther, kData, kText };
+
+Kind kind_of(std::string_view name) {
+  constexpr std::array kEndings = {".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv"};
+  if (name.starts_with('.') || name.starts_with('_')) return Kind::kOther;
+  const std::string ending = ending_of(name);
+  if (ending == ".txt") return Kind::kText;
+  const bool data = std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
+  return data ? Kind::kData : Kind::kOther;
 }
 
 std::string describe(const std::string& folder, const std::vector<std::string>& names) {
@@ -43,13 +45,18 @@ std::string describe(const std::string& folder, const std::vector<std::string>& 
 
 void add_folder(const std::string& folder, std::vector<std::string>& files) {
   const std::vector<std::string> names = list_directory(folder);
-  const size_t before = files.size();
-  for (const std::string& name : names)
-    if (is_data_file(name) && !is_directory(join_path(folder, name)))
-      files.push_back(join_path(folder, name));
-  if (files.size() == before)
-    fail("[{}] no .jsonl, .json or .parquet file (or .gz or .zst of one) in this folder; {}", folder,
-         describe(folder, names));
+  std::vector<std::string> data, texts;
+  for (const std::string& name : names) {
+    const Kind kind = kind_of(name);
+    if (kind == Kind::kOther || is_directory(join_path(folder, name))) continue;
+    (kind == Kind::kData ? data : texts).push_back(join_path(folder, name));
+  }
+  if (data.empty() && texts.empty())
+    fail(
+        "[{}] no .jsonl, .json, .parquet, .csv, .tsv or .txt file (or .gz or .zst of one) in this folder; {}",
+        folder, describe(folder, names));
+  const std::vector<std::string>& found = data.empty() ? texts : data;
+  files.insert(files.end(), found.begin(), found.end());
 }
 
 // A folder that is not there has no matches; one that may not be read may have some.

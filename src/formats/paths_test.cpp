@@ -16,6 +16,9 @@ class Paths : public testing::Test {
       write_file(folder_ / name, "");
     make_directories(folder_ / "more.jsonl");
     make_directories(folder_ / "sub");
+    make_directories(folder_ / "texts");
+    for (const char* name : {"texts/b.TXT.gz", "texts/a.txt", "texts/notes.md"})
+      write_file(folder_ / name, "");
     write_file(join_path(folder_ / "sub", "a.jsonl"), "");
   }
   std::vector<std::string> at(const std::vector<std::string>& names) const {
@@ -33,6 +36,7 @@ TEST_F(Paths, PatternsFoldersAndPlainNames) {
   EXPECT_EQ(expand_paths(at({"e[1].json"})), at({"e[1].json"}));
   EXPECT_EQ(expand_paths({folder_.path()}),
             at({"a.jsonl", "b.jsonl", "c.json.gz", "d.parquet", "e[1].json"}));
+  EXPECT_EQ(expand_paths({folder_ / "texts"}), at({"texts/a.txt", "texts/b.TXT.gz"}));
   EXPECT_EQ(expand_paths(at({"notes.txt", "notes.txt"})), at({"notes.txt", "notes.txt"}));
   EXPECT_TRUE(expand_paths({}).empty());
 }

@@ -36,7 +36,8 @@ std::unique_ptr<RowFile> open_text(const OpenedFile& file) {
   const MappedFile bytes(file.path);
   refuse_foreign(bytes.text(), file.name, file.path != file.name);
   for (const auto& [name, format] : registry<RowFormat>().entries())
-    if (file.has_lines ? format.recognizes(bytes.text()) : name == kOneRowALine) return format.open(file);
+    if (file.has_lines ? format.recognizes(bytes.text(), file.name) : name == kOneRowALine)
+      return format.open(file);
   fail("[{}] no room of this build reads such a file", file.name);
 }
 

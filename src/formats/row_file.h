@@ -17,20 +17,22 @@ struct OpenedFile {
   bool has_lines = true;  // lines of `path` are lines of `name`
 };
 
-// The rows of one data file, by index: each is the text of one JSON value, which should be an object. The
-// file stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe; the
+// The rows of one data file, by index: each is an object. The file
+// stays mapped, only the places of its rows (8 bytes each) are in memory. Reading is thread-safe; the
 // file must not change meanwhile.
 class RowFile {
  public:
-  // Reads the file once. What it is, its content says and not its name. Errors name the file, and for a
+  // Reads the file once. What it is, its content says; only plain text and tables are told by their name.
+  // Errors name the file, and for a
   // broken one the line and column.
   static std::unique_ptr<RowFile> open(const std::string& path);
 
   virtual ~RowFile() = default;
   int64_t size() const { return static_cast<int64_t>(begins_.size()); }
-  virtual std::string_view text(int64_t row) const = 0;  // valid as long as this object lives
-  virtual std::string place(int64_t row) const = 0;      // "file.jsonl:LINE", "file.json: row 3 (line 12)"
-  Json parse(int64_t row) const;                         // "[file:LINE:COLUMN] not valid JSON: …"
+  virtual std::string_view text(
+      int64_t row) const = 0;  // as it stands in the file; valid as long as this object lives
+  virtual std::string place(int64_t row) const = 0;  // "file.jsonl:LINE", "file.json: row 3 (line 12)"
+  virtual Json parse(int64_t row) const;             // "[file:LINE:COLUMN] not valid JSON: …"
 
   void check_unchanged() const { text_.check_unchanged(); }  // an Error when it was written to since
 

@@ -117,6 +117,9 @@ std::unique_ptr<RowFile> open(const OpenedFile& file) { return std::make_unique<
 
 }  // namespace
 
-void register_json() { registry<RowFormat>().add("json", {is_document, open}); }
+void register_json() {
+  registry<RowFormat>().add(
+      "json", {[](std::string_view text, std::string_view) { return is_document(text); }, open});
+}
 
 }  // namespace temper::formats

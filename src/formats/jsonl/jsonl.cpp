@@ -47,7 +47,7 @@ std::unique_ptr<RowFile> open(const OpenedFile& file) { return std::make_unique<
 }  // namespace
 
 void register_jsonl() {
-  registry<RowFormat>().add("jsonl", {[](std::string_view) { return true; }, open});
+  registry<RowFormat>().add("jsonl", {[](std::string_view, std::string_view) { return true; }, open});
 }
 
 }  // namespace temper::formats

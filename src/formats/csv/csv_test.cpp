@@ -1,0 +1,103 @@
+#include "formats/test_support.h"
+#include "tests/support/errors.h"
+
+namespace temper::formats {
+namespace {
+
+std::vector<std::string> parsed(const RowFile& rows) {
+  std::vector<std::string> out;
+  for (int64_t row = 0; row < rows.size(); ++row) out.push_back(rows.parse(row).dump());
+  return out;
+}
+
+std::vector<std::string> parsed(const std::string& content, const std::string& name = "rows.csv") {
+  return parsed(*WrittenFile(content, name).open());
+}
+
+using Rows = std::vector<std::string>;
+
+TEST(Csv, RecordsOfRfc4180) {
+  EXPECT_EQ(parsed("text,label\r\naaa,1\r\n\"b \"\"bb\"\"\",\"2\r\n,3\"\r\n"),
+            (Rows{R"({"text": "aaa", "label": "1"})", R"({"text": "b \"bb\"", "label": "2\r\n,3"})"}));
+  // Without a last line end, with a byte order mark, blank lines, empty fields and a quote inside a field.
+  EXPECT_EQ(parsed("\xEF\xBB\xBF\"a\",b\n\n,\n5\" wide,\"\"\n\n"),
+            (Rows{R"({"a": "", "b": ""})", R"({"a": "5\" wide", "b": ""})"}));
+  EXPECT_EQ(parsed("a\nlast"), Rows{R"({"a": "last"})"});
+  EXPECT_EQ(parsed("a,b\r\n1,2\r"), Rows{R"({"a": "1", "b": "2"})"});
+}
+
+TEST(Csv, SeparatorsAreThoseOfTheHeader) {
+  EXPECT_EQ(parsed("a\tb\n1,5\t\"x\ty\"\n", "rows.tsv"), Rows{R"({"a": "1,5", "b": "x\ty"})"});
+  EXPECT_EQ(parsed("\"a,1\";b\n1,5;2\n"), Rows{R"({"a,1": "1,5", "b": "2"})"});
+}
+
+TEST(Csv, AColumnWithoutANameIsLeftOut) {
+  EXPECT_EQ(parsed(",text\n0,one\n1,two\n"), (Rows{R"({"text": "one"})", R"({"text": "two"})"}));
+}
+
+TEST(Csv, PlacesAndErrorsHaveTheLineOfTheFile) {
+  const WrittenFile file("text,label\n\"two\nlines\",1\none,2,3\n\xFF,4\n", "rows.csv");
+  const auto rows = file.open();
+  ASSERT_EQ(rows->size(), 3);
+  EXPECT_EQ(rows->place(1), file.path() + ":4");
+  EXPECT_EQ(rows->text(0), "\"two\nlines\",1");
+  EXPECT_EQ(error_of([&] { rows->parse(1); }),
+            fmt::format(
+                "[{}:4] the record has 3 fields, the header has 2 (text, label); put a field that holds the "
+                "separator or a line end in quotes",
+                file.path()));
+  EXPECT_EQ(error_of([&] { rows->parse(2); }),
+            fmt::format("[{}:5] column 'text' is not UTF-8; write the file as UTF-8", file.path()));
+  const auto refusal = [](const std::string& content) {
+    const WrittenFile broken(content, "rows.csv");
+    const std::string error = error_of([&] { broken.open(); });
+    EXPECT_TRUE(error.starts_with("[" + broken.path())) << error;
+    return error.substr(error.find("rows.csv") + 8);
+  };
+  EXPECT_EQ(
+      refusal("a,b\n1,2\n3,\"open\n4,5\n"),
+      ":3:3] not valid CSV: this field begins with a quote and has no closing one; the file may be cut off");
+  EXPECT_EQ(refusal("a,b\n1,\"2\"3\n"),
+            ":2:6] not valid CSV: text behind a closing quote; a quote inside a quoted field is written "
+            "twice (\"\")");
+  EXPECT_EQ(refusal("a,b,a\n1,2,3\n"),
+            ":1:1] not valid CSV: two columns are called 'a'; the first record must name each column once");
+  EXPECT_EQ(refusal(",\n1,2\n"),
+            ":1:1] not valid CSV: the header names no column; the first record must name them");
+}
+
+TEST(Csv, JsonIsReadAsJsonWhateverItsName) {
+  EXPECT_EQ(parsed("{\"a\": 1}\n"), Rows{R"({"a": 1})"});
+  EXPECT_EQ(parsed("[\n{\"a\": 1}]\n", "rows.txt"), Rows{R"({"a": 1})"});
+  EXPECT_TRUE(parsed("text\n").empty());
+  EXPECT_TRUE(parsed("").empty());
+}
+
+// Records that begin everywhere in the blocks of the first pass.
+TEST(Csv, ManyRecords) {
+  std::string content = "id,text\n";
+  Rows expected;
+  for (int i = 0; content.size() < (size_t{5} << 20); ++i) {
+    const std::string line(static_cast<size_t>(i * 37 % 900), 'x');
+    content += fmt::format("{},\"{}\n\"\"{}\"\n", i, line, i);
+    expected.push_back(fmt::format(R"({{"id": "{}", "text": "{}\n\"{}"}})", i, line, i));
+  }
+  const WrittenFile file(content, "rows.csv");
+  const auto rows = file.open();
+  EXPECT_EQ(parsed(*rows), expected);
+  EXPECT_EQ(rows->place(rows->size() - 1), fmt::format("{}:{}", file.path(), 2 * rows->size()));
+}
+
+TEST(Txt, AFileIsARow) {
+  const WrittenFile file("\xEF\xBB\xBFOne line.\n\n[and] {another}\n", "book.TXT");
+  const auto rows = file.open();
+  EXPECT_EQ(parsed(*rows), Rows{R"({"text": "One line.\n\n[and] {another}\n"})"});
+  EXPECT_EQ(rows->place(0), file.path());
+  EXPECT_TRUE(parsed(" \n", "book.txt").empty());
+  const WrittenFile latin("caf\xE9\n", "book.txt");
+  EXPECT_EQ(error_of([&] { latin.open()->parse(0); }),
+            fmt::format("[{}:1:4] not UTF-8; write the file as UTF-8", latin.path()));
+}
+
+}  // namespace
+}  // namespace temper::formats

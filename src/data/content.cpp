@@ -209,6 +209,8 @@ std::vector<Content> read_content(const Json& row, RowFormat format, bool has_te
       return {prompt_of(row)};
     case RowFormat::kClassification:
       return {class_of(row, has_template, labels)};
+    case RowFormat::kTokens:
+      fail("the row holds tokens, and a question must be text");
   }
   return read_content(row, format_of(row), has_template, labels);
 }

@@ -9,15 +9,16 @@ namespace temper::data {
 namespace {
 
 constexpr std::array<std::string_view, kNumFormats> kFormatNames = {
-    "auto", "messages",   "sharegpt",    "alpaca",        "prompt_completion",
-    "text", "preference", "prompt_only", "classification"};
+    "auto", "messages",   "sharegpt",    "alpaca",         "prompt_completion",
+    "text", "preference", "prompt_only", "classification", "tokens"};
 
 constexpr std::array<std::string_view, 6> kKnownRoles = {"system",    "developer", "user",
                                                          "assistant", "tool",      "function"};
 
 constexpr std::string_view kExpected =
     "expected one of: messages; conversations; instruction and output; question and answer; prompt and "
-    "completion; text; text and label; chosen and rejected; prompt (rename others with data.train[].columns)";
+    "completion; text; text and label; chosen and rejected; prompt; input_ids (rename others with "
+    "data.train[].columns)";
 
 bool holds_nul(const Json& value) {
   const auto in = [](const auto& list, const auto& part) {
@@ -146,13 +147,15 @@ RowFormat format_of(const Json& row) {
   const bool messages = has("messages"), conversations = has("conversations"), text = has("text");
   const bool alpaca = has("instruction"), preference = has("chosen") || has("rejected");
   const bool prompt = has("completion") || (has("prompt") && !preference);
-  const int formats = messages + conversations + alpaca + preference + prompt + text;
+  const bool tokens = has("input_ids");
+  const int formats = messages + conversations + alpaca + preference + prompt + text + tokens;
   if (formats > 1)
     fail(
         "a row has the fields of more than one format (fields: {}); {}; or say which with "
         "data.train[].format",
         fields_of(row), kExpected);
   if (formats == 0) fail("a row has no text to train on (fields: {}); {}", fields_of(row), kExpected);
+  if (tokens) return RowFormat::kTokens;
   if (messages) return turns_format(row.at("messages"));
   if (conversations) return turns_format(row.at("conversations"));
   if (text && row.find("label") && !has("label"))

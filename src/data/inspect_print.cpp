@@ -68,6 +68,10 @@ std::string sources_table(const DatasetSummary& summary) {
         fmt::format("  {}: {}, {} tokens ({:.1f} %), {} targets; {}\n", source.name, source.counts.describe(),
                     source.counts.tokens, percent(source.counts.tokens, all.tokens),
                     source.counts.target_tokens, formats_of(source.formats));
+  for (const DatasetSummary::Source& source : summary.sources)
+    if (!source.counts.unused.empty())
+      out += fmt::format("  {}: fields that nothing reads, and the rows with them: {}\n", source.name,
+                         source.counts.describe_unused());
   return out;
 }
 
@@ -118,6 +122,25 @@ std::string describe(const DatasetSummary& summary) {
   if (const auto more = summary.num_dropped - static_cast<int64_t>(summary.dropped.size()); more > 0)
     out += fmt::format("  and {} more\n", more);
   return out;
+}
+
+std::string describe_unused(const Mixture& mixture) {
+  std::vector<std::string> sources;
+  for (const Member& member : mixture.members()) {
+    RowCounts counts;
+    for (int64_t i = 0; i < std::min(member.size(), kProbedRows); ++i) {
+      try {
+        for (const std::string& name : member.encoder->unused_fields_of(member.source->row(member.row(i))))
+          ++counts.unused[name];
+      } catch (const Error&) {  // is told when the row is read
+      }
+    }
+    if (!counts.unused.empty())
+      sources.push_back(fmt::format("{}: {}", member.name, counts.describe_unused()));
+  }
+  if (sources.empty()) return "";
+  return fmt::format("fields that nothing reads, with the rows of the first {} that have them: {}",
+                     kProbedRows, join(sources, "; "));
 }
 
 std::string describe_formats(const Mixture& mixture) {

@@ -36,6 +36,29 @@ TEST(Inspect, NamesTheExamplesOfARow) {
   EXPECT_NE(describe_row(encoder.encode(prompt), qwen(), false).find("prompt_only: "), std::string::npos);
 }
 
+TEST(Inspect, TellsWhichFieldsNothingReads) {
+  const TemporaryDirectory folder;
+  const std::string rows = write_lines(
+      folder, "rows.jsonl",
+      {R"({"id": 1, "tags": [], "tools": [{"name": "f"}], "messages": [{"role": "user", "content": "a", "name": "Ada"}, {"role": "assistant", "content": "b", "reasoning": "c", "score": 1, "tool_call_id": null}]})",
+       R"({"id": 2, "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "html": "c"}]})",
+       R"({"question": "a", "answer": "b", "topic": "c", "system_prompt": "d"})",
+       R"({"prompt": "a", "answer": 1})", R"({"text": "a b", "id": 3})"});
+  RowOptions options;
+  options.template_reads = [](std::string_view name) { return name == "thinking" || name == "score"; };
+  const Mixture mixture = mixture_of({rows}, options);
+  const std::string expected = "conversations[].html (1), id (3), messages[].name (1), tools (1), topic (1)";
+  LoaderOptions loading;
+  loading.max_length = 64;
+  const DatasetSummary summary = summarize(mixture, loading);
+  EXPECT_EQ(summary.counts().describe_unused(), expected);
+  EXPECT_NE(describe(summary).find("nothing reads, and the rows with them: " + expected + "\n"),
+            std::string::npos);
+  EXPECT_EQ(describe_unused(mixture),
+            "fields that nothing reads, with the rows of the first 64 that have them: rows: " + expected);
+  EXPECT_EQ(RowCounts::from_json(summary.counts().to_json()).unused, summary.counts().unused);
+}
+
 TEST(Inspect, SumsUpADataSet) {
   const TemporaryDirectory folder;
   std::vector<std::string> lines = {R"({"prompt": "a", "completion": "b"})", R"({"none": 1})"};
@@ -67,6 +90,7 @@ TEST(Inspect, SumsUpADataSet) {
   for (const char* part : {"prompt_completion, ", "more: kept 1 of 1 rows", "longest 10", "rows.jsonl:12",
                            "rows.jsonl:2] a row has no", "no target among its 1 tokens", "% filled"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(describe_unused(mixture), "");
   EXPECT_EQ(describe_formats(mixture),
             "rows: 12 rows of prompt_completion and text and unknown fields; more: 1 rows of text");
 }

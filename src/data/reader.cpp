@@ -11,6 +11,7 @@ namespace temper::data {
 namespace {
 
 constexpr int64_t kLoggedRows = 5;
+constexpr size_t kCountedFields = 64;  // rows may have names that are data
 
 constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 12> kFields = {{
     {"rows", &RowCounts::rows},
@@ -60,6 +61,8 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
     return;
   }
   const EncodedRow& row = read.row;
+  for (const std::string& name : row.unused)
+    if (unused.contains(name) || unused.size() < kCountedFields) ++unused[name];
   too_long += row.status == RowStatus::kTooLong;
   empty += row.status == RowStatus::kEmptyAnswer;
   no_targets += row.status == RowStatus::kNoTargets;
@@ -78,6 +81,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
 
 RowCounts& RowCounts::operator+=(const RowCounts& other) {
   for (const auto& [name, field] : kFields) this->*field += other.*field;
+  for (const auto& [name, count] : other.unused) unused[name] += count;
   return *this;
 }
 
@@ -100,9 +104,18 @@ std::string RowCounts::describe() const {
   return dropped.empty() ? out : out + "; dropped " + join(dropped);
 }
 
+std::string RowCounts::describe_unused() const {
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : unused) parts.push_back(fmt::format("{} ({})", name, count));
+  return join(parts);
+}
+
 Json RowCounts::to_json() const {
   Json::Object object;
   for (const auto& [name, field] : kFields) object.emplace_back(name, this->*field);
+  Json::Object names;
+  for (const auto& [name, count] : unused) names.emplace_back(name, count);
+  if (!names.empty()) object.emplace_back("unused", std::move(names));
   return object;
 }
 
@@ -110,6 +123,8 @@ RowCounts RowCounts::from_json(const Json& json) {
   RowCounts counts;
   for (const auto& [name, field] : kFields)
     if (const Json* value = json.find(name)) counts.*field = value->as_int();  // older states have fewer
+  if (const Json* unused = json.find("unused"))
+    for (const auto& [name, count] : unused->as_object()) counts.unused[name] = count.as_int();
   return counts;
 }
 

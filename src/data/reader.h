@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 
 #include "data/row.h"
@@ -29,11 +30,13 @@ struct RowCounts {
   int64_t empty_turns = 0;                    // of kept rows, answers that say nothing and are not learnt
   int64_t tokens_cut = 0;                     // of kept rows, lost by truncation or for want of a target
   int64_t incomplete = 0, bytes_dropped = 0;  // kept rows with bytes that the tokenizer has no token for
+  std::map<std::string, int64_t> unused;      // rows with a field that nothing reads, by its name
 
   // Counts the row. A bad one is an Error under kStop; under kSkip the first few are logged.
   void add(const ReadRow& read, OnBadRow on_bad_row);
   RowCounts& operator+=(const RowCounts& other);
-  std::string describe() const;  // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
+  std::string describe() const;         // "kept 98 of 100 rows (2 truncated); dropped 1 too long, 1 bad"
+  std::string describe_unused() const;  // "id (100), messages[].name (3)", or nothing
   Json to_json() const;
   static RowCounts from_json(const Json& json);
 };

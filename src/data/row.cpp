@@ -8,6 +8,8 @@
 #include "data/empty_answers.h"
 #include "data/messages.h"
 #include "data/spellings.h"
+#include "data/token_rows.h"
+#include "data/unused_fields.h"
 
 namespace temper::data {
 namespace {
@@ -92,6 +94,12 @@ RowFormat RowEncoder::format_of(const Json& given) const {
   return format_of_renamed(renamed(given, storage));
 }
 
+std::vector<std::string> RowEncoder::unused_fields_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  return unused_fields(row, format_of_renamed(row), options_);
+}
+
 RowFormat RowEncoder::format_of_renamed(const Json& row) const {
   return options_.format != RowFormat::kAuto ? options_.format : data::format_of(row);
 }
@@ -109,13 +117,12 @@ EncodedRow RowEncoder::encode(const Json& given) const {
   EncodedRow out;
   out.format = format_of_renamed(row);
   check_goal(out.format, options_);
-  const Json variables = variables_of(row);
-  std::vector<Content> contents = contents_of(row, out.format);
-  if (compares(options_.goal)) check_said(contents);
-  if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
+  out.unused = unused_fields(row, out.format, options_);
+  if (out.format == RowFormat::kTokens)
+    out.examples.push_back(read_tokens(row, tokenizer_->vocab_size(), options_.loss));
+  else
+    encode_contents(out, row);
   if (out.status == RowStatus::kEmptyAnswer) return out;
-  for (const Content& content : contents)
-    out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
   out.full_length = out.num_tokens();
   for (const Example& example : out.examples) out.bytes_dropped += example.bytes_dropped;
   if (compares(options_.goal)) check_answers(out);
@@ -131,6 +138,16 @@ void RowEncoder::drop_empty_answers(EncodedRow& out, Content& content) const {
   if (options_.loss == LossOn::kAll) return;  // all other turns are learnt as well
   out.empty_turns = empty.turns;
   if (empty.turns > 0) leave_out_empty_answers(content);
+}
+
+void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
+  const Json variables = variables_of(row);
+  std::vector<Content> contents = contents_of(row, out.format);
+  if (compares(options_.goal)) check_said(contents);
+  if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
+  if (out.status == RowStatus::kEmptyAnswer) return;
+  for (const Content& content : contents)
+    out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
 }
 
 // One example of the row's answers.

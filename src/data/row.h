@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,6 +55,8 @@ struct RowOptions {
   Labels labels = {};
   Goal goal = Goal::kLanguageModel;
   bool learn_chosen = false;  // a preference is learnt from as its chosen answer
+  // Whether the chat template reads a variable or a field of messages; empty: not known. Only for reports.
+  std::function<bool(std::string_view name)> template_reads = {};
   bool share_prompts = true;  // chosen and rejected have one prompt, whose tokens are there once
 };
 
@@ -85,10 +88,11 @@ struct EncodedRow {
   RowStatus status = RowStatus::kKept;
   RowFormat format = RowFormat::kText;
   std::vector<Example> examples;
-  int64_t full_length = 0;    // tokens before anything was cut off
-  int64_t tokens_cut = 0;     // that no example holds
-  int64_t empty_turns = 0;    // answers that are not learnt because they say nothing
-  int64_t bytes_dropped = 0;  // of its texts, as the tokenizer has no token for them
+  int64_t full_length = 0;               // tokens before anything was cut off
+  int64_t tokens_cut = 0;                // that no example holds
+  std::vector<std::string> unused = {};  // fields that nothing reads (unused_fields.h)
+  int64_t empty_turns = 0;               // answers that are not learnt because they say nothing
+  int64_t bytes_dropped = 0;             // of its texts, as the tokenizer has no token for them
 
   int64_t num_tokens() const;  // of the examples
 };
@@ -113,6 +117,7 @@ class RowEncoder {
   // Errors name the field, what was found and what was expected; read_row (reader.h) adds file and line.
   EncodedRow encode(const Json& row) const;
   RowFormat format_of(const Json& row) const;  // as encode takes the row
+  std::vector<std::string> unused_fields_of(const Json& row) const;
 
   Question question_of(const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
@@ -128,6 +133,7 @@ class RowEncoder {
   Example example_of(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
+  void encode_contents(EncodedRow& row, const Json& renamed_row) const;
   void drop_empty_answers(EncodedRow& row, Content& content) const;
   void fit(EncodedRow& row) const;
   void judge(EncodedRow& row, const Json& renamed_row) const;

@@ -194,7 +194,7 @@ TEST(Row, ErrorsNameTheField) {
       {R"({"a": 1, "text": null})",
        "a row has no text to train on (fields: a, text (null)); expected one of: messages; conversations; "
        "instruction and output; question and answer; prompt and completion; text; text and label; chosen and "
-       "rejected; prompt (rename others with data.train[].columns)"},
+       "rejected; prompt; input_ids (rename others with data.train[].columns)"},
       {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected completion beside it"},
       {R"({"text": 3})", "text must be a string, found an integer"},
       {R"({"prompt": 3, "completion": "a"})",

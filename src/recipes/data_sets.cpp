@@ -30,6 +30,10 @@ data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, c
   options.format = source.format;
   options.columns = source.columns.to_columns();
   options.labels = source.labels;
+  if (text.chat)
+    options.template_reads = [chat = text.chat](std::string_view name) {
+      return chat->source.mentions(name);
+    };
   options.goal = goal;
   options.learn_chosen = source.learn_chosen;
   options.share_prompts = run.preference.share_prompts;

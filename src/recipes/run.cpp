@@ -76,7 +76,11 @@ void Run::run() {
   if (lanes_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
                                                            trainer_options(session_.config, 1));
-  for (const auto& lane : lanes_) log_info("data: " + data::describe_formats(lane->data().train));
+  for (const auto& lane : lanes_) {
+    log_info("data: " + data::describe_formats(lane->data().train));
+    if (const std::string unused = data::describe_unused(lane->data().train); !unused.empty())
+      log_info("data: " + unused);
+  }
   begin_each(&Lane::start);
   find_peak();
   try {

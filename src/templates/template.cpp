@@ -1,5 +1,8 @@
 #include "templates/template.h"
 
+#include <functional>
+#include <set>
+
 #include "base/error.h"
 #include "templates/interpreter.h"
 #include "templates/lexer.h"
@@ -10,6 +13,7 @@ namespace temper::templates {
 struct Template::Parsed {
   Block block;
   std::string where;
+  std::set<std::string, std::less<>> words;  // names and strings
 };
 
 Template::Template(std::unique_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
@@ -18,9 +22,16 @@ Template& Template::operator=(Template&&) noexcept = default;
 Template::~Template() = default;
 
 Template Template::parse(std::string_view source, std::string_view where) {
-  Block block = Parser(tokenize(source, where), where).parse();
-  return Template(std::make_unique<const Parsed>(Parsed{std::move(block), std::string(where)}));
+  std::vector<Token> tokens = tokenize(source, where);
+  std::set<std::string, std::less<>> words;
+  for (const Token& token : tokens)
+    if (token.kind == Token::Kind::kName || token.kind == Token::Kind::kString) words.insert(token.text);
+  Block block = Parser(std::move(tokens), where).parse();
+  return Template(
+      std::make_unique<const Parsed>(Parsed{std::move(block), std::string(where), std::move(words)}));
 }
+
+bool Template::mentions(std::string_view name) const { return parsed_->words.contains(name); }
 
 std::string Template::render(const Json& values) const { return render_with_generation(values).text; }
 

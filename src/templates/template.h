@@ -29,6 +29,9 @@ class Template {
   Template& operator=(Template&&) noexcept;
   ~Template();
 
+  // Whether the name stands in the template, as a name or as the text of a string.
+  bool mentions(std::string_view name) const;
+
   std::string render(const Json& values) const;  // values is an object
   Rendered render_with_generation(const Json& values, const Limits& limits = Limits()) const;
 

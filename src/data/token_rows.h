@@ -1,0 +1,11 @@
+#pragma once
+#include "data/row.h"
+
+namespace temper::data {
+
+// A row that was tokenized before: input_ids; labels, which are the same ids, or -100 where a token is no
+// target (without labels all are targets); attention_mask, whose zeros are padding at either end and are cut
+// off. Errors name the field and what was found.
+Example read_tokens(const Json& row, int32_t vocab_size, LossOn loss);
+
+}  // namespace temper::data

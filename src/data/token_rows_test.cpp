@@ -1,0 +1,69 @@
+#include "data/token_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "data/test_support.h"
+
+namespace temper::data {
+namespace {
+
+EncodedRow encode(std::string_view row, RowOptions options = {}) {
+  options.eos_id = 3000;
+  return RowEncoder(qwen(), chatml(), options).encode(Json::parse(row, "row"));
+}
+
+std::string error_of(std::string_view row) {
+  return message_of([&] { encode(row); });
+}
+
+TEST(TokenRows, IdsAreLearntAsTheyStand) {
+  const EncodedRow row = encode(R"({"input_ids": [5, 6, 7]})");
+  EXPECT_EQ(row.format, RowFormat::kTokens);
+  EXPECT_EQ(row.examples.at(0).ids, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(row.examples.at(0).loss_mask, (std::vector<uint8_t>{1, 1, 1}));
+}
+
+TEST(TokenRows, LabelsSayWhatIsATargetAndTheMaskWhatIsPadding) {
+  const std::string row =
+      R"({"input_ids": [0, 0, 5, 6, 7, 0], "labels": [-100, -100, -100, 6, 7, -100], "attention_mask": [0, 0, 1, 1, 1, 0]})";
+  const Example example = encode(row).examples.at(0);
+  EXPECT_EQ(example.ids, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(example.loss_mask, (std::vector<uint8_t>{0, 1, 1}));
+  RowOptions all;
+  all.loss = LossOn::kAll;
+  EXPECT_EQ(encode(row, all).examples.at(0).loss_mask, (std::vector<uint8_t>{1, 1, 1}));
+  RowOptions cut;
+  cut.max_length = 2;
+  EXPECT_EQ(encode(row, cut).examples.at(0).ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(encode(R"({"input_ids": [5, 6], "labels": [-100, -100]})").status, RowStatus::kNoTargets);
+  EXPECT_EQ(encode(R"({"input_ids": "[5, 6]", "labels": ""})").examples.at(0).size(), 2);  // a table of texts
+}
+
+TEST(TokenRows, ErrorsNameTheEntry) {
+  for (const auto& [row, expected] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"input_ids": []})", "input_ids is empty, expected at least one token"},
+           {R"({"input_ids": 3})", "input_ids must be an array of integers, found an integer"},
+           {R"({"input_ids": [1, 2.5]})", "input_ids[1] must be an integer, found a number"},
+           {R"({"input_ids": [1, -1]})",
+            fmt::format("input_ids[1] is -1, expected 0 to {}", qwen().vocab_size() - 1)},
+           {R"({"input_ids": [1, 99999999]})",
+            fmt::format("input_ids[1] is 99999999, expected 0 to {}", qwen().vocab_size() - 1)},
+           {R"({"input_ids": [1, 2], "labels": [1]})",
+            "labels has 1 entries, input_ids has 2; expected one for each id"},
+           {R"({"input_ids": [1, 2, 3], "labels": [2, 3, -100]})",
+            "labels[0] is 2, where input_ids has 1; expected the same id or -100 (they seem to be shifted: "
+            "each label "
+            "stands beside its own token)"},
+           {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})",
+            "attention_mask[1] is 0 between tokens; expected zeros at the ends alone, where padding is"},
+           {R"({"input_ids": [1], "attention_mask": [0]})",
+            "attention_mask has no 1; expected tokens that are no padding"}})
+    EXPECT_EQ(error_of(row), expected) << row;
+  EXPECT_EQ(message_of([] {
+              RowEncoder(qwen(), chatml(), {}).question_of(Json::parse(R"({"input_ids": [1]})", "row"));
+            }),
+            "the row holds tokens, and a question must be text");
+}
+
+}  // namespace
+}  // namespace temper::data

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -50,9 +51,12 @@ struct Field {
   std::string shorthand_key;
 
   bool is_required = false;
+  bool is_path = false;
+  bool is_rare = false;
   std::optional<double> minimum, maximum;
   bool open_minimum = false, open_maximum = false;  // the bound itself is not allowed
   std::vector<Json> allowed;
+  std::vector<std::pair<std::string, std::string>> answers;
 
   Field& at_least(double bound);
   Field& above(double bound);
@@ -61,6 +65,10 @@ struct Field {
   Field& one_of(std::vector<Json> values);
   Field& required();                  // an omitted key is an error
   Field& shorthand(std::string key);  // an element written as one scalar sets this key of it
+  Field& path();                      // text that begins with ~ or $HOME has the user's folder there
+  Field& rare();                      // a group that help lists last
+  // A value that is refused gets this answer: what other programs write here.
+  Field& answer(std::string value, std::string text);
 };
 
 // What a value must be, or one element of it: "a number above 0", "a list of 2 integers", "one of sft, grpo".

@@ -31,6 +31,8 @@ class Loader {
       const size_t equals = flag.find('=');
       const std::string path = flag.substr(2, equals == std::string::npos ? equals : equals - 2);
       const Field& field = find_flag(path);
+      if (!given_.insert(path).second)
+        fail("[{}] flag --{} is given twice; give it once", kCommandLine, path);
       if (equals != std::string::npos) {
         read_field(field, parse_flag_value(std::string_view(flag).substr(equals + 1)), path);
         continue;
@@ -96,7 +98,14 @@ class Loader {
     if (field.kind != Field::Kind::kGroup) written_.insert(path);
   }
 
-  void read_list(const Field& field, const Node& node, const std::string& path) {
+  // One text where a list may be stands for its only element.
+  static Node as_list(const Field& field, const Node& node) {
+    if (node.kind != Node::Kind::kText || field.shorthand_key.empty()) return node;
+    return {.kind = Node::Kind::kList, .items = {node}, .where = node.where, .key_where = node.key_where};
+  }
+
+  void read_list(const Field& field, const Node& given, const std::string& path) {
+    const Node node = as_list(field, given);
     if (node.kind != Node::Kind::kList)
       fail("[{}] '{}': expected {}, found {}", node.where, path, expectation(field), describe_node(node));
     forget_elements(path);
@@ -124,12 +133,12 @@ class Loader {
       if (field->kind == Field::Kind::kGroup)
         check_required(*field->group, key, where);
       else if (field->is_required && !written_.contains(key))
-        fail("[{}] '{}' is missing: {}; expected {}", where, key, field->description, expectation(*field));
+        fail("[{}] '{}' is missing; expected {}. {}", where, key, expectation(*field), field->description);
     }
   }
 
   Schema& root_;
-  std::set<std::string> written_;
+  std::set<std::string> written_, given_;  // keys; flags
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "config/config_fixture.h"
@@ -82,7 +84,7 @@ TEST(Load, FlagsOverrideTheFile) {
   const RunConfig run = loaded("train: {optimizer: {lr: 1}}\nsources: [{path: a, weight: 3}]",
                                {"--train.optimizer.lr", "2e-5", "--train.optimizer.betas=[0.1,0.2]", "--name",
                                 "a: b #c", "--train.compile", "true", "--sources", "[x, {path: y}]",
-                                "--buckets=[]", "--train.mode", "sft", "--train.mode", "grpo", "--note="});
+                                "--buckets=[]", "--train.mode", "grpo", "--note="});
   EXPECT_EQ(run.train.optimizer.lr, 2e-5);
   EXPECT_EQ(run.train.optimizer.betas[1], 0.2);
   EXPECT_EQ(run.name, "a: b #c");
@@ -171,11 +173,75 @@ TEST(Load, WrongShapesSayWhatIsExpected) {
   EXPECT_EQ(load_error("train: 5"), "[run.yaml:1] 'train': expected a mapping of keys, found '5'");
   EXPECT_EQ(load_error("- a"), "[run.yaml:1] expected a mapping of keys, found a list of 1");
   EXPECT_EQ(load_error("sources: {path: a}"),
-            "[run.yaml:1] 'sources': expected a list of mappings, found a mapping");
+            "[run.yaml:1] 'sources': expected text, or a list of texts and mappings, found a mapping");
   EXPECT_EQ(load_error("sources:\n- path: a\n- [b]"),
             "[run.yaml:3] 'sources[1]': expected a mapping of keys, found a list of 1");
   EXPECT_EQ(load_error("sources:\n- path: a\n- weight: 1"),
-            "[run.yaml:3] 'sources[1].path' is missing: file to read; expected text");
+            "[run.yaml:3] 'sources[1].path' is missing; expected text. file to read");
+}
+
+TEST(Load, OneTextStandsForAListOfIt) {
+  EXPECT_EQ(loaded("sources: a.jsonl").sources, (std::vector<Source>{{"a.jsonl", 1, {}}}));
+  EXPECT_EQ(loaded("", {"--sources", "a.jsonl"}).sources, (std::vector<Source>{{"a.jsonl", 1, {}}}));
+  EXPECT_EQ(loaded("sources: [{path: a, columns: prompt}]").sources,
+            (std::vector<Source>{{"a", 1, {"prompt"}}}));
+  EXPECT_EQ(load_error("buckets: 5"),
+            "[run.yaml:1] 'buckets': expected a list of integers at least 1, found '5'");
+}
+
+TEST(Load, AFlagGivenTwiceIsAnError) {
+  const std::string message = "[command line] flag --train.steps is given twice; give it once";
+  EXPECT_EQ(load_error("", {"--train.steps", "1", "--train.steps", "2"}), message);
+  EXPECT_EQ(load_error("", {"--train.steps=1", "--name", "x", "--train.steps", "1"}), message);
+  EXPECT_EQ(loaded("train: {steps: 1}", {"--train.steps", "2"}).train.steps, 2);
+}
+
+TEST(Load, NumbersAreFinite) {
+  for (const char* text : {".inf", "-.inf", "+.Inf", ".nan", "inf", "nan", "Infinity"})
+    EXPECT_EQ(
+        load_error(fmt::format("train: {{optimizer: {{lr: {}}}}}", text)),
+        fmt::format("[run.yaml:1] 'train.optimizer.lr': expected a number above 0, found '{}'; a number "
+                    "must be finite",
+                    text));
+  EXPECT_EQ(load_error("train: {optimizer: {lr: 1e999}}"),
+            "[run.yaml:1] 'train.optimizer.lr': expected a number above 0, found '1e999'");
+}
+
+TEST(Load, TextHasNoNul) {
+  EXPECT_EQ(load_error("name: \"a\\0b\""), "[run.yaml:1] 'name': the text has a NUL character; remove it");
+}
+
+struct WithPaths {
+  std::string path, text;
+  std::vector<std::string> files;
+};
+void describe(Schema& s, WithPaths& c) {
+  s.field("path", c.path, "a path").path();
+  s.field("text", c.text, "a text").answer("theirs", "write ours");
+  s.field("files", c.files, "paths").path();
+  s.answer("their_name", "text");
+  s.answer("their_way", "there is none; leave it out");
+}
+
+TEST(Load, PathsKnowTheUsersFolder) {
+  WithPaths config;
+  Schema schema = schema_of(config);
+  load_text(schema, "path: ~/m\ntext: ~/m\nfiles: [$HOME/a, b]", "f.yaml");
+  const std::string home = std::getenv("HOME");
+  EXPECT_EQ(config.path, home + "/m");
+  EXPECT_EQ(config.text, "~/m");
+  EXPECT_EQ(config.files, (std::vector<std::string>{home + "/a", "b"}));
+}
+
+TEST(Load, NamesOfOthersAreAnswered) {
+  WithPaths config;
+  Schema schema = schema_of(config);
+  const auto message = [&](const std::string& key) {
+    return error_of([&] { load_text(schema, key + ": 1", "f.yaml"); });
+  };
+  EXPECT_EQ(message("their_name"), "[f.yaml:1] unknown key 'their_name'; Temper calls it 'text'");
+  EXPECT_EQ(message("Their-Name"), "[f.yaml:1] unknown key 'Their-Name'; Temper calls it 'text'");
+  EXPECT_EQ(message("their_way"), "[f.yaml:1] unknown key 'their_way'; there is none; leave it out");
 }
 
 TEST(Load, WrongFlagsSayWhatToWrite) {

@@ -1,7 +1,11 @@
 #include "config/print.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "config/scalars.h"
+#include "config/suggest.h"
 
 namespace temper::config {
 namespace {
@@ -47,25 +51,40 @@ class Dumper {
   bool first_of_item_ = false;  // the next key follows "- " on its line
 };
 
-void help_keys(const Schema& schema, const std::string& prefix, std::string& out) {
-  for (const auto& field : schema.fields()) {
-    const std::string path = prefix + field->name;
-    if (field->kind == Field::Kind::kGroup) {
-      out += fmt::format("\n{}: {}\n", path, field->description);
-      help_keys(*field->group, path + ".", out);
-      continue;
-    }
+class Helper {
+ public:
+  void keys(const Schema& schema, const std::string& prefix) {
+    for (const auto& field : schema.fields()) key(*field, prefix + field->name);
+  }
+
+  void key(const Field& field, const std::string& path) {
+    if (field.kind == Field::Kind::kGroup && field.is_rare) return rare_.emplace_back(&field, path), void();
+    if (field.kind == Field::Kind::kGroup) return group(field, path);
     const bool element = path.find("[]") != std::string::npos;  // not a flag of its own
-    out += fmt::format("  {}{}\n      {}\n      expects {}; ", element ? "" : "--", path, field->description,
-                       expectation(*field));
-    if (field->kind == Field::Kind::kList) {
-      out += "each mapping has the keys\n";
-      help_keys(*field->group, path + "[].", out);
+    out_ += fmt::format("  {}{}\n      {}\n      expects {}; ", element ? "" : "--", path, field.description,
+                        expectation(field));
+    if (field.kind == Field::Kind::kList) {
+      out_ += "each mapping has the keys\n";
+      keys(*field.group, path + "[].");
     } else {
-      out += field->is_required ? "required\n" : fmt::format("default {}\n", print_value(field->initial));
+      out_ += field.is_required ? "required\n" : fmt::format("default {}\n", print_value(field.initial));
     }
   }
-}
+
+  std::string take() {
+    for (const auto& [field, path] : rare_) group(*field, path);
+    return std::move(out_);
+  }
+
+ private:
+  void group(const Field& field, const std::string& path) {
+    out_ += fmt::format("\n{}: {}\n", path, field.description);
+    keys(*field.group, path + ".");
+  }
+
+  std::string out_;
+  std::vector<std::pair<const Field*, std::string>> rare_;
+};
 
 }  // namespace
 
@@ -77,9 +96,24 @@ std::string dump(const Schema& schema) {
 }
 
 std::string help(const Schema& schema) {
-  std::string out;
-  help_keys(schema, "", out);
-  return out;
+  Helper helper;
+  helper.keys(schema, "");
+  return helper.take();
+}
+
+std::string help_of(const Schema& schema, std::string key) {
+  while (key.starts_with('-')) key.erase(0, 1);
+  const std::vector<std::string> paths = all_paths(schema);
+  std::vector<std::string> found;
+  for (const std::string& path : paths)
+    if (path == key) found = {path};
+  if (found.empty())
+    std::copy_if(paths.begin(), paths.end(), std::back_inserter(found),
+                 [&](const std::string& path) { return path.ends_with("." + key); });
+  if (found.empty()) fail_unknown(schema, key, "--help");
+  Helper helper;
+  for (const std::string& path : found) helper.key(*schema.find_path(path), path);
+  return helper.take();
 }
 
 }  // namespace temper::config

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/home.h"
 #include "base/text.h"
 #include "config/schema.h"
 
@@ -55,6 +56,15 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return text.empty() ? std::optional(decimal) : std::nullopt;
 }
 
+// As YAML and other programs write infinity and what is not a number.
+bool is_infinite(std::string_view text) {
+  take_sign(text);
+  if (text.starts_with('.')) text.remove_prefix(1);
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "inf" || lower == "infinity" || lower == "nan";
+}
+
 // Why plain text that looks like a value of the expected type is refused.
 std::string hint(const Type& type, const Node& node) {
   const std::string& text = node.text;
@@ -67,6 +77,7 @@ std::string hint(const Type& type, const Node& node) {
   }
   const bool number = type.scalar == Type::Scalar::kInt || type.scalar == Type::Scalar::kFloat;
   if (node.quoted && (number || type.scalar == Type::Scalar::kBool)) return "; remove the quotes";
+  if (number && is_infinite(text)) return "; a number must be finite";
   if (number && text.find('_') != std::string::npos) return "; numbers have no underscores";
   if (number && text.size() > 1 && text[0] == '0' &&
       text.find_first_not_of("0123456789") == std::string::npos)
@@ -79,6 +90,10 @@ std::string hint(const Type& type, const Node& node) {
 }
 
 [[noreturn]] void fail_value(const Field& field, bool element, const Node& node, std::string_view path) {
+  for (const auto& [value, text] : field.answers)
+    if (node.kind == Node::Kind::kText && node.text == value)
+      fail("[{}] '{}': expected {}, found '{}'; {}", node.where, path, expectation(field, element), value,
+           text);
   fail("[{}] '{}': expected {}, found {}{}", node.where, path, expectation(field, element),
        describe_node(node), hint(field.type, node));
 }
@@ -100,10 +115,15 @@ std::optional<Json> read_table(const Node& node) {
   return rows;
 }
 
-std::optional<Json> read_scalar(const Type& type, const Node& node) {
+std::optional<Json> read_scalar(const Field& field, const Node& node, std::string_view path) {
+  const Type& type = field.type;
   if (type.scalar == Type::Scalar::kTable) return read_table(node);
   if (node.kind != Node::Kind::kText) return std::nullopt;
-  if (type.scalar == Type::Scalar::kString) return Json(node.text);
+  if (type.scalar == Type::Scalar::kString) {
+    if (node.text.find('\0') != std::string::npos)
+      fail("[{}] '{}': the text has a NUL character; remove it", node.where, path);
+    return Json(field.is_path ? expand_home(node.text) : node.text);
+  }
   if (type.scalar == Type::Scalar::kChoice) {
     const bool known = std::find(type.choices.begin(), type.choices.end(), node.text) != type.choices.end();
     return known ? std::optional<Json>(node.text) : std::nullopt;
@@ -187,11 +207,11 @@ bool is_plain(const std::string& text) {
 std::optional<double> parse_number(std::string_view text) {
   std::string_view rest = text;
   const bool negative = take_sign(rest);
-  if (rest == ".inf") return negative ? -INFINITY : INFINITY;
   if (!parse_decimal(text)) return std::nullopt;
   double value = 0;
   const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), value);
-  if (result.ec != std::errc() || result.ptr != rest.data() + rest.size()) return std::nullopt;
+  if (result.ec != std::errc() || result.ptr != rest.data() + rest.size() || !std::isfinite(value))
+    return std::nullopt;
   return negative ? -value : value;
 }
 
@@ -215,16 +235,19 @@ Json read_value(const Field& field, const Node& node, std::string_view path) {
   const Type& type = field.type;
   if (node.kind == Node::Kind::kNull && type.optional) return {};
   if (!type.list) {
-    std::optional<Json> value = read_scalar(type, node);
+    std::optional<Json> value = read_scalar(field, node, path);
     if (!value || !in_range(field, *value)) fail_value(field, false, node, path);
     return *std::move(value);
   }
+  // One text stands for a list of it: a file, a module.
+  if (node.kind == Node::Kind::kText && type.scalar == Type::Scalar::kString && type.size < 0)
+    return Json::Array{*read_scalar(field, node, path)};
   if (node.kind != Node::Kind::kList) fail_value(field, false, node, path);
   if (type.size >= 0 && static_cast<int64_t>(node.items.size()) != type.size)
     fail_value(field, false, node, path);
   Json::Array values;
   for (size_t i = 0; i < node.items.size(); ++i) {
-    std::optional<Json> value = read_scalar(type, node.items[i]);
+    std::optional<Json> value = read_scalar(field, node.items[i], path);
     if (!value || !in_range(field, *value))
       fail_value(field, true, node.items[i], fmt::format("{}[{}]", path, i));
     values.push_back(*std::move(value));
@@ -246,9 +269,9 @@ std::string print_value(const Json& value) {
       items.push_back(fmt::format("{}: {}", is_plain(key) ? key : quote(key), print_value(item)));
     return fmt::format("{{{}}}", join(items));
   }
-  if (value.kind() != Json::Kind::kFloat || std::isfinite(value.as_double())) return value.dump();
-  invariant(!std::isnan(value.as_double()), "a configuration value is not a number");
-  return value.as_double() > 0 ? ".inf" : "-.inf";
+  invariant(value.kind() != Json::Kind::kFloat || std::isfinite(value.as_double()),
+            "a configuration value is not finite");
+  return value.dump();
 }
 
 }  // namespace temper::config

@@ -9,8 +9,8 @@
 
 namespace temper::config {
 
-// Decimal text: an optional sign, digits without leading zeros, a fraction, an exponent; also .inf. nullopt
-// for anything else (underscores, hexadecimal, nan, out of range).
+// Decimal text: an optional sign, digits without leading zeros, a fraction, an exponent. nullopt for
+// anything else (underscores, hexadecimal, infinity, nan, out of range).
 std::optional<double> parse_number(std::string_view text);
 
 // The same grammar when the value is exactly a 64-bit integer: 12, 1e6, 2.5e3, 10.0.

@@ -43,7 +43,8 @@ std::string expectation(const Field& field, bool element) {
   const bool list = type.list && !element;
   std::string out;
   if (field.kind == Field::Kind::kGroup) return "a mapping of keys";
-  if (field.kind == Field::Kind::kList) return "a list of mappings";
+  if (field.kind == Field::Kind::kList)
+    return field.shorthand_key.empty() ? "a list of mappings" : "text, or a list of texts and mappings";
   if (list) out = type.size < 0 ? "a list of " : fmt::format("a list of {} ", type.size);
   if (field.allowed.empty()) {
     out += scalar_name(type, list);
@@ -90,6 +91,22 @@ Field& Field::one_of(std::vector<Json> values) {
 
 Field& Field::required() {
   is_required = true;
+  return *this;
+}
+
+Field& Field::path() {
+  invariant(kind == Kind::kValue && type.scalar == Type::Scalar::kString, "only text can be a path");
+  is_path = true;
+  return *this;
+}
+
+Field& Field::rare() {
+  is_rare = true;
+  return *this;
+}
+
+Field& Field::answer(std::string value, std::string text) {
+  answers.emplace_back(std::move(value), std::move(text));
   return *this;
 }
 

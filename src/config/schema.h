@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -72,6 +73,14 @@ class Schema {
     return field;
   }
 
+  // An unknown key of this name, at any place, gets this answer. `meant` is the dotted path of the key that
+  // it stands for, as in help ("adapters[].rank"), or a whole sentence. Of the root schema.
+  void answer(std::string name, std::string meant) {
+    const bool is_new = answers_.emplace(std::move(name), std::move(meant)).second;
+    invariant(is_new, "an unknown key has two answers");
+  }
+  const std::map<std::string, std::string>& answers() const { return answers_; }
+
   // True when `path` ("train.optimizer.lr", "data.sources[0].path") or anything below it was written by the
   // last load(). A path that is not declared is a defect of the caller.
   bool was_written(std::string_view path) const;
@@ -96,6 +105,7 @@ class Schema {
 
   std::vector<std::unique_ptr<Field>> fields_;
   std::set<std::string> written_;
+  std::map<std::string, std::string> answers_;
   std::shared_ptr<void> sample_;  // the element that a list's own schema is bound to
 };
 

@@ -9,7 +9,8 @@ namespace temper::config {
 // The dotted paths of all keys in order; keys of a list's elements as "data.sources[].path".
 std::vector<std::string> all_paths(const Schema& schema);
 
-// Throws "[where] unknown key 'path'; did you mean '…'?", or with the keys that are valid there.
+// Throws "[where] unknown key 'path'" with what the schema answers to that name, the nearest key ("did you
+// mean '…'?"), or the keys that are valid there.
 [[noreturn]] void fail_unknown(const Schema& root, const std::string& path, const std::string& where);
 
 }  // namespace temper::config

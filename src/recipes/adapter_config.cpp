@@ -56,44 +56,64 @@ LoraConfig lora_of(const AdapterConfig& adapter) {
 }  // namespace
 
 void describe(config::Schema& s, AdapterPattern& c) {
-  s.field("modules", c.modules, "an expression; it may match the end of a module's name behind a dot")
+  s.field("modules", c.modules,
+          "A regular expression for names of modules; it may match what follows a dot of a name.")
       .required();
-  s.field("rank", c.rank, "instead of the adapter's");
-  s.field("alpha", c.alpha, "instead of the adapter's");
+  s.field("rank", c.rank, "The rank for these modules. Omitted: the adapter's.");
+  s.field("alpha", c.alpha, "The alpha for these modules. Omitted: the adapter's.");
 }
 
 void describe(config::Schema& s, AdapterConfig& c) {
-  s.field("name", c.name, "of its folder, and in reports");
-  s.field("from", c.from, "an adapter's folder to go on from; it says what is adapted");
-  s.field("rank", c.rank, "of the update's matrices; omitted: 16");
-  s.field("alpha", c.alpha, "the update is scaled by alpha / rank; omitted: twice the rank");
-  s.field("rslora", c.rslora, "scale by alpha / sqrt(rank)");
-  s.field("dropout", c.dropout, "of what the update reads, while training; omitted: 0").at_least(0).below(1);
+  s.field("name", c.name, "The adapter's name in reports, and that of its folder.");
+  s.field("from", c.from, "The folder of an adapter to continue, which says what is adapted.").path();
+  s.field("rank", c.rank, "The rank of the update's matrices. Omitted: 16.");
+  s.field("alpha", c.alpha, "The update is scaled by alpha / rank. Omitted: twice the rank.");
+  s.field("rslora", c.rslora, "Scale the update by alpha / sqrt(rank).");
+  s.field("dropout", c.dropout, "The dropout of what the update reads, while training. Omitted: 0.")
+      .at_least(0)
+      .below(1);
   s.choice("bias", c.bias,
            {{"none", LoraBias::kNone}, {"all", LoraBias::kAll}, {"lora_only", LoraBias::kLoraOnly}},
-           "the biases that are trained besides: none, all, or those of adapted modules");
-  s.field("target_modules", c.target_modules,
-          "modules to adapt, by name ([q_proj, v_proj]); omitted: [all-linear], every linear but the head");
-  s.field("target_regex", c.target_regex, "an expression of whole names, besides");
-  s.field("exclude_modules", c.exclude_modules, "modules that are not adapted");
-  s.field("exclude_regex", c.exclude_regex, "an expression of whole names, besides");
-  s.field("modules_to_save", c.modules_to_save, "modules trained whole, as copies");
-  s.list("patterns", c.patterns, "other ranks and alphas for some modules; the first that matches counts");
-  s.list("train", c.train, "its own data, as data.train; omitted: data.train").shorthand("path");
-  s.list("eval", c.eval,
-         "its own held-out data, as data.eval; with train of its own and none of these it is not evaluated")
+           "The biases that are trained besides: none, all, or those of adapted modules.");
+  s.field(
+      "target_modules", c.target_modules,
+      "The modules to adapt, by name ([q_proj, v_proj]). Omitted: [all-linear], every linear but the head.");
+  s.field("target_regex", c.target_regex, "A regular expression for whole names of modules to adapt, too.");
+  s.field("exclude_modules", c.exclude_modules, "The modules that are not adapted, by name.");
+  s.field("exclude_regex", c.exclude_regex,
+          "A regular expression for whole names of modules that are not adapted either.");
+  s.field("modules_to_save", c.modules_to_save, "The modules that are trained in full, as copies.");
+  s.list("patterns", c.patterns,
+         "Other ranks and alphas for some modules; the first expression that matches counts.");
+  s.list("train", c.train, "The adapter's own data, written as data.train. Omitted: data.train.")
       .shorthand("path");
-  s.field("lr", c.lr, "omitted: train.optimizer.lr").above(0);
-  s.field("weight_decay", c.weight_decay, "omitted: train.optimizer.weight_decay").at_least(0);
-  s.field("steps", c.steps, "omitted: train.steps").at_least(0);
-  s.field("epochs", c.epochs, "omitted: train.epochs").above(0);
-  s.field("rows_per_step", c.rows_per_step, "omitted: train.rows_per_step").at_least(1);
-  s.choice("schedule", c.schedule, schedule_types(), "omitted: train.schedule.type");
-  s.field("warmup_steps", c.warmup_steps, "omitted: train.schedule.warmup_steps").at_least(0);
-  s.field("final_fraction", c.final_fraction, "omitted: train.schedule.final_fraction")
+  s.list(
+       "eval", c.eval,
+       "The adapter's own held-out data, written as data.eval. An adapter that has its own train and no eval "
+       "is not evaluated.")
+      .shorthand("path");
+  s.field("lr", c.lr, "The adapter's peak learning rate. Omitted: train.optimizer.lr.").above(0);
+  s.field("weight_decay", c.weight_decay,
+          "The adapter's weight decay. Omitted: train.optimizer.weight_decay.")
+      .at_least(0);
+  s.field("steps", c.steps, "The adapter's number of updates. Omitted: train.steps.").at_least(0);
+  s.field("epochs", c.epochs, "The adapter's number of passes over its data. Omitted: train.epochs.")
+      .above(0);
+  s.field("rows_per_step", c.rows_per_step, "The adapter's rows in one update. Omitted: train.rows_per_step.")
+      .at_least(1);
+  s.choice("schedule", c.schedule, schedule_types(),
+           "How the adapter's learning rate changes. Omitted: train.schedule.type.");
+  s.field("warmup_steps", c.warmup_steps,
+          "The adapter's updates of warm-up. Omitted: train.schedule.warmup_steps.")
+      .at_least(0);
+  s.field(
+       "final_fraction", c.final_fraction,
+       "The adapter's last learning rate, as a fraction of its peak. Omitted: train.schedule.final_fraction.")
       .at_least(0)
       .at_most(1);
-  s.field("seed", c.seed, "of its start, its dropout and its data's order; omitted: train.seed").at_least(0);
+  s.field("seed", c.seed,
+          "The seed of the adapter's start, its dropout and the order of its data. Omitted: train.seed.")
+      .at_least(0);
 }
 
 void check_adapters(const RunConfig& config) {

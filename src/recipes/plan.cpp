@@ -11,7 +11,7 @@ namespace temper::recipes {
 namespace {
 
 // Of the largest micro-batch.
-int64_t rows_at_once(const RunConfig& config) {
+int64_t rows_of_micro_batch(const RunConfig& config) {
   const TrainConfig& train = config.train;
   const int64_t row = row_tokens(config),
                 rows = train.tokens_per_step > 0 ? train.tokens_per_step / row : train.rows_per_step;
@@ -37,7 +37,7 @@ std::vector<Change> changes_of(RunConfig config) {
     keys.push_back(key);
     changes.push_back({join(keys), config});
   };
-  const int64_t rows = std::max<int64_t>(1, rows_at_once(config));
+  const int64_t rows = std::max<int64_t>(1, rows_of_micro_batch(config));
   for (int64_t fewer = rows / 2; fewer >= 1; fewer /= 2) {
     config.train.micro_batch_tokens = fewer * row_tokens(config);
     keys.clear();  // one number, ever smaller

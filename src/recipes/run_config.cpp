@@ -47,11 +47,12 @@ ops::OpsConfig OpsImplementation::to_ops() const {
 
 void describe(config::Schema& s, OpsImplementation& c) {
   for (auto& [field, name] : c.fields)
-    s.field(field + "_implementation", name,
-            ops::has_op(field)
-                ? "kernel: eager, a name from 'temper ops'; omitted: the best for this hardware"
-                : "no op of this version reads it; a name is checked against the hardware's table");
-  s.field("overrides", c.overrides, "other kernels by module: {\"layers.0-3.*\": {rms_norm: eager}}");
+    s.field(
+        field + "_implementation", name,
+        ops::has_op(field)
+            ? "The kernel of this op: eager, or a name from 'temper ops'. Omitted: the best for the hardware."
+            : "No op of this version reads this key; a name is checked against the hardware's table.");
+  s.field("overrides", c.overrides, "Other kernels for some modules: {\"layers.0-3.*\": {rms_norm: eager}}.");
 }
 
 std::string ModelConfig::kept_in() const {
@@ -60,12 +61,19 @@ std::string ModelConfig::kept_in() const {
 }
 
 void describe(config::Schema& s, ModelConfig& c) {
-  s.field("path", c.path, "model folder in Hugging Face format").required();
-  s.choice("dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
-           "of the parameters; see train.master_weights for bfloat16");
-  s.choice("base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
-           "with adapters: what the frozen weights of linears are kept in; omitted: model.dtype");
-  s.group("ops_implementation", c.ops_implementation, "the kernel of each op, chosen once");
+  s.field("path", c.path, "The folder of the model to train, in Hugging Face format.").required().path();
+  s.choice(
+       "dtype", c.dtype, {{"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
+       "The precision of the model's parameters; with bfloat16, train.master_weights keeps float32 copies.")
+      .answer("bf16", "write bfloat16")
+      .answer("fp32", "write float32")
+      .answer("fp16", "float16 is not supported: write bfloat16")
+      .answer("float16", "float16 is not supported: write bfloat16")
+      .answer("half", "float16 is not supported: write bfloat16");
+  s.choice(
+      "base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
+      "What the frozen weights of linears are kept in while adapters are trained. Omitted: model.dtype.");
+  s.group("ops_implementation", c.ops_implementation, "The kernel of each op, chosen once.").rare();
 }
 
 ColumnsConfig::ColumnsConfig() {
@@ -80,165 +88,220 @@ data::Columns ColumnsConfig::to_columns() const {
 }
 
 void describe(config::Schema& s, ColumnsConfig& c) {
-  for (auto& [ours, theirs] : c.fields) s.field(ours, theirs, "the file's name for it");
+  for (auto& [ours, theirs] : c.fields) s.field(ours, theirs, "The name that the file has for this column.");
 }
 
 void describe(config::Schema& s, SourceConfig& c) {
   std::vector<std::pair<std::string, RowFormat>> formats;
   for (size_t i = 0; i < data::kNumFormats; ++i)
     formats.emplace_back(data::name_of(static_cast<RowFormat>(i)), static_cast<RowFormat>(i));
-  s.field("path", c.path, "a data file").required();
-  s.field("name", c.name, "in metrics and reports; omitted: the file's name");
-  s.field("weight", c.weight, "its share of the rows, unless data.mixing is concatenate")
+  s.field("path", c.path, "A data file.").required().path();
+  s.field("name", c.name, "The name of the source in metrics and reports. Omitted: the file's name.");
+  s.field("weight", c.weight, "The source's share of the rows, unless data.mixing is concatenate.")
       .at_least(1e-6)
       .at_most(1e6);
-  s.choice("format", c.format, formats, "what its rows are; auto: by their fields");
-  s.group("columns", c.columns, "columns that the file calls otherwise: {messages: dialog}");
-  s.field("labels", c.labels, "names of the classes of a classification, by number");
-  s.field("learn_chosen", c.learn_chosen, "learn the chosen answer of preferences, with recipe sft");
+  s.choice("format", c.format, formats, "What the rows of the file are; auto tells them by their fields.");
+  s.group("columns", c.columns, "Columns that have other names in the file: {messages: dialog}.");
+  s.field("labels", c.labels, "The names of the classes of a classification, by number.");
+  s.field("learn_chosen", c.learn_chosen, "Learn the chosen answer of each preference, with recipe sft.");
 }
 
 void describe(config::Schema& s, DataConfig& c) {
-  s.list("train", c.train, "data files, or sources with a path and more: docs/data.md").shorthand("path");
-  s.list("eval", c.eval, "held-out data files").shorthand("path");
-  s.field("eval_fraction", c.eval_fraction, "of the rows of data.train that are held out for evaluation")
+  s.list("train", c.train, "The files to train on, or sources with a path and more (docs/data.md).")
+      .shorthand("path");
+  s.list("eval", c.eval, "The files to evaluate on, which are held out from training.").shorthand("path");
+  s.field("eval_fraction", c.eval_fraction,
+          "The fraction of the rows of data.train that is held out for evaluation.")
       .at_least(0)
       .below(1);
   s.choice("mixing", c.mixing, named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
-           "an epoch is all rows; or rows in proportion to the weights until the first source, or the last, "
-           "was read whole");
-  s.field("shuffle", c.shuffle, "anew in every epoch; else the order of the files");
+           "What an epoch is of several sources: all rows, or rows in proportion to the weights until the "
+           "first source, or the last one, was read whole.");
+  s.field("shuffle", c.shuffle, "Shuffle the rows anew in every epoch, instead of reading them in order.");
   s.choice("loss", c.loss, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
-           "which tokens are targets: those the assistant wrote, or all");
+           "Which tokens are targets: those that the assistant wrote, or all.")
+      .answer("completion", "write assistant")
+      .answer("response", "write assistant");
   s.choice(
-      "packing", c.packing,
-      {{"best_fit", Packing::kBestFit}, {"sequential", Packing::kSequential}, {"none", Packing::kNone}},
-      "put several documents into one row, where they fit best or in their order; attention and positions "
-      "stay per document");
-  s.field("max_length", c.max_length, "tokens in a row").at_least(2);
+       "packing", c.packing,
+       {{"best_fit", Packing::kBestFit}, {"sequential", Packing::kSequential}, {"none", Packing::kNone}},
+       "How several documents share a row: where they fit best, or in their order. Attention and positions "
+       "stay within each document.")
+      .answer("true", "write best_fit")
+      .answer("false", "write none");
+  s.field("max_length", c.max_length, "The number of tokens in a row at most.").at_least(2);
   s.choice("overflow", c.overflow,
            {{"truncate", Overflow::kTruncate},
             {"split", Overflow::kSplit},
             {"drop", Overflow::kDrop},
             {"error", Overflow::kError}},
-           "what happens to documents longer than max_length; counted and reported");
+           "What happens to documents that are longer than data.max_length; they are counted and reported.");
   s.choice("on_empty_answer", c.on_empty_answer,
            {{"drop", OnEmptyAnswer::kDrop}, {"learn", OnEmptyAnswer::kLearn}},
-           "what answers without text, calls and reasoning do: they are left out and counted, or learnt");
+           "What happens to answers without text, calls and reasoning; those left out are counted.");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
-           "what a row that cannot be read does; skipped rows are counted and reported");
+           "What a row that cannot be read does to the run; skipped rows are counted and reported.");
   s.field("template_kwargs", c.template_kwargs,
-          "variables for the chat template, as JSON: '{\"enable_thinking\": false}'");
-  s.field("threads", c.threads, "that tokenize ahead of training; 0: none").at_least(0).at_most(256);
+          "Variables for the chat template, as a JSON object: '{\"enable_thinking\": false}'.");
+  s.field("threads", c.threads, "The number of threads that tokenize rows ahead of training; 0 is none.")
+      .at_least(0)
+      .at_most(256);
 }
 
 void describe(config::Schema& s, OptimizerConfig& c) {
-  s.field("lr", c.lr, "peak learning rate").above(0);
-  s.field("betas", c.betas, "decay of the first and second moments").at_least(0).below(1);
-  s.field("eps", c.eps, "added to the root of the second moment").above(0);
-  s.field("weight_decay", c.weight_decay, "decoupled; norms and biases are exempt unless decay_all")
+  s.field("lr", c.lr, "The peak learning rate.").above(0);
+  s.field("betas", c.betas, "The decay rates of the first and second moments.").at_least(0).below(1);
+  s.field("eps", c.eps, "The number that is added to the root of the second moment.").above(0);
+  s.field("weight_decay", c.weight_decay,
+          "The decoupled weight decay; norms and biases are exempt unless train.optimizer.decay_all is true.")
       .at_least(0);
-  s.field("decay_all", c.decay_all, "decay norms and biases too");
-  s.choice("moments", c.moments, kStateDTypes, "of both moments; bfloat16 is rounded stochastically");
+  s.field("decay_all", c.decay_all, "Apply weight decay to norms and biases, too.");
+  s.choice("moments", c.moments, kStateDTypes,
+           "The precision of both moments; bfloat16 is rounded stochastically.");
 }
 
 void describe(config::Schema& s, ScheduleConfig& c) {
-  s.choice("type", c.type, schedule_types(), "of the learning rate after the warm-up");
-  s.field("warmup_steps", c.warmup_steps, "updates of linear rise").at_least(0);
-  s.field("final_fraction", c.final_fraction, "of the peak, at the last update").at_least(0).at_most(1);
+  s.choice("type", c.type, schedule_types(), "How the learning rate changes after the warm-up.")
+      .answer("constant_with_warmup", "write constant, with train.schedule.warmup_steps")
+      .answer("cosine_with_min_lr", "write cosine, with train.schedule.final_fraction");
+  s.field("warmup_steps", c.warmup_steps,
+          "The number of updates in which the learning rate rises linearly to its peak.")
+      .at_least(0);
+  s.field("final_fraction", c.final_fraction,
+          "The learning rate of the last update, as a fraction of the peak.")
+      .at_least(0)
+      .at_most(1);
 }
 
 void describe(config::Schema& s, TrainConfig& c) {
-  s.field("steps", c.steps, "updates; 0: as many as epochs give").at_least(0);
-  s.field("epochs", c.epochs, "passes over the data when steps is 0").above(0);
-  s.field("rows_per_step", c.rows_per_step, "rows in one update (packed rows with data.packing)").at_least(1);
+  s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.").at_least(0);
+  s.field("epochs", c.epochs, "The number of passes over the data where train.steps is 0.").above(0);
+  s.field("rows_per_step", c.rows_per_step,
+          "The number of rows in one update (of packed rows, with data.packing).")
+      .at_least(1);
   s.field("tokens_per_step", c.tokens_per_step,
-          "above 0: as many rows as have so many tokens, instead of rows_per_step")
+          "Above 0: an update has as many rows as make so many tokens, instead of train.rows_per_step.")
       .at_least(0);
   s.field("micro_batch_tokens", c.micro_batch_tokens,
-          "tokens computed at once (at least one row); 0: the whole update")
+          "The number of tokens that are computed at once (at least one row); 0 is the whole update.")
       .at_least(0);
   s.choice("activation_checkpointing", c.activation_checkpointing,
            {{"none", Checkpointing::kNone},
             {"selective", Checkpointing::kSelective},
             {"full", Checkpointing::kFull}},
-           "selective: compute what is cheap again in backward; full: everything but each layer's input");
+           "What is not kept for backward but computed again: selective is what is cheap, full is everything "
+           "but each layer's input.")
+      .answer("true", "write selective or full")
+      .answer("false", "write none");
   s.choice(
       "cuda_graph", c.cuda_graph,
       {{"auto", training::CudaGraph::kAuto},
        {"off", training::CudaGraph::kOff},
        {"on", training::CudaGraph::kOn}},
-      "on a GPU, capture steps that come again with the same shape; auto: small ones, where kernels allow");
-  s.choice("gradients", c.gradients, kStateDTypes, "what gradients are kept in until the update");
-  s.field("master_weights", c.master_weights,
-          "keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically");
-  s.group("optimizer", c.optimizer, "AdamW");
-  s.group("schedule", c.schedule, "the learning rate over time");
-  s.field("max_grad_norm", c.max_grad_norm, "gradients are scaled down to this norm; 0: no clipping")
+      "Whether steps that come again with the same shape are captured on a GPU; auto captures small steps "
+      "where their kernels allow it.");
+  s.choice("gradients", c.gradients, kStateDTypes,
+           "The precision in which gradients are kept until the update.");
+  s.field(
+      "master_weights", c.master_weights,
+      "Keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically.");
+  s.group("optimizer", c.optimizer, "The optimizer, which is AdamW.");
+  s.group("schedule", c.schedule, "The learning rate over time.");
+  s.field("max_grad_norm", c.max_grad_norm,
+          "The norm to which larger gradients are scaled down; 0 is no clipping.")
       .at_least(0);
-  s.field("z_loss", c.z_loss, "weight of (log Σ exp(logits))² in the loss, 1e-4 as a rule; 0: none")
+  s.field("z_loss", c.z_loss, "The weight of (log Σ exp(logits))² in the loss, 1e-4 as a rule; 0 is none.")
       .at_least(0);
-  s.field("seed", c.seed, "of shuffling and initialization").at_least(0);
-  s.field("threads", c.threads, "0: one per core").at_least(0);
+  s.field("seed", c.seed, "The seed of all random numbers: of shuffling, initialization and dropout.")
+      .at_least(0);
+  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.").at_least(0);
   s.choice(
       "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
-      "each thread to a core of its own; auto: on a CPU, with as many threads as cores that may be used");
+      "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.");
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
-           "auto: continue the run that the output folder holds; never: refuse a folder that holds one");
+           "What happens when the output folder holds a run: auto resumes it, never refuses the folder.");
 }
 
 void describe(config::Schema& s, PreferenceConfig& c) {
   using Loss = PreferenceConfig::Loss;
   s.choice("loss", c.loss,
            {{"dpo", Loss::kDpo}, {"ipo", Loss::kIpo}, {"orpo", Loss::kOrpo}, {"kto", Loss::kKto}},
-           "of pairs (prompt, chosen, rejected), or of judged answers (kto: prompt, completion, label)");
-  s.field("beta", c.beta, "how closely the model is held to its reference: dpo, ipo, kto").above(0);
-  s.field("label_smoothing", c.label_smoothing, "the part of the pairs that are the wrong way round: dpo")
+           "The loss of pairs (rows with prompt, chosen and rejected), or of judged answers (kto: rows with "
+           "prompt, completion and label).");
+  s.field("beta", c.beta, "How closely the model is held to its reference; dpo, ipo and kto read it.")
+      .above(0);
+  s.field("label_smoothing", c.label_smoothing,
+          "The fraction of the pairs that are taken to be the wrong way round; dpo reads it.")
       .at_least(0)
       .below(0.5);
-  s.field("margin", c.margin, "by which the chosen answer must be ahead: dpo").at_least(0);
-  s.field("length_normalized", c.length_normalized, "log-probabilities per token: dpo, ipo");
-  s.field("reference_free", c.reference_free, "compare with nothing: dpo, ipo");
-  s.field("lambda", c.lambda, "weight of the odds ratio: orpo").above(0);
-  s.field("good_weight", c.good_weight, "of good answers: kto").above(0);
-  s.field("bad_weight", c.bad_weight, "of bad answers: kto").above(0);
+  s.field("margin", c.margin, "The margin by which the chosen answer must be ahead; dpo reads it.")
+      .at_least(0);
+  s.field("length_normalized", c.length_normalized,
+          "Compare log-probabilities per token; dpo and ipo read it.");
+  s.field("reference_free", c.reference_free, "Compare with no reference; dpo and ipo read it.");
+  s.field("lambda", c.lambda, "The weight of the odds ratio; orpo reads it.").above(0);
+  s.field("good_weight", c.good_weight, "The weight of good answers; kto reads it.").above(0);
+  s.field("bad_weight", c.bad_weight, "The weight of bad answers; kto reads it.").above(0);
   s.field("reference", c.reference,
-          "a model's folder to compare with; omitted: the model as it was (without its adapter)");
+          "The folder of a model to compare with. Omitted: the model as it was (without its adapter).")
+      .path();
   s.field("precompute", c.precompute,
-          "compute the reference's log-probabilities once, into the run's folder; omitted: where the whole "
-          "model is trained");
-  s.field("share_prompts", c.share_prompts, "compute the prompt of both answers once");
+          "Compute the reference's log-probabilities once and keep them in the run's folder. Omitted: where "
+          "the whole model is trained.");
+  s.field("share_prompts", c.share_prompts, "Compute the prompt of both answers of a pair once.");
 }
 
 void describe(config::Schema& s, EvalConfig& c) {
-  s.field("every_steps", c.every_steps, "updates between evaluations; 0: only at the end").at_least(0);
-  s.field("exact_match", c.exact_match, "held-out questions to answer greedily before and after training")
+  s.field("every_steps", c.every_steps,
+          "The number of updates between evaluations; 0 evaluates at the end only.")
       .at_least(0);
-  s.field("max_new_tokens", c.max_new_tokens, "of an answer").at_least(1);
+  s.field("exact_match", c.exact_match,
+          "The number of held-out questions that are answered greedily before and after training.")
+      .at_least(0);
+  s.field("max_new_tokens", c.max_new_tokens,
+          "The number of tokens in the answer to one of these questions at most.")
+      .at_least(1);
 }
 
 void describe(config::Schema& s, CheckpointConfig& c) {
-  s.field("every_steps", c.every_steps, "updates between checkpoints; 0: only at the end").at_least(0);
-  s.field("keep_last", c.keep_last, "checkpoints kept, besides the best one").at_least(1);
+  s.field("every_steps", c.every_steps, "The number of updates between checkpoints; 0 saves at the end only.")
+      .at_least(0);
+  s.field("keep_last", c.keep_last, "The number of checkpoints that are kept, besides the best one.")
+      .at_least(1);
 }
 
 void describe(config::Schema& s, RunConfig& c) {
-  s.field("recipe", c.recipe, "how training is wired together").one_of({"sft", "preference"});
-  s.field("output", c.output, "the run's folder");
+  s.field("recipe", c.recipe,
+          "What is learnt from: examples (sft), or answers that were judged (preference).")
+      .one_of({"sft", "preference"})
+      .answer("dpo", "write recipe: preference; its preference.loss is dpo")
+      .answer("ipo", "write recipe: preference, and preference.loss: ipo")
+      .answer("orpo", "write recipe: preference, and preference.loss: orpo")
+      .answer("kto", "write recipe: preference, and preference.loss: kto")
+      .answer("lora", "write recipe: sft, and adapters: [{rank: 16}]")
+      .answer("qlora", "write recipe: sft, adapters: [{rank: 16}], and model.base_dtype: float8_e4m3fn")
+      .answer("peft", "write recipe: sft, and adapters: [{rank: 16}]")
+      .answer("full", "write recipe: sft; without adapters all weights are trained")
+      .answer("pt", "write recipe: sft, and data.loss: all")
+      .answer("pretrain", "write recipe: sft, and data.loss: all");
+  s.field("output", c.output, "The folder of the run; all that the run writes is in it.").path();
   s.field("device", c.device,
-          "cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device that a plug-in brings");
-  s.field("plugins", c.plugins, "shared libraries, or folders of them, that bring kernels (docs/kernels.md)");
-  s.group("model", c.model, "what is trained");
+          "Where the run computes: cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device of a "
+          "plug-in.");
+  s.field("plugins", c.plugins, "Shared libraries, or folders of them, that bring kernels (docs/kernels.md).")
+      .path();
+  s.group("model", c.model, "The model that is trained.");
   s.list("adapters", c.adapters,
-         "adapters (LoRA) to train instead of the model's weights, one or several at once: docs/lora.md");
-  s.group("data", c.data, "what it is trained on");
-  s.group("train", c.train, "how it is trained");
-  s.group("preference", c.preference, "how judged answers are learnt from, with recipe preference");
-  s.group("eval", c.eval, "how it is judged");
-  s.group("checkpoint", c.checkpoint, "what is kept of it");
+         "Adapters (LoRA) to train instead of the model's weights, one or several at once (docs/lora.md).");
+  s.group("data", c.data, "The data that the model is trained on.");
+  s.group("train", c.train, "How the model is trained.");
+  s.group("preference", c.preference, "How judged answers are learnt from, with recipe preference.");
+  s.group("eval", c.eval, "How the model is evaluated while it is trained.");
+  s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.");
   s.field("memory_limit_mib", c.memory_limit_mib,
-          "of all tensors on the device together; 0: nearly all that is free")
+          "The memory of all tensors on the device together at most, in MiB; 0 is nearly all that is free.")
       .at_least(0);
+  answer_foreign_names(s);
 }
 
 }  // namespace temper::recipes

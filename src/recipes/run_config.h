@@ -196,6 +196,8 @@ void describe(config::Schema& s, PreferenceConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);
+// What other programs call our keys, for those that come from them; of the root schema.
+void answer_foreign_names(config::Schema& s);
 
 struct RunOptions {
   bool dry_run = false;         // check everything, train nothing

@@ -1,0 +1,113 @@
+// What other programs for training call our keys.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipes/run_config.h"
+
+namespace temper::recipes {
+namespace {
+
+struct Foreign {
+  std::string_view meant;  // our key, or a whole sentence
+  std::vector<std::string_view> names;
+};
+
+const Foreign kForeign[] = {
+    {"train.optimizer.lr", {"learning_rate", "peak_lr", "max_lr", "base_lr"}},
+    {"train.optimizer.betas", {"adam_beta1", "adam_beta2", "beta1", "beta2", "adam_betas"}},
+    {"train.optimizer.eps", {"adam_epsilon", "adam_eps", "epsilon"}},
+    {"the optimizer is AdamW; leave it out", {"optim", "optimizer_type", "optimizer_name"}},
+    {"train.schedule.type", {"lr_scheduler_type", "lr_scheduler", "scheduler", "lr_schedule"}},
+    {"train.schedule.warmup_steps", {"warmup", "num_warmup_steps", "lr_warmup_steps"}},
+    {"use 'train.schedule.warmup_steps', a number of updates", {"warmup_ratio", "warmup_fraction"}},
+    {"use 'train.schedule.final_fraction', a fraction of the peak learning rate",
+     {"min_lr", "lr_min", "min_lr_ratio", "lr_scheduler_kwargs"}},
+    {"train.epochs", {"num_train_epochs", "num_epochs", "n_epochs", "max_epochs"}},
+    {"train.steps",
+     {"max_steps", "num_steps", "total_steps", "num_training_steps", "train_steps", "max_iters"}},
+    {"train.rows_per_step", {"batch_size", "global_batch_size", "train_batch_size", "effective_batch_size"}},
+    {"use 'train.rows_per_step' for the rows of one update; 'train.micro_batch_tokens' bounds what is "
+     "computed "
+     "at once",
+     {"per_device_train_batch_size", "per_device_batch_size", "micro_batch_size",
+      "gradient_accumulation_steps", "grad_accum", "grad_accumulation_steps"}},
+    {"evaluation takes 'train.micro_batch_tokens' at once; leave it out",
+     {"per_device_eval_batch_size", "eval_batch_size"}},
+    {"train.max_grad_norm",
+     {"gradient_clipping", "grad_clip", "clip_grad", "clip_grad_norm", "grad_norm_clip"}},
+    {"use 'train.activation_checkpointing: selective', or full",
+     {"gradient_checkpointing", "use_gradient_checkpointing", "gradient_checkpointing_kwargs", "recompute"}},
+    {"train.seed", {"random_seed", "data_seed"}},
+    {"train.resume", {"resume_from_checkpoint", "resume_from", "overwrite_output_dir"}},
+    {"use 'model.dtype: bfloat16'", {"bf16", "fp16", "mixed_precision", "precision", "amp", "pure_bf16"}},
+    {"model.dtype", {"torch_dtype", "compute_dtype"}},
+    {"model.path",
+     {"model_name_or_path", "model_name", "model_id", "base_model", "model_path",
+      "pretrained_model_name_or_path"}},
+    {"the tokenizer is that of the folder 'model.path'; leave it out",
+     {"tokenizer", "tokenizer_path", "tokenizer_name", "tokenizer_name_or_path"}},
+    {"use 'model.base_dtype: float8_e4m3fn' to keep a model that adapters are trained of in 8 bits",
+     {"load_in_8bit", "load_in_4bit", "quantization", "quantization_bit", "bits", "qlora"}},
+    {"use 'model.ops_implementation.attn_implementation', or leave it out for the fastest",
+     {"flash_attn", "flash_attention", "use_flash_attention", "use_flash_attn", "use_flash_attention_2",
+      "sdp_attention"}},
+    {"data.train",
+     {"train_file", "train_files", "train_data", "train_dataset", "dataset", "datasets", "dataset_name",
+      "dataset_path", "data_path", "data_files"}},
+    {"data.eval",
+     {"eval_file", "eval_data", "eval_dataset", "validation_file", "validation_data", "val_file", "val_data",
+      "valid_data", "test_file", "test_datasets"}},
+    {"data.eval_fraction",
+     {"val_set_size", "val_size", "val_split", "eval_split", "validation_split", "test_size", "eval_ratio"}},
+    {"data.max_length",
+     {"max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_len", "sequence_length",
+      "cutoff_len", "block_size", "context_length", "model_max_length"}},
+    {"data.packing", {"sample_packing", "pack", "packed", "pack_sequences", "multipack"}},
+    {"data.loss",
+     {"train_on_inputs", "train_on_prompt", "assistant_only_loss", "completion_only_loss", "mask_prompt",
+      "mask_inputs", "train_on_source"}},
+    {"data.template_kwargs", {"chat_template_kwargs"}},
+    {"data.threads",
+     {"dataloader_num_workers", "num_workers", "num_proc", "dataset_num_proc", "preprocessing_num_workers"}},
+    {"output", {"output_dir", "out_dir", "output_path", "save_dir", "checkpoint_dir", "run_dir"}},
+    {"device", {"accelerator", "use_cpu", "no_cuda", "use_cuda", "cuda", "gpu"}},
+    {"a run uses one device; leave it out",
+     {"deepspeed", "fsdp", "fsdp_config", "ddp", "nproc_per_node", "num_gpus", "n_gpus",
+      "tensor_parallel_size"}},
+    {"checkpoint.every_steps", {"save_steps", "save_interval", "save_every", "checkpoint_every"}},
+    {"checkpoint.keep_last", {"save_total_limit", "keep_checkpoints", "max_checkpoints"}},
+    {"eval.every_steps", {"eval_steps", "eval_interval", "eval_every", "val_check_interval"}},
+    {"use 'eval.every_steps' and 'checkpoint.every_steps'",
+     {"eval_strategy", "evaluation_strategy", "save_strategy"}},
+    {"every step is in metrics.jsonl and in TensorBoard's events of the run's folder; leave it out",
+     {"logging_steps", "log_every", "log_interval", "logging_dir", "report_to", "wandb", "use_wandb",
+      "wandb_project"}},
+    {"adapters[].rank", {"r", "lora_r", "lora_rank", "lora_dim"}},
+    {"adapters[].alpha", {"lora_alpha"}},
+    {"adapters[].dropout", {"lora_dropout"}},
+    {"adapters[].bias", {"lora_bias"}},
+    {"adapters[].target_modules",
+     {"lora_target", "lora_target_modules", "lora_modules", "lora_target_linear", "targets"}},
+    {"adapters[].modules_to_save", {"lora_modules_to_save", "additional_target"}},
+    {"adapters[].rslora", {"use_rslora"}},
+    {"adapters[].patterns", {"rank_pattern", "alpha_pattern"}},
+    {"add 'adapters: [{rank: 16}]' to train an adapter (LoRA)",
+     {"lora", "use_lora", "peft", "use_peft", "peft_config", "lora_config", "finetuning_type", "adapter",
+      "adapter_type"}},
+    {"use 'recipe: sft' or 'recipe: preference' with 'preference.loss'",
+     {"stage", "algorithm", "trainer", "trainer_type", "method", "training_type", "rl"}},
+    {"preference.loss", {"loss_type", "pref_loss", "rlhf_loss"}},
+    {"preference.beta", {"dpo_beta", "pref_beta", "kto_beta", "rl_beta"}},
+    {"preference.reference", {"ref_model", "reference_model", "ref_model_path", "ref_model_name_or_path"}},
+    {"preference.precompute", {"precompute_ref_log_probs", "precompute_reference"}},
+};
+
+}  // namespace
+
+void answer_foreign_names(config::Schema& s) {
+  for (const Foreign& foreign : kForeign)
+    for (const std::string_view name : foreign.names) s.answer(std::string(name), std::string(foreign.meant));
+}
+
+}  // namespace temper::recipes

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace temper {
 namespace {
@@ -13,17 +14,32 @@ std::string& prefix() {
   return text;
 }
 
+std::function<void(std::string_view)>& copy() {
+  static std::function<void(std::string_view)> function;
+  return function;
+}
+
 void write_line(std::string_view label, std::string_view message) {
   const std::lock_guard lock(mutex);
-  std::string line = prefix();
-  line.append(label).append(message).append("\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  const std::string line = std::string(label).append(message).append("\n"), shown = prefix() + line;
+  std::fwrite(shown.data(), 1, shown.size(), stderr);
+  if (copy()) copy()(line);
 }
 
 }  // namespace
 
 void log_info(std::string_view message) { write_line("", message); }
 void log_warning(std::string_view message) { write_line("warning: ", message); }
+
+void set_log_copy(std::function<void(std::string_view)> function) {
+  const std::lock_guard lock(mutex);
+  copy() = std::move(function);
+}
+
+void log_quietly(std::string_view message) {
+  const std::lock_guard lock(mutex);
+  if (copy()) copy()(std::string(message).append("\n"));
+}
 
 void set_log_prefix(std::string_view text) {
   const std::lock_guard lock(mutex);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/home.h"
 #include "base/text.h"
 
 namespace temper::cli {
@@ -23,8 +24,9 @@ std::string name_of(std::string folder) {
 Given parse(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && !is_directory(text))
-    return {text.substr(0, equals), text.substr(equals + 1)};
-  return {text == Adapters::kNone ? text : name_of(text), text};
+    return {text.substr(0, equals), expand_home(text.substr(equals + 1))};  // no shell does it there
+  const std::string folder = expand_home(text);
+  return {text == Adapters::kNone ? text : name_of(folder), folder};
 }
 
 }  // namespace

@@ -11,8 +11,7 @@ namespace temper::cli {
 class Adapters {
  public:
   static constexpr const char* kNone = "none";  // the name of the model alone
-  static constexpr const char* kHelp =
-      "an adapter's folder, or NAME=FOLDER, or none for the model alone; may be given several times";
+  static constexpr const char* kHelp = "FOLDER, NAME=FOLDER, or none; may be repeated.";
 
   Adapters(const models::Model& model, const std::vector<std::string>& given);
 

@@ -124,13 +124,13 @@ int chat(const ChatArguments& arguments) {
 }  // namespace
 
 void add_chat(Program& program) {
-  program.add("chat", "talk with a model; messages come from standard input", [](Options& options) {
+  program.add("chat", "Talk with a model; messages come from standard input.", [](Options& options) {
     auto arguments = std::make_shared<ChatArguments>();
-    options.positional("model", arguments->model, "model folder in Hugging Face format");
-    options.option("--adapter", arguments->adapters,
-                   std::string(Adapters::kHelp) + "; the first answers until /adapter NAME");
-    options.option("--system", arguments->system, "a system message");
-    options.flag("--stats", arguments->stats, "a line about speed after each answer");
+    options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
+    options.option("--adapter", arguments->adapters, Adapters::kHelp);
+    options.example("temper chat models/Qwen3-0.6B --adapter runs/law/adapter");
+    options.option("--system", arguments->system, "A system message.");
+    options.flag("--stats", arguments->stats, "Print a line about speed after each answer.");
     arguments->sampling.declare(options);
     return [arguments] { return chat(*arguments); };
   });

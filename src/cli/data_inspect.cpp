@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/load.h"
@@ -17,41 +18,25 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "Show what a run would train on: rows as tokens with their loss mask, and a summary.\n"
-    "Usage: temper data inspect [RUN.yaml] [--KEY VALUE ...] [--rows N] [--first N] [--eval] [--summary] "
-    "[--adapter NAME]\n\n"
-    "  --rows N    rows to print (3)\n"
-    "  --first N   the first row to print, from 0\n"
-    "  --eval      data.eval (or what data.eval_fraction holds out) instead of data.train\n"
-    "  --summary   only the summary\n"
-    "  --adapter NAME   the data of one of adapters\n\n"
-    "Files and formats are those of data.train and data.eval in RUN.yaml (docs/data.md); without a file:\n"
-    "  temper data inspect --model.path MODEL --data.train [rows.jsonl]\n"
-    "The exit code is 2 where no row is kept.\n"
-    "Tokens are followed by |; targets are green on a terminal and stand in [[ ]] elsewhere.\n";
+    R"(Show what a run would train on: rows as tokens with their loss mask, a summary.
 
-// Takes "--name VALUE" out of the flags; nothing where it is not there.
-std::optional<std::string> take(std::vector<std::string>& flags, const std::string& name) {
-  for (size_t i = 0; i < flags.size(); ++i) {
-    std::string value;
-    size_t count = 1;
-    if (flags[i].rfind(name + "=", 0) == 0) {
-      value = flags[i].substr(name.size() + 1);
-    } else if (flags[i] == name && i + 1 < flags.size()) {
-      value = flags[i + 1];
-      count = 2;
-    } else {
-      continue;
-    }
-    flags.erase(flags.begin() + static_cast<std::ptrdiff_t>(i),
-                flags.begin() + static_cast<std::ptrdiff_t>(i + count));
-    return value;
-  }
-  return std::nullopt;
-}
+  temper data inspect RUN.yaml [--KEY VALUE ...]
+  temper data inspect --model.path models/Qwen3-0.6B --data.train chat.jsonl
 
-int64_t take_number(std::vector<std::string>& flags, const std::string& name, int64_t otherwise) {
-  const std::optional<std::string> value = take(flags, name);
+  --rows N        print N rows (3)
+  --first N       begin with row N, counted from 0
+  --eval          show data.eval, or what data.eval_fraction holds out
+  --summary       print only the summary
+  --adapter NAME  show the data of one of several adapters
+  --help all, --help KEY   every key of RUN.yaml, or one (--help data.train)
+
+Files and formats are those of data.train and data.eval (docs/data.md). Tokens
+end with |; targets are green on a terminal and stand in [[ ]] elsewhere. The
+exit code is 2 where no row is kept.
+)";
+
+int64_t take_number(RunArguments& parsed, const std::string& name, int64_t otherwise) {
+  const std::optional<std::string> value = parsed.take(name);
   if (!value) return otherwise;
   if (value->empty() || value->size() > 12 || value->find_first_not_of("0123456789") != std::string::npos)
     fail("[{}] '{}' is not a number of rows", name, *value);
@@ -73,14 +58,14 @@ recipes::RunConfig run_of(const recipes::RunConfig& config, const std::optional<
 }
 
 int inspect(const std::vector<std::string>& arguments) {
-  RunArguments parsed = parse_run_arguments(arguments, {"--eval", "--summary", "--help", "-h"});
-  if (parsed.has("--help") || parsed.has("-h") || arguments.empty()) {
+  if (arguments.empty()) {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  const int64_t rows = take_number(parsed.flags, "--rows", 3),
-                first = take_number(parsed.flags, "--first", 0);
-  const std::optional<std::string> adapter = take(parsed.flags, "--adapter");
+  if (show_help(arguments, kUsage)) return 0;
+  RunArguments parsed = parse_run_arguments(arguments, {"--eval", "--summary"});
+  const int64_t rows = take_number(parsed, "--rows", 3), first = take_number(parsed, "--first", 0);
+  const std::optional<std::string> adapter = parsed.take("--adapter");
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
@@ -117,7 +102,7 @@ int inspect(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_data_inspect(Program& program) {
-  program.add("data inspect", "print rows as tokens with their loss mask", [](Options& options) {
+  program.add("data inspect", "Print rows as tokens with their loss mask.", [](Options& options) {
     auto arguments = std::make_shared<std::vector<std::string>>();
     options.raw(*arguments);
     return [arguments] { return inspect(*arguments); };

@@ -92,9 +92,10 @@ int doctor(bool peak) {
 }  // namespace
 
 void add_doctor(Program& program) {
-  program.add("doctor", "show what this machine and this build can do", [](Options& options) {
+  program.add("doctor", "Show what this machine and this build can do.", [](Options& options) {
     auto peak = std::make_shared<bool>(false);
-    options.flag("--peak", *peak, "measure the peak of matrix products and of memory");
+    options.flag("--peak", *peak, "Measure the peak of matrix products and of memory.");
+    options.example("temper doctor --peak");
     return [peak] { return doctor(*peak); };
   });
 }

@@ -68,16 +68,16 @@ int generate(const GenerateArguments& arguments) {
 }  // namespace
 
 void add_generate(Program& program) {
-  program.add("generate", "continue a prompt with a model", [](Options& options) {
+  program.add("generate", "Continue a prompt with a model.", [](Options& options) {
     auto arguments = std::make_shared<GenerateArguments>();
-    options.positional("model", arguments->model, "model folder in Hugging Face format");
-    options.option("--adapter", arguments->adapters,
-                   std::string(Adapters::kHelp) + "; each answers the prompt");
-    options.option("-p,--prompt", arguments->prompt, "the prompt");
-    options.option("--prompt-file", arguments->prompt_file, "a file that holds the prompt");
-    options.option("--system", arguments->system, "a system message for the chat template");
-    options.flag("--raw", arguments->raw, "do not apply the model's chat template");
-    options.flag("-q,--quiet", arguments->quiet, "no line about speed at the end");
+    options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
+    options.option("--adapter", arguments->adapters, Adapters::kHelp);
+    options.example("temper generate models/Qwen3-0.6B -p \"Name a river.\" -t 0.7");
+    options.option("-p,--prompt", arguments->prompt, "The prompt.");
+    options.option("--prompt-file", arguments->prompt_file, "A file that holds the prompt.");
+    options.option("--system", arguments->system, "A system message for the chat template.");
+    options.flag("--raw", arguments->raw, "Do not apply the model's chat template.");
+    options.flag("-q,--quiet", arguments->quiet, "Print no line about speed at the end.");
     arguments->sampling.declare(options);
     return [arguments] { return generate(*arguments); };
   });

@@ -31,11 +31,12 @@ int init(const InitArguments& arguments) {
 }  // namespace
 
 void add_init(Program& program) {
-  program.add("init", "make a model with random weights from a config.json", [](Options& options) {
+  program.add("init", "Make a model with random weights from a config.json.", [](Options& options) {
     auto arguments = std::make_shared<InitArguments>();
-    options.positional("source", arguments->source, "folder with config.json and the tokenizer's files");
-    options.positional("output", arguments->output, "the new model folder");
-    options.option("--seed", arguments->seed, "of the random numbers");
+    options.positional("source", arguments->source, "A folder with config.json and the tokenizer's files.");
+    options.positional("output", arguments->output, "The new model's folder.");
+    options.option("--seed", arguments->seed, "The seed of the random numbers. Omitted: 0.");
+    options.example("temper init models/Qwen3-0.6B models/untrained");
     return [arguments] { return init(*arguments); };
   });
 }

@@ -46,12 +46,14 @@ int merge(const MergeArguments& arguments) {
 }  // namespace
 
 void add_merge(Program& program) {
-  program.add("merge", "write a model with an adapter in its weights", [](Options& options) {
+  program.add("merge", "Write a model with an adapter in its weights.", [](Options& options) {
     auto arguments = std::make_shared<MergeArguments>();
-    options.positional("adapter", arguments->adapter, "the adapter's folder, in PEFT's format");
-    options.positional("output", arguments->output, "the new model folder");
-    options.option("--base", arguments->base, "the model folder; omitted: the one that the adapter names");
-    options.option("--max-shard-mib", arguments->max_shard_mib, "of weights in one file");
+    options.positional("adapter", arguments->adapter, "The adapter's folder, in PEFT's format.");
+    options.positional("output", arguments->output, "The new model's folder.");
+    options.option("--base", arguments->base, "The model's folder. Omitted: as the adapter says.");
+    options.option("--max-shard-mib", arguments->max_shard_mib,
+                   "The size of a file of weights at most, in MiB.");
+    options.example("temper merge runs/law/adapter models/law");
     return [arguments] { return merge(*arguments); };
   });
 }

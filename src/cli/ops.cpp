@@ -1,15 +1,40 @@
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/key_help.h"
 #include "cli/program.h"
+#include "cli/run_arguments.h"
+#include "config/load.h"
 #include "models/model.h"
 #include "ops/measure.h"
 #include "ops/report.h"
+#include "recipes/run_kernels.h"
 
 namespace temper::cli {
 namespace {
+
+constexpr const char* kUsage =
+    R"(Show the kernel of each op, why it was chosen, and what else there is.
+
+  temper ops [MODEL]                     of a model's folder, or a typical model
+  temper ops RUN.yaml [--KEY VALUE ...]  as that run says it, with its exit code
+
+  --device NAME    for a device of this machine: cpu (the default), cuda, cuda:N
+  --hardware NAME  for hardware that need not be here
+  --dtype NAME     float32 (the default) or bfloat16; a run says its own
+  --json           print JSON
+  --suggest        print a block for model.ops_implementation on that hardware
+  --verify         run each kernel beside the composition on this machine
+  --bench          the same, timed
+  --remember       the same, and keep the order of kernels for new runs
+  --table          print all ops and kernels of this build as Markdown
+  --help all, --help KEY   every key of RUN.yaml, or one of them
+
+)";
 
 struct OpsArguments {
   std::string model, device, hardware, dtype;
@@ -23,6 +48,11 @@ DType dtype_of(const std::string& name) {
   return *dtype;
 }
 
+void refuse_device_as_hardware(const std::string& hardware) {
+  if (detectors().find(hardware) != nullptr)
+    fail("[--hardware] '{}' is a device of this machine; use --device {}", hardware, hardware);
+}
+
 // Of a device that is here, or of hardware that need not be.
 HardwareFacts facts_of(const OpsArguments& arguments) {
   const std::string& hardware = arguments.hardware;
@@ -32,8 +62,7 @@ HardwareFacts facts_of(const OpsArguments& arguments) {
         "[--hardware] '{}' asks about hardware that need not be here, --device about what is; give one of "
         "them",
         hardware);
-  if (detectors().find(hardware) != nullptr)
-    fail("[--hardware] '{}' is a device of this machine; use --device {}", hardware, hardware);
+  refuse_device_as_hardware(hardware);
   return known_hardware(hardware);
 }
 
@@ -113,7 +142,8 @@ int show_ops(const OpsArguments& arguments) {
   }
   std::printf("hardware  %s (%s)\nmodel     %s, %s\n\n%s", build.facts.name.c_str(), table.label.c_str(),
               arguments.model.empty() ? "a typical qwen3" : arguments.model.c_str(),
-              std::string(to_string(*build.dtype)).c_str(), ops::explain(bound, build.facts).c_str());
+              std::string(to_string(*build.dtype)).c_str(),
+              ops::explain(bound.choices(), build.facts).c_str());
   if (!unread.empty()) std::printf("\nno op of this version reads the fields [%s]\n", join(unread).c_str());
   if (must_write)
     std::printf("\non %s every field must be written; 'temper ops --%s --suggest' prints a block\n",
@@ -123,24 +153,77 @@ int show_ops(const OpsArguments& arguments) {
   return 0;
 }
 
+// For help, on lines of 80 columns.
+std::string hardware_names() {
+  std::string text("Hardware:");
+  size_t width = text.size();
+  for (const std::string& name : known_hardware_names()) {
+    const bool breaks = width + name.size() > 78;
+    text.append(breaks ? "\n  " : " ").append(name);
+    width = (breaks ? 2 : width + 1) + name.size();
+  }
+  return text.append("\n");
+}
+
+// A file is a run's; keys without one are of a run that flags alone describe.
+bool is_about_a_run(const RunArguments& parsed) {
+  const std::string& name = parsed.yaml_file;
+  if (!name.empty())
+    return name.ends_with(".yaml") || name.ends_with(".yml") || (exists(name) && !is_directory(name));
+  return std::any_of(parsed.flags.begin(), parsed.flags.end(), [](const std::string& flag) {
+    return flag.starts_with("--") && flag.substr(0, flag.find('=')).find('.') != std::string::npos;
+  });
+}
+
+int show_ops_of_run(RunArguments& parsed) {
+  for (const std::string& flag : parsed.chosen)
+    if (flag != "--json") fail("[{}] does not ask about a run; leave it out, or the run", flag);
+  const std::string hardware = parsed.take("--hardware").value_or("");
+  refuse_device_as_hardware(hardware);
+  recipes::RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  config::load(schema, parsed.yaml_file, parsed.flags);
+  const recipes::KernelsOfRun found = recipes::bind_kernels_of_run(config, hardware);
+  if (parsed.has("--json")) {
+    std::printf("%s\n", ops::explain_json(found.ops, found.facts).dump(2).c_str());
+    return 0;
+  }
+  std::printf("hardware  %s\n", found.facts.name.c_str());
+  if (!has_kernels_for(found.facts.hardware))
+    std::printf("this build has no kernels for %s; another build may choose others there\n",
+                ops::hardware_table(found.facts.hardware).label.c_str());
+  std::printf("%s", recipes::describe_kernels(config, found.ops, found.facts, true).c_str());
+  return 0;
+}
+
+int ops(const std::vector<std::string>& arguments) {
+  if (show_help(arguments, fmt::format("{}{}", kUsage, hardware_names()))) return 0;
+  RunArguments parsed =
+      parse_run_arguments(arguments, {"--suggest", "--verify", "--bench", "--remember", "--json", "--table"});
+  if (is_about_a_run(parsed)) return show_ops_of_run(parsed);
+  OpsArguments own;
+  own.suggest = parsed.has("--suggest");
+  own.json = parsed.has("--json");
+  own.table = parsed.has("--table");
+  own.verify = parsed.has("--verify");
+  own.bench = parsed.has("--bench");
+  own.remember = parsed.has("--remember");
+  own.model = parsed.yaml_file;
+  own.device = parsed.take("--device").value_or("");
+  own.hardware = parsed.take("--hardware").value_or("");
+  own.dtype = parsed.take("--dtype").value_or("");
+  if (!parsed.flags.empty())
+    fail("[command line] unknown flag '{}'; see 'temper ops --help'", parsed.flags.front());
+  return show_ops(own);
+}
+
 }  // namespace
 
 void add_ops(Program& program) {
-  program.add("ops", "show the kernel of each op, why, and what else there is", [](Options& options) {
-    auto arguments = std::make_shared<OpsArguments>();
-    options.positional("model", arguments->model, "model folder; without one, a typical model", false);
-    options.option("--device", arguments->device,
-                   "of this machine: cpu (default), cuda, cuda:N, or a plug-in's");
-    options.option("--hardware", arguments->hardware, "other hardware: " + join(known_hardware_names()));
-    options.option("--dtype", arguments->dtype, "float32 (default) or bfloat16");
-    options.flag("--suggest", arguments->suggest, "print a block for ops_implementation on that hardware");
-    options.flag("--verify", arguments->verify, "run each kernel beside the composition on this machine");
-    options.flag("--bench", arguments->bench, "the same, timed");
-    options.flag("--remember", arguments->remember,
-                 "the same, and keep the order where Temper's is only a guess");
-    options.flag("--json", arguments->json, "print as JSON");
-    options.flag("--table", arguments->table, "print all ops and kernels of this build as Markdown");
-    return [arguments] { return show_ops(*arguments); };
+  program.add("ops", "Show the kernel of each op, why, and what else there is.", [](Options& options) {
+    auto arguments = std::make_shared<std::vector<std::string>>();
+    options.raw(*arguments);
+    return [arguments] { return ops(*arguments); };
   });
 }
 

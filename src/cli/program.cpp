@@ -2,52 +2,99 @@
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <new>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/foreign_options.h"
 #include "version.h"
 
 namespace temper::cli {
 
+// What help shows of an option.
+struct HelpLine {
+  std::string names, help;
+};
+
 struct Options::Impl {
   CLI::App* app;
+  std::shared_ptr<std::vector<HelpLine>> positionals = std::make_shared<std::vector<HelpLine>>();
+  std::shared_ptr<std::vector<HelpLine>> options = std::make_shared<std::vector<HelpLine>>();
 };
+
+namespace {
+
+// "-n,--max-new-tokens" and "N": "-n, --max-new-tokens N".
+std::string shown(std::string names, const char* value) {
+  if (const size_t comma = names.find(','); comma != std::string::npos) names.insert(comma + 1, " ");
+  return *value == '\0' ? names : fmt::format("{} {}", names, value);
+}
+
+}  // namespace
 
 void Options::positional(const std::string& name, std::string& value, const std::string& help,
                          bool required) {
   impl_.app->add_option(name, value, help)->required(required);
-}
-void Options::positional(const std::string& name, std::vector<std::string>& values, const std::string& help) {
-  impl_.app->add_option(name, values, help)->required();
+  impl_.positionals->push_back({name, help});
 }
 void Options::option(const std::string& name, std::string& value, const std::string& help) {
   impl_.app->add_option(name, value, help);
+  impl_.options->push_back({shown(name, "TEXT"), help});
 }
 void Options::option(const std::string& name, std::vector<std::string>& values, const std::string& help) {
   impl_.app->add_option(name, values, help);
+  impl_.options->push_back({shown(name, "TEXT"), help});
 }
 void Options::option(const std::string& name, int64_t& value, const std::string& help) {
-  impl_.app->add_option(name, value, help)->capture_default_str();
+  impl_.app->add_option(name, value, help);
+  impl_.options->push_back({shown(name, "N"), help});
 }
 void Options::option(const std::string& name, std::optional<int64_t>& value, const std::string& help) {
   impl_.app->add_option(name, value, help);
+  impl_.options->push_back({shown(name, "N"), help});
 }
 void Options::option(const std::string& name, std::optional<double>& value, const std::string& help) {
   impl_.app->add_option(name, value, help);
+  impl_.options->push_back({shown(name, "X"), help});
 }
 void Options::flag(const std::string& name, bool& value, const std::string& help) {
-  impl_.app->add_flag(name, value, help);
+  impl_.app->add_flag(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  impl_.options->push_back({shown(name, ""), help});
 }
 void Options::raw(std::vector<std::string>& arguments) {
   impl_.app->prefix_command();
   impl_.app->set_help_flag();
   impl_.app->callback([app = impl_.app, &arguments] { arguments = app->remaining(); });
 }
-void Options::footer(const std::string& text) { impl_.app->footer(text); }
+void Options::example(const std::string& text) { impl_.app->footer(text); }
 
 namespace {
+
+// "temper data inspect".
+std::string usage_of(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : fmt::format("{} {}", usage_of(*parent), app.get_name());
+}
+
+// One line an option, and an example: a screen of 80 columns.
+std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positionals,
+                    const std::vector<HelpLine>& options) {
+  std::string usage = usage_of(app), lines;
+  const auto add = [&](const HelpLine& line) {
+    lines += fmt::format("  {:<25} {}\n", line.names, line.help);
+  };
+  for (const HelpLine& line : positionals) {
+    add(line);
+    usage += " " + line.names;
+  }
+  for (const HelpLine& line : options) add(line);
+  const std::string example =
+      app.get_footer().empty() ? "" : fmt::format("\nExample: {}\n", app.get_footer());
+  return fmt::format("{}\n\n  {} [OPTIONS]\n\n{}{}", app.get_description(), usage, lines, example);
+}
 
 // The sub-command of that name, or null.
 CLI::App* find_command(const CLI::App& app, const std::string& name) {
@@ -64,6 +111,7 @@ struct Program::State {
 };
 
 Program::Program() : state_(std::make_unique<State>()) {
+  state_->app.get_formatter()->column_width(14);
   state_->app.set_version_flag("--version", "temper " TEMPER_VERSION);
   state_->app.require_subcommand(1);
 }
@@ -77,17 +125,39 @@ void Program::add(const std::string& name, const std::string& summary, const Dec
     last = name.substr(space + 1);
     const std::string group = name.substr(0, space);
     CLI::App* existing = find_command(*parent, group);
-    parent = existing != nullptr ? existing : parent->add_subcommand(group, "commands about " + group);
+    parent = existing != nullptr ? existing : parent->add_subcommand(group, "Commands about " + group + ".");
     parent->require_subcommand(1);
   }
   Options::Impl impl{parent->add_subcommand(last, summary)};
   Options options(impl);
   state_->commands.emplace_back(impl.app, declare(options));
+  impl.app->formatter_fn([positionals = impl.positionals, options = impl.options](
+                             const CLI::App* app, const std::string&, CLI::AppFormatMode) {
+    return help_of(*app, *positionals, *options);
+  });
 }
 
 namespace {
 
-// A mistyped command gets the nearest name; CLI11's own message names only what was left over.
+// The command that an error is about; the program where none was named.
+const CLI::App& command_of(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* command = &program;
+  for (int i = 1; i < argc; ++i) {
+    const CLI::App* below = find_command(*command, argv[i]);
+    if (below == nullptr) break;
+    command = below;
+  }
+  return *command;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// CLI11's own messages name only what was left over.
 std::string explain(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -96,7 +166,22 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
     return fmt::format("unknown command '{}'{} Commands are [{}]", argv[1],
                        nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest), join(names));
   }
-  return fmt::format("{}; see 'temper --help' or 'temper COMMAND --help'", error.what());
+  const CLI::App& command = command_of(app, argc, argv);
+  const std::vector<std::string> options = option_names(command);
+  const std::string said = error.what(), help = fmt::format("see '{} --help'", usage_of(command));
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
+      said.find("At Most 1") != std::string::npos)
+    return fmt::format("option {} is given twice; give it once", said.substr(0, said.find(':')));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return fmt::format("{}; {}", said, help);
+  for (int i = 1; i < argc; ++i) {
+    const std::string given = argv[i], name = given.substr(0, given.find('='));
+    if (!given.starts_with("--") || std::find(options.begin(), options.end(), name) != options.end())
+      continue;
+    const std::string meant = meant_option(given, options);
+    return meant.empty() ? fmt::format("unknown option '{}'; {}", name, help)
+                         : fmt::format("unknown option '{}'; did you mean '{}'?", name, meant);
+  }
+  return fmt::format("{}; {}", said, help);
 }
 
 }  // namespace

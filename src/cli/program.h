@@ -15,7 +15,6 @@ class Options {
   explicit Options(Impl& impl) : impl_(impl) {}
 
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
-  void positional(const std::string& name, std::vector<std::string>& values, const std::string& help);
   void option(const std::string& name, std::string& value, const std::string& help);
   void option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   void option(const std::string& name, int64_t& value, const std::string& help);
@@ -24,7 +23,7 @@ class Options {
   void flag(const std::string& name, bool& value, const std::string& help);
   // Everything after the command's name, unparsed: for commands with dotted configuration flags.
   void raw(std::vector<std::string>& arguments);
-  void footer(const std::string& text);  // after the help
+  void example(const std::string& text);  // a command line, at the end of the help
 
  private:
   Impl& impl_;

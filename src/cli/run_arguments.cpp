@@ -5,9 +5,42 @@
 #include "base/error.h"
 
 namespace temper::cli {
+namespace {
 
-bool RunArguments::has(const std::string& flag) const {
-  return std::find(chosen.begin(), chosen.end(), flag) != chosen.end();
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// "--dry_run" or "--dry-run=true" for "--dry-run".
+void refuse_mistyped(const std::string& argument, const std::vector<std::string>& own_flags) {
+  const size_t equals = argument.find('=');
+  std::string name = argument.substr(0, equals);
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (!contains(own_flags, name)) return;
+  if (equals != std::string::npos) fail("[command line] flag {} takes no value; write {} alone", name, name);
+  fail("[command line] unknown flag '{}'; did you mean '{}'?", argument, name);
+}
+
+}  // namespace
+
+bool RunArguments::has(const std::string& flag) const { return contains(chosen, flag); }
+
+std::optional<std::string> RunArguments::take(const std::string& name) {
+  std::optional<std::string> value;
+  for (size_t i = 0; i < flags.size();) {
+    const bool joined = flags[i].starts_with(name + "=");
+    if (!joined && flags[i] != name) {
+      // The flag's value is not a name, whatever it looks like.
+      i += flags[i].find('=') == std::string::npos ? 2 : 1;
+      continue;
+    }
+    if (!joined && i + 1 == flags.size()) fail("[command line] flag {} has no value", name);
+    if (value) fail("[command line] flag {} is given twice; give it once", name);
+    value = joined ? flags[i].substr(name.size() + 1) : flags[i + 1];
+    const auto begin = flags.begin() + static_cast<std::ptrdiff_t>(i);
+    flags.erase(begin, begin + (joined ? 1 : 2));
+  }
+  return value;
 }
 
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
@@ -15,17 +48,22 @@ RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
   RunArguments parsed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (std::find(own_flags.begin(), own_flags.end(), argument) != own_flags.end()) {
+    if (contains(own_flags, argument)) {
+      if (parsed.has(argument)) fail("[command line] flag {} is given twice; give it once", argument);
       parsed.chosen.push_back(argument);
-    } else if (argument.rfind("--", 0) == 0) {
+    } else if (argument.starts_with("--")) {
+      refuse_mistyped(argument, own_flags);
       parsed.flags.push_back(argument);
       // "--key value": the value belongs to the flag, whatever it looks like, unless it is written with '='.
       if (argument.find('=') == std::string::npos && i + 1 < arguments.size())
         parsed.flags.push_back(arguments[++i]);
+    } else if (argument.size() > 1 && argument.starts_with('-')) {
+      fail("[command line] unknown flag '{}'; keys are written --KEY VALUE, see --help", argument);
     } else if (parsed.yaml_file.empty()) {
       parsed.yaml_file = argument;
     } else {
-      fail("unexpected argument '{}' after the configuration file '{}'", argument, parsed.yaml_file);
+      fail("unexpected argument '{}' after '{}'; several values of a key are a list: --KEY [A,B]", argument,
+           parsed.yaml_file);
     }
   }
   return parsed;

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,10 @@ struct RunArguments {
   std::vector<std::string> flags;   // dotted, for config::load
   std::vector<std::string> chosen;  // of the command's own flags
   bool has(const std::string& flag) const;
+  // Takes the command's own "--name VALUE" or "--name=VALUE" out of `flags`; nothing where it is not there.
+  std::optional<std::string> take(const std::string& name);
 };
+// `own_flags` have no value. A flag of these given twice, or mistyped, is an error.
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& own_flags);
 

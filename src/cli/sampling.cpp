@@ -6,18 +6,17 @@
 namespace temper::cli {
 
 void SamplingArguments::declare(Options& options) {
-  options.option("-t,--temperature", temperature, "0 is greedy");
-  options.option("--top-k", top_k, "sample from the k most likely tokens; 0: from all");
-  options.option("--top-p", top_p, "sample from the smallest set of tokens with this probability");
-  options.option("--repetition-penalty", repetition_penalty, "above 1 makes tokens seen before less likely");
-  options.option("-n,--max-new-tokens", max_new_tokens, "at most so many new tokens");
-  options.option("--seed", seed, "of the random numbers");
-  options.flag("--greedy", greedy, "always the most likely token");
-  options.option("--threads", threads, "0: one per core");
-  options.option("--device", device, "cpu (default), cuda, or cuda:N for another GPU");
-  options.option("--dtype", dtype, "float32 or bfloat16; default: the model's");
-  options.option("--base-dtype", base_dtype,
-                 "float8_e4m3fn: keep the weights of linears in 8 bits, as an adapter was trained on them");
+  options.option("-t,--temperature", temperature, "Sample at this temperature; 0 is greedy.");
+  options.option("--top-k", top_k, "Sample from the N likeliest tokens; 0 is from all.");
+  options.option("--top-p", top_p, "Sample from the likeliest tokens that make up X.");
+  options.option("--repetition-penalty", repetition_penalty, "Above 1 makes tokens seen before less likely.");
+  options.option("-n,--max-new-tokens", max_new_tokens, "Stop after N new tokens.");
+  options.option("--seed", seed, "The seed of the random numbers. Omitted: 0.");
+  options.flag("--greedy", greedy, "Always take the likeliest token.");
+  options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
+  options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
+  options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
+  options.option("--base-dtype", base_dtype, "float8_e4m3fn keeps weights of linears in 8 bits.");
 }
 
 rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {

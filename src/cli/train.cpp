@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/load.h"
@@ -11,37 +12,55 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "Train a model of a Hugging Face folder, or adapters (LoRA) for it: on examples (recipe sft), or on "
-    "judged\n"
-    "answers (recipe preference).\n"
-    "Usage: temper train [RUN.yaml] [--KEY VALUE ...] [--dry-run] [--explain-memory] [--profile]\n\n"
-    "  --dry-run         check configuration, files, tokenizer, template, one batch, disk and memory; train "
-    "nothing\n"
-    "  --explain-memory  print memory by region, planned and actual\n"
-    "  --profile         trace ten steps, after two to warm up: trace.json in the run's folder for\n"
-    "                    ui.perfetto.dev, and a table of where time goes, by op\n"
-    "  --help            this text\n\n"
-    "Keys, in YAML or as flags (--train.optimizer.lr 2e-5):\n";
+    R"(Train a model, or adapters (LoRA) of it, as a YAML file and flags say.
+
+  temper train RUN.yaml [--KEY VALUE ...]
+  temper train --model.path models/Qwen3-0.6B --data.train chat.jsonl --dry-run
+
+What most runs set, as flags; in YAML the dots are levels:
+  --model.path models/Qwen3-0.6B  the model's folder, in Hugging Face format
+  --model.dtype bfloat16          the precision of its parameters (float32)
+  --data.train chat.jsonl         the rows to train on: docs/data.md
+  --data.eval held-out.jsonl      the rows to evaluate on
+  --data.max_length 2048          the tokens of a row at most (1024)
+  --train.epochs 2                passes over the data (1); or --train.steps 500
+  --train.rows_per_step 16        the rows of one update (8)
+  --train.optimizer.lr 2e-5       the peak learning rate (1e-5)
+  --adapters '[{rank: 16}]'       train an adapter (LoRA) instead of all weights
+  --recipe preference             learn from judged answers: docs/preference.md
+  --device cuda                   compute on a GPU (cpu)
+  --output runs/my-model          the run's folder (runs/sft)
+
+  --dry-run         check all of it, estimate memory and time, train nothing
+  --explain-memory  print memory by region, planned and actual
+  --profile         trace ten steps: a table, and trace.json for ui.perfetto.dev
+  -v, --verbose     print why each kernel was chosen
+  --help all, --help KEY   every key, or one of them (--help lr, --help data)
+)";
 
 int train(const std::vector<std::string>& arguments) {
-  const RunArguments parsed =
-      parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "--help", "-h"});
-  recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  if (parsed.has("--help") || parsed.has("-h") || arguments.empty()) {
-    std::fputs((kUsage + config::help(schema)).c_str(), stdout);
+  if (arguments.empty()) {
+    std::fputs(kUsage, stdout);
     return 0;
   }
+  if (show_help(arguments, kUsage)) return 0;
+  const RunArguments parsed =
+      parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "-v", "--verbose"});
+  recipes::RunConfig config;
+  config::Schema schema = config::schema_of(config);
   config::load(schema, parsed.yaml_file, parsed.flags);
   recipes::run(config, config::dump(schema),
-               {parsed.has("--dry-run"), parsed.has("--explain-memory"), parsed.has("--profile") ? 10 : 0});
+               {.dry_run = parsed.has("--dry-run"),
+                .explain_memory = parsed.has("--explain-memory"),
+                .verbose = parsed.has("-v") || parsed.has("--verbose"),
+                .profile_steps = parsed.has("--profile") ? 10 : 0});
   return 0;
 }
 
 }  // namespace
 
 void add_train(Program& program) {
-  program.add("train", "train a model as a configuration says", [](Options& options) {
+  program.add("train", "Train a model, or adapters of it.", [](Options& options) {
     auto arguments = std::make_shared<std::vector<std::string>>();
     options.raw(*arguments);
     return [arguments] { return train(*arguments); };

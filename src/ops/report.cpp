@@ -1,6 +1,7 @@
 #include "ops/report.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 
@@ -51,9 +52,9 @@ std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& fa
 
 }  // namespace
 
-std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
+std::string explain(const std::vector<Choice>& choices, const HardwareFacts& facts) {
   std::string out;
-  for (const Choice& choice : ops.choices()) {
+  for (const Choice& choice : choices) {
     const std::string name = choice.modules.empty() ? choice.field : "  in " + choice.modules;
     out +=
         fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
@@ -68,6 +69,19 @@ std::string explain(const BoundOps& ops, const HardwareFacts& facts) {
     if (!aliases.empty()) line("names: " + join(aliases));
   }
   return out;
+}
+
+std::string summarize(const std::vector<Choice>& choices) {
+  std::map<std::string, std::vector<std::string>> fields;
+  for (const Choice& choice : choices) {
+    if (choice.op.empty()) continue;
+    const std::string field = field_of(choice.field);
+    fields[choice.provider].push_back(
+        choice.modules.empty() ? field : fmt::format("{} in {}", field, choice.modules));
+  }
+  std::vector<std::string> parts;
+  for (const auto& [provider, names] : fields) parts.push_back(fmt::format("{} ({})", provider, join(names)));
+  return join(parts);
 }
 
 Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {

@@ -6,8 +6,12 @@ namespace temper::ops {
 
 // Each choice with its reason, every other kernel with what keeps it from running here, and the names that a
 // configuration may use for them.
-std::string explain(const BoundOps& ops, const HardwareFacts& facts);
+std::string explain(const std::vector<Choice>& choices, const HardwareFacts& facts);
 Json explain_json(const BoundOps& ops, const HardwareFacts& facts);
+
+// The kernels by provider, on one line: "onednn (attn, linear), simd (adamw)". Fields that were written and
+// that nothing reads are left out.
+std::string summarize(const std::vector<Choice>& choices);
 
 // All ops and kernels of this build by hardware, as a Markdown table.
 std::string kernel_table();

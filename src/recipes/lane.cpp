@@ -82,23 +82,48 @@ double Lane::lr() const {
       .at(state_.step);
 }
 
+void Lane::warn_of_warmup() const {
+  const int64_t warmup = config_.train.schedule.warmup_steps;
+  if (warmup <= total_steps()) return;
+  log_warning(fmt::format(
+      "[{}] is {}, but the run has {} updates: the learning rate never reaches its peak; set fewer",
+      is_adapter() ? fmt::format("adapters.{}.warmup_steps", name()) : "train.schedule.warmup_steps", warmup,
+      total_steps()));
+}
+
 void Lane::log(const std::string& message) const {
   log_info(is_adapter() ? fmt::format("[{}] {}", name(), message) : message);
 }
 
 void Lane::make_learner() {
-  models::Model& model = *session_->model;
-  if (is_adapter()) {
-    const AdapterConfig& given = config_.adapters.front();
-    const AdapterChoice choice = choose_adapter(given, model.decoder.parameters().table());
-    adapter_ = given.from.empty()
-                   ? models::new_adapter(model, choice.lora, static_cast<uint64_t>(config_.train.seed), "")
-                   : models::load_adapter(model, source_of(given));
-    adapter_->set_dropout(choice.lora.dropout);
-    log(fmt::format("adapter: {} modules, {:.2f} M parameters", adapter_->plan().targets.size(),
-                    static_cast<double>(adapter_->parameters().num_elements()) / 1e6));
-  }
+  make_adapter();
   objective_ = recipe_of(config_).objective({*session_, config_, data_, files_});
+  make_trainer();
+}
+
+void Lane::make_dry_learner() {
+  make_adapter();
+  const Recipe& recipe = recipe_of(config_);
+  objective_ = recipe.stores_reference(config_) ? recipe.rehearsed(config_, session_->model->decoder, nullptr)
+                                                : recipe.objective({*session_, config_, data_, files_});
+  make_trainer();
+}
+
+void Lane::make_adapter() {
+  if (!is_adapter()) return;
+  const models::Model& model = *session_->model;
+  const AdapterConfig& given = config_.adapters.front();
+  const AdapterChoice choice = choose_adapter(given, model.decoder.parameters().table());
+  adapter_ = given.from.empty()
+                 ? models::new_adapter(model, choice.lora, static_cast<uint64_t>(config_.train.seed), "")
+                 : models::load_adapter(model, source_of(given));
+  adapter_->set_dropout(choice.lora.dropout);
+  log(fmt::format("adapter: {} modules, {:.2f} M parameters", adapter_->plan().targets.size(),
+                  static_cast<double>(adapter_->parameters().num_elements()) / 1e6));
+}
+
+void Lane::make_trainer() {
+  models::Model& model = *session_->model;
   layers::ParameterStore& trained = adapter_ ? adapter_->parameters() : model.decoder.parameters();
   const OptimizerConfig& o = config_.train.optimizer;
   optimizer_ = std::make_unique<optimizers::AdamW>(
@@ -117,7 +142,8 @@ void Lane::start() {
   metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
   events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
-  if (is_done()) log(fmt::format("nothing to train: {} of {} steps are done", state_.step, total_steps()));
+  was_finished_ = is_done();
+  warn_of_warmup();
 }
 
 void Lane::read_batch() {

@@ -68,10 +68,14 @@ class Lane {
 
   struct Check {
     data::Batch batch;
+    int64_t step = 0;     // that the folder's run has reached
     std::string trained;  // "adapter: 42 modules, 0.3 M parameters"
   };
   // Of --dry-run: looks at the folder, reads a batch and the held-out rows, and makes the adapter's plan.
   Check check() const;
+  // To measure updates: stores nothing in the folder; a reference that would be stored answers zeros.
+  void make_dry_learner();
+  void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
 
  private:
   // What a resumed run continues with, besides tensors and the data's position.
@@ -95,6 +99,9 @@ class Lane {
   bool restore();
   void check_origin(const Json& state) const;
   double lr() const;
+  void warn_of_warmup() const;
+  void make_adapter();
+  void make_trainer();
   void write_metrics(const Report& report, double peak_flops);
   void ask(const char* when, double& accuracy);
   void save_result(const std::string& folder) const;
@@ -114,6 +121,7 @@ class Lane {
   int64_t saved_step_ = 0;
   std::optional<checkpoints::StateWriter> prepared_;
   bool stopped_ = false, diverged_ = false;
+  bool was_finished_ = false;  // before this process
   std::string stop_reason_;
   double accuracy_after_ = -1;
   data::Batch batch_;

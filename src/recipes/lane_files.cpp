@@ -160,7 +160,10 @@ Lane::Check Lane::check() const {
   data::LoaderOptions options = loader_options(config_);
   options.threads = 0;
   data::Loader loader(data_.train, options);
-  Check check{*loader.next(), "all weights"};
+  Check check{*loader.next(), 0, "all weights"};
+  warn_of_warmup();
+  if (const auto reader = checkpoints::open_newest(files_.states()))
+    check.step = reader->json().at("step").as_int();
   if (data_.eval) read_all(*data_.eval, config_);
   if (!is_adapter()) return check;
   const WeightTable base = layers::decoder_weight_table(session_->architecture);
@@ -193,8 +196,12 @@ void Lane::finish() {
           ? fmt::format("diverged in step {}; {}", state_.step,
                         saved_step_ > 0 ? fmt::format("step {} is saved in {}", saved_step_, files_.states())
                                         : "none before it was saved")
-          : fmt::format("trained {} steps in {}: {}", state_.step, format_duration(state_.train_seconds),
-                        result));
+          : fmt::format("{} {} steps in {}: {}{}",
+                        was_finished_ ? "this run is finished: it trained" : "trained", state_.step,
+                        format_duration(state_.train_seconds), result,
+                        was_finished_ ? ". For more, set train.steps or train.epochs higher; for a new run, "
+                                        "choose another output"
+                                      : ""));
 }
 
 Json Lane::summary() const {

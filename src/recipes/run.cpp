@@ -12,7 +12,9 @@
 #include "base/trace.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
+#include "recipes/output.h"
 #include "recipes/plan.h"
+#include "recipes/run_kernels.h"
 
 namespace temper::recipes {
 
@@ -43,6 +45,7 @@ RunConfig with_sources(RunConfig config) {
 }  // namespace
 
 void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
+  check_output(config.output);
   recipe_of(config).check(config);
   check_adapters(config);
   Run(with_sources(config), resolved_yaml, options).run();
@@ -61,7 +64,16 @@ Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
 }
 
 void Run::run() {
-  const ops::Preferences preferred = preferred_kernels();
+  try {
+    begin_and_train();
+  } catch (const Error& error) {
+    log_quietly(fmt::format("temper: {}", error.what()));
+    throw;
+  }
+}
+
+void Run::begin_and_train() {
+  const ops::Preferences preferred = preferred_kernels(session_.config, session_.facts);
   Setting setting{session_.model_config, session_.facts, preferred};
   for (const auto& lane : lanes_) setting.samples.push_back(lane->sample());
   const MemoryPlan plan = rehearse(session_.config, setting);
@@ -69,8 +81,8 @@ void Run::run() {
   check_memory(session_.config, setting, plan, memory.limit());
   if (options_.dry_run) return check(preferred, plan);
   open_folders();
-  const backends::RunChoices choices(files_.algorithms(), has_states());
-  session_.load_weights(preferred);
+  const backends::RunChoices choices(files_.algorithms(), has_states(session_.config));
+  session_.load_weights(preferred, options_.verbose);
   store_kernels(preferred.kernels);
   begin_each(&Lane::make_learner);
   if (lanes_.front()->is_adapter())

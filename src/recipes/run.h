@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/log_file.h"
 #include "recipes/lane.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"
@@ -22,11 +23,12 @@ class Run {
   void run();
 
  private:
-  void check(const ops::Preferences& preferred, const MemoryPlan& plan) const;  // --dry-run
+  void begin_and_train();
+  void check(const ops::Preferences& preferred, const MemoryPlan& plan);  // --dry-run
+  std::string estimated_time(double updates);
+  double seconds_of_update();
   void open_folders();
-  ops::Preferences preferred_kernels() const;
   void store_kernels(const ops::FieldValues& before) const;
-  bool has_states() const;
   std::string what_is_saved() const;
   void begin_each(void (Lane::*begin)());
   void train();
@@ -42,6 +44,7 @@ class Run {
   void fail_if_any_was_lost() const;
   int64_t plan_disk_of_all() const;
 
+  LogFile console_;  // first: it keeps what all others say
   RunOptions options_;
   std::string resolved_yaml_;
   Session session_;

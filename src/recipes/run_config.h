@@ -202,6 +202,7 @@ void answer_foreign_names(config::Schema& s);
 struct RunOptions {
   bool dry_run = false;         // check everything, train nothing
   bool explain_memory = false;  // print the table by tag, planned and actual
+  bool verbose = false;         // print why each kernel was chosen
   int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
 };
 

@@ -9,7 +9,8 @@
 #include "base/threads.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
-#include "ops/report.h"
+#include "ops/resolve.h"
+#include "recipes/run_kernels.h"
 
 namespace temper::recipes {
 namespace {
@@ -27,7 +28,12 @@ RunConfig prepared(RunConfig config) {
 }
 
 // Of the device, once the configuration's kernels are known to make sense on it.
-HardwareFacts checked_facts(const RunConfig& config) {
+HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware) {
+  if (!hardware.empty()) {
+    const HardwareFacts facts = known_hardware(hardware);
+    ops::check_ops_config(config.model.ops_implementation.to_ops(), facts);
+    return facts;
+  }
   HardwareFacts facts = detect_hardware(config.device);
   // What drives a GPU starts threads of its own, which would inherit the core.
   const bool free = config.train.pin_threads == Pinning::kAuto && facts.device.type != DeviceType::kCpu;
@@ -51,9 +57,9 @@ Json origin_of(const RunConfig& config) {
 
 }  // namespace
 
-Session::Session(const RunConfig& given)
+Session::Session(const RunConfig& given, const std::string& hardware)
     : config(prepared(given)),
-      facts(checked_facts(config)),
+      facts(checked_facts(config, hardware)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
@@ -92,7 +98,7 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   return build;
 }
 
-void Session::load_weights(ops::Preferences preferred) {
+void Session::load_weights(ops::Preferences preferred, bool verbose) {
   preferred_ = std::move(preferred);
   model = models::load_model(config.model.path, build_options(config, facts, preferred_));
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
@@ -100,7 +106,7 @@ void Session::load_weights(ops::Preferences preferred) {
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        config.model.kept_in()));
-  log_info("kernels:\n" + ops::explain(model->decoder.ops(), facts));
+  log_info(describe_kernels(config, model->decoder.ops(), facts, verbose));
 }
 
 }  // namespace temper::recipes

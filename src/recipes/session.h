@@ -31,7 +31,9 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
 // What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
 // before weights.
 struct Session {
-  explicit Session(const RunConfig& config);
+  // `hardware`: what the run would be on instead of its device, and need not be here; nothing is computed
+  // then.
+  explicit Session(const RunConfig& config, const std::string& hardware = "");
 
   RunConfig config;
   HardwareFacts facts;
@@ -44,7 +46,8 @@ struct Session {
   std::string base;
   Json origin;
 
-  void load_weights(ops::Preferences preferred);
+  // `verbose`: says why each kernel was chosen, instead of one line.
+  void load_weights(ops::Preferences preferred, bool verbose);
   // Another model of the same dtype, frozen; one for all that ask while one of them has it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;
   int64_t peak_memory() const;  // of the process, or of the device that trains

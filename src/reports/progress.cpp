@@ -99,6 +99,7 @@ void Progress::show(const StepReport& report) {
 void Progress::show(const StepReport& report, double now) {
   latest_ = report;
   pending_ = true;
+  keep(report, now);
   if (!is_due(report, now)) return;
   print(report);
   printed_step_ = report.step;
@@ -113,6 +114,13 @@ bool Progress::is_due(const StepReport& report, double now) const {
   const bool enough_steps =
       options_.interval_steps > 0 && report.step - printed_step_ >= options_.interval_steps;
   return enough_steps || passed >= options_.interval_seconds;
+}
+
+void Progress::keep(const StepReport& report, double now) {
+  const bool is_last = report.total_steps > 0 && report.step >= report.total_steps;
+  if (kept_at_ > 0 && !is_last && now - kept_at_ < options_.interval_seconds) return;
+  log_quietly(format_step(report));
+  kept_at_ = now;
 }
 
 void Progress::print(const StepReport& report) {

@@ -34,6 +34,52 @@ TEST_F(Cli, OpsAnswersForOtherHardware) {
   expect_refused("ops --hardware tpu", 2, "'tpu' is not known; use one of [ascend-910b, cpu-amx");
 }
 
+// What a run says of its kernels, without and with the whole table.
+TEST_F(Cli, OpsOfARunSayWhatTheRunSays) {
+  const std::string out = folder() + "/ops_run", options = " --output " + out;
+  const Outcome asked = run("ops " + yaml() + options);
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  const Outcome dry = run("train " + yaml() + options + " --dry-run -v"),
+                quiet = run("train " + yaml() + options);
+  const std::string table = asked.out.substr(asked.out.find("kernels:"));
+  EXPECT_NE(dry.err.find(table), std::string::npos) << table << "\n" << dry.err;
+  // One line, of ops that the run computes with.
+  const size_t at = quiet.err.find("kernels: "), end = quiet.err.find('\n', at);
+  ASSERT_NE(at, std::string::npos) << quiet.err;
+  const std::string line = quiet.err.substr(at, end - at);
+  EXPECT_NE(line.find("linear"), std::string::npos) << line;
+  for (const char* unused : {"lora_linear", "dropout", "decode_attention", "sample"}) {
+    EXPECT_EQ(line.find(unused), std::string::npos) << line;
+    EXPECT_EQ(table.find(unused), std::string::npos) << table;
+  }
+  EXPECT_EQ(quiet.err.find("rms_norm_implementation"), std::string::npos) << quiet.err;
+  const std::string lora = " --adapters '[{rank: 4, dropout: 0.1}]' --eval.exact_match 1";
+  const Outcome more = run("ops " + yaml() + lora);
+  for (const char* used : {"lora_linear_", "dropout_", "decode_attention_", "sample_"})
+    EXPECT_NE(more.out.find(used), std::string::npos) << more.out;
+  const Json report = Json::parse(run("ops " + yaml() + " --hardware cpu-avx512 --json").out, "report");
+  EXPECT_EQ(report.at("hardware").as_string(), "cpu");
+}
+
+TEST_F(Cli, OpsOfARunFailAsTheRunDoes) {
+  const std::string wrong = yaml() + " --model.ops_implementation.attn_implementation magic";
+  const Outcome asked = run("ops " + wrong), trained = run("train " + wrong + " --output " + folder() + "/x");
+  EXPECT_EQ(asked.code, 2);
+  EXPECT_EQ(asked.err, trained.err);
+  for (const std::string& options : std::vector<std::string>{" --device nothing", " --train.steps x",
+                                                             " --model.path " + folder() + "/none"}) {
+    const Outcome ops = run("ops " + yaml() + options), train = run("train " + yaml() + options);
+    EXPECT_EQ(ops.code, train.code) << options;
+    EXPECT_EQ(ops.err, train.err) << options;
+  }
+  const Outcome npu = run("ops " + yaml() + " --hardware ascend-910b");
+  EXPECT_EQ(npu.code, 2);
+  EXPECT_NE(npu.err.find("every field must be written"), std::string::npos) << npu.err;
+  expect_refused("ops " + yaml() + " --verify", 2, "[--verify] does not ask about a run");
+  expect_refused("ops " + yaml() + " --hardware cpu-avx2 --hardware cpu-amx", 2, "--hardware is given twice");
+  expect_refused("ops " + folder() + "/model --bogus x", 2, "unknown flag '--bogus'");
+}
+
 TEST_F(Cli, AFieldThatNoOpReadsIsReported) {
   const std::string none = "no op of this version reads it";
   EXPECT_NE(run("ops").out.find("no op of this version reads the fields [causal_conv1d, "),
@@ -60,7 +106,7 @@ TEST_F(Cli, ASuggestedBlockIsAConfiguration) {
   std::string keys = block.out.substr(block.out.find(model) + model.size());
   write_file(folder() + "/suggested.yaml", text.substr(0, text.find(model) + model.size()) + keys +
                                                text.substr(text.find(model) + model.size()));
-  const Outcome outcome = run("train " + folder() + "/suggested.yaml --dry-run");
+  const Outcome outcome = run("train " + folder() + "/suggested.yaml --dry-run -v");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("onednn   written"), std::string::npos) << outcome.err;
 }

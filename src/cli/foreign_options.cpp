@@ -1,0 +1,47 @@
+#include "cli/foreign_options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/text.h"
+
+namespace temper::cli {
+namespace {
+
+// Names that other programs for generation have, by ours.
+const std::map<std::string, std::vector<std::string>> kForeign = {
+    {"--max-new-tokens",
+     {"--max-tokens", "--max-length", "--num-predict", "--n-predict", "--tokens", "--length",
+      "--max-completion-tokens"}},
+    {"--temperature", {"--temp", "--do-sample", "--sample"}},
+    {"--repetition-penalty", {"--repeat-penalty", "--rep-penalty", "--rep-pen"}},
+    {"--greedy", {"--no-sample", "--argmax"}},
+    {"--adapter", {"--lora", "--lora-path", "--peft", "--adapter-path", "--lora-modules"}},
+    {"--system", {"--system-prompt", "--sys"}},
+    {"--prompt", {"--text", "--input", "--question"}},
+    {"--prompt-file", {"--file", "--input-file"}},
+    {"--raw", {"--no-chat-template", "--no-template", "--completion"}},
+    {"--device", {"--gpu", "--cuda", "--device-map"}},
+    {"--dtype", {"--torch-dtype", "--precision", "--bf16", "--fp16"}},
+    {"--base-dtype", {"--quantization", "--load-in-8bit", "--load-in-4bit", "--quantize"}},
+    {"--threads", {"--num-threads", "--n-threads"}},
+    {"--base", {"--base-model", "--base-model-name-or-path", "--model"}},
+    {"--seed", {"--random-seed"}},
+};
+
+}  // namespace
+
+std::string meant_option(const std::string& given, const std::vector<std::string>& options) {
+  std::string name = given.substr(0, given.find('='));
+  for (char& c : name) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto has = [](const std::vector<std::string>& names, const std::string& wanted) {
+    return std::find(names.begin(), names.end(), wanted) != names.end();
+  };
+  if (has(options, name)) return name;
+  for (const auto& [ours, theirs] : kForeign)
+    if (has(options, ours) && has(theirs, name)) return ours;
+  return nearest_name(name, options);
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,87 @@
+// What --dry-run checks, and how long it expects the run to take.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoints/training_state.h"
+#include "recipes/run.h"
+
+namespace temper::recipes {
+
+void Run::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
+  const RunConfig& config = session_.config;
+  session_.load_weights(preferred, options_.verbose);
+  std::string report = fmt::format(
+      "configuration  ok\nmodel          {}: {:.1f} M parameters, {}\ntokenizer      {} tokens, {}\n",
+      config.model.path, static_cast<double>(session_.model->decoder.parameters().num_elements()) / 1e6,
+      config.model.kept_in(), session_.text.tokenizer.vocab_size(),
+      session_.text.chat ? "with a chat template" : "without a chat template");
+  double updates = 0;
+  for (const auto& lane : lanes_) {
+    const Lane::Check found = lane->check();
+    const int64_t left = std::max<int64_t>(0, lane->total_steps() - found.step);
+    updates = std::max(updates, static_cast<double>(left));
+    if (lane->is_adapter()) report += fmt::format("adapter        {}: {}\n", lane->name(), found.trained);
+    report += fmt::format(
+        "data           {} rows; first update: {} rows, {} tokens, {} of them targets\nsteps          {}{}\n",
+        lane->data().train.size(), found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens,
+        lane->total_steps(),
+        found.step == 0 ? ""
+        : left == 0     ? ": all of them are done, this run is finished"
+                        : fmt::format(": {} are done, the run goes on from there", found.step));
+    lane->take_rows(found.batch.rows);
+  }
+  checkpoints::require_free_disk(config.output, plan_disk_of_all());
+  const Pool& memory = pool(session_.facts.device);
+  report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
+                        format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
+                        format_bytes(plan.total), format_bytes(memory.limit()));
+  if (updates > 0) report += "time           " + estimated_time(updates) + "\n";
+  log_info(report + "Nothing was trained (--dry-run).");
+  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+}
+
+std::string Run::estimated_time(double updates) {
+  try {
+    for (const auto& lane : lanes_) lane->make_dry_learner();
+    const double seconds = seconds_of_update();
+    return fmt::format("about {} for {:.0f} updates of {:.2g} s; evaluations and checkpoints come on top",
+                       format_duration(updates * seconds), updates, seconds);
+  } catch (const Error& error) {
+    return fmt::format("not estimated: {}", error.what());
+  }
+}
+
+// Measured with the model in memory, which nobody saves: on one row of each lane, and where that is quick on
+// the rows of a whole update. The first time is not counted: kernels are prepared then.
+double Run::seconds_of_update() {
+  constexpr double kQuick = 3;  // seconds
+  if (lanes_.front()->is_adapter())
+    adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
+                                                           trainer_options(session_.config, 1));
+  std::vector<Lane*> lanes;
+  std::vector<std::vector<data::PackedRow>> whole;
+  double tokens = 0, few = 0;
+  for (const auto& lane : lanes_) {
+    lanes.push_back(lane.get());
+    whole.push_back(lane->rows());
+    for (const data::PackedRow& row : lane->rows()) tokens += static_cast<double>(row.size());
+    few += static_cast<double>(lane->rows().front().size());
+    lane->take_rows({lane->rows().front()});
+  }
+  const auto measure = [&] {
+    const double start = seconds_now();
+    for (training::PendingStep& step : begin(lanes)) step.wait();
+    return seconds_now() - start;
+  };
+  double seconds = measure();
+  if (seconds < kQuick) seconds = measure();
+  if (seconds * tokens / few > kQuick) return seconds * tokens / few;
+  for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->take_rows(whole[i]);
+  measure();
+  return measure();
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,99 @@
+#include "recipes/run_kernels.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoints/training_state.h"
+#include "ops/attention/decode_attention.h"
+#include "ops/dropout/dropout.h"
+#include "ops/lora_linear/lora_linear.h"
+#include "ops/measure.h"
+#include "ops/report.h"
+#include "ops/sample/sample.h"
+#include "recipes/adapter_config.h"
+#include "recipes/recipe.h"
+#include "recipes/rehearsal.h"
+#include "recipes/run_files.h"
+
+namespace temper::recipes {
+namespace {
+
+bool computes(const RunConfig& config, const std::string& op) {
+  const auto drops = [](const AdapterConfig& adapter) {
+    return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
+  };
+  if (op == ops::DecodeAttention::kName || op == ops::Sample::kName) return config.eval.exact_match > 0;
+  if (op == ops::LoraLinear::kName) return !config.adapters.empty();
+  if (op == ops::Dropout::kName) return std::any_of(config.adapters.begin(), config.adapters.end(), drops);
+  return true;
+}
+
+}  // namespace
+
+bool has_states(const RunConfig& config) {
+  const auto has = [](const RunConfig& run) {
+    return !checkpoints::list_states(RunFiles{run.output}.states()).empty();
+  };
+  const auto adapter_has = [&](const AdapterConfig& adapter) { return has(run_of_adapter(config, adapter)); };
+  return config.adapters.empty() ? has(config)
+                                 : std::any_of(config.adapters.begin(), config.adapters.end(), adapter_has);
+}
+
+ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts& facts) {
+  const RunFiles files{config.output};
+  if (!exists(files.kernels()) || !has_states(config)) return {ops::remembered(facts, config.model.dtype)};
+  ops::FieldValues before;
+  const Json kernels = Json::parse_file(files.kernels());
+  if (const Json* hardware = kernels.find("hardware");
+      hardware != nullptr && *hardware != Json(facts.hardware)) {
+    log_warning(fmt::format("the run was on {} so far and is on {} now: it goes on, but not bit for bit",
+                            kernels.at("device").dump(), facts.name));
+    return {ops::remembered(facts, config.model.dtype)};
+  }
+  // The same kernels on another device of the class use its own instructions and algorithms.
+  if (const Json* device = kernels.find("device"); device != nullptr && *device != Json(facts.name))
+    log_warning(
+        fmt::format("the run was on {} so far and is on \"{}\" now: it resumes with the same kernels, "
+                    "but results may differ in their last bits from here on",
+                    device->dump(), facts.name));
+  for (const Json& choice : kernels.at("choices").as_array())
+    if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
+      before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
+  return {std::move(before), "as in this run so far"};
+}
+
+KernelsOfRun bind_kernels_of_run(const RunConfig& config, const std::string& hardware) {
+  recipe_of(config).check(config);
+  check_adapters(config);
+  const Session session(config, hardware);
+  const ops::Preferences preferred = preferred_kernels(config, session.facts);
+  rehearse(config, {session.model_config, session.facts, preferred});
+  return {models::bind_kernels(session.model_config, join_path(config.model.path, "config.json"),
+                               build_options(config, session.facts, preferred)),
+          session.facts};
+}
+
+std::vector<ops::Choice> kernels_of_run(const RunConfig& config, const ops::BoundOps& ops) {
+  std::vector<ops::Choice> choices = ops.choices();
+  std::erase_if(choices, [&](const ops::Choice& choice) {
+    return choice.written.empty() && !computes(config, choice.op);
+  });
+  return choices;
+}
+
+std::string describe_kernels(const RunConfig& config, const ops::BoundOps& ops, const HardwareFacts& facts,
+                             bool verbose) {
+  const std::vector<ops::Choice> choices = kernels_of_run(config, ops);
+  if (verbose) return fmt::format("kernels:\n{}", ops::explain(choices, facts));
+  std::vector<ops::Choice> used = choices, unread = choices;
+  std::erase_if(used, [&](const ops::Choice& choice) { return !computes(config, choice.op); });
+  std::string text = fmt::format("kernels: {}; -v says why", ops::summarize(used));
+  std::erase_if(unread, [](const ops::Choice& choice) { return !choice.op.empty(); });
+  if (!unread.empty()) text += fmt::format("\n{}", ops::explain(unread, facts));
+  return text;
+}
+
+}  // namespace temper::recipes

@@ -11,10 +11,17 @@ namespace temper::data {
 
 using tokenizers::ByteSpan;
 
+// Bytes of a rendered conversation that came from what the message with this index holds, but for its role.
+struct Written {
+  ByteSpan bytes;
+  size_t message = 0;
+};
+
 // A conversation as the chat template writes it.
 struct RenderedChat {
   std::string text;
-  std::vector<ByteSpan> generation_spans;  // the bytes inside {% generation %} blocks, if there are any
+  std::vector<ByteSpan> generation_spans = {};  // the bytes inside {% generation %} blocks, if there are any
+  std::vector<Written> written = {};            // ascending, without overlaps
 };
 
 // Writes messages (an array); `extra` holds further variables of the template (tools, enable_thinking, …).
@@ -22,18 +29,36 @@ struct RenderedChat {
 using ChatRenderer =
     std::function<RenderedChat(const Json& messages, bool add_generation_prompt, const Json& extra)>;
 
-// The text of a conversation and the bytes that assistant turns wrote, ascending, without overlaps.
-struct ChatText {
-  std::string text;
-  std::vector<ByteSpan> assistant;
+// What an assistant turn wrote.
+struct TurnSpan {
+  ByteSpan bytes;
+  bool open = false;  // the template ends it with no token of its own: what ends it is the next turn's first token
 };
 
-// Only assistant turns from `first_turn` on have spans. Templates that wrote {% generation %} blocks say
-// themselves where these are. For others a span begins where the generation prompt for it ends and ends where
-// the end-of-turn text behind its content ends; where that cannot be established beyond doubt, an Error names
-// the turn and what to do.
-ChatText render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
-                     const ChatRenderer& render);
+// A text to learn from and its assistant turns, ascending, without overlaps.
+struct ChatText {
+  std::string text;
+  std::vector<TurnSpan> assistant = {};
+  bool continued = false;  // ends with the beginning of a turn that follows, as the last one is open
+};
+
+// What is learnt from one conversation.
+struct LearntChat {
+  std::string whole;            // the text of the whole conversation
+  std::vector<ChatText> texts;  // at least one, in the order of their turns
+};
+
+// Whether a text holds a token that can end a turn.
+using EndCheck = std::function<bool(std::string_view text)>;
+
+// Every assistant turn from `first_turn` on is a span of one of the texts. That is a text of the whole
+// conversation, unless the template writes a turn otherwise once more turns follow (without its thinking, or with
+// another end): such a turn is learnt from the text of the conversation up to it, as it is written there.
+// Templates that wrote {% generation %} blocks say themselves where turns are. For others a span begins where
+// the generation prompt for it ends and ends with the end-of-turn text behind its content; where that cannot be
+// established beyond doubt, an Error names the turn and what to do.
+LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
+                       const ChatRenderer& render, const EndCheck& has_end);
 
 // The text of a conversation of which every token is learnt, or none: then as a prompt that asks for an
 // answer.

@@ -47,17 +47,26 @@ constexpr std::string_view kRow = R"({"messages": [{"role": "user", "content": "
   {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHello!"},
   {"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hello!"}]})";
 
-Example encode(std::string_view source, std::string_view row) {
+EncodedRow encode_row(std::string_view source, std::string_view row) {
   const TemporaryDirectory folder;
   write_file(folder / "chat_template.jinja", source);
   auto loaded = templates::ChatTemplate::load(folder.path());
   auto shared = std::make_shared<const templates::ChatTemplate>(std::move(*loaded));
-  return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row")).examples.at(0);
+  return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row"));
+}
+
+Example encode(std::string_view source, std::string_view row) { return encode_row(source, row).examples.at(0); }
+
+std::vector<Runs> runs_of(std::string_view source, std::string_view row) {
+  std::vector<Runs> runs;
+  for (const Example& example : encode_row(source, row).examples) runs.push_back(target_runs(example));
+  return runs;
 }
 
 TEST(ChatTemplate, FindsTurnsOfAThinkingTemplate) {
-  EXPECT_EQ(target_runs(encode(kThinking, kRow)),
-            (Runs{"Hello!<|im_end|>", "<think>\n\n</think>\n\nHello!<|im_end|>"}));
+  EXPECT_EQ(runs_of(kThinking, kRow),
+            (std::vector<Runs>{{"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>"},
+                               {"<think>\n\n</think>\n\nHello!<|im_end|>"}}));
 }
 
 TEST(ChatTemplate, UsesGenerationBlocks) {

@@ -36,6 +36,30 @@ void mask_span(const tokenizers::Encoding& tokens, ByteSpan span, const Tokenize
   for (size_t i = begin; i < end; ++i) mask[i] = 1;
 }
 
+// Marks the special token that follows a turn, if one does.
+void mask_end(const tokenizers::Encoding& tokens, size_t end, const Tokenizer& tokenizer,
+              std::vector<uint8_t>& mask) {
+  size_t next = 0;
+  while (next < tokens.ids.size() && (tokens.spans[next].begin < end ||
+                                      trim(tokenizer.token_bytes(tokens.ids[next])).empty()))
+    ++next;
+  if (next < tokens.ids.size() && tokenizer.is_special(tokens.ids[next])) mask[next] = 1;
+}
+
+void cut_behind_targets(Example& example) {
+  while (!example.loss_mask.empty() && !example.loss_mask.back()) {
+    example.loss_mask.pop_back();
+    example.ids.pop_back();
+  }
+}
+
+// The last of the assistant's messages that may be learnt.
+size_t last_turn(const Content& content) {
+  for (size_t i = content.messages.size(); i > content.first_turn; --i)
+    if (content.messages[i - 1].at("role") == Json("assistant")) return i - 1;
+  return content.first_turn;
+}
+
 // The tokens from `begin` on, at most `size`.
 Example part_of(const Example& whole, int64_t begin, int64_t size) {
   const auto first = static_cast<std::ptrdiff_t>(begin),
@@ -147,7 +171,8 @@ void RowEncoder::encode_contents(EncodedRow& out, const Json& row) const {
   if (contents.size() == 1 && !compares(options_.goal)) drop_empty_answers(out, contents[0]);
   if (out.status == RowStatus::kEmptyAnswer) return;
   for (const Content& content : contents)
-    out.examples.push_back(example_of(content, variables, out.format == RowFormat::kPromptOnly));
+    for (Example& example : examples_of(content, variables, out.format == RowFormat::kPromptOnly))
+      out.examples.push_back(std::move(example));
 }
 
 // One example of the row's answers.
@@ -179,8 +204,8 @@ void RowEncoder::fit(EncodedRow& row) const {
       continue;
     }
     // Both answers of a preference stay one example each.
-    const bool splits =
-        options_.overflow == Overflow::kSplit && row.examples.size() == 1 && !compares(options_.goal);
+    const bool pair = row.format == RowFormat::kPreference && options_.goal != Goal::kLanguageModel;
+    const bool splits = options_.overflow == Overflow::kSplit && !pair && !compares(options_.goal);
     const int64_t end = splits ? example.size() : limit;
     for (int64_t begin = 0; begin < end; begin += limit) kept.push_back(part_of(example, begin, limit));
   }
@@ -198,9 +223,10 @@ void RowEncoder::fit(EncodedRow& row) const {
   row.tokens_cut = row.full_length - row.num_tokens();
 }
 
-Example RowEncoder::example_of(const Content& content, const Json& variables, bool prompt_only) const {
-  return content.chat ? encode_chat(content, variables, prompt_only)
-                      : encode_text(content.text, content.target_begin, prompt_only);
+std::vector<Example> RowEncoder::examples_of(const Content& content, const Json& variables,
+                                             bool prompt_only) const {
+  if (!content.chat) return {encode_text(content.text, content.target_begin, prompt_only)};
+  return encode_chat(content, variables, prompt_only);
 }
 
 Question RowEncoder::question_of(const Json& given) const {
@@ -234,19 +260,41 @@ Json RowEncoder::variables_of(const Json& row) const {
   return variables;
 }
 
-Example RowEncoder::encode_chat(const Content& content, const Json& extra, bool prompt_only) const {
+std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json& extra,
+                                             bool prompt_only) const {
   check_renderer();
   const bool whole = prompt_only || options_.loss == LossOn::kAll;
-  const ChatText chat = whole ? ChatText{render_whole(content.messages, prompt_only, extra, render_), {}}
-                              : render_chat(content.messages, content.first_turn, extra, render_);
-  check_roles(content.messages, chat.text);
-  tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(chat.text);
-  Example example;
-  example.loss_mask.assign(encoding.ids.size(), whole && !prompt_only);
-  for (const ByteSpan span : chat.assistant) mask_span(encoding, span, *tokenizer_, example.loss_mask);
-  example.ids = std::move(encoding.ids);
-  example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
-  return example;
+  LearntChat chat;
+  if (whole) {
+    chat.whole = render_whole(content.messages, prompt_only, extra, render_);
+    chat.texts = {{chat.whole}};
+  } else {
+    const size_t first = options_.loss == LossOn::kLastTurn ? last_turn(content) : content.first_turn;
+    const EndCheck has_end = [this](std::string_view text) {
+      const std::vector<int32_t> ids = tokenizer_->encode(text);
+      return std::any_of(ids.begin(), ids.end(), [this](int32_t id) { return tokenizer_->is_special(id); });
+    };
+    chat = render_chat(content.messages, first, extra, render_, has_end);
+  }
+  check_roles(content.messages, chat.whole);
+  if (chat.texts.size() > 1 && compares(options_.goal))
+    fail(
+        "the template writes earlier turns of the answer otherwise once later ones follow, so that it is no single "
+        "answer; set loss: last_turn, or give the earlier turns as part of the prompt");
+  std::vector<Example> examples;
+  for (const ChatText& text : chat.texts) {
+    tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(text.text);
+    Example& example = examples.emplace_back();
+    example.loss_mask.assign(encoding.ids.size(), whole && !prompt_only);
+    for (const TurnSpan& span : text.assistant) {
+      mask_span(encoding, span.bytes, *tokenizer_, example.loss_mask);
+      if (span.open) mask_end(encoding, span.bytes.end, *tokenizer_, example.loss_mask);
+    }
+    example.ids = std::move(encoding.ids);
+    example.bytes_dropped = static_cast<int64_t>(encoding.num_dropped);
+    if (text.continued) cut_behind_targets(example);
+  }
+  return examples;
 }
 
 // Targets are the text from `target_begin` on and the end-of-text token.

@@ -17,8 +17,9 @@ namespace temper::data {
 using tokenizers::Tokenizer;
 
 enum class LossOn {
-  kAssistant,  // what the assistant wrote, its end-of-turn token too; completions; all of a `text`
-  kAll,        // every token
+  kAllTurns,  // what the assistant wrote, its end-of-turn tokens too; completions; all of a `text`
+  kLastTurn,  // of a conversation the last assistant turn only; else the same
+  kAll,       // every token
 };
 
 // Rows with more than max_length tokens.
@@ -44,7 +45,7 @@ enum class Goal {
 };
 
 struct RowOptions {
-  LossOn loss = LossOn::kAssistant;
+  LossOn loss = LossOn::kAllTurns;
   int64_t max_length = 0;  // tokens; 0: no limit
   Overflow overflow = Overflow::kTruncate;
   OnEmptyAnswer on_empty_answer = OnEmptyAnswer::kDrop;
@@ -82,8 +83,8 @@ struct Example {
 
 enum class RowStatus { kKept, kTooLong, kNoTargets, kEmptyAnswer };
 
-// A row as tokens: one example, the pieces of a long row (without those that have no target), or, for
-// Goal::kAny, chosen and rejected of a preference.
+// A row as tokens: one example, the texts of a conversation whose turns the template rewrites (chat.h), the pieces
+// of a long row (without those that have no target), or, for Goal::kAny, chosen and rejected of a preference.
 struct EncodedRow {
   RowStatus status = RowStatus::kKept;
   RowFormat format = RowFormat::kText;
@@ -130,8 +131,8 @@ class RowEncoder {
   const Json& renamed(const Json& row, Json& storage) const;
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;
-  Example example_of(const Content& content, const Json& variables, bool prompt_only) const;
-  Example encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
+  std::vector<Example> examples_of(const Content& content, const Json& variables, bool prompt_only) const;
+  std::vector<Example> encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;
   void encode_contents(EncodedRow& row, const Json& renamed_row) const;
   void drop_empty_answers(EncodedRow& row, Content& content) const;

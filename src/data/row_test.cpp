@@ -97,13 +97,27 @@ TEST(Row, PromptAndCompletionMayBeMessages) {
     EXPECT_EQ(target_runs(encode(row, with_eos(), render)), Runs{"See you.<|im_end|>"});
 }
 
-TEST(Row, ThinkingOfEarlierTurnsIsNotWritten) {
+std::vector<Runs> runs_of(std::string_view row, const ChatRenderer& render,
+                          const RowOptions& options = with_eos()) {
+  std::vector<Runs> runs;
+  for (const Example& example : encode_row(row, options, render).examples) runs.push_back(target_runs(example));
+  return runs;
+}
+
+// The template drops it once the next user asks: each turn is learnt as it is written when it is the last.
+TEST(Row, TurnsWhoseThinkingIsDroppedLaterAreLearntOnTheirOwn) {
   const std::string row = R"({"messages": [{"role": "user", "content": "Hi"},
     {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHello!"},
     {"role": "user", "content": "Hello!"},
     {"role": "assistant", "content": "<think>\nAgain.\n</think>\n\nHello!"}]})";
-  EXPECT_EQ(target_runs(encode(row, with_eos(), chatml_thinking())),
-            (Runs{"Hello!<|im_end|>", "<think>\nAgain.\n</think>\n\nHello!<|im_end|>"}));
+  const Runs first = {"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>"};
+  const Runs second = {"<think>\nAgain.\n</think>\n\nHello!<|im_end|>"};
+  EXPECT_EQ(runs_of(row, chatml_thinking()), (std::vector<Runs>{first, second}));
+  RowOptions last = with_eos();
+  last.loss = LossOn::kLastTurn;
+  EXPECT_EQ(runs_of(row, chatml_thinking(), last), std::vector<Runs>{second});
+  EXPECT_EQ(runs_of(kTwoTurns, chatml(), last), std::vector<Runs>{{"See you.<|im_end|>"}});
+  EXPECT_EQ(runs_of(kTwoTurns, chatml_marked(), last), std::vector<Runs>{{"See you.<|im_end|>"}});
 }
 
 TEST(Row, ToolCallsAreTargetsAndAnswersAreNot) {
@@ -115,7 +129,7 @@ TEST(Row, ToolCallsAreTargetsAndAnswersAreNot) {
   const Example plain = encode(row);
   EXPECT_EQ(target_runs(plain), (Runs{call, "It is 2.<|im_end|>", "Bye<|im_end|>"}));
   EXPECT_NE(qwen().decode(plain.ids).find("tools: [{\"name\": \"add\"}]"), std::string::npos);
-  // Both turns of the first exchange lost their thinking: found by what stands behind them.
+  // Both turns of the first exchange lost the template's empty thinking, but no word of their own.
   EXPECT_EQ(target_runs(encode(row, with_eos(), chatml_thinking())),
             (Runs{call, "It is 2.<|im_end|>", "<think>\n\n</think>\n\nBye<|im_end|>"}));
 }
@@ -133,29 +147,46 @@ TEST(Row, DecomposedCharactersKeepTheirMask) {
   EXPECT_EQ(target_runs(encode(row)), Runs{"\xC3\xA9t\xC3\xA9 \xC3\xA9<|im_end|>"});
 }
 
-// A template whose earlier turns end otherwise than the last, with the same words in all of them.
-TEST(Row, RefusesWhatItCannotTellApart) {
-  const auto odd_ends = [](const Json& chat, bool prompt, const Json&) {
-    const Json::Array& messages = chat.as_array();
-    RenderedChat out;
-    for (size_t i = 0; i < messages.size(); ++i)
-      out.text += messages[i].at("role").as_string() + ": " + messages[i].at("content").as_string() +
-                  (i + 1 == messages.size() ? "<|im_end|>\n" : "<|endoftext|>\n");
-    if (prompt) out.text += "assistant: ";
-    return out;
-  };
+// Writes each message below its role, the last of them with another end than the rest.
+RenderedChat render_odd_ends(const Json& chat, bool prompt, const Json&) {
+  const Json::Array& messages = chat.as_array();
+  RenderedChat out;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    out.text += messages[i].at("role").as_string() + ":\n";
+    const std::string& content = messages[i].at("content").as_string();
+    out.written.push_back({{out.text.size(), out.text.size() + content.size()}, i});
+    out.text += content + (i + 1 == messages.size() ? "<|im_end|>\n" : "<|endoftext|>\n");
+  }
+  if (prompt) out.text += "assistant:\n";
+  return out;
+}
+
+TEST(Row, TurnsWithAnotherEndAreLearntOnTheirOwn) {
   const std::string same = R"({"messages": [{"role": "user", "content": "a"},
     {"role": "assistant", "content": "a"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]})";
-  const std::string error = error_of(same, odd_ends);
-  EXPECT_TRUE(error.starts_with("messages[1]: ")) << error;
-  EXPECT_NE(error.find("{% generation %}"), std::string::npos) << error;
-  const auto no_prompt_prefix = [](const Json& messages, bool prompt, const Json& extra) {
+  EXPECT_EQ(runs_of(same, render_odd_ends), (std::vector<Runs>{{"a<|im_end|>"}, {"a<|im_end|>"}}));
+}
+
+// Of a generation prompt that the template does not write in front of answers, what both share is the prompt.
+TEST(Row, AnswersBeginBehindWhatTheyShareWithTheGenerationPrompt) {
+  const auto thinks_first = [](const Json& messages, bool prompt, const Json& extra) {
     RenderedChat out = chatml()(messages, prompt, extra);
     if (prompt) out.text += "<think>\n";
     return out;
   };
-  EXPECT_NE(error_of(kTwoTurns, no_prompt_prefix).find("messages[2]: the assistant turn does not begin"),
-            std::string::npos);
+  EXPECT_EQ(runs_of(kTwoTurns, thinks_first), (std::vector<Runs>{{"Hello!<|im_end|>", "See you.<|im_end|>"}}));
+}
+
+TEST(Row, RefusesWhatItCannotTellApart) {
+  const auto unknown_words = [](const Json& messages, bool prompt, const Json& extra) {
+    RenderedChat out = chatml()(messages, prompt, extra);
+    if (prompt) out.text += "<think>\n";
+    out.written.clear();
+    return out;
+  };
+  const std::string error = error_of(kTwoTurns, unknown_words);
+  EXPECT_TRUE(error.starts_with("messages[4]: the assistant turn has no word of its own")) << error;
+  EXPECT_NE(error.find("{% generation %}"), std::string::npos) << error;
 }
 
 TEST(Row, EmptyAnswersAreLeftOut) {

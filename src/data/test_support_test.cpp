@@ -35,14 +35,21 @@ std::pair<std::string, std::string> split_thinking(const std::string& content) {
   return {std::string(trim(content.substr(end + 8))), std::string(trim(thinking))};
 }
 
+void write(RenderedChat& out, size_t message, const std::string& text) {
+  out.written.push_back({{out.text.size(), out.text.size() + text.size()}, message});
+  out.text += text;
+}
+
 RenderedChat render_chatml(const Json& messages, bool prompt, const Json& extra, bool marked) {
   RenderedChat out{tools_of(extra), {}};
-  for (const Json& message : messages.as_array()) {
+  for (size_t i = 0; i < messages.as_array().size(); ++i) {
+    const Json& message = messages.as_array()[i];
     const std::string& role = message.at("role").as_string();
     if (!is_known_role(role)) continue;
     out.text += "<|im_start|>" + role + "\n";
     const size_t begin = out.text.size();
-    out.text += content_of(message) + calls_of(message, !content_of(message).empty()) + "<|im_end|>\n";
+    write(out, i, content_of(message) + calls_of(message, !content_of(message).empty()));
+    out.text += "<|im_end|>\n";
     if (marked && role == "assistant") out.generation_spans.push_back({begin, out.text.size()});
   }
   if (prompt) out.text += "<|im_start|>assistant\n";
@@ -59,9 +66,13 @@ RenderedChat render_thinking(const Json& chat, bool prompt, const Json& extra) {
     out.text += "<|im_start|>" + messages[i].at("role").as_string() + "\n";
     auto [content, thinking] = split_thinking(content_of(messages[i]));
     if (messages[i].at("role") == Json("assistant") && i > last_query &&
-        (i + 1 == messages.size() || !thinking.empty()))
-      out.text += "<think>\n" + thinking + "\n</think>\n\n";
-    out.text += content + calls_of(messages[i], !content.empty()) + "<|im_end|>\n";
+        (i + 1 == messages.size() || !thinking.empty())) {
+      out.text += "<think>\n";
+      if (!thinking.empty()) write(out, i, thinking);
+      out.text += "\n</think>\n\n";
+    }
+    write(out, i, content + calls_of(messages[i], !content.empty()));
+    out.text += "<|im_end|>\n";
   }
   if (prompt) out.text += "<|im_start|>assistant\n";
   return out;

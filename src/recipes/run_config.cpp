@@ -118,7 +118,7 @@ void describe(config::Schema& s, DataConfig& c) {
            "What an epoch is of several sources: all rows, or rows in proportion to the weights until the "
            "first source, or the last one, was read whole.");
   s.field("shuffle", c.shuffle, "Shuffle the rows anew in every epoch, instead of reading them in order.");
-  s.choice("loss", c.loss, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
+  s.choice("loss", c.loss, {{"assistant", LossOn::kAllTurns}, {"all", LossOn::kAll}},
            "Which tokens are targets: those that the assistant wrote, or all.")
       .answer("completion", "write assistant")
       .answer("response", "write assistant");

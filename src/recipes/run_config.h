@@ -60,7 +60,7 @@ struct DataConfig {
   double eval_fraction = 0;
   data::Mixing mixing = data::Mixing::kConcatenate;
   bool shuffle = true;
-  data::LossOn loss = data::LossOn::kAssistant;
+  data::LossOn loss = data::LossOn::kAllTurns;
   data::Packing packing = data::Packing::kBestFit;
   int64_t max_length = 1024;
   data::Overflow overflow = data::Overflow::kTruncate;

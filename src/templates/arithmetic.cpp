@@ -6,6 +6,7 @@
 #include "templates/limits.h"
 #include "templates/markup.h"
 #include "templates/operators.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -135,7 +136,10 @@ Value arithmetic(std::string_view op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return numbers(op, a, b);
   if (op == "+" && a.is_string() && b.is_string()) {
     const bool markup = a.is_markup() || b.is_markup();
-    return markup ? Value::markup(escaped(a).text() + escaped(b).text()) : Value(a.text() + b.text());
+    TracedText text;
+    text.print(markup ? escaped(a) : a);
+    text.print(markup ? escaped(b) : b);
+    return text.take(markup);
   }
   if (op == "+" && a.kind() == b.kind() && (a.is(ValueKind::kList) || a.is(ValueKind::kTuple))) {
     List items = a.items();

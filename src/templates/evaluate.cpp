@@ -98,9 +98,8 @@ Value Interpreter::evaluate(const FilterCall& node) {
   return filter_named(node.name)(subject, arguments);
 }
 
-Value Interpreter::apply_to_text(const Expression& filter, std::string text) {
-  const Value subject(std::move(text));
-  const Value* before = std::exchange(block_text_, &subject);
+Value Interpreter::apply_to_text(const Expression& filter, const Value& text) {
+  const Value* before = std::exchange(block_text_, &text);
   Value result = evaluate(filter);
   block_text_ = before;
   return result;
@@ -151,12 +150,9 @@ Value Interpreter::evaluate(const Compare& node) {
 }
 
 Value Interpreter::evaluate(const Concat& node) {
-  std::string text;
-  for (const auto& part : node.parts) {
-    text += to_text(evaluate(*part));
-    check_text_size(1, text.size());
-  }
-  return text;
+  TracedText text;
+  for (const auto& part : node.parts) text.print(evaluate(*part));
+  return text.take();
 }
 
 Value Interpreter::evaluate(const Conditional& node) {

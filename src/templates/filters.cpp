@@ -20,7 +20,7 @@ Value default_filter(const Value& subject, const Arguments& arguments) {
 
 // A whole text as a number, as Python's int() and float() read it.
 std::optional<int64_t> parse_int(const std::string& text, int base) {
-  std::string digits = strip(text, nullptr, Side::kBoth);
+  std::string digits(strip(text, nullptr, Side::kBoth));
   std::erase(digits, '_');
   const bool negative = digits.starts_with('-');
   if (negative || digits.starts_with('+')) digits.erase(0, 1);
@@ -36,7 +36,7 @@ std::optional<int64_t> parse_int(const std::string& text, int base) {
 }
 
 std::optional<double> parse_number(const std::string& text) {
-  std::string digits = strip(text, nullptr, Side::kBoth);
+  std::string digits(strip(text, nullptr, Side::kBoth));
   std::erase(digits, '_');
   if (digits.starts_with('+')) digits.erase(0, 1);
   return parse_float(digits);

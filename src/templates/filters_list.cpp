@@ -51,8 +51,8 @@ Value length(const Value& subject, const Arguments&) { return length_of(subject)
 Value join(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'join'", {"d", "attribute"});
   const Getter get = attribute_getter(args.get(1));
-  JoinedText joined(args.get(0) ? to_text(args[0]) : "");
-  for (const Value& item : items_of(subject)) joined.add(to_text(get(item)));
+  JoinedText joined(args.get(0) ? args[0] : Value(""));
+  for (const Value& item : items_of(subject)) joined.add(get(item));
   return joined.take();
 }
 

@@ -19,7 +19,17 @@ const std::string& only_text(const Value& subject, std::string_view filter) {
   return subject.text();
 }
 
-std::string same(std::string_view text) { return std::string(text); }
+Value as_text(const Value& value) {
+  if (value.is_string()) return value;
+  TracedText text;
+  text.print(value);
+  return text.take();
+}
+
+Value string_filter(const Value& subject, const Arguments& arguments) {
+  const Bound args(arguments, "filter 'string'", {});
+  return as_text(subject);
+}
 
 // Words start after white space and after any of -({[<.
 std::string title_words(std::string_view text) {
@@ -45,12 +55,17 @@ Value mapped(const Value& subject, const Arguments& arguments) {
 
 Value title_filter(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'title'", {});
-  return title_words(to_text(subject));
+  TracedText text;
+  text.add(title_words(to_text(subject)));
+  text.mark(0, message_of(subject));
+  return text.take();
 }
 
 Value safe(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'safe'", {});
-  return Value::markup(to_text(subject));
+  TracedText text;
+  text.print(subject);
+  return text.take(true);
 }
 
 Value escape(const Value& subject, const Arguments& arguments) {
@@ -65,12 +80,13 @@ Value forceescape(const Value& subject, const Arguments& arguments) {
 
 Value trim(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'trim'", {"chars"});
-  return like(subject, strip(to_text(subject), args.get(0), Side::kBoth));
+  const Value text = as_text(subject);
+  return part_of(text, strip(text.text(), args.get(0), Side::kBoth));
 }
 
 Value replace_filter(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'replace'", {"old", "new", "count"}, 2);
-  return replace(to_text(subject), to_text(args[0]), to_text(args[1]), args.integer(2, -1));
+  return replace(as_text(subject), to_text(args[0]), to_text(args[1]), args.integer(2, -1));
 }
 
 Value indent(const Value& subject, const Arguments& arguments) {
@@ -168,7 +184,7 @@ Value urlencode(const Value& subject, const Arguments& arguments) {
        items_of(subject.is_dict() ? find_method(subject, "items")->function().call({}) : subject)) {
     const List pair = items_of(item);
     if (pair.size() != 2) fail("filter 'urlencode' needs pairs, found {} values", pair.size());
-    joined.add(quote(pair[0]) + "=" + quote(pair[1]));
+    joined.add(Value(quote(pair[0]) + "=" + quote(pair[1])));
   }
   return joined.take();
 }
@@ -193,14 +209,17 @@ Value tojson(const Value& subject, const Arguments& arguments) {
     style.item_separator = separators[0].text();
     style.key_separator = separators[1].text();
   }
-  return to_json(subject, style);
+  TracedText text;
+  text.add(to_json(subject, style));
+  text.mark(0, message_of(subject));
+  return text.take();
 }
 
 constexpr std::pair<std::string_view, Filter> kTextFilters[] = {{"upper", mapped<upper>},
                                                                 {"lower", mapped<lower>},
                                                                 {"title", title_filter},
                                                                 {"capitalize", mapped<capitalize>},
-                                                                {"string", mapped<same>},
+                                                                {"string", string_filter},
                                                                 {"safe", safe},
                                                                 {"e", escape},
                                                                 {"escape", escape},

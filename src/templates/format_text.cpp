@@ -4,6 +4,7 @@
 #include "templates/markup.h"
 #include "templates/operators.h"
 #include "templates/print.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -17,25 +18,24 @@ class Formatter {
  public:
   Formatter(const Arguments& arguments, bool markup) : arguments_(arguments), markup_(markup) {}
 
-  std::string run(std::string_view text, int levels = 2) {
+  TracedText run(std::string_view text, int levels = 2) {
     if (levels == 0) fail("Max string recursion exceeded");
-    std::string out;
+    TracedText out;
     while (!text.empty()) {
       const char c = text[0];
       text.remove_prefix(1);
       if ((c == '{' || c == '}') && text.starts_with(c)) {
         text.remove_prefix(1);
-        out += c;
+        out.add(std::string_view(&c, 1));
       } else if (c == '{') {
         const size_t end = field_end(text);
-        out += field(text.substr(0, end), levels);
+        out.add(field(text.substr(0, end), levels));
         text.remove_prefix(end + 1);
       } else if (c == '}') {
         fail("Single '}}' encountered in format string");
       } else {
-        out += c;
+        out.add(std::string_view(&c, 1));
       }
-      check_text_size(1, out.size());
     }
     return out;
   }
@@ -50,7 +50,7 @@ class Formatter {
     fail("expected '}}' before end of string");
   }
 
-  std::string field(std::string_view text, int levels) {
+  TracedText field(std::string_view text, int levels) {
     const size_t name_end = std::min(text.find_first_of("!:"), text.size());
     Value value = lookup(text.substr(0, name_end));
     text.remove_prefix(name_end);
@@ -58,12 +58,18 @@ class Formatter {
       if (text.size() < 2 || (text.size() > 2 && text[2] != ':'))
         fail("expected ':' after conversion specifier");
       if (text[1] != 'r' && text[1] != 's') fail("Unknown conversion specifier '{}'", text.substr(1, 1));
-      value = text[1] == 'r' ? Value(repr(value)) : Value(to_text(value));
+      value = text[1] == 'r' ? like(value, repr(value)) : like(value, to_text(value));
       text.remove_prefix(2);
     }
-    const std::string spec = text.empty() ? "" : run(text.substr(1), levels - 1);
-    if (!markup_) return format_value(value, spec);
-    return value.is_markup() && spec.empty() ? value.text() : escape_html(format_value(value, spec));
+    const std::string spec = text.empty() ? "" : run(text.substr(1), levels - 1).text();
+    TracedText out;
+    if (value.is_string() && spec.empty() && (!markup_ || value.is_markup())) {
+      out.print(value);
+      return out;
+    }
+    out.add(markup_ ? escape_html(format_value(value, spec)) : format_value(value, spec));
+    out.mark(0, message_of(value));
+    return out;
   }
 
   Value lookup(std::string_view name) {
@@ -111,7 +117,7 @@ class Formatter {
 }  // namespace
 
 Value format_text(const Value& self, const Arguments& arguments) {
-  return like(self, Formatter(arguments, self.is_markup()).run(self.text()));
+  return Formatter(arguments, self.is_markup()).run(self.text()).take(self.is_markup());
 }
 
 }  // namespace temper::templates

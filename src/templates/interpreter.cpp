@@ -29,12 +29,12 @@ class Interpreter::Captured {
     interpreter_.output_ = &text_;
   }
   ~Captured() { interpreter_.output_ = before_; }
-  std::string take() { return std::move(text_); }
+  Value take() { return text_.take(); }
 
  private:
   Interpreter& interpreter_;
-  std::string* before_;
-  std::string text_;
+  TracedText* before_;
+  TracedText text_;
 };
 
 // Enters a new scope; leaves it at the end, and forgets it unless a macro was made in it.
@@ -82,16 +82,22 @@ Interpreter::Interpreter(const Json& values) {
   add_globals();
   deepen();
   if (!values.is_object()) fail("the values of a template must be an object, found {}", values.kind_name());
-  for (const auto& [name, value] : values.as_object()) scope_->set(name, Value::from_json(value));
+  for (const auto& [name, value] : values.as_object())
+    scope_->set(name, name == "messages" ? traced_messages(value) : Value::from_json(value));
   deepen();
 }
 
 void Interpreter::run(const Block& block) { execute(block); }
 
 void Interpreter::write(std::string_view text) {
-  check_text_size(1, output_->size() + text.size());
   spend(text.size());
-  *output_ += text;
+  output_->add(text);
+}
+
+void Interpreter::print(const Value& value) {
+  const size_t before = output_->size();
+  output_->print(value);
+  spend(output_->size() - before);
 }
 
 Interpreter::Flow Interpreter::execute(const Block& block) {
@@ -115,7 +121,7 @@ Interpreter::Flow Interpreter::execute(const Text& node) {
 }
 
 Interpreter::Flow Interpreter::execute(const Output& node) {
-  write(to_text(evaluate(*node.value)));
+  print(evaluate(*node.value));
   return Flow::kNext;
 }
 
@@ -134,7 +140,7 @@ Interpreter::Flow Interpreter::run_loop(const For& node, List items, int64_t dep
       const int line = line_;
       run_loop(node, items_of(inner), depth0 + 1);
       line_ = line;
-      return Value(captured.take());
+      return captured.take();
     };
   }
   const Inside inside(*this);
@@ -194,7 +200,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
   names->names().entries.emplace_back(target.attribute, value);
 }
 
-std::string Interpreter::capture(const Block& body) {
+Value Interpreter::capture(const Block& body) {
   Captured captured(*this);
   const Inside inside(*this);
   execute(body);
@@ -202,15 +208,15 @@ std::string Interpreter::capture(const Block& body) {
 }
 
 Interpreter::Flow Interpreter::execute(const SetBlock& node) {
-  std::string text = capture(node.body);
-  assign(node.target, node.filter ? apply_to_text(*node.filter, std::move(text)) : Value(std::move(text)));
+  const Value text = capture(node.body);
+  assign(node.target, node.filter ? apply_to_text(*node.filter, text) : text);
   return Flow::kNext;
 }
 
 Interpreter::Flow Interpreter::execute(const FilterBlock& node) {
   const Value result = apply_to_text(*node.filter, capture(node.body));
   if (!result.is_string()) fail("a filter block must give a str, found {}", result.type_name());
-  write(result.text());
+  print(result);
   return Flow::kNext;
 }
 
@@ -222,7 +228,7 @@ Interpreter::Flow Interpreter::execute(const Macro& node) {
 Interpreter::Flow Interpreter::execute(const CallBlock& node) {
   const Value caller = make_macro("caller", node.signature, node.body, true);
   const int line = line_;
-  write(to_text(call(std::get<Call>(node.call->node), &caller)));
+  print(call(std::get<Call>(node.call->node), &caller));
   line_ = line;
   return Flow::kNext;
 }
@@ -300,7 +306,7 @@ Interpreter::Flow Interpreter::execute(const With& node) {
 Interpreter::Flow Interpreter::execute(const Generation& node) {
   const bool placed = output_ == &main_output_;
   const size_t start = main_output_.size();
-  write(capture(node.body));
+  print(capture(node.body));
   if (placed) generation_.emplace_back(start, main_output_.size());
   return Flow::kNext;
 }

@@ -8,6 +8,7 @@
 
 #include "templates/arguments.h"
 #include "templates/syntax.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 
@@ -27,7 +28,7 @@ class Interpreter {
   void run(const Block& block);
 
   int line() const { return line_; }
-  std::string& output() { return main_output_; }
+  TracedText& output() { return main_output_; }
   std::vector<std::pair<size_t, size_t>>& generation() { return generation_; }
 
  private:
@@ -54,12 +55,13 @@ class Interpreter {
   Flow execute(const Break&) { return Flow::kBreak; }
   Flow execute(const Continue&) { return Flow::kContinue; }
   void assign(const Target& target, const Value& value);
-  std::string capture(const Block& body);  // in a scope of its own
+  Value capture(const Block& body);  // in a scope of its own
   Value make_macro(const std::string& name, const Signature& signature, const Block& body, bool anonymous);
   void keep_scopes();
   Value call_macro(const Callee& callee, const Arguments& arguments);
   void bind(const Callee& callee, const Arguments& arguments);  // the macro's parameters, in its scope
   void write(std::string_view text);
+  void print(const Value& value);
   class Inside;  // a scope entered and left
 
   // expressions: evaluate.cpp
@@ -82,7 +84,7 @@ class Interpreter {
   Value evaluate(const DictLiteral& node);
   Value call(const Call& node, const Value* caller);
   Arguments evaluate_arguments(const CallArguments& node);
-  Value apply_to_text(const Expression& filter, std::string text);
+  Value apply_to_text(const Expression& filter, const Value& text);
 
   // functions: globals.cpp
   void add_globals();
@@ -92,8 +94,8 @@ class Interpreter {
   std::deque<Scope> scopes_;          // those that macros refer to live to the end
   std::deque<Namespace> namespaces_;  // likewise, as they may refer to each other
   Scope* scope_ = nullptr;
-  std::string main_output_;
-  std::string* output_ = &main_output_;
+  TracedText main_output_;
+  TracedText* output_ = &main_output_;
   std::vector<std::pair<size_t, size_t>> generation_;
   const Value* block_text_ = nullptr;  // the subject of a filter block's first filter
   int line_ = 1;

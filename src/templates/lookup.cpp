@@ -8,6 +8,7 @@
 #include "templates/markup.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -68,7 +69,7 @@ std::optional<Value> entry(const Value& value, const Value& key) {
   spend(value.text().size());
   std::string_view rest = value.text();
   for (int64_t i = 0; i < index; ++i) rest.remove_prefix(next_utf8(rest).size);
-  return like(value, std::string(rest.substr(0, next_utf8(rest).size)));
+  return part_of(value, rest.substr(0, next_utf8(rest).size));
 }
 
 // The positions that start:stop:step takes of `size`, as Python counts them.
@@ -120,10 +121,12 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
     return slice_positions(static_cast<int64_t>(size), start, stop, step);
   };
   if (value.is_string()) {
-    const std::u32string characters = to_utf32(value.text());
-    std::string out;
-    for (const size_t i : positions(characters.size())) append_utf8(out, characters[i]);
-    return like(value, std::move(out));
+    std::vector<std::string_view> characters;
+    for (std::string_view rest = value.text(); !rest.empty(); rest.remove_prefix(characters.back().size()))
+      characters.push_back(rest.substr(0, next_utf8(rest).size));
+    TracedText out;
+    for (const size_t i : positions(characters.size())) out.add_part(value, characters[i]);
+    return out.take(value.is_markup());
   }
   if (value.is_range()) fail("slices of a range are not supported; add |list before the slice");
   if (!value.is(ValueKind::kList) && !value.is(ValueKind::kTuple)) fail("{} has no slices", describe(value));

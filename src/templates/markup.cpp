@@ -1,6 +1,7 @@
 #include "templates/markup.h"
 
 #include "templates/print.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 
@@ -24,16 +25,23 @@ std::string escape_html(std::string_view text) {
 }
 
 Value escaped(const Value& value) {
-  return value.is_markup() ? value : Value::markup(escape_html(to_text(value)));
+  if (value.is_markup()) return value;
+  TracedText text;
+  text.add(escape_html(to_text(value)));
+  text.mark(0, message_of(value));
+  return text.take(true);
 }
 
 Value like(const Value& model, std::string text) {
-  return model.is_markup() ? Value::markup(std::move(text)) : Value(std::move(text));
+  TracedText traced;
+  traced.add(text);
+  if (model.is_string()) traced.mark(0, message_of(model));
+  return traced.take(model.is_markup());
 }
 
 Value markup_like(const Value& model, Value value) {
   if (!model.is_markup()) return value;
-  if (value.is_string()) return Value::markup(value.text());
+  if (value.is_string()) return Value::traced(value.text(), value.origins(), true);
   const bool list = value.is(Value::Kind::kList);
   if (!list && !value.is(Value::Kind::kTuple)) return value;
   List items;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "templates/arguments.h"
+#include "templates/traced_text.h"
 #include "templates/value.h"
 
 namespace temper::templates {
@@ -16,20 +17,21 @@ Method find_string_method(std::string_view name);  // null when there is none
 
 // Shared with the filters.
 enum class Side { kLeft, kRight, kBoth };
-std::string strip(std::string_view text, const Value* characters,
-                  Side side);  // white space without characters
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t most);
+std::string_view strip(std::string_view text, const Value* characters,
+                       Side side);  // white space without characters
+Value replace(const Value& subject, std::string_view from, std::string_view to, int64_t most);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 std::string pad(std::string_view text, int64_t width, std::string_view fill, Side text_side);
 
 class JoinedText {
  public:
-  explicit JoinedText(std::string separator) : separator_(std::move(separator)) {}
-  void add(std::string_view part);
-  std::string take() { return std::move(out_); }
+  explicit JoinedText(Value separator) : separator_(std::move(separator)) {}
+  void add(const Value& part);
+  Value take() { return out_.take(); }
 
  private:
-  std::string separator_, out_;
+  Value separator_;
+  TracedText out_;
   bool first_ = true;
 };
 

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "templates/limits.h"
 #include "templates/loop.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -176,7 +177,7 @@ List items_of(const Value& value) {
       List characters;
       for (std::string_view rest = value.text(); !rest.empty();) {
         const size_t size = next_utf8(rest).size;
-        characters.emplace_back(rest.substr(0, size));
+        characters.push_back(part_of(value, rest.substr(0, size)));
         check_items(characters.size(), 1);
         rest.remove_prefix(size);
       }

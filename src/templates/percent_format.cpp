@@ -6,6 +6,7 @@
 #include "templates/markup.h"
 #include "templates/operators.h"
 #include "templates/print.h"
+#include "templates/traced_text.h"
 
 namespace temper::templates {
 namespace {
@@ -21,15 +22,14 @@ class PercentFormatter {
       items_ = {values};
   }
 
-  std::string run() {
+  TracedText run() {
     while (at_ < format_.size()) {
       if (format_[at_] != '%')
-        out_ += format_[at_++];
+        out_.add(format_.substr(at_++, 1));
       else if (++at_ < format_.size() && format_[at_] == '%')
-        out_ += format_[at_++];
+        out_.add(format_.substr(at_++, 1));
       else
         conversion();
-      check_text_size(1, out_.size());
     }
     const bool container = values_.is_dict() || values_.is(Value::Kind::kList) || values_.is_undefined() ||
                            values_.is_range();  // need not be used
@@ -76,7 +76,9 @@ class PercentFormatter {
       ++at_;
       precision = digits();
     }
-    pad(convert(value, flags, precision), flags, static_cast<size_t>(width));
+    const size_t begin = out_.size();
+    out_.add(padded(convert(value, flags, precision), flags, static_cast<size_t>(width)));
+    out_.mark(begin, message_of(value));
   }
 
   std::string convert(const Value& value, const std::string& flags, int64_t precision) {
@@ -129,18 +131,13 @@ class PercentFormatter {
     return out;
   }
 
-  void pad(std::string text, const std::string& flags, size_t width) {
+  std::string padded(std::string text, const std::string& flags, size_t width) {
     const size_t size = length_of(Value(text));
     const size_t missing = width > size ? width - size : 0;
-    if (flags.find('-') != std::string::npos) {
-      out_ += text + std::string(missing, ' ');
-    } else if (flags_zero_ && flags.find('0') != std::string::npos) {
-      const size_t sign =
-          !text.empty() && std::string_view("+- ").find(text[0]) != std::string_view::npos ? 1 : 0;
-      out_ += text.insert(sign, missing, '0');
-    } else {
-      out_ += std::string(missing, ' ') + text;
-    }
+    if (flags.find('-') != std::string::npos) return text + std::string(missing, ' ');
+    if (!flags_zero_ || flags.find('0') == std::string::npos) return std::string(missing, ' ') + text;
+    const bool has_sign = !text.empty() && std::string_view("+- ").find(text[0]) != std::string_view::npos;
+    return text.insert(has_sign ? 1 : 0, missing, '0');
   }
 
   std::string_view format_;
@@ -149,13 +146,13 @@ class PercentFormatter {
   List items_;
   size_t at_ = 0, used_ = 0;
   bool flags_zero_ = false;
-  std::string out_;
+  TracedText out_;
 };
 
 }  // namespace
 
 Value percent_format(const Value& format, const Value& values) {
-  return like(format, PercentFormatter(format, values).run());
+  return PercentFormatter(format, values).run().take(format.is_markup());
 }
 
 }  // namespace temper::templates

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "templates/format_spec.h"
 #include "templates/limits.h"
+#include "templates/markup.h"
 #include "templates/methods.h"
 #include "templates/operators.h"
 #include "templates/print.h"
@@ -12,22 +13,22 @@
 namespace temper::templates {
 namespace {
 
-Value list_of(const std::vector<std::string_view>& parts) {
+Value list_of(const Value& whole, const std::vector<std::string_view>& parts) {
   List items;
-  for (const std::string_view part : parts) items.emplace_back(part);
+  for (const std::string_view part : parts) items.push_back(part_of(whole, part));
   return Value::list(std::move(items));
 }
 
 template <std::string (*Map)(std::string_view)>
 Value mapped(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "this method", {});
-  return Map(self.text());
+  return like(self, Map(self.text()));
 }
 
 template <Side side>
 Value stripped(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "strip", {"chars"});
-  return strip(self.text(), args.get(0), side);
+  return part_of(self, strip(self.text(), args.get(0), side));
 }
 
 // At runs of white space; `most` splits, from the right with from_right.
@@ -77,13 +78,13 @@ template <bool from_right>
 Value split(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "split", {"sep", "maxsplit"});
   const int64_t most = args.integer(1, -1);
-  if (!args.get(0) || args[0].is_none()) return list_of(split_spaces(self.text(), most, from_right));
-  return list_of(split_at(self.text(), args.text(0, ""), most, from_right));
+  if (!args.get(0) || args[0].is_none()) return list_of(self, split_spaces(self.text(), most, from_right));
+  return list_of(self, split_at(self.text(), args.text(0, ""), most, from_right));
 }
 
 Value splitlines(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "splitlines", {"keepends"});
-  return list_of(split_lines(self.text(), args.truth(0, false)));
+  return list_of(self, split_lines(self.text(), args.truth(0, false)));
 }
 
 template <bool from_right>
@@ -95,7 +96,8 @@ Value partition(const Value& self, const Arguments& arguments) {
   const size_t at = from_right ? rfind_text(text, separator) : find_text(text, separator);
   if (at == std::string_view::npos)
     return from_right ? Value::tuple({"", "", self}) : Value::tuple({self, "", ""});
-  return Value::tuple({text.substr(0, at), separator, text.substr(at + separator.size())});
+  return Value::tuple({part_of(self, text.substr(0, at)), part_of(self, text.substr(at, separator.size())),
+                       part_of(self, text.substr(at + separator.size()))});
 }
 
 // The part of the text that start and end (arguments 1 and 2) leave.
@@ -125,7 +127,7 @@ Value remove_affix(const Value& self, const Arguments& arguments) {
   std::string_view text = self.text();
   if (at_end && text.ends_with(affix)) text.remove_suffix(affix.size());
   if (!at_end && text.starts_with(affix)) text.remove_prefix(affix.size());
-  return text;
+  return part_of(self, text);
 }
 
 template <bool from_right, bool must_exist>
@@ -152,16 +154,16 @@ Value count(const Value& self, const Arguments& arguments) {
 
 Value replace_all(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "replace", {"old", "new", "count"}, 2);
-  return replace(self.text(), args.text(0, ""), args.text(1, ""), args.integer(2, -1));
+  return replace(self, args.text(0, ""), args.text(1, ""), args.integer(2, -1));
 }
 
 Value join(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "join", {"iterable"}, 1);
   size_t count = 0;
-  JoinedText joined(self.text());
+  JoinedText joined(self);
   for (const Value& item : items_of(args[0])) {
     if (!item.is_string()) fail("sequence item {}: expected str instance, {} found", count, item.type_name());
-    joined.add(item.text());
+    joined.add(item);
     ++count;
   }
   return joined.take();
@@ -170,7 +172,7 @@ Value join(const Value& self, const Arguments& arguments) {
 template <Side side>
 Value padded(const Value& self, const Arguments& arguments) {
   const Bound args(arguments, "padding", {"width", "fillchar"}, 1);
-  return pad(self.text(), args.integer(0, 0), args.text(1, " "), side);
+  return like(self, pad(self.text(), args.integer(0, 0), args.text(1, " "), side));
 }
 
 Value zfill(const Value& self, const Arguments& arguments) {

@@ -9,7 +9,7 @@
 
 namespace temper::templates {
 
-std::string strip(std::string_view text, const Value* characters, Side side) {
+std::string_view strip(std::string_view text, const Value* characters, Side side) {
   std::u32string set;
   const bool spaces = !characters || characters->is_none();
   if (!spaces) {
@@ -23,11 +23,12 @@ std::string strip(std::string_view text, const Value* characters, Side side) {
   if (side != Side::kLeft)
     while (!text.empty() && goes(next_utf8(last_utf8(text)).value))
       text.remove_suffix(last_utf8(text).size());
-  return std::string(text);
+  return text;
 }
 
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t most) {
-  std::string out;
+Value replace(const Value& subject, std::string_view from, std::string_view to, int64_t most) {
+  const std::string_view text = subject.text();
+  TracedText out;
   size_t at = 0;
   for (int64_t count = 0; most < 0 || count < most; ++count) {
     size_t found = std::string_view::npos;
@@ -39,13 +40,14 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
       found = count == 0 ? 0 : at + next_utf8(text.substr(at)).size;
     }
     if (found == std::string_view::npos) break;
-    out += text.substr(at, found - at);
-    out += to;
-    check_text_size(1, out.size());
+    out.add_part(subject, text.substr(at, found - at));
+    const size_t begin = out.size();
+    out.add(to);
+    out.mark(begin, message_at(subject, found));
     at = found + from.size();
   }
-  out += text.substr(at);
-  return out;
+  out.add_part(subject, text.substr(at));
+  return out.take();
 }
 
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
@@ -86,11 +88,10 @@ std::string pad(std::string_view text, int64_t width, std::string_view fill, Sid
   return out;
 }
 
-void JoinedText::add(std::string_view part) {
-  if (!first_) out_ += separator_;
+void JoinedText::add(const Value& part) {
+  if (!first_) out_.print(separator_);
   first_ = false;
-  out_ += part;
-  check_text_size(1, out_.size());
+  out_.print(part);
 }
 
 }  // namespace temper::templates

@@ -43,7 +43,8 @@ Rendered Template::render_with_generation(const Json& values, const Limits& limi
   } catch (const Error& error) {
     throw Error(fmt::format("[{}:{}] {}", parsed_->where, interpreter.line(), error.what()), error.kind());
   }
-  return {std::move(interpreter.output()), std::move(interpreter.generation())};
+  TracedText& output = interpreter.output();
+  return {std::move(output.text()), std::move(interpreter.generation()), std::move(output.origins())};
 }
 
 }  // namespace temper::templates

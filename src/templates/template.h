@@ -8,14 +8,17 @@
 
 #include "base/json.h"
 #include "templates/limits.h"
+#include "templates/origin.h"
 
 namespace temper::templates {
 
-// A rendered template and the byte ranges [begin, end) of the text that stood in {% generation %} blocks.
+// A rendered template, the byte ranges [begin, end) of the text that stood in {% generation %} blocks, and which
+// of its bytes came from which item of the variable `messages` (but for the items' roles).
 // Blocks inside macros and set blocks have no place in the text, and no range.
 struct Rendered {
   std::string text;
   std::vector<std::pair<size_t, size_t>> generation;
+  Origins origins;
 };
 
 // A template in the Jinja that model cards use, as transformers sets it up: trim_blocks, lstrip_blocks, loop

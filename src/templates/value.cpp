@@ -34,16 +34,20 @@ Data make_sequence(List items) {
 
 }  // namespace
 
-Value::Value(std::string text) : Value(make_text(std::move(text), false)) {}
+Value::Value(std::string text) : Value(make_text({std::move(text)})) {}
 
-Value Value::markup(std::string text) { return make_text(std::move(text), true); }
+Value Value::markup(std::string text) { return make_text({std::move(text), true}); }
 
-Value Value::make_text(std::string text, bool markup) {
-  check_text_size(1, text.size());
-  spend(text.size());
-  spend_memory(text.size() + kOverhead);
+Value Value::traced(std::string text, Origins origins, bool markup) {
+  return make_text({std::move(text), markup, std::move(origins)});
+}
+
+Value Value::make_text(TextData data) {
+  check_text_size(1, data.text.size());
+  spend(data.text.size());
+  spend_memory(data.text.size() + data.origins.size() * sizeof(Origin) + kOverhead);
   Value value;
-  value.data_ = std::make_shared<const TextData>(TextData{std::move(text), markup});
+  value.data_ = std::make_shared<const TextData>(std::move(data));
   return value;
 }
 
@@ -85,7 +89,10 @@ Value Value::dict(Dict entries) {
   return value;
 }
 
-Value Value::from_json(const Json& json) {
+Value Value::from_json(const Json& json, std::optional<size_t> message) {
+  const auto text_value = [&](const std::string& text) {
+    return message && !text.empty() ? traced(text, {{0, text.size(), *message}}, false) : Value(text);
+  };
   switch (json.kind()) {
     case Json::Kind::kNull:
       return None();
@@ -96,17 +103,17 @@ Value Value::from_json(const Json& json) {
     case Json::Kind::kFloat:
       return json.as_double();
     case Json::Kind::kString:
-      return json.as_string();
+      return text_value(json.as_string());
     case Json::Kind::kArray: {
       List items;
-      for (const Json& item : json.as_array()) items.push_back(from_json(item));
+      for (const Json& item : json.as_array()) items.push_back(from_json(item, message));
       return list(std::move(items));
     }
     case Json::Kind::kObject:
       break;
   }
   Dict entries;
-  for (const auto& [key, item] : json.as_object()) entries.emplace_back(key, from_json(item));
+  for (const auto& [key, item] : json.as_object()) entries.emplace_back(text_value(key), from_json(item, message));
   return dict(std::move(entries));
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "templates/origin.h"
 
 // The values of templates: Python's, as far as templates see them. Immutable and cheap to copy, except for
 // namespaces and generators, which change for everyone who holds them.
@@ -28,6 +30,7 @@ struct Undefined {
 struct TextData {
   std::string text;
   bool markup = false;  // made by safe or escape: what is joined to it is escaped
+  Origins origins = {};
 };
 struct ListData {
   List items;
@@ -93,7 +96,8 @@ class Value {
   static Value view(List items, std::string_view name, std::string text = "");
   static Value generator(List items);
   static Value dict(Dict entries);
-  static Value from_json(const Json& json);
+  static Value traced(std::string text, Origins origins, bool markup);
+  static Value from_json(const Json& json, std::optional<size_t> message = {});  // whose its texts are
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is(Kind kind) const { return this->kind() == kind; }
@@ -109,6 +113,7 @@ class Value {
   int64_t integer() const;
   double number() const;
   const std::string& text() const { return std::get<Text>(data_)->text; }
+  const Origins& origins() const { return std::get<Text>(data_)->origins; }
   bool is_markup() const { return is_string() && std::get<Text>(data_)->markup; }
   const List& items() const;  // of lists, tuples, views and generators
   const ViewData& view() const { return *std::get<std::shared_ptr<const ViewData>>(data_); }
@@ -124,7 +129,7 @@ class Value {
   int depth() const;
 
  private:
-  static Value make_text(std::string text, bool markup);
+  static Value make_text(TextData data);
   using Text = std::shared_ptr<const TextData>;
   std::variant<Undefined, None, bool, int64_t, double, Text, std::shared_ptr<const ListData>,
                std::shared_ptr<const TupleData>, std::shared_ptr<const ViewData>,

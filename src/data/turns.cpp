@@ -1,0 +1,171 @@
+#include "data/turns.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+
+namespace temper::data {
+namespace {
+
+// What one message wrote in a text.
+struct Words {
+  ByteSpan around;   // from its first byte to its last
+  std::string text;  // the bytes themselves, without what the template wrote between
+};
+
+std::optional<Words> words_of(const RenderedChat& chat, size_t message) {
+  std::optional<Words> words;
+  for (const Written& part : chat.written) {
+    if (part.message != message) continue;
+    if (!words) words = Words{part.bytes, ""};
+    words->around.end = part.bytes.end;
+    words->text += chat.text.substr(part.bytes.begin, part.bytes.end - part.bytes.begin);
+  }
+  return words;
+}
+
+// The end of what any message wrote before `end`.
+size_t end_of_words(const RenderedChat& chat, size_t end) {
+  size_t last = 0;
+  for (const Written& part : chat.written)
+    if (part.bytes.end <= end) last = part.bytes.end;
+  return last;
+}
+
+size_t shared_size(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+size_t shared_end(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
+}
+
+[[noreturn]] void refuse(size_t turn, std::string_view problem) {
+  fail(
+      "messages[{}]: the assistant turn {} in the template's text of the conversation, so its tokens cannot be told "
+      "from the rest; mark assistant turns in the chat template with {{% generation %}} … "
+      "{{% endgeneration %}}, or set loss: all",
+      turn, problem);
+}
+
+}  // namespace
+
+// A turn as a model meets it.
+struct Turn {
+  size_t message = 0;
+  std::optional<RenderedChat> prompt;     // none where the template refuses one, as before the first message
+  RenderedChat until;                     // the conversation that ends with the turn
+  bool open = false;                      // with no token that ends it
+  std::optional<RenderedChat> continued;  // then: until and the beginning of a turn that follows
+
+  std::optional<ByteSpan> in(const RenderedChat& chat) const;
+  ByteSpan in_itself() const;
+
+ private:
+  std::optional<size_t> begin_in(const RenderedChat& chat, const Words& words, bool same_history) const;
+};
+
+// Where the turn begins before its words: behind as much of the generation prompt as the template writes there.
+std::optional<size_t> Turn::begin_in(const RenderedChat& chat, const Words& words, bool same_history) const {
+  if (!prompt) return words.around.begin;
+  if (chat.text.starts_with(prompt->text)) return prompt->text.size();
+  const size_t asked = end_of_words(*prompt, prompt->text.size());
+  const size_t before = end_of_words(chat, words.around.begin);
+  const std::string_view header = std::string_view(prompt->text).substr(asked);
+  const auto written = std::string_view(chat.text).substr(before, words.around.begin - before);
+  if (same_history && (asked != before || prompt->text.compare(0, asked, chat.text, 0, before) != 0))
+    return std::nullopt;
+  const size_t shared = shared_size(header, written);
+  // Where the prompt's last message ends otherwise than in `chat`, the header is what stands behind that.
+  if (shared < header.size() && shared_end(header, written) > shared) return words.around.begin;
+  return before + shared;
+}
+
+// In a longer conversation: none where the turn is written otherwise there.
+std::optional<ByteSpan> Turn::in(const RenderedChat& chat) const {
+  if (prompt && chat.text.starts_with(prompt->text) && chat.text.starts_with(until.text) &&
+      until.text.size() >= prompt->text.size())
+    return ByteSpan{prompt->text.size(), until.text.size()};
+  const std::optional<Words> words = words_of(chat, message), own = words_of(until, message);
+  if (!words || !own || words->text != own->text) return std::nullopt;
+  const std::optional<size_t> begin = begin_in(chat, *words, true);
+  const auto ending = std::string_view(until.text).substr(own->around.end);
+  const auto behind = std::string_view(chat.text).substr(words->around.end);
+  if (!begin || (trim(ending).empty() && !open) || !behind.starts_with(ending)) return std::nullopt;
+  return ByteSpan{*begin, words->around.end + ending.size()};
+}
+
+ByteSpan Turn::in_itself() const {
+  if (prompt && until.text.starts_with(prompt->text)) return {prompt->text.size(), until.text.size()};
+  const std::optional<Words> words = words_of(until, message);
+  if (!words) refuse(message, "has no word of its own");
+  return {*begin_in(until, *words, false), until.text.size()};
+}
+
+Json::Array first_messages(const Json::Array& messages, size_t count) {
+  return {messages.begin(), messages.begin() + static_cast<Json::Array::difference_type>(count)};
+}
+
+Turn TurnFinder::meet(size_t message) const {
+  Turn turn;
+  turn.message = message;
+  try {
+    turn.prompt = render_(first_messages(messages_, message), true, extra_);
+  } catch (const Error&) {
+    if (message > 0) throw;
+  }
+  turn.until = render_(first_messages(messages_, message + 1), false, extra_);
+  const std::optional<Words> words = words_of(turn.until, message);
+  turn.open = words && !has_end_(std::string_view(turn.until.text).substr(words->around.end));
+  if (turn.open) turn.continued = continued(turn);
+  return turn;
+}
+
+// Up to the first word of the message behind the turn, or of a user's where it is the last.
+std::optional<RenderedChat> TurnFinder::continued(const Turn& turn) const {
+  Json::Array more = first_messages(messages_, std::min(turn.message + 2, messages_.size()));
+  if (more.size() == turn.message + 1) more.push_back(Json::Object{{"role", "user"}, {"content", "Go on."}});
+  RenderedChat chat;
+  try {
+    chat = render_(std::move(more), false, extra_);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const std::optional<Words> next = words_of(chat, turn.message + 1);
+  if (!next || !chat.text.starts_with(turn.until.text) || next->around.begin < turn.until.text.size())
+    return std::nullopt;
+  chat.text.resize(next->around.begin);
+  std::erase_if(chat.written, [&](const Written& part) { return part.bytes.end > chat.text.size(); });
+  return chat;
+}
+
+std::vector<ChatText> TurnFinder::texts_of(const std::vector<size_t>& turns, const RenderedChat& whole) const {
+  std::vector<ChatText> texts;
+  RenderedChat last = whole;  // the text that turns are looked for in, from the last to the first
+  ChatText found;
+  const auto close = [&] {
+    if (found.assistant.empty()) return;
+    std::reverse(found.assistant.begin(), found.assistant.end());
+    found.text = std::move(last.text);
+    texts.push_back(std::exchange(found, {}));
+  };
+  for (auto message = turns.rbegin(); message != turns.rend(); ++message) {
+    Turn turn = meet(*message);
+    std::optional<ByteSpan> span;
+    if (!turn.continued || *message + 1 < messages_.size()) span = turn.in(last);
+    if (span && !found.assistant.empty() && span->end > found.assistant.back().bytes.begin) span.reset();
+    if (!span) {
+      span = turn.in_itself();
+      close();
+      found.continued = turn.continued.has_value();
+      last = std::move(turn.continued ? *turn.continued : turn.until);
+    }
+    found.assistant.push_back({*span, turn.open});
+  }
+  close();
+  std::reverse(texts.begin(), texts.end());
+  return texts;
+}
+
+}  // namespace temper::data

@@ -120,7 +120,8 @@ def tokenizer_for(source):
     """Ours, in which what looks like a special token in the template is one."""
     tokenizer = json.loads(TOKENIZER.read_text())
     known = {token["content"] for token in tokenizer["added_tokens"]}
-    found = set(re.findall(r"<\|[^<>|\s]+\|>|\[/?[A-Z_]+\]|<\w+_of_turn>|<｜[^｜]+｜>|<[\|]?turn[\|]?>|\[e~\[|\]~b\]|\]~!b\[", source))
+    sample = rendering(source, plain(3)) or rendering(source, {**plain(3), "tools": [TOOL]}) or ""
+    found = set(re.findall(r"<\|[^<>|\s]+\|>|\[/?[A-Z_]+\]|<\w+_of_turn>|<｜[^｜]+｜>|<[\|]?turn[\|]?>|\[e~\[|\]~b\]|\]~!b\[", source + sample))
     found |= {*TOKENS.values()}
     for i, text in enumerate(sorted(found - known)):
         tokenizer["added_tokens"].append({"id": 150000 + i, "content": text, "special": True, "single_word": False,
@@ -149,7 +150,7 @@ def problem_of(answers, row, text):
             return "an answer is not in its run"
         if any(word in run for word in foreign):
             return "a run holds another's words"
-        if not re.search(r"(>|\])(\\n)?$", run.strip()):
+        if not re.search(r"(>|\]|\[)(\\n)*$|(\\n)+$", run.strip()):
             return f"a run has no end: {run[-20:]!r}"
     return None
 

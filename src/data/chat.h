@@ -32,7 +32,8 @@ using ChatRenderer =
 // What an assistant turn wrote.
 struct TurnSpan {
   ByteSpan bytes;
-  bool open = false;  // the template ends it with no token of its own: what ends it is the next turn's first token
+  bool open =
+      false;  // the template ends it with no token of its own: what ends it is the next turn's first token
 };
 
 // A text to learn from and its assistant turns, ascending, without overlaps.
@@ -52,11 +53,11 @@ struct LearntChat {
 using EndCheck = std::function<bool(std::string_view text)>;
 
 // Every assistant turn from `first_turn` on is a span of one of the texts. That is a text of the whole
-// conversation, unless the template writes a turn otherwise once more turns follow (without its thinking, or with
-// another end): such a turn is learnt from the text of the conversation up to it, as it is written there.
-// Templates that wrote {% generation %} blocks say themselves where turns are. For others a span begins where
-// the generation prompt for it ends and ends with the end-of-turn text behind its content; where that cannot be
-// established beyond doubt, an Error names the turn and what to do.
+// conversation, unless the template writes a turn otherwise once more turns follow (without its thinking, or
+// with another end): such a turn is learnt from the text of the conversation up to it, as it is written
+// there. Templates that wrote {% generation %} blocks say themselves where turns are. For others a span
+// begins where the generation prompt for it ends and ends with the end-of-turn text behind its content; where
+// that cannot be established beyond doubt, an Error names the turn and what to do.
 LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Json& extra,
                        const ChatRenderer& render, const EndCheck& has_end);
 

@@ -55,7 +55,9 @@ EncodedRow encode_row(std::string_view source, std::string_view row) {
   return RowEncoder(qwen(), renderer_of(shared), {}).encode(Json::parse(row, "row"));
 }
 
-Example encode(std::string_view source, std::string_view row) { return encode_row(source, row).examples.at(0); }
+Example encode(std::string_view source, std::string_view row) {
+  return encode_row(source, row).examples.at(0);
+}
 
 std::vector<Runs> runs_of(std::string_view source, std::string_view row) {
   std::vector<Runs> runs;

@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<int64_t, 5> kPercents = {50, 90, 95, 99, 100};
 constexpr int64_t kRowsAtOnce = 1024;
 constexpr size_t kMentions = 10;
+constexpr size_t kReasons = 100;  // that are told apart
 
 // Nearest rank: the smallest length that so many percent of the rows do not exceed.
 std::array<int64_t, 5> percentiles_of(std::vector<int64_t> lengths) {
@@ -37,6 +38,21 @@ std::string why_dropped(const ReadRow& read) {
   return fmt::format("no target among its {} tokens", read.row.full_length);
 }
 
+// An error without its place and numbers, so that the same is said of every row that has it.
+std::string reason_of(std::string_view why) {
+  if (const size_t place = why.find("] "); why.starts_with('[') && place != std::string_view::npos)
+    why.remove_prefix(place + 2);
+  std::string reason;
+  bool number = false;
+  for (const char c : why.substr(0, why.find(';'))) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) reason += c;
+    if (digit && !number) reason += 'N';
+    number = digit;
+  }
+  return reason;
+}
+
 // What reading all rows finds out, row by row in the order of the files.
 class Survey {
  public:
@@ -49,6 +65,7 @@ class Survey {
     source.counts.add(read, OnBadRow::kCount);
     if (!read.kept()) {
       ++summary_.num_dropped;
+      count_reason(reason_of(why_dropped(read)));
       if (summary_.dropped.size() < kMentions)
         summary_.dropped.push_back({mixture_.place(row), why_dropped(read), 0});
     }
@@ -67,11 +84,23 @@ class Survey {
   DatasetSummary finish(const LoaderOptions& options) {
     summary_.percentiles = percentiles_of(std::move(lengths_));
     for (const auto& [length, row] : longest_) summary_.longest.push_back({mixture_.place(row), "", length});
+    std::stable_sort(summary_.reasons.begin(), summary_.reasons.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
     pack_epoch(options);
     return std::move(summary_);
   }
 
  private:
+  void count_reason(std::string reason) {
+    auto& reasons = summary_.reasons;
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const auto& entry) { return entry.first == reason; });
+    if (known != reasons.end())
+      ++known->second;
+    else if (reasons.size() < kReasons)
+      reasons.emplace_back(std::move(reason), 1);
+  }
+
   void remember(int64_t row, int64_t length) {
     if (longest_.size() == kMentions && length <= longest_.back().first) return;
     const auto longer = std::find_if(longest_.begin(), longest_.end(),

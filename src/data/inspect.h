@@ -31,6 +31,7 @@ struct DatasetSummary {
   std::vector<int64_t> lengths;          // rows of [0, 1), [1, 2), [2, 4), [4, 8) … tokens
   std::vector<Mention> longest;          // the ten longest, the longest first
   std::vector<Mention> dropped;          // the first ten
+  std::vector<std::pair<std::string, int64_t>> reasons;  // why rows were dropped, without numbers: how many
   int64_t num_dropped = 0;
   // One epoch in the order of training.
   int64_t packed_rows = 0, packed_tokens = 0, packed_documents = 0, max_length = 0;

@@ -115,6 +115,9 @@ std::string describe(const DatasetSummary& summary) {
   }
   if (!summary.longest.empty()) out += "longest rows:\n";
   for (const Mention& row : summary.longest) out += fmt::format("  {} tokens: {}\n", row.tokens, row.place);
+  if (summary.num_dropped > 1) out += "dropped rows by reason:\n";
+  for (const auto& [reason, count] : summary.reasons)
+    if (summary.num_dropped > 1) out += fmt::format("  {}: {}\n", count, reason);
   if (!summary.dropped.empty()) out += "dropped rows:\n";
   for (const Mention& row : summary.dropped)
     out += row.what.starts_with('[') ? fmt::format("  {}\n", row.what)

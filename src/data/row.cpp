@@ -36,14 +36,15 @@ void mask_span(const tokenizers::Encoding& tokens, ByteSpan span, const Tokenize
   for (size_t i = begin; i < end; ++i) mask[i] = 1;
 }
 
-// Marks the special token that follows a turn, if one does.
+// Marks the special token that follows a turn and the white space before it, if one does.
 void mask_end(const tokenizers::Encoding& tokens, size_t end, const Tokenizer& tokenizer,
               std::vector<uint8_t>& mask) {
-  size_t next = 0;
-  while (next < tokens.ids.size() && (tokens.spans[next].begin < end ||
-                                      trim(tokenizer.token_bytes(tokens.ids[next])).empty()))
-    ++next;
-  if (next < tokens.ids.size() && tokenizer.is_special(tokens.ids[next])) mask[next] = 1;
+  size_t first = 0;
+  while (first < tokens.ids.size() && tokens.spans[first].begin < end) ++first;
+  size_t next = first;
+  while (next < tokens.ids.size() && trim(tokenizer.token_bytes(tokens.ids[next])).empty()) ++next;
+  if (next == tokens.ids.size() || !tokenizer.is_special(tokens.ids[next])) return;
+  for (size_t i = first; i <= next; ++i) mask[i] = 1;
 }
 
 void cut_behind_targets(Example& example) {
@@ -279,7 +280,8 @@ std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json&
   check_roles(content.messages, chat.whole);
   if (chat.texts.size() > 1 && compares(options_.goal))
     fail(
-        "the template writes earlier turns of the answer otherwise once later ones follow, so that it is no single "
+        "the template writes earlier turns of the answer otherwise once later ones follow, so that it is no "
+        "single "
         "answer; set loss: last_turn, or give the earlier turns as part of the prompt");
   std::vector<Example> examples;
   for (const ChatText& text : chat.texts) {

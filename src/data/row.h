@@ -83,8 +83,9 @@ struct Example {
 
 enum class RowStatus { kKept, kTooLong, kNoTargets, kEmptyAnswer };
 
-// A row as tokens: one example, the texts of a conversation whose turns the template rewrites (chat.h), the pieces
-// of a long row (without those that have no target), or, for Goal::kAny, chosen and rejected of a preference.
+// A row as tokens: one example, the texts of a conversation whose turns the template rewrites (chat.h), the
+// pieces of a long row (without those that have no target), or, for Goal::kAny, chosen and rejected of a
+// preference.
 struct EncodedRow {
   RowStatus status = RowStatus::kKept;
   RowFormat format = RowFormat::kText;

@@ -100,7 +100,8 @@ TEST(Row, PromptAndCompletionMayBeMessages) {
 std::vector<Runs> runs_of(std::string_view row, const ChatRenderer& render,
                           const RowOptions& options = with_eos()) {
   std::vector<Runs> runs;
-  for (const Example& example : encode_row(row, options, render).examples) runs.push_back(target_runs(example));
+  for (const Example& example : encode_row(row, options, render).examples)
+    runs.push_back(target_runs(example));
   return runs;
 }
 
@@ -174,7 +175,8 @@ TEST(Row, AnswersBeginBehindWhatTheyShareWithTheGenerationPrompt) {
     if (prompt) out.text += "<think>\n";
     return out;
   };
-  EXPECT_EQ(runs_of(kTwoTurns, thinks_first), (std::vector<Runs>{{"Hello!<|im_end|>", "See you.<|im_end|>"}}));
+  EXPECT_EQ(runs_of(kTwoTurns, thinks_first),
+            (std::vector<Runs>{{"Hello!<|im_end|>", "See you.<|im_end|>"}}));
 }
 
 TEST(Row, RefusesWhatItCannotTellApart) {

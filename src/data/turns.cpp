@@ -4,26 +4,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "data/words.h"
 
 namespace temper::data {
 namespace {
-
-// What one message wrote in a text.
-struct Words {
-  ByteSpan around;   // from its first byte to its last
-  std::string text;  // the bytes themselves, without what the template wrote between
-};
-
-std::optional<Words> words_of(const RenderedChat& chat, size_t message) {
-  std::optional<Words> words;
-  for (const Written& part : chat.written) {
-    if (part.message != message) continue;
-    if (!words) words = Words{part.bytes, ""};
-    words->around.end = part.bytes.end;
-    words->text += chat.text.substr(part.bytes.begin, part.bytes.end - part.bytes.begin);
-  }
-  return words;
-}
 
 // The end of what any message wrote before `end`.
 size_t end_of_words(const RenderedChat& chat, size_t end) {
@@ -43,7 +27,8 @@ size_t shared_end(std::string_view a, std::string_view b) {
 
 [[noreturn]] void refuse(size_t turn, std::string_view problem) {
   fail(
-      "messages[{}]: the assistant turn {} in the template's text of the conversation, so its tokens cannot be told "
+      "messages[{}]: the assistant turn {} in the template's text of the conversation, so its tokens cannot "
+      "be told "
       "from the rest; mark assistant turns in the chat template with {{% generation %}} … "
       "{{% endgeneration %}}, or set loss: all",
       turn, problem);
@@ -66,7 +51,8 @@ struct Turn {
   std::optional<size_t> begin_in(const RenderedChat& chat, const Words& words, bool same_history) const;
 };
 
-// Where the turn begins before its words: behind as much of the generation prompt as the template writes there.
+// Where the turn begins before its words: behind as much of the generation prompt as the template writes
+// there.
 std::optional<size_t> Turn::begin_in(const RenderedChat& chat, const Words& words, bool same_history) const {
   if (!prompt) return words.around.begin;
   if (chat.text.starts_with(prompt->text)) return prompt->text.size();
@@ -122,7 +108,8 @@ Turn TurnFinder::meet(size_t message) const {
   return turn;
 }
 
-// Up to the first word of the message behind the turn, or of a user's where it is the last.
+// With what the template writes between the turn and the first word of the message behind it, or of a user's
+// where it is the last.
 std::optional<RenderedChat> TurnFinder::continued(const Turn& turn) const {
   Json::Array more = first_messages(messages_, std::min(turn.message + 2, messages_.size()));
   if (more.size() == turn.message + 1) more.push_back(Json::Object{{"role", "user"}, {"content", "Go on."}});
@@ -132,15 +119,20 @@ std::optional<RenderedChat> TurnFinder::continued(const Turn& turn) const {
   } catch (const Error&) {
     return std::nullopt;
   }
-  const std::optional<Words> next = words_of(chat, turn.message + 1);
-  if (!next || !chat.text.starts_with(turn.until.text) || next->around.begin < turn.until.text.size())
-    return std::nullopt;
-  chat.text.resize(next->around.begin);
-  std::erase_if(chat.written, [&](const Written& part) { return part.bytes.end > chat.text.size(); });
-  return chat;
+  const std::optional<Words> own = words_of(turn.until, turn.message), words = words_of(chat, turn.message),
+                             next = words_of(chat, turn.message + 1);
+  if (!own || !words || !next || next->around.begin < words->around.end) return std::nullopt;
+  const auto ending = std::string_view(turn.until.text).substr(own->around.end);
+  auto between =
+      std::string_view(chat.text).substr(words->around.end, next->around.begin - words->around.end);
+  if (!between.starts_with(ending)) return std::nullopt;
+  RenderedChat longer = turn.until;
+  longer.text += between.substr(ending.size());
+  return longer;
 }
 
-std::vector<ChatText> TurnFinder::texts_of(const std::vector<size_t>& turns, const RenderedChat& whole) const {
+std::vector<ChatText> TurnFinder::texts_of(const std::vector<size_t>& turns,
+                                           const RenderedChat& whole) const {
   std::vector<ChatText> texts;
   RenderedChat last = whole;  // the text that turns are looked for in, from the last to the first
   ChatText found;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
@@ -153,6 +154,9 @@ void Lane::save_result(const std::string& folder) const {
     models::save_adapter(*adapter_, folder, config_.model.path);
   else
     models::save_model(*session_->model, folder, config_.model.path);
+  // What was learnt is of use with the template it was learnt with.
+  if (!config_.data.chat_template.empty())
+    write_file(join_path(folder, "chat_template.jinja"), session_->text.chat->text);
 }
 
 Lane::Check Lane::check() const {

@@ -118,10 +118,15 @@ void describe(config::Schema& s, DataConfig& c) {
            "What an epoch is of several sources: all rows, or rows in proportion to the weights until the "
            "first source, or the last one, was read whole.");
   s.field("shuffle", c.shuffle, "Shuffle the rows anew in every epoch, instead of reading them in order.");
-  s.choice("loss", c.loss, {{"assistant", LossOn::kAllTurns}, {"all", LossOn::kAll}},
-           "Which tokens are targets: those that the assistant wrote, or all.")
-      .answer("completion", "write assistant")
-      .answer("response", "write assistant");
+  s.choice("loss", c.loss,
+           {{"all_turns", LossOn::kAllTurns},
+            {"last_turn", LossOn::kLastTurn},
+            {"all", LossOn::kAll},
+            {"assistant", LossOn::kAllTurns}},
+           "Which tokens are targets: those of all turns of the assistant (assistant means the same), those of "
+           "its last turn, or all tokens.")
+      .answer("completion", "write all_turns")
+      .answer("response", "write all_turns");
   s.choice(
        "packing", c.packing,
        {{"best_fit", Packing::kBestFit}, {"sequential", Packing::kSequential}, {"none", Packing::kNone}},
@@ -141,6 +146,10 @@ void describe(config::Schema& s, DataConfig& c) {
            "What happens to answers without text, calls and reasoning; those left out are counted.");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
            "What a row that cannot be read does to the run; skipped rows are counted and reported.");
+  s.field("chat_template", c.chat_template,
+          "The chat template to use: a file, or the name of one that the model has. Omitted: the model's "
+          "default.")
+      .path();
   s.field("template_kwargs", c.template_kwargs,
           "Variables for the chat template, as a JSON object: '{\"enable_thinking\": false}'.");
   s.field("threads", c.threads, "The number of threads that tokenize rows ahead of training; 0 is none.")

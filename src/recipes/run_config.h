@@ -66,6 +66,7 @@ struct DataConfig {
   data::Overflow overflow = data::Overflow::kTruncate;
   data::OnEmptyAnswer on_empty_answer = data::OnEmptyAnswer::kDrop;
   data::OnBadRow on_bad_row = data::OnBadRow::kStop;
+  std::string chat_template;    // a file or the name of one of the model's; "": the model's own
   std::string template_kwargs;  // a JSON object
   int64_t threads = 1;
 };

@@ -50,6 +50,8 @@ Json origin_of(const RunConfig& config) {
     const std::string path = join_path(config.model.path, file);
     origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
   }
+  if (const std::string& chosen = config.data.chat_template; exists(chosen))
+    origin.emplace_back(chosen, hash_file(chosen));
   if (const std::string& reference = config.preference.reference; !reference.empty())
     origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
   return origin;
@@ -63,6 +65,9 @@ Session::Session(const RunConfig& given, const std::string& hardware)
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
+  if (const std::string& chosen = config.data.chat_template; !chosen.empty())
+    text.chat = std::make_shared<const templates::ChatTemplate>(
+        templates::ChatTemplate::choose(config.model.path, chosen));
   if (config.data.max_length > architecture.max_positions)
     fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
          architecture.max_positions);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 
 namespace temper::templates {
 namespace {
@@ -28,19 +29,46 @@ void add_tokens(const Json& file, Json& tokens) {
   }
 }
 
-std::optional<std::string> template_of(const Json& config, const std::string& path) {
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+// Those in tokenizer_config.json: one that is named "default", or a list.
+NamedTexts templates_of(const Json& config, const std::string& path) {
   const Json* value = config.find("chat_template");
-  if (!value || value->is_null()) return std::nullopt;
-  if (value->is_string()) return value->as_string();
+  if (!value || value->is_null()) return {};
+  if (value->is_string()) return {{"default", value->as_string()}};
   if (!value->is_array())
     fail("[{}] chat_template must be a string or an array, found {}", path, value->kind_name());
+  NamedTexts texts;
   for (const Json& entry : value->as_array()) {
     if (!entry.is_object() || !entry.find("name") || !entry.find("template"))
       fail("[{}] chat_template must hold objects with name and template", path);
-    if (entry.at("name") == Json("default")) return entry.at("template").as_string();
+    texts.emplace_back(entry.at("name").as_string(), entry.at("template").as_string());
   }
-  fail("[{}] chat_template has no entry named 'default'", path);
+  return texts;
 }
+
+const std::string* find_text(const NamedTexts& texts, std::string_view name) {
+  for (const auto& [known, text] : texts)
+    if (known == name) return &text;
+  return nullptr;
+}
+
+// What a model's folder says about templates.
+struct Folder {
+  explicit Folder(const std::string& path)
+      : config_path(join_path(path, "tokenizer_config.json")), config(read_object(config_path)) {
+    add_tokens(config, tokens);
+    add_tokens(read_object(join_path(path, "special_tokens_map.json")), tokens);
+  }
+  ChatTemplate make(const std::string& text, const std::string& where) const {
+    return ChatTemplate{Template::parse(text, where), tokens, text};
+  }
+
+  std::string config_path;
+  Json config, tokens = Json::Object();
+};
+
+constexpr std::string_view kMoreTemplates = "additional_chat_templates", kEnding = ".jinja";
 
 Json variables(const ChatTemplate& chat, const Json& messages, bool add_generation_prompt,
                const Json& extra) {
@@ -56,18 +84,34 @@ Json variables(const ChatTemplate& chat, const Json& messages, bool add_generati
 
 }  // namespace
 
-std::optional<ChatTemplate> ChatTemplate::load(const std::string& folder) {
-  const std::string own = join_path(folder, "chat_template.jinja");
-  const std::string config_path = join_path(folder, "tokenizer_config.json");
-  const Json config = read_object(config_path);
-  const bool has_own = exists(own);
-  const auto source = has_own ? std::optional(read_file(own)) : template_of(config, config_path);
-  if (!source) return std::nullopt;
-  Json tokens = Json::Object();
-  add_tokens(config, tokens);
-  add_tokens(read_object(join_path(folder, "special_tokens_map.json")), tokens);
-  return ChatTemplate{Template::parse(*source, has_own ? own : config_path + ": chat_template"),
-                      std::move(tokens)};
+std::optional<ChatTemplate> ChatTemplate::load(const std::string& path) {
+  const Folder folder(path);
+  const std::string own = join_path(path, "chat_template.jinja");
+  if (exists(own)) return folder.make(read_file(own), own);
+  const NamedTexts texts = templates_of(folder.config, folder.config_path);
+  if (texts.empty() && !folder.config.find("chat_template")) return std::nullopt;
+  const std::string* text = find_text(texts, "default");
+  if (!text && folder.config.at("chat_template").is_null()) return std::nullopt;
+  if (!text) fail("[{}] chat_template has no entry named 'default'", folder.config_path);
+  return folder.make(*text, folder.config_path + ": chat_template");
+}
+
+ChatTemplate ChatTemplate::choose(const std::string& path, const std::string& file_or_name) {
+  const Folder folder(path);
+  if (exists(file_or_name) && !is_directory(file_or_name))
+    return folder.make(read_file(file_or_name), file_or_name);
+  NamedTexts texts = templates_of(folder.config, folder.config_path);
+  const std::string more = join_path(path, kMoreTemplates);
+  if (is_directory(more))
+    for (const std::string& name : list_directory(more))
+      if (name.ends_with(kEnding))
+        texts.emplace_back(name.substr(0, name.size() - kEnding.size()), read_file(join_path(more, name)));
+  if (const std::string* text = find_text(texts, file_or_name))
+    return folder.make(*text, fmt::format("{}: chat_template {}", path, file_or_name));
+  std::vector<std::string> names;
+  for (const auto& entry : texts) names.push_back(entry.first);
+  fail("[data.chat_template] '{}' is no file, and the model has no chat template of that name; it has [{}]",
+       file_or_name, join(names));
 }
 
 std::string ChatTemplate::render(const Json& messages, bool add_generation_prompt, const Json& extra) const {

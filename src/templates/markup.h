@@ -8,7 +8,7 @@
 namespace temper::templates {
 
 std::string escape_html(std::string_view text);
-Value escaped(const Value& value);                 // as markup; markup stays as it is
+Value escaped(const Value& value);  // as markup; markup stays as it is
 // Markup when the model is; of the message that the model came from.
 Value like(const Value& model, std::string text);
 Value markup_like(const Value& model,

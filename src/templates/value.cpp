@@ -113,7 +113,8 @@ Value Value::from_json(const Json& json, std::optional<size_t> message) {
       break;
   }
   Dict entries;
-  for (const auto& [key, item] : json.as_object()) entries.emplace_back(text_value(key), from_json(item, message));
+  for (const auto& [key, item] : json.as_object())
+    entries.emplace_back(text_value(key), from_json(item, message));
   return dict(std::move(entries));
 }
 

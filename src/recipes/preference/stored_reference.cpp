@@ -59,6 +59,8 @@ Json origin_of(const Learner& learner, const std::string& model_folder) {
                       {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
                       {"the chat template", hash_of_files(learner.config.model.path,
                                                           {"tokenizer_config.json", "chat_template.jinja"})},
+                      {"data.chat_template", exists(data.chat_template) ? Json(hash_file(data.chat_template))
+                                                                        : Json(data.chat_template)},
                       {"model.dtype", learner.config.model.kept_in()},
                       {"data.template_kwargs", data.template_kwargs},
                       {"data.max_length", data.max_length},

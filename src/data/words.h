@@ -1,0 +1,17 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "data/chat.h"
+
+namespace temper::data {
+
+// What one message wrote in a text.
+struct Words {
+  ByteSpan around;   // from its first byte to its last
+  std::string text;  // the bytes themselves, without what the template wrote between
+};
+
+std::optional<Words> words_of(const RenderedChat& chat, size_t message);  // none where it wrote nothing
+
+}  // namespace temper::data

@@ -76,6 +76,66 @@ TEST(ChatTemplate, UsesGenerationBlocks) {
             (Runs{"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>", "Hello!<|im_end|>"}));
 }
 
+// In the manner of R1: an open <think> in the generation prompt, and no thinking in any answer.
+constexpr std::string_view kNeverThinks = R"jinja(
+{%- for m in messages -%}
+{%- set content = m.content -%}
+{%- if m.role == 'assistant' and '</think>' in content %}{% set content = content.split('</think>')[-1] | trim %}{% endif -%}
+{{- '<|im_start|>' + m.role + '\n' + content + '<|im_end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif -%}
+)jinja";
+
+TEST(ChatTemplate, ThinkingThatIsNeverWrittenIsLearntBehindTheGenerationPrompt) {
+  EXPECT_EQ(runs_of(kNeverThinks, kRow),
+            (std::vector<Runs>{{"A greeting.\n</think>\n\nHello!<|im_end|>"}, {"Hello!<|im_end|>"}}));
+  EXPECT_EQ(runs_of(kNeverThinks, R"({"messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "reasoning_content": "Hm.", "content": "Hello!"}]})"),
+            std::vector<Runs>{{"Hm.\n</think>\n\nHello!<|im_end|>"}});
+}
+
+// In the manner of GLM: what ends a turn is the first token of the next.
+constexpr std::string_view kOpenEnds = R"jinja(
+{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\n' + m.content }}{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+)jinja";
+
+TEST(ChatTemplate, ATurnWithoutAnEndEndsWithTheTokenThatFollows) {
+  EXPECT_EQ(runs_of(kOpenEnds, R"({"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "c"}]})"),
+            (std::vector<Runs>{{"b<|im_start|>", "c<|im_start|>"}}));
+}
+
+// Blocks mark the turns, but the thinking of the first is gone once the next user asks.
+TEST(ChatTemplate, MarkedTurnsWhoseThinkingIsDroppedLaterAreLearntOnTheirOwn) {
+  std::string source(kThinking);
+  const std::string content = "{{- content + '<|im_end|>\\n' -}}";
+  source.replace(source.find(content), content.size(), R"({%- if m.role == 'assistant' -%}
+{% generation %}{{ content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}
+{%- else %}{{ content + '<|im_end|>\n' }}{% endif -%})");
+  EXPECT_EQ(runs_of(source, kRow), (std::vector<Runs>{{"Hello!<|im_end|>"}, {"Hello!<|im_end|>"}}));
+}
+
+// Words of a message are known to the byte whatever a template does with them.
+TEST(ChatTemplate, AnswersAreFoundBehindEveryKindOfChange) {
+  for (const char* content :
+       {"m.content", "m.content.strip()", "m.content.split('|')[0]", "m.content[:]",
+        "m.content | replace('x', 'y')", "[m.content] | join", "'%s' % m.content", "'{}'.format(m.content)",
+        "write(m.content)", "(m.content | list) | join", "'' ~ m.content", "m.content | string | trim"}) {
+    const std::string source =
+        std::string("{%- macro write(text) %}{{ text }}{% endmacro -%}") +
+        "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\n' }}{{ " + content +
+        " }}{{ '<|im_end|>' + "
+        "('\n' if loop.last else '<|endoftext|>') }}{%- endfor -%}"
+        "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif -%}";
+    EXPECT_EQ(runs_of(source, R"({"messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "<b>Hello"}, {"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "<b>Hello"}]})"),
+              (std::vector<Runs>{{"<b>Hello<|im_end|>"}, {"<b>Hello<|im_end|>"}}))
+        << content;
+  }
+}
+
 constexpr std::string_view kCall = R"({"messages": [{"role": "user", "content": "Weather?"},
   {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
     {"name": "weather", "arguments": ARGUMENTS}}]}]})";

@@ -88,7 +88,8 @@ TEST(Inspect, SumsUpADataSet) {
   EXPECT_GT(summary.filled(), 0.8);
   const std::string text = describe(summary);
   for (const char* part : {"prompt_completion, ", "more: kept 1 of 1 rows", "longest 10", "rows.jsonl:12",
-                           "rows.jsonl:2] a row has no", "no target among its 1 tokens", "% filled"})
+                           "rows.jsonl:2] a row has no", "  2: no target among its N tokens\n",
+                           "no target among its 1 tokens", "% filled"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(describe_unused(mixture), "");
   EXPECT_EQ(describe_formats(mixture),

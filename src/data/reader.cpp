@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLoggedRows = 5;
 constexpr size_t kCountedFields = 64;  // rows may have names that are data
 
-constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 12> kFields = {{
+constexpr std::array<std::pair<std::string_view, int64_t RowCounts::*>, 14> kFields = {{
     {"rows", &RowCounts::rows},
     {"kept", &RowCounts::kept},
     {"truncated", &RowCounts::truncated},

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "data/thinking.h"
 #include "data/words.h"
 
 namespace temper::data {
@@ -21,15 +22,32 @@ size_t shared_size(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-size_t shared_end(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
+// Where in `written`, what stands before a turn's words, the generation prompt's `header` ends: behind the
+// longest part that both have in common. Where the prompt's last message ends otherwise, that is not their
+// beginning.
+size_t header_end(std::string_view header, std::string_view written) {
+  const size_t begin = shared_size(header, written);
+  if (begin == header.size() || begin == written.size()) return begin;
+  constexpr size_t kMost = 2048;  // bytes of each that are compared: headers are short
+  const size_t skipped = written.size() - std::min(written.size(), kMost);
+  written.remove_prefix(skipped);
+  header.remove_prefix(header.size() - std::min(header.size(), kMost));
+  std::vector<size_t> before(header.size() + 1), now(header.size() + 1);
+  size_t longest = 0, end = 0;
+  for (size_t i = 0; i < written.size(); ++i, before.swap(now))
+    for (size_t j = 0; j < header.size(); ++j) {
+      now[j + 1] = written[i] == header[j] ? before[j] + 1 : 0;
+      if (now[j + 1] <= longest) continue;
+      longest = now[j + 1];
+      end = i + 1;
+    }
+  return skipped + end;
 }
 
 [[noreturn]] void refuse(size_t turn, std::string_view problem) {
   fail(
       "messages[{}]: the assistant turn {} in the template's text of the conversation, so its tokens cannot "
-      "be told "
-      "from the rest; mark assistant turns in the chat template with {{% generation %}} … "
+      "be told from the rest; mark assistant turns in the chat template with {{% generation %}} … "
       "{{% endgeneration %}}, or set loss: all",
       turn, problem);
 }
@@ -62,10 +80,7 @@ std::optional<size_t> Turn::begin_in(const RenderedChat& chat, const Words& word
   const auto written = std::string_view(chat.text).substr(before, words.around.begin - before);
   if (same_history && (asked != before || prompt->text.compare(0, asked, chat.text, 0, before) != 0))
     return std::nullopt;
-  const size_t shared = shared_size(header, written);
-  // Where the prompt's last message ends otherwise than in `chat`, the header is what stands behind that.
-  if (shared < header.size() && shared_end(header, written) > shared) return words.around.begin;
-  return before + shared;
+  return before + header_end(header, written);
 }
 
 // In a longer conversation: none where the turn is written otherwise there.
@@ -102,6 +117,9 @@ Turn TurnFinder::meet(size_t message) const {
     if (message > 0) throw;
   }
   turn.until = render_(first_messages(messages_, message + 1), false, extra_);
+  if (turn.prompt)
+    if (auto whole = with_left_out_thinking(messages_[message], *turn.prompt, turn.until, message))
+      turn.until = std::move(*whole);
   const std::optional<Words> words = words_of(turn.until, message);
   turn.open = words && !has_end_(std::string_view(turn.until.text).substr(words->around.end));
   if (turn.open) turn.continued = continued(turn);

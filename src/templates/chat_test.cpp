@@ -47,6 +47,47 @@ TEST(ChatTemplate, TakesTheDefaultOfAList) {
   EXPECT_THROW(ChatTemplate::load(folder.path()), Error);
 }
 
+TEST(ChatTemplate, AnotherMayBeChosen) {
+  const TemporaryDirectory folder;
+  write_file(
+      folder / "tokenizer_config.json",
+      R"({"eos_token": "!", "chat_template": [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]})");
+  make_directories(folder / "additional_chat_templates");
+  write_file(folder / "additional_chat_templates/long.jinja", "long");
+  write_file(folder / "own.jinja", "own{{ eos_token }}");
+  const auto text = [&](const std::string& name) {
+    return ChatTemplate::choose(folder.path(), name).render(kMessages, true);
+  };
+  EXPECT_EQ(text("tools") + text("long") + text(folder / "own.jinja"), "tlongown!");
+  EXPECT_EQ(ChatTemplate::choose(folder.path(), "tools").text, "t");
+  try {
+    text("other");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "[data.chat_template] 'other' is no file, and the model has no chat template of that name; it has "
+        "[tools, default, long]");
+  }
+}
+
+TEST(ChatTemplate, KnowsWhichMessageWroteWhat) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.jinja",
+             "{% for m in messages %}{{ m.role ~ ': ' ~ (m.content | trim).split('/')[1] ~ m.calls | tojson "
+             "}}{% endfor %}");
+  const Json messages =
+      Json::Array{Json::Object{{"role", "user"}, {"content", " a/b "}, {"calls", 1}},
+                  Json::Object{{"role", "user"}, {"content", "c/d"}, {"calls", Json::Array{"e"}}}};
+  const Rendered rendered = ChatTemplate::load(folder.path())->render_with_generation(messages, false);
+  EXPECT_EQ(rendered.text, "user: b1user: d[\"e\"]");
+  ASSERT_EQ(rendered.origins.size(), 2u);
+  EXPECT_EQ(rendered.text.substr(rendered.origins[0].begin, 1), "b");
+  EXPECT_EQ(rendered.origins[0].end, rendered.origins[0].begin + 1);
+  EXPECT_EQ(rendered.text.substr(rendered.origins[1].begin), "d[\"e\"]");
+  EXPECT_EQ(rendered.origins[1].message, 1u);
+}
+
 TEST(ChatTemplate, MayBeAbsent) {
   const TemporaryDirectory folder;
   EXPECT_FALSE(ChatTemplate::load(folder.path()).has_value());

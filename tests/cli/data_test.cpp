@@ -87,6 +87,26 @@ TEST_F(DataCli, ARowThatStopsARunLosesNothing) {
   EXPECT_EQ(losses(folder() + "/stopped"), losses(folder() + "/skipping"));
 }
 
+// The template that a model was trained with goes with it.
+TEST_F(DataCli, AnotherChatTemplateMayBeChosen) {
+  const std::string rows = folder() + "/two_turns.jsonl", shouted = folder() + "/shouted.jinja";
+  write_file(rows, R"({"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]})");
+  write_file(shouted,
+             "{% for m in messages %}{{ m.role }}! {{ m.content }}<|im_end|>{% endfor %}"
+             "{% if add_generation_prompt %}assistant! {% endif %}");
+  const std::string set = yaml() + " --data.train [" + rows + "] --data.chat_template " + shouted;
+  const Outcome all = run("data inspect " + set);
+  EXPECT_NE(all.out.find("[[2|<|im_end|>|]]"), std::string::npos) << all.out << all.err;
+  const Outcome last = run("data inspect " + set + " --data.loss last_turn");
+  EXPECT_EQ(last.out.find("[[2"), std::string::npos) << last.out << last.err;
+  EXPECT_NE(last.out.find("[[4|<|im_end|>|]]"), std::string::npos) << last.out << last.err;
+  const std::string out = folder() + "/shouted";
+  ASSERT_EQ(run("train " + set + " --train.steps 1 --output " + out).code, 0);
+  EXPECT_EQ(read_file(out + "/model/chat_template.jinja"), read_file(shouted));
+  expect_refused("data inspect " + yaml() + " --data.chat_template nope", 2, "'nope' is no file");
+}
+
 TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   const std::string bad = instructions("bad.jsonl", 3);
   const Outcome outcome = run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1");

@@ -1,0 +1,68 @@
+#include "data/thinking.h"
+
+#include <mutex>
+
+#include "base/log.h"
+
+namespace temper::data {
+namespace {
+
+constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
+
+std::string_view text_in(const Json& message, std::string_view field) {
+  const Json* value = message.find(field);
+  return value && value->is_string() ? std::string_view(value->as_string()) : std::string_view();
+}
+
+std::string_view without_front_space(std::string_view text) {
+  const std::string_view trimmed = trim(text);
+  return text.substr(trimmed.empty() ? text.size() : static_cast<size_t>(trimmed.data() - text.data()));
+}
+
+struct Thinking {
+  std::string_view thought;  // without white space around
+  std::string until_answer;  // the thought and what separates it from the answer
+};
+
+std::optional<Thinking> thinking_of(const Json& message) {
+  const std::string_view content = without_front_space(text_in(message, "content"));
+  if (const size_t end = content.find(kEnd); end != std::string_view::npos) {
+    const size_t begin = content.starts_with(kBegin) ? kBegin.size() : 0;
+    const std::string_view thought = content.substr(begin, end - begin), from = without_front_space(thought);
+    const std::string_view answer = without_front_space(content.substr(end + kEnd.size()));
+    return Thinking{trim(thought), std::string(from.data(), answer.data())};
+  }
+  for (const char* field : {"reasoning_content", "reasoning", "thinking"})
+    if (const std::string_view thought = trim(text_in(message, field)); !thought.empty())
+      return Thinking{thought, std::string(thought) + "\n</think>\n\n"};
+  return std::nullopt;
+}
+
+void tell_once() {
+  static std::once_flag told;
+  std::call_once(told, [] {
+    log_info(
+        "the chat template leaves the thinking out of answers; answers with thinking are learnt behind its "
+        "generation prompt, each on its own");
+  });
+}
+
+}  // namespace
+
+std::optional<RenderedChat> with_left_out_thinking(const Json& message, const RenderedChat& prompt,
+                                                   const RenderedChat& until, size_t index) {
+  if (until.text.starts_with(prompt.text) || !trim(prompt.text).ends_with(kBegin)) return std::nullopt;
+  const std::optional<Words> words = words_of(until, index);
+  const std::optional<Thinking> thinking = thinking_of(message);
+  if (!words || !thinking || thinking->thought.empty() ||
+      words->text.find(thinking->thought) != std::string::npos)
+    return std::nullopt;
+  tell_once();
+  RenderedChat chat = prompt;
+  chat.text += thinking->until_answer + until.text.substr(words->around.begin);
+  const size_t ending = until.text.size() - words->around.end;
+  chat.written.push_back({{prompt.text.size(), chat.text.size() - ending}, index});
+  return chat;
+}
+
+}  // namespace temper::data

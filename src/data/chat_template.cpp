@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/messages.h"
+#include "data/opening_turn.h"
 
 namespace temper::data {
 namespace {
@@ -44,7 +45,7 @@ ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_tem
     return chat;
   };
   // Some templates expect a call's arguments as an object, others as JSON text, and data have both.
-  return [render](const Json& messages, bool add_generation_prompt, const Json& extra) {
+  return with_opening_turns([render](const Json& messages, bool add_generation_prompt, const Json& extra) {
     const Json::Array& given = messages.as_array();
     if (!has_calls(given)) return render(messages, add_generation_prompt, extra);
     std::exception_ptr problem;
@@ -61,7 +62,7 @@ ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_tem
     }
     if (problem) std::rethrow_exception(problem);
     return render(messages, add_generation_prompt, extra);
-  };
+  });
 }
 
 }  // namespace temper::data

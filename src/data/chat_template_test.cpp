@@ -65,6 +65,39 @@ std::vector<Runs> runs_of(std::string_view source, std::string_view row) {
   return runs;
 }
 
+// The first message is asked for its role, and a system message is written where there is none.
+constexpr std::string_view kWithSystem = R"jinja(
+{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+)jinja";
+
+constexpr std::string_view kNeedsAUser = R"jinja(
+{%- if messages | length == 1 and messages[0].role == 'system' %}{{ raise_exception('no user') }}{% endif -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
+)jinja";
+
+TEST(ChatTemplate, TheAssistantMayBegin) {
+  const std::string opens = R"({"messages": [{"role": "assistant", "content": "Hello!"},
+    {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Bye."}]})";
+  const std::string behind_system = R"({"messages": [{"role": "system", "content": "Be brief."},
+    {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Hi"}]})";
+  for (const std::string_view source : {kWithSystem, kNeedsAUser, kMarked}) {
+    EXPECT_EQ(target_runs(encode(source, opens)), (Runs{"Hello!<|im_end|>", "Bye.<|im_end|>"}));
+    EXPECT_EQ(target_runs(encode(source, behind_system)), Runs{"Hello!<|im_end|>"});
+  }
+  // A template without a generation prompt says what is wrong itself.
+  const std::string refusal = message_of([&] {
+    encode("{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}", opens);
+  });
+  EXPECT_NE(refusal.find("no system"), std::string::npos) << refusal;
+}
+
 TEST(ChatTemplate, FindsTurnsOfAThinkingTemplate) {
   EXPECT_EQ(runs_of(kThinking, kRow),
             (std::vector<Runs>{{"<think>\nA greeting.\n</think>\n\nHello!<|im_end|>"},

@@ -16,9 +16,9 @@ namespace {
 // Where the adapter came from, how it was started or what PEFT does around it; the file's tensors say which
 // layers it has.
 const std::set<std::string, std::less<>> kNeutral = {
-    "auto_mapping",  "eva_config",          "inference_mode",    "layers_pattern", "layers_to_transform",
-    "megatron_core", "peft_version",        "qalora_group_size", "revision",       "runtime_config",
-    "task_type",     "ensure_weight_tying", "velora_config",     "parent_library"};
+    "auto_mapping",   "eva_config",   "inference_mode",      "layers_pattern", "layers_to_transform",
+    "megatron_core",  "peft_version", "qalora_group_size",   "peft_type",      "revision",
+    "runtime_config", "task_type",    "ensure_weight_tying", "velora_config",  "parent_library"};
 
 // Absent for our purposes: null, false, 0, "", {} or [].
 bool is_empty(const Json& value) {
@@ -75,10 +75,6 @@ using Setters = std::map<std::string, std::function<void(const Json&, AdapterCon
 
 const Setters& setters() {
   static const Setters all = {
-      {"peft_type",
-       [](const Json& v, AdapterConfig&) {
-         if (v.as_string() != "LORA") fail("expected LORA, found {}", v.as_string());
-       }},
       {"base_model_name_or_path",
        [](const Json& v, AdapterConfig& c) {
          if (!v.is_null()) c.base_model = v.as_string();
@@ -176,6 +172,18 @@ void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const st
       last));
 }
 
+// Whether only some layers are adapted: PEFT takes their numbers, or one number, 0 as well.
+bool names_layers(const Json& config, const std::string& path) {
+  const Json* layers = config.find("layers_to_transform");
+  if (layers == nullptr || layers->is_null()) return false;
+  const Json::Array numbers = layers->is_array() ? layers->as_array() : Json::Array{*layers};
+  for (const Json& number : numbers)
+    if (!number.is_int())
+      fail("[{}] 'layers_to_transform' is {}, expected a layer's number or a list of them", path,
+           layers->dump());
+  return !numbers.empty();
+}
+
 }  // namespace
 
 AdapterConfig read_adapter_config(const std::string& folder) {
@@ -184,6 +192,9 @@ AdapterConfig read_adapter_config(const std::string& folder) {
     fail("[{}] found no {}, expected an adapter's folder as PEFT writes it", folder, kAdapterConfig);
   const Json json = Json::parse_file(path);
   if (!json.is_object()) fail("[{}] found {}, expected an object", path, json.kind_name());
+  const Json* type = json.find("peft_type");
+  if (type != nullptr && *type != Json("LORA"))
+    fail("[{}] 'peft_type' is {}; Temper has LORA only: train the adapter as one", path, type->dump());
   for (const char* needed : {"peft_type", "r", "lora_alpha"})
     if (json.find(needed) == nullptr)
       fail("[{}] found no '{}'; is this a LoRA adapter of PEFT?", path, needed);
@@ -200,8 +211,7 @@ AdapterConfig read_adapter_config(const std::string& folder) {
       fail("[{}] '{}': {}", path, key, error.what());
     }
   }
-  if (const Json* layers = json.find("layers_to_transform"); layers != nullptr && !is_empty(*layers))
-    config.lora.targets = {};  // only some of the modules that these name
+  if (names_layers(json, path)) config.lora.targets = {};  // only some of the modules that these name
   const Json* tying = json.find("ensure_weight_tying");
   config.ties_weights = tying != nullptr && !is_empty(*tying);
   check_pattern_syntax(config.lora, fmt::format("[{}] 'rank_pattern'", path),

@@ -69,7 +69,12 @@ TEST(AdapterConfig, ReadsWhatPeftWrites) {
 
 TEST(AdapterConfig, LayersAreThoseOfTheTensors) {
   EXPECT_TRUE(read(config_with({{"layers_to_transform", Json::Array{1, 2}}})).lora.targets.empty());
+  EXPECT_TRUE(read(config_with({{"layers_to_transform", 0}})).lora.targets.empty());
+  EXPECT_TRUE(read(config_with({{"layers_to_transform", 3}})).lora.targets.empty());
   EXPECT_FALSE(read(config_with({{"layers_to_transform", nullptr}})).lora.targets.empty());
+  EXPECT_FALSE(read(config_with({{"layers_to_transform", Json::Array{}}})).lora.targets.empty());
+  expect_has(refusal({{"layers_to_transform", "0"}}),
+             "'layers_to_transform' is \"0\", expected a layer's number");
 }
 
 // PEFT would adapt or copy both as one.
@@ -143,7 +148,11 @@ TEST(AdapterConfig, ModulesWithoutTensorsAreOneWarning) {
 }
 
 TEST(AdapterConfig, RefusesWhatChangesTheResultByName) {
-  expect_has(refusal({{"peft_type", "IA3"}}), "'peft_type': expected LORA, found IA3");
+  for (const char* type : {"IA3", "VERA", "LOHA", "OFT", "PROMPT_TUNING"})  // which have no r, most of them
+    expect_has(error_of([&] {
+                 read(Json::Object{{"peft_type", type}});
+               }),
+               fmt::format("'peft_type' is \"{}\"; Temper has LORA only", type));
   expect_has(refusal({{"use_dora", true}}), "'use_dora' is true; Temper has plain LoRA only");
   expect_has(refusal({{"trainable_token_indices", Json::Array{1}}}), "'trainable_token_indices' is [1]");
   expect_has(refusal({{"fan_in_fan_out", true}}), "'fan_in_fan_out' is true");

@@ -103,7 +103,7 @@ class Merger {
             adapter, embedding ? "embedding" : "head", embedding ? "head" : "embedding");
     };
     for (const LoraTarget& target : plan_.targets) refuse(target.spec);
-    for (const LoraSaved& saved : plan_.saved) refuse(table.find_source(saved.source).spec);
+    for (const LoraSaved& saved : plan_.saved) refuse(table.find_target(saved.source).spec);
   }
 
   Tensor tensor(const std::string& name) const {

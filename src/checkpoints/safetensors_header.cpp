@@ -145,14 +145,17 @@ void check_layout(std::vector<TensorEntry>& entries, int64_t data_bytes, const s
   int64_t at = 0;
   for (const TensorEntry& entry : entries) {
     if (entry.begin != at)
-      Place{path, entry.name}.fail("found data from byte {}, expected from {} ({}); write the file again",
-                                   entry.begin, at,
-                                   entry.begin > at ? "a hole before it" : "it overlaps another tensor");
+      Place{path, entry.name}.fail(
+          "found data from byte {}, expected from {} ({}); the file is damaged: download it again, or save "
+          "the model again",
+          entry.begin, at, entry.begin > at ? "a hole before it" : "it overlaps another tensor");
     at = entry.end;
   }
   if (at != data_bytes)
-    Place{path, {}}.fail("found {} bytes of data, expected the {} of its tensors; write the file again",
-                         data_bytes, at);
+    Place{path, {}}.fail(
+        "found {} bytes of data, expected the {} of its tensors; the file is damaged: download it again, or "
+        "save the model again",
+        data_bytes, at);
 }
 
 }  // namespace

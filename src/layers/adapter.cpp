@@ -39,7 +39,7 @@ Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& 
         {target.row, index_of(parameters_, lora_b_name(target)), static_cast<float>(target.scale)});
   }
   for (const LoraSaved& saved : plan_.saved) {
-    const WeightTable::Place place = base.table().find_source(saved.source);
+    const WeightTable::Place place = base.table().find_target(saved.source);
     copies_[place.spec->name].push_back(
         {place.row, place.rows, index_of(parameters_, saved_name(saved.source))});
   }

@@ -36,6 +36,24 @@ TEST(Adapter, AFreshOneChangesNothingAndDependsOnItsSeed) {
   for (const float value : a->parameters()[0].value.values<float>()) EXPECT_LE(std::abs(value), bound);
 }
 
+// The copy is the head's: the embedding, which it was tied to, stays.
+TEST(Adapter, ATiedHeadTrainedWholeIsSavedAndLoaded) {
+  const auto model = tiny_model();
+  const LoraConfig config{.rank = 2, .targets = {.names = {"q_proj"}}, .modules_to_save = {"lm_head"}};
+  const auto adapter = new_adapter(*model, config, 1, "");
+  const std::vector<float> before = floats(logits(*model, nullptr));
+  EXPECT_EQ(floats(logits(*model, adapter.get())), before);
+  const Tensor copy = adapter->parameters().at("saved.lm_head.weight").value;
+  for (float& value : copy.values<float>()) value *= 2;
+  std::vector<float> doubled = before;
+  for (float& value : doubled) value *= 2;
+  EXPECT_EQ(floats(logits(*model, adapter.get())), doubled);
+  const TemporaryDirectory folder;
+  const std::string path = folder / "adapter";
+  save_adapter(*adapter, path, "");
+  EXPECT_EQ(floats(logits(*model, load_adapter(*model, path).get())), doubled);
+}
+
 // PEFT puts the embedding's own weight beside its adapter: it must be this model's.
 TEST(Adapter, OfAnotherModelIsRefused) {
   const auto model = tiny_model();

@@ -97,7 +97,7 @@ void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan
   std::set<std::string, std::less<>> adapted;
   for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
   const ModuleChoice whole{.names = config.modules_to_save};
-  for (const WeightSpec& spec : base.specs())
+  const auto add = [&](const WeightSpec& spec) {
     for (const WeightSource& source : spec.sources) {
       const std::string module = source.name.substr(0, source.name.rfind('.'));
       const bool bias = source.name.ends_with(kBias);
@@ -108,14 +108,9 @@ void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan
       const std::string file = adapted.contains(module) ? module + ".base_layer.bias" : source.name;
       plan.saved.push_back({source.name, std::string(kAdapterPrefix) + file});
     }
-}
-
-// Names of weights that are another's: "lm_head" where it is tied to the embedding.
-void check_tied(const WeightTable& base, const std::vector<std::string>& names, const std::string& where) {
-  for (const auto& [tensor, reason] : base.ignored())
-    for (const std::string& name : names)
-      if (tensor.ends_with(kWeight) && is_module(tensor.substr(0, tensor.size() - kWeight.size()), name))
-        fail("[{}] '{}' has no weight of its own in this model: it is {}", where, name, reason);
+  };
+  for (const WeightSpec& spec : base.specs()) add(spec);
+  for (const WeightTable::Tied& tied : base.tied()) add(tied.spec);
 }
 
 }  // namespace
@@ -154,7 +149,6 @@ void check_pattern_syntax(const LoraConfig& config, const std::string& ranks, co
 
 LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std::string& where) {
   check_numbers(config, where);
-  check_tied(base, config.modules_to_save, where + "modules_to_save");
   const std::vector<Module> modules = modules_of(base);
   LoraPlan plan;
   plan.modules = module_names(base);

@@ -62,7 +62,8 @@ struct LoraPlan {
   std::vector<LoraSaved> saved;
   // Copies of the model's own weights that PEFT adds to adapters of the embedding or the head: source, file.
   std::vector<LoraSaved> unchanged;
-  std::vector<std::string> modules;  // module_names of the model, adapted or not
+  std::vector<std::string> repeated;  // the file's tensors that say again what others of it say, or the model
+  std::vector<std::string> modules;   // module_names of the model, adapted or not
 };
 
 // An Error "where: …" for a pattern of ranks or of alphas that is no regular expression.

@@ -50,7 +50,7 @@ WeightSpec spec_of_b(const LoraTarget& target) {
 }
 
 WeightSpec spec_of_saved(const WeightTable& base, const LoraSaved& saved) {
-  const WeightTable::Place place = base.find_source(saved.source);
+  const WeightTable::Place place = base.find_target(saved.source);
   WeightSpec spec = *place.spec;
   spec.name = saved_name(saved.source);
   spec.shape[0] = place.rows;
@@ -71,11 +71,16 @@ class FileReader {
     if (strip_end(name, ".lora_A.weight") || strip_end(name, ".lora_B.weight") ||
         strip_end(name, ".lora_embedding_A") || strip_end(name, ".lora_embedding_B"))
       return add_target(name, file);
+    // With bias: all, PEFT writes both biases of a module that is trained whole besides the one that counts.
+    if (name.ends_with(".original_module.bias") || name.ends_with(".modules_to_save.bias"))
+      return plan_.repeated.push_back(file);
     const size_t wrapped = name.rfind(kBaseLayer);
     const bool base_layer = wrapped != std::string::npos;
     if (base_layer) name.erase(wrapped, kBaseLayer.size());
     const bool unchanged = base_layer && name.ends_with(".weight");
-    if ((unchanged ? base_.find_target(name) : base_.find_source(name)).spec == nullptr)
+    // The head's own copy of a tied weight is one only where it is asked for.
+    const bool tied = unchanged || ModuleChoice{.names = config_.modules_to_save}.contains(module_of(name));
+    if ((tied ? base_.find_target(name) : base_.find_source(name)).spec == nullptr)
       return strangers_.push_back(file);
     (unchanged ? plan_.unchanged : plan_.saved).push_back({name, file});
   }
@@ -145,13 +150,13 @@ LoraPlan plan_lora_of(const WeightTable& base, const LoraConfig& config,
 
 void check_products(const WeightTable& base, const LoraPlan& plan, const std::string& where) {
   for (const LoraSaved& first : plan.saved) {
-    const WeightSpec* product = base.find_source(first.source).spec;
+    const WeightSpec* product = base.find_target(first.source).spec;
     std::vector<std::string> adapted, whole, all;
     for (const LoraTarget& target : plan.targets)
       if (target.spec == product) adapted.push_back(last_part(target.module));
     if (adapted.empty()) continue;
     for (const LoraSaved& saved : plan.saved)
-      if (base.find_source(saved.source).spec == product) whole.push_back(last_part(module_of(saved.source)));
+      if (base.find_target(saved.source).spec == product) whole.push_back(last_part(module_of(saved.source)));
     for (const WeightSource& source : product->sources) all.push_back(last_part(module_of(source.name)));
     const std::string module = module_of(first.source);
     fail(
@@ -174,6 +179,7 @@ WeightTable lora_table(const WeightTable& base, const LoraPlan& plan) {
   }
   for (const LoraSaved& saved : plan.saved) table.add(spec_of_saved(base, saved));
   for (const LoraSaved& copy : plan.unchanged) table.ignore(copy.file, "a copy of the model's own weight");
+  for (const std::string& file : plan.repeated) table.ignore(file, "said by another tensor");
   return table;
 }
 

@@ -185,11 +185,40 @@ TEST(Lora, ATiedHeadIsATargetByItself) {
   EXPECT_EQ(
       plan_lora(base, {.targets = {.regex = ".*"}, .excluded = {.names = {"lm_head"}}}, "").targets.size(),
       1u);
-  expect_has(error_of([&] {
-               plan_lora(base, {.targets = {.names = {"embed_tokens"}}, .modules_to_save = {"lm_head"}}, "");
-             }),
-             "[modules_to_save] 'lm_head' has no weight of its own in this model: it is tied to "
-             "model.embed_tokens.weight");
+}
+
+// PEFT's copy of a tied head is the head's alone; the embedding stays.
+TEST(Lora, ATiedHeadIsTrainedWholeByItself) {
+  const WeightTable base = tied_table();
+  const LoraConfig config{.targets = {.names = {"embed_tokens"}}, .modules_to_save = {"lm_head"}};
+  const LoraPlan plan = plan_lora(base, config, "");
+  ASSERT_EQ(plan.saved.size(), 1u);
+  EXPECT_EQ(plan.saved[0].source, "lm_head.weight");
+  EXPECT_EQ(plan.saved[0].file, "base_model.model.lm_head.weight");
+  const WeightTable table = lora_table(base, plan);
+  EXPECT_EQ(table.find("saved.lm_head.weight")->shape, (Shape{10, 4}));
+  std::vector<std::string> names;
+  for (const WeightSpec& spec : table.specs())
+    for (const WeightSource& source : spec.sources) names.push_back(source.name);
+  EXPECT_EQ(plan_lora_of(base, config, names, "adapter").saved.size(), 1u);
+  // A file whose configuration does not ask for it.
+  expect_has(error_of([&] { plan_lora_of(base, {}, names, "adapter"); }), "base_model.model.lm_head.weight");
+}
+
+// With bias: all, PEFT writes the biases of a module that it trains whole three times.
+TEST(Lora, BiasesThatPeftRepeatsAreReadOnce) {
+  const WeightTable base = model_table();
+  const std::string module = "base_model.model.model.layers.0.self_attn.";
+  const LoraConfig config{.bias = LoraBias::kAll, .modules_to_save = {"k_proj"}};
+  const LoraPlan plan =
+      plan_lora_of(base, config,
+                   {"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+                    "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight", module + "k_proj.weight",
+                    module + "k_proj.modules_to_save.bias", module + "k_proj.original_module.bias"},
+                   "adapter");
+  EXPECT_EQ(plan.saved.size(), 1u);
+  EXPECT_EQ(plan.repeated.size(), 2u);
+  EXPECT_TRUE(lora_table(base, plan).ignored().contains(module + "k_proj.original_module.bias"));
 }
 
 TEST(Lora, BadConfigurations) {

@@ -337,14 +337,23 @@ TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
       "holds a run already, and train.resume is never");
 }
 
+TEST_F(AdapterCli, AHeadThatIsTheEmbeddingIsTrainedWhole) {
+  const std::string out = folder() + "/whole_head";
+  const Outcome trained =
+      run("train " + with_adapters("whole_head", "  - {modules_to_save: [lm_head], bias: all}\n") +
+          " --output " + out);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  const checkpoints::SafetensorsFile file(lane(out, "adapter") + "/adapter/adapter_model.safetensors");
+  EXPECT_NE(file.find("base_model.model.lm_head.weight"), nullptr);
+  EXPECT_EQ(file.find("base_model.model.model.embed_tokens.weight"), nullptr);
+}
+
 TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
   const auto refuse = [](const std::string& list, const std::string& message) {
     expect_refused("train " + with_adapters("bad", list) + " --output " + folder() + "/x", 2, message);
   };
   refuse("  - {rank: 0}\n", "[adapters.adapter.rank] is 0, expected at least 1");
   refuse("  - {target_modules: [q_prj]}\n", "no module is called 'q_prj'; did you mean 'q_proj'?");
-  refuse("  - {modules_to_save: [lm_head]}\n",
-         "[adapters.adapter.modules_to_save] 'lm_head' has no weight of its own");
   refuse("  - {patterns: [{modules: none_such, alpha: 2}]}\n",
          "[adapters.adapter.patterns] the pattern 'none_such' matches no adapted module");
   for (const char* flags : {"", " --dry-run"})

@@ -21,18 +21,19 @@ ByteIds byte_ids(const Vocabulary& vocabulary) {
 
 Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const BpeOptions& options,
          bool whole_characters, std::string_view where)
-    : vocabulary_(vocabulary),
-      merges_(merges),
+    : merges_(merges),
       byte_ids_(byte_ids(vocabulary)),
+      cache_owner_(PieceCache::new_owner()),
       missing_(byte_ids_, vocabulary, options, where),
-      cache_owner_(PieceCache::new_owner()) {
+      vocabulary_(vocabulary) {
   if (whole_characters) characters_.emplace(merges_, merges, byte_ids_, vocabulary);
   if (options.ignore_merges) whole_pieces_.emplace(vocabulary);
 }
 
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
-  const bool lacks = lacks_tokens(piece);
-  if (piece.size() == 1 && !lacks) return ids.push_back(byte_ids_[static_cast<unsigned char>(piece[0])]);
+  if (piece.size() == 1)
+    if (const int32_t id = byte_ids_[static_cast<unsigned char>(piece[0])]; id != kNoByte)
+      return ids.push_back(id);
   PieceCache& cache = PieceCache::of_this_thread();
   const PieceCache::Key key{cache_owner_, piece};
   if (cache.get(key, ids)) return;
@@ -40,15 +41,18 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (const int32_t token = whole(piece); token >= 0) {
     ids.push_back(token);
   } else {
-    if (lacks || !characters_) {
-      const Symbols symbols = symbols_of(piece);
-      ids.insert(ids.end(), symbols.ids.begin(), symbols.ids.end());
-    } else {
+    if (characters_ && !lacks_tokens(piece))
       characters_->append(piece, ids);
-    }
+    else
+      append_symbols(piece, ids);
     ids.resize(start + merges_.merge(std::span(ids).subspan(start)));
   }
   cache.put(key, std::span(ids).subspan(start));
+}
+
+void Bpe::append_symbols(std::string_view piece, std::vector<int32_t>& ids) const {
+  const Symbols symbols = symbols_of(piece);
+  ids.insert(ids.end(), symbols.ids.begin(), symbols.ids.end());
 }
 
 // What stands on both sides of a byte that is dropped becomes neighbours, as in the `tokenizers` library.

@@ -33,14 +33,15 @@ class Bpe {
  private:
   int32_t whole(std::string_view piece) const { return whole_pieces_ ? whole_pieces_->find(piece) : -1; }
   Symbols symbols_of(std::string_view piece) const;
+  void append_symbols(std::string_view piece, std::vector<int32_t>& ids) const;
 
-  const Vocabulary& vocabulary_;
   MergeTable merges_;
   ByteIds byte_ids_;
-  MissingBytes missing_;
   std::optional<CharacterTokens> characters_;  // for whole characters
   std::optional<WholePieces> whole_pieces_;    // with ignore_merges
   uint64_t cache_owner_;
+  MissingBytes missing_;
+  const Vocabulary& vocabulary_;
 };
 
 }  // namespace temper::tokenizers

@@ -89,10 +89,13 @@ class Splitter {
       const auto at = static_cast<size_t>(cut.data() - part.data());
       use(Piece{cut, begin + (at > added ? at - added : 0), at < added ? added - at : 0});
     };
-    const auto piece = [&](std::string_view cut) {
-      if (later_splits_.empty()) return whole(cut);
+    if (later_splits_.empty()) return level_pieces(part, whole);
+    level_pieces(part, [&](std::string_view cut) {
       for (const std::string_view part_of_cut : split_spelled(cut)) whole(part_of_cut);
-    };
+    });
+  }
+  template <class Use>
+  void level_pieces(std::string_view part, const Use& piece) const {
     if (byte_level_split_)
       byte_level_split_->each(part, piece);
     else if (!part.empty())

@@ -281,8 +281,7 @@ std::vector<Example> RowEncoder::encode_chat(const Content& content, const Json&
   if (chat.texts.size() > 1 && compares(options_.goal))
     fail(
         "the template writes earlier turns of the answer otherwise once later ones follow, so that it is no "
-        "single "
-        "answer; set loss: last_turn, or give the earlier turns as part of the prompt");
+        "single answer; set loss: last_turn, or give the earlier turns as part of the prompt");
   std::vector<Example> examples;
   for (const ChatText& text : chat.texts) {
     tokenizers::Encoding encoding = tokenizer_->encode_with_offsets(text.text);

@@ -53,22 +53,28 @@ std::string hash_of_files(const std::string& folder, const std::vector<std::stri
 // All that the numbers depend on, by the names that errors say.
 Json origin_of(const Learner& learner, const std::string& model_folder) {
   const DataConfig& data = learner.config.data;
-  return Json::Object{{"data.train", learner.data.train.fingerprint()},
-                      {"data.eval", learner.data.eval ? learner.data.eval->fingerprint() : Json()},
-                      {"the reference model", hash_of_files(model_folder, {"config.json", ".safetensors"})},
-                      {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
-                      {"the chat template", hash_of_files(learner.config.model.path,
-                                                          {"tokenizer_config.json", "chat_template.jinja"})},
-                      {"data.chat_template", exists(data.chat_template) ? Json(hash_file(data.chat_template))
-                                                                        : Json(data.chat_template)},
-                      {"model.dtype", learner.config.model.kept_in()},
-                      {"data.template_kwargs", data.template_kwargs},
-                      {"data.max_length", data.max_length},
-                      {"data.overflow", static_cast<int64_t>(data.overflow)},
-                      {"preference.share_prompts", learner.config.preference.share_prompts}};
+  Json origin = Json::Object{
+      {"data.train", learner.data.train.fingerprint()},
+      {"data.eval", learner.data.eval ? learner.data.eval->fingerprint() : Json()},
+      {"the reference model", hash_of_files(model_folder, {"config.json", ".safetensors"})},
+      {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
+      {"the chat template",
+       hash_of_files(learner.config.model.path, {"tokenizer_config.json", "chat_template.jinja"})},
+      {"model.dtype", learner.config.model.kept_in()},
+      {"data.template_kwargs", data.template_kwargs},
+      {"data.max_length", data.max_length},
+      {"data.overflow", static_cast<int64_t>(data.overflow)},
+      {"preference.share_prompts", learner.config.preference.share_prompts}};
+  // Only where they are not what files without them were made with.
+  if (const std::string& chosen = data.chat_template; !chosen.empty())
+    origin.set("data.chat_template", exists(chosen) ? hash_file(chosen) : chosen);
+  if (data.loss != data::LossOn::kAllTurns) origin.set("data.loss", static_cast<int64_t>(data.loss));
+  return origin;
 }
 
-void check_origin(const std::string& file, const Json& stored, const Json& now) {
+void check_origin(const std::string& file, const Json& stored, Json now) {
+  for (const auto& [name, value] : stored.as_object())
+    if (!now.find(name)) now.set(name, nullptr);
   for (const auto& [name, value] : now.as_object()) {
     const Json* was = stored.find(name);
     if (was != nullptr && *was == value) continue;

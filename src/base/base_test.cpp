@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -66,6 +67,19 @@ TEST(Files, WriteIsReadBackAndReplaced) {
   EXPECT_EQ(list_directory(folder.path()), std::vector<std::string>{"a.txt"});
   EXPECT_EQ(MappedFile(path).text(), "two");
   EXPECT_EQ(hash_file(path).size(), 32u);
+}
+
+TEST(Files, MoreFilesAreMappedThanAShellAllowsAtFirst) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit small{64, before.rlim_max};
+  if (before.rlim_max < 256 || ::setrlimit(RLIMIT_NOFILE, &small) != 0) GTEST_SKIP() << "the limit is low";
+  const TemporaryDirectory folder;
+  write_file(folder / "a", "text");
+  std::vector<std::unique_ptr<MappedFile>> files;
+  for (int i = 0; i < 128; ++i) files.push_back(std::make_unique<MappedFile>(folder / "a"));
+  EXPECT_EQ(files.back()->text(), "text");
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Files, APipeIsNotMapped) {

@@ -29,6 +29,13 @@ std::string limited(std::string_view source, const Limits& limits) {
   }
 }
 
+TEST(Template, KnowsTheNamesThatStandInIt) {
+  const Template parsed =
+      Template::parse("text {# comment #}{{ m.role ~ m['name'] }}{% if m.get('calls') %}{% endif %}", "chat");
+  for (const char* name : {"m", "role", "name", "calls"}) EXPECT_TRUE(parsed.mentions(name)) << name;
+  for (const char* name : {"text", "comment", "rol", ""}) EXPECT_FALSE(parsed.mentions(name)) << name;
+}
+
 TEST(TemplateErrors, NameTheLineAndTheReason) {
   EXPECT_EQ(message("a\nb {{ x.y }}"), "[chat:2] 'x' is undefined");
   EXPECT_EQ(message("{{ m.a.b }}", R"({"m":{}})"), "[chat:1] 'dict object' has no attribute 'a'");

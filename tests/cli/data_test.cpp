@@ -107,6 +107,27 @@ TEST_F(DataCli, AnotherChatTemplateMayBeChosen) {
   expect_refused("data inspect " + yaml() + " --data.chat_template nope", 2, "'nope' is no file");
 }
 
+TEST_F(DataCli, ATableIsTheSameDataAsItsRows) {
+  const std::string lines = instructions("table.jsonl"), table = folder() + "/table.csv";
+  std::string records = "\xEF\xBB\xBFid,instruction,output\r\n";
+  for (int i = 0; i < 10; ++i) records += fmt::format("{},\"What is {} + 1?\",{}\r\n", i, i, i + 1);
+  write_file(table, records);
+  const auto train = [&](const std::string& file, const std::string& name) {
+    const std::string out = folder() + "/" + name;
+    const Outcome outcome =
+        run("train " + yaml() + " --output " + out + " --train.steps 3 --data.train [" + file + "]");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err.find("table.csv: id (10)") != std::string::npos, file == table) << outcome.err;
+    return losses(out);
+  };
+  EXPECT_EQ(train(lines, "of_lines"), train(table, "of_table"));
+  make_directories(folder() + "/texts");
+  for (const char* name : {"a.txt", "b.txt"}) write_file(folder() + "/texts/" + name, "one two three\n");
+  const Outcome texts = run("data inspect " + yaml() + " --data.train [" + folder() + "/texts] --summary");
+  EXPECT_EQ(texts.code, 0) << texts.err;
+  EXPECT_NE(texts.out.find("kept 2 of 2 rows"), std::string::npos) << texts.out;
+}
+
 TEST_F(DataCli, InspectShowsWhatBecomesOfRows) {
   const std::string bad = instructions("bad.jsonl", 3);
   const Outcome outcome = run("data inspect " + yaml() + " --data.train [" + bad + "] --rows 1");

@@ -19,17 +19,15 @@ LogFile::~LogFile() {
 void LogFile::open(const std::string& path) {
   set_log_copy(nullptr);
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  opened_ = true;
   keep(kept_);
   kept_.clear();
   set_log_copy([this](std::string_view line) { keep(line); });
 }
 
 void LogFile::keep(std::string_view text) {
-  if (file_ < 0) {
-    kept_ += text;
-    return;
-  }
-  while (!text.empty()) {
+  if (!opened_) kept_ += text;
+  while (file_ >= 0 && !text.empty()) {
     const ssize_t written = ::write(file_, text.data(), text.size());
     if (written <= 0) return;
     text.remove_prefix(static_cast<size_t>(written));

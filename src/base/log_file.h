@@ -17,6 +17,7 @@ class LogFile {
  private:
   void keep(std::string_view text);
 
+  bool opened_ = false;
   std::string kept_;  // before open()
   int file_ = -1;
 };

@@ -55,9 +55,9 @@ std::string Run::estimated_time(double updates) {
 }
 
 // Measured with the model in memory, which nobody saves: on one row of each lane, and where that is quick on
-// the rows of a whole update. The first time is not counted: kernels are prepared then.
+// the rows of a whole update. The first time is not counted unless it is long: kernels are prepared then.
 double Run::seconds_of_update() {
-  constexpr double kQuick = 3;  // seconds
+  constexpr double kQuick = 3, kLong = 30;  // seconds
   if (lanes_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
                                                            trainer_options(session_.config, 1));
@@ -77,7 +77,7 @@ double Run::seconds_of_update() {
     return seconds_now() - start;
   };
   double seconds = measure();
-  if (seconds < kQuick) seconds = measure();
+  if (seconds < kLong) seconds = measure();
   if (seconds * tokens / few > kQuick) return seconds * tokens / few;
   for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->take_rows(whole[i]);
   measure();

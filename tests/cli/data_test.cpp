@@ -57,8 +57,8 @@ TEST_F(DataCli, SourcesHaveNamesOfTheirOwn) {
 
 TEST_F(DataCli, AFileThatMovedIsTheSameData) {
   const std::string file = instructions("before.jsonl"), out = folder() + "/moved";
-  const std::string command = "train " + yaml() + " --output " + out + " --train.steps 4 --data.train [";
-  ASSERT_EQ(run(command + file + "]").code, 0);
+  const std::string command = "train " + yaml() + " --output " + out + " --data.train [";
+  ASSERT_EQ(run(command + file + "] --train.steps 4").code, 0);
   const std::string other = folder() + "/after.jsonl";
   rename_path(file, other);
   const Outcome resumed = run(command + other + "] --train.steps 6");

@@ -13,8 +13,8 @@ constexpr double kPromised = 0.05;
 class Plans : public Cli {
  protected:
   // An example with the fixture's data and `model`, of a few updates; otherwise as it is.
-  static std::string command_of(const std::string& example, const std::string& model,
-                                const std::string& out) {
+  static std::string command_of(const std::string& example, const std::string& model, const std::string& out,
+                                const std::string& steps = "--train.steps 3 ") {
     std::string text = read_file(TEMPER_SOURCE_DIR "/examples/" + example + ".yaml");
     const auto replace = [&](const std::string& from, const std::string& to) {
       for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
@@ -27,8 +27,7 @@ class Plans : public Cli {
     replace("    steps: 200\n", "");  // an adapter's own
     const std::string path = out + ".yaml";
     write_file(path, text);
-    return "train " + path + " --output " + out +
-           " --train.steps 3 --eval.exact_match 0 --train.resume never ";
+    return "train " + path + " --output " + out + " " + steps + "--eval.exact_match 0 --train.resume never ";
   }
 
   // "12.5 MiB" and its like, from a column of the table's last line.
@@ -130,12 +129,13 @@ class DiskPlans : public Plans {
   }
 
   // What --dry-run says, and the most that the run's folder holds while it runs.
-  static void expect_planned(const std::string& name, const std::string& options) {
+  static void expect_planned(const std::string& name, const std::string& options,
+                             const std::string& held_out = "0.001") {
     const std::string out = folder() + "/disk_" + name;
     const std::string command =
-        command_of("addition/run", folder() + "/wide", out) + "--model.path " + folder() +
+        command_of("addition/run", folder() + "/wide", out, "") + "--model.path " + folder() +
         "/wide --data.max_length 64 --train.rows_per_step 1 --train.optimizer.lr 0.5 " +
-        "--data.eval [] --data.eval_fraction 0.001 " + options;
+        "--data.eval [] --data.eval_fraction " + held_out + " " + options;
     const Outcome dry = run(command + " --dry-run");
     ASSERT_EQ(dry.code, 0) << dry.err;
     const size_t at = dry.err.find("\ndisk ");
@@ -166,7 +166,7 @@ TEST_F(DiskPlans, OfDiskAreClose) {
                                 "--checkpoint.keep_last 1 --model.dtype bfloat16 "
                                 "--train.optimizer.moments bfloat16 --train.master_weights false");
   expect_planned("last", "--train.steps 2 --checkpoint.every_steps 0");
-  expect_planned("unjudged", "--train.steps 4 --data.eval_fraction 0 --checkpoint.every_steps 1");
+  expect_planned("unjudged", "--train.steps 4 --checkpoint.every_steps 1", "0");
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
       0);
   EXPECT_NEAR(loss(narrow), loss(plain), 1e-2 * loss(plain));
   // A run may change its device, and says what that means.
-  const Outcome moved = run("train " + yaml() + with + " --device cpu --train.steps 4 --output " + out);
+  const Outcome moved =
+      run("train " + yaml() + " --plugins [" + plugin + "] --device cpu --train.steps 4 --output " + out);
   EXPECT_EQ(moved.code, 0) << moved.err;
   EXPECT_NE(moved.err.find("the run was on \"Toy accelerator\" so far"), std::string::npos) << moved.err;
 }

@@ -173,10 +173,8 @@ Lane::Check Lane::check() const {
   const WeightTable base = layers::decoder_weight_table(session_->architecture);
   const AdapterConfig& adapter = config_.adapters.front();
   const LoraPlan plan = choose_adapter(adapter, base).plan;
-  if (const std::string& from = source_of(adapter); !from.empty()) {
-    checkpoints::warn_of_strangers(checkpoints::read_adapter_config(from), plan, from);
+  if (const std::string& from = source_of(adapter); !from.empty())
     checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from), lora_table(base, plan));
-  }
   check.trained =
       fmt::format("{} adapted modules, {} tensors trained whole", plan.targets.size(), plan.saved.size());
   return check;

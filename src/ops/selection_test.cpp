@@ -130,7 +130,7 @@ const std::string kElsewhere = note("not device: is for gpu, this is cpu") +
                                note("not unnamed: is for strict, this is cpu");
 
 std::string report(const OpsConfig& config, const HardwareFacts& facts, int64_t width) {
-  return explain(bind(config, facts, {width}), facts);
+  return explain(bind(config, facts, {width}).choices(), facts);
 }
 
 TEST(Selection, TheFirstThatAcceptsIsTheDefault) {
@@ -333,7 +333,7 @@ TEST(Selection, OverridesNameModules) {
   EXPECT_EQ(run(ops.at("layers.3.input_norm")), 5);
   EXPECT_EQ(run(ops.at("layers.4.input_norm")), 2);
   EXPECT_EQ(run(ops.at("layers.5.input_norm")), 4);
-  EXPECT_EQ(explain(ops, machine()),
+  EXPECT_EQ(explain(ops.choices(), machine()),
             line("probe_implementation", "narrow", "default, the first that can run") + kNotFast +
                 kElsewhere + note("or eager") + note("or spare") +
                 line("  in layers.0-3.*", "spare", "written") + kNotFast + note("or narrow") + kElsewhere +
@@ -370,9 +370,9 @@ TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
   facts.scratch_bytes = 192 << 10;
   const BoundOps refused = bind(on_npu(), facts, {1024});
   EXPECT_EQ(run(refused), 4);
-  EXPECT_NE(explain(refused, facts).find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
+  EXPECT_NE(explain(refused.choices(), facts).find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
             std::string::npos)
-      << explain(refused, facts);
+      << explain(refused.choices(), facts);
 }
 
 TEST(Selection, TwoModelsInOneProcessAreBoundDifferently) {

@@ -370,7 +370,8 @@ TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
   facts.scratch_bytes = 192 << 10;
   const BoundOps refused = bind(on_npu(), facts, {1024});
   EXPECT_EQ(run(refused), 4);
-  EXPECT_NE(explain(refused.choices(), facts).find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
+  EXPECT_NE(explain(refused.choices(), facts)
+                .find("not tiled: needs 1,840,384 bits, the unified buffer has 1,572,864"),
             std::string::npos)
       << explain(refused.choices(), facts);
 }

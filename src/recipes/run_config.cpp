@@ -118,13 +118,14 @@ void describe(config::Schema& s, DataConfig& c) {
            "What an epoch is of several sources: all rows, or rows in proportion to the weights until the "
            "first source, or the last one, was read whole.");
   s.field("shuffle", c.shuffle, "Shuffle the rows anew in every epoch, instead of reading them in order.");
-  s.choice("loss", c.loss,
-           {{"all_turns", LossOn::kAllTurns},
-            {"last_turn", LossOn::kLastTurn},
-            {"all", LossOn::kAll},
-            {"assistant", LossOn::kAllTurns}},
-           "Which tokens are targets: those of all turns of the assistant (assistant means the same), those of "
-           "its last turn, or all tokens.")
+  s.choice(
+       "loss", c.loss,
+       {{"all_turns", LossOn::kAllTurns},
+        {"last_turn", LossOn::kLastTurn},
+        {"all", LossOn::kAll},
+        {"assistant", LossOn::kAllTurns}},
+       "Which tokens are targets: those of all turns of the assistant (assistant means the same), those of "
+       "its last turn, or all tokens.")
       .answer("completion", "write all_turns")
       .answer("response", "write all_turns");
   s.choice(

@@ -1,5 +1,5 @@
 # make demo   install what is missing, build, train a small model and show that it learned
-# make test   build and run every test            (PRESET=asan for the sanitizers)
+# make test   build and run every test            (PRESET=asan or tsan for the sanitizers)
 # make check  format, layers, and the tests of what was built: seconds
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make mutants  break one thing at a time and see parity fail for each: NAMES="'rotary is removed'"; minutes, by hand

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/parallel_region.h"
 
 namespace temper {
 namespace {
@@ -56,11 +57,15 @@ bool one_thread_for_each_core() {
 int place_all(bool pin) {
   const std::vector<int>& cores = usable_cores();
   std::atomic<int> error = 0;
+  ParallelRegion region;
 #pragma omp parallel
   {
+    region.begin_task();
     const auto thread = static_cast<size_t>(omp_get_thread_num());
     if (const int failed = run_on(pin ? std::vector{cores[thread % cores.size()]} : cores)) error = failed;
+    region.end_task();
   }
+  region.end();
   return error;
 }
 
@@ -117,8 +122,14 @@ void leave_core() {
 
 std::vector<std::vector<int>> cores_of_threads() {
   std::vector<std::vector<int>> cores(static_cast<size_t>(omp_get_max_threads()));
+  ParallelRegion region;
 #pragma omp parallel
-  cores[static_cast<size_t>(omp_get_thread_num())] = cores_of_this_thread();
+  {
+    region.begin_task();
+    cores[static_cast<size_t>(omp_get_thread_num())] = cores_of_this_thread();
+    region.end_task();
+  }
+  region.end();
   return cores;
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/parallel_region.h"
 #include "base/pinning.h"
 
 namespace temper {
@@ -32,16 +33,19 @@ void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
   std::exception_ptr failure;
   std::mutex mutex;
   std::atomic<bool> failed = false;
+  ParallelRegion region;
 #pragma omp parallel for schedule(dynamic)
   for (int64_t i = 0; i < count; ++i) {
-    if (failed.load(std::memory_order_relaxed)) continue;
+    region.begin_task();
     try {
-      task(i);
+      if (!failed.load(std::memory_order_relaxed)) task(i);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) failure = std::current_exception();
     }
+    region.end_task();
   }
+  region.end();
   if (failure) std::rethrow_exception(failure);
 }
 

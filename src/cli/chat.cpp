@@ -52,7 +52,7 @@ class Conversation {
  private:
   rollout::Generation answer(const std::string& line) {
     messages_.push_back(Json::Object{{"role", "user"}, {"content", line}});
-    const std::vector<int32_t> prompt = text_.tokenizer.encode(text_.chat_prompt(messages_));
+    const std::vector<int32_t> prompt = text_.encode_prompt(text_.chat_prompt(messages_), false);
     tokenizers::StreamDecoder stream(text_.tokenizer);
     const auto print = [](const std::string& piece) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);

@@ -54,7 +54,7 @@ int generate(const GenerateArguments& arguments) {
   const auto text = rollout::TextFiles::load(arguments.model, model->decoder.config().vocab_size);
   rollout::GenerateOptions options = arguments.sampling.apply(text.generation);
   const bool plain = arguments.raw || !text.chat;
-  const std::vector<int32_t> ids = text.tokenizer.encode(prompt_of(arguments, text), plain);
+  const std::vector<int32_t> ids = text.encode_prompt(prompt_of(arguments, text), plain);
   rollout::Generator generator(model->decoder);
   for (const Adapters::Named& each : adapters.all()) {
     if (adapters.all().size() > 1) std::printf("[%s]\n", each.name.c_str());

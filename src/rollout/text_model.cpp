@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "rollout/generation_config.h"
 
 namespace temper::rollout {
@@ -24,6 +25,14 @@ std::string TextFiles::chat_prompt(const Json::Array& messages, const Json& extr
         "the model folder has no chat template (chat_template.jinja or tokenizer_config.json); use plain "
         "prompts");
   return chat->render(Json(messages), true, extra);
+}
+
+std::vector<int32_t> TextFiles::encode_prompt(std::string_view prompt, bool add_special_tokens) const {
+  tokenizers::Encoding encoding = tokenizer.encode_with_offsets(prompt, add_special_tokens);
+  if (encoding.num_dropped > 0)
+    log_warning(fmt::format("{} of the prompt's {} bytes are left out: the tokenizer has no token for them",
+                            encoding.num_dropped, prompt.size()));
+  return std::move(encoding.ids);
 }
 
 }  // namespace temper::rollout

@@ -1,6 +1,8 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "models/model.h"
 #include "rollout/generator.h"
@@ -19,6 +21,8 @@ struct TextFiles {
   static TextFiles load(const std::string& folder, int64_t vocab_size);
   // The prompt that makes the model answer these messages; an error when the folder has no chat template.
   std::string chat_prompt(const Json::Array& messages, const Json& extra = Json::Object{}) const;
+  // A prompt's tokens; a warning says how many of its bytes the tokenizer has no token for and leaves out.
+  std::vector<int32_t> encode_prompt(std::string_view prompt, bool add_special_tokens) const;
 };
 
 }  // namespace temper::rollout

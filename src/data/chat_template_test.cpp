@@ -127,6 +127,28 @@ TEST(ChatTemplate, ThinkingThatIsNeverWrittenIsLearntBehindTheGenerationPrompt) 
             std::vector<Runs>{{"Hm.\n</think>\n\nHello!<|im_end|>"}});
 }
 
+TEST(ChatTemplate, ThinkingThatTheAnswerQuotesIsLearnt) {
+  EXPECT_EQ(runs_of(kNeverThinks, R"({"messages": [{"role": "user", "content": "2 + 2"},
+    {"role": "assistant", "reasoning_content": "4", "content": "It is 4."}]})"),
+            std::vector<Runs>{{"4\n</think>\n\nIt is 4.<|im_end|>"}});
+}
+
+// What a template writes in front of a turn's own words belongs to the answer: a call's opening.
+TEST(ChatTemplate, CallsBehindThinkingKeepTheirOpening) {
+  constexpr std::string_view kCalls = R"jinja(
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' -}}
+{%- for call in m.tool_calls or [] %}{{ '<tool_call>' + call.function.name + '</tool_call>' }}{% endfor -%}
+{{- m.content + '<|im_end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif -%}
+)jinja";
+  EXPECT_EQ(runs_of(kCalls, R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",
+    "content": "", "reasoning_content": "Hm.", "tool_calls": [{"type": "function", "function": {"name": "f",
+    "arguments": {}}}]}]})"),
+            std::vector<Runs>{{"Hm.\n</think>\n\n<tool_call>f</tool_call><|im_end|>"}});
+}
+
 // In the manner of GLM: what ends a turn is the first token of the next.
 constexpr std::string_view kOpenEnds = R"jinja(
 {%- for m in messages -%}{{ '<|im_start|>' + m.role + '\n' + m.content }}{%- endfor -%}

@@ -15,7 +15,8 @@ bool says_something(const Json& message, std::string_view field) {
 
 bool is_answer(const Json& message) {
   const Json* weight = field_of(message, "weight");
-  return message.at("role") == Json("assistant") && !(weight && *weight == Json(0));
+  return message.at("role") == Json("assistant") &&
+         !(weight && weight->is_number() && weight->as_double() == 0);
 }
 
 bool is_empty(const Json& message) {

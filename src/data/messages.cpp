@@ -85,7 +85,7 @@ const Json::Array& check_list(const Json& list, const std::string& field) {
 void read_weight(const Json& turn, Json& message, const std::string& place) {
   const Json *weight = field_of(turn, "weight"), *train = field_of(turn, "train");
   if (train && !train->is_bool()) fail("{}.train is {}, expected true or false", place, train->dump());
-  if (weight && train && *weight != Json(train->as_bool() ? 1 : 0))
+  if (weight && train && !(weight->is_number() && weight->as_double() == (train->as_bool() ? 1 : 0)))
     fail("{} has train: {} and weight: {}; expected one of them", place, train->dump(), weight->dump());
   if (weight) message.set("weight", *weight);
   if (train && !train->as_bool()) message.set("weight", 0);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/answers.h"
 #include "data/empty_answers.h"
+#include "data/marked_turns.h"
 #include "data/messages.h"
 #include "data/spellings.h"
 #include "data/token_rows.h"
@@ -57,7 +58,7 @@ void cut_behind_targets(Example& example) {
 // The last of the assistant's messages that may be learnt.
 size_t last_turn(const Content& content) {
   for (size_t i = content.messages.size(); i > content.first_turn; --i)
-    if (content.messages[i - 1].at("role") == Json("assistant")) return i - 1;
+    if (is_assistant(content.messages[i - 1]) && is_learnt(content.messages[i - 1], i - 1)) return i - 1;
   return content.first_turn;
 }
 

@@ -20,8 +20,8 @@ std::string_view without_front_space(std::string_view text) {
 }
 
 struct Thinking {
-  std::string_view thought;  // without white space around
-  std::string until_answer;  // the thought and what separates it from the answer
+  std::string_view thought, answer;  // without white space around
+  std::string until_answer;          // the thought and what separates it from the answer
 };
 
 std::optional<Thinking> thinking_of(const Json& message) {
@@ -30,12 +30,20 @@ std::optional<Thinking> thinking_of(const Json& message) {
     const size_t begin = content.starts_with(kBegin) ? kBegin.size() : 0;
     const std::string_view thought = content.substr(begin, end - begin), from = without_front_space(thought);
     const std::string_view answer = without_front_space(content.substr(end + kEnd.size()));
-    return Thinking{trim(thought), std::string(from.data(), answer.data())};
+    return Thinking{trim(thought), trim(answer), std::string(from.data(), answer.data())};
   }
   for (const char* field : {"reasoning_content", "reasoning", "thinking"})
     if (const std::string_view thought = trim(text_in(message, field)); !thought.empty())
-      return Thinking{thought, std::string(thought) + "\n</think>\n\n"};
+      return Thinking{thought, trim(content), std::string(thought) + "\n</think>\n\n"};
   return std::nullopt;
+}
+
+// What the template wrote between the header of a turn and its words, without thinking that holds nothing.
+std::string_view opening_of(std::string_view written) {
+  std::string_view rest = without_front_space(written);
+  if (rest.starts_with(kBegin) && trim(rest.substr(kBegin.size())).starts_with(kEnd))
+    rest = without_front_space(rest.substr(rest.find(kEnd) + kEnd.size()));
+  return rest;
 }
 
 void tell_once() {
@@ -54,12 +62,19 @@ std::optional<RenderedChat> with_left_out_thinking(const Json& message, const Re
   if (until.text.starts_with(prompt.text) || !trim(prompt.text).ends_with(kBegin)) return std::nullopt;
   const std::optional<Words> words = words_of(until, index);
   const std::optional<Thinking> thinking = thinking_of(message);
-  if (!words || !thinking || thinking->thought.empty() ||
-      words->text.find(thinking->thought) != std::string::npos)
+  if (!words || !thinking || thinking->thought.empty()) return std::nullopt;
+  // An answer may quote the thought.
+  if (trim(words->text) != thinking->answer && words->text.find(thinking->thought) != std::string::npos)
     return std::nullopt;
+  const size_t header = prompt.text.rfind(kBegin);
+  if (!until.text.starts_with(std::string_view(prompt.text).substr(0, header))) return std::nullopt;
+  const std::string_view before_words =
+      std::string_view(until.text).substr(header, words->around.begin - header);
   tell_once();
   RenderedChat chat = prompt;
-  chat.text += thinking->until_answer + until.text.substr(words->around.begin);
+  chat.text += thinking->until_answer;
+  chat.text += opening_of(before_words);
+  chat.text += std::string_view(until.text).substr(words->around.begin);
   const size_t ending = until.text.size() - words->around.end;
   chat.written.push_back({{prompt.text.size(), chat.text.size() - ending}, index});
   return chat;

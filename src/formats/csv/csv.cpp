@@ -10,13 +10,14 @@ namespace {
 
 class CsvFile : public RowFile {
  public:
-  explicit CsvFile(const OpenedFile& file) : RowFile(file), records_(separator_of(text_.all())) {
+  explicit CsvFile(const OpenedFile& file)
+      : RowFile(file), records_(ending_of(name_) == ".tsv" ? '\t' : separator_of(text_.all())) {
     const std::string_view all = text_.all();
     size_t at = all.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     while (at < all.size()) {
       const size_t end = records_.skip(all, at);
       if (end == std::string_view::npos) stop(records_.problem_at(), records_.problem());
-      if (all.find_first_not_of("\r\n", at) < end) {
+      if (all.substr(at, end - at).find_first_not_of("\r\n") != std::string_view::npos) {
         if (columns_.empty())
           read_header(at);
         else

@@ -31,6 +31,17 @@ TEST(Csv, SeparatorsAreThoseOfTheHeader) {
   EXPECT_EQ(parsed("\"a,1\";b\n1,5;2\n"), Rows{R"({"a,1": "1,5", "b": "2"})"});
 }
 
+TEST(Csv, ATsvHasTabs) {
+  EXPECT_EQ(parsed("text\nHello, world\n", "rows.tsv"), Rows{R"({"text": "Hello, world"})"});
+  EXPECT_EQ(parsed("id, name\ttext\n1\t2\n", "rows.tsv"), Rows{R"({"id, name": "1", "text": "2"})"});
+  EXPECT_EQ(parsed("\n\nprompt;completion\nhi;yo\n"), Rows{R"({"prompt": "hi", "completion": "yo"})"});
+}
+
+// Time in proportion to the file: one look at each line end.
+TEST(Csv, AMillionBlankLinesAreNoRows) {
+  EXPECT_EQ(parsed("text\nhi\n" + std::string(1 << 20, '\n')), Rows{R"({"text": "hi"})"});
+}
+
 TEST(Csv, AColumnWithoutANameIsLeftOut) {
   EXPECT_EQ(parsed(",text\n0,one\n1,two\n"), (Rows{R"({"text": "one"})", R"({"text": "two"})"}));
 }

@@ -90,6 +90,7 @@ char separator_of(std::string_view text) {
   constexpr std::string_view kSeparators = ",;\t";
   std::array<size_t, kSeparators.size()> counts{};
   bool quoted = false;
+  text.remove_prefix(std::min(text.find_first_not_of("\r\n\xEF\xBB\xBF"), text.size()));
   for (const char c : text) {
     if (c == '\n' && !quoted) break;
     quoted ^= c == '"';

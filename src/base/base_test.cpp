@@ -1,11 +1,16 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <latch>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -80,6 +85,39 @@ TEST(Files, MoreFilesAreMappedThanAShellAllowsAtFirst) {
   for (int i = 0; i < 128; ++i) files.push_back(std::make_unique<MappedFile>(folder / "a"));
   EXPECT_EQ(files.back()->text(), "text");
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// All threads meet the limit at once, and only one of them can raise it.
+TEST(Files, ThreadsThatMeetTheLimitTogetherAllGoOn) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 256) GTEST_SKIP() << "the limit is low";
+  const TemporaryDirectory folder;
+  const std::string path = folder / "a";
+  write_file(path, "text");
+  const rlimit small{64, before.rlim_max};
+  std::atomic<int> failed = 0;
+  for (int round = 0; round < 100; ++round) {
+    if (::setrlimit(RLIMIT_NOFILE, &small) != 0) GTEST_SKIP() << "the limit cannot be lowered";
+    std::vector<int> taken;
+    for (int file = ::open(path.c_str(), O_RDONLY); file >= 0; file = ::open(path.c_str(), O_RDONLY))
+      taken.push_back(file);
+    std::latch together(8);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] {
+        together.arrive_and_wait();
+        try {
+          const MappedFile file(path);
+        } catch (const Error&) {
+          ++failed;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const int file : taken) ::close(file);
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(failed, 0);
 }
 
 TEST(Files, APipeIsNotMapped) {

@@ -185,15 +185,32 @@ void FileWriter::close() {
 
 namespace {
 
-// Data sets have thousands of files, shells allow 1024 at once unless a process asks for what it may have.
-bool allow_more_files() {
-  const int error = errno;
+rlim_t files_allowed() {
   rlimit limit{};
-  const bool more = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max;
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+// Data sets have thousands of files, shells allow 1024 at once unless a process asks for what it may have.
+// Whether there may be more than there were before; another thread may have asked in the meantime.
+bool allow_more_files(rlim_t before) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  if (limit.rlim_cur > before) return true;
+  if (limit.rlim_cur >= limit.rlim_max) return false;
   limit.rlim_cur = limit.rlim_max;
-  const bool raised = more && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
-  errno = error;
-  return raised;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// Sets errno where it returns -1.
+int open_for_reading(const std::string& path) {
+  const auto open = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); };
+  const rlim_t allowed = files_allowed();
+  int file = open();
+  if (file < 0 && errno == EMFILE) {
+    file = allow_more_files(allowed) ? open() : -1;
+    if (file < 0) errno = EMFILE;
+  }
+  return file;
 }
 
 int64_t modified_at(const struct stat& info) {
@@ -206,8 +223,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (is_directory(path)) fail("[{}] is a folder, expected a file", path);
   if (struct stat named{}; ::stat(path.c_str(), &named) == 0 && S_ISFIFO(named.st_mode))
     fail("[{}] is a pipe, expected a file, which can be read more than once", path);
-  file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ < 0 && errno == EMFILE && allow_more_files()) file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file_ = open_for_reading(path);
   if (file_ < 0) fail_system("open", path, errno);
   const auto give_up = [&](const char* what) {
     const int error = errno;

@@ -11,7 +11,9 @@ namespace {
 class CsvFile : public RowFile {
  public:
   explicit CsvFile(const OpenedFile& file)
-      : RowFile(file), records_(ending_of(name_) == ".tsv" ? '\t' : separator_of(text_.all())) {
+      : RowFile(file),
+        is_tsv_(ending_of(name_) == ".tsv"),
+        records_(is_tsv_ ? '\t' : separator_of(text_.all())) {
     const std::string_view all = text_.all();
     size_t at = all.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     while (at < all.size()) {
@@ -21,7 +23,7 @@ class CsvFile : public RowFile {
         if (columns_.empty())
           read_header(at);
         else
-          begins_.push_back(at);
+          add_record(at, end);
       }
       at = end;
       text_.pass(end);
@@ -60,6 +62,17 @@ class CsvFile : public RowFile {
   }
 
  private:
+  void add_record(size_t at, size_t end) {
+    const size_t unclear = is_tsv_ ? records_.unclear_quote(text_.all().substr(0, end), at, columns_.size())
+                                   : std::string_view::npos;
+    if (unclear != std::string_view::npos)
+      stop(unclear,
+           "a quote is opened here and closed lines later, but each of these lines is a record of its own "
+           "where quotes are text; write quotes in a text twice and the text in quotes, or, where they are "
+           "meant to hold line ends, name the file .csv");
+    begins_.push_back(at);
+  }
+
   // A column without a name is the number of the row in exports of tables; it is left out.
   void read_header(size_t at) {
     columns_ = records_.read(text_.all(), at);
@@ -78,9 +91,11 @@ class CsvFile : public RowFile {
 
   [[noreturn]] void stop(size_t at, std::string_view problem) {
     text_.pass(at);
-    fail("[{}:{}:{}] not valid CSV: {}", name_, text_.line(at), text_.column(at), problem);
+    fail("[{}:{}:{}] not valid {}: {}", name_, text_.line(at), text_.column(at), is_tsv_ ? "TSV" : "CSV",
+         problem);
   }
 
+  bool is_tsv_;
   Records records_;
   std::vector<std::string> columns_;
 };

@@ -37,6 +37,40 @@ TEST(Csv, ATsvHasTabs) {
   EXPECT_EQ(parsed("\n\nprompt;completion\nhi;yo\n"), Rows{R"({"prompt": "hi", "completion": "yo"})"});
 }
 
+// Most TSV is written without quoting. A text that begins with a quote must not swallow the rows behind it.
+TEST(Csv, ATsvWhoseQuotesMayBeTextIsRefused) {
+  const auto refusal = [](const std::string& content) {
+    const WrittenFile broken(content, "rows.tsv");
+    const std::string error = error_of([&] { broken.open()->parse(0); });
+    EXPECT_TRUE(error.starts_with("[" + broken.path())) << error;
+    return error.substr(error.find("rows.tsv") + 8);
+  };
+  constexpr std::string_view kUnclear =
+      "a quote is opened here and closed lines later, but each of these lines is a record of its own where "
+      "quotes are text; write quotes in a text twice and the text in quotes, or, where they are meant to "
+      "hold "
+      "line ends, name the file .csv";
+  EXPECT_EQ(refusal("text\tlabel\n\"Well\t1\nfine\t2\nBye\"\t3\n"),
+            fmt::format(":2:1] not valid TSV: {}", kUnclear));
+  EXPECT_EQ(refusal("label\ttext\r\n0\tno\r\n1\t\"Well\r\n2\tBye\"\r\n"),
+            fmt::format(":3:3] not valid TSV: {}", kUnclear));
+  EXPECT_EQ(refusal("text\n\"Well\nBye\"\n"), fmt::format(":2:1] not valid TSV: {}", kUnclear));
+  EXPECT_EQ(
+      refusal("text\tlabel\n\"Well\t1\n"),
+      ":2:1] not valid TSV: this field begins with a quote and has no closing one; the file may be cut off");
+  EXPECT_EQ(
+      refusal("text\tlabel\n\"Well\" he said\t1\n"),
+      ":2:7] not valid TSV: text behind a closing quote; a quote inside a quoted field is written twice "
+      "(\"\")");
+  EXPECT_TRUE(refusal("text\tlabel\n\"Well\tBye\"\n").starts_with(":2] the record has 1 fields"));
+  // Without quotes these lines are no records: the quotes hold line ends.
+  EXPECT_EQ(parsed("text\tlabel\n\"Well\nBye\"\t3\n", "rows.tsv"),
+            Rows{R"({"text": "Well\nBye", "label": "3"})"});
+  EXPECT_EQ(parsed("label\ttext\n1\t\"Well\n\tdone()\n\nBye\"\n", "rows.tsv"),
+            Rows{R"({"label": "1", "text": "Well\n\tdone()\n\nBye"})"});
+  EXPECT_EQ(parsed("text\n\"Well\nBye\"\n"), Rows{R"({"text": "Well\nBye"})"});
+}
+
 // Time in proportion to the file: one look at each line end.
 TEST(Csv, AMillionBlankLinesAreNoRows) {
   EXPECT_EQ(parsed("text\nhi\n" + std::string(1 << 20, '\n')), Rows{R"({"text": "hi"})"});

@@ -65,6 +65,24 @@ size_t Records::skip(std::string_view text, size_t at) {
   }
 }
 
+size_t Records::unclear_quote(std::string_view text, size_t at, size_t columns) const {
+  size_t line_end = text.find('\n', at);
+  if (line_end == std::string_view::npos || line_end + 1 == text.size()) return std::string_view::npos;
+  for (size_t begin = at; begin < text.size(); begin = line_end + 1) {
+    line_end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, line_end - begin);
+    const auto separators = static_cast<size_t>(std::count(line.begin(), line.end(), separator_));
+    if (!line.empty() && line != "\r" && separators + 1 != columns) return std::string_view::npos;
+  }
+  // The field that the first line ends in.
+  for (line_end = text.find('\n', at); at < line_end; ++at) {
+    const size_t begin = at;
+    at = text[at] == '"' ? closing_quote(text, at + 1) + 1 : plain_end(text, at, separator_);
+    if (at > line_end) return begin;
+  }
+  return std::string_view::npos;
+}
+
 std::vector<std::string> Records::read(std::string_view text, size_t at) const {
   std::vector<std::string> fields;
   for (;;) {

@@ -18,6 +18,11 @@ class Records {
   // Its fields; skip() has found it sound.
   std::vector<std::string> read(std::string_view text, size_t at) const;
 
+  // Where a quote may be text after all: it opens a field that holds line ends, and without quotes each line
+  // of the record that begins at `at` and ends with the text is blank or one of `columns` fields. npos where
+  // none is.
+  size_t unclear_quote(std::string_view text, size_t at, size_t columns) const;
+
   const std::string& problem() const { return problem_; }
   size_t problem_at() const { return problem_at_; }
 

@@ -2,11 +2,11 @@
 
 #include "base/error.h"
 #include "data/marked_turns.h"
+#include "data/messages.h"
 #include "data/turns.h"
 
 namespace temper::data {
 std::string_view trim(std::string_view text) {
-  constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";
   const size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);

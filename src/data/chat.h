@@ -5,16 +5,17 @@
 #include <vector>
 
 #include "base/json.h"
+#include "templates/origin.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::data {
 
 using tokenizers::ByteSpan;
 
-// Bytes of a rendered conversation that came from what the message with this index holds, but for its role.
+// Bytes of a rendered conversation that came from a field of a message, but for its role.
 struct Written {
   ByteSpan bytes;
-  size_t message = 0;
+  templates::Source source = {};
 };
 
 // A conversation as the chat template writes it.
@@ -66,6 +67,7 @@ LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Jso
 std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                          const ChatRenderer& render);
 
-std::string_view trim(std::string_view text);  // without white space (ASCII) at both ends
+inline constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";  // of ASCII
+std::string_view trim(std::string_view text);                   // without white space at both ends
 
 }  // namespace temper::data

@@ -40,8 +40,7 @@ ChatRenderer renderer_of(std::shared_ptr<const templates::ChatTemplate> chat_tem
         chat_template->render_with_generation(messages, add_generation_prompt, extra);
     RenderedChat chat{std::move(rendered.text)};
     for (const auto& [begin, end] : rendered.generation) chat.generation_spans.push_back({begin, end});
-    for (const auto& [begin, end, message] : rendered.origins)
-      chat.written.push_back({{begin, end}, message});
+    for (const auto& [begin, end, source] : rendered.origins) chat.written.push_back({{begin, end}, source});
     return chat;
   };
   // Some templates expect a call's arguments as an object, others as JSON text, and data have both.

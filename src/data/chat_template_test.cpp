@@ -133,6 +133,19 @@ TEST(ChatTemplate, ThinkingThatTheAnswerQuotesIsLearnt) {
             std::vector<Runs>{{"4\n</think>\n\nIt is 4.<|im_end|>"}});
 }
 
+// Calls behind the answer are no thinking either.
+TEST(ChatTemplate, ThinkingThatACallRepeatsIsLearnt) {
+  std::string source(kNeverThinks);
+  const std::string end = "content + '<|im_end|>' -}}";
+  source.replace(
+      source.find(end), end.size(),
+      "content -}}{%- for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor -%}{{- '<|im_end|>' -}}");
+  EXPECT_EQ(runs_of(source, R"({"messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant",
+    "content": "<think>\nadd\n</think>\n\n", "tool_calls": [{"type": "function", "function": {"name": "add",
+    "arguments": {}}}]}]})"),
+            std::vector<Runs>{{"add\n</think>\n\nadd<|im_end|>"}});
+}
+
 // What a template writes in front of a turn's own words belongs to the answer: a call's opening.
 TEST(ChatTemplate, CallsBehindThinkingKeepTheirOpening) {
   constexpr std::string_view kCalls = R"jinja(
@@ -169,6 +182,53 @@ TEST(ChatTemplate, MarkedTurnsWhoseThinkingIsDroppedLaterAreLearntOnTheirOwn) {
 {% generation %}{{ content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}
 {%- else %}{{ content + '<|im_end|>\n' }}{% endif -%})");
   EXPECT_EQ(runs_of(source, kRow), (std::vector<Runs>{{"Hello!<|im_end|>"}, {"Hello!<|im_end|>"}}));
+}
+
+// Marks turns, and writes thinking and calls of the last one only.
+constexpr std::string_view kMarkedForgets = R"jinja(
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' -}}
+{%- if m.role == 'assistant' -%}
+{% generation %}
+{%- if loop.last and m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif -%}
+{%- if loop.last %}{% for c in m.tool_calls or [] %}{{ '<tool_call>' + c.function.name }}{% endfor %}{% endif -%}
+{{- m.content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}
+{%- else %}{{ m.content + '<|im_end|>\n' }}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+TEST(ChatTemplate, MarkedTurnsOfWhichAFieldIsDroppedLaterAreLearntOnTheirOwn) {
+  EXPECT_EQ(runs_of(kMarkedForgets, R"({"messages": [{"role": "user", "content": "2 + 2"},
+    {"role": "assistant", "reasoning_content": "4", "content": "It is 4."}, {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "f",
+     "arguments": {}}}]}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}]})"),
+            (std::vector<Runs>{
+                {"<think>4</think>It is 4.<|im_end|>"}, {"<tool_call>f<|im_end|>"}, {"Hi<|im_end|>"}}));
+}
+
+// Fields that no template reads are nothing to look for in other texts.
+TEST(ChatTemplate, MarkedTurnsAreFoundInOneRendering) {
+  const TemporaryDirectory folder;
+  write_file(folder / "chat_template.jinja", kMarked);
+  const ChatRenderer render = renderer_of(
+      std::make_shared<const templates::ChatTemplate>(*templates::ChatTemplate::load(folder.path())));
+  size_t renderings = 0;
+  const ChatRenderer counted = [&](const Json& messages, bool prompt, const Json& extra) {
+    ++renderings;
+    return render(messages, prompt, extra);
+  };
+  Json::Array messages;
+  for (int turn = 0; turn < 20; ++turn) {
+    messages.push_back(Json::Object{{"role", "user"}, {"content", "Hi"}});
+    messages.push_back(Json::Object{{"role", "assistant"},
+                                    {"content", "<think>a b</think> Hello"},
+                                    {"id", fmt::format("turn-{}", turn)}});
+  }
+  const EncodedRow row =
+      RowEncoder(qwen(), counted, {}).encode(Json::Object{{"messages", std::move(messages)}});
+  EXPECT_EQ(target_runs(row.examples.at(0)).size(), 20u);
+  EXPECT_EQ(renderings, 1u);
 }
 
 // Words of a message are known to the byte whatever a template does with them.

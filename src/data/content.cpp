@@ -116,7 +116,7 @@ size_t shared_turns(const Json::Array& chosen, const Json::Array& rejected) {
   const auto shared = static_cast<size_t>(end - chosen.begin());
   if (end == chosen.end() || other == rejected.end())
     fail("{} has no answer behind the prompt", end == chosen.end() ? "chosen" : "rejected");
-  if (shared > 0 && end->at("role") != Json("assistant"))
+  if (shared > 0 && !is_assistant(*end))
     fail("chosen and rejected differ at [{}], which is not the assistant's", shared);
   return shared;
 }

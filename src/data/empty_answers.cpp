@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/chat.h"
+#include "data/messages.h"
 
 namespace temper::data {
 namespace {
@@ -11,12 +12,6 @@ bool says_something(const Json& message, std::string_view field) {
   const Json* value = field_of(message, field);
   if (!value) return false;
   return value->is_string() ? !trim(value->as_string()).empty() : *value != Json(Json::Array{});
-}
-
-bool is_answer(const Json& message) {
-  const Json* weight = field_of(message, "weight");
-  return message.at("role") == Json("assistant") &&
-         !(weight && weight->is_number() && weight->as_double() == 0);
 }
 
 bool is_empty(const Json& message) {
@@ -35,7 +30,7 @@ EmptyAnswers find_empty_answers(const Content& content) {
   EmptyAnswers found;
   int64_t answers = 0;
   for (size_t turn = content.first_turn; turn < content.messages.size(); ++turn) {
-    if (!is_answer(content.messages[turn])) continue;
+    if (!is_assistant(content.messages[turn]) || !is_learnt(content.messages[turn], turn)) continue;
     ++answers;
     found.turns += is_empty(content.messages[turn]);
   }
@@ -46,7 +41,7 @@ EmptyAnswers find_empty_answers(const Content& content) {
 void leave_out_empty_answers(Content& content) {
   for (size_t turn = content.first_turn; turn < content.messages.size(); ++turn) {
     Json& message = content.messages[turn];
-    if (is_answer(message) && is_empty(message)) message.set("weight", 0);
+    if (is_assistant(message) && is_learnt(message, turn) && is_empty(message)) message.set("weight", 0);
   }
 }
 

@@ -3,32 +3,31 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/messages.h"
 #include "data/turns.h"
 #include "data/words.h"
+#include "templates/messages.h"
 
 namespace temper::data {
 namespace {
 
-// Whether the template wrote all texts of the message (what else it holds is not looked at).
-bool wrote_all(const Json& message, const std::optional<Words>& words) {
-  return std::all_of(message.as_object().begin(), message.as_object().end(), [&](const auto& field) {
-    const auto& [name, value] = field;
-    return name == "role" || !value.is_string() || trim(value.as_string()).empty() ||
-           (words && words->text.find(trim(value.as_string())) != std::string::npos);
-  });
+// Whether the template wrote all that the message says, thinks and calls. Other fields are nothing to learn.
+bool wrote_all(const Json& message, size_t index, const RenderedChat& chat) {
+  using templates::Field;
+  const std::string_view content = text_in(message, "content");
+  const auto inside = templates::thinking_inside(content);
+  const std::string_view said = content.substr(inside ? inside->answer : 0);
+  size_t thought = inside ? count_bytes(content.substr(inside->begin, inside->end - inside->begin)) : 0;
+  for (const std::string_view field : templates::kReasoningFields)
+    thought = std::max(thought, count_bytes(text_in(message, field)));
+  const Json* calls = message.find("tool_calls");
+  const bool called = calls && calls->is_array() && !calls->as_array().empty();
+  return bytes_of(chat, {index, Field::kContent}) >= count_bytes(said) &&
+         bytes_of(chat, {index, Field::kReasoning}) >= thought &&
+         (!called || bytes_of(chat, {index, Field::kToolCalls}) > 0);
 }
 
 }  // namespace
-
-bool is_assistant(const Json& message) { return message.at("role") == Json("assistant"); }
-
-bool is_learnt(const Json& message, size_t turn) {
-  const Json* weight = message.find("weight");
-  if (!weight || weight->is_null()) return true;
-  if (!weight->is_number() || (weight->as_double() != 0 && weight->as_double() != 1))
-    fail("messages[{}].weight is {}, expected 0 or 1", turn, weight->dump());
-  return weight->as_double() != 0;
-}
 
 // Where there are as many blocks as turns, each is one turn's. Else they can be learnt from a message on.
 std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedChat& whole) const {
@@ -58,10 +57,9 @@ std::vector<ChatText> MarkedTurns::texts_from(size_t first_turn, const RenderedC
 
 // The text that a turn is learnt from on its own, where words of it are missing in the whole conversation's.
 std::optional<ChatText> MarkedTurns::text_up_to(size_t turn, size_t number, const RenderedChat& whole) const {
-  const std::optional<Words> words = words_of(whole, turn);
-  if (turn + 1 == messages_.size() || wrote_all(messages_[turn], words)) return std::nullopt;
+  if (turn + 1 == messages_.size() || wrote_all(messages_[turn], turn, whole)) return std::nullopt;
   RenderedChat until = render_(first_messages(messages_, turn + 1), false, extra_);
-  const std::optional<Words> own = words_of(until, turn);
+  const std::optional<Words> words = words_of(whole, turn), own = words_of(until, turn);
   if (!own || until.generation_spans.size() != number + 1 || (words && words->text == own->text))
     return std::nullopt;
   return ChatText{std::move(until.text), {{until.generation_spans.back()}}};

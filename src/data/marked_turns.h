@@ -6,9 +6,6 @@
 
 namespace temper::data {
 
-bool is_assistant(const Json& message);
-bool is_learnt(const Json& message, size_t turn);  // messages may say with a weight of 0 that they are not
-
 // Finds assistant turns in the texts of a template that marks them with {% generation %} blocks.
 class MarkedTurns {
  public:

@@ -6,12 +6,11 @@
 
 #include "base/error.h"
 #include "data/fields.h"
+#include "templates/messages.h"
 
 namespace temper::data {
 namespace {
 
-// The first is what chat templates read.
-constexpr std::array<std::string_view, 3> kReasoningNames = {"reasoning_content", "thinking", "reasoning"};
 constexpr std::string_view kCall = "function_call";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kSpeakers = {{
     {"system", "system"},
@@ -85,14 +84,23 @@ const Json::Array& check_list(const Json& list, const std::string& field) {
 void read_weight(const Json& turn, Json& message, const std::string& place) {
   const Json *weight = field_of(turn, "weight"), *train = field_of(turn, "train");
   if (train && !train->is_bool()) fail("{}.train is {}, expected true or false", place, train->dump());
-  if (weight && train && !(weight->is_number() && weight->as_double() == (train->as_bool() ? 1 : 0)))
+  if (weight && train && is_learnt(turn, place) != train->as_bool())
     fail("{} has train: {} and weight: {}; expected one of them", place, train->dump(), weight->dump());
   if (weight) message.set("weight", *weight);
   if (train && !train->as_bool()) message.set("weight", 0);
 }
 
+// An older form of calls: {"function_call": {"name": …, "arguments": …}}.
+void read_function_call(Json& message, const std::string& place) {
+  const Json* call = field_of(message, kCall);
+  if (!call || field_of(message, "tool_calls")) return;
+  if (!call->is_object() || !field_of(*call, "name"))
+    fail("{}.{} is {}, expected a call, {{\"name\": …, \"arguments\": …}}", place, kCall, call->dump());
+  message.set("tool_calls", Json::Array{Json::Object{{"type", "function"}, {"function", *call}}});
+}
+
 void alias_reasoning(Json& message, const std::string& place) {
-  for (const std::string_view name : kReasoningNames) {
+  for (const std::string_view name : templates::kReasoningFields) {
     const Json* found = field_of(message, name);
     if (!found) continue;
     const Json reasoning = check_string(*found, fmt::format("{}.{}", place, name));
@@ -111,6 +119,7 @@ void read_message(Json& message, const std::string& place) {
   read_weight(message, message, place);
   std::erase_if(message.as_object(), [](const auto& field) { return field.first == "train"; });
   alias_reasoning(message, place);
+  read_function_call(message, place);
 }
 
 Json* member(Json& json, std::string_view name) {
@@ -130,6 +139,25 @@ void for_each_arguments(Json& message, const std::function<void(Json&)>& change)
 }
 
 }  // namespace
+
+bool is_assistant(const Json& message) { return message.at("role") == Json("assistant"); }
+
+bool is_learnt(const Json& message, const std::string& place) {
+  const Json* weight = field_of(message, "weight");
+  if (!weight) return true;
+  if (!weight->is_number() || (weight->as_double() != 0 && weight->as_double() != 1))
+    fail("{}.weight is {}, expected 0 or 1", place, weight->dump());
+  return weight->as_double() != 0;
+}
+
+bool is_learnt(const Json& message, size_t turn) {
+  return is_learnt(message, fmt::format("messages[{}]", turn));
+}
+
+std::string_view text_in(const Json& message, std::string_view field) {
+  const Json* value = message.find(field);
+  return value && value->is_string() ? std::string_view(value->as_string()) : std::string_view();
+}
 
 Json::Array read_messages(const Json& list, const std::string& field) {
   Json::Array messages = check_list(list, field);

@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 
@@ -8,8 +9,18 @@ namespace temper::data {
 
 // messages: [{role, content, …}]. Content given as a list of text parts becomes one text. Reasoning that is
 // called reasoning or thinking is given as reasoning_content, too, and as thinking, which some templates read
-// (transformers does the same). `train: false` becomes a weight of 0.
+// (transformers does the same). `train: false` becomes a weight of 0,
+// and function_call, an older form, is given as tool_calls, too.
 Json::Array read_messages(const Json& list, const std::string& field);
+
+bool is_assistant(const Json& message);
+// A message may say with a weight of 0 that it is not learnt; all but 0 and 1 is an Error. `place` is the
+// message's.
+bool is_learnt(const Json& message, const std::string& place);
+bool is_learnt(const Json& message, size_t turn);  // at messages[turn]
+
+// The field, where it is a text, or else an empty one.
+std::string_view text_in(const Json& message, std::string_view field);
 
 // ShareGPT: [{from, value}]; human and gpt (and their other names) become user and assistant, function_call
 // becomes tool_calls, observation becomes tool; `weight` and `train` as above.

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "data/answers.h"
 #include "data/empty_answers.h"
-#include "data/marked_turns.h"
 #include "data/messages.h"
 #include "data/spellings.h"
 #include "data/token_rows.h"
@@ -241,7 +240,7 @@ Question RowEncoder::question_of(const Json& given) const {
     return {prompt, tokenizer_->encode(prompt, true), content.text.substr(content.target_begin)};
   }
   const Json& answer = content.messages.back();
-  if (content.messages.size() < 2 || answer.at("role") != Json("assistant") || !field_of(answer, "content"))
+  if (content.messages.size() < 2 || !is_assistant(answer) || !field_of(answer, "content"))
     fail("the row does not end with an answer of the assistant");
   Json::Array before(content.messages.begin(), content.messages.end() - 1);
   check_renderer();

@@ -155,7 +155,7 @@ RenderedChat render_odd_ends(const Json& chat, bool prompt, const Json&) {
   for (size_t i = 0; i < messages.size(); ++i) {
     out.text += messages[i].at("role").as_string() + ":\n";
     const std::string& content = messages[i].at("content").as_string();
-    out.written.push_back({{out.text.size(), out.text.size() + content.size()}, i});
+    out.written.push_back({{out.text.size(), out.text.size() + content.size()}, {i}});
     out.text += content + (i + 1 == messages.size() ? "<|im_end|>\n" : "<|endoftext|>\n");
   }
   if (prompt) out.text += "assistant:\n";
@@ -212,13 +212,28 @@ TEST(Row, EmptyAnswersAreLeftOut) {
     EXPECT_EQ(encode_row(row, all).status, RowStatus::kEmptyAnswer) << row;
     EXPECT_NE(encode_row(row, learn).status, RowStatus::kEmptyAnswer) << row;
   }
+  // A weight is read as everywhere else.
+  EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "", "weight": 0.5}]})"),
+            "messages[1].weight is 0.5, expected 0 or 1");
   // These say something.
   for (
       const char* row :
       {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "reasoning": "b"}]})",
        R"({"messages": [{"role": "user", "content": "a"},
-            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}]})"})
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}]})",
+       R"({"messages": [{"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}]})"})
     EXPECT_EQ(encode_row(row).status, RowStatus::kKept) << row;
+}
+
+// OpenAI's older form, whose content is null.
+TEST(Row, AFunctionCallIsACall) {
+  EXPECT_EQ(target_runs(encode(R"({"messages": [{"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": null, "function_call": {"name": "add"}}]})")),
+            Runs{"<tool_call>\n{\"name\": \"add\"}\n</tool_call><|im_end|>"});
+  EXPECT_EQ(error_of(R"({"messages": [{"role": "assistant", "content": "", "function_call": "auto"}]})"),
+            "messages[0].function_call is \"auto\", expected a call, {\"name\": …, \"arguments\": …}");
 }
 
 TEST(Row, ErrorsNameTheField) {

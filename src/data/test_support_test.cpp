@@ -36,7 +36,7 @@ std::pair<std::string, std::string> split_thinking(const std::string& content) {
 }
 
 void write(RenderedChat& out, size_t message, const std::string& text) {
-  out.written.push_back({{out.text.size(), out.text.size() + text.size()}, message});
+  out.written.push_back({{out.text.size(), out.text.size() + text.size()}, {message}});
   out.text += text;
 }
 

@@ -3,16 +3,13 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "data/messages.h"
+#include "templates/messages.h"
 
 namespace temper::data {
 namespace {
 
 constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
-
-std::string_view text_in(const Json& message, std::string_view field) {
-  const Json* value = message.find(field);
-  return value && value->is_string() ? std::string_view(value->as_string()) : std::string_view();
-}
 
 std::string_view without_front_space(std::string_view text) {
   const std::string_view trimmed = trim(text);
@@ -20,21 +17,20 @@ std::string_view without_front_space(std::string_view text) {
 }
 
 struct Thinking {
-  std::string_view thought, answer;  // without white space around
-  std::string until_answer;          // the thought and what separates it from the answer
+  std::string_view thought;  // without white space around
+  std::string until_answer;  // the thought and what separates it from the answer
 };
 
 std::optional<Thinking> thinking_of(const Json& message) {
-  const std::string_view content = without_front_space(text_in(message, "content"));
-  if (const size_t end = content.find(kEnd); end != std::string_view::npos) {
-    const size_t begin = content.starts_with(kBegin) ? kBegin.size() : 0;
-    const std::string_view thought = content.substr(begin, end - begin), from = without_front_space(thought);
-    const std::string_view answer = without_front_space(content.substr(end + kEnd.size()));
-    return Thinking{trim(thought), trim(answer), std::string(from.data(), answer.data())};
+  const std::string_view content = text_in(message, "content");
+  if (const auto inside = templates::thinking_inside(content)) {
+    const std::string_view thought = content.substr(inside->begin, inside->end - inside->begin);
+    const std::string_view answer = without_front_space(content.substr(inside->answer));
+    return Thinking{trim(thought), std::string(without_front_space(thought).data(), answer.data())};
   }
-  for (const char* field : {"reasoning_content", "reasoning", "thinking"})
+  for (const std::string_view field : templates::kReasoningFields)
     if (const std::string_view thought = trim(text_in(message, field)); !thought.empty())
-      return Thinking{thought, trim(content), std::string(thought) + "\n</think>\n\n"};
+      return Thinking{thought, std::string(thought) + "\n</think>\n\n"};
   return std::nullopt;
 }
 
@@ -63,9 +59,8 @@ std::optional<RenderedChat> with_left_out_thinking(const Json& message, const Re
   const std::optional<Words> words = words_of(until, index);
   const std::optional<Thinking> thinking = thinking_of(message);
   if (!words || !thinking || thinking->thought.empty()) return std::nullopt;
-  // An answer may quote the thought.
-  if (trim(words->text) != thinking->answer && words->text.find(thinking->thought) != std::string::npos)
-    return std::nullopt;
+  for (const templates::Field field : {templates::Field::kReasoning, templates::Field::kSeveral})
+    if (bytes_of(until, {index, field}) > 0) return std::nullopt;
   const size_t header = prompt.text.rfind(kBegin);
   if (!until.text.starts_with(std::string_view(prompt.text).substr(0, header))) return std::nullopt;
   const std::string_view before_words =
@@ -76,7 +71,8 @@ std::optional<RenderedChat> with_left_out_thinking(const Json& message, const Re
   chat.text += opening_of(before_words);
   chat.text += std::string_view(until.text).substr(words->around.begin);
   const size_t ending = until.text.size() - words->around.end;
-  chat.written.push_back({{prompt.text.size(), chat.text.size() - ending}, index});
+  chat.written.push_back(
+      {{prompt.text.size(), chat.text.size() - ending}, {index, templates::Field::kSeveral}});
   return chat;
 }
 

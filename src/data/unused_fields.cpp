@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "templates/messages.h"
 
 namespace temper::data {
 namespace {
@@ -74,8 +75,9 @@ class Finder {
 
   bool reads_of_message(std::string_view name) const {
     if (contains({"role", "content", "weight", "train"}, name)) return true;
-    const Names reasoning = {"reasoning_content", "thinking", "reasoning"};
-    if (!contains(reasoning, name)) return template_reads(name);
+    if (name == "function_call") return template_reads(name) || template_reads("tool_calls");
+    const auto& reasoning = templates::kReasoningFields;
+    if (std::find(reasoning.begin(), reasoning.end(), name) == reasoning.end()) return template_reads(name);
     return std::any_of(reasoning.begin(), reasoning.end(),
                        [&](std::string_view each) { return template_reads(each); });
   }

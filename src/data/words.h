@@ -14,4 +14,8 @@ struct Words {
 
 std::optional<Words> words_of(const RenderedChat& chat, size_t message);  // none where it wrote nothing
 
+// How many bytes but white space came from there.
+size_t bytes_of(const RenderedChat& chat, templates::Source source);
+size_t count_bytes(std::string_view text);  // but white space (ASCII)
+
 }  // namespace temper::data

@@ -81,11 +81,39 @@ TEST(ChatTemplate, KnowsWhichMessageWroteWhat) {
                   Json::Object{{"role", "user"}, {"content", "c/d"}, {"calls", Json::Array{"e"}}}};
   const Rendered rendered = ChatTemplate::load(folder.path())->render_with_generation(messages, false);
   EXPECT_EQ(rendered.text, "user: b1user: d[\"e\"]");
-  ASSERT_EQ(rendered.origins.size(), 2u);
+  ASSERT_EQ(rendered.origins.size(), 3u);
   EXPECT_EQ(rendered.text.substr(rendered.origins[0].begin, 1), "b");
   EXPECT_EQ(rendered.origins[0].end, rendered.origins[0].begin + 1);
   EXPECT_EQ(rendered.text.substr(rendered.origins[1].begin), "d[\"e\"]");
-  EXPECT_EQ(rendered.origins[1].message, 1u);
+  EXPECT_EQ(rendered.origins[1].source, (Source{1, Field::kContent}));
+  EXPECT_EQ(rendered.origins[2].source, (Source{1, Field::kOther}));
+}
+
+TEST(ChatTemplate, KnowsWhichFieldWasWritten) {
+  const TemporaryDirectory folder;
+  write_file(
+      folder / "chat_template.jinja",
+      "{% for m in messages %}{{ m.content ~ m.thinking ~ m.tool_calls | tojson ~ m.name ~ (m | tojson) }}"
+      "{% endfor %}");
+  const Json messages = Json::Array{Json::Object{{"role", "user"},
+                                                 {"content", "<think>a</think>b"},
+                                                 {"thinking", "c"},
+                                                 {"tool_calls", Json::Array{"d"}},
+                                                 {"name", "e"}}};
+  const Rendered rendered = ChatTemplate::load(folder.path())->render_with_generation(messages, false);
+  std::vector<std::pair<std::string, Field>> found;
+  for (const auto& [begin, end, source] : rendered.origins)
+    found.emplace_back(rendered.text.substr(begin, end - begin), source.field);
+  ASSERT_EQ(found.size(), 8u);
+  EXPECT_EQ(found.back().second, Field::kSeveral);
+  found.pop_back();
+  EXPECT_EQ(found, (std::vector<std::pair<std::string, Field>>{{"<think>", Field::kOther},
+                                                               {"a", Field::kReasoning},
+                                                               {"</think>", Field::kOther},
+                                                               {"b", Field::kContent},
+                                                               {"c", Field::kReasoning},
+                                                               {"[\"d\"]", Field::kToolCalls},
+                                                               {"e", Field::kOther}}));
 }
 
 TEST(ChatTemplate, MayBeAbsent) {

@@ -57,7 +57,7 @@ Value title_filter(const Value& subject, const Arguments& arguments) {
   const Bound args(arguments, "filter 'title'", {});
   TracedText text;
   text.add(title_words(to_text(subject)));
-  text.mark(0, message_of(subject));
+  text.mark(0, source_of(subject));
   return text.take();
 }
 
@@ -211,7 +211,7 @@ Value tojson(const Value& subject, const Arguments& arguments) {
   }
   TracedText text;
   text.add(to_json(subject, style));
-  text.mark(0, message_of(subject));
+  text.mark(0, source_of(subject));
   return text.take();
 }
 

@@ -68,7 +68,7 @@ class Formatter {
       return out;
     }
     out.add(markup_ ? escape_html(format_value(value, spec)) : format_value(value, spec));
-    out.mark(0, message_of(value));
+    out.mark(0, source_of(value));
     return out;
   }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "templates/limits.h"
 #include "templates/loop.h"
+#include "templates/messages.h"
 #include "templates/operators.h"
 #include "templates/print.h"
 

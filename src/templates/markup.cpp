@@ -28,14 +28,14 @@ Value escaped(const Value& value) {
   if (value.is_markup()) return value;
   TracedText text;
   text.add(escape_html(to_text(value)));
-  text.mark(0, message_of(value));
+  text.mark(0, source_of(value));
   return text.take(true);
 }
 
 Value like(const Value& model, std::string text) {
   TracedText traced;
   traced.add(text);
-  if (model.is_string()) traced.mark(0, message_of(model));
+  if (model.is_string()) traced.mark(0, source_of(model));
   return traced.take(model.is_markup());
 }
 

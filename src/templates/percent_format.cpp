@@ -78,7 +78,7 @@ class PercentFormatter {
     }
     const size_t begin = out_.size();
     out_.add(padded(convert(value, flags, precision), flags, static_cast<size_t>(width)));
-    out_.mark(begin, message_of(value));
+    out_.mark(begin, source_of(value));
   }
 
   std::string convert(const Value& value, const std::string& flags, int64_t precision) {

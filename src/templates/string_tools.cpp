@@ -43,7 +43,7 @@ Value replace(const Value& subject, std::string_view from, std::string_view to, 
     out.add_part(subject, text.substr(at, found - at));
     const size_t begin = out.size();
     out.add(to);
-    out.mark(begin, message_at(subject, found));
+    out.mark(begin, source_at(subject, found));
     at = found + from.size();
   }
   out.add_part(subject, text.substr(at));

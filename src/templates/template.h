@@ -13,8 +13,8 @@
 namespace temper::templates {
 
 // A rendered template, the byte ranges [begin, end) of the text that stood in {% generation %} blocks, and
-// which of its bytes came from which item of the variable `messages` (but for the items' roles). Blocks
-// inside macros and set blocks have no place in the text, and no range.
+// which of its bytes came from which field of which item of the variable `messages` (but for the items'
+// roles). Blocks inside macros and set blocks have no place in the text, and no range.
 struct Rendered {
   std::string text;
   std::vector<std::pair<size_t, size_t>> generation;

@@ -8,10 +8,18 @@
 namespace temper::templates {
 namespace {
 
-std::optional<size_t> message_among(const List& items) {
-  for (const Value& item : items)
-    if (const auto message = message_of(item)) return message;
-  return std::nullopt;
+// The first message, and its field where all that came from it is of one.
+void join(std::optional<Source>& joined, const std::optional<Source>& more) {
+  if (!joined)
+    joined = more;
+  else if (more && more->message == joined->message && more->field != joined->field)
+    joined->field = Field::kSeveral;
+}
+
+std::optional<Source> source_among(const List& items) {
+  std::optional<Source> source;
+  for (const Value& item : items) join(source, source_of(item));
+  return source;
 }
 
 Origins::const_iterator first_ending_after(const Origins& origins, size_t byte) {
@@ -29,9 +37,9 @@ void TracedText::add(std::string_view text, const Origins& origins, size_t offse
   for (auto origin = first_ending_after(origins, offset);
        origin != origins.end() && origin->begin < offset + text.size(); ++origin) {
     const size_t begin = std::max(origin->begin, offset), end = std::min(origin->end, offset + text.size());
-    const Origin moved{begin - offset + shift, end - offset + shift, origin->message};
+    const Origin moved{begin - offset + shift, end - offset + shift, origin->source};
     const bool continues =
-        !origins_.empty() && origins_.back().end == moved.begin && origins_.back().message == moved.message;
+        !origins_.empty() && origins_.back().end == moved.begin && origins_.back().source == moved.source;
     if (continues)
       origins_.back().end = moved.end;
     else
@@ -44,19 +52,19 @@ void TracedText::print(const Value& value) {
   if (value.is_string()) return add(value.text(), value.origins(), 0);
   const size_t begin = text_.size();
   add(to_text(value));
-  mark(begin, message_of(value));
+  mark(begin, source_of(value));
 }
 
 void TracedText::add_part(const Value& whole, std::string_view part) {
   add(part, whole.origins(), static_cast<size_t>(part.data() - whole.text().data()));
 }
 
-void TracedText::mark(size_t begin, std::optional<size_t> message) {
-  if (!message || begin == text_.size()) return;
+void TracedText::mark(size_t begin, std::optional<Source> source) {
+  if (!source || begin == text_.size()) return;
   if (!origins_.empty() && origins_.back().end > begin) return;
   std::string text = text_.substr(begin);
   text_.resize(begin);
-  add(text, {{0, text.size(), *message}}, 0);
+  add(text, {{0, text.size(), *source}}, 0);
 }
 
 Value TracedText::take(bool markup) { return Value::traced(std::move(text_), std::move(origins_), markup); }
@@ -67,47 +75,32 @@ Value part_of(const Value& whole, std::string_view part) {
   return text.take(whole.is_markup());
 }
 
-std::optional<size_t> message_of(const Value& value) {
+std::optional<Source> source_of(const Value& value) {
   spend();
+  std::optional<Source> source;
   switch (value.kind()) {
     case Value::Kind::kString:
-      return value.origins().empty() ? std::nullopt : std::optional(value.origins()[0].message);
+      for (const Origin& origin : value.origins()) join(source, origin.source);
+      return source;
     case Value::Kind::kList:
     case Value::Kind::kTuple:
     case Value::Kind::kView:
-      return message_among(value.items());
+      return source_among(value.items());
     case Value::Kind::kDict:
       for (const auto& [key, item] : value.entries()) {
-        if (const auto message = message_of(key)) return message;
-        if (const auto message = message_of(item)) return message;
+        join(source, source_of(key));
+        join(source, source_of(item));
       }
-      return std::nullopt;
+      return source;
     default:
       return std::nullopt;
   }
 }
 
-std::optional<size_t> message_at(const Value& text, size_t byte) {
+std::optional<Source> source_at(const Value& text, size_t byte) {
   const auto origin = first_ending_after(text.origins(), byte);
   if (origin == text.origins().end() || origin->begin > byte) return std::nullopt;
-  return origin->message;
-}
-
-Value traced_messages(const Json& messages) {
-  if (!messages.is_array()) return Value::from_json(messages);
-  List items;
-  for (size_t i = 0; i < messages.as_array().size(); ++i) {
-    const Json& message = messages.as_array()[i];
-    if (!message.is_object()) {
-      items.push_back(Value::from_json(message, i));
-      continue;
-    }
-    Dict entries;
-    for (const auto& [name, value] : message.as_object())
-      entries.emplace_back(name, name == "role" ? Value::from_json(value) : Value::from_json(value, i));
-    items.push_back(Value::dict(std::move(entries)));
-  }
-  return Value::list(std::move(items));
+  return origin->source;
 }
 
 }  // namespace temper::templates

@@ -5,9 +5,9 @@
 
 #include "templates/value.h"
 
-// Texts that remember which message their bytes came from. What templates do most (joining, trimming,
-// splitting, slicing, replacing) keeps this to the byte; other changes of a message's text count as that
-// message's in full.
+// Texts that remember which message and field their bytes came from. What templates do most (joining,
+// trimming, splitting, slicing, replacing) keeps this to the byte; other changes of a message's text count as
+// that message's in full.
 namespace temper::templates {
 
 class TracedText {
@@ -16,7 +16,7 @@ class TracedText {
   void print(const Value& value);  // as Python's str() prints it
   void add(const TracedText& other) { add(other.text_, other.origins_, 0); }
   void add_part(const Value& whole, std::string_view part);  // a part of the memory of whole.text()
-  void mark(size_t begin, std::optional<size_t> message);  // from `begin` to the end, where nothing is known
+  void mark(size_t begin, std::optional<Source> source);  // from `begin` to the end, where nothing is known
 
   size_t size() const { return text_.size(); }
   std::string& text() { return text_; }
@@ -31,11 +31,8 @@ class TracedText {
 };
 
 Value part_of(const Value& whole,
-              std::string_view part);                  // in the memory of whole.text(); markup like the whole
-std::optional<size_t> message_of(const Value& value);  // that the first traced text in it came from
-std::optional<size_t> message_at(const Value& text, size_t byte);
-
-// A conversation's messages, each but for its role traced to its index.
-Value traced_messages(const Json& messages);
+              std::string_view part);                 // in the memory of whole.text(); markup like the whole
+std::optional<Source> source_of(const Value& value);  // the message of the first traced text in it
+std::optional<Source> source_at(const Value& text, size_t byte);
 
 }  // namespace temper::templates

@@ -89,9 +89,9 @@ Value Value::dict(Dict entries) {
   return value;
 }
 
-Value Value::from_json(const Json& json, std::optional<size_t> message) {
+Value Value::from_json(const Json& json, std::optional<Source> source) {
   const auto text_value = [&](const std::string& text) {
-    return message && !text.empty() ? traced(text, {{0, text.size(), *message}}, false) : Value(text);
+    return source && !text.empty() ? traced(text, {{0, text.size(), *source}}, false) : Value(text);
   };
   switch (json.kind()) {
     case Json::Kind::kNull:
@@ -106,7 +106,7 @@ Value Value::from_json(const Json& json, std::optional<size_t> message) {
       return text_value(json.as_string());
     case Json::Kind::kArray: {
       List items;
-      for (const Json& item : json.as_array()) items.push_back(from_json(item, message));
+      for (const Json& item : json.as_array()) items.push_back(from_json(item, source));
       return list(std::move(items));
     }
     case Json::Kind::kObject:
@@ -114,7 +114,7 @@ Value Value::from_json(const Json& json, std::optional<size_t> message) {
   }
   Dict entries;
   for (const auto& [key, item] : json.as_object())
-    entries.emplace_back(text_value(key), from_json(item, message));
+    entries.emplace_back(text_value(key), from_json(item, source));
   return dict(std::move(entries));
 }
 

@@ -97,7 +97,7 @@ class Value {
   static Value generator(List items);
   static Value dict(Dict entries);
   static Value traced(std::string text, Origins origins, bool markup);
-  static Value from_json(const Json& json, std::optional<size_t> message = {});  // whose its texts are
+  static Value from_json(const Json& json, std::optional<Source> source = {});  // that its texts have
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is(Kind kind) const { return this->kind() == kind; }

@@ -1,0 +1,24 @@
+#pragma once
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "templates/value.h"
+
+namespace temper::templates {
+
+// A conversation's messages, each text but for the roles traced to its message and field.
+Value traced_messages(const Json& messages);
+
+// Where a content holds thinking, up to a </think>: bytes [begin, end), and where the answer begins behind
+// it. A <think> before it may be missing, as generation prompts end with one.
+struct ThinkingInside {
+  size_t begin, end, answer;
+};
+std::optional<ThinkingInside> thinking_inside(std::string_view content);
+
+// What data and templates call a message's reasoning. The first is what most templates read.
+inline constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content", "thinking",
+                                                                     "reasoning"};
+
+}  // namespace temper::templates

@@ -1,137 +1,9 @@
-#include "ops/report.h"
+#include "ops/selection_test_support.h"
 
-#include "tests/support/op_testing.h"
-
-namespace temper::ops {
+namespace temper::ops::selection_testing {
 namespace {
 
 using op_testing::expect_error;
-
-// An op of this test alone: it returns the number of the kernel that ran.
-struct Probe {
-  static constexpr std::string_view kName = "probe", kField = "probe";
-  struct Signature {
-    int64_t width = 0;
-  };
-  using Forward = int();
-  using Backward = void();
-  using Compose = int();
-};
-using Use = Binder::Use<Probe::Signature>;
-
-// A second one, so that a model has two fields.
-struct Filter {
-  static constexpr std::string_view kName = "filter", kField = "filter_mlp";
-  struct Signature {};
-  using Forward = int();
-  using Backward = void();
-  using Compose = int();
-};
-
-Refusal narrow_only(const Probe::Signature& signature, const HardwareFacts&) {
-  if (signature.width > 256) return fmt::format("width {} must be at most 256", signature.width);
-  return std::nullopt;
-}
-
-Refusal native_bf16_only(const Probe::Signature&, const HardwareFacts& facts) {
-  if (!facts.native_bf16) return "needs bfloat16 products in hardware";
-  return std::nullopt;
-}
-
-// 230,048 bytes for the large tile, a quarter of it for the small one.
-std::vector<Tiling> probe_tilings(const Probe::Signature& signature) {
-  const int64_t scale = signature.width >= 1024 ? 4 : 1;
-  return {{"128x128", scale * 1840384}, {"64x64", scale * 460096}};
-}
-
-const Kernel<Probe>& batch_invariant() {
-  static const Kernel<Probe> kernel{.accepts = accept_all<Probe::Signature>, .forward = [] { return 7; }};
-  return kernel;
-}
-
-// In order of preference: fast, narrow, device (a gpu's), tiled (an npu's), eager, spare.
-void register_probe() {
-  auto& registry = kernels<Probe>();
-  if (registry.find("fast") != nullptr) return;
-  registry.add("fast", {.accepts = native_bf16_only, .forward = [] { return 1; }});
-  registry.add("narrow", {.accepts = narrow_only, .forward = [] { return 2; }});
-  registry.add("device", {.hardware = hardware::kGpu, .accepts = accept_all<Probe::Signature>, .forward = [] {
-                            return 3;
-                          }});
-  registry.add("tiled", {.hardware = "strict",
-                         .accepts = accept_all<Probe::Signature>,
-                         .forward = [] { return 8; },
-                         .tilings = probe_tilings});
-  register_op<Probe>([] { return 4; });
-  register_op<Filter>([] { return 6; });
-  registry.add("spare", {.accepts = narrow_only, .forward = [] { return 5; }});
-  HardwareTable strict = hardware_table(hardware::kNpu);
-  strict.label = "Strict NPU";
-  strict.fields["probe"] = {{{"tiled", "tiled"}, {"packed", "tiled", "toolkit"}}};
-  hardware_tables().add("strict", strict);
-  registry.add_before(
-      kEager, "unnamed",
-      {.hardware = "strict", .accepts = accept_all<Probe::Signature>, .forward = [] { return 9; }});
-  FamilyTable family;
-  family.disabled = {{"probe", "spare", "no kernel matching this backend's signature"},
-                     {"probe", "device", "it has another layout"}};
-  family.added = {{"probe", {"invariant", "invariant"}, "cpu", &batch_invariant()}};
-  family_tables().add("probe_family", family);
-}
-
-HardwareFacts machine(bool native_bf16 = false) {
-  register_probe();
-  HardwareFacts facts;
-  facts.native_bf16 = native_bf16;
-  return facts;
-}
-
-HardwareFacts known(const char* name) {
-  register_probe();
-  HardwareFacts facts = known_hardware(name);
-  if (facts.hardware == hardware::kNpu) facts.hardware = "strict";
-  return facts;
-}
-
-OpsConfig written(const std::string& field, const std::string& provider) {
-  return {.written = {{field, provider}}};
-}
-
-// Every field that an NPU demands, so that the probe's can be tried there.
-OpsConfig on_npu(const std::string& field = "", const std::string& provider = "") {
-  OpsConfig config{.written = hardware_table(hardware::kNpu).suggested};
-  if (!field.empty()) config.written[field] = provider;
-  return config;
-}
-
-BoundOps bind(const OpsConfig& config, const HardwareFacts& facts, const std::vector<int64_t>& widths,
-              const std::string& family = "") {
-  std::vector<Probe::Signature> signatures;
-  for (const int64_t width : widths) signatures.push_back({width});
-  Binder binder(config, facts, family);
-  binder.bind<Probe>(signatures);
-  return binder.finish();
-}
-
-int run(const BoundOps& ops) {
-  const Kernel<Probe>& kernel = ops.get<Probe>();
-  return kernel.compose != nullptr ? kernel.compose() : kernel.forward();
-}
-
-// A line of a report, and what it says of kernels that were not chosen.
-std::string line(const std::string& field, const std::string& provider, const std::string& why) {
-  return fmt::format("{:<37} {:<8} {}\n", field, provider, why);
-}
-std::string note(const std::string& text) { return fmt::format("{:<37} {}\n", "", text); }
-const std::string kNotFast = note("not fast: needs bfloat16 products in hardware");
-const std::string kNotNarrow = note("not narrow: width 512 must be at most 256");
-const std::string kElsewhere = note("not device: is for gpu, this is cpu") +
-                               note("not tiled: is for strict, this is cpu") +
-                               note("not unnamed: is for strict, this is cpu");
-
-std::string report(const OpsConfig& config, const HardwareFacts& facts, int64_t width) {
-  return explain(bind(config, facts, {width}).choices(), facts);
-}
 
 TEST(Selection, TheFirstThatAcceptsIsTheDefault) {
   EXPECT_EQ(run(bind({}, machine(true), {64})), 1);
@@ -247,15 +119,6 @@ TEST(Selection, AMissingPackageIsToBeInstalledWhereAKernelWaitsForIt) {
   EXPECT_EQ(run(bind(on_npu("probe", "packed"), strict, {64})), 8);
 }
 
-TEST(Selection, AnOverrideThatNothingReadsIsRefused) {
-  Binder binder({.overrides = {{"layers.0.mlp", {{"moe", "eager"}}}}}, machine());
-  binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}});
-  expect_error(
-      [&] { binder.finish(); },
-      "[model.ops_implementation.overrides.'layers.0.mlp'] moe_implementation: no op of this version "
-      "reads it; leave it out");
-}
-
 TEST(Selection, ReportSaysWhatWasChosenAndWhatWasPassedOver) {
   EXPECT_EQ(report({}, machine(), 512),
             line("probe_implementation", "eager", "default, the first that can run") + kNotFast + kNotNarrow +
@@ -290,69 +153,6 @@ TEST(Selection, WhatMayNotBeWrittenIsNotADefaultEither) {
       "one of [eager, tiled]");
   EXPECT_NE(report(on_npu(), strict, 64).find("not unnamed: is not in the allow-list of Strict NPU"),
             std::string::npos);
-}
-
-TEST(Selection, NothingThatIsWrittenVanishes) {
-  EXPECT_THROW(bind(written("moe", "nonsense"), machine(), {64}), Error);
-  EXPECT_THROW(bind(written("probe", ""), machine(), {64}), Error);
-  EXPECT_THROW(bind({.written = {{"probe", "eager"}, {"probe_implementation", "narrow"}}}, machine(), {64}),
-               Error);
-  EXPECT_THROW(bind({.overrides = {{"layers.0.*", {}}}}, machine(), {64}), Error);
-  const auto with_override = [](const FieldValues& values) {
-    Binder binder({.overrides = {{"layers.0.mlp", values}}}, machine());
-    binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}, {"norm", {64}}});
-    return binder.finish();
-  };
-  EXPECT_EQ(run(with_override({{"probe", "eager"}}).at("layers.0.mlp")), 4);
-  expect_error(
-      [&] {
-        with_override({{"probe", "eager"}, {"rms_norm", "eager"}});
-      },
-      "[model.ops_implementation.overrides.'layers.0.mlp'] names no module that has rms_norm; modules are "
-      "named as in 'layers.0.mlp', ranges as in 'layers.0-3.*'");
-  expect_error(
-      [&] {
-        with_override({{"probe", "device"}});
-      },
-      "[model.ops_implementation.overrides.'layers.0.mlp'] probe_implementation=device requires NVIDIA GPU "
-      "but none is available. Set it to one of [eager, fast, narrow, spare]");
-}
-
-TEST(Selection, OverridesNameModules) {
-  const auto bind_layers = [](const std::map<std::string, FieldValues>& overrides) {
-    Binder binder({.overrides = overrides}, machine());
-    std::vector<Use> uses{{"norm", {64}}};
-    for (int i = 0; i < 6; ++i) uses.push_back({fmt::format("layers.{}.input_norm", i), {i == 5 ? 512 : 64}});
-    binder.bind<Probe>(uses);
-    return binder.finish();
-  };
-  const BoundOps ops =
-      bind_layers({{"layers.0-3.*", {{"probe", "spare"}}}, {"layers.5.*", {{"probe", "eager"}}}});
-  EXPECT_EQ(run(ops.at("norm")), 2);
-  EXPECT_EQ(run(ops.at("layers.0.input_norm")), 5);
-  EXPECT_EQ(run(ops.at("layers.3.input_norm")), 5);
-  EXPECT_EQ(run(ops.at("layers.4.input_norm")), 2);
-  EXPECT_EQ(run(ops.at("layers.5.input_norm")), 4);
-  EXPECT_EQ(explain(ops.choices(), machine()),
-            line("probe_implementation", "narrow", "default, the first that can run") + kNotFast +
-                kElsewhere + note("or eager") + note("or spare") +
-                line("  in layers.0-3.*", "spare", "written") + kNotFast + note("or narrow") + kElsewhere +
-                note("or eager") + line("  in layers.5.*", "eager", "written") + kNotFast + kNotNarrow +
-                kElsewhere + note("not spare: width 512 must be at most 256"));
-  // Where the fifth layer is not excepted, its width refuses the kernel that the others could take.
-  EXPECT_EQ(run(bind_layers({{"layers.0.*", {{"probe", "spare"}}}}).at("norm")), 4);
-  EXPECT_THROW(bind_layers({{"layers.9.*", {{"probe", "eager"}}}}), Error);
-  EXPECT_THROW(bind_layers({{"layers.*", {{"probe", "eager"}}}, {"*", {{"probe", "narrow"}}}}), Error);
-}
-
-TEST(Selection, ModulePatterns) {
-  EXPECT_TRUE(module_matches("layers.0-3.*", "layers.2.attention.qkv"));
-  EXPECT_TRUE(module_matches("layers.*.mlp", "layers.12.mlp"));
-  EXPECT_TRUE(module_matches("*", "norm"));
-  EXPECT_FALSE(module_matches("layers.0-3.*", "layers.4.mlp"));
-  EXPECT_FALSE(module_matches("layers.0-3", "layers.2.mlp"));
-  EXPECT_FALSE(module_matches("layers.2.mlp.*", "layers.2.mlp"));
-  EXPECT_FALSE(module_matches("layers.a-b.*", "layers.2.mlp"));
 }
 
 TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
@@ -417,4 +217,4 @@ TEST(Selection, MistakesOfOursAreDefects) {
 }
 
 }  // namespace
-}  // namespace temper::ops
+}  // namespace temper::ops::selection_testing

@@ -1,3 +1,5 @@
+#include <functional>
+#include <map>
 #include <set>
 
 #include "config/load.h"
@@ -32,24 +34,30 @@ Json value_of(const config::Schema& schema) {
   return values;
 }
 
+// Keys that are newer than the first runs, and what runs did before they existed.
+const std::map<std::string, Json, std::less<>> kBefore = {{"data.on_empty_answer", "learn"}};
+
+using Written = std::function<bool(const std::string& path)>;
+
 // Files may be called otherwise and lie elsewhere: what they hold is compared when the run is resumed.
 bool is_free(const std::string& path, const std::string& name) {
   return kFree.contains(path) || (path.starts_with("data.train[") && (name == "path" || name == "name"));
 }
 
 void compare(const config::Schema& before, const config::Schema& now, const std::string& prefix,
-             std::vector<std::string>& differences) {
+             const Written& written, std::vector<std::string>& differences) {
   for (const auto& field : now.fields()) {
     const std::string path = prefix + field->name;
     if (is_free(path, field->name)) continue;
     const config::Field* old = before.find(field->name);
     if (field->kind == config::Field::Kind::kGroup) {
-      compare(*old->group, *field->group, path + ".", differences);
+      compare(*old->group, *field->group, path + ".", written, differences);
     } else if (field->kind == config::Field::Kind::kList && old->size() == field->size()) {
       for (size_t i = 0; i < field->size(); ++i)
-        compare(old->element(i), field->element(i), fmt::format("{}[{}].", path, i), differences);
+        compare(old->element(i), field->element(i), fmt::format("{}[{}].", path, i), written, differences);
     } else if (const Json was = value_of(*old), is = value_of(*field); was != is) {
-      differences.push_back(fmt::format("{}: {}, now {}", path, was.dump(), is.dump()));
+      differences.push_back(fmt::format("{}: {}, now {}{}", path, was.dump(), is.dump(),
+                                        written(path) ? "" : " (the run is older than this key)"));
     }
   }
 }
@@ -59,9 +67,13 @@ void compare(const config::Schema& before, const config::Schema& now, const std:
 std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, const RunConfig& now) {
   RunConfig before, copy = now;
   config::Schema old_schema = config::schema_of(before), schema = config::schema_of(copy);
+  for (const auto& [path, value] : kBefore) old_schema.find_path(path)->set(value);
   config::load(old_schema, old_yaml_file);
   std::vector<std::string> differences;
-  compare(old_schema, schema, "", differences);
+  const auto written = [&](const std::string& path) {
+    return !kBefore.contains(path) || old_schema.was_written(path);
+  };
+  compare(old_schema, schema, "", written, differences);
   return differences;
 }
 

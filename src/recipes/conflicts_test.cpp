@@ -1,16 +1,30 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "config/load.h"
+#include "config/print.h"
 #include "recipes/run.h"
 
 namespace temper::recipes {
 namespace {
 
-std::vector<std::string> conflicts(const std::string& old_yaml, const RunConfig& now) {
+// What a run of this configuration leaves in its folder: every key.
+std::string left_by(const std::string& yaml) {
+  RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  config::load_text(schema, "model: {path: m}\n" + yaml, "run.yaml");
+  return config::dump(schema);
+}
+
+std::vector<std::string> conflicts_with(const std::string& left, const RunConfig& now) {
   const TemporaryDirectory folder;
   const std::string file = folder / "conflicts.yaml";
-  write_file(file, "model: {path: m}\n" + old_yaml);
+  write_file(file, left);
   return conflicting_keys(file, now);
+}
+
+std::vector<std::string> conflicts(const std::string& old_yaml, const RunConfig& now) {
+  return conflicts_with(left_by(old_yaml), now);
 }
 
 TEST(Conflicts, NameOldAndNewValue) {
@@ -47,6 +61,22 @@ TEST(Conflicts, WhatOnlyWatchesOrExtendsMayChange) {
   now.data.on_bad_row = data::OnBadRow::kSkip;
   now.train.activation_checkpointing = Checkpointing::kFull;
   EXPECT_TRUE(conflicts("data: {train: [a.jsonl]}\ntrain: {steps: 10}\n", now).empty());
+}
+
+// Before the key existed, empty answers were learnt.
+TEST(Conflicts, RunsThatAreOlderThanTheKeyLearntEmptyAnswers) {
+  std::string left = left_by("data: {train: [a.jsonl]}\n");
+  const size_t line = left.find("  on_empty_answer:");
+  ASSERT_NE(line, std::string::npos) << left;
+  left.erase(line, left.find('\n', line) + 1 - line);
+  RunConfig now;
+  now.model.path = "m";
+  now.data.train = {{.path = "a.jsonl"}};
+  EXPECT_EQ(conflicts_with(left, now),
+            (std::vector<std::string>{
+                R"(data.on_empty_answer: "learn", now "drop" (the run is older than this key))"}));
+  now.data.on_empty_answer = data::OnEmptyAnswer::kLearn;
+  EXPECT_TRUE(conflicts_with(left, now).empty());
 }
 
 }  // namespace

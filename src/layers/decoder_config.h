@@ -18,6 +18,7 @@ struct DecoderConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
+  double attention_dropout = 0;  // that the model was trained with; nothing is dropped here
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;

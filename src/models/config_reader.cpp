@@ -136,6 +136,10 @@ void ConfigReader::expect(const std::string& key, const Json& neutral, const std
   refuse(key, fmt::format("is {}; {}", value->dump(), why));
 }
 
+void ConfigReader::add_warning(const std::string& key, const std::string& problem) {
+  warnings_.push_back(fmt::format("[{}] {} {}", where_, key, problem));
+}
+
 void ConfigReader::add_unused(const std::string& key) { parts_.push_back(key); }
 
 std::vector<std::string> ConfigReader::unused() const {

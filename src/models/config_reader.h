@@ -29,6 +29,10 @@ class ConfigReader {
   void expect(const std::string& key, const Json& neutral, const std::string& why);
   [[noreturn]] void refuse(const std::string& key, const std::string& problem) const;
 
+  // What is wrong with a key without an effect on the model; `problem` completes a sentence as of refuse().
+  void add_warning(const std::string& key, const std::string& problem);
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   void add_unused(const std::string& key);  // a part of a value that was asked for: "rope_scaling.alpha"
   // The keys that were not asked for and are not written into every model's config.json, in the file's order.
   std::vector<std::string> unused() const;
@@ -40,7 +44,7 @@ class ConfigReader {
   const Json& config_;
   std::string where_;
   std::set<std::string> asked_;
-  std::vector<std::string> parts_;
+  std::vector<std::string> parts_, warnings_;
 };
 
 // What the decoder families share, with each family's defaults already in `config`.

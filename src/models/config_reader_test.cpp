@@ -52,7 +52,7 @@ TEST(ModelConfig, FamiliesDiffer) {
 
 std::string reported(const char* type, const std::string& changes) {
   testing::internal::CaptureStderr();
-  report_unused_keys(with(type, changes), "config.json");
+  report_unused(with(type, changes), "config.json");
   return testing::internal::GetCapturedStderr();
 }
 
@@ -112,12 +112,31 @@ TEST(ModelConfig, BoundsAreCheckedBeforeAnythingIsBuilt) {
                  "original_max_position_embeddings is 1e+300, expected 1 to 2147483648");
 }
 
-TEST(ModelConfig, TokenIdsAreOfTheVocabulary) {
-  expect_refused("llama", R"({"eos_token_id": [1, 48]})",
-                 "eos_token_id has 48, expected a token's number from 0 to vocab_size - 1 = 47");
-  expect_refused("llama", R"({"pad_token_id": 32000})", "pad_token_id has 32000");
-  expect_refused("llama", R"({"bos_token_id": "<s>"})", "bos_token_id has \"<s>\"");
-  EXPECT_EQ(refusal("llama", R"({"pad_token_id": -1, "eos_token_id": 47})"), "accepted");
+TEST(ModelConfig, TokenIdsBeyondTheVocabularyAreWarnedOf) {
+  EXPECT_EQ(reported("llama", R"({"eos_token_id": [1, 48], "bos_token_id": -2})"),
+            "warning: [config.json] bos_token_id has -2, but the tokens are 0 to vocab_size - 1 = 47; it has "
+            "no effect\n"
+            "warning: [config.json] eos_token_id has 48, but the tokens are 0 to vocab_size - 1 = 47; it has "
+            "no effect\n");
+  EXPECT_EQ(reported("qwen3", R"({"pad_token_id": 32000})"),
+            "warning: [config.json] pad_token_id has 32000, but the tokens are 0 to vocab_size - 1 = 47; it "
+            "has no effect, but transformers may refuse to load such a model\n");
+  EXPECT_EQ(reported("llama", R"({"pad_token_id": -1, "eos_token_id": 47})"), "");
+  expect_refused("llama", R"({"bos_token_id": "<s>"})",
+                 "bos_token_id has \"<s>\", expected a token's number from 0 to vocab_size - 1 = 47");
+  expect_refused("llama", R"({"eos_token_id": [1, 2.5]})", "eos_token_id has 2.5");
+}
+
+TEST(ModelConfig, DropoutOfAttentionStopsTrainingAlone) {
+  for (const char* type : {"llama", "qwen2", "qwen3"}) {
+    const Json config = with(type, R"({"attention_dropout": 0.1})");
+    EXPECT_EQ(configure(config, "config.json").attention_dropout, 0.1);
+    expect_has(error_of([&] { configure(config, "config.json", Purpose::kTraining); }),
+               "[config.json] attention_dropout is 0.1; dropout of attention is not supported in training, "
+               "set it to 0.0 in this file");
+    configure(with(type, R"({"attention_dropout": 0})"), "config.json", Purpose::kTraining);
+    expect_refused(type, R"({"attention_dropout": -0.1})", "attention_dropout is -0.1, expected 0 or more");
+  }
 }
 
 TEST(ModelConfig, OtherFamiliesAreRefusedWithTheList) {
@@ -135,8 +154,6 @@ TEST(ModelConfig, ValuesAreChecked) {
   expect_refused("llama", R"({"num_key_value_heads": 3})", "does not divide num_attention_heads = 4");
   expect_refused("llama", R"({"head_dim": 7})", "even number");
   expect_refused("llama", R"({"hidden_act": "gelu"})", "only 'silu'");
-  expect_refused("llama", R"({"attention_dropout": 0.1})",
-                 "attention_dropout is 0.1; dropout of attention is not supported");
   expect_refused("llama", R"({"rms_norm_eps": true})", "expected a number");
   expect_refused("qwen2", R"({"use_sliding_window": 1})", "expected true or false");
 }

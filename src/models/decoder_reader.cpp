@@ -28,16 +28,22 @@ void read_heads(ConfigReader& reader, layers::DecoderConfig& config) {
     reader.refuse("head_dim", fmt::format("is {}; rotary embedding needs an even number", config.head_dim));
 }
 
-// -1 is how some write that there is no such token.
+// None of them takes part in a forward pass. -1 is how some write that there is no such token.
 void check_token_ids(ConfigReader& reader, int64_t vocab_size) {
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+  constexpr std::string_view kPad = "pad_token_id";
+  for (const std::string key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const Json* value = reader.find(key);
     if (value == nullptr) continue;
     const Json::Array ids = value->is_array() ? value->as_array() : Json::Array{*value};
     for (const Json& id : ids)
-      if (!id.is_int() || id.as_int() < -1 || id.as_int() >= vocab_size)
+      if (!id.is_int())
         reader.refuse(key, fmt::format("has {}, expected a token's number from 0 to vocab_size - 1 = {}",
                                        id.dump(), vocab_size - 1));
+      else if (id.as_int() < -1 || id.as_int() >= vocab_size)
+        reader.add_warning(
+            key, fmt::format("has {}, but the tokens are 0 to vocab_size - 1 = {}; it has no effect{}",
+                             id.dump(), vocab_size - 1,
+                             key == kPad ? ", but transformers may refuse to load such a model" : ""));
   }
 }
 
@@ -69,7 +75,7 @@ void read_decoder(ConfigReader& reader, layers::DecoderConfig& config, double de
   const std::string activation = reader.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     reader.refuse("hidden_act", fmt::format("is '{}'; only 'silu' is supported", activation));
-  reader.expect("attention_dropout", 0, "dropout of attention is not supported, set it to 0.0");
+  config.attention_dropout = reader.not_negative("attention_dropout", 0);
   check_token_ids(reader, config.vocab_size);
   refuse_unsupported(reader);
   config.rope = read_rope(reader, default_rope_theta, config.max_positions);

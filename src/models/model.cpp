@@ -45,14 +45,21 @@ std::vector<std::string> supported_model_types() {
   return names;
 }
 
-layers::DecoderConfig configure(const Json& config, const std::string& where) {
+layers::DecoderConfig configure(const Json& config, const std::string& where, Purpose purpose) {
   ConfigReader reader(config, where);
-  return family_of(reader, where).configure(reader);
+  layers::DecoderConfig architecture = family_of(reader, where).configure(reader);
+  if (purpose == Purpose::kTraining && architecture.attention_dropout > 0)
+    reader.refuse("attention_dropout",
+                  fmt::format("is {}; dropout of attention is not supported in training, set it to 0.0 in "
+                              "this file to train without it",
+                              architecture.attention_dropout));
+  return architecture;
 }
 
-void report_unused_keys(const Json& config, const std::string& where) {
+void report_unused(const Json& config, const std::string& where) {
   ConfigReader reader(config, where);
   family_of(reader, where).configure(reader);
+  for (const std::string& warning : reader.warnings()) log_warning(warning);
   const std::vector<std::string> keys = reader.unused();
   if (keys.empty()) return;
   log_info(fmt::format("[{}] keys without effect, kept when the model is saved: {}", where, join(keys)));
@@ -101,7 +108,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const layers::DecoderConfig architecture = configure(config, where);
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
-  report_unused_keys(config, where);
+  report_unused(config, where);
   auto model = build_model(config, where, options);
   model->folder = folder;
   auto& parameters = model->decoder.parameters();

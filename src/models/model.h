@@ -15,16 +15,18 @@ struct Family {
   layers::DecoderConfig (*configure)(ConfigReader& reader);
 };
 
-// The family's reading of a config.json, before anything is built. Refused by name and value: an unsupported
-// model_type (with the list of those that are), sizes out of bounds, token ids beyond the vocabulary, and
-// keys that change what transformers computes and are not supported here.
-layers::DecoderConfig configure(const Json& config, const std::string& where);
-// One line that lists the keys which have no effect on the model, and a warning for each of them that looks
-// like a misspelling of one that has. Nothing where there are none.
-void report_unused_keys(const Json& config, const std::string& where);
-std::vector<std::string> supported_model_types();
-
 enum class Purpose { kInference, kTraining };
+
+// The family's reading of a config.json, before anything is built. Refused by name and value: an unsupported
+// model_type (with the list of those that are), sizes out of bounds, and keys that change what transformers
+// computes for this purpose and are not supported here.
+layers::DecoderConfig configure(const Json& config, const std::string& where,
+                                Purpose purpose = Purpose::kInference);
+// One line that lists the keys which have no effect on the model, and a warning for each of them that looks
+// like a misspelling of one that has, and for each token id beyond the vocabulary. Nothing where there are
+// none.
+void report_unused(const Json& config, const std::string& where);
+std::vector<std::string> supported_model_types();
 
 struct BuildOptions {
   std::optional<DType> dtype = {};  // absent: the file's dtype

@@ -352,7 +352,7 @@ TEST(PublishedConfigs, AreRead) {
     EXPECT_EQ(parameters, model.parameters);
     EXPECT_EQ(decoder.windows, std::vector<int64_t>(static_cast<size_t>(model.sizes.layers), 0));
     testing::internal::CaptureStderr();
-    report_unused_keys(config, "config.json");
+    report_unused(config, "config.json");
     const std::string unused = model.unused;
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
               unused.empty()

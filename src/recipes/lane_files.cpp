@@ -11,6 +11,7 @@
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
 #include "recipes/lane.h"
+#include "recipes/origin.h"
 #include "recipes/plan_disk.h"
 #include "reports/plot.h"
 
@@ -114,8 +115,9 @@ void Lane::check_origin(const Json& state) const {
   if (origin == nullptr) return;
   for (const auto& [path, was] : origin->as_object()) {
     const Json* is = session_->origin.find(path);
-    if (is != nullptr && *is != was)
-      fail("[{}] began with another {}; restore that, or {}", files_.folder, path,
+    if (is == nullptr) continue;
+    if (const std::string other = difference_of_origin(path, was, *is); !other.empty())
+      fail("[{}] began with another {}; restore that, or {}", files_.folder, other,
            is_adapter() ? "give the adapter another name (from: goes on from what it has learnt)"
                         : "choose another output");
   }

@@ -3,13 +3,13 @@
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/pinning.h"
 #include "base/threads.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
 #include "ops/resolve.h"
+#include "recipes/origin.h"
 #include "recipes/run_kernels.h"
 
 namespace temper::recipes {
@@ -43,27 +43,14 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
   return facts;
 }
 
-// Of what decides, besides the trained weights, what training means.
-Json origin_of(const RunConfig& config) {
-  Json::Object origin;
-  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-    const std::string path = join_path(config.model.path, file);
-    origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
-  }
-  if (const std::string& chosen = config.data.chat_template; exists(chosen))
-    origin.emplace_back(chosen, hash_file(chosen));
-  if (const std::string& reference = config.preference.reference; !reference.empty())
-    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
-  return origin;
-}
-
 }  // namespace
 
 Session::Session(const RunConfig& given, const std::string& hardware)
     : config(prepared(given)),
       facts(checked_facts(config, hardware)),
       model_config(read_model_config(config.model.path)),
-      architecture(models::configure(model_config, join_path(config.model.path, "config.json"))),
+      architecture(models::configure(model_config, join_path(config.model.path, "config.json"),
+                                     models::Purpose::kTraining)),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())
     text.chat = std::make_shared<const templates::ChatTemplate>(
@@ -107,7 +94,7 @@ void Session::load_weights(ops::Preferences preferred, bool verbose) {
   preferred_ = std::move(preferred);
   model = models::load_model(config.model.path, build_options(config, facts, preferred_));
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
-  origin = origin_of(config);
+  origin = origin_of(*this);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        config.model.kept_in()));

@@ -42,7 +42,7 @@ struct Session {
   rollout::TextFiles text;
   std::unique_ptr<models::Model> model;
   // What states are checked against, read with the weights: a sample of those that adapters stand on, and
-  // hashes of what else decides what training means, by file.
+  // what else decides what training means (recipes/origin.h).
   std::string base;
   Json origin;
 

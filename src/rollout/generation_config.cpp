@@ -38,16 +38,24 @@ bool is_neutral(std::string_view key, const Json& value) {
   return number == (one ? 1 : 0);
 }
 
-void read_stop_ids(const Json& config, const std::string& where, std::vector<int32_t>& stop_ids) {
+// Those below `vocab_size` go to `stop_ids`; the others are the result, but for -1, which means none.
+std::vector<int64_t> read_stop_ids(const Json& config, const std::string& where, int64_t vocab_size,
+                                   std::vector<int32_t>& stop_ids) {
+  std::vector<int64_t> beyond;
   const Json* value = config.find("eos_token_id");
-  if (value == nullptr || value->is_null()) return;
+  if (value == nullptr || value->is_null()) return beyond;
   const Json::Array list = value->is_array() ? value->as_array() : Json::Array{*value};
   for (const Json& id : list) {
     if (!id.is_int())
       fail("[{}] eos_token_id has {}, expected an integer or a list of integers", where, id.dump());
-    const auto number = static_cast<int32_t>(id.as_int());
-    if (std::find(stop_ids.begin(), stop_ids.end(), number) == stop_ids.end()) stop_ids.push_back(number);
+    const int64_t number = id.as_int();
+    if (number < 0 || number >= vocab_size) {
+      if (number != -1) beyond.push_back(number);
+    } else if (std::find(stop_ids.begin(), stop_ids.end(), number) == stop_ids.end()) {
+      stop_ids.push_back(static_cast<int32_t>(number));
+    }
   }
+  return beyond;
 }
 
 double read_number(const Json& value, const std::string& where, const std::string& key, double lowest) {
@@ -58,15 +66,25 @@ double read_number(const Json& value, const std::string& where, const std::strin
 
 }  // namespace
 
-GenerateOptions read_generation_config(const std::string& model_folder) {
+std::vector<int32_t> end_tokens(const Json& config, const std::string& where, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  read_stop_ids(config, where, vocab_size, ids);
+  return ids;
+}
+
+GenerateOptions read_generation_config(const std::string& model_folder, int64_t vocab_size) {
   GenerateOptions options;
   const std::string model_file = join_path(model_folder, "config.json");
-  if (exists(model_file)) read_stop_ids(Json::parse_file(model_file), model_file, options.stop_ids);
+  if (exists(model_file)) options.stop_ids = end_tokens(Json::parse_file(model_file), model_file, vocab_size);
   const std::string where = join_path(model_folder, "generation_config.json");
   if (!exists(where)) return options;
   const Json config = Json::parse_file(where);
   if (!config.is_object()) fail("[{}] expected an object, found {}", where, config.kind_name());
-  read_stop_ids(config, where, options.stop_ids);
+  for (const int64_t id : read_stop_ids(config, where, vocab_size, options.stop_ids))
+    log_warning(
+        fmt::format("[{}] eos_token_id has {}, but the tokens are 0 to vocab_size - 1 = {}; it has no "
+                    "effect",
+                    where, id, vocab_size - 1));
   bool do_sample = false;
   options.sampling.temperature = 1;
   for (const auto& [key, value] : config.as_object()) {

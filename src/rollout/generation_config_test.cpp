@@ -13,7 +13,7 @@ class GenerationConfig : public testing::Test {
   GenerateOptions read(const std::string& generation, const std::string& model = "{}") const {
     write_file(folder_ / "config.json", model);
     write_file(folder_ / "generation_config.json", generation);
-    return read_generation_config(folder_.path());
+    return read_generation_config(folder_.path(), 48);
   }
   TemporaryDirectory folder_;
 };
@@ -22,6 +22,17 @@ TEST_F(GenerationConfig, StopTokensComeFromBothFiles) {
   EXPECT_EQ(read(R"({"eos_token_id": [7, 9]})", R"({"eos_token_id": 9})").stop_ids,
             (std::vector<int32_t>{9, 7}));
   EXPECT_TRUE(read(R"({"eos_token_id": null})").stop_ids.empty());
+}
+
+TEST_F(GenerationConfig, StopTokensThatCannotOccurAreLeftOut) {
+  testing::internal::CaptureStderr();
+  // 2^32 + 5 is not token 5.
+  EXPECT_EQ(
+      read(R"({"eos_token_id": [-1, 60, 47]})", R"({"eos_token_id": [48, 4294967301, -1, 3]})").stop_ids,
+      (std::vector<int32_t>{3, 47}));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: [" + folder_ / "generation_config.json" +
+                "] eos_token_id has 60, but the tokens are 0 to vocab_size - 1 = 47; it has no effect\n");
 }
 
 TEST_F(GenerationConfig, SamplesOnlyWhenToldTo) {

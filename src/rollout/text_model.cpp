@@ -12,7 +12,7 @@ TextFiles TextFiles::load(const std::string& folder, int64_t vocab_size) {
   auto chat = templates::ChatTemplate::load(folder);
   TextFiles files{tokenizers::Tokenizer::load(folder),
                   chat ? std::make_shared<const templates::ChatTemplate>(std::move(*chat)) : nullptr,
-                  read_generation_config(folder)};
+                  read_generation_config(folder, vocab_size)};
   if (files.tokenizer.vocab_size() > vocab_size)
     fail("[{}] the tokenizer has {} tokens, the model's vocab_size is {}; are both of the same model?",
          folder, files.tokenizer.vocab_size(), vocab_size);

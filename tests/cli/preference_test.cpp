@@ -1,6 +1,7 @@
 // Learning from preferences as a user has it: every loss, every reference, stopped and resumed, refused.
 #include <cmath>
 
+#include "base/hash.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace temper {
@@ -37,6 +38,22 @@ class PreferenceCli : public Cli {
     const Outcome outcome = run("train " + config + " --output " + out + flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return exists(out + "/adapters/a") ? out + "/adapters/a" : out;
+  }
+
+  // Older versions stored one hash of the reference model's config.json and weights.
+  static void as_an_older_version_wrote(const std::string& file, const std::string& model) {
+    Hasher hasher;
+    for (const std::string& name : list_directory(model)) {
+      if (name != "config.json" && !name.ends_with(".safetensors")) continue;
+      const std::string digest = name + hash_file(join_path(model, name));
+      hasher.update(digest.data(), digest.size());
+    }
+    Json stored = Json::parse_file(file), from = Json::Object{};
+    for (const auto& [key, value] : stored.at("computed_from").as_object())
+      if (!key.starts_with("the reference model's ")) from.set(key, value);
+    from.set("the reference model", hasher.digest());
+    stored.set("computed_from", from);
+    write_file(file, stored.dump());
   }
 };
 
@@ -142,6 +159,20 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
   write_file(folder() + "/model/tokenizer_config.json", settings + "\n");
   expect_refused(again, 2, "another value of the chat template");
   write_file(folder() + "/model/tokenizer_config.json", settings);
+  const std::string model = folder() + "/model/config.json", before = read_file(model);
+  Json edited = Json::parse_file(model);
+  edited.set("transformers_version", "0.0.0");
+  write_file(model, edited.dump());
+  const Outcome harmless = run(again);
+  EXPECT_EQ(harmless.code, 0) << harmless.err;
+  remove_all(out + "/checkpoints");
+  edited.set("rms_norm_eps", 0.5);
+  write_file(model, edited.dump());
+  expect_refused(again, 2, "another value of the reference model's rms_norm_eps (was 1e-06, is 0.5)");
+  write_file(model, before);
+  as_an_older_version_wrote(out + "/reference.json", folder() + "/model");
+  const Outcome older = run(again);
+  EXPECT_EQ(older.code, 0) << older.err;
   write_file(out + "/reference.safetensors", read_file(out + "/reference.safetensors") + " ");
   expect_refused(again, 2, "/reference.safetensors] is not what was stored; delete");
   std::remove((out + "/reference.json").c_str());

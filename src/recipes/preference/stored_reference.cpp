@@ -9,7 +9,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoints/hf_folder.h"
 #include "checkpoints/safetensors.h"
+#include "models/architecture.h"
 
 namespace temper::recipes {
 namespace {
@@ -50,13 +52,22 @@ std::string hash_of_files(const std::string& folder, const std::vector<std::stri
   return hasher.digest();
 }
 
+constexpr const char* kWeights = "the reference model";
+const std::string kArchitecture = "the reference model's ";  // before each key
+
+Json keys_of_architecture(const std::string& model_folder) {
+  const std::string file = join_path(model_folder, "config.json");
+  const Json config = checkpoints::read_model_config(model_folder);
+  return models::architecture_json(config.at("model_type").as_string(), models::configure(config, file));
+}
+
 // All that the numbers depend on, by the names that errors say.
 Json origin_of(const Learner& learner, const std::string& model_folder) {
   const DataConfig& data = learner.config.data;
   Json origin = Json::Object{
       {"data.train", learner.data.train.fingerprint()},
       {"data.eval", learner.data.eval ? learner.data.eval->fingerprint() : Json()},
-      {"the reference model", hash_of_files(model_folder, {"config.json", ".safetensors"})},
+      {kWeights, hash_of_files(model_folder, {".safetensors"})},
       {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
       {"the chat template",
        hash_of_files(learner.config.model.path, {"tokenizer_config.json", "chat_template.jinja"})},
@@ -65,11 +76,22 @@ Json origin_of(const Learner& learner, const std::string& model_folder) {
       {"data.max_length", data.max_length},
       {"data.overflow", static_cast<int64_t>(data.overflow)},
       {"preference.share_prompts", learner.config.preference.share_prompts}};
+  const Json architecture = keys_of_architecture(model_folder);
+  for (const auto& [key, value] : architecture.as_object()) origin.set(kArchitecture + key, value);
   // Only where they are not what files without them were made with.
   if (const std::string& chosen = data.chat_template; !chosen.empty())
     origin.set("data.chat_template", exists(chosen) ? hash_file(chosen) : chosen);
   if (data.loss != data::LossOn::kAllTurns) origin.set("data.loss", static_cast<int64_t>(data.loss));
   return origin;
+}
+
+// Files of older versions have one hash of the weights and of config.json.
+Json as_older_versions_wrote(const Json& origin, const std::string& model_folder) {
+  Json older = Json::Object{};
+  for (const auto& [name, value] : origin.as_object())
+    if (!name.starts_with(kArchitecture)) older.set(name, value);
+  older.set(kWeights, hash_of_files(model_folder, {"config.json", ".safetensors"}));
+  return older;
 }
 
 void check_origin(const std::string& file, const Json& stored, Json now) {
@@ -94,7 +116,9 @@ StoredReference StoredReference::open_or_compute(const Learner& learner, const s
   const Json origin = origin_of(learner, model_folder);
   if (exists(stored.file_)) {
     const Json file = Json::parse_file(stored.file_);
-    check_origin(stored.file_, file.at("computed_from"), origin);
+    const Json& from = file.at("computed_from");
+    const bool older = from.find(kArchitecture + "vocab_size") == nullptr;
+    check_origin(stored.file_, from, older ? as_older_versions_wrote(origin, model_folder) : origin);
     if (hash_file(tensors_of(stored.file_)) != file.at("hash").as_string())
       fail("[{}] is not what was stored; delete {} to compute it again", tensors_of(stored.file_),
            stored.file_);

@@ -1,0 +1,52 @@
+#include "recipes/origin.h"
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoints/weights_sample.h"
+#include "models/architecture.h"
+#include "rollout/generation_config.h"
+
+namespace temper::recipes {
+namespace {
+
+// The architecture, and the token that ends texts of the data.
+Json keys_of_model(const Session& session, const std::string& file) {
+  Json keys =
+      models::architecture_json(session.model_config.at("model_type").as_string(), session.architecture);
+  Json::Array ends;
+  for (const int32_t id : rollout::end_tokens(session.model_config, file, session.architecture.vocab_size))
+    ends.emplace_back(int64_t{id});
+  keys.set("eos_token_id", std::move(ends));
+  return keys;
+}
+
+}  // namespace
+
+Json origin_of(const Session& session) {
+  const RunConfig& config = session.config;
+  const std::string model = join_path(config.model.path, "config.json");
+  Json::Object origin{{model, keys_of_model(session, model)}};
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    const std::string path = join_path(config.model.path, file);
+    origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());
+  }
+  if (const std::string& chosen = config.data.chat_template; exists(chosen))
+    origin.emplace_back(chosen, hash_file(chosen));
+  if (const std::string& reference = config.preference.reference; !reference.empty())
+    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
+  return origin;
+}
+
+std::string difference_of_origin(const std::string& file, const Json& was, const Json& is) {
+  if (was == is) return "";
+  if (!is.is_object()) return file;
+  if (!was.is_object()) return was.is_string() && was.as_string() == hash_file(file) ? "" : file;
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : is.as_object())
+    if (const Json* before = was.find(key); before != nullptr && *before != value)
+      keys.push_back(fmt::format("{}: {}, now {}", key, before->dump(), value.dump()));
+  return keys.empty() ? "" : fmt::format("{} ({})", file, join(keys));
+}
+
+}  // namespace temper::recipes

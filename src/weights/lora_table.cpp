@@ -71,9 +71,13 @@ class FileReader {
     if (strip_end(name, ".lora_A.weight") || strip_end(name, ".lora_B.weight") ||
         strip_end(name, ".lora_embedding_A") || strip_end(name, ".lora_embedding_B"))
       return add_target(name, file);
-    // With bias: all, PEFT writes both biases of a module that is trained whole besides the one that counts.
-    if (name.ends_with(".original_module.bias") || name.ends_with(".modules_to_save.bias"))
-      return plan_.repeated.push_back(file);
+    // With bias: all, PEFT writes the bias of a module that is trained whole twice, and the model's own.
+    const bool original = strip_end(name, ".original_module.bias");
+    if (original || strip_end(name, ".modules_to_save.bias")) {
+      name += ".bias";
+      if (base_.find_source(name).spec == nullptr) return strangers_.push_back(file);
+      return original ? plan_.repeated.push_back(file) : second_.push_back({name, file});
+    }
     const size_t wrapped = name.rfind(kBaseLayer);
     const bool base_layer = wrapped != std::string::npos;
     if (base_layer) name.erase(wrapped, kBaseLayer.size());
@@ -97,6 +101,7 @@ class FileReader {
           "adapter's own base model",
           where, strangers_.size(), join(first), shown < strangers_.size() ? ", …" : "");
     }
+    for (const LoraSaved& second : second_) add_second(second);
     if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
     plan_.modules = module_names(base_);
     for (const WeightSpec& spec : base_.specs()) take_targets(spec);
@@ -112,6 +117,14 @@ class FileReader {
         module, place.spec, place.row, place.rows, config_.rank_of(module), config_.scale_of(module)};
   }
 
+  void add_second(const LoraSaved& second) {
+    const auto is_same = [&](const LoraSaved& first) { return first.source == second.source; };
+    if (std::none_of(plan_.saved.begin(), plan_.saved.end(), is_same))
+      plan_.saved.push_back(second);
+    else
+      plan_.repeated.push_back(second.file);
+  }
+
   void take_targets(const WeightSpec& spec) {
     for (const WeightSource& source : spec.sources)
       if (const auto found = targets_.find(module_of(source.name));
@@ -122,6 +135,7 @@ class FileReader {
   const WeightTable& base_;
   const LoraConfig& config_;
   LoraPlan plan_;
+  std::vector<LoraSaved> second_;  // which count where there is no first
   std::map<std::string, LoraTarget> targets_;
   std::vector<std::string> strangers_;
 };

@@ -206,19 +206,46 @@ TEST(Lora, ATiedHeadIsTrainedWholeByItself) {
 }
 
 // With bias: all, PEFT writes the biases of a module that it trains whole three times.
-TEST(Lora, BiasesThatPeftRepeatsAreReadOnce) {
-  const WeightTable base = model_table();
-  const std::string module = "base_model.model.model.layers.0.self_attn.";
-  const LoraConfig config{.bias = LoraBias::kAll, .modules_to_save = {"k_proj"}};
-  const LoraPlan plan =
-      plan_lora_of(base, config,
-                   {"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
-                    "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight", module + "k_proj.weight",
-                    module + "k_proj.modules_to_save.bias", module + "k_proj.original_module.bias"},
-                   "adapter");
-  EXPECT_EQ(plan.saved.size(), 1u);
-  EXPECT_EQ(plan.repeated.size(), 2u);
-  EXPECT_TRUE(lora_table(base, plan).ignored().contains(module + "k_proj.original_module.bias"));
+class RepeatedBiases : public testing::Test {
+ protected:
+  LoraPlan plan(std::vector<std::string> biases) const {
+    std::vector<std::string> names{"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+                                   "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight",
+                                   k_proj_ + "weight"};
+    for (const std::string& bias : biases) names.push_back(k_proj_ + bias);
+    return plan_lora_of(base_, {.bias = LoraBias::kAll, .modules_to_save = {"k_proj"}}, names, "adapter");
+  }
+  const WeightTable base_ = model_table();
+  const std::string k_proj_ = "base_model.model.model.layers.0.self_attn.k_proj.";
+};
+
+TEST_F(RepeatedBiases, AreReadOnceFromPeftsFile) {
+  const LoraPlan found = plan({"bias", "modules_to_save.bias", "original_module.bias"});
+  ASSERT_EQ(found.saved.size(), 2u);
+  EXPECT_EQ(found.saved[1].source, "model.layers.0.self_attn.k_proj.bias");
+  EXPECT_EQ(found.saved[1].file, k_proj_ + "bias");
+  EXPECT_EQ(found.repeated.size(), 2u);
+  EXPECT_TRUE(lora_table(base_, found).ignored().contains(k_proj_ + "original_module.bias"));
+}
+
+// What was trained has one of two names.
+TEST_F(RepeatedBiases, AreReadByTheirOtherName) {
+  const LoraPlan found = plan({"modules_to_save.bias", "original_module.bias"});
+  ASSERT_EQ(found.saved.size(), 2u);
+  EXPECT_EQ(found.saved[1].source, "model.layers.0.self_attn.k_proj.bias");
+  EXPECT_EQ(found.saved[1].file, k_proj_ + "modules_to_save.bias");
+  EXPECT_EQ(found.repeated, std::vector<std::string>{k_proj_ + "original_module.bias"});
+  EXPECT_NE(lora_table(base_, found).find("saved.model.layers.0.self_attn.k_proj.bias"), nullptr);
+}
+
+TEST_F(RepeatedBiases, OfModulesThatTheModelLacksAreRefused) {
+  expect_has(error_of([&] {
+               plan_lora_of(base_, {},
+                            {"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+                             "base_model.model.model.layers.7.x.modules_to_save.bias"},
+                            "adapter");
+             }),
+             "base_model.model.model.layers.7.x.modules_to_save.bias");
 }
 
 TEST(Lora, BadConfigurations) {

@@ -53,6 +53,7 @@ std::optional<std::string> TimedChoices::recall(const std::string& where, const 
 void TimedChoices::remember(const std::string& where, const std::string& what, const std::string& choice) {
   const std::lock_guard lock(mutex_);
   keep_in_run(where, what, choice);
+  if (keep_ == KeepChoices::kNo) return;
   cache();
   set(*cache_, where, what, choice);
   if (!cache_writable_) return;
@@ -78,7 +79,7 @@ void TimedChoices::warn(const std::string& why) {
 void TimedChoices::keep_in_run(const std::string& where, const std::string& what, const std::string& choice) {
   if (run_file_.empty()) return;
   set(run_, where, what, choice);
-  if (!run_writable_) return;
+  if (!run_writable_ || keep_ == KeepChoices::kNo) return;
   try {
     write_file(run_file_, run_.dump(1) + "\n");
   } catch (const Error& error) {
@@ -87,11 +88,12 @@ void TimedChoices::keep_in_run(const std::string& where, const std::string& what
   }
 }
 
-void TimedChoices::set_run(const std::string& file, bool resumed) {
+void TimedChoices::set_run(const std::string& file, bool resumed, KeepChoices keep) {
   const std::lock_guard lock(mutex_);
   run_file_ = file;
   run_ = resumed ? read_shared_json(file, "algorithms of the run") : Json(Json::Object{});
   run_resumed_ = resumed;
+  keep_ = keep;
   run_warned_ = false;
   run_writable_ = true;
   ++generation_;

@@ -10,6 +10,10 @@
 
 namespace temper::backends {
 
+// Whether a run's choices are kept, with it and in the user's cache, or end with it: a run that is only tried
+// must not decide what others compute.
+enum class KeepChoices { kYes, kNo };
+
 // What was chosen because it was the fastest of several that compute the same up to rounding: which one that
 // is depends on the moment, so choices are kept. By where they were timed ("NVIDIA H200, cuBLASLt 130200")
 // and what for (a product's shape), in a file of the user's cache; and while a run has its own file, there,
@@ -28,7 +32,7 @@ class TimedChoices {
 
   // From now on the run's choices are those of `file` and are kept there; "" ends that. `resumed`: the file
   // says what the run was computed with so far; otherwise it begins anew.
-  void set_run(const std::string& file, bool resumed);
+  void set_run(const std::string& file, bool resumed, KeepChoices keep = KeepChoices::kYes);
   // Changes with the run: what was recalled before may have been another's.
   int64_t generation() const;
 
@@ -46,6 +50,7 @@ class TimedChoices {
   std::string run_file_;
   Json run_ = Json::Object{};
   bool run_resumed_ = false, run_warned_ = false, run_writable_ = true;
+  KeepChoices keep_ = KeepChoices::kYes;
   int64_t generation_ = 0;
 };
 
@@ -55,7 +60,9 @@ TimedChoices& product_choices();
 // A run's choices as long as it lives.
 class RunChoices {
  public:
-  RunChoices(const std::string& file, bool resumed) { product_choices().set_run(file, resumed); }
+  RunChoices(const std::string& file, bool resumed, KeepChoices keep = KeepChoices::kYes) {
+    product_choices().set_run(file, resumed, keep);
+  }
   ~RunChoices() { product_choices().set_run("", false); }
   RunChoices(const RunChoices&) = delete;
   RunChoices& operator=(const RunChoices&) = delete;

@@ -104,6 +104,30 @@ TEST_F(TimedChoicesTest, AnAlgorithmThatDoesNotRunIsTold) {
   EXPECT_EQ(warnings([&] { TimedChoices(cache_).refuse(kHere, "4x4", "does not run any more"); }), "");
 }
 
+TEST_F(TimedChoicesTest, ARunThatIsOnlyTriedKeepsNothing) {
+  TimedChoices first(cache_);
+  first.set_run(run_, false);
+  first.remember(kHere, "4x4", "one");
+  TimedChoices(cache_).remember(kHere, "4x4", "two");
+  const std::string cache = read_file(cache_), run = read_file(run_);
+
+  TimedChoices tried(cache_);
+  tried.set_run(run_, true, KeepChoices::kNo);
+  EXPECT_EQ(tried.recall(kHere, "4x4"), "one");  // as the run goes on
+  tried.remember(kHere, "8x8", "three");
+  EXPECT_EQ(tried.recall(kHere, "8x8"), "three");
+  EXPECT_EQ(read_file(cache_), cache);
+  EXPECT_EQ(read_file(run_), run);
+  tried.set_run("", false);
+  EXPECT_FALSE(tried.recall(kHere, "8x8"));
+  tried.remember(kHere, "8x8", "four");
+  EXPECT_EQ(TimedChoices(cache_).recall(kHere, "8x8"), "four");
+
+  tried.set_run(folder_ / "new.json", false, KeepChoices::kNo);
+  EXPECT_EQ(tried.recall(kHere, "8x8"), "four");
+  EXPECT_FALSE(exists(folder_ / "new.json"));
+}
+
 TEST_F(TimedChoicesTest, TwoProcessesLoseNothing) {
   constexpr int kEntries = 50;
   std::vector<pid_t> children;

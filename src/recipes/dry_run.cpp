@@ -7,8 +7,28 @@
 #include "base/text.h"
 #include "checkpoints/training_state.h"
 #include "recipes/run.h"
+#include "recipes/update_time.h"
 
 namespace temper::recipes {
+namespace {
+
+std::vector<data::PackedRow> first_rows(const std::vector<data::PackedRow>& rows, int64_t count) {
+  return {rows.begin(), rows.begin() + std::min(count, static_cast<int64_t>(rows.size()))};
+}
+
+// KTO cannot judge an answer without one to another prompt.
+template <class Take>
+int64_t fewest_rows(const std::vector<Lane*>& lanes, int64_t all, Take take) {
+  for (int64_t rows = 1;; rows = std::min(all, 2 * rows)) try {
+      take(rows);
+      for (const Lane* lane : lanes) lane->check_rows();
+      return rows;
+    } catch (const Error&) {
+      if (rows >= all) throw;
+    }
+}
+
+}  // namespace
 
 void Run::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
   const RunConfig& config = session_.config;
@@ -54,34 +74,36 @@ std::string Run::estimated_time(double updates) {
   }
 }
 
-// Measured with the model in memory, which nobody saves: on one row of each lane, and where that is quick on
-// the rows of a whole update. The first time is not counted unless it is long: kernels are prepared then.
+// Measured with the model in memory, which nobody saves.
 double Run::seconds_of_update() {
-  constexpr double kQuick = 3, kLong = 30;  // seconds
   if (lanes_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
                                                            trainer_options(session_.config, 1));
   std::vector<Lane*> lanes;
   std::vector<std::vector<data::PackedRow>> whole;
-  double tokens = 0, few = 0;
+  UpdateToTime update;
   for (const auto& lane : lanes_) {
     lanes.push_back(lane.get());
     whole.push_back(lane->rows());
-    for (const data::PackedRow& row : lane->rows()) tokens += static_cast<double>(row.size());
-    few += static_cast<double>(lane->rows().front().size());
-    lane->take_rows({lane->rows().front()});
+    update.rows = std::max(update.rows, static_cast<int64_t>(lane->rows().size()));
   }
-  const auto measure = [&] {
+  const auto take = [&](int64_t rows) {
+    for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->take_rows(first_rows(whole[i], rows));
+  };
+  update.fewest = fewest_rows(lanes, update.rows, take);
+  update.tokens = [&](int64_t rows) {
+    double tokens = 0;
+    for (const auto& all : whole)
+      for (const data::PackedRow& row : first_rows(all, rows)) tokens += static_cast<double>(row.size());
+    return tokens;
+  };
+  update.measure = [&](int64_t rows) {
+    take(rows);
     const double start = seconds_now();
     for (training::PendingStep& step : begin(lanes)) step.wait();
     return seconds_now() - start;
   };
-  double seconds = measure();
-  if (seconds < kLong) seconds = measure();
-  if (seconds * tokens / few > kQuick) return seconds * tokens / few;
-  for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->take_rows(whole[i]);
-  measure();
-  return measure();
+  return time_update(update);
 }
 
 }  // namespace temper::recipes

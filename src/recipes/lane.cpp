@@ -153,14 +153,19 @@ void Lane::read_batch() {
   const Json before = objective_ ? loader_->state() : Json();
   std::optional<data::Batch> batch = loader_->next();
   invariant(batch.has_value(), "an endless loader ended");
+  std::swap(batch_, *batch);
   try {
-    if (objective_) objective_->check(batch->rows);
+    check_rows();
   } catch (const Error&) {
+    std::swap(batch_, *batch);
     refused_at_ = before;
     throw;
   }
-  batch_ = std::move(*batch);
   data_wait_ = loader_->seconds_waited() - waited;
+}
+
+void Lane::check_rows() const {
+  if (objective_) objective_->check(batch_.rows);
 }
 
 training::PendingStep Lane::begin_alone() { return trainer_->begin(batch_.rows, lr()); }

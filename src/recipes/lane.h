@@ -76,6 +76,7 @@ class Lane {
   // To measure updates: stores nothing in the folder; a reference that would be stored answers zeros.
   void make_dry_learner();
   void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
+  void check_rows() const;  // an Error when the objective cannot judge these
 
  private:
   // What a resumed run continues with, besides tensors and the data's position.

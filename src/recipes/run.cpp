@@ -79,7 +79,11 @@ void Run::begin_and_train() {
   const MemoryPlan plan = rehearse(session_.config, setting);
   const Pool& memory = pool(session_.facts.device);
   check_memory(session_.config, setting, plan, memory.limit());
-  if (options_.dry_run) return check(preferred, plan);
+  if (options_.dry_run) {
+    const backends::RunChoices tried(files_.algorithms(), has_states(session_.config),
+                                     backends::KeepChoices::kNo);
+    return check(preferred, plan);
+  }
   open_folders();
   const backends::RunChoices choices(files_.algorithms(), has_states(session_.config));
   session_.load_weights(preferred, options_.verbose);

@@ -186,6 +186,15 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
       "another value of model.dtype (was \"float32\", is \"float32, its linears in float8_e4m3fn\")");
 }
 
+// One row is not enough for KTO, and it is what an update's time is measured with first.
+TEST_F(PreferenceCli, ADryRunEstimatesTheTimeOfKto) {
+  const std::string config = configuration("kto_dry", adapter() + "preference: {loss: kto}\n", "judged");
+  const Outcome dry =
+      run("train " + config + " --output " + folder() + "/kto_dry --data.packing none --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_NE(dry.err.find("time           about "), std::string::npos) << dry.err;
+}
+
 TEST_F(PreferenceCli, BadRowsNameTheirPlace) {
   const auto refused = [](const std::string& row, const std::string& message) {
     write_file(folder() + "/bad.jsonl", R"({"prompt": "1 + 1 = ", "chosen": "2", "rejected": "3"})"

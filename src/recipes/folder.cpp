@@ -17,8 +17,8 @@ namespace temper::recipes {
 void Run::open_folders() {
   make_directories(files_.folder);
   lock_.emplace(files_.folder);
-  console_.open(files_.console());
-  log_quietly(fmt::format("--- {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr))));
+  console_.open(files_.console(),
+                fmt::format("--- {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr))));
   checkpoints::require_free_disk(files_.folder, plan_disk_of_all());
   for (const auto& lane : lanes_) lane->open_folder(resolved_yaml_);
   if (lanes_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);

@@ -67,6 +67,7 @@ void Run::run() {
   try {
     begin_and_train();
   } catch (const Error& error) {
+    progress_.reset();  // its last line stands above the error, in console.log as well
     log_quietly(fmt::format("temper: {}", error.what()));
     throw;
   }

@@ -98,8 +98,8 @@ void Progress::show(const StepReport& report) {
 
 void Progress::show(const StepReport& report, double now) {
   latest_ = report;
-  pending_ = true;
-  keep(report, now);
+  pending_ = unkept_ = true;
+  keep_if_due(now);
   if (!is_due(report, now)) return;
   print(report);
   printed_step_ = report.step;
@@ -116,11 +116,16 @@ bool Progress::is_due(const StepReport& report, double now) const {
   return enough_steps || passed >= options_.interval_seconds;
 }
 
-void Progress::keep(const StepReport& report, double now) {
-  const bool is_last = report.total_steps > 0 && report.step >= report.total_steps;
+void Progress::keep_if_due(double now) {
+  const bool is_last = latest_.total_steps > 0 && latest_.step >= latest_.total_steps;
   if (kept_at_ > 0 && !is_last && now - kept_at_ < options_.interval_seconds) return;
-  log_quietly(format_step(report));
+  keep();
   kept_at_ = now;
+}
+
+void Progress::keep() {
+  log_quietly(format_step(latest_));
+  unkept_ = false;
 }
 
 void Progress::print(const StepReport& report) {
@@ -140,6 +145,7 @@ void Progress::print(const StepReport& report) {
 
 void Progress::finish() {
   if (pending_) print(latest_);
+  if (unkept_) keep();
   if (live_) {
     std::fputs("\n", options_.out);
     std::fflush(options_.out);

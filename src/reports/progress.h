@@ -36,7 +36,7 @@ struct ProgressOptions {
 ProgressOptions progress_for_stderr();  // a terminal if standard error is one
 
 // Shows the run's progress. On a terminal, log lines clear the live line first, and the next step draws it
-// anew. The log's copy (base/log.h) gets a line as often as what is not a terminal does.
+// anew. The log's copy (base/log.h) gets a line as often as what is not a terminal does, and the last one.
 class Progress {
  public:
   explicit Progress(ProgressOptions options = progress_for_stderr());
@@ -51,15 +51,17 @@ class Progress {
  private:
   bool is_due(const StepReport& report, double now) const;
   void print(const StepReport& report);
-  void keep(const StepReport& report, double now);
+  void keep_if_due(double now);
+  void keep();
 
   ProgressOptions options_;
   StepReport latest_;
   bool pending_ = false;  // latest_ was not printed
   int64_t printed_step_ = -1;
   double printed_at_ = 0;
-  double kept_at_ = 0;  // 0: never
-  bool live_ = false;   // a line without its end stands on the terminal
+  bool unkept_ = false;  // the log's copy lacks latest_
+  double kept_at_ = 0;   // 0: never
+  bool live_ = false;    // a line without its end stands on the terminal
 };
 
 }  // namespace temper::reports

@@ -104,5 +104,22 @@ TEST(Progress, LogLinesClearTheLiveLine) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "\r\x1b[Khello\nbye\n");
 }
 
+TEST(Progress, TheLogsCopyEndsWithTheLastStep) {
+  for (const bool terminal : {false, true}) {
+    Recorded recorded;
+    std::string copy;
+    set_log_copy([&](std::string_view line) { copy += line; });
+    {
+      Progress progress(recorded.options(terminal));
+      progress.show(at(1), 5);
+      progress.show(at(2), 6);
+      progress.show(at(3), 7);
+      progress.finish();
+    }
+    set_log_copy(nullptr);
+    EXPECT_EQ(copy, "step 1/100  loss 1.0000\nstep 3/100  loss 1.0000\n");
+  }
+}
+
 }  // namespace
 }  // namespace temper::reports

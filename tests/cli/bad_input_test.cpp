@@ -92,6 +92,8 @@ TEST_F(BadInput, AFullDiskLosesNothingThatWasSaved) {
   const std::string said = read_file(files / "err");
   EXPECT_EQ(WEXITSTATUS(status), 4) << said;
   EXPECT_NE(said.find("cannot write: File too large; free some space"), std::string::npos) << said;
+  const std::string console = read_file(out + "/console.log");
+  EXPECT_LT(console.rfind("\nstep 10/12  "), console.rfind("\ntemper: [")) << console;
   EXPECT_EQ(read_file(out + "/checkpoints/step-000005/manifest.json"), manifest);
   EXPECT_EQ(list_directory(out + "/checkpoints"), std::vector<std::string>{"step-000005"});
   const Outcome again = run("train " + yaml() + " --output " + out + " --train.steps 12");

@@ -27,7 +27,8 @@ class Parser {
   Json run() {
     if (text_.starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
     Json value = any();
-    if (skip_space(); at_ < text_.size()) refuse("unexpected text behind the value");
+    if (skip_space(); at_ < text_.size())
+      refuse(fmt::format("unexpected text '{}' behind the value", quoted_text()));
     return value;
   }
 
@@ -39,18 +40,23 @@ class Parser {
     fail("[{}:{}:{}] not valid JSON: {}", where_, line, before.size() - start + 1, problem);
   }
 
-  // Python and JavaScript write some numbers that JSON does not have.
-  [[noreturn]] void refuse_text() const {
+  // What stands here, for a message: a word or a character; nothing at the end.
+  std::string_view quoted_text() const {
     constexpr size_t kQuoted = 24;
     std::string_view found = text_.substr(at_, text_.substr(at_).find_first_of(" \t\r\n,:]}"));
     if (found.empty()) found = text_.substr(at_, 1);
-    if (found.empty()) refuse("the text ends early, a value was expected here");
+    found = found.substr(0, kQuoted);
+    return found.substr(0, valid_utf8_prefix(found));
+  }
+
+  // Python and JavaScript write some numbers that JSON does not have.
+  [[noreturn]] void refuse_text() const {
+    if (at_ == text_.size()) refuse("the text ends early, a value was expected here");
+    const std::string_view found = quoted_text();
     for (const std::string_view name : {"NaN", "nan", "Infinity", "inf"})
       if (found == name)
         refuse(fmt::format("{} is not a number in JSON; write null, or a finite number", found));
-    found = found.substr(0, kQuoted);
-    refuse(fmt::format("unexpected text '{}', a value was expected here",
-                       found.substr(0, valid_utf8_prefix(found))));
+    refuse(fmt::format("unexpected text '{}', a value was expected here", found));
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -216,7 +222,10 @@ class Parser {
   Json number() {
     const size_t start = at_;
     bool whole = true;
-    take('-');
+    if (take('-') && peek() == ' ') {  // YAML's lists
+      at_ = start;
+      refuse_text();
+    }
     if (!take('0')) digits();
     if (take('.')) {
       whole = false;

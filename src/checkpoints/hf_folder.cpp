@@ -58,6 +58,17 @@ void check_shard(const SafetensorsFile& file, const std::vector<std::string>& ma
 
 }  // namespace
 
+std::string no_model_folder(const std::string& path) {
+  const std::string said = "is not a folder; expected a model in Hugging Face format";
+  const bool is_hub_name = !exists(parent_path(path)) && path.find('/') == path.rfind('/') &&
+                           !path.starts_with('.') && !path.starts_with('/');
+  if (!is_hub_name) return said;
+  return fmt::format(
+      "{}; nothing is downloaded: a model of that name on the Hugging Face Hub comes with 'hf download {} "
+      "--local-dir {}'",
+      said, path, path);
+}
+
 ModelFolder ModelFolder::open(const std::string& path) {
   if (!exists(path))
     fail("[{}] no such folder; expected a model folder with config.json and {}", path, kSingle);

@@ -17,6 +17,9 @@ namespace temper::checkpoints {
 // A model folder's config.json; an Error that says so where the folder is an adapter's.
 Json read_model_config(const std::string& folder);
 
+// Of a path that is no folder: "is not a folder; expected …", for an error that names it before.
+std::string no_model_folder(const std::string& path);
+
 // config.json and the weights in model.safetensors, or in the shards that model.safetensors.index.json maps.
 class ModelFolder {
  public:

@@ -41,7 +41,11 @@ std::string meant_option(const std::string& given, const std::vector<std::string
   if (has(options, name)) return name;
   for (const auto& [ours, theirs] : kForeign)
     if (has(options, ours) && has(theirs, name)) return ours;
-  return nearest_name(name, options);
+  // Without the dashes, which all of them have.
+  std::vector<std::string> names;
+  for (const std::string& option : options) names.push_back(option.substr(2));
+  const std::string nearest = nearest_name(name.substr(2), names);
+  return nearest.empty() ? "" : "--" + nearest;
 }
 
 }  // namespace temper::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/error.h"
 #include "config/print.h"
 #include "recipes/run_config.h"
 
@@ -12,6 +13,8 @@ bool show_help(const std::vector<std::string>& arguments, const std::string& bri
   const auto asks = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
   const auto help = std::find_if(arguments.begin(), arguments.end(), asks);
   if (help == arguments.end()) return false;
+  if (std::find_if(std::next(help), arguments.end(), asks) != arguments.end())
+    fail("[command line] flag --help is given twice; give it once");
   const auto topic = std::next(help);
   if (topic == arguments.end()) {
     std::fputs(brief.c_str(), stdout);

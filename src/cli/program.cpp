@@ -157,15 +157,28 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
+// Of a word that is no command, also behind one ("data inspct"); empty where there is none.
+std::string explain_command(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* group = &program;
+  std::string before;
+  int i = 1;
+  for (; i < argc; ++i) {
+    const CLI::App* below = find_command(*group, argv[i]);
+    if (below == nullptr) break;
+    group = below;
+    before += fmt::format("{} ", argv[i]);
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* command : group->get_subcommands({})) names.push_back(before + command->get_name());
+  if (names.empty() || i == argc || argv[i][0] == '-') return "";
+  const std::string given = before + argv[i], nearest = nearest_name(given, names);
+  return fmt::format("unknown command '{}'{} Commands are [{}]", given,
+                     nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest), join(names));
+}
+
 // CLI11's own messages name only what was left over.
 std::string explain(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (argc > 1 && argv[1][0] != '-' && find_command(app, argv[1]) == nullptr) {
-    const std::string nearest = nearest_name(argv[1], names);
-    return fmt::format("unknown command '{}'{} Commands are [{}]", argv[1],
-                       nearest.empty() ? "." : fmt::format("; did you mean '{}'?", nearest), join(names));
-  }
+  if (const std::string unknown = explain_command(app, argc, argv); !unknown.empty()) return unknown;
   const CLI::App& command = command_of(app, argc, argv);
   const std::vector<std::string> options = option_names(command);
   const std::string said = error.what(), help = fmt::format("see '{} --help'", usage_of(command));

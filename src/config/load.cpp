@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "config/scalars.h"
 #include "config/suggest.h"
 #include "config/yaml.h"
@@ -70,8 +71,9 @@ class Loader {
   void read_group(const Schema& schema, const Node& node, const std::string& path) {
     if (node.kind == Node::Kind::kNull) return;  // a key whose keys are all commented out
     if (node.kind != Node::Kind::kMap)
-      fail("[{}] {}expected a mapping of keys, found {}", node.where,
-           path.empty() ? "" : fmt::format("'{}': ", path), describe_node(node));
+      fail("[{}] {}expected a mapping of keys, found {}{}", node.where,
+           path.empty() ? "" : fmt::format("'{}': ", path), describe_node(node),
+           path.empty() ? "" : fmt::format("; its keys are {}", join(names_of(schema))));
     for (const auto& [key, value] : node.members) {
       const Field* field = schema.find(key);
       const std::string key_path = child(path, key);

@@ -170,12 +170,15 @@ TEST(Load, WrongShapesSayWhatIsExpected) {
   EXPECT_EQ(load_error("buckets: 5"),
             "[run.yaml:1] 'buckets': expected a list of integers at least 1, found '5'");
   EXPECT_EQ(load_error("name: [a]"), "[run.yaml:1] 'name': expected text, found a list of 1");
-  EXPECT_EQ(load_error("train: 5"), "[run.yaml:1] 'train': expected a mapping of keys, found '5'");
+  EXPECT_EQ(load_error("train: 5"),
+            "[run.yaml:1] 'train': expected a mapping of keys, found '5'; its keys are optimizer, steps, "
+            "compile, mode, fallback, metrics");
   EXPECT_EQ(load_error("- a"), "[run.yaml:1] expected a mapping of keys, found a list of 1");
   EXPECT_EQ(load_error("sources: {path: a}"),
             "[run.yaml:1] 'sources': expected text, or a list of texts and mappings, found a mapping");
   EXPECT_EQ(load_error("sources:\n- path: a\n- [b]"),
-            "[run.yaml:3] 'sources[1]': expected a mapping of keys, found a list of 1");
+            "[run.yaml:3] 'sources[1]': expected a mapping of keys, found a list of 1; its keys are path, "
+            "weight, columns");
   EXPECT_EQ(load_error("sources:\n- path: a\n- weight: 1"),
             "[run.yaml:3] 'sources[1].path' is missing; expected text. file to read");
 }

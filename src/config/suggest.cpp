@@ -29,12 +29,6 @@ const Schema* schema_at(const Schema& root, const std::string& path) {
   return field != nullptr ? field->group.get() : nullptr;
 }
 
-std::vector<std::string> names(const Schema& schema) {
-  std::vector<std::string> names;
-  for (const auto& field : schema.fields()) names.push_back(field->name);
-  return names;
-}
-
 // Where keys beside `path` have that name too, it is the one among them that is meant: of an adapter, say.
 std::string beside(const Schema& root, const std::string& path, const std::string& meant) {
   const std::string parent = split_leaf(path).first, leaf = split_leaf(meant).second;
@@ -77,13 +71,19 @@ std::string suggestion(const Schema& root, const std::string& path) {
   if (!moved.empty()) return moved;
   if (const auto places = places_of(same_leaf); !places.empty()) return join(places, "' or '");
   if (const Schema* siblings = schema_at(root, parent)) {
-    const std::string near = nearest_name(leaf, names(*siblings));
+    const std::string near = nearest_name(leaf, names_of(*siblings));
     return near.empty() || parent.empty() ? near : parent + "." + near;
   }
   return nearest_name(path, paths);
 }
 
 }  // namespace
+
+std::vector<std::string> names_of(const Schema& schema) {
+  std::vector<std::string> names;
+  for (const auto& field : schema.fields()) names.push_back(field->name);
+  return names;
+}
 
 std::vector<std::string> all_paths(const Schema& schema) {
   std::vector<std::string> paths;
@@ -101,7 +101,7 @@ void fail_unknown(const Schema& root, const std::string& path, const std::string
   const std::string place =
       siblings == nullptr || parent.empty() ? "at the top" : fmt::format("in '{}'", parent);
   fail("[{}] unknown key '{}'; the keys {} are {}", where, path, place,
-       join(names(siblings != nullptr ? *siblings : root)));
+       join(names_of(siblings != nullptr ? *siblings : root)));
 }
 
 }  // namespace temper::config

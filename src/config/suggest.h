@@ -6,6 +6,9 @@
 
 namespace temper::config {
 
+// The keys of a group.
+std::vector<std::string> names_of(const Schema& schema);
+
 // The dotted paths of all keys in order; keys of a list's elements as "data.sources[].path".
 std::vector<std::string> all_paths(const Schema& schema);
 

@@ -160,12 +160,22 @@ std::string describe_node(const Node& node) {
   return "";
 }
 
+namespace {
+
+void check_characters(std::string_view text, std::string_view where) {
+  const auto line_of = [&](size_t at) {
+    return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  };
+  const size_t valid = valid_utf8_prefix(text), nul = text.find('\0');
+  if (valid < text.size()) fail("[{}:{}] the text is not valid UTF-8", where, line_of(valid));
+  if (nul != std::string_view::npos)
+    fail("[{}:{}] the text has a NUL character; remove it", where, line_of(nul));
+}
+
+}  // namespace
+
 Node parse_yaml(std::string_view text, std::string_view where) {
-  const size_t valid = valid_utf8_prefix(text);
-  if (valid < text.size()) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n');
-    fail("[{}:{}] the text is not valid UTF-8", where, line);
-  }
+  check_characters(text, where);
   Builder builder(where);
   try {
     // The end marker makes yaml-cpp see a quote that is still open; at a bare end of file it closes it.

@@ -37,6 +37,8 @@ TEST(Yaml, RefusesWhatWouldBeAmbiguous) {
   EXPECT_EQ(yaml_error("? {a: b}\n: 1"), "[f.yaml:1] a key must be text, found a mapping");
   EXPECT_EQ(yaml_error("~: 1"), "[f.yaml:1] a key is missing before ':'");
   EXPECT_EQ(yaml_error("a: 1\nb: \xFF"), "[f.yaml:2] the text is not valid UTF-8");
+  EXPECT_EQ(yaml_error(std::string_view("a: 1\nb: \0c\n", 11)),
+            "[f.yaml:2] the text has a NUL character; remove it");
 }
 
 TEST(Yaml, CopiesAliasesButNotCycles) {

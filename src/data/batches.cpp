@@ -90,11 +90,15 @@ void BatchMaker::add(int64_t row, EncodedRow encoded) {
 }
 
 void BatchMaker::end_epoch() {
-  if (kept_in_epoch_ == 0)
-    fail(
-        "[data] no row of {} is left to use: {}; rows that are cut lose their targets first: see "
-        "data.max_length ({})",
-        mixture_->describe(), counts().describe(), options_.max_length);
+  if (kept_in_epoch_ == 0) {
+    const RowCounts all = counts();
+    std::string remedies;
+    if (all.no_targets + all.too_long > 0)
+      remedies += fmt::format("; rows that are cut lose their targets first: see data.max_length ({})",
+                              options_.max_length);
+    if (all.empty > 0) remedies += "; data.on_empty_answer: learn keeps rows with empty answers";
+    fail("[data] no row of {} is left to use: {}{}", mixture_->describe(), all.describe(), remedies);
+  }
   packer_.flush();
   ++epoch_;
   kept_in_epoch_ = 0;

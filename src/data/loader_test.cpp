@@ -267,8 +267,9 @@ TEST_F(LoaderTest, ErrorsComeThrough) {
       mixture_of({write_lines(folder_, "bad.jsonl", {R"({"wrong": 1})", R"({"text": ""})"})}, row_options_);
   options_.num_epochs = 0;
   Loader none(hopeless, options_);
-  EXPECT_NE(message_of([&] { none.next(); }).find("no row of rows is left to use: kept 0 of 2 rows"),
-            std::string::npos);
+  EXPECT_EQ(message_of([&] { none.next(); }),
+            "[data] no row of rows is left to use: kept 0 of 2 rows; dropped 1 with an empty answer, 1 bad; "
+            "data.on_empty_answer: learn keeps rows with empty answers");
   options_.tokens_per_step = 5;
   EXPECT_EQ(message_of([&] { Loader(mixture, options_); }),
             "[data] set one of rows_per_step (found 2) and tokens_per_step (found 5) above 0");

@@ -100,8 +100,7 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
-  if (!is_directory(folder))
-    fail("[{}] is not a folder; expected a model folder in Hugging Face format", folder);
+  if (!is_directory(folder)) fail("[{}] {}", folder, checkpoints::no_model_folder(folder));
   const std::string where = join_path(folder, "config.json");
   const Json config = checkpoints::read_model_config(folder);
   // Checked first: what does not fit is reported before memory is taken.

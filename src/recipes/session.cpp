@@ -16,8 +16,7 @@ namespace temper::recipes {
 namespace {
 
 Json read_model_config(const std::string& folder) {
-  if (!is_directory(folder))
-    fail("[model.path] '{}' is not a folder; expected a model in Hugging Face format", folder);
+  if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
   return checkpoints::read_model_config(folder);
 }
 
@@ -56,8 +55,8 @@ Session::Session(const RunConfig& given, const std::string& hardware)
     text.chat = std::make_shared<const templates::ChatTemplate>(
         templates::ChatTemplate::choose(config.model.path, chosen));
   if (config.data.max_length > architecture.max_positions)
-    fail("[data.max_length] is {}, but the model's max_position_embeddings is {}", config.data.max_length,
-         architecture.max_positions);
+    fail("[data.max_length] is {}, but the model's max_position_embeddings is {}; set it to {} or less",
+         config.data.max_length, architecture.max_positions, architecture.max_positions);
 }
 
 std::shared_ptr<const models::Model> Session::other_model(const std::string& folder) const {

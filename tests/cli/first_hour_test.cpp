@@ -54,6 +54,7 @@ TEST_F(Cli, HelpOfAllAndOfOneKey) {
   EXPECT_NE(run("data inspect --help eval").out.find("--eval.every_steps\n"), std::string::npos);
   expect_refused("train --help learning_rate", 2, "Temper calls it 'train.optimizer.lr'");
   expect_refused("train --help train.optmizer.lr", 2, "did you mean");
+  expect_refused("train --help lr --help seed", 2, "--help is given twice; give it once");
 }
 
 TEST_F(Cli, OptionsOfOthersAreAnswered) {
@@ -64,6 +65,10 @@ TEST_F(Cli, OptionsOfOthersAreAnswered) {
   expect_refused("generate " + model + " -p x --top_k 4", 2, "did you mean '--top-k'?");
   expect_refused("generate " + model + " -p x -p y", 2, "option --prompt is given twice; give it once");
   expect_refused("generate " + model + " -p x --raw --raw", 2, "option --raw is given twice");
+  expect_refused("generate " + model + " -p x --stop y", 2,
+                 "unknown option '--stop'; see 'temper generate --help'");
+  expect_refused("data inspct " + yaml(), 2,
+                 "unknown command 'data inspct'; did you mean 'data inspect'? Commands are [data inspect]");
   expect_refused("train " + yaml() + " --learning_rate 1", 2, "Temper calls it 'train.optimizer.lr'");
   expect_refused("train " + yaml() + " --dry_run", 2, "did you mean '--dry-run'?");
   expect_refused("train " + yaml() + " --dry-run --dry-run", 2, "--dry-run is given twice");
@@ -71,6 +76,20 @@ TEST_F(Cli, OptionsOfOthersAreAnswered) {
   expect_refused("data inspect " + yaml() + " --rows 1 --rows 2", 2, "--rows is given twice");
   expect_refused("train " + yaml() + " --recipe dpo", 2, "write recipe: preference");
   expect_refused("train " + yaml() + " --train.optimizer.lr .inf --dry-run", 2, "a number must be finite");
+}
+
+TEST_F(Cli, WhatDoesNotFitIsAnsweredWithWhatDoes) {
+  expect_refused(
+      "train " + yaml() + " --data.max_length 513", 2,
+      "[data.max_length] is 513, but the model's max_position_embeddings is 512; set it to 512 or less");
+  write_file(folder() + "/silent.jsonl", "{\"prompt\": \"a\", \"completion\": \"\"}\n");
+  const Outcome silent = run("train " + yaml() + " --dry-run --data.train " + folder() + "/silent.jsonl");
+  EXPECT_NE(silent.err.find("dropped 1 with an empty answer; data.on_empty_answer: learn keeps"),
+            std::string::npos)
+      << silent.err;
+  EXPECT_EQ(silent.err.find("data.max_length"), std::string::npos) << silent.err;
+  expect_refused("train " + yaml() + " --model.path Qwen/Qwen3-0.6B", 2,
+                 "comes with 'hf download Qwen/Qwen3-0.6B --local-dir Qwen/Qwen3-0.6B'");
 }
 
 TEST_F(Cli, APlainFileAndTheUsersFolderAreEnough) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "checkpoints/hf_folder.h"
 #include "recipes/preference/stored_reference.h"
 
 namespace temper::recipes {
@@ -59,7 +60,7 @@ void check_reference(const RunConfig& config) {
   const std::string& folder = config.preference.reference;
   if (folder.empty()) return;
   if (!is_directory(folder))
-    fail("[preference.reference] '{}' is not a folder; expected a model in Hugging Face format", folder);
+    fail("[preference.reference] '{}' {}", folder, checkpoints::no_model_folder(folder));
   if (!exists(join_path(folder, "config.json")))
     fail(
         "[preference.reference] '{}' has no config.json; expected a model in Hugging Face format (merge an "

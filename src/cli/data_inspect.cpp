@@ -9,7 +9,6 @@
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
-#include "config/load.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
@@ -68,7 +67,7 @@ int inspect(const std::vector<std::string>& arguments) {
   const std::optional<std::string> adapter = parsed.take("--adapter");
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
-  config::load(schema, parsed.yaml_file, parsed.flags);
+  parsed.load(schema);
   config = run_of(config, adapter);
   const recipes::Session session(config);
   const auto sets = recipes::DataSets::load(config, session.text, data::Goal::kAny);

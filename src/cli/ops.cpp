@@ -8,7 +8,6 @@
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
-#include "config/load.h"
 #include "models/model.h"
 #include "ops/measure.h"
 #include "ops/report.h"
@@ -182,7 +181,7 @@ int show_ops_of_run(RunArguments& parsed) {
   refuse_device_as_hardware(hardware);
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
-  config::load(schema, parsed.yaml_file, parsed.flags);
+  parsed.load(schema);
   const recipes::KernelsOfRun found = recipes::bind_kernels_of_run(config, hardware);
   if (parsed.has("--json")) {
     std::printf("%s\n", ops::explain_json(found.ops, found.facts).dump(2).c_str());

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "config/load.h"
+#include "formats/endings.h"
 
 namespace temper::cli {
 namespace {
@@ -41,6 +44,14 @@ std::optional<std::string> RunArguments::take(const std::string& name) {
     flags.erase(begin, begin + (joined ? 1 : 2));
   }
   return value;
+}
+
+void RunArguments::load(config::Schema& schema) const {
+  if (is_directory(yaml_file))
+    fail("[{}] is a folder, expected a run's YAML file; write --model.path {}", yaml_file, yaml_file);
+  if (contains({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}, formats::ending_of(yaml_file)))
+    fail("[{}] is a data file, expected a run's YAML file; write --data.train {}", yaml_file, yaml_file);
+  config::load(schema, yaml_file, flags);
 }
 
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,

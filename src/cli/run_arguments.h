@@ -17,6 +17,9 @@ struct RunArguments {
   bool has(const std::string& flag) const;
   // Takes the command's own "--name VALUE" or "--name=VALUE" out of `flags`; nothing where it is not there.
   std::optional<std::string> take(const std::string& name);
+  // Fills the configuration from the file and the flags; a data file or a folder in the file's place is an
+  // Error that names the key for it.
+  void load(config::Schema& schema) const;
 };
 // `own_flags` have no value. A flag of these given twice, or mistyped, is an error.
 RunArguments parse_run_arguments(const std::vector<std::string>& arguments,

@@ -4,7 +4,6 @@
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
-#include "config/load.h"
 #include "config/print.h"
 #include "recipes/run.h"
 
@@ -48,7 +47,7 @@ int train(const std::vector<std::string>& arguments) {
       parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "-v", "--verbose"});
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
-  config::load(schema, parsed.yaml_file, parsed.flags);
+  parsed.load(schema);
   recipes::run(config, config::dump(schema),
                {.dry_run = parsed.has("--dry-run"),
                 .explain_memory = parsed.has("--explain-memory"),

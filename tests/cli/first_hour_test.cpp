@@ -92,6 +92,16 @@ TEST_F(Cli, WhatDoesNotFitIsAnsweredWithWhatDoes) {
                  "comes with 'hf download Qwen/Qwen3-0.6B --local-dir Qwen/Qwen3-0.6B'");
 }
 
+TEST_F(Cli, AFileThatIsNoRunIsAnsweredWithItsKey) {
+  const std::string rows = folder() + "/train.jsonl", model = folder() + "/model";
+  for (const char* command : {"train", "data inspect", "ops"})
+    expect_refused(std::string(command) + " " + rows, 2,
+                   "[" + rows + "] is a data file, expected a run's YAML file; write --data.train " + rows);
+  for (const char* command : {"train", "data inspect"})
+    expect_refused(std::string(command) + " " + model, 2,
+                   "[" + model + "] is a folder, expected a run's YAML file; write --model.path " + model);
+}
+
 TEST_F(Cli, APlainFileAndTheUsersFolderAreEnough) {
   write_file(folder() + "/plain.yaml",
              "model: {path: ~/model}\ndata: {train: $HOME/train.jsonl, max_length: 64}\noutput: ~/plain\n"

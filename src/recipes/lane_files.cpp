@@ -42,6 +42,8 @@ Sample Lane::sample() const {
   options.threads = 0;
   options.pack_window = options.rows_per_step = kRows;
   options.tokens_per_step = 0;
+  // The run itself reports the rows that it skips.
+  if (options.on_bad_row == data::OnBadRow::kSkip) options.on_bad_row = data::OnBadRow::kCount;
   try {
     return {data::Loader(data_.train, options).next()->rows, data_.eval ? data_.eval->size() : 0};
   } catch (const Error&) {

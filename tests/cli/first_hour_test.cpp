@@ -124,6 +124,18 @@ TEST_F(Cli, AnOutputThatCannotBeMadeIsRefusedAtOnce) {
   }
 }
 
+TEST_F(Cli, ARowThatIsSkippedIsSaidOnce) {
+  write_file(folder() + "/mixed.jsonl", "{\"text\": 5}\n{\"text\": \"a b c\"}\n{\"text\": \"d e f\"}\n");
+  const Outcome outcome =
+      run("train " + yaml() + " --output " + folder() + "/mixed --train.steps 1 --data.train " + folder() +
+          "/mixed.jsonl --data.on_bad_row skip --train.rows_per_step 1 "
+          "--data.packing none --data.shuffle false");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string said = "warning: row skipped: [" + folder() + "/mixed.jsonl:1]";
+  EXPECT_NE(outcome.err.find(said), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find(said), outcome.err.rfind(said)) << outcome.err;
+}
+
 TEST_F(Cli, DryRunEstimatesTime) {
   const std::regex time("\ntime +about [0-9.hms ]+ for 12 updates of [0-9.e-]+ s;");
   for (const std::string options : {"", " --adapters '[{rank: 4}, {name: b, rank: 8}]'"}) {

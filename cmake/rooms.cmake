@@ -99,10 +99,15 @@ function(add_room name)
   set_property(GLOBAL APPEND PROPERTY temper_rooms_${kind} ${name})
 endfunction()
 
-# Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all().
+# Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a
+# PLAIN kind, whose rooms are included by those who want them.
 function(add_kind kind)
+  cmake_parse_arguments(kind "PLAIN" "" "" ${ARGN})
   add_floor(${kind})
   add_subdirectory(src/${kind})
+  if(kind_PLAIN)
+    return()
+  endif()
   get_property(names GLOBAL PROPERTY temper_rooms_${kind})
   set(declarations "")
   set(calls "")

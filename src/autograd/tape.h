@@ -48,19 +48,11 @@ class Saved {
   std::shared_ptr<Remake> remake_;
 };
 
-// What an elementwise op made a value of, for ops that differentiate it along with themselves.
-struct Through {
-  Tensor input;
-  std::shared_ptr<GradSlot> slot;  // the input's
-};
-
 // A value that a tape may differentiate with respect to.
 struct Var {
   Tensor value;
   std::shared_ptr<GradSlot> slot;            // null: no gradient flows here
   std::shared_ptr<Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
-  Tensor scales = {};  // where the value is codes of 8 bits, and what remake makes is what they mean
-  std::shared_ptr<const Through> through = nullptr;  // a gradient may go to its slot instead of this one's
   bool requires_grad() const { return slot != nullptr; }
   Saved saved() const { return remake ? Saved(remake) : Saved(value); }
   const Shape& shape() const { return value.shape(); }

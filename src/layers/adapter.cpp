@@ -20,31 +20,28 @@ void fill(const Tensor& value, const std::function<double(uint64_t element)>& nu
   value.copy_from(host);
 }
 
-size_t index_of(const ParameterStore& parameters, const std::string& name) {
-  const WeightSpec* spec = parameters.table().find(name);
-  invariant(spec != nullptr, fmt::format("the adapter's table has no {}", name));
-  return static_cast<size_t>(spec - parameters.table().specs().data());
-}
-
 }  // namespace
 
 Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base)
     : config_(std::move(config)),
       plan_(plan),
       parameters_(lora_table(base.table(), plan), base.dtype(), base.device()) {
+  updates_.resize(base.table().specs().size() + base.table().tied().size());
+  copies_.resize(updates_.size());
   for (const LoraTarget& target : plan_.targets) {
-    Update& update = updates_[target.spec->name];
-    update.a = index_of(parameters_, lora_a_name(*target.spec));
-    update.slices.push_back(
-        {target.row, index_of(parameters_, lora_b_name(target)), static_cast<float>(target.scale)});
+    std::optional<Update>& update = updates_[base.bound(target.spec->name).id()];
+    if (!update) update.emplace(Update{parameters_.bound(lora_a_name(*target.spec)).id(), {}});
+    update->slices.push_back(
+        {target.row, parameters_.bound(lora_b_name(target)).id(), static_cast<float>(target.scale)});
   }
   for (const LoraSaved& saved : plan_.saved) {
     const WeightTable::Place place = base.table().find_target(saved.source);
-    copies_[place.spec->name].push_back(
-        {place.row, place.rows, index_of(parameters_, saved_name(saved.source))});
+    copies_[base.bound(place.spec->name).id()].push_back(
+        {place.row, place.rows, parameters_.bound(saved_name(saved.source)).id()});
   }
-  for (auto& [name, pieces] : copies_) {
-    invariant(!updates_.contains(name), fmt::format("parts of {} are adapted, others trained whole", name));
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    std::vector<Piece>& pieces = copies_[i];
+    invariant(pieces.empty() || !updates_[i], "parts of a weight are adapted, others trained whole");
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.row < b.row; });
   }
 }
@@ -52,7 +49,7 @@ Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& 
 void Adapter::initialize(const ParameterStore& base, uint64_t seed) {
   const Random random(seed, RandomPurpose::kInitialization);
   for (const LoraTarget& target : plan_.targets) {
-    const Update& update = updates_.at(target.spec->name);
+    const Update& update = *update_of(base.bound(target.spec->name));
     const Tensor a = parameters_[update.a].value;
     const bool embedding = target.spec->lora == LoraRole::kEmbedding;
     const double bound = 1 / std::sqrt(static_cast<double>(a.dim(1)));
@@ -64,44 +61,39 @@ void Adapter::initialize(const ParameterStore& base, uint64_t seed) {
            [&](uint64_t i) { return embedding ? random.normal(first_b + i) : 0; });
     }
   }
-  for (const auto& [name, pieces] : copies_) {
-    const Tensor own = base.value(name);
-    for (const Piece& piece : pieces)
-      parameters_[piece.parameter].value.copy_from(own.narrow(0, piece.row, piece.rows));
+  for (const LoraSaved& saved : plan_.saved) {
+    const WeightTable::Place place = base.table().find_target(saved.source);
+    parameters_.at(saved_name(saved.source))
+        .value.copy_from(base.value(place.spec->name).narrow(0, place.row, place.rows));
   }
-}
-
-const Adapter::Update* Adapter::update_of(std::string_view weight) const {
-  const auto found = updates_.find(weight);
-  return found == updates_.end() ? nullptr : &found->second;
 }
 
 int64_t Adapter::num_update_elements() const {
   int64_t count = 0;
-  for (const auto& [name, update] : updates_) {
-    count += parameters_[update.a].value.numel();
-    for (const Slice& slice : update.slices) count += parameters_[slice.b].value.numel();
+  for (const std::optional<Update>& update : updates_) {
+    if (!update) continue;
+    count += parameters_[update->a].value.numel();
+    for (const Slice& slice : update->slices) count += parameters_[slice.b].value.numel();
   }
   return count;
 }
 
-Var Adapter::weight(Tape& tape, const ParameterStore& base, const std::string& name) const {
-  const auto found = copies_.find(name);
-  if (found == copies_.end()) return base.leaf(tape, name);
+primitives::Matrix Adapter::weight(Tape& tape, const BoundWeight& base) const {
+  if (!replaces(base)) return base.matrix(tape);
   std::vector<Var> parts;
   int64_t row = 0;
   Tensor own;  // where rows of it stay: in 8 bits it is widened
   const auto take_own = [&](int64_t until) {
     if (until <= row) return;
-    if (!own.defined()) own = base.value(name);
+    if (!own.defined()) own = base.value();
     parts.push_back(tape.constant(own.narrow(0, row, until - row)));
   };
-  for (const Piece& piece : found->second) {
+  for (const Piece& piece : copies_[base.id()]) {
     take_own(piece.row);
     parts.push_back(tape.leaf(parameters_[piece.parameter]));
     row = piece.row + piece.rows;
   }
-  take_own(base.at(name).value.dim(0));
+  take_own(base.parameter().value.dim(0));
   return parts.size() == 1 ? parts.front() : primitives::concat_first(tape, parts);
 }
 

@@ -1,8 +1,7 @@
 #pragma once
-#include <map>
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "layers/parameters.h"
@@ -29,7 +28,7 @@ class Adapter {
   // model's. The model computes what it did without the adapter. Keyed by (seed, parameter, element).
   void initialize(const ParameterStore& base, uint64_t seed);
 
-  // The low-rank update of one of the model's weights ("layers.0.attention.qkv.weight"), or null.
+  // The low-rank update of one of the model's weights, or null.
   struct Slice {
     int64_t column = 0;  // the first of the weight's rows that it updates
     size_t b = 0;        // in parameters()
@@ -39,23 +38,26 @@ class Adapter {
     size_t a = 0;  // in parameters()
     std::vector<Slice> slices;
   };
-  const Update* update_of(std::string_view weight) const;
+  const Update* update_of(const BoundWeight& weight) const {
+    const auto& update = updates_[weight.id()];
+    return update ? &*update : nullptr;
+  }
 
   // Whether the adapter trains a copy of the model's weight, or of a part of it.
-  bool replaces(std::string_view weight) const { return copies_.contains(weight); }
+  bool replaces(const BoundWeight& weight) const { return weight.exists() && !copies_[weight.id()].empty(); }
   // What the adapter's rows use: the copy, put together with the model's where it is of a part.
-  Var weight(Tape& tape, const ParameterStore& base, const std::string& name) const;
+  primitives::Matrix weight(Tape& tape, const BoundWeight& base) const;
 
  private:
   LoraConfig config_;
   LoraPlan plan_;
   ParameterStore parameters_;
-  std::map<std::string, Update, std::less<>> updates_;
+  std::vector<std::optional<Update>> updates_;  // by BoundWeight::id
   struct Piece {
     int64_t row = 0, rows = 0;
     size_t parameter = 0;
   };
-  std::map<std::string, std::vector<Piece>, std::less<>> copies_;  // by the model's weight, by row
+  std::vector<std::vector<Piece>> copies_;  // the same, by row
 };
 
 // Consecutive rows (tokens) of a pass and whose they are.

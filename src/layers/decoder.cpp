@@ -1,41 +1,21 @@
 #include "layers/decoder.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
 #include "layers/glue.h"
-#include "ops/attention/attention.h"
-#include "ops/attention/decode_attention.h"
+#include "ops/adamw/adamw.h"
+#include "ops/global_norm/global_norm.h"
 #include "ops/sample/sample.h"
-#include "ops/swiglu/swiglu.h"
 #include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::layers {
-
-// What every layer of one forward pass reads.
-struct Decoder::Context {
-  Tensor positions;  // on the model's device
-  RopeTables rope;
-  KvCache* cache;
-  Tensor cu_seqlens_q, cu_seqlens_k;
-  std::vector<Tensor>* hidden_states;  // null: nobody looks
-  AdaptedParameters parameters;
-  const KvCache* decoded_cache = nullptr;           // of decode()
-  std::optional<primitives::ChosenRows> seen = {};  // keys and values that make cu_seqlens_k; none: all once
-};
-
-// The residual stream between modules: the sum of both, which the next norm forms on its way.
-struct Decoder::Stream {
-  Var x, branch;  // [tokens, hidden]; branch may be Var{}
-};
-
 namespace {
 
-constexpr const char* kHead = "head.weight";  // which may be the embedding's
+std::string scope_of(size_t layer) { return fmt::format("layers.{}.", layer); }
 
 int64_t furthest(const Tensor& positions) {
   const auto values = positions.values<int32_t>();
@@ -81,23 +61,100 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
 
 }  // namespace
 
+Json describe(const DecoderConfig& config) {
+  std::vector<std::pair<std::string, Json::Array>>
+      layers;  // values of each layer by key, null where it has none
+  for (size_t i = 0; i < config.blocks.size(); ++i)
+    for (const Json::Object& part :
+         {config.blocks[i].mixer->describe(), config.blocks[i].channel->describe()})
+      for (const auto& [key, value] : part) {
+        auto found =
+            std::find_if(layers.begin(), layers.end(), [&](const auto& each) { return each.first == key; });
+        if (found == layers.end())
+          found = layers.insert(layers.end(), {key, Json::Array(config.blocks.size())});
+        found->second[i] = value;
+      }
+  Json json = Json::Object{{"vocab_size", config.vocab_size},
+                           {"hidden_size", config.hidden_size},
+                           {"num_hidden_layers", static_cast<int64_t>(config.blocks.size())},
+                           {"max_position_embeddings", config.max_positions},
+                           {"rms_norm_eps", config.rms_norm_eps},
+                           {"tie_word_embeddings", config.tied_head}};
+  for (const auto& [key, values] : layers) {
+    const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
+    json.set(key, alike ? values.front() : Json(values));
+  }
+  return json;
+}
+
+double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths) {
+  const int64_t tokens = std::accumulate(document_lengths.begin(), document_lengths.end(), int64_t{0});
+  double flops =
+      2 * static_cast<double>(tokens) * static_cast<double>(config.hidden_size * config.vocab_size);
+  for (const Block& block : config.blocks)
+    flops += block.mixer->flops(document_lengths) + block.channel->flops(tokens);
+  return flops;
+}
+
+WeightTable decoder_weight_table(const DecoderConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  WeightTable table;
+  declare_embedding(table, config.vocabulary());
+  for (size_t i = 0; i < config.blocks.size(); ++i) {
+    WeightScope layer(table, scope_of(i), "model." + scope_of(i));
+    Norm::declare(layer, "input_norm", "input_layernorm", hidden);
+    config.blocks[i].mixer->declare(layer);
+    Norm::declare(layer, "post_attention_norm", "post_attention_layernorm", hidden);
+    config.blocks[i].channel->declare(layer);
+  }
+  WeightScope model(table, "", "model.");
+  Norm::declare(model, "norm", "norm", hidden);
+  declare_head(table, config.vocabulary());
+  return table;
+}
+
+ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
+                           const HardwareFacts& facts, const std::string& family, const StateFormat& format) {
+  ops::Binder binder(ops, facts, family);
+  OpScope model(binder, "", dtype);
+  const ops::RmsNorm::Signature norm{dtype, config.hidden_size};
+  name_vocabulary_ops(model, config.vocabulary());
+  model.use<ops::RmsNorm>("norm", norm);
+  for (size_t i = 0; i < config.blocks.size(); ++i) {
+    OpScope layer(binder, scope_of(i), dtype);
+    layer.use<ops::RmsNorm>("input_norm", norm);
+    layer.use<ops::RmsNorm>("post_attention_norm", norm);
+    config.blocks[i].mixer->name_ops(layer);
+    config.blocks[i].channel->name_ops(layer);
+  }
+  model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
+  model.use<ops::GlobalNorm>("optimizer", {format.gradients});
+  return binder.finish();
+}
+
 Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device,
                  std::optional<DType> frozen)
     : config_(std::move(config)),
       parameters_(decoder_weight_table(config_), dtype, device, frozen),
-      ops_(std::move(ops)) {}
-
-const RopeTables& Decoder::rope_tables(int64_t positions) const {
-  if (positions > config_.max_positions)
-    fail("{} positions are asked for; the model's max_position_embeddings is {}", positions,
-         config_.max_positions);
-  if (!rope_.cos.defined() || rope_.cos.dim(0) < positions) {
-    const auto grown =
-        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(positions, 256))));
-    rope_ = make_rope_tables(config_.rope, config_.head_dim, std::min(grown, config_.max_positions));
-    rope_ = {rope_.cos.on(device(), MemoryTag::kWeights), rope_.sin.on(device(), MemoryTag::kWeights)};
+      ops_(std::move(ops)),
+      rope_(config_.max_positions, device),
+      embedding_({parameters_, ops_, rope_}),
+      norm_({parameters_, ops_, rope_}, "norm", config_.rms_norm_eps),
+      head_({parameters_, ops_, rope_}) {
+  for (size_t i = 0; i < config_.blocks.size(); ++i) {
+    const Binding binding{parameters_, ops_, rope_, scope_of(i)};
+    layers_.push_back({Norm(binding, "input_norm", config_.rms_norm_eps),
+                       config_.blocks[i].mixer->bind(binding),
+                       Norm(binding, "post_attention_norm", config_.rms_norm_eps),
+                       config_.blocks[i].channel->bind(binding)});
   }
-  return rope_;
+}
+
+SequenceState Decoder::make_state(int64_t capacity) const {
+  std::vector<std::unique_ptr<MixerState>> states;
+  for (const Block& block : config_.blocks)
+    states.push_back(block.mixer->make_state(capacity, parameters_.dtype(), device()));
+  return {std::move(states), capacity};
 }
 
 // Before they travel to a device, where no kernel checks them.
@@ -107,188 +164,105 @@ void Decoder::check_ids(std::span<const int32_t> ids) const {
       fail("token id {} is outside the vocabulary [0, {})", id, config_.vocab_size);
 }
 
-AdaptedParameters Decoder::adapted(std::vector<AdapterRows> rows, int64_t tokens) const {
-  int64_t count = 0;
-  for (const AdapterRows& each : rows) count += each.rows;
-  invariant(rows.empty() || count == tokens, "every token of a pass is an adapter's or the model's");
-  return {parameters_, ops_, std::move(rows)};
-}
-
-ops::NormedSum Decoder::norm(Tape& tape, const std::string& name, const Stream& stream,
-                             const Context& context) const {
-  const auto eps = static_cast<float>(config_.rms_norm_eps);
-  const std::vector<Var> sum_and_y = context.parameters.by_rows(
-      tape, {stream.x, stream.branch}, {name + ".weight"}, [&](const AdaptedParameters::Piece& piece) {
-        const ops::NormedSum normed =
-            ops::add_rms_norm(tape, ops_.at(name), piece.inputs[0], piece.inputs[1], piece.weights[0], eps);
-        return std::vector{normed.sum, normed.y};
-      });
-  return {sum_and_y[0], sum_and_y[1]};
-}
-
-ops::RotatedHeads Decoder::heads(Tape& tape, int64_t index, const Var& qkv, const Context& context) const {
-  const std::string name = fmt::format("layers.{}.attention", index);
-  const auto norm_name = [&](const char* norm) { return config_.qk_norm ? name + norm : ""; };
-  const std::vector<Var> rotated = context.parameters.by_rows(
-      tape, {qkv}, {norm_name(".q_norm.weight"), norm_name(".k_norm.weight")},
-      [&](const AdaptedParameters::Piece& piece) {
-        const Var& own = piece.inputs[0];
-        const ops::RotatedHeads heads = ops::rotary(
-            tape, ops_.at(name), own, config_.num_heads, config_.num_kv_heads, piece.weights[0],
-            piece.weights[1], static_cast<float>(config_.rms_norm_eps),
-            context.positions.narrow(0, piece.first, own.shape()[0]), context.rope.cos, context.rope.sin);
-        return std::vector{heads.q, heads.k, heads.v};
-      });
-  return {rotated[0], rotated[1], rotated[2]};
-}
-
-Var Decoder::attention(Tape& tape, int64_t index, const Var& x, const Context& context) const {
-  const std::string name = fmt::format("layers.{}.attention", index);
-  const Var qkv = context.parameters.linear(tape, name + ".qkv", x, config_.qkv_bias);
-  const Var y = merge_heads(tape, attend(tape, index, heads(tape, index, qkv, context), context));
-  return context.parameters.linear(tape, name + ".output", y, config_.output_bias);
-}
-
-Var Decoder::attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const {
-  const ops::BoundOps& ops = ops_.at(fmt::format("layers.{}.attention", index));
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
-  const int64_t window = config_.windows[static_cast<size_t>(index)];
-  if (context.decoded_cache != nullptr)
-    return tape.constant(ops::decode_attention(
-        ops, {heads.q.value, heads.k.value, heads.v.value, context.decoded_cache->keys(index),
-              context.decoded_cache->values(index), context.positions, scale, window}));
-  Var k = heads.k, v = heads.v;
-  if (context.cache != nullptr) {
-    auto [keys, values] = context.cache->append(index, k.value, v.value);
-    k = tape.constant(keys);
-    v = tape.constant(values);
-  }
-  if (context.seen) {
-    k = primitives::gather_rows(tape, k, *context.seen);
-    v = primitives::gather_rows(tape, v, *context.seen);
-  }
-  ops::Attention op;
-  op.cu_seqlens_q = context.cu_seqlens_q;
-  op.cu_seqlens_k = context.cu_seqlens_k;
-  op.scale = scale;
-  op.window = window;
-  return ops::attention(tape, ops, heads.q, k, v, op);
-}
-
-Var Decoder::mlp(Tape& tape, int64_t index, const Var& x, const Context& context) const {
-  const std::string name = fmt::format("layers.{}.mlp", index);
-  const ops::BoundOps& ops = ops_.at(name);
-  Tensor y;  // where the product makes it
-  const Var gate_up = context.parameters.linear(tape, name + ".gate_up", x, config_.mlp_bias,
-                                                ops.get<ops::Swiglu>().in_products ? &y : nullptr);
-  return context.parameters.linear(tape, name + ".down", ops::swiglu(tape, ops, gate_up, y),
-                                   config_.mlp_bias);
-}
-
-Decoder::Stream Decoder::layer_forward(Tape& tape, int64_t index, const Stream& stream,
-                                       const Context& context) const {
-  const std::string name = fmt::format("layers.{}.", index);
-  const ops::NormedSum in = norm(tape, name + "input_norm", stream, context);
-  if (context.hidden_states != nullptr) context.hidden_states->push_back(in.sum.value);
-  const ops::NormedSum mixed =
-      norm(tape, name + "post_attention_norm", {in.sum, attention(tape, index, in.y, context)}, context);
-  return {mixed.sum, mlp(tape, index, mixed.y, context)};
+Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
+                                       std::vector<Tensor>* hidden_states) const {
+  const Layer& layer = layers_[index];
+  const ops::NormedSum in = layer.input_norm(tape, stream.x, stream.branch, pass.rows);
+  if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
+  MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);
+  // Nothing but the stream outlives the module that made it.
+  const ops::NormedSum middle =
+      layer.post_attention_norm(tape, in.sum, layer.mixer->forward(tape, in.y, pass, state), pass.rows);
+  return {middle.sum, layer.channel->forward(tape, middle.y, pass)};
 }
 
 // Adds at its end, so that the tape keeps one tensor between layers.
-Decoder::Stream Decoder::checkpointed_layer(Tape& tape, int64_t index, const Stream& stream,
-                                            const Context& context) const {
-  if (context.hidden_states != nullptr) context.hidden_states->push_back(stream.x.value);
-  // Backward runs this again after `context` is gone: it keeps its own copy of the handles.
-  Context again = context;
-  again.hidden_states = nullptr;
-  const auto body = [this, index, again](Tape& inner, const Var& start) {
-    const Stream end = layer_forward(inner, index, {start, {}}, again);
+Decoder::Stream Decoder::checkpointed_layer(Tape& tape, size_t index, const Stream& stream,
+                                            const Pass& pass) const {
+  // Backward runs this again after `pass` is gone: it keeps its own copy of the handles.
+  const auto body = [this, index, pass](Tape& inner, const Var& start) {
+    const Stream end = through_layer(inner, index, {start, {}}, pass, nullptr);
     return residual_add(inner, end.x, end.branch);
   };
   return {tape.checkpoint(stream.x, body), {}};
 }
 
-Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
-  if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
-  invariant(options.cache == nullptr || !tape.recording(), "a KV cache is for inference");
-  check_ids(input.ids.values<int32_t>());
-  const RopeTables rope = rope_tables(furthest(input.positions) + 1);
+Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
+  const std::vector<RopeTables>& rope = rope_.up_to(furthest(input.positions) + 1);
+  const int64_t covered = rope.empty() ? config_.max_positions : rope.front().cos.dim(0);
   // With the tables themselves: a longer row may replace those of the decoder.
-  take_for_granted("ids " + name_of(input.ids), [this, ids = input.ids, positions = input.positions, rope] {
-    check_ids(ids.values<int32_t>());
-    return furthest(positions) < rope.cos.dim(0);
-  });
-  // Layers ask for the same of the documents.
-  std::optional<HostInputs> inputs;
-  std::optional<HostInputs::Scope> scope;
-  if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
-  Context context{from_host(input.positions, device()),
-                  rope,
-                  options.cache,
-                  input.cu_seqlens,
-                  input.cu_seqlens,
-                  options.hidden_states,
-                  adapted(options.adapters, input.ids.numel())};
-  if (options.cache != nullptr) {
-    invariant(input.cu_seqlens.numel() == 2, "a KV cache continues one document");
-    const auto end = static_cast<int32_t>(options.cache->length() + input.ids.numel());
-    context.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
+  take_for_granted("ids " + name_of(input.ids),
+                   [this, ids = input.ids, positions = input.positions, rope, covered] {
+                     check_ids(ids.values<int32_t>());
+                     return furthest(positions) < covered;
+                   });
+  Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}, options.state};
+  pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;
+  invariant(options.state == nullptr || (input.cu_seqlens.numel() == 2 && input.continued.empty()),
+            "a state continues one document");
+  if (options.state != nullptr) {
+    const auto end = static_cast<int32_t>(options.state->length() + input.ids.numel());
+    pass.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, end});
   }
   if (!input.continued.empty()) {
-    invariant(options.cache == nullptr, "a KV cache continues one document");
     std::vector<int32_t> starts_k;
-    context.seen = seen_rows(input, starts_k);
+    pass.seen = seen_rows(input, starts_k);
     take_for_granted("seen " + name_of(input.cu_seqlens), [input, found = starts_k] {
       std::vector<int32_t> now;
       seen_rows(input, now);
       return now == found;
     });
-    context.cu_seqlens_k = Tensor::from(starts_k);
+    pass.cu_seqlens_k = Tensor::from(starts_k);
   }
+  return pass;
+}
+
+Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
+  if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
+  invariant(options.state == nullptr || !tape.recording(), "a state is for inference");
+  check_ids(input.ids.values<int32_t>());
+  // Layers ask for the same of the documents.
+  std::optional<HostInputs> inputs;
+  std::optional<HostInputs::Scope> scope;
+  if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
+  const Pass pass = pass_of(input, options);
   const bool checkpoint = options.checkpoint_layers && tape.recording();
-  Stream stream{context.parameters.embedding(tape, from_host(input.ids, device())), {}};
-  for (int64_t i = 0; i < config_.num_layers; ++i)
-    stream =
-        checkpoint ? checkpointed_layer(tape, i, stream, context) : layer_forward(tape, i, stream, context);
-  if (options.cache != nullptr) options.cache->advance(input.ids.numel());
-  const Var hidden = norm(tape, "norm", stream, context).y;
+  Stream stream{embedding_(tape, from_host(input.ids, device()), pass.rows), {}};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (checkpoint && options.hidden_states != nullptr) options.hidden_states->push_back(stream.x.value);
+    stream = checkpoint ? checkpointed_layer(tape, i, stream, pass)
+                        : through_layer(tape, i, stream, pass, options.hidden_states);
+  }
+  if (options.state != nullptr) options.state->advance(input.ids.numel());
+  const Var hidden = norm_(tape, stream.x, stream.branch, pass.rows).y;
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
 
-Var Decoder::decode(Tape& tape, const NextToken& input, const KvCache& cache) const {
-  invariant(!tape.recording(), "a KV cache is for inference");
-  Context context{input.positions, input.rope, nullptr, {}, {}, nullptr, adapted({{input.adapter, 1}}, 1),
-                  &cache};
-  Stream stream{context.parameters.embedding(tape, input.ids), {}};
-  for (int64_t i = 0; i < config_.num_layers; ++i) stream = layer_forward(tape, i, stream, context);
-  return norm(tape, "norm", stream, context).y;
+Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& state) const {
+  invariant(!tape.recording(), "a state is for inference");
+  const Pass pass{input.positions, input.rope, {{{input.adapter, 1}}, 1}, &state, true};
+  Stream stream{embedding_(tape, input.ids, pass.rows), {}};
+  for (size_t i = 0; i < layers_.size(); ++i) stream = through_layer(tape, i, stream, pass, nullptr);
+  return norm_(tape, stream.x, stream.branch, pass.rows).y;
 }
 
 bool Decoder::decodes_on_device() const {
-  bool all = ops_.at("head").get<ops::Sample>().forward != nullptr;
-  for (int64_t i = 0; i < config_.num_layers; ++i)
-    all =
-        all && ops_.at(fmt::format("layers.{}.attention", i)).get<ops::DecodeAttention>().forward != nullptr;
-  return all;
+  return ops_.at<ops::Sample>("head").forward != nullptr &&
+         std::all_of(layers_.begin(), layers_.end(),
+                     [](const Layer& layer) { return layer.mixer->decodes_on_device(); });
+}
+
+std::string_view Decoder::asks_host() const {
+  if (head_.asks_host()) return ops::CrossEntropy::kName;
+  for (const Layer& layer : layers_)
+    if (const std::string_view op = layer.mixer->asks_host(); !op.empty()) return op;
+  return {};
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {
-  return adapted({{adapter, hidden.shape()[0]}}, hidden.shape()[0]).linear(tape, "head", hidden, false);
-}
-
-bool Decoder::trains_head(const AdapterRows& rows) const {
-  if (parameters_.at(kHead).grad != nullptr) return true;
-  return rows.adapter != nullptr &&
-         (rows.adapter->update_of(kHead) != nullptr || rows.adapter->replaces(kHead));
-}
-
-ops::CrossEntropy::Vars Decoder::loss(Tape& tape, const Var& hidden, const Tensor& targets,
-                                      const ops::CrossEntropy::Factors& factors,
-                                      const AdapterRows& rows) const {
-  const std::vector<AdapterRows> all(rows.adapter == nullptr ? 0 : 1, rows);
-  return adapted(all, hidden.shape()[0]).loss(tape, kHead, hidden, targets, factors);
+  const int64_t tokens = hidden.shape()[0];
+  return head_.logits(tape, hidden, {{{adapter, tokens}}, tokens});
 }
 
 }  // namespace temper::layers

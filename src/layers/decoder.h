@@ -1,17 +1,31 @@
 #pragma once
 #include <optional>
+#include <string_view>
 
-#include "layers/adapted.h"
-#include "layers/decoder_config.h"
-#include "layers/kv_cache.h"
-#include "layers/parameters.h"
-#include "layers/rope.h"
-#include "ops/cross_entropy/cross_entropy.h"
-#include "ops/rms_norm/rms_norm.h"
-#include "ops/rotary/rotary.h"
-#include "ops/selection.h"
+#include "layers/block.h"
+#include "layers/norm.h"
+#include "layers/vocabulary.h"
 
 namespace temper::layers {
+
+// Blocks on a residual stream, with a norm before each mixer and each channel (pre-norm).
+struct DecoderConfig {
+  int64_t vocab_size = 0, hidden_size = 0;
+  int64_t max_positions = 0;
+  double rms_norm_eps = 1e-6;
+  double initializer_range = 0.02;
+  bool tied_head = false;  // the head's weight is the embedding's
+  std::vector<Block> blocks;
+
+  VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head}; }
+};
+
+// All that decides what the model computes, one value a key, or a list of them where its layers differ: equal
+// objects are of equal models. What only a new model needs (initializer_range) is not in it.
+Json describe(const DecoderConfig& config);
+
+// Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).
+double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths);
 
 // Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
 // needed.
@@ -31,8 +45,8 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
 // one.
 struct NextToken {
   Tensor ids;                        // [1] int32
-  Tensor positions;                  // [1] int32: the token's, which is how many tokens the cache holds
-  RopeTables rope;                   // of Decoder::prepare_positions, for all positions of the cache
+  Tensor positions;                  // [1] int32: the token's, which is how many tokens the state holds
+  std::vector<RopeTables> rope;      // of Decoder::prepare_positions, for all positions of the state
   const Adapter* adapter = nullptr;  // null: the model alone
 };
 
@@ -43,7 +57,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
                            const HardwareFacts& facts, const std::string& family,
                            const StateFormat& format = {});
 
-// A causal language model. Its kernels are bound here, once.
+// A causal language model. Its modules are built here, with their kernels and parameters, once.
 class Decoder {
  public:
   // `frozen`: what the weights of linears are kept in (ParameterStore).
@@ -54,13 +68,14 @@ class Decoder {
   const ops::BoundOps& ops() const { return ops_; }
   ParameterStore& parameters() { return parameters_; }
   const ParameterStore& parameters() const { return parameters_; }
-
-  // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
-  RopeTables prepare_positions(int64_t positions) const { return rope_tables(positions); }
   Device device() const { return parameters_.device(); }
 
+  // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
+  std::vector<RopeTables> prepare_positions(int64_t positions) const { return rope_.up_to(positions); }
+  SequenceState make_state(int64_t capacity) const;
+
   struct Options {
-    KvCache* cache = nullptr;        // one document, continued after what the cache holds
+    SequenceState* state = nullptr;  // one document, continued after what the state holds
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     std::vector<Tensor>* hidden_states = nullptr;  // filled with the input of each layer, then the final norm
     std::vector<AdapterRows> adapters = {};        // of all tokens in their order; none: the model alone
@@ -68,37 +83,49 @@ class Decoder {
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
   Var forward(Tape& tape, const DecoderInput& input) const { return forward(tape, input, {}); }
-  // The same for one token that continues the cache, [1, hidden]. What the step depends on stands on the
-  // device, so that its work can be captured once and run again; the host advances the cache.
-  Var decode(Tape& tape, const NextToken& input, const KvCache& cache) const;
+  // The same for one token that continues the state, [1, hidden]. What the step depends on stands on the
+  // device, so that its work can be captured once and run again; the host advances the state.
+  Var decode(Tape& tape, const NextToken& input, const SequenceState& state) const;
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
+  // The op of a training step whose kernel asks the CPU each time; empty where none does.
+  std::string_view asks_host() const;
+
   Var logits(Tape& tape, const Var& hidden, const Adapter* adapter = nullptr) const;  // [tokens, vocab]
   // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
   // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
-                               const ops::CrossEntropy::Factors& factors, const AdapterRows& rows = {}) const;
-  bool trains_head(const AdapterRows& rows) const;  // whether loss() adds to gradients of parameters
+                               const ops::CrossEntropy::Factors& factors,
+                               const AdapterRows& rows = {}) const {
+    return head_.loss(tape, hidden, targets, factors, rows);
+  }
+  bool trains_head(const AdapterRows& rows) const { return head_.trains(rows); }
 
  private:
-  struct Context;
-  struct Stream;
-  Stream layer_forward(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
-  Stream checkpointed_layer(Tape& tape, int64_t index, const Stream& stream, const Context& context) const;
-  Var attention(Tape& tape, int64_t index, const Var& x, const Context& context) const;
-  Var attend(Tape& tape, int64_t index, const ops::RotatedHeads& heads, const Context& context) const;
-  ops::RotatedHeads heads(Tape& tape, int64_t index, const Var& qkv, const Context& context) const;
-  Var mlp(Tape& tape, int64_t index, const Var& x, const Context& context) const;
-  ops::NormedSum norm(Tape& tape, const std::string& name, const Stream& stream,
-                      const Context& context) const;
-  AdaptedParameters adapted(std::vector<AdapterRows> rows, int64_t tokens) const;
-  const RopeTables& rope_tables(int64_t positions) const;
+  struct Layer {
+    Norm input_norm;
+    std::unique_ptr<BoundMixer> mixer;
+    Norm post_attention_norm;
+    std::unique_ptr<BoundChannel> channel;
+  };
+  // The residual stream between modules: the sum of both, which the next norm forms on its way.
+  struct Stream {
+    Var x, branch;  // [tokens, hidden]; branch may be Var{}
+  };
+  Pass pass_of(const DecoderInput& input, const Options& options) const;
+  Stream through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
+                       std::vector<Tensor>* hidden_states) const;
+  Stream checkpointed_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
   void check_ids(std::span<const int32_t> ids) const;
 
   DecoderConfig config_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
-  mutable RopeTables rope_;  // grown to the longest position seen
+  mutable RopeTableSet rope_;  // grown to the longest position seen
+  Embedding embedding_;
+  std::vector<Layer> layers_;
+  Norm norm_;
+  Head head_;
 };
 
 }  // namespace temper::layers

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "primitives/quantized.h"
 #include "tensor/device_functions.h"
 
 namespace temper::layers {
@@ -67,15 +66,24 @@ size_t ParameterStore::index_of(std::string_view name) const {
 
 const Parameter& ParameterStore::at(std::string_view name) const { return parameters_[index_of(name)]; }
 
-Var ParameterStore::leaf(Tape& tape, std::string_view name) const {
-  const Parameter& parameter = at(name);
-  return parameter.scales.defined() ? primitives::in_8_bits(parameter, dtype_) : tape.leaf(parameter);
+BoundWeight ParameterStore::bound(std::string_view name) const {
+  const WeightTable::Tied* tied = table_.find_tied(name);
+  const size_t own = index_of(name);
+  const size_t id =
+      tied == nullptr ? own : parameters_.size() + static_cast<size_t>(tied - table_.tied().data());
+  return {id, parameters_[own], dtype_};
 }
 
-Tensor ParameterStore::value(std::string_view name) const {
-  const Parameter& parameter = at(name);
-  return parameter.scales.defined() ? primitives::dequantized(parameter.value, parameter.scales, dtype_)
-                                    : parameter.value;
+primitives::Matrix BoundWeight::matrix(Tape& tape) const {
+  if (!exists()) return {};
+  return parameter_->scales.defined() ? primitives::in_8_bits(*parameter_, dtype_) : tape.leaf(*parameter_);
+}
+
+Var BoundWeight::leaf(Tape& tape) const { return exists() ? tape.leaf(*parameter_) : Var{}; }
+
+Tensor BoundWeight::value() const {
+  return parameter_->scales.defined() ? primitives::dequantized(parameter_->value, parameter_->scales, dtype_)
+                                      : parameter_->value;
 }
 
 void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor& rows) {

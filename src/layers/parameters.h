@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "primitives/quantized.h"
 #include "weights/weight_table.h"
 
 namespace temper::layers {
@@ -13,6 +14,27 @@ struct StateFormat {
                                   // rounded stochastically
   DType gradients = DType::kF32;  // float32 or bfloat16
   DType moments = DType::kF32;    // float32 or bfloat16
+};
+
+// A parameter as a module holds it, found by its name when the module was built.
+class BoundWeight {
+ public:
+  BoundWeight() = default;  // none: the module does not have it
+  BoundWeight(size_t id, const Parameter& parameter, DType dtype)
+      : id_(id), parameter_(&parameter), dtype_(dtype) {}
+
+  size_t id() const { return id_; }  // its place among the table's specs, then among its tied weights
+  bool exists() const { return parameter_ != nullptr; }
+  const Parameter& parameter() const { return *parameter_; }
+  // What a pass reads of it, in the store's dtype; of none nothing, Var{}.
+  primitives::Matrix matrix(Tape& tape) const;
+  Var leaf(Tape& tape) const;  // of a parameter that is not in 8 bits
+  Tensor value() const;        // the same beside a pass
+
+ private:
+  size_t id_ = 0;
+  const Parameter* parameter_ = nullptr;
+  DType dtype_ = DType::kF32;
 };
 
 // The parameters of one model, in the order of its weight table.
@@ -33,9 +55,10 @@ class ParameterStore {
   const Parameter& at(std::string_view name) const;
   int64_t num_elements() const;
 
-  // What a pass reads of a parameter, in dtype().
-  Var leaf(Tape& tape, std::string_view name) const;
-  Tensor value(std::string_view name) const;  // the same beside a pass
+  // A module's handle, which the store must outlive; also by the name of a tied weight. An unknown name is a
+  // defect.
+  BoundWeight bound(std::string_view name) const;
+  Tensor value(std::string_view name) const { return bound(name).value(); }
   // Some rows, from `first` on; of any floating-point dtype, on the CPU or the store's device.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
 

@@ -48,6 +48,28 @@ double yarn_mscale(double factor, double mscale) {
 
 }  // namespace
 
+Json::Object describe(const RopeConfig& c) {
+  static constexpr const char* kNames[] = {"default", "linear", "llama3", "yarn"};
+  const auto known = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
+  Json::Object all{{"rope_type", kNames[static_cast<size_t>(c.type)]}, {"rope_theta", c.theta}};
+  if (c.type == RopeType::kDefault) return all;
+  all.emplace_back("rope factor", c.factor);
+  if (c.type == RopeType::kLinear) return all;
+  all.emplace_back("rope original_max_position_embeddings", c.original_max_position_embeddings);
+  if (c.type == RopeType::kLlama3) {
+    all.emplace_back("rope low_freq_factor", c.low_freq_factor);
+    all.emplace_back("rope high_freq_factor", c.high_freq_factor);
+    return all;
+  }
+  all.emplace_back("rope beta_fast", c.beta_fast);
+  all.emplace_back("rope beta_slow", c.beta_slow);
+  all.emplace_back("rope attention_factor", known(c.attention_factor));
+  all.emplace_back("rope mscale", known(c.mscale));
+  all.emplace_back("rope mscale_all_dim", known(c.mscale_all_dim));
+  all.emplace_back("rope truncate", c.truncate);
+  return all;
+}
+
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim) {
   std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i)

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/json.h"
 #include "tensor/tensor.h"
 
 namespace temper::layers {
@@ -24,6 +25,8 @@ struct RopeConfig {
 
   bool operator==(const RopeConfig&) const = default;
 };
+
+Json::Object describe(const RopeConfig& config);  // what its type reads
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);
 double rope_attention_scaling(const RopeConfig& config);

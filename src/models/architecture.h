@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "layers/decoder_config.h"
+#include "layers/decoder.h"
 
 namespace temper::models {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "layers/decoder_config.h"
+#include "models/dense.h"
 
 namespace temper::models {
 
@@ -28,6 +28,13 @@ class ConfigReader {
   // `neutral`. `why` completes the sentence "KEY is VALUE; …".
   void expect(const std::string& key, const Json& neutral, const std::string& why);
   [[noreturn]] void refuse(const std::string& key, const std::string& problem) const;
+  // The same of what has no effect on inference: check_training() refuses it.
+  void refuse_training(std::string key, std::string problem) {
+    refused_training_.emplace_back(std::move(key), std::move(problem));
+  }
+  void check_training() const {
+    if (!refused_training_.empty()) refuse(refused_training_.front().first, refused_training_.front().second);
+  }
 
   // What is wrong with a key without an effect on the model; `problem` completes a sentence as of refuse().
   void add_warning(const std::string& key, const std::string& problem);
@@ -45,18 +52,19 @@ class ConfigReader {
   std::string where_;
   std::set<std::string> asked_;
   std::vector<std::string> parts_, warnings_;
+  std::vector<std::pair<std::string, std::string>> refused_training_;  // key, problem
 };
 
 // What the decoder families share, with each family's defaults already in `config`.
-void read_decoder(ConfigReader& reader, layers::DecoderConfig& config, double default_rope_theta);
+void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta);
 
 // Both spellings: rope_theta + rope_scaling (before transformers 5) and rope_parameters (since).
 layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions);
 
 // layer_types, or use_sliding_window / sliding_window / max_window_layers as qwen2 and qwen3 write them.
-void read_windows(ConfigReader& reader, layers::DecoderConfig& config);
+void read_windows(ConfigReader& reader, DenseConfig& config);
 
 // For families whose every layer sees all tokens before it: a window that is switched on is refused.
-void expect_full_attention(ConfigReader& reader, const layers::DecoderConfig& config);
+void expect_full_attention(ConfigReader& reader, const DenseConfig& config);
 
 }  // namespace temper::models

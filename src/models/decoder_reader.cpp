@@ -9,7 +9,7 @@ constexpr int64_t kMostLayers = 4096, kMostHidden = int64_t{1} << 20, kMostInner
                   kMostTokens = int64_t{1} << 24, kMostHeads = int64_t{1} << 14, kMostHeadDim = 4096,
                   kMostPositions = int64_t{1} << 31;
 
-void read_heads(ConfigReader& reader, layers::DecoderConfig& config) {
+void read_heads(ConfigReader& reader, DenseConfig& config) {
   config.num_heads = reader.positive("num_attention_heads", kMostHeads);
   config.num_kv_heads = reader.find("num_key_value_heads") != nullptr
                             ? reader.positive("num_key_value_heads", kMostHeads)
@@ -62,7 +62,7 @@ void refuse_unsupported(ConfigReader& reader) {
 
 }  // namespace
 
-void read_decoder(ConfigReader& reader, layers::DecoderConfig& config, double default_rope_theta) {
+void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta) {
   config.vocab_size = reader.positive("vocab_size", kMostTokens);
   config.hidden_size = reader.positive("hidden_size", kMostHidden);
   config.intermediate_size = reader.positive("intermediate_size", kMostInner);
@@ -75,14 +75,18 @@ void read_decoder(ConfigReader& reader, layers::DecoderConfig& config, double de
   const std::string activation = reader.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     reader.refuse("hidden_act", fmt::format("is '{}'; only 'silu' is supported", activation));
-  config.attention_dropout = reader.not_negative("attention_dropout", 0);
+  if (const double dropout = reader.not_negative("attention_dropout", 0); dropout > 0)
+    reader.refuse_training("attention_dropout",
+                           fmt::format("is {}; dropout of attention is not supported in training, set it to "
+                                       "0.0 in this file to train without it",
+                                       dropout));
   check_token_ids(reader, config.vocab_size);
   refuse_unsupported(reader);
   config.rope = read_rope(reader, default_rope_theta, config.max_positions);
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
 }
 
-void read_windows(ConfigReader& reader, layers::DecoderConfig& config) {
+void read_windows(ConfigReader& reader, DenseConfig& config) {
   const bool use = reader.boolean("use_sliding_window", false);
   reader.find("sliding_window");  // which says nothing where it is not used
   const int64_t window = use ? reader.integer("sliding_window", 4096) : 0;
@@ -112,7 +116,7 @@ void read_windows(ConfigReader& reader, layers::DecoderConfig& config) {
   }
 }
 
-void expect_full_attention(ConfigReader& reader, const layers::DecoderConfig& config) {
+void expect_full_attention(ConfigReader& reader, const DenseConfig& config) {
   reader.expect("attention_chunk_size", nullptr, "attention in chunks is not supported");
   const bool use = reader.boolean("use_sliding_window", true);
   const int64_t window = reader.integer("sliding_window", config.max_positions);

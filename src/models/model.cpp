@@ -48,11 +48,7 @@ std::vector<std::string> supported_model_types() {
 layers::DecoderConfig configure(const Json& config, const std::string& where, Purpose purpose) {
   ConfigReader reader(config, where);
   layers::DecoderConfig architecture = family_of(reader, where).configure(reader);
-  if (purpose == Purpose::kTraining && architecture.attention_dropout > 0)
-    reader.refuse("attention_dropout",
-                  fmt::format("is {}; dropout of attention is not supported in training, set it to 0.0 in "
-                              "this file to train without it",
-                              architecture.attention_dropout));
+  if (purpose == Purpose::kTraining) reader.check_training();
   return architecture;
 }
 

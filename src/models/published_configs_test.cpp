@@ -350,7 +350,7 @@ TEST(PublishedConfigs, AreRead) {
     int64_t parameters = 0;
     for (const WeightSpec& spec : table.specs()) parameters += spec.shape.numel();
     EXPECT_EQ(parameters, model.parameters);
-    EXPECT_EQ(decoder.windows, std::vector<int64_t>(static_cast<size_t>(model.sizes.layers), 0));
+    EXPECT_EQ(layers::describe(decoder).at("sliding_window"), Json(0));
     testing::internal::CaptureStderr();
     report_unused(config, "config.json");
     const std::string unused = model.unused;

@@ -40,6 +40,20 @@ Outline<Op>& outline() {
   return instance;
 }
 
+// What an op asks of its kernels beyond what all are asked: Op::Traits, where it is declared.
+struct NoTraits {
+  bool operator==(const NoTraits&) const = default;
+};
+template <class Op>
+struct TraitsOf {
+  using type = NoTraits;
+};
+template <class Op>
+requires requires { typename Op::Traits; }
+struct TraitsOf<Op> {
+  using type = typename Op::Traits;
+};
+
 // One provider's implementation of one op. `Op` declares:
 //   kName, kField (its key in ops_implementation), Signature (what a choice may depend on),
 //   Compose (a function on Vars, for `eager`), Forward and Backward (functions on Tensors).
@@ -57,11 +71,7 @@ struct Kernel {
   // Whether work with this kernel may be captured and run again with other contents of the CPU's tensors: it
   // takes those as tensor/host_inputs.h says. Asked of ops that have such tensors or values.
   bool repeats = false;
-  // Whether forward reads a weight in 8 bits (primitives/quantized.h) as it is for such an x; otherwise it is
-  // given what the codes mean. Asked of linear and lora_linear.
-  bool (*reads_codes)(const Tensor& x, const Tensor& codes) = nullptr;
-  // Of lora_linear: its products take swiglu with them. Of swiglu: they may, as its bits are theirs.
-  bool in_products = false;
+  typename TraitsOf<Op>::type traits = {};
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;

@@ -25,7 +25,7 @@ TEST(Overrides, NothingThatIsWrittenVanishes) {
     binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}, {"norm", {64}}});
     return binder.finish();
   };
-  EXPECT_EQ(run(with_override({{"probe", "eager"}}).at("layers.0.mlp")), 4);
+  EXPECT_EQ(run(with_override({{"probe", "eager"}}).at<Probe>("layers.0.mlp")), 4);
   expect_error(
       [&] {
         with_override({{"probe", "eager"}, {"rms_norm", "eager"}});
@@ -50,11 +50,11 @@ TEST(Overrides, OverridesNameModules) {
   };
   const BoundOps ops =
       bind_layers({{"layers.0-3.*", {{"probe", "spare"}}}, {"layers.5.*", {{"probe", "eager"}}}});
-  EXPECT_EQ(run(ops.at("norm")), 2);
-  EXPECT_EQ(run(ops.at("layers.0.input_norm")), 5);
-  EXPECT_EQ(run(ops.at("layers.3.input_norm")), 5);
-  EXPECT_EQ(run(ops.at("layers.4.input_norm")), 2);
-  EXPECT_EQ(run(ops.at("layers.5.input_norm")), 4);
+  EXPECT_EQ(run(ops.at<Probe>("norm")), 2);
+  EXPECT_EQ(run(ops.at<Probe>("layers.0.input_norm")), 5);
+  EXPECT_EQ(run(ops.at<Probe>("layers.3.input_norm")), 5);
+  EXPECT_EQ(run(ops.at<Probe>("layers.4.input_norm")), 2);
+  EXPECT_EQ(run(ops.at<Probe>("layers.5.input_norm")), 4);
   EXPECT_EQ(explain(ops.choices(), machine()),
             line("probe_implementation", "narrow", "default, the first that can run") + kNotFast +
                 kElsewhere + note("or eager") + note("or spare") +
@@ -62,7 +62,7 @@ TEST(Overrides, OverridesNameModules) {
                 note("or eager") + line("  in layers.5.*", "eager", "written") + kNotFast + kNotNarrow +
                 kElsewhere + note("not spare: width 512 must be at most 256"));
   // Where the fifth layer is not excepted, its width refuses the kernel that the others could take.
-  EXPECT_EQ(run(bind_layers({{"layers.0.*", {{"probe", "spare"}}}}).at("norm")), 4);
+  EXPECT_EQ(run(bind_layers({{"layers.0.*", {{"probe", "spare"}}}}).at<Probe>("norm")), 4);
   EXPECT_THROW(bind_layers({{"layers.9.*", {{"probe", "eager"}}}}), Error);
   EXPECT_THROW(bind_layers({{"layers.*", {{"probe", "eager"}}}, {"*", {{"probe", "narrow"}}}}), Error);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "ops/op_info.h"
@@ -151,6 +152,7 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
 }
 
 BoundOps Binder::finish() {
+  for (const Collected& each : std::exchange(collected_, {})) each.bind(*this);
   for (const auto& [pattern, field] : unmatched_) {
     if (!has_op(field))
       fail("[{}] {}_implementation: no op of this version reads it; leave it out", place_of(pattern), field);
@@ -181,9 +183,16 @@ BoundOps Binder::finish() {
   return std::move(result_);
 }
 
+void BoundOps::check_use(std::string_view op, std::string_view module) const {
+  const auto found = uses_.find(op);
+  invariant(found != uses_.end() && found->second.contains(module),
+            fmt::format("op {} was not bound for a module '{}' when the model was built", op, module));
+}
+
 BoundOps BoundOps::outlined() const {
   BoundOps counted;
   counted.choices_ = choices_;
+  counted.uses_ = uses_;
   for (const auto& [op, kernel] : kernels_) {
     counted.owned_.push_back(op_infos().find(op)->outlined(kernel));
     counted.kernels_[op] = counted.owned_.back().get();

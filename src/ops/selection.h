@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,10 +39,12 @@ class BoundOps {
               fmt::format("op {} was not bound when the model was built", Op::kName));
     return *static_cast<const Kernel<Op>*>(found->second);
   }
-  // The kernels of one module ("layers.0.mlp"): these, but for what overrides say.
-  const BoundOps& at(std::string_view module) const {
+  // The kernel of one module ("layers.0.mlp"), for which the op must have been bound.
+  template <class Op>
+  const Kernel<Op>& at(std::string_view module) const {
+    check_use(Op::kName, module);
     const auto found = modules_.find(module);
-    return found == modules_.end() ? *this : *found->second;
+    return found == modules_.end() ? get<Op>() : found->second->template get<Op>();
   }
 
   const std::vector<Choice>& choices() const { return choices_; }
@@ -51,10 +54,29 @@ class BoundOps {
 
  private:
   friend class Binder;
-  std::map<std::string_view, const void*> kernels_;  // by op
-  std::vector<std::shared_ptr<const void>> owned_;   // those of outlined()
+  void check_use(std::string_view op, std::string_view module) const;
+
+  std::map<std::string_view, const void*> kernels_;                      // by op
+  std::map<std::string_view, std::set<std::string, std::less<>>> uses_;  // modules, by op
+  std::vector<std::shared_ptr<const void>> owned_;                       // those of outlined()
   std::map<std::string, std::shared_ptr<const BoundOps>, std::less<>> modules_;
   std::vector<Choice> choices_;  // sorted by field
+};
+
+// The kernel of an op as a module holds it: found once, when the model is built. What it came from must
+// outlive it.
+template <class Op>
+class Bound {
+ public:
+  Bound() = default;
+  Bound(const Kernel<Op>& kernel) : kernel_(&kernel) {}
+  Bound(const BoundOps& ops) : kernel_(&ops.get<Op>()) {}  // of a program without modules
+
+  const Kernel<Op>& operator*() const { return *kernel_; }
+  const Kernel<Op>* operator->() const { return kernel_; }
+
+ private:
+  const Kernel<Op>* kernel_ = nullptr;
 };
 
 // Collects the ops a model uses and chooses a kernel for each: from what was written, the hardware, the
@@ -76,6 +98,7 @@ class Binder {
   void bind(const std::vector<Use<typename Op::Signature>>& uses) {
     std::vector<std::string> modules;
     for (const auto& use : uses) modules.push_back(use.module);
+    for (const std::string& module : modules) result_.uses_[Op::kName].insert(module);
     bind_op({std::string(Op::kName), std::string(Op::kField)}, Op::kName, modules,
             [&](const std::vector<size_t>& members) { return candidates<Op>(uses, members); });
   }
@@ -84,6 +107,20 @@ class Binder {
     std::vector<Use<typename Op::Signature>> uses;
     for (const auto& signature : signatures) uses.push_back({"", signature});
     bind<Op>(uses);
+  }
+
+  // One use more; finish() binds the ops that were used so.
+  template <class Op>
+  void use(std::string module, const typename Op::Signature& signature) {
+    using Uses = std::vector<Use<typename Op::Signature>>;
+    auto collected = std::find_if(collected_.begin(), collected_.end(),
+                                  [](const Collected& each) { return each.op == Op::kName; });
+    if (collected == collected_.end()) {
+      auto uses = std::make_shared<Uses>();
+      const auto bind_all = [uses](Binder& binder) { binder.bind<Op>(*uses); };
+      collected = collected_.insert(collected_.end(), {Op::kName, uses, bind_all});
+    }
+    std::static_pointer_cast<Uses>(collected->uses)->push_back({std::move(module), signature});
   }
 
   // Refuses patterns that no module matches. Fields that this model, or this version, has no op for stay in
@@ -107,6 +144,11 @@ class Binder {
   };
   struct Named {
     std::string op, field;
+  };
+  struct Collected {
+    std::string_view op;
+    std::shared_ptr<void> uses;  // a vector of the op's Use
+    std::function<void(Binder&)> bind;
   };
   using Candidates = std::function<std::vector<Candidate>(const std::vector<size_t>& uses)>;
 
@@ -150,6 +192,7 @@ class Binder {
   OpsConfig config_;
   HardwareFacts facts_;
   std::string family_;
+  std::vector<Collected> collected_;  // in the order of their first use
   std::set<std::pair<std::string, std::string>>
       unmatched_;  // pattern, field: overrides that named no module yet
   std::map<std::string, std::map<std::string_view, const void*>> overridden_;  // by module

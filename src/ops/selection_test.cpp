@@ -208,6 +208,11 @@ TEST(Selection, MistakesOfOursAreDefects) {
   };
   const BoundOps ops = bind({}, machine(), {64});
   EXPECT_EQ(kind_of([&] { ops.get<Filter>(); }), ErrorKind::kDefect);
+  Binder named({}, machine());
+  named.use<Probe>("layers.0.mlp", {64});
+  const BoundOps modules = named.finish();
+  EXPECT_EQ(run(modules.at<Probe>("layers.0.mlp")), 2);
+  EXPECT_EQ(kind_of([&] { modules.at<Probe>("layers.0.mpl"); }), ErrorKind::kDefect);
   EXPECT_EQ(kind_of([] {
               Binder binder({}, machine());
               binder.bind<Probe>(std::vector<Probe::Signature>{{64}});

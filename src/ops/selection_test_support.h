@@ -116,8 +116,8 @@ inline BoundOps bind(const OpsConfig& config, const HardwareFacts& facts, const 
   return binder.finish();
 }
 
-inline int run(const BoundOps& ops) {
-  const Kernel<Probe>& kernel = ops.get<Probe>();
+inline int run(Bound<Probe> bound) {
+  const Kernel<Probe>& kernel = *bound;
   return kernel.compose != nullptr ? kernel.compose() : kernel.forward();
 }
 

@@ -1,11 +1,11 @@
 #include "optimizers/adamw.h"
 
-#include "ops/global_norm/global_norm.h"
-
 namespace temper::optimizers {
 
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options)
-    : parameters_(parameters), ops_(ops.at("optimizer")) {
+    : parameters_(parameters),
+      update_(ops.at<ops::AdamW>("optimizer")),
+      norm_(ops.at<ops::GlobalNorm>("optimizer")) {
   const layers::StateFormat& format = options.format;
   parameters.enable_gradients(format.gradients);
   op_.seed = options.seed;
@@ -38,7 +38,7 @@ Tensor AdamW::grad_norm() const {
   ops::GlobalNorm norm;
   norm.device = parameters_.device();
   for (size_t i = 0; i < parameters_.size(); ++i) norm.grads.push_back(gradient(i));
-  return ops::global_norm(ops_, norm);
+  return ops::global_norm(norm_, norm);
 }
 
 void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
@@ -47,7 +47,7 @@ void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
   for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = gradient(i);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
-  ops::adamw(ops_, op_);
+  ops::adamw(update_, op_);
   op_.grad_norm = {};
   for (ops::AdamW::Slot& slot : op_.slots) slot.grad = {};
   parameters_.reset_gradients();

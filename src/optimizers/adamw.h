@@ -5,6 +5,7 @@
 
 #include "layers/parameters.h"
 #include "ops/adamw/adamw.h"
+#include "ops/global_norm/global_norm.h"
 
 namespace temper::optimizers {
 
@@ -42,7 +43,8 @@ class AdamW {
   Tensor gradient(size_t index) const;
 
   layers::ParameterStore& parameters_;
-  const ops::BoundOps& ops_;
+  ops::Bound<ops::AdamW> update_;
+  ops::Bound<ops::GlobalNorm> norm_;
   ops::AdamW op_;
 };
 

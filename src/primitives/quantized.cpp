@@ -65,17 +65,15 @@ Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype) {
   return y;
 }
 
-Var in_8_bits(const Parameter& parameter, DType dtype) {
+Matrix in_8_bits(const Parameter& parameter, DType dtype) {
   invariant(parameter.scales.defined() && parameter.grad == nullptr,
             "a parameter in 8 bits has scales and is frozen");
   const auto make = [codes = parameter.value, scales = parameter.scales, dtype] {
     return dequantized(codes, scales, dtype);
   };
-  return {parameter.value, nullptr, std::make_shared<Remake>(make), parameter.scales};
+  return {{parameter.value, nullptr, std::make_shared<Remake>(make)}, parameter.scales};
 }
 
-Var widened(const Var& weight) {
-  return weight.scales.defined() ? Var{weight.saved().get(), nullptr, weight.remake} : weight;
-}
+Var Matrix::widened() const { return in_8_bits() ? Var{value.saved().get(), nullptr, value.remake} : value; }
 
 }  // namespace temper::primitives

@@ -13,11 +13,21 @@ void quantize_rows(const Tensor& values, const Tensor& codes, const Tensor& scal
 // scales · codes, [rows, columns], tag workspace. float16 rounds to nearest even.
 Tensor dequantized(const Tensor& codes, const Tensor& scales, DType dtype);
 
-// The codes and scales of a parameter that is kept so, for ops that take them (ops/linear/linear.h); saved()
-// makes the matrix, and holds the codes alone.
-Var in_8_bits(const Parameter& parameter, DType dtype);
+// A matrix as ops take it that read codes (ops/linear/linear.h).
+struct Matrix {
+  Matrix() = default;
+  Matrix(Var matrix) : value(std::move(matrix)) {}
+  Matrix(Var codes, Tensor of_rows) : value(std::move(codes)), scales(std::move(of_rows)) {}
 
-// Itself, or the matrix where it is in 8 bits.
-Var widened(const Var& weight);
+  Var value;      // itself, or its codes: then saved() makes the matrix, and holds the codes alone
+  Tensor scales;  // of codes, [rows]; otherwise undefined
+
+  bool in_8_bits() const { return scales.defined(); }
+  const Shape& shape() const { return value.shape(); }
+  Var widened() const;  // itself, or the matrix where it is in 8 bits
+};
+
+// The codes and scales of a parameter that is kept so, which mean a matrix of `dtype`.
+Matrix in_8_bits(const Parameter& parameter, DType dtype);
 
 }  // namespace temper::primitives

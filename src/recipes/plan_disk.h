@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "layers/decoder_config.h"
+#include "layers/decoder.h"
 #include "recipes/run_config.h"
 
 namespace temper::recipes {

@@ -17,9 +17,9 @@ Tensor Generator::prefill(std::span<const int32_t> ids) {
   Tape tape(false);
   layers::DecoderInput input = layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())});
   for (int32_t& position : input.positions.values<int32_t>())
-    position += static_cast<int32_t>(cache_->length());
+    position += static_cast<int32_t>(state_->length());
   layers::Decoder::Options options;
-  options.cache = cache_.get();
+  options.state = &*state_;
   if (adapter_ != nullptr) options.adapters = {{adapter_, static_cast<int64_t>(ids.size())}};
   const Tensor hidden = model_.forward(tape, input, options).value;
   held_.insert(held_.end(), ids.begin(), ids.end());
@@ -39,7 +39,7 @@ void Generator::use(const layers::Adapter* adapter) {
 }
 
 void Generator::fail_without_token(size_t generated, int64_t prompt_tokens) {
-  held_.clear();  // the cache may hold what is not a number
+  held_.clear();  // the state may hold what is not a number
   fail(
       "[generate] the model's logits for new token {} (position {} of the text) have no largest finite "
       "value: "
@@ -48,16 +48,13 @@ void Generator::fail_without_token(size_t generated, int64_t prompt_tokens) {
 }
 
 void Generator::reserve(int64_t tokens) {
-  const auto& config = model_.config();
-  if (cache_ == nullptr)
-    cache_ = std::make_unique<layers::KvCache>(config.num_layers, tokens, config.num_kv_heads,
-                                               config.head_dim, model_.parameters().dtype(), model_.device());
+  if (!state_) state_.emplace(model_.make_state(tokens));
   // Doubled, so that a long conversation is moved seldom.
-  if (cache_->capacity() < tokens)
-    cache_->reserve(std::min(config.max_positions, std::max(tokens, 2 * cache_->capacity())));
-  if (loop_ == nullptr || loop_->capacity() != cache_->capacity()) {
+  if (state_->capacity() < tokens)
+    state_->reserve(std::min(model_.config().max_positions, std::max(tokens, 2 * state_->capacity())));
+  if (loop_ == nullptr || loop_->capacity() != state_->capacity()) {
     loop_ = nullptr;  // its memory first
-    loop_ = std::make_unique<TokenLoop>(model_, *cache_, adapter_);
+    loop_ = std::make_unique<TokenLoop>(model_, *state_, adapter_);
   }
 }
 
@@ -74,8 +71,7 @@ Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOp
   // At least the last prompt token is computed: its logits are needed.
   const auto same =
       std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1).first - held_.begin();
-  held_.resize(static_cast<size_t>(same));
-  cache_->truncate(same);
+  held_.resize(static_cast<size_t>(state_->truncate(same)));
 
   Generation result;
   const double start = seconds_now();

@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,11 +22,11 @@ enum class StopReason { kStopToken, kLength, kContext, kCallback };
 struct Generation {
   std::vector<int32_t> ids;  // without the stop token
   StopReason reason = StopReason::kLength;
-  int64_t prompt_tokens = 0;  // computed, not taken from the cache
+  int64_t prompt_tokens = 0;  // computed, not taken from the state
   double prefill_seconds = 0, decode_seconds = 0;
 };
 
-// Generates with one KV cache that it keeps: a prompt that begins with what the cache holds computes only the
+// Generates with one state that it keeps: a prompt that begins with what the state holds computes only the
 // rest, if the same adapter and the same version of all weights computed it. On a device the loop runs one
 // step ahead of the tokens that the host has seen: a token that ends the text may have been computed in vain.
 // The decoder must outlive it. One generator serves one thread, and a device serves one generator at a time.
@@ -46,9 +47,9 @@ class Generator {
   [[noreturn]] void fail_without_token(size_t generated, int64_t prompt_tokens);
 
   const layers::Decoder& model_;
-  std::unique_ptr<layers::KvCache> cache_;
+  std::optional<layers::SequenceState> state_;
   std::unique_ptr<TokenLoop> loop_;
-  std::vector<int32_t> held_;                         // the tokens in the cache
+  std::vector<int32_t> held_;                         // the tokens that the state holds
   const layers::Adapter* adapter_ = nullptr;          // that computed them
   uint64_t model_version_ = 0, adapter_version_ = 0;  // of the weights that computed them
 };

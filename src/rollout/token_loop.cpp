@@ -11,12 +11,14 @@ Tensor zeros(Shape shape, DType dtype, Device device) {
 
 }  // namespace
 
-TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const layers::Adapter* adapter)
+TokenLoop::TokenLoop(const layers::Decoder& model, layers::SequenceState& state,
+                     const layers::Adapter* adapter)
     : model_(model),
-      cache_(cache),
+      state_(state),
       adapter_(adapter),
-      capacity_(cache.capacity()),
-      rope_(model.prepare_positions(cache.capacity())),
+      capacity_(state.capacity()),
+      rope_(model.prepare_positions(state.capacity())),
+      sample_(model.ops().at<ops::Sample>("head")),
       ids_(zeros({1}, DType::kI32, model.device())),
       chosen_(zeros({1}, DType::kI32, model.device())),
       positions_(zeros({1}, DType::kI32, model.device())),
@@ -24,7 +26,7 @@ TokenLoop::TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const
       seen_(zeros({1, model.config().vocab_size}, DType::kU8, model.device())),
       work_(model.device(), model.decodes_on_device(), [this] {
         Tape tape(false);
-        const Var hidden = model_.decode(tape, {ids_, positions_, rope_, adapter_}, cache_);
+        const Var hidden = model_.decode(tape, {ids_, positions_, rope_, adapter_}, state_);
         choose(model_.logits(tape, hidden, adapter_).value);
       }) {}
 
@@ -40,13 +42,13 @@ void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptio
 }
 
 void TokenLoop::choose(const Tensor& logits) {
-  ops::choose_tokens(model_.ops().at("head"), {logits, options_, seen_, positions_, ids_, chosen_});
+  ops::choose_tokens(sample_, {logits, options_, seen_, positions_, ids_, chosen_});
 }
 
 void TokenLoop::step() {
-  invariant(cache_.length() < capacity_, "a step beyond the KV cache");
+  invariant(state_.length() < capacity_, "a step beyond the state's capacity");
   work_.run();
-  cache_.advance(1);
+  state_.advance(1);
 }
 
 }  // namespace temper::rollout

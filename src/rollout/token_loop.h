@@ -8,13 +8,14 @@ namespace temper::rollout {
 
 // Chooses tokens of one sequence and computes them, everything on the model's device: ids, positions,
 // settings and tokens seen stay there, each step leaves them ready for the next. On a GPU a step is one
-// captured graph (tensor/repeated_work.h); it stays right as long as its cache has the same places, so that
-// it is made anew when the cache grows. The model and the cache must outlive it.
+// captured graph (tensor/repeated_work.h); it stays right as long as the state has the same places, so that
+// it is made anew when the state grows. The model and the state must outlive it.
 class TokenLoop {
  public:
-  TokenLoop(const layers::Decoder& model, layers::KvCache& cache, const layers::Adapter* adapter = nullptr);
+  TokenLoop(const layers::Decoder& model, layers::SequenceState& state,
+            const layers::Adapter* adapter = nullptr);
 
-  int64_t capacity() const { return capacity_; }  // of the cache for which it was made
+  int64_t capacity() const { return capacity_; }  // of the state for which it was made
   // A new text: `history` is all of it so far; the logits of its last token go to choose().
   void start(std::span<const int32_t> history, const ops::SamplingOptions& options);
   void choose(const Tensor& logits);  // the next token, from logits [1, vocab]
@@ -26,10 +27,11 @@ class TokenLoop {
 
  private:
   const layers::Decoder& model_;
-  layers::KvCache& cache_;
+  layers::SequenceState& state_;
   const layers::Adapter* adapter_;
   const int64_t capacity_;
-  const layers::RopeTables rope_;
+  const std::vector<layers::RopeTables> rope_;
+  ops::Bound<ops::Sample> sample_;
   Tensor ids_, chosen_, positions_;  // [1] int32
   Tensor options_, seen_;            // [1, sizeof(SamplingOptions)] and [1, vocab] bytes
   RepeatedWork work_;

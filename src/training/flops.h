@@ -2,15 +2,12 @@
 #include <cstdint>
 #include <span>
 
-#include "layers/decoder_config.h"
 #include "training/micro_batch.h"
 
 namespace temper::training {
 
-// Floating-point operations of the matrix products of one forward pass (a multiply-add counts two), over
-// documents of the given lengths. Causal attention counts the half that is computed.
-double forward_flops(const layers::DecoderConfig& config, std::span<const int32_t> document_lengths);
-// Answers that are compared count with their beginning, which counts once.
+// Floating-point operations of one forward pass, as layers::forward_flops; answers that are compared count
+// with their beginning, which counts once.
 double forward_flops(const layers::DecoderConfig& config, std::span<const DocumentSpan> documents);
 
 // Forward and backward: three times the forward products. Recomputation is overhead, not work, and not

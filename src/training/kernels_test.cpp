@@ -21,21 +21,22 @@ void add_kernels(const ops::BoundOps& ops, std::vector<const void*>& all) {
   (all.push_back(&ops.get<Op>()), ...);
 }
 
-// Every op's kernel by address, for each module that may differ.
+// Every op's kernel by address, and those of modules that may differ.
 std::vector<const void*> identities(const ops::BoundOps& ops) {
   std::vector<const void*> all;
-  for (const char* module :
-       {"norm", "layers.0.input_norm", "layers.1.input_norm", "layers.1.mlp", "optimizer"})
-    add_kernels<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::Embedding, ops::GlobalNorm, ops::Linear,
-                ops::RmsNorm, ops::Rotary, ops::Swiglu>(ops.at(module), all);
+  add_kernels<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::Embedding, ops::GlobalNorm, ops::Linear,
+              ops::RmsNorm, ops::Rotary, ops::Swiglu>(ops, all);
+  for (const char* module : {"norm", "layers.0.input_norm", "layers.1.input_norm"})
+    all.push_back(&ops.at<ops::RmsNorm>(module));
+  all.push_back(&ops.at<ops::Swiglu>("layers.1.mlp"));
   return all;
 }
 
 void generate(const layers::Decoder& decoder) {
   Tape tape(false);
-  layers::KvCache cache(2, 8, 2, 8, decoder.parameters().dtype());
+  layers::SequenceState state = decoder.make_state(8);
   layers::Decoder::Options cached;
-  cached.cache = &cache;
+  cached.state = &state;
   decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}), cached);
 }
 

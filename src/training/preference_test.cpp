@@ -164,7 +164,8 @@ TEST(Flops, SharedBeginningsCountOnce) {
   const layers::DecoderConfig config = tiny_model()->decoder.config();
   const std::vector<DocumentSpan> pair{{20, 0, 0, {{6, true}, {4, false}}}};
   const std::vector<int32_t> whole{16, 14}, again{10};
-  EXPECT_DOUBLE_EQ(forward_flops(config, pair), forward_flops(config, whole) - forward_flops(config, again));
+  EXPECT_DOUBLE_EQ(forward_flops(config, pair),
+                   layers::forward_flops(config, whole) - layers::forward_flops(config, again));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "training/trainer.h"
 
 #include "base/trace.h"
-#include "ops/attention/attention.h"
 #include "ops/global_norm/global_norm.h"
 #include "training/flops.h"
 
@@ -18,13 +17,10 @@ std::string why_not_captured(const layers::Decoder& model) {
   const auto because = [](std::string_view op) {
     return fmt::format("the kernel of {} asks the CPU in every step (docs/training.md)", op);
   };
-  if (!model.ops().at("optimizer").get<ops::AdamW>().repeats) return because(ops::AdamW::kName);
-  if (!model.ops().at("optimizer").get<ops::GlobalNorm>().repeats) return because(ops::GlobalNorm::kName);
-  if (!model.ops().at("head").get<ops::CrossEntropy>().repeats) return because(ops::CrossEntropy::kName);
-  for (int64_t i = 0; i < model.config().num_layers; ++i)
-    if (!model.ops().at(fmt::format("layers.{}.attention", i)).get<ops::Attention>().repeats)
-      return because(ops::Attention::kName);
-  return {};
+  if (!model.ops().at<ops::AdamW>("optimizer").repeats) return because(ops::AdamW::kName);
+  if (!model.ops().at<ops::GlobalNorm>("optimizer").repeats) return because(ops::GlobalNorm::kName);
+  const std::string_view op = model.asks_host();
+  return op.empty() ? std::string() : because(op);
 }
 
 }  // namespace

@@ -259,7 +259,12 @@ TEST(Flops, CountProductsAndCausalHalves) {
   const std::vector<int32_t> ten{10}, split{4, 6};
   EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 2 * 4 * 32 * 55.0);
   EXPECT_DOUBLE_EQ(forward_flops(config, split), 10 * products + 2 * 4 * 32 * (10.0 + 21));
-  config.windows = {3, 0};  // the first layer attends to at most 3: 1 + 2 + 8·3 pairs
+  // The first layer attends to at most 3: 1 + 2 + 8·3 pairs.
+  Json windows = tiny_model()->config;
+  windows.set("use_sliding_window", true);
+  windows.set("sliding_window", 3);
+  windows.set("layer_types", Json::Array{"sliding_attention", "full_attention"});
+  config = models::configure(windows, "config.json");
   EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 4 * 32 * (27.0 + 55));
   EXPECT_DOUBLE_EQ(training_flops(config, ten), 3 * forward_flops(config, ten));
 }

@@ -40,14 +40,14 @@ class BFloat16Parity : public GoldenCase {
     return static_cast<double>(layer * (kPerLayer + weights) + embedding);
   }
   double roundings_to_logits(const models::Model& model) const {
-    return roundings(model, model.decoder.config().num_layers) + (has_rounded_weights(model) ? 4 : 2);
+    return roundings(model, std::ssize(model.decoder.config().blocks)) + (has_rounded_weights(model) ? 4 : 2);
   }
 };
 
 TEST_P(BFloat16Parity, HiddenStatesAndLogits) {
   const auto model = load(DType::kBF16);
   const std::vector<Tensor> found = activations(*model);
-  const int64_t layers = model->decoder.config().num_layers;
+  const int64_t layers = std::ssize(model->decoder.config().blocks);
   ASSERT_EQ(static_cast<int64_t>(found.size()), layers + 2);
   for (int64_t i = 0; i <= layers; ++i) {
     // The last one is after the final norm.

@@ -43,18 +43,16 @@ TEST_P(ModelParity, GreedyWithTheCache) {
   while (prompt < expected.size() && prompt < prompt_rows.size() && expected[prompt] == prompt_rows[prompt])
     ++prompt;
   ASSERT_GT(prompt, 0u);
-  const auto& config = model->decoder.config();
-  layers::KvCache cache(config.num_layers, static_cast<int64_t>(expected.size()), config.num_kv_heads,
-                        config.head_dim, DType::kF32, model->decoder.device());
+  layers::SequenceState state = model->decoder.make_state(static_cast<int64_t>(expected.size()));
   layers::Decoder::Options options;
-  options.cache = &cache;
+  options.state = &state;
   std::vector<int32_t> ids(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(prompt));
   std::vector<int32_t> next = ids;
   while (ids.size() < expected.size()) {
     Tape tape(false);
     layers::DecoderInput step = layers::make_input(next, std::vector{static_cast<int32_t>(next.size())});
     for (int32_t& position : step.positions.values<int32_t>())
-      position += static_cast<int32_t>(cache.length());
+      position += static_cast<int32_t>(state.length());
     const Tensor hidden = model->decoder.forward(tape, step, options).value;
     const Tensor logits =
         model->decoder.logits(tape, tape.constant(hidden.narrow(0, hidden.dim(0) - 1, 1))).value;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ops/selection.h"
+#include "primitives/quantized.h"
 #include "tests/support/required_kernels.h"
 
 // One loop that tests every kernel of an op, forward and backward, against plain loops in double, on the CPU
@@ -22,7 +23,7 @@ Doubles values_of(const Tensor& tensor);  // of any strides, on any device, in r
 // What a case's `run` captured, where the case's inputs are: ids, tables and the like.
 inline Tensor beside(const Var& input, const Tensor& tensor) { return tensor.on(input.value.device()); }
 // A frozen matrix in 8 bits (primitives/quantized.h), there too, and what its codes mean.
-Var in_8_bits(const Var& input, const Doubles& values, const Shape& shape);
+primitives::Matrix in_8_bits(const Var& input, const Doubles& values, const Shape& shape);
 Doubles meaning_in_8_bits(const Doubles& values, const Shape& shape);
 
 // NaN around an input along one dimension: it becomes a strided view, and reading beyond it shows.

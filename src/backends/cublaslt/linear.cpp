@@ -40,7 +40,7 @@ ops::Kernel<Linear> cublaslt_linear_kernel() {
           .accepts = accepts,
           .forward = forward,
           .backward = backward,
-          .reads_codes = are_few_rows,
+          .traits = {.reads_codes = are_few_rows},
           .outline = {forward, backward}};
 }
 

@@ -179,8 +179,7 @@ ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Sign
           .accepts = accepts,
           .forward = forward<Products>,
           .backward = backward<Products>,
-          .reads_codes = are_few_rows,
-          .in_products = std::is_same_v<Products, ByHopper>,
+          .traits = {.reads_codes = are_few_rows, .swiglu = std::is_same_v<Products, ByHopper>},
           .outline = {forward<Products>, backward<Products>}};
 }
 

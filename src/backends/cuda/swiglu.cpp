@@ -29,7 +29,7 @@ ops::Kernel<Swiglu> cuda_swiglu_kernel() {
           .accepts = refuse_float16<Swiglu::Signature>,
           .forward = forward,
           .backward = backward,
-          .in_products = true};
+          .traits = {.in_products = true}};
 }
 
 }  // namespace temper::backends

@@ -81,7 +81,7 @@ ops::Kernel<Linear> linear_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          .reads_codes = takes_few_rows,
+          .traits = {.reads_codes = takes_few_rows},
           .outline = {forward, backward}};
 }
 

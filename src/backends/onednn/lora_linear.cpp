@@ -231,7 +231,7 @@ ops::Kernel<LoraLinear> lora_linear_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          .reads_codes = takes_few_rows,
+          .traits = {.reads_codes = takes_few_rows},
           .outline = {forward, backward}};
 }
 

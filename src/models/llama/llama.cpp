@@ -6,12 +6,12 @@ namespace temper::models {
 namespace {
 
 layers::DecoderConfig configure_llama(ConfigReader& reader) {
-  layers::DecoderConfig config;
+  DenseConfig config;
   read_decoder(reader, config, 10000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.mlp_bias = reader.boolean("mlp_bias", false);
   expect_full_attention(reader, config);
-  return config;
+  return decoder_of(config);
 }
 
 }  // namespace

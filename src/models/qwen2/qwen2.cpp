@@ -6,11 +6,11 @@ namespace temper::models {
 namespace {
 
 layers::DecoderConfig configure_qwen2(ConfigReader& reader) {
-  layers::DecoderConfig config;
+  DenseConfig config;
   read_decoder(reader, config, 10000);
   config.qkv_bias = true;
   read_windows(reader, config);
-  return config;
+  return decoder_of(config);
 }
 
 }  // namespace

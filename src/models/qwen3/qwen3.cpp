@@ -6,13 +6,13 @@ namespace temper::models {
 namespace {
 
 layers::DecoderConfig configure_qwen3(ConfigReader& reader) {
-  layers::DecoderConfig config;
+  DenseConfig config;
   config.head_dim = 128;  // the family's default; not hidden_size / num_attention_heads
   read_decoder(reader, config, 10000);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias", false);
   config.qk_norm = true;
   read_windows(reader, config);
-  return config;
+  return decoder_of(config);
 }
 
 }  // namespace

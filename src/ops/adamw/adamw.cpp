@@ -124,7 +124,7 @@ uint32_t RoundingBits::operator[](int64_t element) const {
   return words[place / 2] >> (place % 2 * 16) & 0xFFFF;
 }
 
-void adamw(const BoundOps& ops, const AdamW& op) {
+void adamw(Bound<AdamW> bound, const AdamW& op) {
   for (const AdamW::Slot& slot : op.slots) check_slot(slot);
   if (op.step < 1) fail("[adamw] step is {}, needs to count from 1", op.step);
   if (op.grad_norm.defined()) {
@@ -139,7 +139,7 @@ void adamw(const BoundOps& ops, const AdamW& op) {
                               slot.grad.bytes() + 4 * slot.exp_avg.bytes());
     return trace::OpWork{{0, bytes}, {}};
   });
-  const auto& kernel = ops.get<AdamW>();
+  const auto& kernel = *bound;
   if (kernel.compose != nullptr)
     kernel.compose(op);
   else

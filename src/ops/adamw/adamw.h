@@ -60,6 +60,6 @@ struct RoundingBits {
 };
 RoundingBits rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor);
 
-void adamw(const BoundOps& ops, const AdamW& op);
+void adamw(Bound<AdamW> bound, const AdamW& op);
 
 }  // namespace temper::ops

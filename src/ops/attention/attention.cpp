@@ -126,10 +126,10 @@ trace::OpWork work(const Attention& op, const Tensor& q, const Tensor& k) {
 
 }  // namespace
 
-Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const Var& v, Attention op) {
+Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op) {
   check(q.value, k.value, v.value, op);
   const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value); });
-  const auto& kernel = ops.get<Attention>();
+  const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op);
   op.q = q.value;
   op.k = k.value;

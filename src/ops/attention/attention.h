@@ -43,6 +43,6 @@ struct Attention {
 };
 
 // `op` carries everything but q, k and v.
-Var attention(Tape& tape, const BoundOps& ops, const Var& q, const Var& k, const Var& v, Attention op);
+Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op);
 
 }  // namespace temper::ops

@@ -75,9 +75,9 @@ Tensor compose_decode_attention(const DecodeAttention& op) {
   return y;
 }
 
-Tensor decode_attention(const BoundOps& ops, const DecodeAttention& op) {
+Tensor decode_attention(Bound<DecodeAttention> bound, const DecodeAttention& op) {
   check_caches(op);
-  const auto& kernel = ops.get<DecodeAttention>();
+  const auto& kernel = *bound;
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 

@@ -31,7 +31,7 @@ struct DecodeAttention {
   using Compose = Forward;
 };
 
-Tensor decode_attention(const BoundOps& ops, const DecodeAttention& op);
+Tensor decode_attention(Bound<DecodeAttention> bound, const DecodeAttention& op);
 
 // For kernels that the host leads: writes k and v and returns the new lengths, which it waits for.
 std::vector<int32_t> append_tokens(const DecodeAttention& op);

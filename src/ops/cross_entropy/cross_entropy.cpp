@@ -88,10 +88,10 @@ trace::OpWork work(const Tensor& hidden, const Tensor& weight, const Tensor& tar
 
 }  // namespace
 
-CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
+CrossEntropy::Vars cross_entropy(Tape& tape, Bound<CrossEntropy> bound, const Var& hidden, const Var& weight,
                                  const Tensor& targets, const CrossEntropy::Factors& factors) {
   check(hidden, weight, targets, factors.tokens);
-  const auto& kernel = ops.get<CrossEntropy>();
+  const auto& kernel = *bound;
   const trace::Span span(CrossEntropy::kName, [&] {
     return work(hidden.value, weight.value, targets, tape.recording(), kernel.compose == nullptr);
   });

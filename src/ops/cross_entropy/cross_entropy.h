@@ -47,7 +47,7 @@ struct CrossEntropy {
                        const Factors& factors);
 };
 
-CrossEntropy::Vars cross_entropy(Tape& tape, const BoundOps& ops, const Var& hidden, const Var& weight,
+CrossEntropy::Vars cross_entropy(Tape& tape, Bound<CrossEntropy> bound, const Var& hidden, const Var& weight,
                                  const Tensor& targets, const CrossEntropy::Factors& factors);
 
 }  // namespace temper::ops

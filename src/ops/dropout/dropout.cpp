@@ -29,14 +29,14 @@ Var compose(Tape& tape, const Var& x, const Dropout& op) {
 
 }  // namespace
 
-Var dropout(Tape& tape, const BoundOps& ops, const Var& x, float p, const Dropout::Key& key) {
+Var dropout(Tape& tape, Bound<Dropout> bound, const Var& x, float p, const Dropout::Key& key) {
   check_float(Dropout::kName, "x", x.value);
   check_contiguous(Dropout::kName, "x", x.value);
   if (!(p >= 0 && p < 1)) fail("[dropout] p is {}, needs 0 or more, below 1", p);
   const trace::Span span(Dropout::kName, [bytes = 2 * static_cast<double>(x.value.bytes())] {
     return trace::OpWork{{0, bytes}, {0, bytes}};
   });
-  const auto& kernel = ops.get<Dropout>();
+  const auto& kernel = *bound;
   const Dropout op{x.value, p, key};
   if (kernel.compose != nullptr) return kernel.compose(tape, x, op);
   Var y = tape.record(kernel.forward(op), {&x}, [p, key, slot = x.slot, &kernel](const Tensor& dy) {

@@ -31,6 +31,6 @@ struct Dropout {
   using Compose = Var(Tape&, const Var& x, const Dropout& op);
 };
 
-Var dropout(Tape& tape, const BoundOps& ops, const Var& x, float p, const Dropout::Key& key);
+Var dropout(Tape& tape, Bound<Dropout> bound, const Var& x, float p, const Dropout::Key& key);
 
 }  // namespace temper::ops

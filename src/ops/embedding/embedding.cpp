@@ -14,7 +14,7 @@ Var compose(Tape& tape, const Tensor& ids, const Var& table) {
 
 }  // namespace
 
-Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& table) {
+Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& table) {
   check_ndim(Embedding::kName, "ids", ids, 1);
   check_dtype(Embedding::kName, "ids", ids, DType::kI32);
   check_ndim(Embedding::kName, "table", table.value, 2);
@@ -29,7 +29,7 @@ Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& tab
     const auto width = static_cast<double>(size_of(table.dtype()));
     return trace::OpWork{{0, 2 * row * width}, {0, row * (width + 2 * 4)}};  // the gradient is float32
   });
-  const auto& kernel = ops.get<Embedding>();
+  const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);
   const Embedding op{ids, table.value};
   return tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {

@@ -20,6 +20,6 @@ struct Embedding {
   using Compose = Var(Tape&, const Tensor& ids, const Var& table);
 };
 
-Var embedding(Tape& tape, const BoundOps& ops, const Tensor& ids, const Var& table);
+Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& table);
 
 }  // namespace temper::ops

@@ -22,7 +22,7 @@ Tensor compose(const GlobalNorm& op) {
 
 }  // namespace
 
-Tensor global_norm(const BoundOps& ops, const GlobalNorm& op) {
+Tensor global_norm(Bound<GlobalNorm> bound, const GlobalNorm& op) {
   for (const Tensor& grad : op.grads) {
     if (grad.dtype() != DType::kBF16) check_dtype(GlobalNorm::kName, "grad", grad, DType::kF32);
     check_dtype(GlobalNorm::kName, "grad", grad, op.grads.front().dtype());
@@ -33,7 +33,7 @@ Tensor global_norm(const BoundOps& ops, const GlobalNorm& op) {
     for (const Tensor& grad : op.grads) bytes += static_cast<double>(grad.bytes());
     return trace::OpWork{{0, bytes}, {}};
   });
-  const auto& kernel = ops.get<GlobalNorm>();
+  const auto& kernel = *bound;
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 

@@ -19,6 +19,6 @@ struct GlobalNorm {
   using Compose = Tensor(const GlobalNorm&);
 };
 
-Tensor global_norm(const BoundOps& ops, const GlobalNorm& op);
+Tensor global_norm(Bound<GlobalNorm> bound, const GlobalNorm& op);
 
 }  // namespace temper::ops

@@ -3,19 +3,17 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
-#include "ops/weights.h"
 #include "primitives/primitives.h"
-#include "primitives/quantized.h"
 
 namespace temper::ops {
 namespace {
 
 Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias) {
-  const Var y = primitives::matmul(tape, x, primitives::widened(weight), {.transpose_b = true});
+  const Var y = primitives::matmul(tape, x, weight, {.transpose_b = true});
   return bias.value.defined() ? primitives::add(tape, y, bias) : y;
 }
 
-void check(const Var& x, const Var& weight, const Var& bias) {
+void check(const Var& x, const primitives::Matrix& weight, const Var& bias) {
   constexpr auto op = Linear::kName;
   check_ndim(op, "x", x.value, 2);
   check_float(op, "x", x.value);
@@ -68,12 +66,12 @@ struct Gradients {
 
 }  // namespace
 
-Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias) {
-  check(x, weight, bias);
+Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matrix& matrix, const Var& bias) {
+  check(x, matrix, bias);
+  const Var& weight = matrix.value;
   // A frozen weight's product need not keep what it read.
   const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
-  const Gradients gradients{saved_x,     weight.saved(), bias.value,       x.slot,
-                            weight.slot, bias.slot,      ops.get<Linear>()};
+  const Gradients gradients{saved_x, weight.saved(), bias.value, x.slot, weight.slot, bias.slot, *bound};
   // The op before may come by x in its backward pass, after it was given the gradient of x.
   const bool waits = x.requires_grad() && saved_x.comes();
   const trace::Span span(Linear::kName, [&] {
@@ -83,9 +81,9 @@ Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, con
         c.forward,
         {dx * c.input.flops + dweight * c.weights.flops, dx * c.input.bytes + dweight * c.weights.bytes}};
   });
-  if (gradients.kernel.compose != nullptr) return gradients.kernel.compose(tape, x, weight, bias);
+  if (gradients.kernel.compose != nullptr) return gradients.kernel.compose(tape, x, matrix.widened(), bias);
   Linear op{x.value, {}, bias.value};
-  set_weight(op, weight, gradients.kernel);
+  set_weight(op, matrix, gradients.kernel);
   return tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
                      [gradients, waits](const Tensor& given_dy) {
                        const Tensor dy = given_dy.contiguous();

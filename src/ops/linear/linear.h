@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/selection.h"
+#include "ops/weights.h"
 
 namespace temper::ops {
 
@@ -22,10 +23,16 @@ struct Linear {
   using Backward = Tensor(const Linear&, const Tensor& dy, bool want_dx, const GradTarget& weight,
                           const GradTarget& bias);
   using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias);
+
+  struct Traits {
+    ReadsCodes* reads_codes = nullptr;
+    bool operator==(const Traits&) const = default;
+  };
 };
 
 // bias may be Var{} (none), the weight frozen and in 8 bits. A weight that can be made again is not kept for
 // backward.
-Var linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias = {});
+Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matrix& weight,
+           const Var& bias = {});
 
 }  // namespace temper::ops

@@ -90,9 +90,9 @@ void check_codes(const BoundKernel& kernel, DType dtype, const Sizes& n) {
   };
   Tape tape(false);
   const Var x = put(1, {n.rows, n.in}), bias = put(3, {n.out});
-  const Var codes = in_8_bits(x, normal(2, {n.out, n.in}), {n.out, n.in});
+  const primitives::Matrix codes = in_8_bits(x, normal(2, {n.out, n.in}), {n.out, n.in});
   EXPECT_EQ(values_of(linear(tape, kernel.ops, x, codes, bias).value),
-            values_of(linear(tape, kernel.ops, x, {codes.saved().get(), nullptr}, bias).value))
+            values_of(linear(tape, kernel.ops, x, codes.widened(), bias).value))
       << kernel.provider << " on " << n.rows << " rows of " << n.in;
 }
 
@@ -122,7 +122,7 @@ TEST(Linear, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<Linear>("eager", {});
   Tape tape;
   const auto call = [&](const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-    return [&tape, &ops, x, weight, bias] { linear(tape, ops, {x, {}}, {weight, {}}, {bias, {}}); };
+    return [&tape, &ops, x, weight, bias] { linear(tape, ops, {x, {}}, Var{weight, {}}, {bias, {}}); };
   };
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
   const Tensor x = f32({2, 8}), weight = f32({4, 8});

@@ -5,9 +5,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
-#include "ops/weights.h"
 #include "primitives/primitives.h"
-#include "primitives/quantized.h"
 
 namespace temper::ops {
 namespace {
@@ -41,7 +39,7 @@ Var compose_update(Tape& tape, const Var& input, const LoraGroup<Var>& group, in
 }
 
 Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
-  Var y = p::matmul(tape, x, p::widened(weight), {.transpose_b = true});
+  Var y = p::matmul(tape, x, weight, {.transpose_b = true});
   if (bias.value.defined()) y = p::add(tape, y, bias);
   const int64_t rows = x.shape()[0], out = weight.shape()[0];
   for (const LoraGroup<Var>& group : groups) {
@@ -63,9 +61,9 @@ void check_matrix(std::string_view name, const Tensor& tensor, DType dtype) {
   check_contiguous(LoraLinear::kName, name, tensor);
 }
 
-void check_group(const LoraGroup<Var>& group, const Var& x, const Var& weight) {
+void check_group(const LoraGroup<Var>& group, const Var& x, const Shape& weight) {
   constexpr auto op = LoraLinear::kName;
-  const int64_t rows = x.shape()[0], in = x.shape()[1], out = weight.shape()[0];
+  const int64_t rows = x.shape()[0], in = x.shape()[1], out = weight[0];
   if (group.row < 0 || group.rows < 0 || group.row + group.rows > rows)
     fail("[{}] a group has rows {} to {}, x has {}", op, group.row, group.row + group.rows, rows);
   check_matrix("a", group.a.value, x.dtype());
@@ -88,21 +86,21 @@ void check_group(const LoraGroup<Var>& group, const Var& x, const Var& weight) {
   check_shape(op, "a", group.a.value, {ranks, in});
 }
 
-void check(const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
+void check(const Var& x, const primitives::Matrix& weight, const Var& bias, const Groups& groups) {
   constexpr auto op = LoraLinear::kName;
   check_ndim(op, "x", x.value, 2);
   check_float(op, "x", x.value);
   check_contiguous(op, "x", x.value);
   check_weight(op, weight, x.dtype());
   check_shape(op, "x", x.value, {x.shape()[0], weight.shape()[1]});
-  if (weight.requires_grad()) fail("[{}] the weight wants a gradient, but is frozen", op);
+  if (weight.value.requires_grad()) fail("[{}] the weight wants a gradient, but is frozen", op);
   if (bias.value.defined()) {
     check_shape(op, "bias", bias.value, {weight.shape()[0]});
     check_dtype(op, "bias", bias.value, x.dtype());
   }
   int64_t end = 0;
   for (const LoraGroup<Var>& group : groups) {
-    check_group(group, x, weight);
+    check_group(group, x, weight.shape());
     if (group.row < end) fail("[{}] a group begins at row {}, where another ends at {}", op, group.row, end);
     end = group.row + group.rows;
   }
@@ -139,11 +137,11 @@ LoraLinear::Group values_of(const LoraGroup<Var>& group) {
 }
 
 // The slots and what is kept of the inputs, without their values where they can be made again. `through`:
-// what x's gradient goes to instead, by a kernel that can make x again; or null.
+// whose swiglu x is and where its gradient goes instead, by a kernel that can make x again; or null.
 struct Kept {
-  Kept(const Var& x, const Through* through, const Var& weight, const Var& bias, const Groups& groups)
+  Kept(const Var& x, const Var* through, const Var& weight, const Var& bias, const Groups& groups)
       : weight(weight.saved()), x_slot(through != nullptr ? through->slot : x.slot), bias(bias.slot) {
-    if (through != nullptr) gate_up = through->input;
+    if (through != nullptr) gate_up = through->value;
     for (const auto& group : groups) {
       inputs.push_back(group.input.saved());
       input_slots.push_back(group.input.slot);
@@ -178,21 +176,22 @@ struct Kept {
 
 }  // namespace
 
-Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
-                const Groups& groups, Tensor* swiglu) {
-  check(x, weight, bias, groups);
+Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primitives::Matrix& matrix,
+                const Var& bias, const Groups& groups, const SwigluInProducts& swiglu) {
+  check(x, matrix, bias, groups);
+  const Var& weight = matrix.value;
   const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
-  const auto& kernel = ops.get<LoraLinear>();
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, bias, groups);
+  const auto& kernel = *bound;
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, matrix.widened(), bias, groups);
   LoraLinear op{x.value, {}, bias.value, {}};
-  op.swiglu = swiglu != nullptr && kernel.in_products;
-  set_weight(op, weight, kernel);
+  op.swiglu = swiglu.made != nullptr && kernel.traits.swiglu;
+  set_weight(op, matrix, kernel);
   for (const auto& group : groups) op.groups.push_back(values_of(group));
   LoraLinear::Output out = kernel.forward(op);
-  if (op.swiglu) *swiglu = out.swiglu;
+  if (op.swiglu) *swiglu.made = out.swiglu;
   const bool own_inputs = std::any_of(groups.begin(), groups.end(),
                                       [](const auto& group) { return group.input.value.defined(); });
-  Kept kept(x, kernel.in_products && !own_inputs ? x.through.get() : nullptr, weight, bias, groups);
+  Kept kept(x, kernel.traits.swiglu && !own_inputs ? swiglu.gate_up : nullptr, weight, bias, groups);
   op.x = op.weight = op.scales = {};
   for (auto& group : op.groups) group.input = {};
   return tape.record(out.y, inputs_of(x, weight, bias, groups),

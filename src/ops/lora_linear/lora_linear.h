@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/selection.h"
+#include "ops/weights.h"
 
 namespace temper::ops {
 
@@ -38,7 +39,7 @@ struct LoraLinear {
   std::vector<Group> groups;
   Tensor scales = {};  // [out], float32, of codes
 
-  // Of kernels with in_products: swiglu's passes with this one's, with the bits of swiglu's kernel.
+  // Of kernels with Traits::swiglu: swiglu's passes with this one's, with the bits of swiglu's kernel.
   bool swiglu = false;  // forward: y is gate|up, and Output::swiglu is wanted
   // Backward, where defined [rows, 2 in]: x is swiglu(gate_up), and Gradients::x is that of gate_up and
   // wanted. Then x may be undefined even where it is read: it is made again along with that.
@@ -69,13 +70,26 @@ struct LoraLinear {
                              const Targets& targets);
   using Compose = Var(Tape&, const Var& x, const Var& weight, const Var& bias,
                       const std::vector<LoraGroup<Var>>& groups);
+
+  struct Traits {
+    ReadsCodes* reads_codes = nullptr;
+    bool swiglu = false;  // the products take swiglu with them
+    bool operator==(const Traits&) const = default;
+  };
+};
+
+// swiglu before and behind the products, which kernels with Traits::swiglu take with them; others leave both
+// alone.
+struct SwigluInProducts {
+  const Var* gate_up = nullptr;  // x is swiglu of it
+  Tensor* made = nullptr;        // becomes swiglu of y
 };
 
 // bias may be Var{} (none), and so may a group's input; the weight may be in 8 bits. A weight that can be
-// made again is not kept for backward. Where x is swiglu's and the kernel has that in its products, x's
-// gradient goes straight to what swiglu read, unless a group has an input of its own. `swiglu`: where it is
-// not null and the kernel has that in its products, it becomes swiglu of y.
-Var lora_linear(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, const Var& bias,
-                const std::vector<LoraGroup<Var>>& groups, Tensor* swiglu = nullptr);
+// made again is not kept for backward. With `swiglu.gate_up` x's gradient goes straight to what swiglu read,
+// unless a group has an input of its own.
+Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primitives::Matrix& weight,
+                const Var& bias, const std::vector<LoraGroup<Var>>& groups,
+                const SwigluInProducts& swiglu = {});
 
 }  // namespace temper::ops

@@ -105,9 +105,9 @@ Result run(const Layout& n, Tape& tape, const BoundOps& ops, const std::vector<V
     groups.push_back(std::move(made));
   }
   const Shape shape{n.out, n.in};
-  const Var weight = n.in_8_bits
-                         ? in_8_bits(v[0], normal(5, shape), shape)
-                         : tape.constant(beside(v[0], tensor_of(frozen_weight(n), shape, v[0].dtype())));
+  const primitives::Matrix weight =
+      n.in_8_bits ? in_8_bits(v[0], normal(5, shape), shape)
+                  : tape.constant(beside(v[0], tensor_of(frozen_weight(n), shape, v[0].dtype())));
   return {lora_linear(tape, ops, v[0], weight, n.bias ? v[1] : Var{}, groups), {}};
 }
 

@@ -34,7 +34,7 @@ void check(const Tensor& x, const Tensor& residual, const Tensor& weight, float 
 
 }  // namespace
 
-NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& residual, const Var& weight,
+NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& residual, const Var& weight,
                        float eps) {
   check(x.value, residual.value, weight.value, eps);
   const trace::Span span(RmsNorm::kName, [&] {
@@ -42,7 +42,7 @@ NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var&
     const bool sums = residual.value.defined();
     return trace::OpWork{{0, (sums ? 4 : 2) * bytes}, {0, (sums ? 4 : 3) * bytes}};
   });
-  const auto& kernel = ops.get<RmsNorm>();
+  const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps);
   const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps});
   const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps};
@@ -62,8 +62,8 @@ NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var&
   return {vars[0], vars[1]};
 }
 
-Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, float eps) {
-  return add_rms_norm(tape, ops, x, {}, weight, eps).y;
+Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps) {
+  return add_rms_norm(tape, bound, x, {}, weight, eps).y;
 }
 
 namespace {

@@ -38,11 +38,11 @@ struct RmsNorm {
   using Compose = NormedSum(Tape&, const Var& x, const Var& residual, const Var& weight, float eps);
 };
 
-Var rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& weight, float eps);
+Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps);
 
 // The sum goes on along the residual stream: its gradient and the norm's meet in the kernel. residual may be
 // Var{} (none): the sum is x then.
-NormedSum add_rms_norm(Tape& tape, const BoundOps& ops, const Var& x, const Var& residual, const Var& weight,
+NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& residual, const Var& weight,
                        float eps);
 
 }  // namespace temper::ops

@@ -109,7 +109,7 @@ Tensor grad_or_zeros(const Tensor& grad, const Shape& shape, const Tensor& like)
 
 }  // namespace
 
-RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t heads, int64_t kv_heads,
+RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
                     const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
                     const Tensor& cos, const Tensor& sin) {
   const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin};
@@ -119,7 +119,7 @@ RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t hea
     const auto all = static_cast<double>(qkv.value.bytes());
     return trace::OpWork{{0, 2 * rotated}, {0, 2 * all + (op.q_weight.defined() ? rotated : 0)}};
   });
-  const auto& kernel = ops.get<Rotary>();
+  const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, qkv, q_weight, k_weight, op);
   const Rotary::Output out = kernel.forward(op);
   const Tensor v =

@@ -48,7 +48,7 @@ struct Rotary {
 };
 
 // q_weight and k_weight may be Var{} (no norm; eps is not read then).
-RotatedHeads rotary(Tape& tape, const BoundOps& ops, const Var& qkv, int64_t heads, int64_t kv_heads,
+RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
                     const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
                     const Tensor& cos, const Tensor& sin);
 

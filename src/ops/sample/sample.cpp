@@ -56,9 +56,9 @@ void check(const Sample& op) {
 
 }  // namespace
 
-void choose_tokens(const BoundOps& ops, const Sample& op) {
+void choose_tokens(Bound<Sample> bound, const Sample& op) {
   check(op);
-  const auto& kernel = ops.get<Sample>();
+  const auto& kernel = *bound;
   kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }
 

@@ -28,6 +28,6 @@ struct Sample {
   using Compose = Forward;
 };
 
-void choose_tokens(const BoundOps& ops, const Sample& op);
+void choose_tokens(Bound<Sample> bound, const Sample& op);
 
 }  // namespace temper::ops

@@ -21,7 +21,7 @@ Var compose(Tape& tape, const Var& gate_up) {
 
 }  // namespace
 
-Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& made) {
+Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& made) {
   check_ndim(Swiglu::kName, "gate_up", gate_up.value, 2);
   check_float(Swiglu::kName, "gate_up", gate_up.value);
   check_contiguous(Swiglu::kName, "gate_up", gate_up.value);
@@ -34,8 +34,8 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& ma
     const auto bytes = static_cast<double>(gate_up.value.bytes());
     return trace::OpWork{{0, made.defined() ? 0 : 1.5 * bytes}, {0, 2.5 * bytes}};
   });
-  const auto& kernel = ops.get<Swiglu>();
-  invariant(!made.defined() || kernel.in_products, "a product's swiglu has the bits of the kernel's");
+  const auto& kernel = *bound;
+  invariant(!made.defined() || kernel.traits.in_products, "a product's swiglu has the bits of the kernel's");
   if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
   const Swiglu op{gate_up.value};
   std::shared_ptr<Remake> remake;
@@ -53,8 +53,6 @@ Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& ma
         if (again.defined()) remake->hand_over(again);
       });
   y.remake = std::move(remake);
-  if (kernel.in_products && gate_up.requires_grad())
-    y.through = std::make_shared<Through>(gate_up.value, gate_up.slot);
   return y;
 }
 

@@ -18,9 +18,14 @@ struct Swiglu {
   // same bits: its factors are at hand here. It may lie in dy's memory.
   using Backward = Tensor(const Swiglu&, const Tensor& dy, const Tensor& y);
   using Compose = Var(Tape&, const Var& gate_up);
+
+  struct Traits {
+    bool in_products = false;  // products may take it with them (ops/lora_linear), as its bits are theirs
+    bool operator==(const Traits&) const = default;
+  };
 };
 
 // `made`: forward's result, where the product that made gate_up made it, too (LoraLinear::Output::swiglu).
-Var swiglu(Tape& tape, const BoundOps& ops, const Var& gate_up, const Tensor& made = {});
+Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& made = {});
 
 }  // namespace temper::ops

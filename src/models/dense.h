@@ -2,12 +2,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "layers/rope.h"
+#include "layers/decoder.h"
 
-namespace temper::layers {
+namespace temper::models {
 
-// A pre-norm decoder with rotary attention and a gated MLP: what llama, qwen2 and qwen3 share.
-struct DecoderConfig {
+// What llama, qwen2 and qwen3 share: attention with rotary positions and a gated MLP in every layer. Sizes
+// are those of config.json.
+struct DenseConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -18,14 +19,15 @@ struct DecoderConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
-  double attention_dropout = 0;  // that the model was trained with; nothing is dropped here
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norm of each query and key head
   bool tied_head = false;
   std::vector<int64_t> windows;  // per layer: 0 for full attention, otherwise the sliding window
-  RopeConfig rope;
+  layers::RopeConfig rope;
 };
 
-}  // namespace temper::layers
+layers::DecoderConfig decoder_of(const DenseConfig& config);
+
+}  // namespace temper::models

@@ -1,0 +1,69 @@
+#include "channels/gated_mlp/gated_mlp.h"
+
+#include "layers/linear.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper::channels {
+namespace {
+
+class BoundGatedMlp : public layers::BoundChannel {
+ public:
+  BoundGatedMlp(const GatedMlpConfig& config, const layers::Binding& binding)
+      : gate_up_(binding, "mlp.gate_up", config.bias),
+        down_(binding, "mlp.down", config.bias),
+        swiglu_(binding.kernel<ops::Swiglu>("mlp")) {}
+
+  Var forward(Tape& tape, const Var& x, const layers::Pass& pass) const override {
+    const bool in_products = swiglu_->traits.in_products;
+    Tensor made;  // where the product makes it
+    const Var gate_up = gate_up_(tape, x, pass.rows, {.made = in_products ? &made : nullptr});
+    const Var y = ops::swiglu(tape, swiglu_, gate_up, made);
+    const bool through = in_products && gate_up.requires_grad();
+    return down_(tape, y, pass.rows, {.gate_up = through ? &gate_up : nullptr});
+  }
+
+ private:
+  layers::Linear gate_up_, down_;
+  ops::Bound<ops::Swiglu> swiglu_;
+};
+
+class GatedMlp : public layers::Channel {
+ public:
+  explicit GatedMlp(const GatedMlpConfig& config) : c_(config) {}
+
+  void declare(layers::WeightScope& weights) const override {
+    weights.linear("mlp.gate_up", {"intermediate", "hidden", c_.hidden, Split::kColumn, c_.bias},
+                   {{"mlp.gate_proj", c_.intermediate}, {"mlp.up_proj", c_.intermediate}});
+    weights.linear("mlp.down", {"hidden", "intermediate", c_.intermediate, Split::kRow, c_.bias},
+                   {{"mlp.down_proj", c_.hidden}});
+  }
+
+  void name_ops(layers::OpScope& ops) const override {
+    ops.linear("mlp.gate_up", c_.hidden, 2 * c_.intermediate, c_.bias);
+    ops.linear("mlp.down", c_.intermediate, c_.hidden, c_.bias);
+    ops.use<ops::Swiglu>("mlp", {ops.dtype(), c_.intermediate});
+  }
+
+  std::unique_ptr<layers::BoundChannel> bind(const layers::Binding& binding) const override {
+    return std::make_unique<BoundGatedMlp>(c_, binding);
+  }
+
+  double flops(int64_t tokens) const override {
+    return 6 * static_cast<double>(tokens) * static_cast<double>(c_.hidden * c_.intermediate);
+  }
+
+  Json::Object describe() const override {
+    return {{"intermediate_size", c_.intermediate}, {"mlp_bias", c_.bias}};
+  }
+
+ private:
+  GatedMlpConfig c_;
+};
+
+}  // namespace
+
+std::shared_ptr<const layers::Channel> gated_mlp(const GatedMlpConfig& config) {
+  return std::make_shared<GatedMlp>(config);
+}
+
+}  // namespace temper::channels

@@ -1,0 +1,17 @@
+#pragma once
+#include "layers/block.h"
+
+namespace temper::channels {
+
+// down(silu(gate(x)) * up(x)) (Shazeer, 2020), with gate and up in one linear. Hugging Face's names are
+// mlp.*.
+struct GatedMlpConfig {
+  int64_t hidden = 0, intermediate = 0;
+  bool bias = false;
+
+  bool operator==(const GatedMlpConfig&) const = default;
+};
+
+std::shared_ptr<const layers::Channel> gated_mlp(const GatedMlpConfig& config);
+
+}  // namespace temper::channels

@@ -1,0 +1,82 @@
+#include "layers/binding.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "ops/dropout/dropout.h"
+#include "ops/linear/linear.h"
+#include "ops/lora_linear/lora_linear.h"
+
+namespace temper::layers {
+
+void WeightScope::vector(const std::string& name, const std::string& axis,
+                         const std::vector<WeightSource>& sources) {
+  WeightSpec spec;
+  spec.name = scope_ + name;
+  spec.axes = {axis};
+  spec.decay = false;
+  int64_t rows = 0;
+  for (const WeightSource& source : sources) {
+    spec.sources.push_back({source_scope_ + source.name, source.rows});
+    rows += source.rows;
+  }
+  spec.shape = {rows};
+  table_.add(std::move(spec));
+}
+
+void WeightScope::linear(const std::string& name, const Matrix& matrix,
+                         const std::vector<WeightSource>& modules) {
+  int64_t rows = 0;
+  std::vector<WeightSource> weights, biases;
+  for (const WeightSource& module : modules) {
+    rows += module.rows;
+    weights.push_back({source_scope_ + module.name + ".weight", module.rows});
+    biases.push_back({module.name + ".bias", module.rows});
+  }
+  table_.add({.name = scope_ + name + ".weight",
+              .shape = {rows, matrix.width},
+              .axes = {matrix.out, matrix.in},
+              .sources = weights,
+              .split = matrix.split,
+              .lora = LoraRole::kLinear,
+              .quantize = true});
+  if (matrix.bias) vector(name + ".bias", matrix.out, biases);
+}
+
+void WeightScope::ignore(const std::string& source, const std::string& reason) {
+  table_.ignore(source_scope_ + source, reason);
+}
+
+void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bias) {
+  use<ops::Linear>(module, {dtype_, in, out, bias});
+  use<ops::LoraLinear>(module, {dtype_, in, out, bias});
+  use<ops::Dropout>(module, {dtype_});
+}
+
+size_t RopeTableSet::add(const RopeConfig& config, int64_t head_dim) {
+  const Key key{config, head_dim};
+  const auto found = std::find(keys_.begin(), keys_.end(), key);
+  const auto place = static_cast<size_t>(found - keys_.begin());
+  if (found == keys_.end()) keys_.push_back(key);
+  return place;
+}
+
+const std::vector<RopeTables>& RopeTableSet::up_to(int64_t positions) {
+  if (positions > max_positions_)
+    fail("{} positions are asked for; the model's max_position_embeddings is {}", positions, max_positions_);
+  if (length_ < positions) {
+    const auto grown =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(positions, 256))));
+    length_ = std::min(grown, max_positions_);
+    tables_.clear();
+    for (const Key& key : keys_) {
+      const RopeTables made = make_rope_tables(key.config, key.head_dim, length_);
+      tables_.push_back(
+          {made.cos.on(device_, MemoryTag::kWeights), made.sin.on(device_, MemoryTag::kWeights)});
+    }
+  }
+  return tables_;
+}
+
+}  // namespace temper::layers

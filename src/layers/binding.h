@@ -1,0 +1,94 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "layers/parameters.h"
+#include "layers/rope.h"
+#include "ops/selection.h"
+
+// What the parts of a model are built from. Each has a scope, "layers.0." for what is in a layer: names below
+// are those behind it.
+namespace temper::layers {
+
+// Declares parameters: behind the scope of the model and that of Hugging Face's files.
+class WeightScope {
+ public:
+  WeightScope(WeightTable& table, std::string scope, std::string source_scope)
+      : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)) {}
+
+  // A vector that does not decay: a norm's weight or a bias.
+  void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources);
+  // A linear's weight [out, in], whose rows are those of `modules`, and its bias [out] where it has one.
+  struct Matrix {
+    std::string out, in;  // axes
+    int64_t width = 0;    // of in
+    Split split = Split::kReplicated;
+    bool bias = false;
+  };
+  void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
+  // A tensor of files that is not loaded, with the reason.
+  void ignore(const std::string& source, const std::string& reason);
+
+ private:
+  WeightTable& table_;
+  std::string scope_, source_scope_;
+};
+
+// Names the ops of modules, whose kernels are then chosen at once.
+class OpScope {
+ public:
+  OpScope(ops::Binder& binder, std::string scope, DType dtype)
+      : binder_(binder), scope_(std::move(scope)), dtype_(dtype) {}
+
+  DType dtype() const { return dtype_; }
+  template <class Op>
+  void use(const std::string& module, const typename Op::Signature& signature) {
+    binder_.use<Op>(scope_ + module, signature);
+  }
+  void linear(const std::string& module, int64_t in, int64_t out, bool bias);  // and what adapters add to it
+
+ private:
+  ops::Binder& binder_;
+  std::string scope_;
+  DType dtype_;
+};
+
+// The rotary tables of a model, one for all mixers that rotate alike.
+class RopeTableSet {
+ public:
+  RopeTableSet(int64_t max_positions, Device device) : max_positions_(max_positions), device_(device) {}
+
+  size_t add(const RopeConfig& config, int64_t head_dim);  // its place in what up_to() returns
+  // On the model's device, for at least so many positions; an Error where the model has not so many. Tables
+  // that are too short are replaced, not changed.
+  const std::vector<RopeTables>& up_to(int64_t positions);
+
+ private:
+  struct Key {
+    RopeConfig config;
+    int64_t head_dim = 0;
+    bool operator==(const Key&) const = default;
+  };
+  int64_t max_positions_;
+  Device device_;
+  std::vector<Key> keys_;
+  std::vector<RopeTables> tables_;
+  int64_t length_ = 0;
+};
+
+// Finds what modules hold. A name that was not declared, or an op that was not named for it, is a defect,
+// found while the model is built.
+struct Binding {
+  const ParameterStore& parameters;
+  const ops::BoundOps& ops;
+  RopeTableSet& rope;
+  std::string scope = {};
+
+  BoundWeight weight(const std::string& name) const { return parameters.bound(scope + name); }
+  template <class Op>
+  ops::Bound<Op> kernel(const std::string& module) const {
+    return ops.at<Op>(scope + module);
+  }
+};
+
+}  // namespace temper::layers

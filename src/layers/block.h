@@ -1,0 +1,80 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "layers/adapted_rows.h"
+#include "layers/binding.h"
+#include "layers/sequence_state.h"
+#include "primitives/primitives.h"
+
+// A layer is a mixer, which moves information between tokens, and a channel, which works on each token. Rooms
+// of src/mixers and src/channels are the kinds; a family lists a model's blocks; the decoder knows neither.
+namespace temper::layers {
+
+// What the mixers and channels of one pass read of it.
+struct Pass {
+  Tensor positions;              // [tokens] int32, on the model's device
+  std::vector<RopeTables> rope;  // by RopeTableSet::add
+  AdaptedRows rows = {};
+  const SequenceState* state = nullptr;  // of one document that the tokens continue; null: there is none
+  bool decodes = false;                  // one token; the rest is undefined, as the host knows nothing of it
+  // The documents that follow one another, on the CPU. A document sees its own keys behind what the state
+  // holds, or the rows that `seen` chooses.
+  Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
+  std::optional<primitives::ChosenRows> seen = {};  // none: all once
+};
+
+// A mixer with its kernels and parameters.
+class BoundMixer {
+ public:
+  virtual ~BoundMixer() = default;
+  // [tokens, hidden] to the same. `state`: the layer's of pass.state, which takes the tokens in; or null.
+  // Where the pass decodes, what the step depends on stands on the device (Decoder::decode).
+  virtual Var forward(Tape& tape, const Var& x, const Pass& pass, MixerState* state) const = 0;
+  virtual bool decodes_on_device() const = 0;  // whether it leaves the host out of a pass that decodes
+  // The op whose kernel asks the CPU in every step, so that a step cannot be captured; empty where none does.
+  virtual std::string_view asks_host() const = 0;
+};
+
+class BoundChannel {
+ public:
+  virtual ~BoundChannel() = default;
+  virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;  // [tokens, hidden] to the same
+};
+
+// A mixer as a configuration describes it, for any number of layers.
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  virtual void declare(WeightScope& weights) const = 0;
+  virtual void name_ops(OpScope& ops) const = 0;
+  virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
+  // What one sequence of up to `capacity` tokens leaves behind, tag kv_cache.
+  virtual std::unique_ptr<MixerState> make_state(int64_t capacity, DType dtype, Device device) const = 0;
+  // Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).
+  virtual double flops(std::span<const int32_t> document_lengths) const = 0;
+  // All that decides what it computes, as keys of config.json where there is one.
+  virtual Json::Object describe() const = 0;
+};
+
+// The same of a channel.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  virtual void declare(WeightScope& weights) const = 0;
+  virtual void name_ops(OpScope& ops) const = 0;
+  virtual std::unique_ptr<BoundChannel> bind(const Binding& binding) const = 0;
+  virtual double flops(int64_t tokens) const = 0;
+  virtual Json::Object describe() const = 0;
+};
+
+struct Block {
+  std::shared_ptr<const Mixer> mixer;
+  std::shared_ptr<const Channel> channel;
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,62 @@
+#include "layers/linear.h"
+
+#include <algorithm>
+
+namespace temper::layers {
+namespace {
+
+bool drops(const AdapterRows& rows) {
+  return rows.adapter != nullptr && rows.training && rows.adapter->config().dropout > 0;
+}
+
+}  // namespace
+
+Linear::Linear(const Binding& binding, const std::string& name, bool bias)
+    : weight_(binding.weight(name + ".weight")),
+      bias_(bias ? binding.weight(name + ".bias") : BoundWeight()),
+      linear_(binding.kernel<ops::Linear>(name)),
+      adapted_(binding.kernel<ops::LoraLinear>(name)),
+      dropout_(binding.kernel<ops::Dropout>(name)) {}
+
+Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
+  if (!drops(rows)) return x;
+  const auto p = static_cast<float>(rows.adapter->config().dropout);
+  const ops::Dropout::Key key{rows.seed, rows.step, rows.adapter->update_of(weight_)->a,
+                              rows.first_row * x.shape()[1]};
+  return ops::dropout(tape, dropout_, x, p, key);
+}
+
+Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const {
+  const Var& x = piece.inputs[0];
+  std::vector<ops::LoraGroup<Var>> groups;
+  const bool any_drops = std::any_of(piece.rows.begin(), piece.rows.end(), drops);
+  const std::vector<Var> parts = any_drops ? parts_of(tape, x, piece.rows) : std::vector<Var>();
+  int64_t first = 0;
+  for (size_t i = 0; i < piece.rows.size(); ++i) {
+    const AdapterRows& rows = piece.rows[i];
+    if (const Adapter::Update* update = update_of(rows, weight_)) {
+      const ParameterStore& own = rows.adapter->parameters();
+      ops::LoraGroup<Var> group{first, rows.rows, {}, tape.leaf(own[update->a]), {}};
+      if (drops(rows)) group.input = dropped(tape, rows, parts[i]);
+      for (const Adapter::Slice& slice : update->slices)
+        group.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
+      groups.push_back(std::move(group));
+    }
+    first += rows.rows;
+  }
+  const Var bias = piece.weights[1].value;
+  return groups.empty() ? ops::linear(tape, linear_, x, piece.weights[0], bias)
+                        : ops::lora_linear(tape, adapted_, x, piece.weights[0], bias, groups,
+                                           piece.all ? swiglu : ops::SwigluInProducts{});
+}
+
+Var Linear::operator()(Tape& tape, const Var& x, const AdaptedRows& rows,
+                       const ops::SwigluInProducts& swiglu) const {
+  if (rows.all().empty()) return ops::linear(tape, linear_, x, weight_.matrix(tape), bias_.leaf(tape));
+  const BoundWeight* const weights[] = {&weight_, &bias_};
+  return rows.by_pieces(tape, {x}, weights, [&](const AdaptedRows::Piece& piece) {
+    return std::vector{run(tape, piece, swiglu)};
+  })[0];
+}
+
+}  // namespace temper::layers

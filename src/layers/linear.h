@@ -1,0 +1,38 @@
+#pragma once
+#include <string>
+
+#include "layers/adapted_rows.h"
+#include "layers/binding.h"
+#include "ops/dropout/dropout.h"
+#include "ops/linear/linear.h"
+#include "ops/lora_linear/lora_linear.h"
+
+namespace temper::layers {
+
+// y = x Wᵀ + b of a model: its weight, which may be in 8 bits, its bias, its kernels, and what the rows'
+// adapters add: one matrix multiplication for all rows. Whatever changes what a linear reads or writes
+// belongs here.
+class Linear {
+ public:
+  Linear(const Binding& binding, const std::string& name, bool bias);
+
+  // x [rows, in] to [rows, out]. `swiglu`: what may go along with the products; left alone where no kernel
+  // takes it, or where adapters cut the rows.
+  Var operator()(Tape& tape, const Var& x, const AdaptedRows& rows,
+                 const ops::SwigluInProducts& swiglu = {}) const;
+
+  const BoundWeight& weight() const { return weight_; }
+  // What an adapter's A reads of x: its rows, some of whose elements are dropped while it trains.
+  Var dropped(Tape& tape, const AdapterRows& rows, const Var& x) const;
+  ops::Bound<ops::Linear> kernel() const { return linear_; }
+
+ private:
+  Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const;
+
+  BoundWeight weight_, bias_;
+  ops::Bound<ops::Linear> linear_;
+  ops::Bound<ops::LoraLinear> adapted_;
+  ops::Bound<ops::Dropout> dropout_;
+};
+
+}  // namespace temper::layers

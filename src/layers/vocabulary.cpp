@@ -1,0 +1,97 @@
+#include "layers/vocabulary.h"
+
+#include <algorithm>
+
+#include "ops/sample/sample.h"
+#include "primitives/primitives.h"
+
+namespace temper::layers {
+namespace {
+
+WeightSpec spec_of(const VocabularySize& size, const char* name, const char* source, LoraRole lora) {
+  return {.name = name,
+          .shape = {size.tokens, size.hidden},
+          .axes = {"vocab", "hidden"},
+          .sources = {{source, size.tokens}},
+          .split = Split::kVocab,
+          .lora = lora};
+}
+
+}  // namespace
+
+void declare_embedding(WeightTable& table, const VocabularySize& size) {
+  table.add(spec_of(size, "embedding.weight", "model.embed_tokens.weight", LoraRole::kEmbedding));
+}
+
+void declare_head(WeightTable& table, const VocabularySize& size) {
+  WeightSpec head = spec_of(size, "head.weight", "lm_head.weight", LoraRole::kHead);
+  size.tied ? table.tie(std::move(head), "embedding.weight") : table.add(std::move(head));
+}
+
+void name_vocabulary_ops(OpScope& ops, const VocabularySize& size) {
+  ops.use<ops::Embedding>("embedding", {ops.dtype(), size.hidden});
+  // An adapter's matrix behind its table, of whatever rank.
+  ops.use<ops::Linear>("embedding", {ops.dtype(), 1, size.hidden, false});
+  ops.linear("head", size.hidden, size.tokens, false);
+  ops.use<ops::Sample>("head", {ops.dtype(), size.tokens});
+  ops.use<ops::CrossEntropy>("head", {ops.dtype(), size.hidden, size.tokens});
+}
+
+Embedding::Embedding(const Binding& binding)
+    : table_(binding.weight("embedding.weight")),
+      kernel_(binding.kernel<ops::Embedding>("embedding")),
+      update_(binding.kernel<ops::Linear>("embedding")) {}
+
+Var Embedding::operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows) const {
+  const auto adapted = [&](const AdapterRows& each) {
+    return each.adapter != nullptr && (each.adapter->replaces(table_) || update_of(each, table_) != nullptr);
+  };
+  if (std::none_of(rows.all().begin(), rows.all().end(), adapted))
+    return ops::embedding(tape, kernel_, ids, table_.leaf(tape));
+  std::vector<Var> pieces;
+  int64_t first = 0;
+  for (const AdapterRows& each : rows.all()) {
+    const Tensor own_ids = ids.narrow(0, first, each.rows);
+    Var y = ops::embedding(tape, kernel_, own_ids, weight_of(tape, each, table_).value);
+    if (const Adapter::Update* update = update_of(each, table_)) {
+      const ParameterStore& own = each.adapter->parameters();
+      const Adapter::Slice& slice = update->slices.front();
+      const Var low = ops::embedding(tape, kernel_, own_ids, tape.leaf(own[update->a]));
+      const Var change = ops::linear(tape, update_, low, tape.leaf(own[slice.b]));
+      y = primitives::add(tape, y, primitives::scale(tape, change, slice.scale));
+    }
+    pieces.push_back(y);
+    first += each.rows;
+  }
+  return pieces.size() == 1 ? pieces.front() : primitives::concat_first(tape, pieces);
+}
+
+Head::Head(const Binding& binding)
+    : linear_(binding, "head", false), loss_(binding.kernel<ops::CrossEntropy>("head")) {}
+
+Var Head::logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
+  return linear_(tape, hidden, rows);
+}
+
+bool Head::trains(const AdapterRows& rows) const {
+  const BoundWeight& weight = linear_.weight();
+  return weight.parameter().grad != nullptr ||
+         (rows.adapter != nullptr && (update_of(rows, weight) != nullptr || rows.adapter->replaces(weight)));
+}
+
+// An adapted head is one product with wider rows: [hidden | scale · hidden Aᵀ] [weight | B]ᵀ.
+ops::CrossEntropy::Vars Head::loss(Tape& tape, const Var& hidden, const Tensor& targets,
+                                   const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const {
+  const Var weight = weight_of(tape, rows, linear_.weight()).value;
+  const Adapter::Update* update = update_of(rows, linear_.weight());
+  if (update == nullptr) return ops::cross_entropy(tape, loss_, hidden, weight, targets, factors);
+  const ParameterStore& own = rows.adapter->parameters();
+  const Adapter::Slice& slice = update->slices.front();
+  const Var low =
+      ops::linear(tape, linear_.kernel(), linear_.dropped(tape, rows, hidden), tape.leaf(own[update->a]));
+  const Var wide = primitives::concat_last(tape, hidden, primitives::scale(tape, low, slice.scale));
+  return ops::cross_entropy(tape, loss_, wide, primitives::concat_last(tape, weight, tape.leaf(own[slice.b])),
+                            targets, factors);
+}
+
+}  // namespace temper::layers

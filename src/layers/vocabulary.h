@@ -1,0 +1,43 @@
+#pragma once
+#include "layers/linear.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/embedding/embedding.h"
+
+// Both ends of a decoder, whose weights may be one.
+namespace temper::layers {
+
+struct VocabularySize {
+  int64_t tokens = 0, hidden = 0;
+  bool tied = false;  // the head's weight is the embedding's
+};
+void declare_embedding(WeightTable& table, const VocabularySize& size);  // embedding.weight
+void declare_head(WeightTable& table, const VocabularySize& size);       // head.weight
+void name_vocabulary_ops(OpScope& ops, const VocabularySize& size);
+
+class Embedding {
+ public:
+  explicit Embedding(const Binding& binding);
+  Var operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows) const;  // [tokens, hidden]
+
+ private:
+  BoundWeight table_;
+  ops::Bound<ops::Embedding> kernel_;
+  ops::Bound<ops::Linear> update_;  // of adapters
+};
+
+class Head {
+ public:
+  explicit Head(const Binding& binding);
+  Var logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const;  // [tokens, vocab]
+  // Of rows that are all of one adapter; see Decoder::loss.
+  ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
+                               const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const;
+  bool trains(const AdapterRows& rows) const;  // whether loss() adds to gradients of parameters
+  bool asks_host() const { return !loss_->repeats; }
+
+ private:
+  Linear linear_;
+  ops::Bound<ops::CrossEntropy> loss_;
+};
+
+}  // namespace temper::layers

@@ -41,38 +41,40 @@ function(temper_add_sources folder)
   temper_group_sources(temper_lib ${library})
 endfunction()
 
-# *.cu, where there is a compiler for them. Those in hopper/ have instructions of compute capability 9.0 alone, which are
-# neither in older nor in newer GPUs.
-function(temper_add_device_code folder)
+# *.cu, where there is a compiler for them; `architectures`: of the GPUs that they are compiled for where these are not
+# TEMPER_CUDA_ARCHITECTURES.
+function(temper_add_device_code folder architectures)
   if(NOT CMAKE_CUDA_COMPILER)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
-  target_sources(temper_lib PRIVATE ${sources})
-  file(GLOB hopper CONFIGURE_DEPENDS ${folder}/hopper/*.cu)
-  if(hopper)
-    cmake_path(GET folder FILENAME name)
-    add_library(temper_hopper_${name} OBJECT ${hopper})
-    set_target_properties(temper_hopper_${name} PROPERTIES CUDA_ARCHITECTURES 90a-real)
-    target_include_directories(temper_hopper_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,INCLUDE_DIRECTORIES>)
-    target_compile_options(temper_hopper_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,COMPILE_OPTIONS>)
-    target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_hopper_${name}>)
+  if(NOT architectures)
+    target_sources(temper_lib PRIVATE ${sources})
+    return()
   endif()
+  cmake_path(GET folder FILENAME name)
+  add_library(temper_device_code_${name} OBJECT ${sources})
+  set_target_properties(temper_device_code_${name} PROPERTIES CUDA_ARCHITECTURES ${architectures})
+  target_include_directories(temper_device_code_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,INCLUDE_DIRECTORIES>)
+  target_compile_options(temper_device_code_${name} PRIVATE $<TARGET_PROPERTY:temper_lib,COMPILE_OPTIONS>)
+  target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_device_code_${name}>)
 endfunction()
 
 # A floor without rooms: all of src/<folder>/*.cpp.
 function(add_floor folder)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
-  temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${folder})
+  temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${folder} "")
   temper_add_sources(${folder} ${sources})
 endfunction()
 
-# add_room(<name> [NEEDS <package>...]), called from src/<kind>/CMakeLists.txt.
-# "nvcc" stands for a CUDA compiler. A room whose package is missing is skipped with one status line, never with an #ifdef;
-# the line is <package>_REASON where the package's find module has set that.
+# A folder inside a kind; `built` becomes whether its packages are there.
+# "nvcc" stands for a CUDA compiler. A folder whose package is missing is skipped with one status line, never with an
+# #ifdef; the line is <package>_REASON where the package's find module has set that.
+# DEVICE_CODE names the architectures of *.cu that are for some GPUs alone.
 # <name>/room.cmake, where there is one, sees the packages and links libraries to temper_lib.
-function(add_room name)
-  cmake_parse_arguments(room "" "" "NEEDS" ${ARGN})
+function(temper_add_folder name built)
+  cmake_parse_arguments(room "" "" "NEEDS;DEVICE_CODE" ${ARGN})
+  set(${built} FALSE PARENT_SCOPE)
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
   foreach(package ${room_NEEDS})
     if(package STREQUAL "nvcc")
@@ -93,10 +95,24 @@ function(add_room name)
     endif()
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  temper_add_device_code(${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  temper_add_device_code(${CMAKE_CURRENT_SOURCE_DIR}/${name} "${room_DEVICE_CODE}")
   temper_add_sources(${kind} ${sources})
   include(${CMAKE_CURRENT_SOURCE_DIR}/${name}/room.cmake OPTIONAL)
-  set_property(GLOBAL APPEND PROPERTY temper_rooms_${kind} ${name})
+  set(${built} TRUE PARENT_SCOPE)
+endfunction()
+
+# add_room(<name> [NEEDS <package>...] [DEVICE_CODE <architecture>...]), called from src/<kind>/CMakeLists.txt.
+function(add_room name)
+  temper_add_folder(${name} built ${ARGN})
+  if(built)
+    cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME kind)
+    set_property(GLOBAL APPEND PROPERTY temper_rooms_${kind} ${name})
+  endif()
+endfunction()
+
+# add_shared(<name> ...), as add_room: a folder that rooms of the kind include (tools/layers.toml); it registers nothing.
+function(add_shared name)
+  temper_add_folder(${name} built ${ARGN})
 endfunction()
 
 # Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a

@@ -11,12 +11,23 @@ root = pathlib.Path(__file__).resolve().parent.parent
 plan = tomllib.loads((root / "tools/layers.toml").read_text())
 floor_of = {folder: number for number, folders in enumerate(plan["floors"]) for folder in folders}
 kinds = set(plan["kinds"])
+shared = plan["shared"]
 suffixes = {".h", ".cpp", ".cu", ".cuh"}
 
 
 def room_of(parts):
     """The room a path inside a kind belongs to; None for the kind's own files."""
     return parts[1] if len(parts) > 2 else None
+
+
+def may_include(kind, room, target):
+    """Whether a file of this room, shared folder or, with None, of the kind itself may include that folder of the kind."""
+    below = shared.get(kind, [])
+    if target in (None, room):
+        return True
+    if room in below:
+        below = below[:below.index(room)]
+    return room is not None and target in below
 
 
 def check(path):
@@ -36,8 +47,8 @@ def check(path):
         if target != folder and floor_of[target] >= floor_of[folder]:
             yield f"{where}:{line}: {folder} may not include {target} (same floor or above)"
         target_room = room_of((target, *include[2].split("/")))
-        if target == folder and folder in kinds and target_room and target_room != room_of(parts):
-            yield f"{where}:{line}: room {folder}/{room_of(parts)} may not include room {folder}/{target_room}"
+        if target == folder and folder in kinds and not may_include(folder, room_of(parts), target_room):
+            yield f"{where}:{line}: {folder}/{room_of(parts) or ''} may not include {folder}/{target_room}"
 
 
 def types_of(path):

@@ -114,7 +114,7 @@ const RequiredKernels<ops::LoraLinear>& required_kernels() {
   static const RequiredKernels<ops::LoraLinear> table{{.in = 1024, .out = 3072},
                                                       kAll,
                                                       {{"onednn", "onednn", kCpu, kWide},
-                                                       {"hopper", "cublaslt", kHopper, kBFloat16, hopper},
+                                                       {"hopper", "hopper", kHopper, kBFloat16, hopper},
                                                        {"cublaslt", "cublaslt", kGpu, kAll}}};
   return table;
 }

@@ -1,8 +1,9 @@
 #include <algorithm>
 
 #include "backends/cublaslt/cublaslt.h"
-#include "backends/cublaslt/product.h"
 #include "backends/cublaslt/softmax_rows.h"
+#include "backends/gpu_gemm/library.h"
+#include "backends/gpu_gemm/product.h"
 
 namespace temper::backends {
 namespace {

@@ -1,7 +1,8 @@
 #include "backends/cublaslt/cublaslt.h"
-#include "backends/cublaslt/few_rows.h"
-#include "backends/cublaslt/product.h"
-#include "backends/gpu_sums.h"
+#include "backends/gpu/sums.h"
+#include "backends/gpu_gemm/few_rows.h"
+#include "backends/gpu_gemm/library.h"
+#include "backends/gpu_gemm/product.h"
 
 namespace temper::backends {
 namespace {

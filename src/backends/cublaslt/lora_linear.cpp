@@ -1,191 +1,22 @@
-#include <fmt/core.h>
-
-#include <algorithm>
+#include "backends/gpu_gemm/lora_linear.h"
 
 #include "backends/cublaslt/cublaslt.h"
-#include "backends/cublaslt/few_rows.h"
-#include "backends/cublaslt/narrow_gradients.h"
-#include "backends/cublaslt/product.h"
-#include "backends/cublaslt/updated_product.h"
-#include "backends/gpu_sums.h"
 
 namespace temper::backends {
 namespace {
 
-using ops::LoraLinear;
-using Group = LoraLinear::Group;
-
-// Who computes the products in which an adapter differs from a plain linear.
 struct ByCublaslt {
   static constexpr auto* multiply = multiply_and_update;
   static constexpr auto* narrow = narrow_gradients;
-};
-struct ByHopper {
-  static void multiply(const UpdatedProduct& product) { multiply_and_update_on_hopper(product); }
-  static void narrow(const NarrowGradients& op) { narrow_gradients_on_hopper(op); }
+  static constexpr bool kTakeSwiglu = false;
 };
 
-Tensor empty_beside(const Tensor& x, int64_t rows, int64_t columns) {
-  return Tensor::empty({rows, columns}, x.dtype(), MemoryTag::kActivations, x.device());
-}
-
-Tensor rows_read(const LoraLinear& op, const Group& group) {
-  return group.input.defined() ? group.input : op.x.narrow(0, group.row, group.rows);
-}
-
-// Calls f(slice's number, its first rank, how many).
-template <class F>
-void for_each_slice(const Group& group, F f) {
-  int64_t first = 0;
-  for (size_t s = 0; s < group.slices.size(); ++s) {
-    const int64_t rank = group.slices[s].b.dim(1);
-    f(s, first, rank);
-    first += rank;
-  }
-}
-
-// scale · input aᵀ, in one product where the slices have one scale.
-Tensor low_of(const LoraLinear& op, const Group& group) {
-  const Tensor low = empty_beside(op.x, group.rows, group.a.dim(0));
-  if (low.numel() == 0) return low;
-  const Tensor input = rows_read(op, group);
-  const auto multiply_rows = [&](int64_t first, int64_t count, float scale) {
-    multiply({.a = input,
-              .b = group.a.narrow(0, first, count),
-              .d = low.narrow(1, first, count),
-              .transpose_b = true,
-              .scale = scale});
-  };
-  const float scale = group.slices[0].scale;
-  if (std::all_of(group.slices.begin(), group.slices.end(),
-                  [&](const auto& slice) { return slice.scale == scale; }))
-    multiply_rows(0, group.a.dim(0), scale);
-  else
-    for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
-      multiply_rows(first, rank, group.slices[s].scale);
-    });
-  return low;
-}
-
-template <class Products>
-LoraLinear::Output forward(const LoraLinear& op) {
-  const bool few = are_few_rows(op.x, op.weight) && !only_counts(op.x.device());
-  LoraLinear::Output out;
-  out.y = few ? cublaslt_linear_kernel().forward({op.x, op.weight, op.bias, op.scales})
-              : empty_beside(op.x, op.x.dim(0), op.weight.dim(0));
-  UpdatedProduct product{op.x, op.weight, out.y, true, op.bias, {}};
-  if (op.swiglu) product.y = out.swiglu = empty_beside(op.x, op.x.dim(0), op.weight.dim(0) / 2);
-  for (const Group& group : op.groups) {
-    const Tensor& low = out.low.emplace_back(low_of(op, group));
-    if (group.rows == 0) continue;
-    for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
-      const auto& slice = group.slices[s];
-      if (slice.b.numel() > 0)
-        product.updates.push_back({group.row, slice.column, low.narrow(1, first, rank), slice.b});
-    });
-  }
-  (few ? add_updates : Products::multiply)(product);
-  return out;
-}
-
-// Gradients of the slices' b, and that of input aᵀ, which is returned.
-template <class Products>
-Tensor slice_gradients(const Group& group, const Tensor& low, const Tensor& dy,
-                       const std::vector<GradTarget>& targets) {
-  const Tensor dlow = empty_beside(dy, group.rows, group.a.dim(0));
-  NarrowGradients op{dy.narrow(0, group.row, group.rows), {}};
-  for_each_slice(group, [&](size_t s, int64_t first, int64_t rank) {
-    const auto& slice = group.slices[s];
-    op.slices.push_back({slice.column, slice.b, low.narrow(1, first, rank), dlow.narrow(1, first, rank),
-                         targets[s], slice.scale});
-  });
-  Products::narrow(op);
-  return dlow;
-}
-
-void forget(const GradTarget& target) {
-  if (target.wanted() && !target.accumulate) target.buffer.fill_zero();
-}
-
-// x's gradient, or gate_up's. `x`: is made again, too, where it is defined.
-template <class Products>
-Tensor gradient_of_x(const LoraLinear& op, const Tensor& dy, std::vector<UpdatedProduct::Update> updates,
-                     const Tensor& x) {
-  const int64_t columns = (op.gate_up.defined() ? 2 : 1) * op.weight.dim(1);
-  UpdatedProduct product{dy, op.weight, empty_beside(dy, dy.dim(0), columns), false, {}, std::move(updates)};
-  product.gate_up = op.gate_up;
-  product.y = x;
-  Products::multiply(product);
-  return product.d;
-}
-
-template <class Products>
-LoraLinear::Gradients backward(const LoraLinear& given, const std::vector<Tensor>& low, const Tensor& dy,
-                               const LoraLinear::Targets& targets) {
-  LoraLinear op = given;
-  LoraLinear::Gradients grads{{}, std::vector<Tensor>(op.groups.size())};
-  if (targets.bias.wanted()) add_row_sums(dy, targets.bias);
-  std::vector<Tensor> dlows(op.groups.size());
-  std::vector<UpdatedProduct::Update> updates;
-  bool reads_x = false;
-  for (size_t i = 0; i < op.groups.size(); ++i) {
-    const Group& group = op.groups[i];
-    const LoraLinear::GroupTargets& wanted = targets.groups[i];
-    if (group.rows == 0) {
-      forget(wanted.a);
-      for (const GradTarget& b : wanted.b) forget(b);
-      if (wanted.input) grads.inputs[i] = empty_beside(dy, 0, op.weight.dim(1));
-      continue;
-    }
-    const Tensor dlow = dlows[i] = slice_gradients<Products>(group, low[i], dy, wanted.b);
-    reads_x = reads_x || (wanted.a.wanted() && !group.input.defined());
-    if (wanted.input) {
-      grads.inputs[i] = empty_beside(dy, group.rows, op.weight.dim(1));
-      multiply({.a = dlow, .b = group.a, .d = grads.inputs[i]});
-    } else if (targets.x && !group.input.defined() && dlow.numel() > 0) {
-      updates.push_back({group.row, 0, dlow, group.a});
-    }
-  }
-  Tensor made_x;
-  if (reads_x && !op.x.defined()) made_x = op.x = empty_beside(dy, dy.dim(0), op.weight.dim(1));
-  if (targets.x) grads.x = gradient_of_x<Products>(op, dy, std::move(updates), made_x);
-  for (size_t i = 0; i < op.groups.size(); ++i)
-    if (const GradTarget& a = targets.groups[i].a; a.wanted() && op.groups[i].rows > 0)
-      multiply({.a = dlows[i],
-                .b = rows_read(op, op.groups[i]),
-                .d = a.buffer,
-                .transpose_a = true,
-                .accumulate = a.accumulate});
-  return grads;
-}
-
-ops::Refusal accepts(const LoraLinear::Signature&, const HardwareFacts& facts) {
+ops::Refusal accepts(const ops::LoraLinear::Signature&, const HardwareFacts& facts) {
   return refuse_without_cublaslt(facts);
-}
-
-ops::Refusal accepts_hopper(const LoraLinear::Signature& s, const HardwareFacts& facts) {
-  if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
-    return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
-                       facts.compute_capability / 10, facts.compute_capability % 10);
-  if (s.in % 8 != 0 || s.out % 8 != 0)
-    return fmt::format("is for sizes that are multiples of 8, this is {} to {}", s.in, s.out);
-  return accepts(s, facts);
-}
-
-template <class Products>
-ops::Kernel<LoraLinear> kernel_by(ops::Refusal (*accepts)(const LoraLinear::Signature&,
-                                                          const HardwareFacts&)) {
-  return {.hardware = hardware::kGpu,
-          .accepts = accepts,
-          .forward = forward<Products>,
-          .backward = backward<Products>,
-          .traits = {.reads_codes = are_few_rows, .swiglu = std::is_same_v<Products, ByHopper>},
-          .outline = {forward<Products>, backward<Products>}};
 }
 
 }  // namespace
 
-ops::Kernel<LoraLinear> cublaslt_lora_linear_kernel() { return kernel_by<ByCublaslt>(accepts); }
-ops::Kernel<LoraLinear> hopper_lora_linear_kernel() { return kernel_by<ByHopper>(accepts_hopper); }
+ops::Kernel<ops::LoraLinear> cublaslt_lora_linear_kernel() { return lora_linear_by<ByCublaslt>(accepts); }
 
 }  // namespace temper::backends

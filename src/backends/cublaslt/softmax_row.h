@@ -1,6 +1,6 @@
 #pragma once
 #include "backends/cublaslt/softmax_rows.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 // The arithmetic of one row of logits, which all kernels for softmax_rows share.
 namespace temper::backends {

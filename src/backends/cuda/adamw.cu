@@ -4,7 +4,7 @@
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/philox.h"
 #include "backends/cuda/pieces.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

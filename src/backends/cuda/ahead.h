@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 // Attention by tiles in shared memory, in float32: what its kernels share. A block has a tile of rows of its
 // own and meets others; 16 x 16 threads hold their products. Thread (y, x) has rows y + 16 i, and columns x +

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "backends/cuda/cuda.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

@@ -1,5 +1,5 @@
 #include "backends/cuda/cuda.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

@@ -1,6 +1,6 @@
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/pieces.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

@@ -1,5 +1,5 @@
 // Functions of one and of two tensors, element by element.
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 #include "backends/cuda/primitives.h"
 #include "primitives/broadcast.h"
 

@@ -1,5 +1,5 @@
 // Products in float32: a block forms a square of c from strips of a and b in shared memory.
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 #include "backends/cuda/primitives.h"
 
 namespace temper::backends {

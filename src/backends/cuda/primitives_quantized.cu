@@ -1,7 +1,7 @@
 // Matrices in 8 bits, as wide as products read them.
 #include "backends/cuda/primitives.h"
-#include "backends/float8.h"
-#include "backends/gpu.h"
+#include "backends/gpu/float8.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

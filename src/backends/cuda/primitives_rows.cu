@@ -1,5 +1,5 @@
 // Reductions of rows, and rows and elements found by ids.
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 #include "backends/cuda/primitives.h"
 
 namespace temper::backends {

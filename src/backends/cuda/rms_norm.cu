@@ -1,7 +1,7 @@
 // A group of threads keeps a row in registers: every byte is read and written once.
 #include "backends/cuda/ahead.h"
 #include "backends/cuda/cuda.h"
-#include "backends/gpu_sums.h"
+#include "backends/gpu/sums.h"
 
 namespace temper::backends {
 namespace {

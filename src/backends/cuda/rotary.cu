@@ -4,7 +4,7 @@
 // that is: loads without conditions travel together.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/rotary_heads.h"
-#include "backends/gpu_sums.h"
+#include "backends/gpu/sums.h"
 
 namespace temper::backends {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 // Heads of a fused product, as the kernels for rotary_pos_emb hand them to groups of neighbouring threads.
 namespace temper::backends {

@@ -4,7 +4,7 @@
 // on each multiprocessor, so that it fails rather than hangs where they do not fit. Probabilities are whole numbers of 2⁻⁴²: sums do not depend on their order.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/philox.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 
 namespace temper::backends {
 namespace {

@@ -1,5 +1,5 @@
 #include "backends/cuda/cuda.h"
-#include "backends/swiglu_rows.h"
+#include "backends/gpu/swiglu_rows.h"
 
 namespace temper::backends {
 namespace {

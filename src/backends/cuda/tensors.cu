@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/philox.h"
-#include "backends/gpu.h"
+#include "backends/gpu/device_code.h"
 #include "tensor/device_functions.h"
 
 namespace temper::backends {

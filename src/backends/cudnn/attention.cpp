@@ -2,9 +2,9 @@
 // few shapes on paper only. Plans know the documents' lengths from the host and read them on the device.
 #include "backends/cudnn/cudnn.h"
 #include "backends/cudnn/library.h"
-#include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
 #include "backends/cudnn/padded_backward.h"
+#include "backends/gpu/attention_operands.h"
 
 namespace temper::backends::cudnn {
 namespace {
@@ -121,8 +121,6 @@ void* logs(const Tensor& lse, const Piece& piece) {
   return rows(lse, piece.ragged ? piece.first_query : piece.first_document);
 }
 
-}  // namespace
-
 Attention::Output forward(const Attention& op, bool want_lse) {
   const Job job(op, false);
   const Shape& shape = op.q.shape();
@@ -146,8 +144,6 @@ Attention::Output forward(const Attention& op, bool want_lse) {
   execute(job, 0, key_of(job, want_lse ? Pass::kForward : Pass::kInference, piece), pointers);
   return out;
 }
-
-namespace {
 
 template <bool kDeterministic>
 Attention::Grads backward(const Attention& op, const Attention::Output& out, const Tensor& dy) {

@@ -20,7 +20,6 @@ void register_cudnn() {
   const auto add = [](std::string_view name, const ops::Kernel<ops::Attention>& kernel) {
     ops::kernels<ops::Attention>().add_before("cuda", name, kernel);  // which serves where these do not
   };
-  add("hopper", cudnn::hopper_attention_kernel());
   add("cudnn", cudnn::attention_kernel());
   add("cudnn_nondeterministic", cudnn::nondeterministic_attention_kernel());
 }

@@ -3,9 +3,6 @@
 
 namespace temper::backends::cudnn {
 
-// For compute capability 9.0 and heads of 64 or 128: forward by cuDNN, backward by a kernel of our own
-// (hopper/), which gives the same bits every time and is faster than both below.
-ops::Kernel<ops::Attention> hopper_attention_kernel();
 // Backward gives the same bits every time. On compute capability 9.x cuDNN then writes the gradient of all
 // scores to memory, heads · queries · keys · 2 bytes for each document.
 ops::Kernel<ops::Attention> attention_kernel();

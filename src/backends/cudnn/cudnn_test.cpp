@@ -18,14 +18,13 @@ struct Question {
   int capability = 90;
 };
 
-std::string refusal(const std::function<void(Question&)>& change,
-                    const ops::Kernel<Attention>& kernel = attention_kernel()) {
+std::string refusal(const std::function<void(Question&)>& change) {
   Question question;
   change(question);
   HardwareFacts facts;  // of a GPU that is not here
   facts.hardware = hardware::kGpu;
   facts.compute_capability = question.capability;
-  return kernel.accepts(question.signature, facts).value_or("");
+  return attention_kernel().accepts(question.signature, facts).value_or("");
 }
 
 TEST(CudnnStatus, IsSortedByItsCause) {
@@ -61,17 +60,6 @@ TEST(CudnnAttention, Refuses) {
             "4 query heads are not a multiple of 3 key heads");
 }
 
-TEST(HopperAttention, Refuses) {
-  const auto kernel = hopper_attention_kernel();
-  EXPECT_EQ(refusal([](Question&) {}, kernel), "");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 64; }, kernel), "");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 96; }, kernel),
-            "is for head_dim 64 or 128 at compute capability 9.0, this is 96 at 9.0");
-  EXPECT_EQ(refusal([](Question& q) { q.capability = 100; }, kernel),
-            "is for head_dim 64 or 128 at compute capability 9.0, this is 128 at 10.0");
-  EXPECT_EQ(refusal([](Question& q) { q.signature.dtype = DType::kF32; }, kernel), "dtype must be bfloat16");
-}
-
 Attention op_of(const std::vector<std::pair<int32_t, int32_t>>& documents) {
   std::vector<int32_t> q{0}, k{0};
   for (const auto& [queries, keys] : documents) {
@@ -88,11 +76,11 @@ Attention op_of(const std::vector<std::pair<int32_t, int32_t>>& documents) {
 
 int64_t common(const std::vector<std::pair<int32_t, int32_t>>& documents) {
   const Attention op = op_of(documents);
-  return common_length(documents_of(op), op);
+  return common_length(packed_documents(op), op);
 }
 
 TEST(CudnnDocuments, ThoseWithoutQueriesAreLeftOut) {
-  const auto documents = documents_of(op_of({{0, 4}, {2, 5}, {0, 0}, {3, 3}}));
+  const auto documents = packed_documents(op_of({{0, 4}, {2, 5}, {0, 0}, {3, 3}}));
   ASSERT_EQ(documents.size(), 2u);
   EXPECT_EQ(documents[0].query, 0);
   EXPECT_EQ(documents[0].key, 4);
@@ -129,7 +117,8 @@ TEST(CudnnDocuments, LengthsAndCountsAreRoundedUp) {
 TEST(CudnnDocuments, PartsFitTheirBudget) {
   // A document of up to 128 tokens takes 2 · 128 · 128 · 2 = 64 KiB with two heads.
   const int64_t each = 64 << 10;
-  const auto documents = documents_of(op_of({{10, 10}, {128, 128}, {1, 1}, {7, 90}, {50, 50}, {300, 300}}));
+  const auto documents =
+      packed_documents(op_of({{10, 10}, {128, 128}, {1, 1}, {7, 90}, {50, 50}, {300, 300}}));
   using Parts = std::vector<Part>;
   EXPECT_EQ(cut(documents, 2, 4 * each), (Parts{{0, 4}, {4, 5}, {5, 6}}));
   EXPECT_EQ(cut(documents, 2, each), (Parts{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}}));
@@ -141,7 +130,7 @@ TEST(CudnnDocuments, PartsFitTheirBudget) {
 }
 
 TEST(CudnnDocuments, ExtentsAreOfThePart) {
-  const auto documents = documents_of(op_of({{10, 10}, {1, 300}, {500, 500}}));
+  const auto documents = packed_documents(op_of({{10, 10}, {1, 300}, {500, 500}}));
   EXPECT_EQ(extent_of(documents, {0, 1}).queries, 128);
   EXPECT_TRUE(extent_of(documents, {0, 1}).square);
   EXPECT_EQ(extent_of(documents, {0, 2}).keys, 512);

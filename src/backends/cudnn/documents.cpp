@@ -13,24 +13,6 @@ int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 }  // namespace
 
-std::vector<Document> documents_of(const ops::Attention& op) {
-  const auto q = op.starts_q(), k = op.starts_k();
-  std::vector<Document> documents;
-  for (size_t d = 0; d + 1 < q.size(); ++d)
-    if (q[d + 1] > q[d]) documents.push_back({q[d], q[d + 1] - q[d], k[d], k[d + 1] - k[d]});
-  return documents;
-}
-
-int64_t common_length(const std::vector<Document>& documents, const ops::Attention& op) {
-  if (documents.empty() || op.starts_q().back() != op.starts_k().back()) return 0;
-  const int64_t length = documents.front().queries;
-  if (length % kTile != 0 || length * static_cast<int64_t>(documents.size()) != op.starts_q().back())
-    return 0;
-  for (const Document& document : documents)
-    if (document.queries != length || document.keys != length || document.query != document.key) return 0;
-  return length;
-}
-
 int64_t rounded_length(int64_t length) {
   if (length <= kTile) return kTile;
   if (length <= 2048) return up(length, 256);
@@ -43,7 +25,7 @@ int64_t rounded_count(int64_t count) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(count, 1))));
 }
 
-Extent extent_of(const std::vector<Document>& documents, Part part) {
+Extent extent_of(const std::vector<PackedDocument>& documents, Part part) {
   Extent extent;
   for (size_t d = part.begin; d < part.end; ++d) {
     extent.queries = std::max(extent.queries, documents[d].queries);
@@ -53,7 +35,7 @@ Extent extent_of(const std::vector<Document>& documents, Part part) {
   return {rounded_length(extent.queries), rounded_length(extent.keys), extent.square};
 }
 
-std::vector<Part> cut(const std::vector<Document>& documents, int64_t heads, int64_t bytes) {
+std::vector<Part> cut(const std::vector<PackedDocument>& documents, int64_t heads, int64_t bytes) {
   std::vector<Part> parts;
   for (size_t d = 0; d < documents.size(); ++d) {
     if (!parts.empty()) {

@@ -14,13 +14,13 @@ constexpr int64_t kMostScores = int64_t{1} << 30;  // bytes
 
 // The documents with queries, and how they are cut.
 struct Cut {
-  std::vector<Document> documents;
+  std::vector<PackedDocument> documents;
   int64_t length;  // of every document; 0: ragged
   std::vector<Part> parts;
 
   explicit Cut(const Packing& packing) {
     const ops::Attention op = op_of(packing);
-    documents = documents_of(op);
+    documents = packed_documents(op);
     length = common_length(documents, op);
     if (documents.empty()) return;
     if (!packing.cut)
@@ -33,7 +33,7 @@ struct Cut {
 };
 
 Piece piece_of(const Cut& cut, Part part, const Packing& packing) {
-  const Document &first = cut.documents[part.begin], &last = cut.documents[part.end - 1];
+  const PackedDocument &first = cut.documents[part.begin], &last = cut.documents[part.end - 1];
   const auto count = static_cast<int64_t>(part.end - part.begin);
   Piece piece;
   piece.first_query = first.query;
@@ -63,7 +63,7 @@ Pieces look_at(const Packing& packing) {
   Pieces pieces;
   int64_t seen = 0;
   for (const Part part : cut.parts) pieces.all.push_back(piece_of(cut, part, packing));
-  for (const Document& document : cut.documents) seen += document.keys;
+  for (const PackedDocument& document : cut.documents) seen += document.keys;
   pieces.seen = seen == op_of(packing).starts_k().back();
   return pieces;
 }
@@ -74,11 +74,11 @@ enum class List { kStartsQ, kStartsK, kQueries, kKeys };
 void write_list(const Packing& packing, size_t index, List list, int64_t factor, std::vector<int64_t>& to) {
   const Cut cut(packing);
   const Part part = cut.parts[index];
-  const Document &first = cut.documents[part.begin], &last = cut.documents[part.end - 1];
+  const PackedDocument &first = cut.documents[part.begin], &last = cut.documents[part.end - 1];
   const int64_t ends[] = {last.query + last.queries - first.query, last.key + last.keys - first.key, 0, 0};
   std::fill(to.begin(), to.end(), ends[static_cast<size_t>(list)] * factor);
   for (size_t d = part.begin; d < part.end; ++d) {
-    const Document& document = cut.documents[d];
+    const PackedDocument& document = cut.documents[d];
     const int64_t numbers[] = {document.query - first.query, document.key - first.key, document.queries,
                                document.keys};
     to[d - part.begin] = numbers[static_cast<size_t>(list)] * factor;
@@ -86,22 +86,6 @@ void write_list(const Packing& packing, size_t index, List list, int64_t factor,
 }
 
 }  // namespace
-
-Packing packing_of(const ops::Attention& op, bool cut) {
-  return {op.cu_seqlens_q, op.cu_seqlens_k, op.q.dim(1), op.k.dim(1), op.q.dim(2), cut};
-}
-
-ops::Attention op_of(const Packing& packing) {
-  ops::Attention op;
-  op.cu_seqlens_q = packing.cu_seqlens_q;
-  op.cu_seqlens_k = packing.cu_seqlens_k;
-  return op;
-}
-
-std::string name_of(const Packing& packing) {
-  return fmt::format("cudnn {} {} {} {} {} {}", packing.cu_seqlens_q.raw(), packing.cu_seqlens_k.raw(),
-                     packing.heads, packing.kv_heads, packing.head_dim, packing.cut);
-}
 
 Pieces pieces_of(const Packing& packing) {
   Pieces found = look_at(packing);

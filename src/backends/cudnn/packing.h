@@ -5,16 +5,6 @@
 // A call of attention as calls of plans.
 namespace temper::backends::cudnn {
 
-// What is known of a call without its tensors, so that it can be looked at again when the documents change.
-struct Packing {
-  Tensor cu_seqlens_q, cu_seqlens_k;  // on the CPU
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool cut = false;  // so that the scores of a deterministic pass need not all exist at once
-};
-Packing packing_of(const ops::Attention& op, bool cut);
-ops::Attention op_of(const Packing& packing);  // without q, k and v
-std::string name_of(const Packing& packing);   // of what is brought to the device for it
-
 // Some documents for one plan. Equal pieces are the same launches; what is different then, the ragged
 // documents' places and lengths, plans read on the device.
 struct Piece {

@@ -1,7 +1,7 @@
 #include "backends/cudnn/padded_backward.h"
 
-#include "backends/cudnn/operands.h"
 #include "backends/cudnn/packing.h"
+#include "backends/gpu/attention_operands.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::backends::cudnn {
@@ -13,7 +13,7 @@ constexpr int64_t kMostRagged = 128;  // head_dim
 
 // A document's part of a call, in the middle of zeros.
 struct Padded {
-  Padded(const Attention& op, const Document& document)
+  Padded(const Attention& op, const PackedDocument& document)
       : document(document), length(rounded_length(document.keys)), before(document.keys - document.queries) {
     plain.q = queries(op.q);
     plain.k = keys(op.k);
@@ -37,7 +37,7 @@ struct Padded {
     all.v.narrow(0, document.key, document.keys).copy_from(own.v.narrow(0, 0, document.keys));
   }
 
-  Document document;
+  PackedDocument document;
   int64_t length, before;
   Attention plain;
 
@@ -63,7 +63,7 @@ std::vector<int32_t> places_of(const Packing& packing) {
 }  // namespace
 
 bool is_padded_backward(const Attention& op) {
-  return op.q.dim(2) > kMostRagged && common_length(documents_of(op), op) == 0;
+  return op.q.dim(2) > kMostRagged && common_length(packed_documents(op), op) == 0;
 }
 
 Attention::Grads padded_backward(const Attention& op, const Attention::Output& out, const Tensor& dy,
@@ -74,7 +74,7 @@ Attention::Grads padded_backward(const Attention& op, const Attention::Output& o
   const Attention::Grads grads = empty_gradients(op, false);
   grads.k.fill_zero();  // keys of documents without queries
   grads.v.fill_zero();
-  for (const Document& document : documents_of(op)) {
+  for (const PackedDocument& document : packed_documents(op)) {
     const Padded padded(op, document);
     const Attention::Output own{padded.queries(out.y), padded.logs(out.lse)};
     padded.write(grads, backward(padded.plain, own, padded.queries(dy)));

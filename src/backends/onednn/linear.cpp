@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "backends/float32_sums.h"
+#include "backends/cpu/float32_sums.h"
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"

@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "backends/onednn/logits.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/lanes-inl.h"
+#include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {

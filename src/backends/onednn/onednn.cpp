@@ -1,7 +1,7 @@
 #include "backends/onednn/onednn.h"
 
+#include "backends/cpu/vector_targets.h"
 #include "backends/onednn/peak.h"
-#include "backends/vector_targets.h"
 
 namespace temper::backends {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/float32_sums.h"
+#include "backends/cpu/float32_sums.h"
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
 #include "backends/simd/simd.h"
@@ -11,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "backends/simd/embedding.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/lanes-inl.h"
+#include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "backends/lanes-inl.h"
+#include "backends/cpu/lanes-inl.h"
 #include "base/random.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/float32_sums.h"
+#include "backends/cpu/float32_sums.h"
 #include "backends/simd/rows.h"
 #include "base/threads.h"
 

@@ -1,7 +1,7 @@
 #include "backends/simd/simd.h"
 
+#include "backends/cpu/vector_targets.h"
 #include "backends/peak.h"
-#include "backends/vector_targets.h"
 
 namespace temper::backends {
 

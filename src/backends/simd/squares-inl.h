@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "backends/lanes-inl.h"
+#include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends::HWY_NAMESPACE {

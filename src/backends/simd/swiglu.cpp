@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "backends/simd/swiglu.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/lanes-inl.h"
+#include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::backends {

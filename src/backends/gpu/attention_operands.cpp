@@ -1,0 +1,29 @@
+#include "backends/gpu/attention_operands.h"
+
+namespace temper::backends {
+
+using ops::Attention;
+
+Tensor readable(const Tensor& tensor, bool compact) {
+  constexpr int64_t kAlignment = 16;
+  const bool aligned = reinterpret_cast<uintptr_t>(tensor.raw()) % kAlignment == 0 &&
+                       tensor.stride(0) * size_of(tensor.dtype()) % kAlignment == 0;
+  if (aligned && (!compact || tensor.is_contiguous())) return tensor;
+  return tensor.clone();
+}
+
+void* rows(const Tensor& tensor, int64_t first) {
+  return static_cast<std::byte*>(tensor.raw()) + first * tensor.stride(0) * size_of(tensor.dtype());
+}
+
+Attention::Grads empty_gradients(const Attention& op, bool joined) {
+  const int64_t heads = op.q.dim(1), kv_heads = op.k.dim(1);
+  const auto empty = [&](int64_t tokens, int64_t wanted) {
+    return Tensor::empty({tokens, wanted, op.q.dim(2)}, op.q.dtype(), MemoryTag::kActivations, op.q.device());
+  };
+  if (!joined) return {empty(op.q.dim(0), heads), empty(op.k.dim(0), kv_heads), empty(op.k.dim(0), kv_heads)};
+  const Tensor all = empty(op.q.dim(0), heads + 2 * kv_heads);
+  return {all.narrow(1, 0, heads), all.narrow(1, heads, kv_heads), all.narrow(1, heads + kv_heads, kv_heads)};
+}
+
+}  // namespace temper::backends

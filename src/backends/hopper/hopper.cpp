@@ -1,0 +1,13 @@
+#include "backends/hopper/hopper.h"
+
+namespace temper::backends {
+
+void register_hopper();
+void register_hopper() {
+  // In front of the kernels of libraries, to which they leave what they are not for.
+  if (ops::kernels<ops::Attention>().find("cudnn") != nullptr)
+    ops::kernels<ops::Attention>().add_before("cudnn", "hopper", hopper::attention_kernel());
+  ops::kernels<ops::LoraLinear>().add_before("cublaslt", "hopper", hopper::lora_linear_kernel());
+}
+
+}  // namespace temper::backends

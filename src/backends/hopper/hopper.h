@@ -1,0 +1,14 @@
+#pragma once
+#include "ops/attention/attention.h"
+#include "ops/lora_linear/lora_linear.h"
+
+namespace temper::backends::hopper {
+
+// For compute capability 9.0 and heads of 64 or 128: forward by the registered kernel `cudnn`, backward by a
+// kernel of our own, which gives the same bits every time and is faster than cuDNN's.
+ops::Kernel<ops::Attention> attention_kernel();
+// For compute capability 9.0 and bfloat16, by kernels of our own: the base's products, with the updates as
+// more of the same sums, and an adapter's gradients from one reading of dy; what is left by cuBLASLt.
+ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+
+}  // namespace temper::backends::hopper

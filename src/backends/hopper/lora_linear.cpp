@@ -1,0 +1,30 @@
+#include <fmt/core.h>
+
+#include "backends/gpu_gemm/lora_linear.h"
+#include "backends/hopper/hopper.h"
+#include "backends/hopper/narrow_gradients.h"
+#include "backends/hopper/updated_product.h"
+
+namespace temper::backends::hopper {
+namespace {
+
+struct ByHopper {
+  static void multiply(const UpdatedProduct& product) { multiply_and_update_on_hopper(product); }
+  static void narrow(const NarrowGradients& op) { narrow_gradients_on_hopper(op); }
+  static constexpr bool kTakeSwiglu = true;
+};
+
+ops::Refusal accepts_hopper(const ops::LoraLinear::Signature& s, const HardwareFacts& facts) {
+  if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
+    return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
+                       facts.compute_capability / 10, facts.compute_capability % 10);
+  if (s.in % 8 != 0 || s.out % 8 != 0)
+    return fmt::format("is for sizes that are multiples of 8, this is {} to {}", s.in, s.out);
+  return refuse_without_cublaslt(facts);
+}
+
+}  // namespace
+
+ops::Kernel<ops::LoraLinear> lora_linear_kernel() { return lora_linear_by<ByHopper>(accepts_hopper); }
+
+}  // namespace temper::backends::hopper

@@ -2,7 +2,7 @@
 //   dv = Pᵀ dy    dk = scale · dSᵀ q    dq = scale · dS k
 // A block of threads holds 128 keys and values, 64 for each of two warpgroups, and meets tiles of queries of
 // all heads that share them; dk and dv stay in registers. A third warpgroup copies tiles in and adds dq to
-// memory, in turns, so that sums have one order (schedule.h). Scores are computed transposed, keys by
+// memory, in turns, so that sums have one order (attention_schedule.h). Scores are computed transposed, keys by
 // queries: their registers are then an operand of the products that follow. While the scores of one tile
 // become probabilities, products of the tile before and after it run.
 //

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
                  : INFINITY;
 }
 
-// Sums of a tile are in the order of the registers that held them (hopper_products.h).
+// Sums of a tile are in the order of the registers that held them (wgmma.h).
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     finish(RowArguments arguments, const float4* sums, float scale, __nv_bfloat16* dq, int64_t stride) {

@@ -1,4 +1,4 @@
-// What needs no GPU of the kernel in hopper/: that every tile's gradient is added up once by everyone who
+// What needs no GPU of the kernel of attention: that every tile's gradient is added up once by everyone who
 // meets it, in an order that can be kept.
 #include <gtest/gtest.h>
 

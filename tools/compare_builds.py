@@ -100,7 +100,7 @@ def difference_of_folders(a, b):
     if all(name.name.startswith("out-") for name in of_a) and not any((a / name).stat().st_size for name in of_a):
         return "neither build wrote anything"
     found = []
-    for name in of_a:
+    for name in sorted(of_a, key=lambda name: name.suffix == ".safetensors"):  # numbers first, then bytes
         if difference := difference_of_files(a / name, b / name):
             found.append(f"{name}: {difference}")
     return "\n    ".join(found[:4] + ([f"and {len(found) - 4} files more"] if len(found) > 4 else [])) or None

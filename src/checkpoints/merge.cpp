@@ -12,38 +12,47 @@
 namespace temper::checkpoints {
 namespace {
 
-// Rows [begin, end) of out += scale · b a, each element's products summed in the order of k.
-inline __attribute__((always_inline)) void add_rows(float* out, const float* b, const float* a, float scale,
-                                                    int64_t begin, int64_t end, int64_t rank, int64_t in) {
+// out += scale · b a
+struct Update {
+  const float* b;  // [rows, rank]
+  const float* a;  // [rank, in]
+  float scale;
+  int64_t rank, in;
+};
+
+// Rows [begin, end) of out [rows, in], each element's products summed in the order of k.
+inline __attribute__((always_inline)) void add_rows(float* out, const Update& update, int64_t begin,
+                                                    int64_t end) {
+  const int64_t rank = update.rank, in = update.in;
   std::vector<float> sums(static_cast<size_t>(in));
   for (int64_t row = begin; row < end; ++row) {
     std::fill(sums.begin(), sums.end(), 0.0f);
     for (int64_t k = 0; k < rank; ++k) {
-      const float factor = b[row * rank + k];
-      const float* line = a + k * in;
+      const float factor = update.b[row * rank + k];
+      const float* line = update.a + k * in;
       float* sum = sums.data();
       for (int64_t i = 0; i < in; ++i) sum[i] = __builtin_fmaf(factor, line[i], sum[i]);
     }
     for (int64_t i = 0; i < in; ++i) {
-      const float update = sums[static_cast<size_t>(i)] * scale;
-      out[row * in + i] += update;
+      const float added = sums[static_cast<size_t>(i)] * update.scale;
+      out[row * in + i] += added;
     }
   }
 }
 
-using AddRows = void(float*, const float*, const float*, float, int64_t, int64_t, int64_t, int64_t);
+using AddRows = void(float* out, const Update&, int64_t begin, int64_t end);
 
-void add_rows_anywhere(float* out, const float* b, const float* a, float scale, int64_t begin, int64_t end,
-                       int64_t rank, int64_t in) {
-  add_rows(out, b, a, scale, begin, end, rank, in);
+void add_rows_anywhere(float* out, const Update& update, int64_t begin, int64_t end) {
+  add_rows(out, update, begin, end);
 }
 
 #ifdef __x86_64__
 // The product's sum is fused here, the update's must not be: fp-contract is off for it.
-__attribute__((target("avx2,fma"), optimize("fp-contract=off"))) void add_rows_fused(
-    float* out, const float* b, const float* a, float scale, int64_t begin, int64_t end, int64_t rank,
-    int64_t in) {
-  add_rows(out, b, a, scale, begin, end, rank, in);
+__attribute__((target("avx2,fma"), optimize("fp-contract=off"))) void add_rows_fused(float* out,
+                                                                                     const Update& update,
+                                                                                     int64_t begin,
+                                                                                     int64_t end) {
+  add_rows(out, update, begin, end);
 }
 AddRows* add_rows_here() { return __builtin_cpu_supports("fma") ? add_rows_fused : add_rows_anywhere; }
 #else
@@ -140,8 +149,9 @@ class Merger {
 void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float scale) {
   const int64_t out = weight.dim(0), in = weight.dim(1), rank = a.dim(0);
   invariant(b.shape() == Shape({out, rank}) && a.dim(1) == in, "a low-rank update fits its weight");
+  const Update update{b.data<float>(), a.data<float>(), scale, rank, in};
   parallel_ranges(out, 16, [&](int64_t begin, int64_t end) {
-    add_rows_here()(weight.data<float>(), b.data<float>(), a.data<float>(), scale, begin, end, rank, in);
+    add_rows_here()(weight.data<float>(), update, begin, end);
   });
 }
 

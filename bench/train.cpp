@@ -105,6 +105,7 @@ class Learning {
 
 struct Result {
   double loss = 0, grad_norm = 0, flops = 0, seconds = 0;
+  int64_t tokens = 0;
 };
 
 Result wait(std::vector<training::PendingStep>& steps) {
@@ -116,6 +117,94 @@ Result wait(std::vector<training::PendingStep>& steps) {
     result.flops += part.flops;
   }
   return result;
+}
+
+struct Training {
+  std::vector<Result> steps;
+  double first_seconds = 0;  // until the first step is done
+  Rows rows;                 // of the last step
+};
+
+// On a GPU a step is asked for before the one ahead of it is waited for; the time of a step is that between
+// two ends.
+Training train(Learning& learning, RowSource& source, int64_t most_steps, bool on_cpu, double start) {
+  Training done;
+  std::vector<training::PendingStep> pending;
+  double before = start;
+  int64_t pending_tokens = 0;
+  const auto finish = [&] {
+    if (pending.empty()) return;
+    done.steps.push_back(wait(pending));
+    const double now = seconds_now();
+    done.steps.back().seconds = now - before;
+    done.steps.back().tokens = pending_tokens;
+    before = now;
+    if (done.first_seconds == 0) done.first_seconds = now - start;
+  };
+  for (int64_t i = 0; i < most_steps; ++i) {
+    Rows rows = source.next();
+    if (rows.empty()) break;
+    done.rows = std::move(rows);
+    int64_t tokens = 0;
+    for (const data::PackedRow& row : done.rows) tokens += row.size();
+    std::vector<training::PendingStep> next = learning.begin(done.rows);
+    finish();
+    pending = std::move(next);
+    pending_tokens = tokens;
+    if (i == 0 || on_cpu) finish(), pending.clear();
+  }
+  finish();
+  return done;
+}
+
+void print_profile(Learning& learning, const Rows& rows, const HardwareFacts& facts, DType dtype) {
+  const bool on_cpu = facts.device.type == DeviceType::kCpu;
+  trace::start(on_cpu ? std::function<void()>() : [&] { synchronize(facts.device); });
+  std::vector<training::PendingStep> steps = learning.begin(rows);
+  wait(steps);
+  const std::vector<trace::Event> events = trace::stop();
+  const reports::MachinePeak peak = measured_peak(facts, dtype);
+  std::fprintf(stderr, "%s\n", reports::describe(reports::sum_up(events), 1, peak).c_str());
+}
+
+int64_t memory_bytes(Device device) {
+  if (device.type == DeviceType::kCpu) return peak_resident_bytes();
+  int64_t held = 0;
+  for (const RegionUsage& region : pool(device).usage()) held += region.held;
+  return held;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The first two steps are not among those whose time counts, unless there are no others.
+void print_result(const Options& options, const Training& trained, const HardwareFacts& facts) {
+  std::string losses, grad_norms;
+  std::vector<double> seconds, speeds;
+  for (size_t i = 0; i < trained.steps.size(); ++i) {
+    const Result& step = trained.steps[i];
+    losses += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", step.loss);
+    grad_norms += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", step.grad_norm);
+    if (i < 2 && i + 1 < trained.steps.size()) continue;
+    seconds.push_back(step.seconds);
+    speeds.push_back(static_cast<double>(step.tokens) / step.seconds);
+  }
+  if (seconds.empty())
+    fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
+  const double step_seconds = median(seconds), speed = trained.steps.back().flops / step_seconds;
+  const int64_t memory = memory_bytes(facts.device);  // before the peak of products is measured
+  std::printf(
+      "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
+      "\"tflops\": %.4g, \"of_peak\": %.3f, "
+      "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
+      "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
+      options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
+      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), median(speeds),
+      speed / 1e12, speed / measured_products(facts, options.dtype), static_cast<double>(memory) / (1 << 30),
+      trained.first_seconds, step_seconds * 1e3, options.checkpointing.c_str(), losses.c_str(),
+      grad_norms.c_str());
 }
 
 int run(const Options& options) {
@@ -135,75 +224,10 @@ int run(const Options& options) {
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
                                                     : std::numeric_limits<int64_t>::max();
-  Rows rows;
-
-  // On a GPU a step is asked for before the one ahead of it is waited for; the time of a step is that between
-  // two ends.
-  std::vector<Result> results;
-  std::vector<training::PendingStep> pending;
-  double first = 0, before = start;
   const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
-  std::vector<int64_t> tokens;
-  const auto finish = [&] {
-    if (pending.empty()) return;
-    results.push_back(wait(pending));
-    const double now = seconds_now();
-    results.back().seconds = now - before;
-    before = now;
-    if (first == 0) first = now - start;
-  };
-  for (int64_t i = 0; i < most_steps; ++i) {
-    Rows next_rows = source->next();
-    if (next_rows.empty()) break;
-    rows = std::move(next_rows);
-    tokens.push_back(0);
-    for (const data::PackedRow& row : rows) tokens.back() += row.size();
-    std::vector<training::PendingStep> next = learning.begin(rows);
-    finish();
-    pending = std::move(next);
-    if (i == 0 || on_cpu) finish(), pending.clear();
-  }
-  finish();
-
-  if (options.profile) {
-    trace::start(on_cpu ? std::function<void()>() : [&] { synchronize(build.facts.device); });
-    std::vector<training::PendingStep> steps = learning.begin(rows);
-    wait(steps);
-    const std::vector<trace::Event> events = trace::stop();
-    const reports::MachinePeak peak = measured_peak(build.facts, options.dtype);
-    std::fprintf(stderr, "%s\n", reports::describe(reports::sum_up(events), 1, peak).c_str());
-  }
-
-  std::string losses, grad_norms;
-  std::vector<double> seconds, speeds;
-  for (size_t i = 0; i < results.size(); ++i) {
-    losses += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].loss);
-    grad_norms += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", results[i].grad_norm);
-    if (i < 2 && i + 1 < results.size()) continue;
-    seconds.push_back(results[i].seconds);
-    speeds.push_back(static_cast<double>(tokens[i]) / results[i].seconds);
-  }
-  if (seconds.empty())
-    fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
-  std::sort(seconds.begin(), seconds.end());
-  std::sort(speeds.begin(), speeds.end());
-  const double median = seconds[seconds.size() / 2];
-  const Result& last = results.back();
-  int64_t memory = 0;  // before the peak of products is measured
-  if (on_cpu)
-    memory = peak_resident_bytes();
-  else
-    for (const RegionUsage& region : pool(build.facts.device).usage()) memory += region.held;
-  const double of_peak = last.flops / median / measured_products(build.facts, options.dtype);
-  std::printf(
-      "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
-      "\"tflops\": %.4g, \"of_peak\": %.3f, "
-      "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
-      "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
-      options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
-      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), speeds[speeds.size() / 2],
-      last.flops / median / 1e12, of_peak, static_cast<double>(memory) / (1 << 30), first, median * 1e3,
-      options.checkpointing.c_str(), losses.c_str(), grad_norms.c_str());
+  const Training trained = train(learning, *source, most_steps, on_cpu, start);
+  if (options.profile) print_profile(learning, trained.rows, build.facts, options.dtype);
+  print_result(options, trained, build.facts);
   return 0;
 }
 

@@ -50,7 +50,7 @@ class Saved {
 
 // A value that a tape may differentiate with respect to.
 struct Var {
-  Tensor value;
+  Tensor value;                              // of any shape
   std::shared_ptr<GradSlot> slot;            // null: no gradient flows here
   std::shared_ptr<Remake> remake = nullptr;  // null: whoever needs the value in backward keeps it
   bool requires_grad() const { return slot != nullptr; }
@@ -61,9 +61,9 @@ struct Var {
 
 // A tensor that may be trained. Its gradient outlives tapes and accumulates over micro-batches.
 struct Parameter {
-  Tensor value;
+  Tensor value;                    // of any shape
   std::shared_ptr<GradSlot> grad;  // null while frozen
-  Tensor scales = {};              // of a frozen matrix kept in 8 bits (primitives/quantized.h)
+  Tensor scales = {};              // [rows], of a frozen matrix kept in 8 bits (primitives/quantized.h)
 };
 
 struct TapeOptions {

@@ -77,8 +77,9 @@ class Decoder {
   struct Options {
     SequenceState* state = nullptr;  // one document, continued after what the state holds
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
-    std::vector<Tensor>* hidden_states = nullptr;  // filled with the input of each layer, then the final norm
-    std::vector<AdapterRows> adapters = {};        // of all tokens in their order; none: the model alone
+    // [tokens, hidden] each: the input of each layer, then what the final norm gives.
+    std::vector<Tensor>* hidden_states = nullptr;
+    std::vector<AdapterRows> adapters = {};  // of all tokens in their order; none: the model alone
   };
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;

@@ -23,11 +23,12 @@ struct AdamW {
     DType moments = DType::kF32;  // float32 or bfloat16
   };
   struct Slot {
-    Tensor value;    // the parameter, any float dtype; rewritten from master when there is one
-    Tensor master;   // float32 master weights, or undefined: `value` itself, float32 or bfloat16, is updated
-    Tensor grad;     // float32 or bfloat16
-    Tensor exp_avg;  // float32 or bfloat16, m
-    Tensor exp_avg_sq;  // as exp_avg, v
+    Tensor value;   // the parameter, of any shape and float dtype; rewritten from master when there is one
+    Tensor master;  // float32 master weights of its shape, or undefined: `value` itself, float32 or bfloat16,
+                    // is updated
+    Tensor grad;    // float32 or bfloat16, of its shape
+    Tensor exp_avg;     // float32 or bfloat16, of its shape, m
+    Tensor exp_avg_sq;  // of exp_avg's shape and dtype, v
     float weight_decay = 0;
   };
 

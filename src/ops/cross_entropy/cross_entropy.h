@@ -40,8 +40,8 @@ struct CrossEntropy {
   using Forward = Output(const CrossEntropy&, bool want_dhidden, const GradTarget& weight);
   using Backward = void();  // forward has done it
   struct Vars {
-    Var loss;
-    Tensor nll, z;
+    Var loss;       // [1]
+    Tensor nll, z;  // [tokens] and [1]
   };
   using Compose = Vars(Tape&, const Var& hidden, const Var& weight, const Tensor& targets,
                        const Factors& factors);

@@ -11,7 +11,7 @@ struct GlobalNorm {
     DType grads = DType::kF32;
   };
 
-  std::vector<Tensor> grads;  // float32 or bfloat16, compact, of one dtype and on one device
+  std::vector<Tensor> grads;  // of any shapes, float32 or bfloat16, compact, of one dtype and on one device
   Device device = {};         // where the result goes: that of the gradients
 
   using Forward = Tensor(const GlobalNorm&);  // [1] float32

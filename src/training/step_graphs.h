@@ -17,11 +17,11 @@ struct StepData {
   HostValue<float> scale = 1.f;  // of the loss
 
   struct Output {
-    Tensor loss, nll, z;  // nll only where it is wanted, z with a z-loss
+    Tensor loss, nll, z;  // [1], [tokens] and [1]; nll only where it is wanted, z with a z-loss
   };
   std::vector<Output> outputs;  // of each micro-batch
-  Tensor grad_norm;
-  bool updates = false;  // the step has begun to change weights and moments
+  Tensor grad_norm;             // [1]
+  bool updates = false;         // the step has begun to change weights and moments
 };
 
 // What became of the steps so far.

@@ -6,8 +6,8 @@ namespace temper::backends {
 namespace {
 
 struct ByCublaslt {
-  static constexpr auto* multiply = multiply_and_update;
-  static constexpr auto* narrow = narrow_gradients;
+  static void multiply(const UpdatedProduct& product) { multiply_and_update(product); }
+  static void narrow(const NarrowGradients& op) { narrow_gradients(op); }
   static constexpr bool kTakeSwiglu = false;
 };
 

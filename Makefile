@@ -1,6 +1,6 @@
 # make demo   install what is missing, build, train a small model and show that it learned
 # make test   build and run every test            (PRESET=asan or tsan for the sanitizers)
-# make check  format, layers, limits, and the tests of what was built: under a minute after a build
+# make check  format, layers, limits, names, and the tests of what was built: under a minute after a build
 # make parity numbers against transformers (TEMPER_GOLDENS names the folder)
 # make mutants  break one thing at a time and see parity fail for each: NAMES="'rotary is removed'"; minutes, by hand
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
@@ -52,6 +52,7 @@ check:
 	@python3 tools/check_limits.py
 	@cmake --preset $(PRESET) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
+	@python3 tools/check_names.py --build $(BUILD)
 	@cd $(BUILD) && OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS) -E 'test_ops|test_parity|test_cli'
 
 format:

@@ -208,7 +208,8 @@ def preference(inputs):
     judged = {"data": {"train": inputs.rows("judged_train")}, "preference": {"loss": "kto"}}
     variants = {
         "dpo": {}, "dpo_lora": lora, "dpo_lora_bfloat16": merged(lora, {"model": {"dtype": "bfloat16"}}),
-        "dpo_reference": {"preference": {"reference": str(inputs.model("other")), "precompute": False}},
+        "dpo_reference": {"model": {"path": str(inputs.model("demo"))}, "preference": {
+            "reference": str(inputs.model("other")), "precompute": False}},
         "dpo_lora_full": merged(lora, {"train": {"activation_checkpointing": "full"}}),
         "dpo_unshared": {"preference": {"share_prompts": False}, "data": {"packing": "none"}},
         "dpo_smoothed": {"preference": {"label_smoothing": 0.1, "margin": 0.5}},

@@ -20,11 +20,11 @@ class AdaptedRows {
   // Calls f for all rows at once, or, where an adapter trains copies of the weights, for each adapter's rows,
   // and puts the results together. Inputs may be Var{}, but for the first.
   struct Piece {
-    std::span<const AdapterRows> rows;  // whose they are
-    int64_t first = 0;                  // where they begin
-    bool all = true;                    // they are all rows of the pass
-    std::vector<Var> inputs;
-    std::vector<primitives::Matrix> weights;  // as many as were asked for
+    std::span<const AdapterRows> rows;        // whose they are
+    int64_t first = 0;                        // where they begin
+    bool all = true;                          // they are all rows of the pass
+    std::vector<Var> inputs;                  // [rows of the piece, width] each
+    std::vector<primitives::Matrix> weights;  // of any shape, as many as were asked for
   };
   using PerPiece = std::function<std::vector<Var>(const Piece& piece)>;
   using Weights = std::span<const BoundWeight* const>;

@@ -19,7 +19,8 @@ struct Matrix {
   Matrix(Var matrix) : value(std::move(matrix)) {}
   Matrix(Var codes, Tensor of_rows) : value(std::move(codes)), scales(std::move(of_rows)) {}
 
-  Var value;      // itself, or its codes: then saved() makes the matrix, and holds the codes alone
+  Var value;      // [rows, columns]: itself, or its codes: then saved() makes the matrix, and holds the codes
+                  // alone
   Tensor scales;  // of codes, [rows]; otherwise undefined
 
   bool in_8_bits() const { return scales.defined(); }

@@ -81,8 +81,8 @@ struct LoraLinear {
 // swiglu before and behind the products, which kernels with Traits::swiglu take with them; others leave both
 // alone.
 struct SwigluInProducts {
-  const Var* gate_up = nullptr;  // x is swiglu of it
-  Tensor* made = nullptr;        // becomes swiglu of y
+  const Var* gate_up = nullptr;  // [rows, 2 in]: x is swiglu of it
+  Tensor* made = nullptr;        // [rows, out / 2]: becomes swiglu of y
 };
 
 // bias may be Var{} (none), and so may a group's input; the weight may be in 8 bits. A weight that can be

@@ -12,14 +12,33 @@ constexpr int64_t kAlignment = 64;
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-void BlockList::insert_free(int64_t offset, int64_t bytes) {
-  free_.emplace(offset, bytes);
-  by_size_.emplace(bytes, offset);
+void BlockList::insert(Blocks& blocks, int64_t offset, int64_t bytes) {
+  if (spare_blocks_.empty()) {
+    blocks.emplace(offset, bytes);
+    return;
+  }
+  Blocks::node_type node = std::move(spare_blocks_.back());
+  spare_blocks_.pop_back();
+  node.key() = offset;
+  node.mapped() = bytes;
+  blocks.insert(std::move(node));
 }
 
-void BlockList::erase_free(std::map<int64_t, int64_t>::iterator block) {
-  by_size_.erase({block->second, block->first});
-  free_.erase(block);
+void BlockList::insert_free(int64_t offset, int64_t bytes) {
+  insert(free_, offset, bytes);
+  if (spare_sizes_.empty()) {
+    by_size_.emplace(bytes, offset);
+    return;
+  }
+  Sizes::node_type node = std::move(spare_sizes_.back());
+  spare_sizes_.pop_back();
+  node.value() = {bytes, offset};
+  by_size_.insert(std::move(node));
+}
+
+void BlockList::erase_free(Blocks::iterator block) {
+  spare_sizes_.push_back(by_size_.extract({block->second, block->first}));
+  erase(free_, block);
 }
 
 std::optional<BlockList::Block> BlockList::take(int64_t bytes, int64_t capacity) {
@@ -39,7 +58,7 @@ std::optional<BlockList::Block> BlockList::take(int64_t bytes, int64_t capacity)
     if (extend) erase_free(std::prev(free_.end()));
     end_ = offset + bytes;
   }
-  live_.emplace(offset, bytes);
+  insert(live_, offset, bytes);
   return Block{offset, bytes};
 }
 
@@ -48,7 +67,7 @@ int64_t BlockList::give(int64_t offset) {
   if (block == live_.end()) return 0;
   const int64_t given = block->second;
   int64_t bytes = given;
-  live_.erase(block);
+  erase(live_, block);
   const auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + bytes == next->first) {
     bytes += next->second;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace temper::device {
 
@@ -24,12 +25,19 @@ class BlockList {
   const std::map<int64_t, int64_t>& free() const { return free_; }
 
  private:
+  using Blocks = std::map<int64_t, int64_t>;            // offset → bytes
+  using Sizes = std::set<std::pair<int64_t, int64_t>>;  // (bytes, offset)
+  void insert(Blocks& blocks, int64_t offset, int64_t bytes);
+  void erase(Blocks& blocks, Blocks::iterator block) { spare_blocks_.push_back(blocks.extract(block)); }
   void insert_free(int64_t offset, int64_t bytes);
-  void erase_free(std::map<int64_t, int64_t>::iterator block);
+  void erase_free(Blocks::iterator block);
 
   int64_t end_ = 0;
-  std::map<int64_t, int64_t> free_, live_;
-  std::set<std::pair<int64_t, int64_t>> by_size_;  // free blocks as (bytes, offset)
+  Blocks free_, live_;
+  Sizes by_size_;  // free blocks
+  // Nodes that left the trees, for those to come: a step takes and gives as many blocks as the one before.
+  std::vector<Blocks::node_type> spare_blocks_;
+  std::vector<Sizes::node_type> spare_sizes_;
 };
 
 int64_t round_up(int64_t value, int64_t to);

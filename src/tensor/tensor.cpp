@@ -118,13 +118,14 @@ bool Tensor::is_contiguous_from(int dims) const {
 bool Tensor::is_contiguous() const { return is_contiguous_from(ndim()); }
 
 void Tensor::require_host() const {
-  invariant(device().type == DeviceType::kCpu,
-            fmt::format("a tensor on {} is read by the CPU", to_string(device())));
+  if (device().type != DeviceType::kCpu)
+    invariant(false, fmt::format("a tensor on {} is read by the CPU", to_string(device())));
 }
 
 void Tensor::require_contiguous() const {
-  invariant(is_contiguous(), fmt::format("a tensor {} with strides {} must be contiguous here",
-                                         to_string(shape_), to_string(strides_)));
+  if (!is_contiguous())
+    invariant(false, fmt::format("a tensor {} with strides {} must be contiguous here", to_string(shape_),
+                                 to_string(strides_)));
 }
 
 Tensor Tensor::reshape(Shape shape) const {

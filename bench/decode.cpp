@@ -37,7 +37,9 @@ double bytes_per_token(const models::Model& model, const Options& options) {
   for (size_t i = 0; i < parameters.size(); ++i) weights += parameters[i].value.bytes();
   if (!c.tied_head) weights -= parameters.at("embedding.weight").value.bytes();
   const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
-  const double cache = length * 2 * static_cast<double>(c.num_layers * c.num_kv_heads * c.head_dim);
+  const Json sizes = layers::describe(model.decoder.config());
+  const auto size = [&](const char* key) { return static_cast<double>(sizes.at(key).as_int()); };
+  const double cache = length * 2 * size("num_hidden_layers") * size("num_key_value_heads") * size("head_dim");
   return static_cast<double>(weights) + cache * static_cast<double>(size_of(options.dtype));
 }
 

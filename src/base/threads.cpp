@@ -22,8 +22,8 @@ void set_num_threads(int count) {
 }
 
 // OpenMP keeps the number for each thread by itself.
-OneThread::OneThread() noexcept : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-OneThread::~OneThread() { omp_set_num_threads(before_); }
+ThreadLimit::ThreadLimit(int count) noexcept : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+ThreadLimit::~ThreadLimit() { omp_set_num_threads(before_); }
 
 void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
   if (count <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {

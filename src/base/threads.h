@@ -7,17 +7,17 @@ namespace temper {
 
 int num_threads();
 // At least 1, for the calling thread and what it starts. Where threads are pinned, new ones are pinned, too.
-// Not for tasks of the pool (OneThread is).
+// Not for tasks of the pool (ThreadLimit is).
 void set_num_threads(int count);
 
-// While one lives, libraries that share the pool see a pool of one thread in what they do on the calling
-// thread. No thread is started, ended or moved, so that tasks of the pool may hold one.
-class OneThread {
+// While one lives, what the calling thread does sees a pool of so many threads, in libraries that share the
+// pool, too. No thread is started, ended or moved, so that tasks of the pool may hold one.
+class ThreadLimit {
  public:
-  OneThread() noexcept;
-  ~OneThread();
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  explicit ThreadLimit(int count) noexcept;
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
 
  private:
   int before_;

@@ -69,7 +69,7 @@ Compiled compiled_for(const Tile& tile) {
 }  // namespace
 
 void gemm(const Tile& tile) {
-  const OneThread guard;  // oneDNN cuts its work by the number that it sees
+  const ThreadLimit one(1);  // oneDNN cuts its work by the number that it sees
   const auto status = dnnl_sgemm(tile.a.transposed ? 'T' : 'N', tile.b.transposed ? 'T' : 'N', tile.m, tile.n,
                                  tile.k, 1.0f, static_cast<const float*>(tile.a.data), tile.a.stride,
                                  static_cast<const float*>(tile.b.data), tile.b.stride,
@@ -79,12 +79,12 @@ void gemm(const Tile& tile) {
 }
 
 int64_t matmul_workspace(const Tile& tile) {
-  const OneThread guard;
+  const ThreadLimit one(1);
   return static_cast<int64_t>(choose(tile).scratchpad_desc().get_size());
 }
 
 void matmul(const Tile& tile) {
-  const OneThread guard;  // when it compiles, too
+  const ThreadLimit one(1);  // when it compiles, too
   const Compiled compiled = compiled_for(tile);
   thread_local dnnl::stream stream(engine());
   const int64_t scratch_bytes = static_cast<int64_t>(compiled.scratchpad.get_size());

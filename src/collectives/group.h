@@ -1,0 +1,119 @@
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace temper::collectives {
+
+// What one rank asks for. Ranks that meet must ask for the same.
+struct Call {
+  std::string_view name;        // what for: "gradients"
+  std::string_view collective;  // "all_reduce"
+  int64_t number = 0;           // counted from 1 in each rank
+  Shape shape = {};             // of the tensor; none for host values, of which each rank brings its own
+  DType dtype = DType::kU8;
+  int root = 0;
+};
+std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
+bool same(const Call& a, const Call& b);
+
+// One rank's door to the others. All ranks call the same functions, with the same names, in the same order;
+// each call waits until all ranks are there. The results are the same bits on every rank and in every run:
+// sums are formed in the order of the ranks.
+//
+// Errors: where ranks meet in different calls, where one does not come within the group's deadline, and where
+// one has stopped with an error or has ended, all others get one and the same Error that names the ranks and
+// the calls, in this call or the next one; nobody waits forever. The group is of no use after that.
+//
+// A rank uses its group from one thread at a time. Tensors travel by the devices' network, host values by the
+// hosts': where a room has two networks, neither waits for work of the other.
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool is_alone() const { return size_ == 1; }
+
+  // Compact tensors of one shape and dtype on all ranks, on a device that the room serves. Alone, a rank gets
+  // its own tensor back, not a copy.
+  //
+  // In place: the sum over the ranks. Floating-point numbers are summed in float32 and rounded once.
+  void all_reduce(std::string_view name, const Tensor& values);
+  // [n, …] of each rank to [size · n, …], in the order of the ranks.
+  Tensor all_gather(std::string_view name, const Tensor& part);
+  // The sum, [size · n, …], of which rank r gets rows [r · n, (r + 1) · n).
+  Tensor reduce_scatter(std::string_view name, const Tensor& whole);
+  // In place: the root's.
+  void broadcast(std::string_view name, const Tensor& values, int root);
+
+  // Small host values. Objects are bytes, of any length on each rank.
+  void barrier(std::string_view name);
+  std::vector<std::string> gather_objects(std::string_view name, std::string mine);
+  std::string broadcast_object(std::string_view name, std::string mine, int root);
+  template <class T>
+  std::vector<T> gather(std::string_view name, T mine) {
+    const std::vector<std::vector<T>> all = gather_spans<T>(name, {&mine, 1});
+    std::vector<T> values;
+    for (const std::vector<T>& one : all) values.push_back(one.at(0));
+    return values;
+  }
+  template <class T>
+  T sum(std::string_view name, T mine) {
+    sum(name, std::span<T>(&mine, 1));
+    return mine;
+  }
+  // In place, each by itself. As many on all ranks.
+  template <class T>
+  void sum(std::string_view name, std::span<T> values) {
+    if (is_alone()) return;
+    const std::vector<std::vector<T>> all = gather_spans<T>(name, values);
+    for (const std::vector<T>& one : all) check_count(name, one.size(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = T{};
+      for (const std::vector<T>& one : all) values[i] += one[i];
+    }
+  }
+
+ protected:
+  Group(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  // What a room carries. The calls are numbered and their tensors checked.
+  virtual void do_all_reduce(const Call& call, const Tensor& values) = 0;
+  virtual Tensor do_all_gather(const Call& call, const Tensor& part) = 0;
+  virtual Tensor do_reduce_scatter(const Call& call, const Tensor& whole) = 0;
+  virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
+  virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
+
+  int64_t next() {
+    return is_alone() ? 0 : ++calls_;
+  }  // a rank alone counts nothing, and may be any thread's
+  Call tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root = 0);
+  void check_count(std::string_view name, size_t found, size_t expected) const;
+
+  template <class T>
+  std::vector<std::vector<T>> gather_spans(std::string_view name, std::span<const T> mine) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<std::vector<T>> all;
+    const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
+    for (const std::string& one : gather_objects(name, bytes)) {
+      std::vector<T>& values = all.emplace_back(one.size() / sizeof(T));
+      if (!values.empty()) std::memcpy(values.data(), one.data(), values.size() * sizeof(T));
+    }
+    return all;
+  }
+
+  const int rank_, size_;
+  int64_t calls_ = 0;
+};
+
+}  // namespace temper::collectives

@@ -1,0 +1,201 @@
+#include "collectives/group.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "collectives/launch.h"
+
+namespace temper::collectives {
+namespace {
+
+// What each rank's body threw, and what the launch did.
+struct Outcome {
+  std::vector<std::string> ranks;
+  std::string launch;
+};
+
+Outcome run(const LaunchOptions& options, const Body& body) {
+  Outcome outcome;
+  outcome.ranks.resize(static_cast<size_t>(options.ranks));
+  try {
+    launch("threads", options, [&](Group& group) {
+      try {
+        body(group);
+      } catch (const Error& error) {
+        outcome.ranks[static_cast<size_t>(group.rank())] = error.what();
+        throw;
+      }
+    });
+  } catch (const Error& error) {
+    outcome.launch = error.what();
+  }
+  return outcome;
+}
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+Tensor values_of(int rank) {
+  Tensor values = Tensor::zeros({5, 3}, DType::kF32);
+  for (int64_t i = 0; i < 15; ++i)
+    values.data<float>()[i] = 1e-7f * static_cast<float>(i * i) + static_cast<float>(rank) * 0.3f;
+  return values;
+}
+
+TEST(Alone, GivesBackWhatItWasGiven) {
+  launch("local", {}, [](Group& group) {
+    EXPECT_EQ(group.size(), 1);
+    const Tensor values = values_of(1);
+    group.all_reduce("a", values);
+    group.broadcast("b", values, 0);
+    EXPECT_EQ(group.all_gather("c", values).raw(), values.raw()) << "not a copy";
+    EXPECT_EQ(group.reduce_scatter("d", values).raw(), values.raw());
+    EXPECT_EQ(values.data<float>()[3], values_of(1).data<float>()[3]);
+    EXPECT_EQ(group.sum("e", 2.5), 2.5);
+    EXPECT_EQ(group.gather_objects("f", "x"), std::vector<std::string>{"x"});
+    group.barrier("g");
+  });
+  EXPECT_THROW(launch("local", {.ranks = 2}, [](Group&) {}), Error);
+}
+
+// In the order of the ranks, whoever comes last, and the same bits everywhere.
+TEST(Threads, SumInTheOrderOfRanks) {
+  Tensor expected = values_of(0);
+  for (const int rank : {1, 2})
+    for (int64_t i = 0; i < 15; ++i) expected.data<float>()[i] += values_of(rank).data<float>()[i];
+  for (const int last : {0, 1, 2}) {
+    std::mutex mutex;
+    int checked = 0;
+    launch("threads", {.ranks = 3}, [&](Group& group) {
+      if (group.rank() == last) sleep_for(0.01);
+      const Tensor values = values_of(group.rank());
+      group.all_reduce("values", values);
+      const std::lock_guard lock(mutex);
+      for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(values.data<float>()[i], expected.data<float>()[i]);
+      ++checked;
+    });
+    EXPECT_EQ(checked, 3);
+  }
+}
+
+TEST(Threads, NarrowNumbersAreRoundedOnce) {
+  std::mutex mutex;
+  launch("threads", {.ranks = 4}, [&](Group& group) {
+    const std::vector<float> parts{1, 0.00390625f, 0.00390625f, 0.00390625f};  // half a step of bfloat16 at 1
+    const Tensor value = Tensor::from(std::vector{parts[static_cast<size_t>(group.rank())]}).to(DType::kBF16);
+    group.all_reduce("value", value);
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(value.to(DType::kF32).item(), static_cast<float>(BFloat16(1 + 3 * 0.00390625f)));
+  });
+}
+
+TEST(Threads, GatherScatterAndBroadcast) {
+  std::mutex mutex;
+  launch("threads", {.ranks = 2}, [&](Group& group) {
+    const float mine = static_cast<float>(group.rank() + 1);
+    const Tensor whole = group.all_gather("parts", Tensor::from(std::vector{mine, 10 * mine}));
+    const Tensor part =
+        group.reduce_scatter("sums", Tensor::from(std::vector{mine, 2 * mine, 3 * mine, 4 * mine}));
+    const Tensor same = Tensor::from(std::vector{mine});
+    group.broadcast("same", same, 1);
+    int64_t ranks[2] = {group.rank(), 5};
+    group.sum<int64_t>("ranks", ranks);
+    const std::vector<int> all = group.gather("all", group.rank() * 7);
+    const std::vector<std::string> objects =
+        group.gather_objects("objects", std::string(static_cast<size_t>(group.rank()), 'x'));
+    const std::string object = group.broadcast_object("object", std::to_string(group.rank()), 1);
+    group.barrier("end");
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(std::vector(whole.values<float>().begin(), whole.values<float>().end()),
+              (std::vector<float>{1, 10, 2, 20}));
+    const auto own = part.values<float>();
+    EXPECT_EQ(std::vector(own.begin(), own.end()),
+              (group.rank() == 0 ? std::vector<float>{3, 6} : std::vector<float>{9, 12}));
+    EXPECT_EQ(same.item(), 2);
+    EXPECT_EQ(ranks[0], 1);
+    EXPECT_EQ(ranks[1], 10);
+    EXPECT_EQ(all, (std::vector<int>{0, 7}));
+    EXPECT_EQ(objects, (std::vector<std::string>{"", "x"}));
+    EXPECT_EQ(object, "1");
+  });
+}
+
+TEST(Threads, DifferentCallsAreOneErrorOnEveryRank) {
+  const auto mismatch = [](const Body& body) {
+    const Outcome found = run({.ranks = 2}, body);
+    EXPECT_EQ(found.ranks[0], found.ranks[1]);
+    EXPECT_EQ(found.launch, found.ranks[0]);
+    return found.launch;
+  };
+  const std::string rest = ". All ranks must make the same calls in the same order";
+  EXPECT_EQ(
+      mismatch([](Group& group) {
+        group.barrier("start");
+        group.rank() == 0 ? group.barrier("step") : group.all_reduce("gradients", values_of(1));
+      }),
+      "[collectives] ranks meet in different calls: rank 0 in collective 2, barrier of 'step'; rank 1 in "
+      "collective 2, all_reduce of 'gradients', float32 [5, 3]" +
+          rest);
+  EXPECT_EQ(mismatch([](Group& group) {
+              const Tensor values = values_of(0);
+              group.all_reduce("gradients", group.rank() == 0 ? values : values.reshape({3, 5}));
+            }),
+            "[collectives] ranks meet in different calls: rank 0 in collective 1, all_reduce of 'gradients', "
+            "float32 "
+            "[5, 3]; rank 1 in collective 1, all_reduce of 'gradients', float32 [3, 5]" +
+                rest);
+  EXPECT_NE(
+      mismatch([](Group& group) { group.broadcast("x", values_of(0), group.rank()); }).find("from rank 1"),
+      std::string::npos);
+}
+
+TEST(Threads, ARankThatThrowsStopsTheOthers) {
+  for (const bool waits : {false, true}) {
+    const Outcome found = run({.ranks = 3}, [&](Group& group) {
+      if (group.rank() == 1) {
+        if (waits) sleep_for(0.02);
+        throw Error("its rows are torn");
+      }
+      if (!waits) sleep_for(0.02);
+      group.barrier("step");
+    });
+    EXPECT_EQ(found.launch, "its rows are torn");
+    EXPECT_EQ(found.ranks[0], "[collectives] rank 1 stopped: its rows are torn");
+    EXPECT_EQ(found.ranks[2], found.ranks[0]);
+  }
+}
+
+TEST(Threads, ARankThatIsLateIsOneErrorOnEveryRank) {
+  const Outcome found = run({.ranks = 3, .deadline = 0.05}, [&](Group& group) {
+    if (group.rank() == 2) sleep_for(0.5);
+    group.barrier("step");
+  });
+  EXPECT_EQ(found.launch,
+            "[collectives] rank 2 did not come to collective 1, barrier of 'step' within 0.05 s");
+  for (const std::string& rank : found.ranks) EXPECT_EQ(rank, found.launch);
+}
+
+TEST(Threads, ARankThatHasEndedIsAnError) {
+  for (const bool waits : {false, true}) {
+    const Outcome found = run({.ranks = 2}, [&](Group& group) {
+      if ((group.rank() == 1) == waits) sleep_for(0.02);
+      if (group.rank() == 0) group.barrier("step");
+    });
+    EXPECT_EQ(found.launch,
+              "[collectives] rank 1 has ended, but rank 0 waits for it in collective 1, barrier of 'step'");
+  }
+}
+
+TEST(Threads, AfterAnErrorAGroupIsOfNoUse) {
+  const Outcome found = run({.ranks = 2}, [](Group& group) {
+    EXPECT_THROW(group.barrier(group.rank() == 0 ? "a" : "b"), Error);
+    group.barrier("c");
+  });
+  EXPECT_NE(found.launch.find("different calls"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::collectives

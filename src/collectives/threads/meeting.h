@@ -1,0 +1,51 @@
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "collectives/group.h"
+
+namespace temper::collectives {
+
+// Where the ranks of one process meet.
+class Meeting {
+ public:
+  Meeting(int ranks, double deadline_seconds);
+
+  // What each rank brings to a call; it stays valid until all have done their work.
+  using Brought = std::vector<const void*>;
+  // Waits for all ranks, does `work`, and waits until all have done theirs. Throws as Group says, or what
+  // `work` throws.
+  void meet(int rank, const Call& call, const void* mine, const std::function<void(const Brought&)>& work);
+
+  // The rank will not come any more: it has ended, or has stopped for this reason.
+  void leave(int rank);
+  void stop(int rank, const std::string& reason, ErrorKind kind);
+
+ private:
+  // Of all ranks; the mutex is held. The first reason is the one that all hear.
+  void break_off(std::string why, ErrorKind kind);
+  [[noreturn]] void fail_as_all() const;
+  void arrive(int rank, const Call& call, const void* mine);
+  void refuse_mismatch();
+  std::string missing() const;  // "rank 1"
+
+  const size_t size_;
+  const std::chrono::duration<double> deadline_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<const Call*> calls_;  // of those who have arrived
+  Brought brought_;
+  std::vector<char> left_;
+  size_t arrived_ = 0, done_ = 0;
+  int64_t opened_ = 0, closed_ = 0;  // meetings so far
+  std::optional<Error> broken_;
+};
+
+}  // namespace temper::collectives

@@ -59,11 +59,22 @@ class Group {
   void barrier(std::string_view name);
   std::vector<std::string> gather_objects(std::string_view name, std::string mine);
   std::string broadcast_object(std::string_view name, std::string mine, int root);
+  // Of plain structs and numbers, too: any number of them, or one, of each rank.
   template <class T>
-  std::vector<T> gather(std::string_view name, T mine) {
-    const std::vector<std::vector<T>> all = gather_spans<T>(name, {&mine, 1});
+  std::vector<std::vector<T>> gather(std::string_view name, std::span<const T> mine) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<std::vector<T>> all;
+    for (const std::string& one :
+         gather_objects(name, {reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
+      std::vector<T>& values = all.emplace_back(one.size() / sizeof(T));
+      if (!values.empty()) std::memcpy(values.data(), one.data(), one.size());
+    }
+    return all;
+  }
+  template <class T>
+  std::vector<T> gather(std::string_view name, const T& mine) {
     std::vector<T> values;
-    for (const std::vector<T>& one : all) values.push_back(one.at(0));
+    for (const std::vector<T>& one : gather(name, std::span<const T>(&mine, 1))) values.push_back(one.at(0));
     return values;
   }
   template <class T>
@@ -75,7 +86,7 @@ class Group {
   template <class T>
   void sum(std::string_view name, std::span<T> values) {
     if (is_alone()) return;
-    const std::vector<std::vector<T>> all = gather_spans<T>(name, values);
+    const std::vector<std::vector<T>> all = gather(name, std::span<const T>(values));
     for (const std::vector<T>& one : all) check_count(name, one.size(), values.size());
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = T{};
@@ -99,18 +110,6 @@ class Group {
   }  // a rank alone counts nothing, and may be any thread's
   Call tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root = 0);
   void check_count(std::string_view name, size_t found, size_t expected) const;
-
-  template <class T>
-  std::vector<std::vector<T>> gather_spans(std::string_view name, std::span<const T> mine) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    std::vector<std::vector<T>> all;
-    const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
-    for (const std::string& one : gather_objects(name, bytes)) {
-      std::vector<T>& values = all.emplace_back(one.size() / sizeof(T));
-      if (!values.empty()) std::memcpy(values.data(), one.data(), values.size() * sizeof(T));
-    }
-    return all;
-  }
 
   const int rank_, size_;
   int64_t calls_ = 0;

@@ -34,6 +34,11 @@ Tensor AdamW::gradient(size_t index) const {
   return found.buffer;
 }
 
+void AdamW::sum_gradients(collectives::Group& ranks) const {
+  if (ranks.is_alone()) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) ranks.all_reduce(parameters_.spec(i).name, gradient(i));
+}
+
 Tensor AdamW::grad_norm() const {
   ops::GlobalNorm norm;
   norm.device = parameters_.device();

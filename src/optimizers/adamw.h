@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/group.h"
 #include "layers/parameters.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
@@ -23,6 +24,8 @@ class AdamW {
   // Enables the parameters' gradients. Both references must outlive the optimizer.
   AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options);
 
+  // Adds up what the ranks have, in place, parameter by parameter: before anything reads the gradients.
+  void sum_gradients(collectives::Group& ranks) const;
   Tensor grad_norm() const;  // [1] float32, on the parameters' device
   // Updates in place, then forgets the gradients; their memory stays until it is released. They are scaled
   // down to a norm of max_grad_norm (0: never); when grad_norm is not finite nothing changes. An undefined

@@ -77,8 +77,8 @@ std::string Run::estimated_time(double updates) {
 // Measured with the model in memory, which nobody saves.
 double Run::seconds_of_update() {
   if (lanes_.front()->is_adapter())
-    adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
-                                                           trainer_options(session_.config, 1));
+    adapters_ = std::make_unique<training::AdapterTrainer>(
+        session_.model->decoder, trainer_options(session_.config, 1), session_.ranks);
   std::vector<Lane*> lanes;
   std::vector<std::vector<data::PackedRow>> whole;
   UpdateToTime update;

@@ -131,8 +131,9 @@ void Lane::make_trainer() {
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
   if (!adapter_)
-    trainer_ = std::make_unique<training::Trainer>(
-        model.decoder, *optimizer_, trainer_options(config_, data_.train.members().size()), objective_);
+    trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizer_,
+                                                   trainer_options(config_, data_.train.members().size()),
+                                                   objective_, session_->ranks);
 }
 
 void Lane::start() {
@@ -165,7 +166,7 @@ void Lane::read_batch() {
 }
 
 void Lane::check_rows() const {
-  if (objective_) objective_->check(batch_.rows);
+  if (objective_) objective_->check(batch_.rows, session_->ranks);
 }
 
 training::PendingStep Lane::begin_alone() { return trainer_->begin(batch_.rows, lr()); }
@@ -230,10 +231,10 @@ void Lane::write_metrics(const Report& report, double peak_flops) {
 
 void Lane::evaluate() {
   if (eval_rows_.empty()) return;
-  const training::EvalResult result = objective_
-                                          ? objective_->evaluate(eval_rows_, adapter_.get())
-                                          : training::evaluate(session_->model->decoder, adapter_.get(),
-                                                               eval_rows_, config_.train.micro_batch_tokens);
+  const training::EvalResult result =
+      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), session_->ranks)
+                 : training::evaluate(session_->model->decoder, adapter_.get(), eval_rows_,
+                                      config_.train.micro_batch_tokens, session_->ranks);
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);

@@ -214,7 +214,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
   for (const auto& learner : learners) {
     if (!evaluates(learner->config)) continue;
     const std::vector<data::PackedRow> rows = eval_rows(learner->config, learner->sample);
-    objective ? objective->evaluate(rows, &learner->adapter)
+    objective ? objective->evaluate(rows, &learner->adapter, collectives::alone())
               : training::evaluate(model.decoder, &learner->adapter, rows, config.train.micro_batch_tokens);
   }
 }

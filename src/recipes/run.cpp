@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
+#include "collectives/launch.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
 #include "recipes/output.h"
@@ -48,13 +49,16 @@ void run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
   check_output(config.output);
   recipe_of(config).check(config);
   check_adapters(config);
-  Run(with_sources(config), resolved_yaml, options).run();
+  collectives::launch("local", {}, [&](collectives::Group& ranks) {
+    Run(with_sources(config), resolved_yaml, options, ranks).run();
+  });
 }
 
-Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options)
+Run::Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+         collectives::Group& ranks)
     : options_(options),
       resolved_yaml_(resolved_yaml),
-      session_(config),
+      session_(config, "", ranks),
       files_{config.output},
       profile_(options.profile_steps, session_.facts, config.model.dtype, files_.trace()) {
   for (const AdapterConfig& adapter : config.adapters)
@@ -91,8 +95,8 @@ void Run::begin_and_train() {
   store_kernels(preferred.kernels);
   begin_each(&Lane::make_learner);
   if (lanes_.front()->is_adapter())
-    adapters_ = std::make_unique<training::AdapterTrainer>(session_.model->decoder,
-                                                           trainer_options(session_.config, 1));
+    adapters_ = std::make_unique<training::AdapterTrainer>(
+        session_.model->decoder, trainer_options(session_.config, 1), session_.ranks);
   for (const auto& lane : lanes_) {
     log_info("data: " + data::describe_formats(lane->data().train));
     if (const std::string unused = data::describe_unused(lane->data().train); !unused.empty())

@@ -19,7 +19,8 @@ void run(const RunConfig& config, const std::string& resolved_yaml, const RunOpt
 // then share every pass through the model.
 class Run {
  public:
-  Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+  Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+      collectives::Group& ranks);
   void run();
 
  private:

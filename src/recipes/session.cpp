@@ -44,8 +44,9 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 
 }  // namespace
 
-Session::Session(const RunConfig& given, const std::string& hardware)
-    : config(prepared(given)),
+Session::Session(const RunConfig& given, const std::string& hardware, collectives::Group& group)
+    : ranks(group),
+      config(prepared(given)),
       facts(checked_facts(config, hardware)),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"),

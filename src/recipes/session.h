@@ -33,8 +33,10 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
 struct Session {
   // `hardware`: what the run would be on instead of its device, and need not be here; nothing is computed
   // then.
-  explicit Session(const RunConfig& config, const std::string& hardware = "");
+  explicit Session(const RunConfig& config, const std::string& hardware = "",
+                   collectives::Group& group = collectives::alone());
 
+  collectives::Group& ranks;
   RunConfig config;
   HardwareFacts facts;
   Json model_config;

@@ -1,5 +1,7 @@
 #include "training/adapter_trainer.h"
 
+#include <numeric>
+
 #include "base/error.h"
 #include "base/trace.h"
 #include "layers/glue.h"
@@ -10,11 +12,13 @@ namespace temper::training {
 
 // The rows of all shares, and how far each share has come.
 struct AdapterTrainer::Step {
-  explicit Step(const std::vector<AdapterShare>& all) : shares(all), tokens(all.size(), 0) {
+  Step(const std::vector<AdapterShare>& all, collectives::Group& ranks) : shares(all) {
     for (size_t i = 0; i < shares.size(); ++i) {
-      pending.emplace_back(*shares[i].rows, shares[i].num_sources);
+      pending.emplace_back(*shares[i].rows, shares[i].num_sources, ranks);
       const Objective* objective = shares[i].objective;
-      losses.push_back(objective == nullptr ? nullptr : objective->begin(*shares[i].rows, shares[i].adapter));
+      losses.push_back(objective == nullptr ? nullptr
+                                            : objective->begin(*shares[i].rows, shares[i].adapter, ranks));
+      tokens.push_back(tokens_before(*shares[i].rows, ranks));
       rows.insert(rows.end(), shares[i].rows->begin(), shares[i].rows->end());
       owners.resize(rows.size(), i);
     }
@@ -24,7 +28,16 @@ struct AdapterTrainer::Step {
   std::vector<std::unique_ptr<StepLoss>> losses;  // null: the next token
   std::vector<data::PackedRow> rows;
   std::vector<size_t> owners;   // of each row: its share
-  std::vector<int64_t> tokens;  // of each share, computed so far
+  std::vector<int64_t> tokens;  // of each share, those of the update that come before: dropout counts them
+
+ private:
+  // The ranks' rows stand in the order of the ranks.
+  static int64_t tokens_before(const std::vector<data::PackedRow>& rows, collectives::Group& ranks) {
+    int64_t mine = 0;
+    for (const data::PackedRow& row : rows) mine += row.size();
+    const std::vector<int64_t> all = ranks.gather("tokens of an adapter", mine);
+    return std::accumulate(all.begin(), all.begin() + ranks.rank(), int64_t{0});
+  }
 };
 
 // Consecutive rows of a micro-batch that belong to one share.
@@ -36,8 +49,9 @@ struct AdapterTrainer::Part {
   std::vector<DocumentSpan> documents;
 };
 
-AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options)
-    : model_(model), options_(options) {
+AdapterTrainer::AdapterTrainer(const layers::Decoder& model, const TrainerOptions& options,
+                               collectives::Group& ranks)
+    : model_(model), options_(options), ranks_(ranks) {
   if (options.cuda_graph == CudaGraph::kOn)
     fail("[train.cuda_graph] is on, but steps of adapters are not captured; use auto or off");
 }
@@ -111,12 +125,13 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
 
 std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& shares) {
   const trace::Span span("step");
-  Step step(shares);
+  Step step(shares, ranks_);
   for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
   for (const auto& [begin, end] : cut_micro_batches(step.rows, options_.micro_batch_tokens))
     run(step, begin, end);
   const trace::Span update("update");
   for (size_t i = 0; i < shares.size(); ++i) {
+    shares[i].optimizer->sum_gradients(ranks_);
     const Tensor norm = shares[i].optimizer->grad_norm();
     step.pending[i].set_grad_norm(norm);
     shares[i].optimizer->step(shares[i].lr, norm, options_.max_grad_norm);

@@ -16,8 +16,8 @@ struct Learnt {
   layers::AdapterRows rows = {};
 };
 
-// The loss of one step. It is asked for the step's rows in their order, micro-batch by micro-batch, and puts
-// what people want to know of it into `pending`.
+// The loss of one step. It is asked for the step's rows (of this rank) in their order, micro-batch by
+// micro-batch, and puts what people want to know of it into `pending`.
 class StepLoss {
  public:
   virtual ~StepLoss() = default;
@@ -29,13 +29,18 @@ class StepLoss {
 class Objective {
  public:
   virtual ~Objective() = default;
-  // An Error for a step's rows that it cannot judge.
-  virtual void check(const std::vector<data::PackedRow>& rows) const { static_cast<void>(rows); }
+  // An Error, on all ranks, for an update's rows that it cannot judge. `rows`, here and below, are this
+  // rank's, while counts and means are over all ranks'; all ranks call the same functions.
+  virtual void check(const std::vector<data::PackedRow>& rows, collectives::Group& ranks) const {
+    static_cast<void>(rows);
+    static_cast<void>(ranks);
+  }
   // `adapter` may be null: the model alone.
   virtual std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows,
-                                          const layers::Adapter* adapter) const = 0;
-  virtual EvalResult evaluate(const std::vector<data::PackedRow>& rows,
-                              const layers::Adapter* adapter) const = 0;
+                                          const layers::Adapter* adapter,
+                                          collectives::Group& ranks) const = 0;
+  virtual EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                              collectives::Group& ranks) const = 0;
 };
 
 }  // namespace temper::training

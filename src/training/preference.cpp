@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "primitives/primitives.h"
+#include "training/gather_rows.h"
 
 namespace temper::training {
 namespace {
@@ -72,8 +73,17 @@ bool is_unmoved(const losses::Answer& answer) {
 
 }  // namespace
 
-std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows, int64_t max_length) {
-  const std::vector<std::vector<Dialogue>> documents = dialogues_of(rows);
+std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows, int64_t max_length,
+                                        collectives::Group& ranks) {
+  std::vector<std::vector<Dialogue>> documents;
+  size_t first = 0, end = 0;  // of this rank's
+  const std::vector<std::vector<data::PackedRow>> all = gather_rows(ranks, rows);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const bool mine = rank == static_cast<size_t>(ranks.rank());
+    if (mine) first = documents.size();
+    for (auto& document : dialogues_of(all[rank])) documents.push_back(std::move(document));
+    if (mine) end = documents.size();
+  }
   const auto prompt = [&](size_t d) -> const auto& { return documents[d % documents.size()].front().prompt; };
   std::vector<data::PackedRow> out;
   for (size_t d = 0; d < documents.size(); ++d) {
@@ -83,6 +93,7 @@ std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows
       fail(
           "KTO compares with answers to other prompts, but the rows of this update have 1 prompt; set "
           "data.shuffle or raise rows_per_step");
+    if (d < first || d >= end) continue;
     const std::vector<Dialogue>& next = documents[other % documents.size()];
     for (size_t i = 0; i < documents[d].size(); ++i)
       out.push_back(joined(documents[d][i], next[i % next.size()], max_length));
@@ -98,7 +109,8 @@ bool needs_reference(const PreferenceLoss& loss) {
 // Judges answers in the order of the step's rows.
 class Preference::Step : public StepLoss {
  public:
-  Step(const Preference& objective, const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter)
+  Step(const Preference& objective, const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+       collectives::Group& ranks)
       : model_(objective.model_), loss_(objective.loss_), reference_(objective.reference_) {
     const bool paired = !std::holds_alternative<losses::Kto>(loss_);
     for (const data::PackedRow& row : rows)
@@ -106,11 +118,12 @@ class Preference::Step : public StepLoss {
         invariant(paired ? answers.size() == 2 : !answers.empty(), "documents have the loss's answers");
         count_ += paired ? 1 : static_cast<int64_t>(answers.size());
       }
+    count_ = ranks.sum("answers of the update", count_);
     if (needs_reference(loss_)) {
       invariant(reference_ != nullptr, "the loss has a reference");
       reference_logps_ = reference_->logps(rows);
     }
-    if (!paired) kl_ = estimate_kl(objective, rows, adapter);
+    if (!paired) kl_ = estimate_kl(objective, rows, adapter, ranks);
   }
 
   struct Judged {
@@ -180,14 +193,17 @@ class Preference::Step : public StepLoss {
 
   // What answers to other prompts gained on the reference: at least 0, and 0 before the first update.
   static double estimate_kl(const Preference& objective, const std::vector<data::PackedRow>& rows,
-                            const layers::Adapter* adapter) {
-    const std::vector<data::PackedRow> others = mismatched(rows, objective.model_.config().max_positions);
+                            const layers::Adapter* adapter, collectives::Group& ranks) {
+    const std::vector<data::PackedRow> others =
+        mismatched(rows, objective.model_.config().max_positions, ranks);
     const std::vector<double> before = objective.reference_->logps(others);
     const std::vector<AnswerLogp> now =
         answer_logps(objective.model_, adapter, others, objective.micro_batch_tokens_);
     double sum = 0;
     for (size_t i = 0; i < now.size(); ++i) sum += now[i].logp - before[i];
-    return std::max(sum / static_cast<double>(now.size()), 0.0);
+    sum = ranks.sum("gains of answers to other prompts", sum);
+    const int64_t count = ranks.sum("answers to other prompts", std::ssize(now));
+    return std::max(sum / static_cast<double>(count), 0.0);
   }
 
   losses::Answer seen(const AnswerLogp& answer) {
@@ -246,18 +262,18 @@ class Preference::Step : public StepLoss {
   double kl_ = 0;
 };
 
-void Preference::check(const std::vector<data::PackedRow>& rows) const {
-  if (std::holds_alternative<losses::Kto>(loss_)) mismatched(rows, model_.config().max_positions);
+void Preference::check(const std::vector<data::PackedRow>& rows, collectives::Group& ranks) const {
+  if (std::holds_alternative<losses::Kto>(loss_)) mismatched(rows, model_.config().max_positions, ranks);
 }
 
 std::unique_ptr<StepLoss> Preference::begin(const std::vector<data::PackedRow>& rows,
-                                            const layers::Adapter* adapter) const {
-  return std::make_unique<Step>(*this, rows, adapter);
+                                            const layers::Adapter* adapter, collectives::Group& ranks) const {
+  return std::make_unique<Step>(*this, rows, adapter, ranks);
 }
 
-EvalResult Preference::evaluate(const std::vector<data::PackedRow>& rows,
-                                const layers::Adapter* adapter) const {
-  Step step(*this, rows, adapter);
+EvalResult Preference::evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                                collectives::Group& ranks) const {
+  Step step(*this, rows, adapter, ranks);
   std::vector<DocumentSpan> documents;
   EvalResult result;
   for (DocumentSpan& document : gather(rows, 0, rows.size()).documents) {
@@ -265,8 +281,11 @@ EvalResult Preference::evaluate(const std::vector<data::PackedRow>& rows,
     documents.push_back(std::move(document));
   }
   const Step::Judged judged = step.judge(answer_logps(model_, adapter, rows, micro_batch_tokens_), documents);
-  result.loss = judged.loss;
-  result.preference = judged.sums.mean();
+  result.target_tokens = ranks.sum("target tokens of the evaluation", result.target_tokens);
+  result.loss = ranks.sum("losses of the evaluation", judged.loss);
+  result.preference = judged.sums;
+  sum_over(ranks, result.preference);
+  result.preference = result.preference->mean();
   return result;
 }
 

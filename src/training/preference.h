@@ -33,12 +33,12 @@ class Preference : public Objective {
         reference_(std::move(reference)) {}
 
   // An Error for KTO with rows of fewer than two prompts: z0 is of answers to other prompts.
-  void check(const std::vector<data::PackedRow>& rows) const override;
+  void check(const std::vector<data::PackedRow>& rows, collectives::Group& ranks) const override;
   // Rows that check() takes.
-  std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows,
-                                  const layers::Adapter* adapter) const override;
-  EvalResult evaluate(const std::vector<data::PackedRow>& rows,
-                      const layers::Adapter* adapter) const override;
+  std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                                  collectives::Group& ranks) const override;
+  EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                      collectives::Group& ranks) const override;
 
  private:
   class Step;
@@ -50,7 +50,9 @@ class Preference : public Objective {
 };
 
 // Each document's prompt with an answer of the next one (of the first, for the last), as rows of their own:
-// what KTO's z0 is estimated from. Answers are cut to `max_length` tokens with their prompt.
-std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows, int64_t max_length);
+// what KTO's z0 is estimated from. Answers are cut to `max_length` tokens with their prompt. Of several ranks
+// each gets the rows of its own documents; the next document may be another rank's.
+std::vector<data::PackedRow> mismatched(const std::vector<data::PackedRow>& rows, int64_t max_length,
+                                        collectives::Group& ranks = collectives::alone());
 
 }  // namespace temper::training

@@ -126,7 +126,7 @@ Doubles gradient_of_frozen(const PreferenceLoss& loss, const std::vector<PackedR
   Tape tape;
   const Var variable = tape.variable(hidden);
   tape.backward(
-      objective.begin(rows, nullptr)->of(tape, {variable, batch.targets, batch.documents}, pending));
+      objective.begin(rows, nullptr, collectives::alone())->of(tape, {variable, batch.targets, batch.documents}, pending));
   return values_of(variable.slot->grad());
 }
 
@@ -160,14 +160,14 @@ TEST(Preference, LossGradientsAndMetricsAreThoseOfPlainLoops) {
     Tape tape;
     const Var variable = tape.variable(hidden);
     tape.backward(
-        bench.objective->begin(rows, nullptr)->of(tape, {variable, batch.targets, batch.documents}, pending));
+        bench.objective->begin(rows, nullptr, collectives::alone())->of(tape, {variable, batch.targets, batch.documents}, pending));
     EXPECT_TRUE(close(values_of(variable.slot->grad()), expected.dhidden, 2e-5));
     EXPECT_TRUE(close(values_of(weight.grad->grad()), expected.dweight, 2e-5));
     EXPECT_TRUE(decoder.trains_head({}));
     EXPECT_TRUE(close(gradient_of_frozen(loss, rows, batch, hidden), expected.dhidden, 2e-5));
     pending.set_grad_norm(Tensor::zeros({1}, DType::kF32));
     const StepResult step = pending.wait();
-    const EvalResult judged = bench.objective->evaluate(rows, nullptr);
+    const EvalResult judged = bench.objective->evaluate(rows, nullptr, collectives::alone());
     for (const auto& [found_loss, found] :
          {std::pair{step.loss, step.preference}, {judged.loss, judged.preference}}) {
       expect_near(found_loss, expected.loss);

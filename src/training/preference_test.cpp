@@ -65,14 +65,14 @@ TEST(Preference, RewardsThatAreRoundingAloneDecideNothing) {
   const auto model = tiny_model(fast_model());
   const auto reference = std::make_shared<NearlyTheModel>(model->decoder);
   const Preference dpo(model->decoder, losses::Dpo{}, 0, reference);
-  const PreferenceResult found = *dpo.evaluate(pair_rows(true), nullptr).preference;
+  const PreferenceResult found = *dpo.evaluate(pair_rows(true), nullptr, collectives::alone()).preference;
   EXPECT_GT(found.pairs, 0);
   EXPECT_EQ(found.undecided, found.pairs);
   EXPECT_EQ(found.correct, 0);
   EXPECT_EQ(found.accuracy(), 0.5);
   // Without a reference, rewards are the log-probabilities themselves.
   const Preference free(model->decoder, losses::Dpo{.reference_free = true}, 0, nullptr);
-  EXPECT_EQ(free.evaluate(pair_rows(true), nullptr).preference->undecided, 0);
+  EXPECT_EQ(free.evaluate(pair_rows(true), nullptr, collectives::alone()).preference->undecided, 0);
 }
 
 TEST(Preference, TheMicroBatchSplitDoesNotChangeTheStep) {
@@ -118,8 +118,8 @@ TEST(Preference, AnAdapterIsComparedWithItsBase) {
   EXPECT_EQ(last.preference->accuracy(), 1);
   EXPECT_GT(last.preference->chosen_reward, last.preference->rejected_reward + 0.5);
   EXPECT_EQ(base->logps(rows), before);
-  EXPECT_NEAR(objective.evaluate(rows, nullptr).loss, std::log(2.0), 1e-9);
-  EXPECT_LT(objective.evaluate(rows, adapter.get()).loss, last.loss);
+  EXPECT_NEAR(objective.evaluate(rows, nullptr, collectives::alone()).loss, std::log(2.0), 1e-9);
+  EXPECT_LT(objective.evaluate(rows, adapter.get(), collectives::alone()).loss, last.loss);
 }
 
 TEST(Preference, EveryLossLearnsItsAnswers) {
@@ -127,9 +127,9 @@ TEST(Preference, EveryLossLearnsItsAnswers) {
     SCOPED_TRACE(loss.index());
     const std::vector<PackedRow> rows = is_kto(loss) ? judged_rows() : pair_rows(true);
     PreferenceBench bench(loss);
-    const EvalResult before = bench.objective->evaluate(rows, nullptr);
+    const EvalResult before = bench.objective->evaluate(rows, nullptr, collectives::alone());
     for (int step = 0; step < 20; ++step) bench.trainer.step(rows, 1e-2);
-    const EvalResult after = bench.objective->evaluate(rows, nullptr);
+    const EvalResult after = bench.objective->evaluate(rows, nullptr, collectives::alone());
     EXPECT_LT(after.loss, before.loss);
     EXPECT_GT(after.preference->chosen_reward - after.preference->rejected_reward,
               before.preference->chosen_reward - before.preference->rejected_reward);

@@ -1,5 +1,7 @@
 #include "training/step_result.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -34,8 +36,10 @@ int64_t count_targets(const std::vector<data::PackedRow>& rows) {
 
 }  // namespace
 
-PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources) {
-  known_.target_tokens = count_targets(rows);
+PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
+                         collectives::Group& ranks)
+    : ranks_(&ranks) {
+  known_.target_tokens = ranks.sum("target tokens of the update", count_targets(rows));
   if (num_sources > 1) known_.sources.resize(num_sources);
   if (known_.target_tokens == 0)
     fail("a step has no target token; check the data with 'temper data inspect'");
@@ -84,14 +88,52 @@ PreferenceResult PreferenceResult::mean() const {
   return result;
 }
 
+void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources) {
+  if (ranks.is_alone()) return;
+  const auto all = ranks.gather("losses by source", std::span<const SourceLoss>(sources));
+  sources.clear();
+  for (const std::vector<SourceLoss>& one : all) {
+    sources.resize(std::max(sources.size(), one.size()));
+    for (size_t i = 0; i < one.size(); ++i) {
+      sources[i].sum += one[i].sum;
+      sources[i].target_tokens += one[i].target_tokens;
+    }
+  }
+}
+
+void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums) {
+  if (ranks.is_alone()) return;
+  const std::vector<PreferenceResult> mine(sums.has_value() ? 1 : 0, sums.value_or(PreferenceResult{}));
+  const auto all = ranks.gather("preferences", std::span<const PreferenceResult>(mine));
+  sums.reset();
+  for (const std::vector<PreferenceResult>& one : all) {
+    if (one.empty()) continue;
+    if (!sums) sums.emplace();
+    sums->add(one.front());
+  }
+}
+
+void sum_over(collectives::Group& ranks, StepResult& result) {
+  if (ranks.is_alone()) return;
+  std::array sums{result.loss, result.z_loss, result.flops};
+  ranks.sum("losses and work of the update", std::span<double>(sums));
+  result.loss = sums[0];
+  result.z_loss = sums[1];
+  result.flops = sums[2];
+  result.tokens = ranks.sum("tokens of the update", result.tokens);
+  sum_over(ranks, result.sources);
+  sum_over(ranks, result.preference);
+}
+
 StepResult PendingStep::wait() {
   StepResult result = known_;
-  if (result.preference) result.preference = result.preference->mean();
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
   for (const auto& z : z_losses_) result.z_loss += *static_cast<const float*>(z->wait());
-  result.loss -= result.z_loss;
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
+  sum_over(*ranks_, result);
+  result.loss -= result.z_loss;
+  if (result.preference) result.preference = result.preference->mean();
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(
@@ -102,7 +144,8 @@ StepResult PendingStep::wait() {
 }
 
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
-                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
+                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
+                    collectives::Group& ranks) {
   EvalResult result;
   double sum = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
@@ -116,7 +159,9 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
     for (const float value : nll.values<float>()) sum += value;
     add_losses(result.sources, nll.data<float>(), batch.documents);
   }
-  result.target_tokens = count_targets(rows);
+  sum = ranks.sum("losses of the evaluation", sum);
+  result.target_tokens = ranks.sum("target tokens of the evaluation", count_targets(rows));
+  sum_over(ranks, result.sources);
   result.loss = result.target_tokens == 0 ? 0 : sum / static_cast<double>(result.target_tokens);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/local/local.h"
 #include "device/transfer.h"
 #include "training/micro_batch.h"
 
@@ -45,11 +46,21 @@ struct StepResult {
   double flops = 0;
 };
 
-// A step that a device may still be computing.
+// What the ranks know of one step, added up. Target tokens and the norm are of all of them already, means are
+// still sums.
+void sum_over(collectives::Group& ranks, StepResult& result);
+void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources);
+// A rank without rows may have none.
+void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums);
+
+// A step that a device may still be computing. Ranks share an update: each has its part of the rows, and all
+// counts, scales and results are those of the whole update. There is one rule: gradients are sums over target
+// tokens, divided once by the count of the whole update.
 class PendingStep {
  public:
-  // Of rows that will be trained on. Throws when none of them has a target.
-  PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources);
+  // Of rows that will be trained on, those of this rank, which may be none. Throws when no rank has a target.
+  PendingStep(const std::vector<data::PackedRow>& rows, size_t num_sources,
+              collectives::Group& ranks = collectives::alone());
 
   float scale() const { return static_cast<float>(1 / static_cast<double>(known_.target_tokens)); }
   void add_work(int64_t tokens, double flops);
@@ -58,11 +69,12 @@ class PendingStep {
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
   void set_grad_norm(const Tensor& norm);
 
-  // Waits for this step alone. Throws when loss or gradients are not finite (the step has then changed
-  // nothing).
+  // Waits for this step alone, and for the other ranks'. Throws when loss or gradients are not finite (the
+  // step has then changed nothing).
   StepResult wait();
 
  private:
+  collectives::Group* ranks_;
   StepResult known_;
   std::vector<std::shared_ptr<Reading>> losses_, z_losses_;  // one per micro-batch
   // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
@@ -76,8 +88,9 @@ struct EvalResult {
   std::vector<SourceLoss> sources = {};  // as many as the rows name
   std::optional<PreferenceResult> preference = {};
 };
-// Of the model, with an adapter unless that is null.
+// Of the model, with an adapter unless that is null, on all ranks' rows.
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,
-                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens);
+                    const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
+                    collectives::Group& ranks = collectives::alone());
 
 }  // namespace temper::training

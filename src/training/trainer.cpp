@@ -12,7 +12,8 @@ static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
 namespace {
 
 // Why this model's step cannot be captured; empty where it can.
-std::string why_not_captured(const layers::Decoder& model) {
+std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks) {
+  if (!ranks.is_alone()) return "the ranks wait for each other in every step";
   if (!is_apart(model.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
     return fmt::format("the kernel of {} asks the CPU in every step (docs/training.md)", op);
@@ -26,13 +27,14 @@ std::string why_not_captured(const layers::Decoder& model) {
 }  // namespace
 
 Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
-                 std::shared_ptr<const Objective> objective)
+                 std::shared_ptr<const Objective> objective, collectives::Group& ranks)
     : model_(model),
       optimizer_(optimizer),
       options_(options),
       objective_(std::move(objective)),
+      ranks_(ranks),
       graphs_(model.device(), options.cuda_graph,
-              objective_ ? "the objective asks the CPU in every step" : why_not_captured(model),
+              objective_ ? "the objective asks the CPU in every step" : why_not_captured(model, ranks),
               [this](StepData& data) { compute(data); }) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
@@ -52,6 +54,7 @@ void Trainer::compute(StepData& data) {
     tape.backward(loss);
   }
   const trace::Span update("update");
+  optimizer_.sum_gradients(ranks_);
   data.grad_norm = optimizer_.grad_norm();
   data.updates = true;
   optimizer_.update(data.grad_norm, options_.max_grad_norm);
@@ -67,9 +70,9 @@ Var Trainer::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, Ste
 
 PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
   const trace::Span span("step");
-  PendingStep pending(rows, options_.num_sources);
+  PendingStep pending(rows, options_.num_sources, ranks_);
   if (objective_) {
-    step_loss_ = objective_->begin(rows, nullptr);
+    step_loss_ = objective_->begin(rows, nullptr, ranks_);
     pending_ = &pending;
   }
   StepData data;
@@ -93,8 +96,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
 }
 
 EvalResult Trainer::evaluate(const std::vector<data::PackedRow>& rows) const {
-  if (objective_) return objective_->evaluate(rows, nullptr);
-  return training::evaluate(model_, nullptr, rows, options_.micro_batch_tokens);
+  if (objective_) return objective_->evaluate(rows, nullptr, ranks_);
+  return training::evaluate(model_, nullptr, rows, options_.micro_batch_tokens, ranks_);
 }
 
 }  // namespace temper::training

@@ -23,11 +23,14 @@ struct TrainerOptions {
 // is an objective, is the mean over all target tokens of the step, so it does not depend on the cut.
 class Trainer {
  public:
+  // `ranks` train replicas of one model together.
   Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const TrainerOptions& options,
-          std::shared_ptr<const Objective> objective = nullptr);
+          std::shared_ptr<const Objective> objective = nullptr,
+          collectives::Group& ranks = collectives::alone());
   Trainer(const Trainer&) = delete;  // captured work knows where it is
   Trainer& operator=(const Trainer&) = delete;
-  // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target.
+  // Asks the device for a step and returns; on the CPU it is done then. Throws when no row has a target. Of
+  // several ranks each gives its part of the rows, which may be none.
   PendingStep begin(const std::vector<data::PackedRow>& rows, double lr);
   StepResult step(const std::vector<data::PackedRow>& rows, double lr) { return begin(rows, lr).wait(); }
   EvalResult evaluate(const std::vector<data::PackedRow>& rows) const;
@@ -41,8 +44,9 @@ class Trainer {
   optimizers::AdamW& optimizer_;
   TrainerOptions options_;
   std::shared_ptr<const Objective> objective_;  // null: the next token
-  std::unique_ptr<StepLoss> step_loss_;         // the objective's, of the step that is computed
-  PendingStep* pending_ = nullptr;              // and where it reports
+  collectives::Group& ranks_;
+  std::unique_ptr<StepLoss> step_loss_;  // the objective's, of the step that is computed
+  PendingStep* pending_ = nullptr;       // and where it reports
   StepGraphs graphs_;
 };
 

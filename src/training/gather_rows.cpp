@@ -1,0 +1,66 @@
+#include "training/gather_rows.h"
+
+namespace temper::training {
+namespace {
+
+using Words = std::vector<int64_t>;
+
+// Lists of numbers, each behind its length.
+template <class T>
+void put(Words& words, const std::vector<T>& values) {
+  words.push_back(std::ssize(values));
+  words.insert(words.end(), values.begin(), values.end());
+}
+
+void put(Words& words, const data::PackedRow& row) {
+  put(words, row.ids);
+  put(words, row.targets);
+  put(words, row.document_lengths);
+  put(words, row.sources);
+  words.push_back(std::ssize(row.answers));
+  for (const std::vector<data::Answer>& answers : row.answers) {
+    words.push_back(std::ssize(answers));
+    for (const data::Answer& answer : answers) words.insert(words.end(), {answer.length, answer.good});
+  }
+}
+
+template <class T>
+void take(const int64_t*& next, std::vector<T>& values) {
+  const int64_t count = *next++;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(*next++));
+}
+
+data::PackedRow take_row(const int64_t*& next) {
+  data::PackedRow row;
+  take(next, row.ids);
+  take(next, row.targets);
+  take(next, row.document_lengths);
+  take(next, row.sources);
+  row.answers.resize(static_cast<size_t>(*next++));
+  for (std::vector<data::Answer>& answers : row.answers) {
+    answers.resize(static_cast<size_t>(*next++));
+    for (data::Answer& answer : answers) {
+      answer.length = *next++;
+      answer.good = *next++ != 0;
+    }
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,
+                                                      const std::vector<data::PackedRow>& rows) {
+  if (ranks.is_alone()) return {rows};
+  Words mine;
+  for (const data::PackedRow& row : rows) put(mine, row);
+  std::vector<std::vector<data::PackedRow>> all;
+  for (const Words& words : ranks.gather("rows", std::span<const int64_t>(mine))) {
+    std::vector<data::PackedRow>& of_rank = all.emplace_back();
+    for (const int64_t* next = words.data(); next != words.data() + words.size();)
+      of_rank.push_back(take_row(next));
+  }
+  return all;
+}
+
+}  // namespace temper::training

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "checkpoints/safetensors.h"
-#include "weights/weight_table.h"
+#include "weights/layout.h"
 
 // Model folders as the Hugging Face libraries read and write them. Errors name the folder or file, what was
 // found, what was expected and what to do.
@@ -59,7 +59,9 @@ void load_weights(const ModelFolder& folder, const WeightTable& table, const Wei
 // The same, handing over some rows at a time: `rows` are those of spec.shape from `first` on, as the file has
 // them.
 using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const Tensor& rows)>;
-void load_rows(const ModelFolder& folder, const WeightTable& table, const TakeRows& take);
+// Only rows of which `layout` holds something are read.
+void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
+               const TakeRows& take);
 
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);

@@ -55,9 +55,9 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   return misfits;
 }
 
-// Some rows at a time, whose pages of the file are let go: a model is never in memory twice.
-void hand_over(const ModelFolder& folder, const std::string& name, const Tensor& from,
-               const std::function<void(int64_t row, const Tensor& rows)>& take) {
+// Some rows at a time of [first, end), whose pages of the file are let go: a model is never in memory twice.
+void hand_over(const ModelFolder& folder, const std::string& name, const Tensor& from, int64_t first,
+               int64_t end, const std::function<void(int64_t row, const Tensor& rows)>& take) {
   constexpr int64_t kBytes = 16 << 20;
   if (!from.is_contiguous() || from.ndim() == 0) {
     check_finite(folder.tensor(name), 0, name, folder.path());
@@ -66,8 +66,8 @@ void hand_over(const ModelFolder& folder, const std::string& name, const Tensor&
   const int64_t rows = from.dim(0),
                 row_bytes = std::max<int64_t>(1, from.bytes() / std::max<int64_t>(rows, 1));
   const int64_t step = std::max<int64_t>(1, kBytes / row_bytes);
-  for (int64_t row = 0; row < rows; row += step) {
-    const Tensor part = from.narrow(0, row, std::min(step, rows - row));
+  for (int64_t row = first; row < end; row += step) {
+    const Tensor part = from.narrow(0, row, std::min(step, end - row));
     check_finite(part, row, name, folder.path());
     take(row, part);
     folder.release(name, part);
@@ -90,14 +90,18 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
   fail("{}\n{}", message, folder.remedy());
 }
 
-void load_rows(const ModelFolder& folder, const WeightTable& table, const TakeRows& take) {
+void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
+               const TakeRows& take) {
   check_weights(folder, table);
-  for (const WeightSpec& spec : table.specs()) {
+  for (size_t i = 0; i < table.specs().size(); ++i) {
+    const WeightSpec& spec = table.specs()[i];
     int64_t first = 0;
     for (const WeightSource& source : spec.sources) {
       const Tensor from = folder.tensor(source.name);
-      hand_over(folder, source.name, spec.transposed ? from.transpose(0, 1) : from,
-                [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
+      for (const Slice& slice : layout[i].own_rows(first, source.rows))
+        hand_over(folder, source.name, spec.transposed ? from.transpose(0, 1) : from, slice.whole - first,
+                  slice.whole - first + slice.count,
+                  [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
       first += source.rows;
     }
   }
@@ -106,7 +110,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const TakeRo
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination) {
   const WeightSpec* current = nullptr;
   Tensor to;
-  load_rows(folder, table, [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+  load_rows(folder, table, Layout(table), [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
     if (current != &spec) to = destination(spec);
     current = &spec;
     invariant(to.defined() && to.shape() == spec.shape && to.is_contiguous(),

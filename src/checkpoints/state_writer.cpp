@@ -26,12 +26,6 @@ void StateWriter::end_file(const std::string& file_name, FileDigest digest) {
   open_ = true;
 }
 
-void StateWriter::add_tensors(const std::string& file_name, const std::vector<NamedTensor>& tensors) {
-  std::vector<TensorInfo> infos;
-  for (const auto& [name, tensor] : tensors) infos.push_back({name, tensor.shape(), tensor.dtype()});
-  add_tensors(file_name, std::move(infos), [&](size_t i) { return tensors[i].second; });
-}
-
 void StateWriter::add_tensors(const std::string& file_name, std::vector<TensorInfo> tensors,
                               const std::function<Tensor(size_t)>& source) {
   const std::string path = begin_file(file_name);

@@ -19,17 +19,14 @@
 // A state appears complete or not at all; a process that is killed leaves older states as they were.
 namespace temper::checkpoints {
 
-using NamedTensor = std::pair<std::string, Tensor>;
-
 // Writes one state. Errors (kResources when the disk is full) leave older states untouched; without commit()
 // nothing remains. The disk is asked for enough space before each tensor file is begun.
 class StateWriter {
  public:
   StateWriter(const std::string& root, int64_t step);
 
-  // File names are plain and new. Tensors are written in the order given, from host memory.
-  void add_tensors(const std::string& file_name, const std::vector<NamedTensor>& tensors);
-  // The same for tensors that are made one at a time: source(i) gives tensors[i].
+  // File names are plain and new. Tensors are written in the order given; source(i) gives tensors[i], on any
+  // device, and one is held at a time.
   void add_tensors(const std::string& file_name, std::vector<TensorInfo> tensors,
                    const std::function<Tensor(size_t)>& source);
   void add_json(const std::string& file_name, const Json& value);  // finite numbers and valid UTF-8 only

@@ -18,11 +18,18 @@ Tensor filled(Shape shape, float value) {
   return Tensor::from(std::vector<float>(static_cast<size_t>(shape.numel()), value)).reshape(shape);
 }
 
+void add_tensors(StateWriter& writer, const std::string& file,
+                 const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors) infos.push_back({name, tensor.shape(), tensor.dtype()});
+  writer.add_tensors(file, infos, [&](size_t i) { return tensors[i].second; });
+}
+
 std::string write_state(const std::string& root, int64_t step) {
   StateWriter writer(root, step);
-  writer.add_tensors("model.safetensors",
-                     {{"w", filled({3, 2}, static_cast<float>(step))}, {"b", filled({2}, 1)}});
-  writer.add_tensors("optimizer.safetensors", {{"w", filled({2}, 0.5f)}});
+  add_tensors(writer, "model.safetensors",
+              {{"w", filled({3, 2}, static_cast<float>(step))}, {"b", filled({2}, 1)}});
+  add_tensors(writer, "optimizer.safetensors", {{"w", filled({2}, 0.5f)}});
   writer.add_json("state.json", Json::Object{{"step", step}, {"loss", 0.25}});
   writer.add_file("notes.txt", "hello");
   return writer.commit();
@@ -229,7 +236,7 @@ TEST_F(TrainingState, AFullDiskLeavesOlderStatesUntouched) {
       [&] {
         StateWriter writer(root, 2);
         writer.add_json("state.json", Json::Object{});
-        const auto add = [&] { writer.add_tensors("model.safetensors", {{"w", filled({50'000}, 1)}}); };
+        const auto add = [&] { add_tensors(writer, "model.safetensors", {{"w", filled({50'000}, 1)}}); };
         EXPECT_THROW(add(), Error);
         error_of([&] { writer.commit(); }, ErrorKind::kDefect);  // must not pretend
         add();
@@ -237,7 +244,8 @@ TEST_F(TrainingState, AFullDiskLeavesOlderStatesUntouched) {
       ErrorKind::kDefect);
   const std::string first = error_of(
       [&] {
-        StateWriter(root, 3).add_tensors("model.safetensors", {{"w", filled({50'000}, 1)}});
+        StateWriter writer(root, 3);
+        add_tensors(writer, "model.safetensors", {{"w", filled({50'000}, 1)}});
       },
       ErrorKind::kResources);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);

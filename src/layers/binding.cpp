@@ -38,11 +38,12 @@ void WeightScope::linear(const std::string& name, const Matrix& matrix,
               .shape = {rows, matrix.width},
               .axes = {matrix.out, matrix.in},
               .sources = weights,
-              .split = matrix.split,
               .lora = LoraRole::kLinear,
               .quantize = true});
   if (matrix.bias) vector(name + ".bias", matrix.out, biases);
 }
+
+void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }
 
 void WeightScope::ignore(const std::string& source, const std::string& reason) {
   table_.ignore(source_scope_ + source, reason);

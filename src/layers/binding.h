@@ -22,10 +22,11 @@ class WeightScope {
   struct Matrix {
     std::string out, in;  // axes
     int64_t width = 0;    // of in
-    Split split = Split::kReplicated;
     bool bias = false;
   };
   void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
+  // Ranks share an axis in pieces of this size (WeightTable::keep_together).
+  void keep_together(const std::string& axis, int64_t size);
   // A tensor of files that is not loaded, with the reason.
   void ignore(const std::string& source, const std::string& reason);
 

@@ -35,19 +35,21 @@ void fill(const Tensor& value, float number) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen)
-    : table_(std::move(table)), dtype_(dtype), device_(device) {
+ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen,
+                               const std::optional<Layout>& layout)
+    : table_(std::move(table)), layout_(layout ? *layout : Layout(table_)), dtype_(dtype), device_(device) {
   if (frozen && *frozen != DType::kF8E4M3)
     fail("frozen weights are kept in {} or as the others, not in {}", to_string(DType::kF8E4M3),
          to_string(*frozen));
   const auto empty = [&](const Shape& shape, DType kept) {
     return Tensor::empty(shape, kept, MemoryTag::kWeights, device);
   };
-  for (const WeightSpec& spec : table_.specs()) {
-    const bool narrow = frozen && spec.quantize;
+  for (size_t i = 0; i < table_.specs().size(); ++i) {
+    const Shape& shape = layout_[i].own();
+    const bool narrow = frozen && spec(i).quantize;
     Parameter& parameter = parameters_.emplace_back();
-    parameter.value = empty(spec.shape, narrow ? *frozen : dtype);
-    if (narrow) parameter.scales = empty({spec.shape[0]}, DType::kF32);
+    parameter.value = empty(shape, narrow ? *frozen : dtype);
+    if (narrow) parameter.scales = empty({shape[0]}, DType::kF32);
   }
   changed();
 }
@@ -88,19 +90,27 @@ Tensor BoundWeight::value() const {
 
 void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor& rows) {
   changed();
-  const Parameter& parameter = at(name);
-  const Tensor values = parameter.value.narrow(0, first, rows.dim(0));
-  if (!parameter.scales.defined()) return values.copy_from(rows);
+  const size_t index = index_of(name);
+  const Placement& placement = layout_[index];
+  for (const Slice& slice : placement.own_rows(first, rows.dim(0))) try {
+      set_own(parameters_[index], placement, slice, rows.narrow(0, slice.whole - first, slice.count));
+    } catch (const Error& error) {
+      if (!parameters_[index].scales.defined()) throw;
+      fail("{}, from row {} on: {}", name, slice.whole, error.what());
+    }
+}
+
+// A row's scale is that of the whole row, whichever columns are here.
+void ParameterStore::set_own(const Parameter& parameter, const Placement& placement, const Slice& slice,
+                             const Tensor& rows) {
+  const Tensor values = parameter.value.narrow(0, slice.own, slice.count);
+  if (!parameter.scales.defined()) return values.copy_from(placement.own_columns(rows));
   const Tensor codes = Tensor::empty(rows.shape(), values.dtype(), MemoryTag::kWorkspace),
-               scales = Tensor::empty({rows.dim(0)}, DType::kF32, MemoryTag::kWorkspace);
-  try {
-    primitives::quantize_rows(rows.on({}, MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace), codes,
-                              scales);
-  } catch (const Error& error) {
-    fail("{}, from row {} on: {}", name, first, error.what());
-  }
-  values.copy_from(codes);
-  parameter.scales.narrow(0, first, rows.dim(0)).copy_from(scales);
+               scales = Tensor::empty({slice.count}, DType::kF32, MemoryTag::kWorkspace);
+  primitives::quantize_rows(rows.on({}, MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace), codes,
+                            scales);
+  values.copy_from(placement.own_columns(codes));
+  parameter.scales.narrow(0, slice.own, slice.count).copy_from(scales);
 }
 
 int64_t ParameterStore::num_elements() const {
@@ -114,7 +124,8 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const WeightSpec& spec = table_.specs()[i];
     const Parameter& parameter = parameters_[i];
-    if (parameter.scales.defined()) {
+    // Random numbers belong to elements of the whole.
+    if (spec.shape.ndim() >= 2 && (parameter.scales.defined() || !layout_[i].is_whole())) {
       const Tensor values = Tensor::empty(spec.shape, dtype_, MemoryTag::kWorkspace, device_);
       fill_normal(values, seed, i, deviation);
       set_rows(spec.name, 0, values);

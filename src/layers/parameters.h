@@ -4,7 +4,7 @@
 
 #include "autograd/tape.h"
 #include "primitives/quantized.h"
-#include "weights/weight_table.h"
+#include "weights/layout.h"
 
 namespace temper::layers {
 
@@ -37,14 +37,18 @@ class BoundWeight {
   DType dtype_ = DType::kF32;
 };
 
-// The parameters of one model, in the order of its weight table.
+// The parameters of one model, in the order of its weight table: all of them, or of each the part that a rank
+// holds.
 class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialised. With `frozen` = kF8E4M3 the weights that quantizers
   // may target are kept in 8 bits (primitives/quantized.h), and nothing can be trained.
-  ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen = {});
+  // `layout`: of the table; none: everything is whole. What a rank holds of a model cannot compute by itself.
+  ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen = {},
+                 const std::optional<Layout>& layout = {});
 
   const WeightTable& table() const { return table_; }
+  const Layout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   size_t size() const { return parameters_.size(); }
@@ -53,13 +57,14 @@ class ParameterStore {
   const WeightSpec& spec(size_t index) const { return table_.specs()[index]; }
   // Also by the name of a weight that is tied to it; throws when the table has no such name.
   const Parameter& at(std::string_view name) const;
-  int64_t num_elements() const;
+  int64_t num_elements() const;  // that the store holds
 
   // A module's handle, which the store must outlive; also by the name of a tied weight. An unknown name is a
   // defect.
   BoundWeight bound(std::string_view name) const;
   Tensor value(std::string_view name) const { return bound(name).value(); }
-  // Some rows, from `first` on; of any floating-point dtype, on the CPU or the store's device.
+  // Some rows of the whole parameter, from `first` on, of which the store takes what it holds; of any
+  // floating-point dtype, on the CPU or the store's device.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
@@ -81,7 +86,11 @@ class ParameterStore {
  private:
   size_t index_of(std::string_view name) const;
 
+  void set_own(const Parameter& parameter, const Placement& placement, const Slice& slice,
+               const Tensor& rows);
+
   WeightTable table_;
+  Layout layout_;
   DType dtype_;
   Device device_;
   std::vector<Parameter> parameters_;

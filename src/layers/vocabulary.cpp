@@ -13,7 +13,6 @@ WeightSpec spec_of(const VocabularySize& size, const char* name, const char* sou
           .shape = {size.tokens, size.hidden},
           .axes = {"vocab", "hidden"},
           .sources = {{source, size.tokens}},
-          .split = Split::kVocab,
           .lora = lora};
 }
 

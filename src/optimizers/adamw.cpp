@@ -70,17 +70,18 @@ void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
   advance();
 }
 
-std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
-  std::vector<std::pair<std::string, Tensor>> tensors;
+std::vector<PlacedTensor> AdamW::state() const {
+  std::vector<PlacedTensor> tensors;
   for (size_t i = 0; i < op_.slots.size(); ++i) {
     const ops::AdamW::Slot& slot = op_.slots[i];
     const std::string& name = parameters_.spec(i).name;
+    const Placement& placement = parameters_.layout()[i];
     if (slot.master.defined())
-      tensors.emplace_back("master." + name, slot.master);
+      tensors.push_back({"master." + name, slot.master, &placement});
     else
-      tensors.emplace_back("parameter." + name, slot.value);
-    tensors.emplace_back("exp_avg." + name, slot.exp_avg);
-    tensors.emplace_back("exp_avg_sq." + name, slot.exp_avg_sq);
+      tensors.push_back({"parameter." + name, slot.value, &placement});
+    tensors.push_back({"exp_avg." + name, slot.exp_avg, &placement});
+    tensors.push_back({"exp_avg_sq." + name, slot.exp_avg_sq, &placement});
   }
   return tensors;
 }

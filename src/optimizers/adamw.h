@@ -38,7 +38,8 @@ class AdamW {
   int64_t steps() const { return op_.step - 1; }
 
   // Everything that a resumed run needs, by name: "master.X" or "parameter.X", "exp_avg.X", "exp_avg_sq.X".
-  std::vector<std::pair<std::string, Tensor>> state() const;
+  // Of what the store holds.
+  std::vector<PlacedTensor> state() const;
   // After the tensors of state() were overwritten: the count of updates, and values rewritten from masters.
   void restored(int64_t steps);
 

@@ -34,14 +34,15 @@ TEST(AdamWOptimizer, ContinuesFromItsState) {
       set_gradients(whole->decoder.parameters(), waves(step));
       straight.step(1e-2);
       if (step == 1)
-        for (const auto& [name, tensor] : straight.state()) saved.emplace_back(name, tensor.clone());
+        for (const PlacedTensor& tensor : straight.state())
+          saved.emplace_back(tensor.name, tensor.own.clone());
     }
     AdamW resumed(part->decoder.parameters(), part->decoder.ops(), options);
     const auto state = resumed.state();
     ASSERT_EQ(state.size(), saved.size());
     for (size_t i = 0; i < state.size(); ++i) {
-      EXPECT_EQ(state[i].first, saved[i].first);
-      Tensor(state[i].second).copy_from(saved[i].second);
+      EXPECT_EQ(state[i].name, saved[i].first);
+      state[i].own.copy_from(saved[i].second);
     }
     resumed.restored(2);
     EXPECT_EQ(resumed.steps(), 2);

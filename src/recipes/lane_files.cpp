@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/placed_tensors.h"
 #include "config/print.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
@@ -96,7 +97,7 @@ bool Lane::restore() {
         files_.folder, config_.model.path);
   check_origin(state);
   const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
-  for (const auto& [name, tensor] : optimizer_->state()) tensor.copy_from(tensors.tensor(name));
+  checkpoints::read_placed(tensors, optimizer_->state());
   state_.step = state.at("step").as_int();
   state_.tokens = state.at("tokens").as_int();
   state_.train_seconds = state.at("train_seconds").as_double();
@@ -128,7 +129,7 @@ void Lane::check_origin(const Json& state) const {
 void Lane::prepare_save(bool again) {
   if (saved_step_ == state_.step && !again) return;
   checkpoints::StateWriter& writer = prepared_.emplace(files_.states(), state_.step);
-  writer.add_tensors(kTensors, optimizer_->state());
+  checkpoints::add_placed(&writer, kTensors, optimizer_->state(), session_->ranks);
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
                             {"train_seconds", state_.train_seconds},

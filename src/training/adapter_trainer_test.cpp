@@ -212,7 +212,7 @@ TEST(AdapterTrainer, BFloat16LearnsThroughMasters) {
       losses.push_back(
           trainer.begin({{learner.adapter.get(), &learner.optimizer, &rows, 3e-3, 1}})[0].wait().loss);
     EXPECT_LT(losses.back(), 0.9 * losses.front()) << eager;
-    EXPECT_TRUE(learner.optimizer.state()[0].first.starts_with("master."));
+    EXPECT_TRUE(learner.optimizer.state()[0].name.starts_with("master."));
   }
 }
 

@@ -32,7 +32,7 @@ struct Course {
   EvalResult evaluation;
 };
 
-std::vector<float> values_of(const Tensor& tensor) {
+std::vector<float> numbers_of(const Tensor& tensor) {
   const auto values = tensor.to(DType::kF32).values<float>();
   return {values.begin(), values.end()};
 }
@@ -40,7 +40,7 @@ std::vector<float> values_of(const Tensor& tensor) {
 std::vector<float> gradients_of(const layers::ParameterStore& parameters) {
   std::vector<float> all;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const std::vector<float> one = values_of(parameters[i].grad->grad());
+    const std::vector<float> one = numbers_of(parameters[i].grad->grad());
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
@@ -49,7 +49,7 @@ std::vector<float> gradients_of(const layers::ParameterStore& parameters) {
 std::vector<float> weights_of(const layers::ParameterStore& parameters) {
   std::vector<float> all;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const std::vector<float> one = values_of(parameters[i].value);
+    const std::vector<float> one = numbers_of(parameters[i].value);
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
@@ -86,7 +86,7 @@ void expect_close(double found, double expected, const char* what) {
   EXPECT_NEAR(found, expected, 1e-6 * std::max(1.0, std::abs(expected))) << what;
 }
 
-void expect_same(const StepResult& found, const StepResult& expected) {
+void expect_same_step(const StepResult& found, const StepResult& expected) {
   expect_close(found.loss, expected.loss, "loss");
   expect_close(found.z_loss, expected.z_loss, "z-loss");
   expect_close(found.grad_norm, expected.grad_norm, "gradient norm");
@@ -126,7 +126,7 @@ void expect_one(int ranks, const Learn& learn) {
   for (const Course& found : courses) {
     for (size_t step = 0; step < expected.results.size(); ++step) {
       SCOPED_TRACE(step);
-      expect_same(found.results[step], expected.results[step]);
+      expect_same_step(found.results[step], expected.results[step]);
       expect_close(found.gradients[step], expected.gradients[step], "gradients");
       expect_close(found.weights[step], expected.weights[step], "weights");
       EXPECT_EQ(found.weights[step], courses[0].weights[step]) << "replicas are the same bits";
@@ -138,13 +138,13 @@ void expect_one(int ranks, const Learn& learn) {
 
 // AdamW divides by the root of the second moment, so weights whose gradients are rounding alone would move
 // by the whole rate in either direction; a large eps keeps them where the gradient is.
-optimizers::AdamWOptions smooth() {
+optimizers::AdamWOptions damped() {
   optimizers::AdamWOptions options;
   options.eps = 1e-2;
   return options;
 }
 
-TinyModel fast() {
+TinyModel by_fast_kernels() {
   TinyModel tiny;
   tiny.ops = {};
   return tiny;
@@ -163,8 +163,8 @@ Rows rows_of(uint32_t step) {
 
 Learn model_course(const TrainerOptions& options, const std::vector<size_t>& parts) {
   return [=](Group& ranks) {
-    const auto model = tiny_model(fast());
-    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), smooth());
+    const auto model = tiny_model(by_fast_kernels());
+    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), damped());
     Trainer trainer(model->decoder, optimizer, options, nullptr, ranks);
     Course course;
     for (uint32_t step = 0; step < kSteps; ++step)
@@ -192,7 +192,7 @@ TEST(Ranks, AdaptersLearnWhatTheyLearnOnOneRank) {
   for (const int64_t micro_batch_tokens : {0, 20}) {
     const auto learn = [&](size_t told) {
       return [&, told](Group& ranks) {
-        TinyModel calm = fast();
+        TinyModel calm = by_fast_kernels();
         calm.deviation = 0.1;  // float32's rounding grows less from step to step
         const auto model = tiny_model(calm);
         LoraConfig config{.rank = 3, .alpha = 3, .dropout = 0.2};
@@ -203,7 +203,7 @@ TEST(Ranks, AdaptersLearnWhatTheyLearnOnOneRank) {
           adapters.push_back(models::new_adapter(*model, config, seed, ""));
           adapters.back()->set_dropout(config.dropout);
           learners.push_back(std::make_unique<optimizers::AdamW>(adapters.back()->parameters(),
-                                                                 model->decoder.ops(), smooth()));
+                                                                 model->decoder.ops(), damped()));
         }
         AdapterTrainer trainer(model->decoder, {.micro_batch_tokens = micro_batch_tokens}, ranks);
         Course course;
@@ -238,10 +238,10 @@ TEST(Ranks, PreferencesAreThoseOfOneRank) {
                                      PreferenceLoss(losses::Kto{.beta = 0.2})}) {
     SCOPED_TRACE(loss.index());
     expect_one(2, [&](Group& ranks) {
-      const auto model = tiny_model(fast()), before = tiny_model(fast());
+      const auto model = tiny_model(by_fast_kernels()), before = tiny_model(by_fast_kernels());
       const auto objective = std::make_shared<Preference>(
           model->decoder, loss, 0, std::make_shared<ModelReference>(before->decoder, 0));
-      optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), smooth());
+      optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), damped());
       Trainer trainer(model->decoder, optimizer, {.micro_batch_tokens = 24}, objective, ranks);
       Course course;
       for (uint32_t step = 0; step < kSteps; ++step) {
@@ -259,8 +259,8 @@ TEST(Ranks, PreferencesAreThoseOfOneRank) {
 // are there to notice.
 TEST(Ranks, AMeanOfMeansWouldBeNoticed) {
   const Learn means = [](Group& ranks) {
-    const auto model = tiny_model(fast());
-    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), smooth());
+    const auto model = tiny_model(by_fast_kernels());
+    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), damped());
     const Rows rows = part_of(rows_of(0), {2, 3}, ranks);
     Trainer own(model->decoder, optimizer, {});  // as if there were no other rank
     Course course;
@@ -282,7 +282,7 @@ TEST(Ranks, OneThatDivergesIsAnErrorOnAll) {
   std::mutex mutex;
   std::vector<std::string> errors;
   collectives::launch("threads", {.ranks = 2}, [&](Group& ranks) {
-    const auto model = tiny_model(fast());
+    const auto model = tiny_model(by_fast_kernels());
     optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
     Trainer trainer(model->decoder, optimizer, {}, nullptr, ranks);
     const std::vector<float> before = weights_of(model->decoder.parameters());
@@ -306,7 +306,7 @@ TEST(Ranks, OneThatDivergesIsAnErrorOnAll) {
 
 TEST(Ranks, WithoutATargetAnywhereAllRefuse) {
   collectives::launch("threads", {.ranks = 2}, [&](Group& ranks) {
-    const auto model = tiny_model(fast());
+    const auto model = tiny_model(by_fast_kernels());
     optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
     Trainer trainer(model->decoder, optimizer, {}, nullptr, ranks);
     const Rows silent{rows_of(0)[1]};

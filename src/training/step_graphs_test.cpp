@@ -217,11 +217,11 @@ TEST_F(GpuStepGraphs, GoOnFromASavedState) {
     plain.trainer.step(rows_of_step(step), 1e-2);
     graphs.trainer.step(rows_of_step(step), 1e-2);
     if (step == 2)
-      for (const auto& [name, tensor] : plain.optimizer.state()) saved.push_back(tensor.clone());
+      for (const PlacedTensor& tensor : plain.optimizer.state()) saved.push_back(tensor.own.clone());
   }
   for (Run* run : {&plain, &graphs}) {
     const auto state = run->optimizer.state();
-    for (size_t i = 0; i < state.size(); ++i) state[i].second.copy_from(saved[i]);
+    for (size_t i = 0; i < state.size(); ++i) state[i].own.copy_from(saved[i]);
     run->optimizer.restored(3);
   }
   for (int step = 3; step < 9; ++step)

@@ -54,6 +54,11 @@ const WeightTable::Tied* WeightTable::find_tied(std::string_view name) const {
   return found == tied_.end() ? nullptr : &*found;
 }
 
+int64_t WeightTable::unit_of(const std::string& axis) const {
+  const auto found = units_.find(axis);
+  return found == units_.end() ? 1 : found->second;
+}
+
 WeightTable::Place WeightTable::find_target(std::string_view hf_name) const {
   for (const Tied& tied : tied_)
     if (tied.spec.sources[0].name == hf_name) return {&tied.spec, 0, tied.spec.shape[0]};

@@ -8,9 +8,6 @@
 
 namespace temper {
 
-// How tensor parallelism splits a weight.
-enum class Split : uint8_t { kReplicated, kColumn /* output rows */, kRow /* input columns */, kVocab };
-
 // How adapters may target a parameter: as a linear, as a table of rows, or as the head, which "all linears"
 // leaves out. Not at all: norms and biases.
 enum class LoraRole : uint8_t { kNone, kLinear, kEmbedding, kHead };
@@ -26,10 +23,10 @@ struct WeightSource {
 struct WeightSpec {
   std::string name;  // "layers.0.attention.qkv.weight"
   Shape shape;
-  std::vector<std::string> axes;      // "vocab", "hidden", "heads*head_dim", …; one per dimension
+  // "vocab", "hidden", "heads*head_dim", …; one per dimension. Ranks divide parameters by them (layout.h).
+  std::vector<std::string> axes;
   std::vector<WeightSource> sources;  // stacked along dimension 0, in this order
-  Split split = Split::kReplicated;
-  bool decay = true;  // weight decay applies by default
+  bool decay = true;                  // weight decay applies by default
   LoraRole lora = LoraRole::kNone;
   bool quantize = false;    // quantizers may target it
   bool transposed = false;  // files hold the transpose: of a matrix with one source
@@ -65,12 +62,17 @@ class WeightTable {
   }
   const std::unordered_map<std::string, std::string>& ignored() const { return ignored_; }
 
+  // Entries of an axis that stay together wherever it is cut: a head's. One by itself unless said.
+  void keep_together(std::string axis, int64_t entries) { units_[std::move(axis)] = entries; }
+  int64_t unit_of(const std::string& axis) const;
+
  private:
   std::vector<WeightSpec> specs_;
   std::vector<Tied> tied_;
   std::unordered_map<std::string, size_t> by_name_;
   std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
   std::unordered_map<std::string, std::string> ignored_;
+  std::unordered_map<std::string, int64_t> units_;
 };
 
 }  // namespace temper

@@ -32,9 +32,9 @@ class GatedMlp : public layers::Channel {
   explicit GatedMlp(const GatedMlpConfig& config) : c_(config) {}
 
   void declare(layers::WeightScope& weights) const override {
-    weights.linear("mlp.gate_up", {"intermediate", "hidden", c_.hidden, Split::kColumn, c_.bias},
+    weights.linear("mlp.gate_up", {"intermediate", "hidden", c_.hidden, c_.bias},
                    {{"mlp.gate_proj", c_.intermediate}, {"mlp.up_proj", c_.intermediate}});
-    weights.linear("mlp.down", {"hidden", "intermediate", c_.intermediate, Split::kRow, c_.bias},
+    weights.linear("mlp.down", {"hidden", "intermediate", c_.intermediate, c_.bias},
                    {{"mlp.down_proj", c_.hidden}});
   }
 

@@ -111,13 +111,14 @@ class Attention : public layers::Mixer {
   explicit Attention(const AttentionConfig& config) : c_(config) {}
 
   void declare(layers::WeightScope& weights) const override {
-    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, Split::kColumn, c_.qkv_bias},
+    weights.keep_together("heads*head_dim", c_.head_dim);
+    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias},
                    {{"self_attn.q_proj", q()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}});
     if (c_.qk_norm)
       for (const char* norm : {"q_norm.weight", "k_norm.weight"})
         weights.vector(std::string("attention.") + norm, "head_dim",
                        {{std::string("self_attn.") + norm, c_.head_dim}});
-    weights.linear("attention.output", {"hidden", "heads*head_dim", q(), Split::kRow, c_.output_bias},
+    weights.linear("attention.output", {"hidden", "heads*head_dim", q(), c_.output_bias},
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
     weights.ignore("self_attn.rotary_emb.inv_freq", "computed from config.json");

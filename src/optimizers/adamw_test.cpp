@@ -62,9 +62,9 @@ TEST(AdamWOptimizer, KeepsMastersOnlyForLowerPrecision) {
   const auto full = tiny_model(), half = tiny_model({.dtype = DType::kBF16});
   const AdamW a(full->decoder.parameters(), full->decoder.ops(), {});
   const AdamW b(half->decoder.parameters(), half->decoder.ops(), {});
-  EXPECT_EQ(a.state().front().first, "parameter." + full->decoder.parameters().spec(0).name);
-  EXPECT_EQ(b.state().front().first, "master." + half->decoder.parameters().spec(0).name);
-  EXPECT_EQ(b.state().front().second.dtype(), DType::kF32);
+  EXPECT_EQ(a.state().front().name, "parameter." + full->decoder.parameters().spec(0).name);
+  EXPECT_EQ(b.state().front().name, "master." + half->decoder.parameters().spec(0).name);
+  EXPECT_EQ(b.state().front().own.dtype(), DType::kF32);
 }
 
 TEST(AdamWOptimizer, MastersKeepStepsBelowTheirDTypesPrecision) {

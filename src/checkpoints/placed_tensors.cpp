@@ -8,6 +8,8 @@ namespace temper::checkpoints {
 Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks) {
   const Placement& placement = *tensor.placement;
   if (placement.is_whole()) return tensor.own;
+  invariant(ranks.size() % placement.parts() == 0, fmt::format("'{}' has {} parts, but there are {} ranks",
+                                                               tensor.name, placement.parts(), ranks.size()));
   const Tensor all = ranks.all_gather(tensor.name, tensor.own);
   const Tensor whole =
       Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());

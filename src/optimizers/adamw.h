@@ -24,9 +24,10 @@ class AdamW {
   // Enables the parameters' gradients. Both references must outlive the optimizer.
   AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options);
 
-  // Adds up what the ranks have, in place, parameter by parameter: before anything reads the gradients.
+  // Adds up the gradients of ranks that hold the same parameters, in place, one by one in the table's order:
+  // before anything reads them.
   void sum_gradients(collectives::Group& ranks) const;
-  Tensor grad_norm() const;  // [1] float32, on the parameters' device
+  Tensor grad_norm() const;  // [1] float32, on the parameters' device; of what the store holds
   // Updates in place, then forgets the gradients; their memory stays until it is released. They are scaled
   // down to a norm of max_grad_norm (0: never); when grad_norm is not finite nothing changes. An undefined
   // grad_norm does not clip.

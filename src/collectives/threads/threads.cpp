@@ -2,6 +2,7 @@
 #include <exception>
 #include <thread>
 
+#include "base/pinning.h"
 #include "base/registry.h"
 #include "base/threads.h"
 #include "collectives/launch.h"
@@ -134,6 +135,7 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
   FirstError first;
   const int share = std::max(1, num_threads() / options.ranks);
   const auto be_rank = [&](int rank) {
+    leave_core();
     const ThreadLimit limit(share);
     ThreadGroup group(rank, options.ranks, meeting);
     try {

@@ -70,7 +70,7 @@ class Layout {
 // A tensor of which ranks hold their parts: a parameter, or what an optimizer keeps of it.
 struct PlacedTensor {
   std::string name;
-  Tensor own;
+  Tensor own;  // [placement->own()]
   const Placement* placement = nullptr;
 };
 

@@ -39,7 +39,8 @@ double bytes_per_token(const models::Model& model, const Options& options) {
   const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
   const Json sizes = layers::describe(model.decoder.config());
   const auto size = [&](const char* key) { return static_cast<double>(sizes.at(key).as_int()); };
-  const double cache = length * 2 * size("num_hidden_layers") * size("num_key_value_heads") * size("head_dim");
+  const double cache =
+      length * 2 * size("num_hidden_layers") * size("num_key_value_heads") * size("head_dim");
   return static_cast<double>(weights) + cache * static_cast<double>(size_of(options.dtype));
 }
 

@@ -84,6 +84,10 @@ const Json* ConfigReader::find(const std::string& key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+void ConfigReader::refuse_training(const std::string& key, const std::string& problem) {
+  refused_training_.emplace_back(key, problem);
+}
+
 void ConfigReader::refuse(const std::string& key, const std::string& problem) const {
   fail("[{}] {} {}", where_, key, problem);
 }

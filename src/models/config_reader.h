@@ -29,9 +29,7 @@ class ConfigReader {
   void expect(const std::string& key, const Json& neutral, const std::string& why);
   [[noreturn]] void refuse(const std::string& key, const std::string& problem) const;
   // The same of what has no effect on inference: check_training() refuses it.
-  void refuse_training(std::string key, std::string problem) {
-    refused_training_.emplace_back(std::move(key), std::move(problem));
-  }
+  void refuse_training(const std::string& key, const std::string& problem);
   void check_training() const {
     if (!refused_training_.empty()) refuse(refused_training_.front().first, refused_training_.front().second);
   }

@@ -125,8 +125,8 @@ Doubles gradient_of_frozen(const PreferenceLoss& loss, const std::vector<PackedR
   PendingStep pending(rows, 1);
   Tape tape;
   const Var variable = tape.variable(hidden);
-  tape.backward(
-      objective.begin(rows, nullptr, collectives::alone())->of(tape, {variable, batch.targets, batch.documents}, pending));
+  tape.backward(objective.begin(rows, nullptr, collectives::alone())
+                    ->of(tape, {variable, batch.targets, batch.documents}, pending));
   return values_of(variable.slot->grad());
 }
 
@@ -159,8 +159,8 @@ TEST(Preference, LossGradientsAndMetricsAreThoseOfPlainLoops) {
     bench.model->decoder.parameters().reset_gradients();
     Tape tape;
     const Var variable = tape.variable(hidden);
-    tape.backward(
-        bench.objective->begin(rows, nullptr, collectives::alone())->of(tape, {variable, batch.targets, batch.documents}, pending));
+    tape.backward(bench.objective->begin(rows, nullptr, collectives::alone())
+                      ->of(tape, {variable, batch.targets, batch.documents}, pending));
     EXPECT_TRUE(close(values_of(variable.slot->grad()), expected.dhidden, 2e-5));
     EXPECT_TRUE(close(values_of(weight.grad->grad()), expected.dweight, 2e-5));
     EXPECT_TRUE(decoder.trains_head({}));

@@ -4,6 +4,7 @@
 #include <list>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -44,6 +45,8 @@ class Registry {
       if (entry.name == name) return &entry.value;
     return nullptr;
   }
+
+  Value* find(std::string_view name) { return const_cast<Value*>(std::as_const(*this).find(name)); }
 
   const std::list<Entry>& entries() const { return entries_; }
 

@@ -14,6 +14,12 @@ const HardwareTable& hardware_table(std::string_view hardware) {
        join(names));
 }
 
+void add_names(std::string_view field, const OpNames& names) {
+  for (const auto& [hardware, own] :
+       {std::pair{hardware::kCpu, &names.cpu}, {hardware::kGpu, &names.gpu}, {hardware::kNpu, &names.npu}})
+    hardware_tables().find(hardware)->fields.emplace(field, *own);
+}
+
 void check_hardware_tables(const Registry<HardwareTable>& tables, const Registry<OpInfo>& ops) {
   std::vector<std::string> missing;
   for (const auto& [hardware, table] : tables.entries())

@@ -39,7 +39,8 @@ struct HardwareTable {
   bool operator==(const HardwareTable&) const = default;
 };
 
-// "cpu", "gpu" and "npu"; plug-ins add theirs.
+// "cpu", "gpu" and "npu", with the fields that ops bring (register_op) and those of ops to come; plug-ins add
+// theirs.
 Registry<HardwareTable>& hardware_tables();
 const HardwareTable& hardware_table(std::string_view hardware);  // an error when no one brought it
 

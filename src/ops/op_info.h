@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/hardware_table.h"
 #include "ops/kernel.h"
 
 // The ops of this build, for code that goes through all of them.
@@ -44,9 +45,17 @@ std::shared_ptr<const void> outlined_kernel(const void* kernel) {
   return std::make_shared<const Kernel<Op>>(outlined(*static_cast<const Kernel<Op>*>(kernel)));
 }
 
-// An op, its composition, which runs everywhere, and what its results take.
+// What an op's field may say beside `eager` on the hardware that Temper knows itself (ops/hardware_table.h).
+struct OpNames {
+  FieldNames cpu = {}, gpu = {}, npu = {};
+};
+void add_names(std::string_view field, const OpNames& names);
+
+// An op, its composition, which runs everywhere, what its results take, and the names of its kernels.
 template <class Op>
-void register_op(typename Op::Compose* compose, Probe* probe = nullptr, const Outline<Op>& results = {}) {
+void register_op(typename Op::Compose* compose, Probe* probe = nullptr, const Outline<Op>& results = {},
+                 const OpNames& names = {}) {
+  add_names(Op::kField, names);
   op_infos().add(Op::kName, {Op::kName, Op::kField, kernel_infos<Op>, probe, outlined_kernel<Op>});
   outline<Op>() = results;
   kernels<Op>().add(kEager, {.accepts = accept_all<typename Op::Signature>, .compose = compose});

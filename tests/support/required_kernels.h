@@ -55,8 +55,12 @@ struct RequiredKernels {
 // Whether the room of src/backends is in this build: a package that is missing leaves it out.
 bool is_built(std::string_view room);
 
+// Of an op without kernels of its own nothing is required.
 template <class Op>
-const RequiredKernels<Op>& required_kernels();
+const RequiredKernels<Op>& required_kernels() {
+  static const RequiredKernels<Op> none;
+  return none;
+}
 template <>
 const RequiredKernels<ops::AdamW>& required_kernels();
 template <>

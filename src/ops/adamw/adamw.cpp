@@ -154,6 +154,9 @@ void outline_update(const AdamW&) {}
 
 Probe adamw_probe;
 
-void register_adamw() { register_op<AdamW>(compose, adamw_probe, {outline_update, nullptr, outline_update}); }
+void register_adamw() {
+  register_op<AdamW>(compose, adamw_probe, {outline_update, nullptr, outline_update},
+                     {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
+}
 
 }  // namespace temper::ops

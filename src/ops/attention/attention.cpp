@@ -166,8 +166,19 @@ Attention::Grads outline_backward(const Attention& op, const Attention::Output& 
 Probe attention_probe, decode_attention_probe;
 
 void register_attention() {
-  register_op<Attention>(compose_attention, attention_probe, {outline_forward, outline_backward});
-  register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe);
+  register_op<Attention>(
+      compose_attention, attention_probe, {outline_forward, outline_backward},
+      {.cpu = {{{"onednn", "onednn"}, {"flash_attention_2", "onednn"}, {"sdpa", "onednn"}}},
+       .gpu = {{{"hopper", "hopper", "", 90},
+                {"cudnn", "cudnn"},
+                {"flash_attention_2", "cudnn"},
+                {"flash_attention_3", "cudnn", "", 90},
+                {"sdpa", "cudnn"},
+                {"cudnn_nondeterministic", "cudnn_nondeterministic"},
+                {"cuda", "cuda"}}},
+       .npu = {{{"flash_attention_2", "npu"}}, true}});
+  register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe, {},
+                               {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

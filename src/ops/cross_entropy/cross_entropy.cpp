@@ -121,6 +121,12 @@ CrossEntropy::Output outline_forward(const CrossEntropy& op, bool want_dhidden, 
 
 Probe cross_entropy_probe;
 
-void register_cross_entropy() { register_op<CrossEntropy>(compose, cross_entropy_probe, {outline_forward}); }
+void register_cross_entropy() {
+  register_op<CrossEntropy>(
+      compose, cross_entropy_probe, {outline_forward},
+      {.cpu = {{{"onednn", "onednn"}, {"chunk_loss", "onednn"}}},
+       .gpu = {{{"cublaslt", "cublaslt"}, {"chunk_loss", "cublaslt"}, {"liger_kernel", "cublaslt"}}},
+       .npu = {{{"chunk_loss", "npu"}, {"npu", "npu"}}}});
+}
 
 }  // namespace temper::ops

@@ -63,7 +63,8 @@ Var outline_compose(Tape& tape, const Var& x, const Dropout&) {
 Probe dropout_probe;
 
 void register_dropout() {
-  register_op<Dropout>(compose, dropout_probe, {outline_forward, nullptr, outline_compose});
+  register_op<Dropout>(compose, dropout_probe, {outline_forward, nullptr, outline_compose},
+                       {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

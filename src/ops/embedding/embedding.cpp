@@ -50,7 +50,8 @@ void outline_backward(const Embedding&, const Tensor&, const GradTarget&) {}
 Probe embedding_probe;
 
 void register_embedding() {
-  register_op<Embedding>(compose, embedding_probe, {outline_forward, outline_backward});
+  register_op<Embedding>(compose, embedding_probe, {outline_forward, outline_backward},
+                         {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

@@ -48,7 +48,8 @@ Tensor outline_norm(const GlobalNorm& op) {
 Probe global_norm_probe;
 
 void register_global_norm() {
-  register_op<GlobalNorm>(compose, global_norm_probe, {outline_norm, nullptr, outline_norm});
+  register_op<GlobalNorm>(compose, global_norm_probe, {outline_norm, nullptr, outline_norm},
+                          {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

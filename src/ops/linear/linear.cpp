@@ -113,6 +113,9 @@ Tensor outline_backward(const Linear& op, const Tensor& dy, bool want_dx, const 
 
 Probe linear_probe;
 
-void register_linear() { register_op<Linear>(compose, linear_probe, {outline_forward, outline_backward}); }
+void register_linear() {
+  register_op<Linear>(compose, linear_probe, {outline_forward, outline_backward},
+                      {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cublaslt", "cublaslt"}}}});
+}
 
 }  // namespace temper::ops

@@ -83,7 +83,10 @@ Tensor outline_backward(const RmsNorm& op, const Tensor&, const Tensor&, const T
 Probe rms_norm_probe;
 
 void register_rms_norm() {
-  register_op<RmsNorm>(compose, rms_norm_probe, {outline_forward, outline_backward});
+  register_op<RmsNorm>(compose, rms_norm_probe, {outline_forward, outline_backward},
+                       {.cpu = {{{"simd", "simd"}}},
+                        .gpu = {{{"cuda", "cuda"}, {"liger_kernel", "cuda"}}},
+                        .npu = {{{"npu", "npu"}}}});
 }
 
 }  // namespace temper::ops

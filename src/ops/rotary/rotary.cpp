@@ -158,6 +158,11 @@ Tensor outline_backward(const Rotary& op, const Tensor&, const Tensor&, const Te
 
 Probe rotary_probe;
 
-void register_rotary() { register_op<Rotary>(compose, rotary_probe, {outline_forward, outline_backward}); }
+void register_rotary() {
+  register_op<Rotary>(compose, rotary_probe, {outline_forward, outline_backward},
+                      {.cpu = {{{"simd", "simd"}}},
+                       .gpu = {{{"cuda", "cuda"}, {"liger_kernel", "cuda"}}},
+                       .npu = {{{"npu", "npu"}}}});
+}
 
 }  // namespace temper::ops

@@ -65,6 +65,6 @@ void choose_tokens(Bound<Sample> bound, const Sample& op) {
 Probe sample_probe;
 
 void register_sample();
-void register_sample() { register_op<Sample>(compose, sample_probe); }
+void register_sample() { register_op<Sample>(compose, sample_probe, {}, {.gpu = {{{"cuda", "cuda"}}}}); }
 
 }  // namespace temper::ops

@@ -70,6 +70,9 @@ Tensor outline_backward(const Swiglu& op, const Tensor&, const Tensor&) {
 
 Probe swiglu_probe;
 
-void register_swiglu() { register_op<Swiglu>(compose, swiglu_probe, {outline_forward, outline_backward}); }
+void register_swiglu() {
+  register_op<Swiglu>(compose, swiglu_probe, {outline_forward, outline_backward},
+                      {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}, {"liger_kernel", "cuda"}}}});
+}
 
 }  // namespace temper::ops

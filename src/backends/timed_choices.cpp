@@ -43,7 +43,8 @@ std::optional<std::string> TimedChoices::recall(const std::string& where, const 
   if (run_resumed_ && !run_.as_object().empty() && run_.find(where) == nullptr) {
     std::vector<std::string> before;
     for (const auto& [place, choices] : run_.as_object()) before.push_back(place);
-    warn(fmt::format("its products were timed on {} so far and this is {}", join(before, " and "), where));
+    warn(fmt::format("its matrix multiplications were timed on {}, and this device is {}",
+                     join(before, " and "), where));
   }
   auto shared = find(cache(), where, what);
   if (shared) keep_in_run(where, what, *shared);
@@ -72,8 +73,7 @@ void TimedChoices::refuse(const std::string& where, const std::string& what, con
 
 void TimedChoices::warn(const std::string& why) {
   if (std::exchange(run_warned_, true)) return;
-  log_warning(
-      fmt::format("the run goes on, but results may differ in their last bits from here on: {}", why));
+  log_warning(fmt::format("the run resumes, but results may differ in their last bits from now on: {}", why));
 }
 
 void TimedChoices::keep_in_run(const std::string& where, const std::string& what, const std::string& choice) {

@@ -75,10 +75,9 @@ TEST_F(TimedChoicesTest, ARunThatGoesOnElsewhereIsToldOnce) {
     EXPECT_FALSE(again.recall("GPU B, library 1", "4x4"));
     EXPECT_FALSE(again.recall("GPU B, library 1", "8x8"));
   });
-  EXPECT_NE(
-      said.find("may differ in their last bits from here on: its products were timed on GPU A, library 1 "
-                "so far and this is GPU B, library 1"),
-      std::string::npos)
+  EXPECT_NE(said.find("may differ in their last bits from now on: its matrix multiplications were timed on "
+                      "GPU A, library 1, and this device is GPU B, library 1"),
+            std::string::npos)
       << said;
   EXPECT_EQ(said.find("may differ"), said.rfind("may differ"));
   // From here on it has choices of both places.
@@ -96,7 +95,7 @@ TEST_F(TimedChoicesTest, AnAlgorithmThatDoesNotRunIsTold) {
   TimedChoices again(cache_);
   again.set_run(run_, true);
   const std::string said = warnings([&] { again.refuse(kHere, "4x4", "does not run any more"); });
-  EXPECT_NE(said.find("last bits from here on: its algorithm for 4x4 does not run any more"),
+  EXPECT_NE(said.find("last bits from now on: its algorithm for 4x4 does not run any more"),
             std::string::npos)
       << said;
   again.remember(kHere, "4x4", "two");

@@ -10,8 +10,8 @@ namespace {
 
 void on_lost_page(int /*signal*/) {
   constexpr std::string_view kMessage =
-      "\ntemper: a file that is being read was cut short by another program, or its disk failed. What was "
-      "saved is there: restore the file and run the same command to go on\n";
+      "\ntemper: a file that is being read was cut short by another program, or its disk failed. Everything "
+      "saved before is intact: restore the file and run the same command to resume\n";
   // Nothing else may be called here.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(2);

@@ -28,7 +28,7 @@ class Parser {
     if (text_.starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
     Json value = any();
     if (skip_space(); at_ < text_.size())
-      refuse(fmt::format("unexpected text '{}' behind the value", quoted_text()));
+      refuse(fmt::format("unexpected text '{}' after the value", quoted_text()));
     return value;
   }
 

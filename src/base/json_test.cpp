@@ -87,8 +87,8 @@ TEST(Json, QuotesWhatItDidNotExpect) {
            {"[1,]", ":4] not valid JSON: unexpected text ']', a value was expected here"},
            {"[tru]", ":2] not valid JSON: unexpected text 'tru', a value was expected here"},
            {"{\"a\":", ":6] not valid JSON: the text ends early, a value was expected here"},
-           {"{} NaN, 1", ":4] not valid JSON: unexpected text 'NaN' behind the value"},
-           {"[1]]", ":4] not valid JSON: unexpected text ']' behind the value"},
+           {"{} NaN, 1", ":4] not valid JSON: unexpected text 'NaN' after the value"},
+           {"[1]]", ":4] not valid JSON: unexpected text ']' after the value"},
            {"- a: 1", ":1] not valid JSON: unexpected text '-', a value was expected here"},
            {"{'a': 1}", ":2] not valid JSON: expected a key in double quotes"}})
     EXPECT_TRUE(parse_error(text).ends_with(problem)) << parse_error(text);

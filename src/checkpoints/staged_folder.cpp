@@ -86,7 +86,7 @@ void StagedFolder::discard() noexcept {
   try {
     if (!path_.empty() && exists(path_)) remove_all(path_);
   } catch (const Error& error) {
-    log_warning(fmt::format("a temporary folder stays behind: {}", error.what()));
+    log_warning(fmt::format("a temporary folder could not be removed: {}", error.what()));
   }
 }
 

@@ -72,18 +72,17 @@ std::optional<StateReader> open_newest(const std::string& root) {
       return StateReader::open(state.path);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;  // no memory is no damage
-      log_warning(fmt::format("{}; this training state is damaged and passed over", error.what()));
+      log_warning(fmt::format("{}; this checkpoint is damaged and is skipped", error.what()));
     }
   fail(
-      "[{}] found {} training states, none of them intact (see the warnings); restore one from a backup, or "
-      "start "
-      "anew in another folder",
+      "[{}] found {} checkpoints, none of them intact (see the warnings); restore one from a backup, or "
+      "start a new run in another folder",
       root, states.size());
 }
 
 std::vector<int64_t> prune_states(const std::string& root, int64_t keep_last,
                                   const std::vector<int64_t>& protected_steps) {
-  if (keep_last < 1) fail("[{}] keeping the last {} training states; expected at least 1", root, keep_last);
+  if (keep_last < 1) fail("[{}] keeping the last {} checkpoints; expected at least 1", root, keep_last);
   const auto looks_intact = [](const StateInfo& state) {
     try {
       check_sizes(state.path, read_manifest(state.path, state.step));

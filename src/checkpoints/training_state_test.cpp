@@ -184,11 +184,11 @@ TEST_F(TrainingState, FallsBackToTheNewestIntactState) {
   EXPECT_EQ(open_newest(root)->step(), 2);
   const std::string warning = testing::internal::GetCapturedStderr();
   expect_has(warning, "step-000003/optimizer.safetensors] found the hash");
-  expect_has(warning, "damaged and passed over");
+  expect_has(warning, "damaged and is skipped");
   remove_all(root + "/step-000001/state.json");
   remove_all(root + "/step-000002/manifest.json");
   testing::internal::CaptureStderr();
-  expect_has(error_of([&] { open_newest(root); }), "found 3 training states, none of them intact");
+  expect_has(error_of([&] { open_newest(root); }), "found 3 checkpoints, none of them intact");
   testing::internal::GetCapturedStderr();
 }
 

@@ -83,7 +83,7 @@ int inspect(const std::vector<std::string>& arguments) {
     }
     std::fputs(data::describe_row(read.row, session.text.tokenizer, color).c_str(), stdout);
     if (read.row.format == data::RowFormat::kPromptOnly)
-      std::printf("beside it: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
+      std::printf("other fields: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
     std::puts("");
   }
   // Summed up as the run would read the rows.

@@ -69,7 +69,7 @@ int doctor(bool peak) {
               facts.features.empty() ? "neither AVX2 nor AVX-512" : join(facts.features, " ").c_str(),
               limit == nullptr ? "" : fmt::format(" (within ONEDNN_MAX_CPU_ISA={})", limit).c_str());
   std::printf("bf16        %s\n",
-              facts.native_bf16 ? "in hardware" : "not in hardware: products are computed in float32");
+              facts.native_bf16 ? "in hardware" : "not in hardware: matrix multiplications use float32");
   std::printf("memory      %s free for tensors\n", format_bytes(facts.memory_bytes).c_str());
   show_devices();
   show_libraries();
@@ -81,7 +81,8 @@ int doctor(bool peak) {
     std::printf("  %-34s %s\n", choice.field.c_str(), choice.provider.c_str());
   if (peak) {
     for (const DType dtype : {DType::kF32, DType::kBF16})
-      std::printf("peak        %s products: %.0f GFLOP/s\n", std::string(to_string(dtype)).c_str(),
+      std::printf("peak        %s matrix multiplication: %.0f GFLOP/s\n",
+                  std::string(to_string(dtype)).c_str(),
                   backends::measured_matmul_peak(dtype, num_threads()) / 1e9);
     std::printf("peak        memory: %.1f GB/s, read and written by a copy\n",
                 backends::measured_memory_bandwidth(num_threads()) / 1e9);
@@ -94,7 +95,7 @@ int doctor(bool peak) {
 void add_doctor(Program& program) {
   program.add("doctor", "Show what this machine and this build can do.", [](Options& options) {
     auto peak = std::make_shared<bool>(false);
-    options.flag("--peak", *peak, "Measure the peak of matrix products and of memory.");
+    options.flag("--peak", *peak, "Measure the peaks of arithmetic and of memory.");
     options.example("temper doctor --peak");
     return [peak] { return doctor(*peak); };
   });

@@ -30,8 +30,8 @@ int merge(const MergeArguments& arguments) {
   if (base.empty()) base = checkpoints::read_adapter_config(arguments.adapter).base_model;
   if (!is_directory(base)) {
     if (!arguments.base.empty()) fail("[--base] '{}' is not a folder", base);
-    fail("[{}] the adapter's base model '{}' is not a folder here; name it with --base", arguments.adapter,
-         base);
+    fail("[{}] the adapter's base model '{}' is not a folder on this machine; name its folder with --base",
+         arguments.adapter, base);
   }
   if (exists(arguments.output))
     fail("[{}] exists already; choose another folder or remove it", arguments.output);

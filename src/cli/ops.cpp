@@ -58,8 +58,8 @@ HardwareFacts facts_of(const OpsArguments& arguments) {
   if (hardware.empty()) return detect_hardware(arguments.device.empty() ? "cpu" : arguments.device);
   if (!arguments.device.empty())
     fail(
-        "[--hardware] '{}' asks about hardware that need not be here, --device about what is; give one of "
-        "them",
+        "[--hardware] '{}' is for hardware that this machine need not have, --device for its own; give only "
+        "one of them",
         hardware);
   refuse_device_as_hardware(hardware);
   return known_hardware(hardware);
@@ -68,7 +68,7 @@ HardwareFacts facts_of(const OpsArguments& arguments) {
 // Tries the kernels of a device of this machine; the exit code is 1 when one computes something else.
 int try_kernels(const OpsArguments& arguments, DType dtype) {
   if (!arguments.hardware.empty() && detectors().find(arguments.hardware) == nullptr)
-    fail("[--hardware] kernels run only on what is here; use --device");
+    fail("[--hardware] kernels run only on this machine's devices; use --device");
   const HardwareFacts facts = facts_of(arguments);
   const bool timed = arguments.bench || arguments.remember;
   const auto measured = ops::measure_kernels(dtype, facts, timed);
@@ -90,7 +90,7 @@ int try_kernels(const OpsArguments& arguments, DType dtype) {
     std::printf("\n");
   }
   if (timed && facts.device.type != DeviceType::kCpu)
-    std::printf("\ntimes include the way of all results to the CPU\n");
+    std::printf("\ntimes include copying all results to the CPU\n");
   if (arguments.remember) {
     const ops::FieldValues preferred = ops::fastest(measured);
     ops::remember(preferred, facts, dtype);
@@ -219,7 +219,7 @@ int ops(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_ops(Program& program) {
-  program.add("ops", "Show the kernel of each op, why, and what else there is.", [](Options& options) {
+  program.add("ops", "Show the kernel of each op, the reason, and the alternatives.", [](Options& options) {
     auto arguments = std::make_shared<std::vector<std::string>>();
     options.raw(*arguments);
     return [arguments] { return ops(*arguments); };

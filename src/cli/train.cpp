@@ -21,12 +21,12 @@ What most runs set, as flags; in YAML the dots are levels:
   --model.dtype bfloat16          the precision of its parameters (float32)
   --data.train chat.jsonl         the rows to train on: docs/data.md
   --data.eval held-out.jsonl      the rows to evaluate on
-  --data.max_length 2048          the tokens of a row at most (1024)
+  --data.max_length 2048          the most tokens in a row (1024)
   --train.epochs 2                passes over the data (1); or --train.steps 500
   --train.rows_per_step 16        the rows of one update (8)
   --train.optimizer.lr 2e-5       the peak learning rate (1e-5)
   --adapters '[{rank: 16}]'       train an adapter (LoRA) instead of all weights
-  --recipe preference             learn from judged answers: docs/preference.md
+  --recipe preference             train on judged answers: docs/preference.md
   --device cuda                   compute on a GPU (cpu)
   --output runs/my-model          the run's folder (runs/sft)
 

@@ -55,7 +55,7 @@ void check_answers(const EncodedRow& row) {
   const bool pair = row.format == RowFormat::kPreference;
   for (size_t i = 0; i < row.examples.size(); ++i)
     if (row.examples[i].num_targets() == 0)
-      fail("{} has no token to learn; expected an answer behind the prompt", name_of_answer(pair, i));
+      fail("{} has no token to learn; expected an answer after the prompt", name_of_answer(pair, i));
   if (pair && row.examples[0].ids == row.examples[1].ids)
     fail("chosen and rejected are the same {} tokens; expected two answers that differ",
          row.examples[0].size());
@@ -65,7 +65,7 @@ bool label_of(const Json& row) {
   const Json* label = field_of(row, "label");
   if (!label)
     fail(
-        "label is missing beside completion (fields: {}); expected true for a good answer, false for a bad "
+        "completion has no label (fields: {}); expected true for a good answer, false for a bad "
         "one",
         fields_of(row));
   if (label->is_bool()) return label->as_bool();

@@ -96,10 +96,9 @@ TEST(Answers, AloneTheyAreJudgedByTheirLabel) {
     EXPECT_EQ(target_runs(example), std::vector<std::string>{"two<|endoftext|>"});
   }
   EXPECT_EQ(encode_for(kPair, options_for(Goal::kJudgments)).examples.at(0).answers.size(), 2u);
-  EXPECT_EQ(
-      refusal_of(R"({"prompt": "a", "completion": "b"})", Goal::kJudgments),
-      "label is missing beside completion (fields: prompt, completion); expected true for a good answer, "
-      "false for a bad one");
+  EXPECT_EQ(refusal_of(R"({"prompt": "a", "completion": "b"})", Goal::kJudgments),
+            "completion has no label (fields: prompt, completion); expected true for a good answer, "
+            "false for a bad one");
   EXPECT_EQ(refusal_of(R"({"prompt": "a", "completion": "b", "label": "yes"})", Goal::kJudgments),
             R"(label is "yes", expected true or false (or 1 or 0))");
   EXPECT_EQ(
@@ -108,8 +107,8 @@ TEST(Answers, AloneTheyAreJudgedByTheirLabel) {
 }
 
 TEST(Answers, RowsThatCompareNothingAreRefused) {
-  EXPECT_TRUE(
-      refusal_of(R"({"prompt": "a", "chosen": "b"})").starts_with("rejected is missing beside chosen"));
+  EXPECT_TRUE(refusal_of(R"({"prompt": "a", "chosen": "b"})")
+                  .starts_with("rejected is missing although chosen is present"));
   EXPECT_EQ(refusal_of(R"({"prompt": "a", "chosen": "b", "rejected": "b"})"),
             "chosen and rejected are the same; expected two answers that differ");
   EXPECT_EQ(refusal_of(R"({"prompt": "a", "chosen": "b", "rejected": ""})"),

@@ -63,7 +63,7 @@ void BatchMaker::restore(const Json& state, bool mended) {
   const Json data = mixture_->fingerprint();
   if (mended)
     check_same(state.at("data"), Json::Object{{"rows", data.at("rows")}}, "data",
-               "mend rows in their place, so that as many remain, or start a new run");
+               "correct the rows in place without changing their number, or start a new run");
   else
     check_same(state.at("data"), data, "data", "give the files that the run began with, or start a new run");
   check_same(state.at("order"), order_settings(), "settings", "restore the setting, or start a new run");

@@ -16,7 +16,7 @@ std::string render_whole(const Json::Array& messages, bool as_prompt, const Json
                          const ChatRenderer& render) {
   for (size_t turn = 0; turn < messages.size() && !as_prompt; ++turn)
     if (!is_learnt(messages[turn], turn))
-      fail("messages[{}].weight is 0, but with loss: all every token is learnt", turn);
+      fail("messages[{}].weight is 0, but with loss: all every token is a target", turn);
   return render(messages, as_prompt, extra).text;
 }
 

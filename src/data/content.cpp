@@ -115,7 +115,7 @@ size_t shared_turns(const Json::Array& chosen, const Json::Array& rejected) {
   const auto [end, other] = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
   const auto shared = static_cast<size_t>(end - chosen.begin());
   if (end == chosen.end() || other == rejected.end())
-    fail("{} has no answer behind the prompt", end == chosen.end() ? "chosen" : "rejected");
+    fail("{} has no answer after the prompt", end == chosen.end() ? "chosen" : "rejected");
   if (shared > 0 && !is_assistant(*end))
     fail("chosen and rejected differ at [{}], which is not the assistant's", shared);
   return shared;

@@ -174,12 +174,13 @@ TEST(Formats, BrokenPreferences) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"prompt": "a", "chosen": "b", "rejected": "b"})",
        "chosen and rejected are the same; expected two answers that differ"},
-      {R"({"prompt": "a", "chosen": "b"})", "rejected is missing beside chosen (fields: prompt, chosen); "},
+      {R"({"prompt": "a", "chosen": "b"})",
+       "rejected is missing although chosen is present (fields: prompt, chosen); "},
       {R"({"chosen": "b", "rejected": "c"})",
        "there is no prompt, and chosen and rejected have no beginning in common that could be one"},
       {R"({"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "a"},
          {"role": "assistant", "content": "b"}]})",
-       "chosen has no answer behind the prompt"},
+       "chosen has no answer after the prompt"},
       {R"({"chosen": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
          "rejected": [{"role": "user", "content": "a"}, {"role": "user", "content": "c"}]})",
        "chosen and rejected differ at [1], which is not the assistant's"},
@@ -205,7 +206,7 @@ TEST(Formats, PartsOfTextAreOneText) {
                             .examples[0]),
             Runs{"bc<|im_end|>"});
   EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image", "url": "x"}]}]})"),
-            "messages[0].content[0].type is \"image\"; only text can be learnt from");
+            "messages[0].content[0].type is \"image\"; only text can be trained on");
 }
 
 TEST(Formats, MessagesOfNoWeightAreNotLearnt) {
@@ -218,7 +219,7 @@ TEST(Formats, MessagesOfNoWeightAreNotLearnt) {
             "messages[0].weight is 0.5, expected 0 or 1");
   RowOptions all;
   all.loss = LossOn::kAll;
-  EXPECT_EQ(error_of(row, all), "messages[1].weight is 0, but with loss: all every token is learnt");
+  EXPECT_EQ(error_of(row, all), "messages[1].weight is 0, but with loss: all every token is a target");
 }
 
 TEST(Formats, RowsMayBringVariablesOfTheTemplate) {

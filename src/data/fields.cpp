@@ -54,7 +54,7 @@ RowFormat turns_format(const Json& turns) {
 void need_both(const Json& row, std::string_view one, std::string_view other) {
   if ((field_of(row, one) == nullptr) == (field_of(row, other) == nullptr)) return;
   const bool has_one = field_of(row, one) != nullptr;
-  fail("{} is missing beside {} (fields: {}); {}", has_one ? other : one, has_one ? one : other,
+  fail("{} is missing although {} is present (fields: {}); {}", has_one ? other : one, has_one ? one : other,
        fields_of(row), kExpected);
 }
 

@@ -86,7 +86,7 @@ std::string describe_row(const EncodedRow& row, const Tokenizer& tokenizer, bool
   }
   out += fmt::format("{}: {} tokens, {} targets", name_of(row.format), row.num_tokens(), targets);
   if (row.status == RowStatus::kTooLong)
-    out += fmt::format("; dropped, its {} tokens are too many", row.full_length);
+    out += fmt::format("; dropped because it has {} tokens, more than data.max_length", row.full_length);
   if (row.status == RowStatus::kNoTargets)
     out += fmt::format("; dropped, none of its {} tokens is a target", row.full_length);
   if (row.status == RowStatus::kEmptyAnswer)

@@ -47,7 +47,7 @@ std::string join_parts(const Json::Array& parts, const std::string& place) {
       fail("{} must be an object with type and text, found {}", part_place, parts[i].kind_name());
     const Json *type = field_of(parts[i], "type"), *text = field_of(parts[i], "text");
     if (type && *type != Json("text"))
-      fail("{}.type is {}; only text can be learnt from", part_place, type->dump());
+      fail("{}.type is {}; only text can be trained on", part_place, type->dump());
     if (!text) fail("{}.text is missing", part_place);
     out += check_string(*text, part_place + ".text");
   }

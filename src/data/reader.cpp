@@ -51,7 +51,7 @@ void RowCounts::add(const ReadRow& read, OnBadRow on_bad_row) {
   ++rows;
   if (!read.error.empty()) {
     if (on_bad_row == OnBadRow::kStop)
-      fail("{}; set data.on_bad_row: skip to go on without such rows", read.error);
+      fail("{}; set data.on_bad_row: skip to continue without such rows", read.error);
     if (on_bad_row == OnBadRow::kCount) {
       ++bad;
       return;
@@ -94,7 +94,7 @@ std::string RowCounts::describe() const {
   if (incomplete > 0)
     changed.push_back(fmt::format("{} without {} of their bytes, for which the tokenizer has no token",
                                   incomplete, bytes_dropped));
-  if (empty_turns > 0) changed.push_back(fmt::format("{} empty answers not learnt", empty_turns));
+  if (empty_turns > 0) changed.push_back(fmt::format("{} empty answers not trained", empty_turns));
   if (!changed.empty()) out += fmt::format(" ({})", join(changed));
   std::vector<std::string> dropped;
   if (too_long > 0) dropped.push_back(fmt::format("{} too long", too_long));

@@ -78,7 +78,7 @@ void check_goal(RowFormat format, const RowOptions& options) {
         "the row is a preference (chosen, rejected), of which recipe sft can learn the chosen answer only; "
         "set data.train[].learn_chosen: true for that, or recipe: preference");
   if (format == RowFormat::kPromptOnly)
-    fail("the row has a prompt and no answer to learn; expected completion beside it");
+    fail("the row has a prompt and no answer to learn; expected the field completion");
 }
 
 }  // namespace
@@ -236,7 +236,7 @@ Question RowEncoder::question_of(const Json& given) const {
   const Content content = contents_of(row, format_of_renamed(row)).at(0);
   if (!content.chat) {
     const std::string prompt = content.text.substr(0, content.target_begin);
-    if (prompt.empty()) fail("the row has no completion behind a prompt to ask for");
+    if (prompt.empty()) fail("the row has no completion after a prompt to generate");
     return {prompt, tokenizer_->encode(prompt, true), content.text.substr(content.target_begin)};
   }
   const Json& answer = content.messages.back();

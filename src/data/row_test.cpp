@@ -243,7 +243,7 @@ TEST(Row, ErrorsNameTheField) {
        "a row has no text to train on (fields: a, text (null)); expected one of: messages; conversations; "
        "instruction and output; question and answer; prompt and completion; text; text and label; chosen and "
        "rejected; prompt; input_ids (rename others with data.train[].columns)"},
-      {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected completion beside it"},
+      {R"({"prompt": "b"})", "the row has a prompt and no answer to learn; expected the field completion"},
       {R"({"text": 3})", "text must be a string, found an integer"},
       {R"({"prompt": 3, "completion": "a"})",
        "prompt must be a string or a list of messages, found an integer"},
@@ -266,9 +266,10 @@ TEST(Row, ErrorsNameTheField) {
   for (const auto& [row, expected] : std::vector<std::pair<std::string, std::string>>{
            {R"({"text": "a", "prompt": "b"})",
             "a row has the fields of more than one format (fields: text, prompt);"},
-           {R"({"completion": "b"})", "prompt is missing beside completion (fields: completion); expected"},
+           {R"({"completion": "b"})",
+            "prompt is missing although completion is present (fields: completion); expected"},
            {R"({"instruction": "b"})",
-            "output is missing beside instruction (fields: instruction); expected"}})
+            "output is missing although instruction is present (fields: instruction); expected"}})
     EXPECT_TRUE(error_of(row).starts_with(expected)) << error_of(row);
   for (const auto& [row, expected] : cases) EXPECT_EQ(error_of(row), expected) << row;
   EXPECT_EQ(error_of(kTwoTurns, nullptr), "the row is a conversation, but the model has no chat template");

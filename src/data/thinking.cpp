@@ -46,8 +46,8 @@ void tell_once() {
   static std::once_flag told;
   std::call_once(told, [] {
     log_info(
-        "the chat template leaves the thinking out of answers; answers with thinking are learnt behind its "
-        "generation prompt, each on its own");
+        "the chat template leaves the thinking out of answers; answers with thinking are trained after its "
+        "generation prompt, each as a separate text");
   });
 }
 

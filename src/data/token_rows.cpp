@@ -37,7 +37,7 @@ void check_labels(const std::vector<int32_t>& labels, const std::vector<int32_t>
     if (labels[i] != kIgnore && labels[i] != ids[i])
       fail("labels[{}] is {}, where input_ids has {}; expected the same id or -100{}", i, labels[i], ids[i],
            i + 1 < ids.size() && labels[i] == ids[i + 1]
-               ? " (they seem to be shifted: each label stands beside its own token)"
+               ? " (they seem to be shifted: each label is at the position of its own token)"
                : "");
 }
 

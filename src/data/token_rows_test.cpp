@@ -52,8 +52,7 @@ TEST(TokenRows, ErrorsNameTheEntry) {
             "labels has 1 entries, input_ids has 2; expected one for each id"},
            {R"({"input_ids": [1, 2, 3], "labels": [2, 3, -100]})",
             "labels[0] is 2, where input_ids has 1; expected the same id or -100 (they seem to be shifted: "
-            "each label "
-            "stands beside its own token)"},
+            "each label is at the position of its own token)"},
            {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})",
             "attention_mask[1] is 0 between tokens; expected zeros at the ends alone, where padding is"},
            {R"({"input_ids": [1], "attention_mask": [0]})",

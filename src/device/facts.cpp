@@ -37,7 +37,7 @@ DeviceName parse_device(std::string_view name) {
   int index = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   if (error != std::errc() || end != digits.data() + digits.size() || index < 0)
-    fail("[device] '{}' has no number behind the colon; write {} or, for the second one, {}:1", name,
+    fail("[device] '{}' has no number after the colon; write {} or, for the second one, {}:1", name,
          name.substr(0, colon), name.substr(0, colon));
   return {name.substr(0, colon), index};
 }

@@ -195,7 +195,7 @@ std::string advice(MemoryTag tag) {
       "compute less at once: a smaller train.micro_batch_tokens (at least one row of data.max_length), "
       "train.activation_checkpointing selective or full";
   constexpr const char* kStates =
-      "keep smaller states: model.dtype, train.gradients and train.optimizer.moments bfloat16, "
+      "use smaller optimizer states: model.dtype, train.gradients and train.optimizer.moments bfloat16, "
       "train.master_weights false";
   switch (tag) {
     case MemoryTag::kKvCache:
@@ -216,8 +216,10 @@ void TaggedPool::fail_out_of_memory(int64_t bytes, MemoryTag tag) const {
   const std::string found =
       used + bytes > limit_
           ? fmt::format("{} of the limit of {} are in use", format_bytes(used), format_bytes(limit_))
-          : fmt::format("the device gives no more than the {} held (the limit is {}); others may use it too",
-                        format_bytes(held()), format_bytes(limit_));
+          : fmt::format(
+                "the device has no free memory beyond the {} that this process holds (the limit is {}); "
+                "other processes may use the device",
+                format_bytes(held()), format_bytes(limit_));
   throw OutOfMemory(fmt::format("[memory] '{}' asks for {}, but {}. What would fit: {}\n{}", to_string(tag),
                                 format_bytes(bytes), found, advice(tag),
                                 memory_table(usage_unlocked(), peak_live_)));

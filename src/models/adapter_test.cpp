@@ -156,11 +156,10 @@ TEST(Adapter, OneProductIsAdaptedOrTrainedWhole) {
   const auto model = tiny_model();
   LoraConfig config{.rank = 2, .targets = {.names = {"q_proj"}}};
   config.modules_to_save = {"v_proj"};
-  expect_has(
-      error_of([&] { new_adapter(*model, config, 1, "adapters.a."); }),
-      "[adapters.a.modules_to_save] of model.layers.0.self_attn, v_proj would be trained whole and q_proj "
-      "adapted, but q_proj, k_proj, v_proj are one product here; adapt v_proj as well, or train q_proj "
-      "whole as well");
+  expect_has(error_of([&] { new_adapter(*model, config, 1, "adapters.a."); }),
+             "[adapters.a.modules_to_save] of model.layers.0.self_attn, v_proj would be trained in full and "
+             "q_proj adapted, but q_proj, k_proj, v_proj are one matrix multiplication in Temper; adapt "
+             "v_proj as well, or train q_proj in full as well");
 }
 
 }  // namespace

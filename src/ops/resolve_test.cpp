@@ -145,8 +145,8 @@ TEST(Resolve, TritonMeansWhatItsFieldSays) {
       ADD_FAILURE() << hardware;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what())
-                    .find("needs the package 'triton', but no kernel of this version stands behind it: use "
-                          "eager. Set it to one of [eager]"),
+                    .find("needs the package 'triton', but this version has no kernel for it: use eager. Set "
+                          "it to one of [eager]"),
                 std::string::npos)
           << error.what();
     }

@@ -24,7 +24,7 @@ std::string kept_lines(const std::string& text, int64_t last_step, const std::st
       values = Json::parse(line, where);
     } catch (const Error& error) {
       if (is_last) break;  // torn, by a file system that wrote the end first
-      fail("{}; remove that line, and the run goes on", error.what());
+      fail("{}; remove that line, and run the same command to resume", error.what());
     }
     const Json* step = values.find("step");
     if (step == nullptr || !step->is_int()) fail("[{}] expected an object with an integer \"step\"", where);

@@ -20,7 +20,7 @@ Decoder Decoder::from_json(const Json& json, std::string_view where) {
     decoder.byte_level_ |= type == "ByteLevel";
   });
   if (decoder.byte_level_ && decoder.stages_.size() != 1)
-    fail("{} must have nothing beside ByteLevel, found {} decoders", where, decoder.stages_.size());
+    fail("{} must contain only ByteLevel, found {} decoders", where, decoder.stages_.size());
   if (json.is_null()) decoder.stages_.push_back(make_spaced_stage());
   return decoder;
 }

@@ -133,7 +133,7 @@ std::unique_ptr<const Segmenter> make_segmenter(const Json& pre_tokenizer, const
     return std::make_unique<CharacterSegmenter>(
         PreTokenizer::from_json(pre_tokenizer, splitting),
         unigram ? read_unigram(model, vocabulary, where) : read_bpe(model, vocabulary, where));
-  if (unigram) fail("{}.type is 'Unigram', which is not supported behind the pre-tokenizer ByteLevel", place);
+  if (unigram) fail("{}.type is 'Unigram', which is not supported after the pre-tokenizer ByteLevel", place);
   return std::make_unique<ByteSegmenter>(vocabulary, Splitter::from_json(pre_tokenizer, splitting),
                                          read_merges(model, vocabulary, place), read_options(model, place),
                                          where);

@@ -226,7 +226,7 @@ TEST(TokenizerErrors, NameTheComponentAndTheAlternatives) {
   EXPECT_EQ(with("model", R"({"type":"WordPiece"})"),
             "[tiny.json] model.type is 'WordPiece'; supported: BPE, Unigram");
   EXPECT_EQ(with("model", R"({"type":"Unigram","vocab":[["a",0.5]]})"),
-            "[tiny.json] model.type is 'Unigram', which is not supported behind the pre-tokenizer ByteLevel");
+            "[tiny.json] model.type is 'Unigram', which is not supported after the pre-tokenizer ByteLevel");
   EXPECT_EQ(with("model", R"({"type":"BPE","vocab":{"a":0},"merges":[]})"), "no error");
   EXPECT_EQ(with("model", R"({"type":"BPE","vocab":{"a":0},"merges":[["a","b"]]})"),
             "[tiny.json] model.merges[0] needs the token 'b', which vocab does not have");

@@ -16,7 +16,7 @@ std::string why_not_captured(const layers::Decoder& model, const collectives::Gr
   if (!ranks.is_alone()) return "the ranks wait for each other in every step";
   if (!is_apart(model.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
-    return fmt::format("the kernel of {} asks the CPU in every step (docs/training.md)", op);
+    return fmt::format("the kernel of {} needs the CPU in every step (docs/training.md)", op);
   };
   if (!model.ops().at<ops::AdamW>("optimizer").repeats) return because(ops::AdamW::kName);
   if (!model.ops().at<ops::GlobalNorm>("optimizer").repeats) return because(ops::GlobalNorm::kName);
@@ -34,7 +34,7 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
       objective_(std::move(objective)),
       ranks_(ranks),
       graphs_(model.device(), options.cuda_graph,
-              objective_ ? "the objective asks the CPU in every step" : why_not_captured(model, ranks),
+              objective_ ? "the objective needs the CPU in every step" : why_not_captured(model, ranks),
               [this](StepData& data) { compute(data); }) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.

@@ -174,9 +174,8 @@ void check_products(const WeightTable& base, const LoraPlan& plan, const std::st
     for (const WeightSource& source : product->sources) all.push_back(last_part(module_of(source.name)));
     const std::string module = module_of(first.source);
     fail(
-        "[{}] of {}, {} would be trained whole and {} adapted, but {} are one product here; adapt {} as "
-        "well, "
-        "or train {} whole as well",
+        "[{}] of {}, {} would be trained in full and {} adapted, but {} are one matrix multiplication in "
+        "Temper; adapt {} as well, or train {} in full as well",
         where, module_of(module), join(whole), join(adapted), join(all), join(whole), join(adapted));
   }
 }

@@ -161,8 +161,9 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   const std::string again =
       "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
   write_file(bad, rows.substr(0, end));
-  expect_refused(again, 2,
-                 "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; mend rows in");
+  expect_refused(
+      again, 2,
+      "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; correct the rows in");
   write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
   const Outcome mended = run(again);
   EXPECT_EQ(mended.code, 0) << mended.err;
@@ -371,8 +372,8 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
         "train " + with_adapters("parts", "  - {target_modules: [q_proj], modules_to_save: [k_proj]}\n") +
             " --output " + folder() + "/x" + flags,
         2,
-        "[adapters.adapter.modules_to_save] of model.layers.0.self_attn, k_proj would be trained whole and "
-        "q_proj adapted, but q_proj, k_proj, v_proj are one product here");
+        "[adapters.adapter.modules_to_save] of model.layers.0.self_attn, k_proj would be trained in full and "
+        "q_proj adapted, but q_proj, k_proj, v_proj are one matrix multiplication in Temper");
 
   // An adapter for another model: other names, and other shapes.
   const std::string model = folder() + "/model", goldens = TEMPER_SOURCE_DIR "/tests/goldens/adapters/";
@@ -382,7 +383,7 @@ TEST_F(AdapterCli, MistakesAreOneClearErrorEach) {
                  "made for another base model");
   expect_refused("generate " + model + " -p x --adapter " + model, 2, "found no adapter_config.json");
   const std::string whole = goldens + "qwen3_whole";
-  expect_refused("merge " + whole + " " + folder() + "/y", 2, "name it with --base");
+  expect_refused("merge " + whole + " " + folder() + "/y", 2, "name its folder with --base");
   expect_refused("generate " + whole + " -p x", 2, "is an adapter's folder, expected a model's");
   expect_refused("train " + with_adapters("shapes", "  - {from: " + whole + "}\n") + " --output " + folder() +
                      "/shapes --dry-run",

@@ -10,13 +10,14 @@ class Devices : public Cli {};
 TEST_F(Devices, MistakesAreInput) {
   const std::string train = "train " + yaml() + " --output " + folder() + "/none --device ";
   expect_refused(train + "gpu", 2, "[device] 'gpu' is not known; use one of [cpu, cuda]");
-  expect_refused(train + "cuda:", 2, "[device] 'cuda:' has no number behind the colon");
+  expect_refused(train + "cuda:", 2, "[device] 'cuda:' has no number after the colon");
   expect_refused(train + "cuda:-1", 2, "write cuda or, for the second one, cuda:1");
   expect_refused(train + "cpu:1", 2, "there is one cpu");
   expect_refused("generate " + folder() + "/model -p x --device gpu", 2, "[device] 'gpu' is not known");
   expect_refused("ops --device gpu", 2, "[device] 'gpu' is not known");
-  expect_refused("ops --device cpu --hardware cuda-sm90", 2, "give one of them");
-  expect_refused("ops --verify --hardware cuda-sm90", 2, "kernels run only on what is here; use --device");
+  expect_refused("ops --device cpu --hardware cuda-sm90", 2, "give only one of them");
+  expect_refused("ops --verify --hardware cuda-sm90", 2,
+                 "kernels run only on this machine's devices; use --device");
 }
 
 TEST_F(Devices, AMissingGpuIsAMissingResource) {
@@ -175,7 +176,7 @@ TEST_F(Devices, AlgorithmsOfARunAreItsOwn) {
              Json(Json::Object{{"another GPU", timed.as_object().front().second}}).dump());
   const Outcome moved = run(command + parts + " --train.steps 7");
   EXPECT_EQ(moved.code, 0) << moved.err;
-  EXPECT_NE(moved.err.find("last bits from here on: its products were timed on another GPU"),
+  EXPECT_NE(moved.err.find("last bits from now on: its matrix multiplications were timed on another GPU"),
             std::string::npos)
       << moved.err;
   ::unsetenv("XDG_CACHE_HOME");

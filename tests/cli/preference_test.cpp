@@ -204,7 +204,7 @@ TEST_F(PreferenceCli, BadRowsNameTheirPlace) {
                        folder() + "/bad.jsonl] --data.packing none",
                    2, folder() + "/bad.jsonl:2] " + message);
   };
-  refused(R"({"prompt": "1 + 1 = ", "chosen": "2"})", "rejected is missing beside chosen");
+  refused(R"({"prompt": "1 + 1 = ", "chosen": "2"})", "rejected is missing although chosen is present");
   refused(R"({"prompt": "1 + 1 = ", "chosen": "2", "rejected": "2"})", "chosen and rejected are the same");
   refused(R"({"prompt": "1 + 1 = ", "chosen": "", "rejected": "2"})", "chosen is empty, expected an answer");
   refused(R"({"text": "1 + 1 = 2"})", "the row is of format text, this loss compares two answers");

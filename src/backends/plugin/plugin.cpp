@@ -152,15 +152,13 @@ int add_hardware(temper_host* host, const temper_hardware* hardware) {
   ops::HardwareTable table;
   table.label = hardware->label;
   table.strict = hardware->strict != 0;
-  // Every field has an entry: what the plug-in does not name runs as eager.
+  // Every field has an entry, those of ops when they are registered: what the plug-in does not name runs as
+  // eager.
   for (const auto& [field, names] : ops::hardware_table(hardware::kCpu).fields) table.fields[field] = {};
   for (int32_t i = 0; i < hardware->num_names; ++i) {
     const temper_name& entry = hardware->names[i];
     if (!given(entry.field) || !given(entry.name) || !given(entry.provider))
       return refuse(host, fmt::format("name {} of hardware '{}' needs field, name and provider", i, name));
-    if (!table.fields.contains(entry.field))
-      return refuse(host,
-                    fmt::format("hardware '{}' has names for '{}', which is not a field", name, entry.field));
     table.fields[entry.field].names.push_back({entry.name, entry.provider});
   }
   ops::hardware_tables().add(name, table);

@@ -58,10 +58,9 @@ TEST(Csv, ATsvWhoseQuotesMayBeTextIsRefused) {
   EXPECT_EQ(
       refusal("text\tlabel\n\"Well\t1\n"),
       ":2:1] not valid TSV: this field begins with a quote and has no closing one; the file may be cut off");
-  EXPECT_EQ(
-      refusal("text\tlabel\n\"Well\" he said\t1\n"),
-      ":2:7] not valid TSV: text behind a closing quote; a quote inside a quoted field is written twice "
-      "(\"\")");
+  EXPECT_EQ(refusal("text\tlabel\n\"Well\" he said\t1\n"),
+            ":2:7] not valid TSV: text after a closing quote; a quote inside a quoted field is written twice "
+            "(\"\")");
   EXPECT_TRUE(refusal("text\tlabel\n\"Well\tBye\"\n").starts_with(":2] the record has 1 fields"));
   // Without quotes these lines are no records: the quotes hold line ends.
   EXPECT_EQ(parsed("text\tlabel\n\"Well\nBye\"\t3\n", "rows.tsv"),
@@ -103,7 +102,7 @@ TEST(Csv, PlacesAndErrorsHaveTheLineOfTheFile) {
       refusal("a,b\n1,2\n3,\"open\n4,5\n"),
       ":3:3] not valid CSV: this field begins with a quote and has no closing one; the file may be cut off");
   EXPECT_EQ(refusal("a,b\n1,\"2\"3\n"),
-            ":2:6] not valid CSV: text behind a closing quote; a quote inside a quoted field is written "
+            ":2:6] not valid CSV: text after a closing quote; a quote inside a quoted field is written "
             "twice (\"\")");
   EXPECT_EQ(refusal("a,b,a\n1,2,3\n"),
             ":1:1] not valid CSV: two columns are called 'a'; the first record must name each column once");

@@ -55,7 +55,7 @@ size_t Records::skip(std::string_view text, size_t at) {
         return fail("this field begins with a quote and has no closing one; the file may be cut off", at);
       at = end + 1;
       if (!is_line_end(text, at) && text[at] != separator_)
-        return fail("text behind a closing quote; a quote inside a quoted field is written twice (\"\")", at);
+        return fail("text after a closing quote; a quote inside a quoted field is written twice (\"\")", at);
       if (is_line_end(text, at)) return behind_line_end(text, at);
     } else {
       at = plain_end(text, at, separator_);

@@ -90,7 +90,7 @@ int inspect(const std::vector<std::string>& arguments) {
   const data::LoaderOptions options =
       parsed.has("--eval") ? recipes::eval_options(config) : recipes::loader_options(config);
   const data::DatasetSummary summary =
-      data::summarize(set.with_goal(recipes::recipe_of(config).goal(config)), options);
+      data::summarize(set.with_goal(recipes::recipe_of(config).rows(config).goal), options);
   std::fputs(data::describe(summary).c_str(), stdout);
   if (summary.counts().kept > 0) return 0;
   std::fflush(stdout);

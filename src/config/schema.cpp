@@ -105,6 +105,16 @@ Field& Field::rare() {
   return *this;
 }
 
+Field& Field::changeable() {
+  may_change = true;
+  return *this;
+}
+
+Field& Field::older_runs_had(Json value) {
+  before = std::move(value);
+  return *this;
+}
+
 Field& Field::answer(std::string value, std::string text) {
   answers.emplace_back(std::move(value), std::move(text));
   return *this;
@@ -143,6 +153,20 @@ const Field* Schema::find_path(std::string_view path) const {
   if (field == nullptr || dot == std::string_view::npos) return field;
   if ((field->kind == Field::Kind::kList) != (bracket != std::string_view::npos)) return nullptr;
   return field->group ? field->group->find_path(path.substr(dot + 1)) : nullptr;
+}
+
+Json value_of(const Schema& schema) {
+  Json::Object values;
+  for (const auto& field : schema.fields()) values.emplace_back(field->name, value_of(*field));
+  return values;
+}
+
+Json value_of(const Field& field) {
+  if (field.kind == Field::Kind::kValue) return field.get();
+  if (field.kind == Field::Kind::kGroup) return value_of(*field.group);
+  Json::Array elements;
+  for (size_t i = 0; i < field.size(); ++i) elements.push_back(value_of(field.element(i)));
+  return elements;
 }
 
 bool Schema::was_written(std::string_view path) const {

@@ -109,6 +109,10 @@ class Schema {
   std::shared_ptr<void> sample_;  // the element that a list's own schema is bound to
 };
 
+// The present values: of a group or a schema an object, of a list an array.
+Json value_of(const Schema& schema);
+Json value_of(const Field& field);
+
 template <class Config>
 Schema schema_of(Config& config) {
   Schema schema;

@@ -17,7 +17,7 @@ Json parse_kwargs(const std::string& text) {
 }
 
 data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, const rollout::TextFiles& text,
-                             data::Goal goal) {
+                             const RowsWanted& rows) {
   const DataConfig& config = run.data;
   data::RowOptions options;
   options.loss = config.loss;
@@ -34,9 +34,9 @@ data::RowOptions row_options(const SourceConfig& source, const RunConfig& run, c
     options.template_reads = [chat = text.chat](std::string_view name) {
       return chat->source.mentions(name);
     };
-  options.goal = goal;
+  options.goal = rows.goal;
   options.learn_chosen = source.learn_chosen;
-  options.share_prompts = run.preference.share_prompts;
+  options.share_prompts = rows.share_prompts;
   return options;
 }
 
@@ -59,7 +59,7 @@ std::string name_of(const SourceConfig& source, const std::vector<data::Member>&
 }
 
 std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, const RunConfig& config,
-                                     const rollout::TextFiles& text, data::Goal goal) {
+                                     const rollout::TextFiles& text, const RowsWanted& rows) {
   std::vector<data::Member> members;
   for (const SourceConfig& source : sources) {
     data::Member member;
@@ -67,7 +67,7 @@ std::vector<data::Member> members_of(const std::vector<SourceConfig>& sources, c
     member.weight = source.weight;
     member.source = std::make_shared<data::Source>(formats::expand_paths({source.path}));
     member.encoder = std::make_shared<data::RowEncoder>(text.tokenizer, data::renderer_of(text.chat),
-                                                        row_options(source, config, text, goal));
+                                                        row_options(source, config, text, rows));
     members.push_back(std::move(member));
   }
   return members;
@@ -90,11 +90,14 @@ void check(const DataConfig& config) {
 
 }  // namespace
 
-DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text, data::Goal goal) {
+DataSets DataSets::load(const RunConfig& config, const rollout::TextFiles& text,
+                        std::optional<data::Goal> goal) {
   const DataConfig& data = config.data;
   check(data);
-  std::vector<data::Member> train = members_of(data.train, config, text, goal);
-  std::vector<data::Member> eval = members_of(data.eval, config, text, goal);
+  RowsWanted rows = recipe_of(config).rows(config);
+  if (goal) rows.goal = *goal;
+  std::vector<data::Member> train = members_of(data.train, config, text, rows);
+  std::vector<data::Member> eval = members_of(data.eval, config, text, rows);
   if (data.eval_fraction > 0) {
     data::HeldOut held = data::hold_out(train, data.eval_fraction, static_cast<uint64_t>(config.train.seed));
     train = std::move(held.rest);

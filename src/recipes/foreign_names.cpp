@@ -1,19 +1,17 @@
 // What other programs for training call our keys.
+#include "recipes/foreign_names.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "recipes/run_config.h"
+#include "base/text.h"
+#include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
 
-struct Foreign {
-  std::string_view meant;  // our key, or a whole sentence
-  std::vector<std::string_view> names;
-};
-
-const Foreign kForeign[] = {
+const ForeignNames kForeign[] = {
     {"train.optimizer.lr", {"learning_rate", "peak_lr", "max_lr", "base_lr"}},
     {"train.optimizer.betas", {"adam_beta1", "adam_beta2", "beta1", "beta2", "adam_betas"}},
     {"train.optimizer.eps", {"adam_epsilon", "adam_eps", "epsilon"}},
@@ -95,19 +93,32 @@ const Foreign kForeign[] = {
     {"add 'adapters: [{rank: 16}]' to train an adapter (LoRA)",
      {"lora", "use_lora", "peft", "use_peft", "peft_config", "lora_config", "finetuning_type", "adapter",
       "adapter_type"}},
-    {"use 'recipe: sft' or 'recipe: preference' with 'preference.loss'",
-     {"stage", "algorithm", "trainer", "trainer_type", "method", "training_type", "rl"}},
-    {"preference.loss", {"loss_type", "pref_loss", "rlhf_loss"}},
-    {"preference.beta", {"dpo_beta", "pref_beta", "kto_beta", "rl_beta"}},
-    {"preference.reference", {"ref_model", "reference_model", "ref_model_path", "ref_model_name_or_path"}},
-    {"preference.precompute", {"precompute_ref_log_probs", "precompute_reference"}},
 };
+
+// What others call the choice of a recipe.
+const std::string_view kRecipe[] = {"stage",  "algorithm",     "trainer", "trainer_type",
+                                    "method", "training_type", "rl"};
+
+std::string recipes_to_write() {
+  std::vector<std::string> ways;
+  for (const auto& [name, recipe] : registry<Recipe>().entries())
+    ways.push_back(fmt::format("'recipe: {}'", name) +
+                   (recipe.loss_key.empty() ? "" : fmt::format(" with '{}.{}'", name, recipe.loss_key)));
+  return "use " + join(ways, " or ");
+}
+
+void answer(config::Schema& s, const ForeignNames& foreign) {
+  for (const std::string_view name : foreign.names) s.answer(std::string(name), std::string(foreign.meant));
+}
 
 }  // namespace
 
 void answer_foreign_names(config::Schema& s) {
-  for (const Foreign& foreign : kForeign)
-    for (const std::string_view name : foreign.names) s.answer(std::string(name), std::string(foreign.meant));
+  for (const ForeignNames& foreign : kForeign) answer(s, foreign);
+  const std::string ways = recipes_to_write();
+  for (const std::string_view name : kRecipe) s.answer(std::string(name), ways);
+  for (const auto& [name, recipe] : registry<Recipe>().entries())
+    for (const ForeignNames& foreign : recipe.foreign_names) answer(s, foreign);
 }
 
 }  // namespace temper::recipes

@@ -55,7 +55,7 @@ Lane::Lane(const Session& session, RunConfig config)
     : session_(&session),
       config_(std::move(config)),
       files_{config_.output},
-      data_(DataSets::load(config_, session.text, recipe_of(config_).goal(config_))) {
+      data_(DataSets::load(config_, session.text)) {
   if (config_.eval.exact_match > 0 && !data_.eval)
     fail("[eval.exact_match] is set, but {} gives rows to ask from",
          is_adapter()
@@ -103,9 +103,7 @@ void Lane::make_learner() {
 
 void Lane::make_dry_learner() {
   make_adapter();
-  const Recipe& recipe = recipe_of(config_);
-  objective_ = recipe.stores_reference(config_) ? recipe.rehearsed(config_, session_->model->decoder, nullptr)
-                                                : recipe.objective({*session_, config_, data_, files_});
+  objective_ = recipe_of(config_).measured({*session_, config_, data_, files_});
   make_trainer();
 }
 

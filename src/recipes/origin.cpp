@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "checkpoints/weights_sample.h"
 #include "models/architecture.h"
+#include "recipes/recipe.h"
 #include "rollout/generation_config.h"
 
 namespace temper::recipes {
@@ -33,8 +34,8 @@ Json origin_of(const Session& session) {
   }
   if (const std::string& chosen = config.data.chat_template; exists(chosen))
     origin.emplace_back(chosen, hash_file(chosen));
-  if (const std::string& reference = config.preference.reference; !reference.empty())
-    origin.emplace_back(reference, checkpoints::sample_of_weights(reference));
+  if (const std::string other = recipe_of(config).other_model(config); !other.empty())
+    origin.emplace_back(other, checkpoints::sample_of_weights(other));
   return origin;
 }
 

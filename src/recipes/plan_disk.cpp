@@ -70,12 +70,6 @@ int64_t logged_bytes(int64_t steps) {
   return kOnce + steps * kOfStep;
 }
 
-// Of log-probabilities: a document's hash and two numbers.
-int64_t reference_bytes(const RunConfig& config, const LearnerSizes& sizes) {
-  constexpr int64_t kOfDocument = 16;
-  return recipe_of(config).stores_reference(config) ? sizes.documents * kOfDocument : 0;
-}
-
 }  // namespace
 
 int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model) {
@@ -94,7 +88,8 @@ int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model, c
   for (const Counts& counts : moments_of(config, sizes, evaluates))
     most = std::max(most, counts.states * state + counts.results * result);
   const bool copied = !config.adapters.empty() && !config.adapters.front().from.empty();
-  return most + (copied ? result : 0) + reference_bytes(config, sizes) + logged_bytes(sizes.steps);
+  return most + (copied ? result : 0) + recipe_of(config).stored_bytes(config, sizes.documents) +
+         logged_bytes(sizes.steps);
 }
 
 }  // namespace temper::recipes

@@ -1,7 +1,14 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/registry.h"
+#include "recipes/foreign_names.h"
+#include "recipes/recipe_keys.h"
 #include "recipes/run_files.h"
 #include "recipes/session.h"
 #include "training/objective.h"
@@ -16,23 +23,58 @@ struct Learner {
   RunFiles files;
 };
 
-// A way of training; rooms register theirs by name.
+// How a recipe wants rows read.
+struct RowsWanted {
+  data::Goal goal = data::Goal::kLanguageModel;
+  bool share_prompts = true;  // of the two answers of a pair
+};
+
+// A way of training, which a room registers by name. It answers here for all that is its own: nothing else
+// names a recipe. What a room leaves out is the way of supervised fine-tuning.
 struct Recipe {
-  void (*check)(const RunConfig& config);       // refuses what makes no sense, before anything is loaded
-  data::Goal (*goal)(const RunConfig& config);  // what rows are read for
-  bool (*holds_second_model)(const RunConfig& config);
-  bool (*stores_reference)(const RunConfig& config);  // log-probabilities in the run's folder
+  // What it learns from, for the help of the key `recipe`: "examples".
+  std::string_view learns_from;
+  // Its keys, a group with its name, and that of them which chooses among its losses ("loss"), if one does.
+  OwnKeys keys = {};
+  std::string_view loss_key = {};
+  // What other programs write for `recipe`, with our answer; and what they call its own keys.
+  std::vector<std::pair<std::string_view, std::string_view>> answers = {};
+  std::vector<ForeignNames> foreign_names = {};
+
+  // Refuses what makes no sense, before anything is loaded.
+  void (*check)(const RunConfig& config) = [](const RunConfig&) {};
+  RowsWanted (*rows)(const RunConfig& config) = [](const RunConfig&) { return RowsWanted(); };
+  // The folder of a second, frozen model in memory; nothing for none.
+  std::optional<std::string> (*second_model)(const RunConfig& config) =
+      [](const RunConfig&) -> std::optional<std::string> { return std::nullopt; };
+  // The folder of a model, besides the trained one, whose weights decide what training means: they must not
+  // change while a run is stopped. Empty for none.
+  std::string (*other_model)(const RunConfig& config) = [](const RunConfig&) { return std::string(); };
+  // Bytes that it keeps in the run's folder, besides states and results, for so many documents of training
+  // and evaluation.
+  int64_t (*stored_bytes)(const RunConfig& config, int64_t documents) = [](const RunConfig&,
+                                                                           int64_t) -> int64_t { return 0; };
+
+  using Objective = std::shared_ptr<const training::Objective>;
   // Null: the mean of -log p over the target tokens.
-  std::shared_ptr<const training::Objective> (*objective)(const Learner& learner);
+  Objective (*objective)(const Learner& learner) = [](const Learner&) -> Objective { return nullptr; };
+  // The same to measure how long an update takes: stores nothing, and takes no time to be made.
+  Objective (*measured)(const Learner& learner) = [](const Learner&) -> Objective { return nullptr; };
   // The same for a rehearsal (recipes/rehearsal.h): `second` is the second model in memory, or null.
-  std::shared_ptr<const training::Objective> (*rehearsed)(const RunConfig& config,
-                                                          const layers::Decoder& model,
-                                                          const layers::Decoder* second);
+  Objective (*rehearsed)(const RunConfig& config, const layers::Decoder& model,
+                         const layers::Decoder* second) =
+      [](const RunConfig&, const layers::Decoder&, const layers::Decoder*) -> Objective { return nullptr; };
 };
 
 const Recipe& recipe_of(const RunConfig& config);
 
+// Refuses what the configuration's recipe does not make sense of: keys of other recipes, and what it says.
+void check_recipe(const RunConfig& config);
+
 // Tokens of a packed row: as many as data.max_length says, or twice as many where a row holds two answers.
 int64_t row_tokens(const RunConfig& config);
+
+// The key `recipe`, which names the registered ones.
+void declare_recipe(config::Schema& s, std::string& recipe);
 
 }  // namespace temper::recipes

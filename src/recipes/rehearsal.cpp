@@ -128,9 +128,10 @@ std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json
 }
 
 std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting) {
-  if (!recipe_of(config).holds_second_model(config)) return nullptr;
-  const std::string& folder = config.preference.reference;
-  const Json model = folder.empty() ? setting.model : Json::parse_file(join_path(folder, "config.json"));
+  const std::optional<std::string> folder = recipe_of(config).second_model(config);
+  if (!folder) return nullptr;
+  const Json model =
+      *folder == config.model.path ? setting.model : Json::parse_file(join_path(*folder, "config.json"));
   return counted_model(config, model, setting);
 }
 

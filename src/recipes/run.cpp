@@ -47,7 +47,7 @@ RunConfig with_sources(RunConfig config) {
 
 void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
   check_output(config.output);
-  recipe_of(config).check(config);
+  check_recipe(config);
   check_adapters(config);
   collectives::launch("local", {}, [&](collectives::Group& ranks) {
     Run(with_sources(config), resolved_yaml, options, ranks).run();

@@ -1,5 +1,8 @@
 #include "recipes/run_config.h"
 
+#include "recipes/foreign_names.h"
+#include "recipes/recipe.h"
+
 namespace temper::recipes {
 
 using data::LossOn;
@@ -91,12 +94,14 @@ void describe(config::Schema& s, ColumnsConfig& c) {
   for (auto& [ours, theirs] : c.fields) s.field(ours, theirs, "The name that the file has for this column.");
 }
 
+// Files may be called otherwise and lie elsewhere: what they hold is compared when a run is resumed.
 void describe(config::Schema& s, SourceConfig& c) {
   std::vector<std::pair<std::string, RowFormat>> formats;
   for (size_t i = 0; i < data::kNumFormats; ++i)
     formats.emplace_back(data::name_of(static_cast<RowFormat>(i)), static_cast<RowFormat>(i));
-  s.field("path", c.path, "A data file.").required().path();
-  s.field("name", c.name, "The name of the source in metrics and reports. Omitted: the file's name.");
+  s.field("path", c.path, "A data file.").required().path().changeable();
+  s.field("name", c.name, "The name of the source in metrics and reports. Omitted: the file's name.")
+      .changeable();
   s.field("weight", c.weight, "The source's share of the rows, unless data.mixing is concatenate.")
       .at_least(1e-6)
       .at_most(1e6);
@@ -109,7 +114,9 @@ void describe(config::Schema& s, SourceConfig& c) {
 void describe(config::Schema& s, DataConfig& c) {
   s.list("train", c.train, "The files to train on, or sources with a path and more (docs/data.md).")
       .shorthand("path");
-  s.list("eval", c.eval, "The files to evaluate on, which are held out from training.").shorthand("path");
+  s.list("eval", c.eval, "The files to evaluate on, which are held out from training.")
+      .shorthand("path")
+      .changeable();
   s.field("eval_fraction", c.eval_fraction,
           "The fraction of the rows of data.train that is held out for evaluation.")
       .at_least(0)
@@ -144,9 +151,11 @@ void describe(config::Schema& s, DataConfig& c) {
            "What happens to documents that are longer than data.max_length; they are counted and reported.");
   s.choice("on_empty_answer", c.on_empty_answer,
            {{"drop", OnEmptyAnswer::kDrop}, {"learn", OnEmptyAnswer::kLearn}},
-           "What happens to answers without text, calls and reasoning; those left out are counted.");
+           "What happens to answers without text, calls and reasoning; those left out are counted.")
+      .older_runs_had("learn");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
-           "What a row that cannot be read does to the run; skipped rows are counted and reported.");
+           "What a row that cannot be read does to the run; skipped rows are counted and reported.")
+      .changeable();
   s.field("chat_template", c.chat_template,
           "The chat template to use: a file, or the name of one that the model has. Omitted: the model's "
           "default.")
@@ -155,7 +164,8 @@ void describe(config::Schema& s, DataConfig& c) {
           "Variables for the chat template, as a JSON object: '{\"enable_thinking\": false}'.");
   s.field("threads", c.threads, "The number of threads that tokenize rows ahead of training; 0 is none.")
       .at_least(0)
-      .at_most(256);
+      .at_most(256)
+      .changeable();
 }
 
 void describe(config::Schema& s, OptimizerConfig& c) {
@@ -184,8 +194,12 @@ void describe(config::Schema& s, ScheduleConfig& c) {
 }
 
 void describe(config::Schema& s, TrainConfig& c) {
-  s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.").at_least(0);
-  s.field("epochs", c.epochs, "The number of passes over the data where train.steps is 0.").above(0);
+  s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.")
+      .at_least(0)
+      .changeable();
+  s.field("epochs", c.epochs, "The number of passes over the data where train.steps is 0.")
+      .above(0)
+      .changeable();
   s.field("rows_per_step", c.rows_per_step,
           "The number of rows in one update (of packed rows, with data.packing).")
       .at_least(1);
@@ -202,14 +216,16 @@ void describe(config::Schema& s, TrainConfig& c) {
            "What is not kept for backward but computed again: selective is what is cheap, full is everything "
            "but each layer's input.")
       .answer("true", "write selective or full")
-      .answer("false", "write none");
+      .answer("false", "write none")
+      .changeable();
   s.choice(
-      "cuda_graph", c.cuda_graph,
-      {{"auto", training::CudaGraph::kAuto},
-       {"off", training::CudaGraph::kOff},
-       {"on", training::CudaGraph::kOn}},
-      "Whether steps that come again with the same shape are captured on a GPU; auto captures small steps "
-      "where their kernels allow it.");
+       "cuda_graph", c.cuda_graph,
+       {{"auto", training::CudaGraph::kAuto},
+        {"off", training::CudaGraph::kOff},
+        {"on", training::CudaGraph::kOn}},
+       "Whether steps that come again with the same shape are captured on a GPU; auto captures small steps "
+       "where their kernels allow it.")
+      .changeable();
   s.choice("gradients", c.gradients, kStateDTypes,
            "The precision in which gradients are kept until the update.");
   s.field(
@@ -224,41 +240,16 @@ void describe(config::Schema& s, TrainConfig& c) {
       .at_least(0);
   s.field("seed", c.seed, "The seed of all random numbers: of shuffling, initialization and dropout.")
       .at_least(0);
-  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.").at_least(0);
-  s.choice(
-      "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
-      "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.");
-  s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
-           "What happens when the output folder holds a run: auto resumes it, never refuses the folder.");
-}
-
-void describe(config::Schema& s, PreferenceConfig& c) {
-  using Loss = PreferenceConfig::Loss;
-  s.choice("loss", c.loss,
-           {{"dpo", Loss::kDpo}, {"ipo", Loss::kIpo}, {"orpo", Loss::kOrpo}, {"kto", Loss::kKto}},
-           "The loss of pairs (rows with prompt, chosen and rejected), or of judged answers (kto: rows with "
-           "prompt, completion and label).");
-  s.field("beta", c.beta, "How closely the model is held to its reference; dpo, ipo and kto read it.")
-      .above(0);
-  s.field("label_smoothing", c.label_smoothing,
-          "The fraction of the pairs that are taken to be the wrong way round; dpo reads it.")
+  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")
       .at_least(0)
-      .below(0.5);
-  s.field("margin", c.margin, "The margin by which the chosen answer must be ahead; dpo reads it.")
-      .at_least(0);
-  s.field("length_normalized", c.length_normalized,
-          "Compare log-probabilities per token; dpo and ipo read it.");
-  s.field("reference_free", c.reference_free, "Compare with no reference; dpo and ipo read it.");
-  s.field("lambda", c.lambda, "The weight of the odds ratio; orpo reads it.").above(0);
-  s.field("good_weight", c.good_weight, "The weight of good answers; kto reads it.").above(0);
-  s.field("bad_weight", c.bad_weight, "The weight of bad answers; kto reads it.").above(0);
-  s.field("reference", c.reference,
-          "The folder of a model to compare with. Omitted: the model as it was (without its adapter).")
-      .path();
-  s.field("precompute", c.precompute,
-          "Compute the reference's log-probabilities once and keep them in the run's folder. Omitted: where "
-          "the whole model is trained.");
-  s.field("share_prompts", c.share_prompts, "Compute the prompt of both answers of a pair once.");
+      .changeable();
+  s.choice(
+       "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
+       "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.")
+      .changeable();
+  s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
+           "What happens when the output folder holds a run: auto resumes it, never refuses the folder.")
+      .changeable();
 }
 
 void describe(config::Schema& s, EvalConfig& c) {
@@ -281,23 +272,12 @@ void describe(config::Schema& s, CheckpointConfig& c) {
 }
 
 void describe(config::Schema& s, RunConfig& c) {
-  s.field("recipe", c.recipe,
-          "What is learnt from: examples (sft), or answers that were judged (preference).")
-      .one_of({"sft", "preference"})
-      .answer("dpo", "write recipe: preference; its preference.loss is dpo")
-      .answer("ipo", "write recipe: preference, and preference.loss: ipo")
-      .answer("orpo", "write recipe: preference, and preference.loss: orpo")
-      .answer("kto", "write recipe: preference, and preference.loss: kto")
-      .answer("lora", "write recipe: sft, and adapters: [{rank: 16}]")
-      .answer("qlora", "write recipe: sft, adapters: [{rank: 16}], and model.base_dtype: float8_e4m3fn")
-      .answer("peft", "write recipe: sft, and adapters: [{rank: 16}]")
-      .answer("full", "write recipe: sft; without adapters all weights are trained")
-      .answer("pt", "write recipe: sft, and data.loss: all")
-      .answer("pretrain", "write recipe: sft, and data.loss: all");
-  s.field("output", c.output, "The folder of the run; all that the run writes is in it.").path();
+  declare_recipe(s, c.recipe);
+  s.field("output", c.output, "The folder of the run; all that the run writes is in it.").path().changeable();
   s.field("device", c.device,
           "Where the run computes: cpu, cuda (an NVIDIA GPU; cuda:1 is the second one), or a device of a "
-          "plug-in.");
+          "plug-in.")
+      .changeable();
   s.field("plugins", c.plugins, "Shared libraries, or folders of them, that bring kernels (docs/kernels.md).")
       .path();
   s.group("model", c.model, "The model that is trained.");
@@ -305,12 +285,13 @@ void describe(config::Schema& s, RunConfig& c) {
          "Adapters (LoRA) to train instead of the model's weights, one or several at once (docs/lora.md).");
   s.group("data", c.data, "The data that the model is trained on.");
   s.group("train", c.train, "How the model is trained.");
-  s.group("preference", c.preference, "How judged answers are learnt from, with recipe preference.");
-  s.group("eval", c.eval, "How the model is evaluated while it is trained.");
-  s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.");
+  c.recipe_keys.declare(s);
+  s.group("eval", c.eval, "How the model is evaluated while it is trained.").changeable();
+  s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.").changeable();
   s.field("memory_limit_mib", c.memory_limit_mib,
           "The memory of all tensors on the device together at most, in MiB; 0 is nearly all that is free.")
-      .at_least(0);
+      .at_least(0)
+      .changeable();
   answer_foreign_names(s);
 }
 

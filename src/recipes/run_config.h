@@ -11,6 +11,7 @@
 #include "data/batches.h"
 #include "layers/parameters.h"
 #include "ops/selection.h"
+#include "recipes/recipe_keys.h"
 #include "tensor/dtype.h"
 #include "training/checkpointing.h"
 #include "training/cuda_graph.h"
@@ -140,22 +141,6 @@ struct AdapterConfig {
   std::optional<training::ScheduleType> schedule = {};
 };
 
-// Learning from judged answers, with recipe preference (docs/preference.md).
-struct PreferenceConfig {
-  enum class Loss { kDpo, kIpo, kOrpo, kKto };
-  Loss loss = Loss::kDpo;
-  double beta = 0.1;
-  double label_smoothing = 0;
-  double margin = 0;
-  bool length_normalized = false;
-  bool reference_free = false;
-  double lambda = 0.1;
-  double good_weight = 1, bad_weight = 1;
-  std::string reference;
-  std::optional<bool> precompute;
-  bool share_prompts = true;
-};
-
 struct EvalConfig {
   int64_t every_steps = 0;
   int64_t exact_match = 0;  // held-out questions to answer before and after training
@@ -176,7 +161,7 @@ struct RunConfig {
   std::vector<AdapterConfig> adapters;  // none: the whole model is trained
   DataConfig data;
   TrainConfig train;
-  PreferenceConfig preference;
+  RecipeKeys recipe_keys;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   int64_t memory_limit_mib = 0;
@@ -193,12 +178,9 @@ void describe(config::Schema& s, ScheduleConfig& c);
 void describe(config::Schema& s, TrainConfig& c);
 void describe(config::Schema& s, AdapterPattern& c);
 void describe(config::Schema& s, AdapterConfig& c);
-void describe(config::Schema& s, PreferenceConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);
-// What other programs call our keys, for those that come from them; of the root schema.
-void answer_foreign_names(config::Schema& s);
 
 struct RunOptions {
   bool dry_run = false;         // check everything, train nothing

@@ -15,7 +15,6 @@ struct RunFiles {
   std::string metrics() const { return join_path(folder, "metrics.jsonl"); }
   std::string events() const { return join_path(folder, "tensorboard"); }
   std::string from() const { return join_path(folder, "from"); }  // a copy of the adapter that it began with
-  std::string reference() const { return join_path(folder, "reference.json"); }
   std::string states() const { return join_path(folder, "checkpoints"); }
   std::string model() const { return join_path(folder, "model"); }
   std::string adapter() const { return join_path(folder, "adapter"); }

@@ -66,7 +66,7 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
 }
 
 KernelsOfRun bind_kernels_of_run(const RunConfig& config, const std::string& hardware) {
-  recipe_of(config).check(config);
+  check_recipe(config);
   check_adapters(config);
   const Session session(config, hardware);
   const ops::Preferences preferred = preferred_kernels(config, session.facts);

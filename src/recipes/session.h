@@ -15,7 +15,9 @@ namespace temper::recipes {
 struct DataSets {
   data::Mixture train;
   std::optional<data::Mixture> eval;
-  static DataSets load(const RunConfig& config, const rollout::TextFiles& text, data::Goal goal);
+  // Read for the goal of the run's recipe, or for another one.
+  static DataSets load(const RunConfig& config, const rollout::TextFiles& text,
+                       std::optional<data::Goal> goal = {});
 };
 
 // Every row of an evaluation once, in order.

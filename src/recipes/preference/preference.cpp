@@ -1,53 +1,15 @@
 #include "training/preference.h"
 
 #include "base/error.h"
+#include "recipes/preference/preference_keys.h"
 #include "recipes/preference/reference.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
 
-using Kind = PreferenceConfig::Loss;
-
-training::PreferenceLoss loss_of(const PreferenceConfig& c) {
-  if (c.loss == Kind::kOrpo) return losses::Orpo{c.lambda};
-  if (c.loss == Kind::kKto) return losses::Kto{c.beta, c.good_weight, c.bad_weight};
-  return losses::Dpo{.form = c.loss == Kind::kIpo ? losses::Dpo::Form::kIpo : losses::Dpo::Form::kSigmoid,
-                     .beta = c.beta,
-                     .label_smoothing = c.label_smoothing,
-                     .margin = c.margin,
-                     .length_normalized = c.length_normalized,
-                     .reference_free = c.reference_free};
-}
-
-// A key that was set, of a loss that does not read it, is a misunderstanding.
-void check_keys(const PreferenceConfig& c) {
-  const PreferenceConfig unset;
-  const bool dpo = c.loss == Kind::kDpo, pair = dpo || c.loss == Kind::kIpo, kto = c.loss == Kind::kKto;
-  const auto refuse = [](bool set, bool read, const char* key, const char* by) {
-    if (set && !read)
-      fail("[preference.{}] is read by {} only; leave it out, or set preference.loss", key, by);
-  };
-  refuse(c.beta != unset.beta, pair || kto, "beta", "dpo, ipo and kto");
-  refuse(c.label_smoothing != 0, dpo, "label_smoothing", "dpo");
-  refuse(c.margin != 0, dpo, "margin", "dpo");
-  refuse(c.length_normalized, pair, "length_normalized", "dpo and ipo");
-  refuse(c.reference_free, pair, "reference_free", "dpo and ipo");
-  refuse(c.lambda != unset.lambda, c.loss == Kind::kOrpo, "lambda", "orpo");
-  refuse(c.good_weight != 1, kto, "good_weight", "kto");
-  refuse(c.bad_weight != 1, kto, "bad_weight", "kto");
-  const bool compares = training::needs_reference(loss_of(c));
-  if (!compares && (!c.reference.empty() || c.precompute))
-    fail("[preference.{}] is set, but the loss has no reference; leave it out",
-         c.reference.empty() ? "precompute" : "reference");
-  if (kto && c.precompute.value_or(false))
-    fail(
-        "[preference.precompute] is true, but kto asks the reference for answers to other prompts in every "
-        "step; leave it out");
-}
-
 void check(const RunConfig& config) {
-  check_keys(config.preference);
+  check_keys(keys_of(config));
   if (config.data.loss == data::LossOn::kAll)
     fail("[data.loss] is all, but a preference is about answers; leave it out");
   if (config.data.overflow == data::Overflow::kSplit)
@@ -57,20 +19,34 @@ void check(const RunConfig& config) {
   check_reference(config);
 }
 
-data::Goal goal(const RunConfig& config) {
-  return config.preference.loss == Kind::kKto ? data::Goal::kJudgments : data::Goal::kPairs;
+RowsWanted rows(const RunConfig& config) {
+  const PreferenceKeys& keys = keys_of(config);
+  return {keys.loss == PreferenceKeys::Loss::kKto ? data::Goal::kJudgments : data::Goal::kPairs,
+          keys.share_prompts};
 }
 
-bool has_reference(const RunConfig& config, ReferenceKind kind) {
-  return training::needs_reference(loss_of(config.preference)) && kind_of_reference(config) == kind;
+bool stores_reference(const RunConfig& config) {
+  return training::needs_reference(keys_of(config).to_loss()) &&
+         kind_of_reference(config) == ReferenceKind::kStored;
 }
-bool holds_second_model(const RunConfig& config) {
-  return has_reference(config, ReferenceKind::kSecondModel);
-}
-bool stores_reference(const RunConfig& config) { return has_reference(config, ReferenceKind::kStored); }
 
-std::shared_ptr<const training::Objective> objective(const Learner& learner) {
-  const training::PreferenceLoss loss = loss_of(learner.config.preference);
+std::optional<std::string> second_model(const RunConfig& config) {
+  if (!training::needs_reference(keys_of(config).to_loss()) ||
+      kind_of_reference(config) != ReferenceKind::kSecondModel)
+    return std::nullopt;
+  return folder_of_reference(config);
+}
+
+std::string other_model(const RunConfig& config) { return keys_of(config).reference; }
+
+// A document's hash and two numbers.
+int64_t stored_bytes(const RunConfig& config, int64_t documents) {
+  constexpr int64_t kOfDocument = 16;
+  return stores_reference(config) ? documents * kOfDocument : 0;
+}
+
+Recipe::Objective objective(const Learner& learner) {
+  const training::PreferenceLoss loss = keys_of(learner.config).to_loss();
   return std::make_shared<training::Preference>(
       learner.session.model->decoder, loss, learner.config.train.micro_batch_tokens,
       training::needs_reference(loss) ? make_reference(learner) : nullptr);
@@ -88,9 +64,9 @@ class KnownReference : public training::Reference {
   double flops(std::span<const training::DocumentSpan>) const override { return 0; }
 };
 
-std::shared_ptr<const training::Objective> rehearsed(const RunConfig& config, const layers::Decoder& model,
-                                                     const layers::Decoder* second) {
-  const training::PreferenceLoss loss = loss_of(config.preference);
+Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model,
+                            const layers::Decoder* second) {
+  const training::PreferenceLoss loss = keys_of(config).to_loss();
   const int64_t micro_batch = config.train.micro_batch_tokens;
   std::shared_ptr<const training::Reference> reference;
   if (training::needs_reference(loss)) {
@@ -103,11 +79,37 @@ std::shared_ptr<const training::Objective> rehearsed(const RunConfig& config, co
   return std::make_shared<training::Preference>(model, loss, micro_batch, reference);
 }
 
+// Stored numbers are zeros while time is measured.
+Recipe::Objective measured(const Learner& learner) {
+  return stores_reference(learner.config) ? rehearsed(learner.config, learner.session.model->decoder, nullptr)
+                                          : objective(learner);
+}
+
 }  // namespace
 
 void register_preference() {
-  registry<Recipe>().add("preference",
-                         {check, goal, holds_second_model, stores_reference, objective, rehearsed});
+  registry<Recipe>().add(
+      "preference",
+      {.learns_from = "answers that were judged",
+       .keys = OwnKeys::of<PreferenceKeys>("How judged answers are learnt from, with recipe preference."),
+       .loss_key = "loss",
+       .answers = {{"dpo", "write recipe: preference; its preference.loss is dpo"},
+                   {"ipo", "write recipe: preference, and preference.loss: ipo"},
+                   {"orpo", "write recipe: preference, and preference.loss: orpo"},
+                   {"kto", "write recipe: preference, and preference.loss: kto"}},
+       .foreign_names = {{"preference.loss", {"loss_type", "pref_loss", "rlhf_loss"}},
+                         {"preference.beta", {"dpo_beta", "pref_beta", "kto_beta", "rl_beta"}},
+                         {"preference.reference",
+                          {"ref_model", "reference_model", "ref_model_path", "ref_model_name_or_path"}},
+                         {"preference.precompute", {"precompute_ref_log_probs", "precompute_reference"}}},
+       .check = check,
+       .rows = rows,
+       .second_model = second_model,
+       .other_model = other_model,
+       .stored_bytes = stored_bytes,
+       .objective = objective,
+       .measured = measured,
+       .rehearsed = rehearsed});
 }
 
 }  // namespace temper::recipes

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "checkpoints/hf_folder.h"
+#include "recipes/preference/preference_keys.h"
 #include "recipes/preference/stored_reference.h"
 
 namespace temper::recipes {
@@ -26,10 +27,6 @@ class SecondModel : public training::Reference {
   training::ModelReference reference_;
 };
 
-std::string folder_of(const RunConfig& config) {
-  return config.preference.reference.empty() ? config.model.path : config.preference.reference;
-}
-
 layers::DecoderConfig architecture_of(const std::string& folder) {
   const std::string file = join_path(folder, "config.json");
   return models::configure(Json::parse_file(file), file);
@@ -39,25 +36,31 @@ layers::DecoderConfig architecture_of(const std::string& folder) {
 // that.
 std::shared_ptr<const training::Reference> model_to_ask(const Learner& learner) {
   const int64_t micro_batch = learner.config.train.micro_batch_tokens;
-  if (learner.config.preference.reference.empty())
+  if (keys_of(learner.config).reference.empty())
     return std::make_shared<training::ModelReference>(learner.session.model->decoder, micro_batch);
-  return std::make_shared<SecondModel>(learner.session.other_model(folder_of(learner.config)), micro_batch);
+  return std::make_shared<SecondModel>(learner.session.other_model(folder_of_reference(learner.config)),
+                                       micro_batch);
 }
 
 }  // namespace
 
 ReferenceKind kind_of_reference(const RunConfig& config) {
-  const PreferenceConfig& c = config.preference;
+  const PreferenceKeys& c = keys_of(config);
   const bool base = !config.adapters.empty() && c.reference.empty(),
-             kto = c.loss == PreferenceConfig::Loss::kKto;
+             kto = c.loss == PreferenceKeys::Loss::kKto;
   // A model that is trained whole moves away from what it is compared with.
   const bool stored = c.precompute.value_or(!base && c.reference.empty() && !kto);
   if (stored) return ReferenceKind::kStored;
   return base ? ReferenceKind::kBase : ReferenceKind::kSecondModel;
 }
 
+std::string folder_of_reference(const RunConfig& config) {
+  const std::string& folder = keys_of(config).reference;
+  return folder.empty() ? config.model.path : folder;
+}
+
 void check_reference(const RunConfig& config) {
-  const std::string& folder = config.preference.reference;
+  const std::string& folder = keys_of(config).reference;
   if (folder.empty()) return;
   if (!is_directory(folder))
     fail("[preference.reference] '{}' {}", folder, checkpoints::no_model_folder(folder));
@@ -93,7 +96,7 @@ void check_reference(const RunConfig& config) {
 }
 
 std::shared_ptr<const training::Reference> make_reference(const Learner& learner) {
-  const std::string folder = folder_of(learner.config);
+  const std::string folder = folder_of_reference(learner.config);
   switch (kind_of_reference(learner.config)) {
     case ReferenceKind::kBase:
       log_info("reference: the model without its adapter");

@@ -12,6 +12,7 @@ enum class ReferenceKind {
 };
 
 ReferenceKind kind_of_reference(const RunConfig& config);
+std::string folder_of_reference(const RunConfig& config);
 
 // Refuses a reference that is no model, or reads other tokens than the one that is trained.
 void check_reference(const RunConfig& config);

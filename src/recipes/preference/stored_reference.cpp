@@ -12,6 +12,7 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/safetensors.h"
 #include "models/architecture.h"
+#include "recipes/preference/preference_keys.h"
 
 namespace temper::recipes {
 namespace {
@@ -75,7 +76,7 @@ Json origin_of(const Learner& learner, const std::string& model_folder) {
       {"data.template_kwargs", data.template_kwargs},
       {"data.max_length", data.max_length},
       {"data.overflow", static_cast<int64_t>(data.overflow)},
-      {"preference.share_prompts", learner.config.preference.share_prompts}};
+      {"preference.share_prompts", keys_of(learner.config).share_prompts}};
   const Json architecture = keys_of_architecture(model_folder);
   for (const auto& [key, value] : architecture.as_object()) origin.set(kArchitecture + key, value);
   // Only where they are not what files without them were made with.
@@ -112,7 +113,7 @@ void check_origin(const std::string& file, const Json& stored, Json now) {
 
 StoredReference StoredReference::open_or_compute(const Learner& learner, const std::string& model_folder,
                                                  const MakeModel& make_model) {
-  StoredReference stored(learner.files.reference());
+  StoredReference stored(join_path(learner.files.folder, "reference.json"));
   const Json origin = origin_of(learner, model_folder);
   if (exists(stored.file_)) {
     const Json file = Json::parse_file(stored.file_);

@@ -1,34 +1,17 @@
-#include "base/error.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
-namespace {
-
-// A key that was set and is not read is a misunderstanding.
-void check(const RunConfig& config) {
-  PreferenceConfig unset, given = config.preference;
-  const config::Schema defaults = config::schema_of(unset), schema = config::schema_of(given);
-  for (const auto& field : schema.fields())
-    if (field->get() != defaults.find(field->name)->get())
-      fail("[preference.{}] is read by recipe preference only; leave it out, or set recipe: preference",
-           field->name);
-}
-
-data::Goal goal(const RunConfig&) { return data::Goal::kLanguageModel; }
-
-bool has_no_reference(const RunConfig&) { return false; }
-
-std::shared_ptr<const training::Objective> objective(const Learner&) { return nullptr; }
-
-std::shared_ptr<const training::Objective> rehearsed(const RunConfig&, const layers::Decoder&,
-                                                     const layers::Decoder*) {
-  return nullptr;
-}
-
-}  // namespace
 
 void register_sft() {
-  registry<Recipe>().add("sft", {check, goal, has_no_reference, has_no_reference, objective, rehearsed});
+  registry<Recipe>().add(
+      "sft", {.learns_from = "examples",
+              .answers = {
+                  {"lora", "write recipe: sft, and adapters: [{rank: 16}]"},
+                  {"qlora", "write recipe: sft, adapters: [{rank: 16}], and model.base_dtype: float8_e4m3fn"},
+                  {"peft", "write recipe: sft, and adapters: [{rank: 16}]"},
+                  {"full", "write recipe: sft; without adapters all weights are trained"},
+                  {"pt", "write recipe: sft, and data.loss: all"},
+                  {"pretrain", "write recipe: sft, and data.loss: all"}}});
 }
 
 }  // namespace temper::recipes

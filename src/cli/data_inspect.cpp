@@ -69,8 +69,8 @@ int inspect(const std::vector<std::string>& arguments) {
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
   config = run_of(config, adapter);
-  const recipes::Session session(config);
-  const auto sets = recipes::DataSets::load(config, session.text, data::Goal::kAny);
+  const recipes::RunSetup setup(config);
+  const auto sets = recipes::DataSets::load(config, setup.text, data::Goal::kAny);
   if (parsed.has("--eval") && !sets.eval) fail("[data.eval] names no file, and data.eval_fraction is 0");
   const data::Mixture& set = parsed.has("--eval") ? *sets.eval : sets.train;
   const bool color = isatty(STDOUT_FILENO) != 0;
@@ -81,7 +81,7 @@ int inspect(const std::vector<std::string>& arguments) {
       std::printf("  bad: %s\n\n", read.error.c_str());
       continue;
     }
-    std::fputs(data::describe_row(read.row, session.text.tokenizer, color).c_str(), stdout);
+    std::fputs(data::describe_row(read.row, setup.text.tokenizer, color).c_str(), stdout);
     if (read.row.format == data::RowFormat::kPromptOnly)
       std::printf("other fields: %s\n", data::beside_prompt(set.json(i)).dump().c_str());
     std::puts("");

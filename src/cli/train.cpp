@@ -5,7 +5,7 @@
 #include "cli/program.h"
 #include "cli/run_arguments.h"
 #include "config/print.h"
-#include "recipes/run.h"
+#include "recipes/training_loop.h"
 
 namespace temper::cli {
 namespace {
@@ -48,11 +48,11 @@ int train(const std::vector<std::string>& arguments) {
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
-  recipes::run(config, config::dump(schema),
-               {.dry_run = parsed.has("--dry-run"),
-                .explain_memory = parsed.has("--explain-memory"),
-                .verbose = parsed.has("-v") || parsed.has("--verbose"),
-                .profile_steps = parsed.has("--profile") ? 10 : 0});
+  recipes::train(config, config::dump(schema),
+                 {.dry_run = parsed.has("--dry-run"),
+                  .explain_memory = parsed.has("--explain-memory"),
+                  .verbose = parsed.has("-v") || parsed.has("--verbose"),
+                  .profile_steps = parsed.has("--profile") ? 10 : 0});
   return 0;
 }
 

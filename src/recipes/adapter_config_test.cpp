@@ -53,7 +53,7 @@ TEST(AdapterConfig, ItsOwnDataAndScheduleReplaceTheRuns) {
   EXPECT_EQ(run.train.seed, 9);
 }
 
-// The lane's own configuration, which a resumed run is compared with.
+// The learner's own configuration, which a resumed run is compared with.
 TEST(AdapterConfig, IsWrittenAndReadAgain) {
   AdapterConfig adapter{.name = "a", .rank = 4, .bias = LoraBias::kAll, .target_modules = {"q_proj"}};
   adapter.patterns = {{"q_proj", 8, std::nullopt}};

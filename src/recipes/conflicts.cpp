@@ -1,11 +1,11 @@
-// What makes a resumed run another one; each key says where it is declared whether it does.
+#include "recipes/conflicts.h"
+
 #include "config/load.h"
-#include "recipes/lane.h"
 
 namespace temper::recipes {
 namespace {
 
-// The values of keys that the file may be too old to have.
+// The values of keys that a file may be too old to have.
 void set_before(const config::Schema& schema) {
   for (const auto& field : schema.fields()) {
     if (field->before) field->set(*field->before);

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "config/print.h"
-#include "recipes/run.h"
+#include "recipes/conflicts.h"
 
 namespace temper::recipes {
 namespace {

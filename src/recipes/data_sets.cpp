@@ -1,4 +1,5 @@
-// The sources of a run's data.
+#include "recipes/data_sets.h"
+
 #include <algorithm>
 
 #include "base/error.h"

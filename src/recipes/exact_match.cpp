@@ -26,7 +26,7 @@ std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t coun
 
 }  // namespace
 
-std::vector<Answer> answer_questions(const Session& session, const RunConfig& config,
+std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
                                      const data::Mixture& rows, const layers::Adapter* adapter) {
   const std::vector<data::Question> questions =
       questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
@@ -37,13 +37,13 @@ std::vector<Answer> answer_questions(const Session& session, const RunConfig& co
   rollout::GenerateOptions options;
   options.max_new_tokens = config.eval.max_new_tokens;
   options.adapter = adapter;
-  options.stop_ids = session.text.generation.stop_ids;
-  const layers::Decoder& decoder = session.model->decoder;
+  options.stop_ids = setup.text.generation.stop_ids;
+  const layers::Decoder& decoder = setup.model->decoder;
   decoder.prepare_positions(std::min(longest + options.max_new_tokens, decoder.config().max_positions));
   const auto answer = [&](rollout::Generator& generator, int64_t i) {
     const data::Question& question = questions[static_cast<size_t>(i)];
     const rollout::Generation result = generator.generate(question.prompt, options);
-    const std::string found = session.text.tokenizer.decode(result.ids, true);
+    const std::string found = setup.text.tokenizer.decode(result.ids, true);
     answers[static_cast<size_t>(i)] = {question.text, std::string(data::trim(question.answer)),
                                        std::string(data::trim(found))};
   };

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes/session.h"
+#include "recipes/run_setup.h"
 
 namespace temper::recipes {
 
@@ -14,7 +14,7 @@ struct Answer {
 // Answers the first config.eval.exact_match held-out rows greedily and compares with what they say, white
 // space at both ends aside. A row asks with everything before its last assistant message, or with its prompt;
 // `text` rows cannot ask and are an error. `adapter` may be null: the model alone.
-std::vector<Answer> answer_questions(const Session& session, const RunConfig& config,
+std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
                                      const data::Mixture& rows, const layers::Adapter* adapter);
 double accuracy(const std::vector<Answer>& answers);
 

@@ -12,11 +12,10 @@ namespace temper::recipes {
 namespace {
 
 // The architecture, and the token that ends texts of the data.
-Json keys_of_model(const Session& session, const std::string& file) {
-  Json keys =
-      models::architecture_json(session.model_config.at("model_type").as_string(), session.architecture);
+Json keys_of_model(const RunSetup& setup, const std::string& file) {
+  Json keys = models::architecture_json(setup.model_config.at("model_type").as_string(), setup.architecture);
   Json::Array ends;
-  for (const int32_t id : rollout::end_tokens(session.model_config, file, session.architecture.vocab_size))
+  for (const int32_t id : rollout::end_tokens(setup.model_config, file, setup.architecture.vocab_size))
     ends.emplace_back(int64_t{id});
   keys.set("eos_token_id", std::move(ends));
   return keys;
@@ -24,10 +23,10 @@ Json keys_of_model(const Session& session, const std::string& file) {
 
 }  // namespace
 
-Json origin_of(const Session& session) {
-  const RunConfig& config = session.config;
+Json origin_of(const RunSetup& setup) {
+  const RunConfig& config = setup.config;
   const std::string model = join_path(config.model.path, "config.json");
-  Json::Object origin{{model, keys_of_model(session, model)}};
+  Json::Object origin{{model, keys_of_model(setup, model)}};
   for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
     const std::string path = join_path(config.model.path, file);
     origin.emplace_back(path, exists(path) ? Json(hash_file(path)) : Json());

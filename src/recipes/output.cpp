@@ -22,7 +22,7 @@ void check_output(const std::string& folder) {
           folder, name.size(), NAME_MAX);
     there = parent_path(there);
   }
-  if (there.empty()) there = ".";
+  if (there.empty()) there.push_back('.');
   if (!is_directory(there))
     fail("[output] '{}' cannot be made: {} is not a folder; choose another output", folder,
          there == folder ? "what is there" : "'" + there + "'");

@@ -7,17 +7,18 @@
 #include <vector>
 
 #include "base/registry.h"
+#include "recipes/data_sets.h"
 #include "recipes/foreign_names.h"
 #include "recipes/recipe_keys.h"
 #include "recipes/run_files.h"
-#include "recipes/session.h"
+#include "recipes/run_setup.h"
 #include "training/objective.h"
 
 namespace temper::recipes {
 
-// Whose objective is made: the model, or one of its adapters.
-struct Learner {
-  const Session& session;   // with its model as the folder has it: nothing is trained or restored yet
+// What the objective of a learner (recipes/learner.h) is made from.
+struct ObjectiveInputs {
+  const RunSetup& setup;    // with its model as the folder has it: nothing is trained or restored yet
   const RunConfig& config;  // as if it were alone
   const DataSets& data;
   RunFiles files;
@@ -57,9 +58,13 @@ struct Recipe {
 
   using Objective = std::shared_ptr<const training::Objective>;
   // Null: the mean of -log p over the target tokens.
-  Objective (*objective)(const Learner& learner) = [](const Learner&) -> Objective { return nullptr; };
+  Objective (*objective)(const ObjectiveInputs& inputs) = [](const ObjectiveInputs&) -> Objective {
+    return nullptr;
+  };
   // The same to measure how long an update takes: stores nothing, and takes no time to be made.
-  Objective (*measured)(const Learner& learner) = [](const Learner&) -> Objective { return nullptr; };
+  Objective (*measured)(const ObjectiveInputs& inputs) = [](const ObjectiveInputs&) -> Objective {
+    return nullptr;
+  };
   // The same for a rehearsal (recipes/rehearsal.h): `second` is the second model in memory, or null.
   Objective (*rehearsed)(const RunConfig& config, const layers::Decoder& model,
                          const layers::Decoder* second) =

@@ -9,7 +9,7 @@
 
 namespace temper::recipes {
 
-// Keys of one recipe: a struct of its room with a describe() beside it. In YAML it is a group with the
+// Keys of one recipe: a struct of its room with a describe() next to it. In YAML it is a group with the
 // recipe's name.
 struct OwnKeys {
   using Defaults = std::any (*)();

@@ -175,17 +175,17 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
 }
 
 // An adapter as if it were alone.
-struct Learner {
+struct RehearsedAdapter {
   RunConfig config;
-  layers::Adapter adapter;
+  layers::Adapter weights;
   optimizers::AdamW optimizer;
   Sample sample;
   std::vector<data::PackedRow> rows;
 
-  Learner(const RunConfig& own, const models::Model& model, Sample given)
+  RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given)
       : config(own),
-        adapter(of(own, model)),
-        optimizer(adapter.parameters(), model.decoder.ops(), optimizer_options(own)),
+        weights(of(own, model)),
+        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own)),
         sample(std::move(given)),
         rows(rows_of(own, sample, rows_of_step(own))) {}
 
@@ -199,24 +199,24 @@ struct Learner {
 
 void rehearse_adapters(const RunConfig& config, const models::Model& model, const Setting& setting,
                        const std::shared_ptr<const training::Objective>& objective) {
-  std::vector<std::unique_ptr<Learner>> learners;
+  std::vector<std::unique_ptr<RehearsedAdapter>> adapters;
   for (size_t i = 0; i < config.adapters.size(); ++i)
-    learners.push_back(
-        std::make_unique<Learner>(run_of_adapter(config, config.adapters[i]), model, sample_of(setting, i)));
+    adapters.push_back(std::make_unique<RehearsedAdapter>(run_of_adapter(config, config.adapters[i]), model,
+                                                          sample_of(setting, i)));
   std::vector<training::AdapterShare> shares;
-  for (const auto& learner : learners)
-    shares.push_back({.adapter = &learner->adapter,
-                      .optimizer = &learner->optimizer,
-                      .rows = &learner->rows,
+  for (const auto& adapter : adapters)
+    shares.push_back({.adapter = &adapter->weights,
+                      .optimizer = &adapter->optimizer,
+                      .rows = &adapter->rows,
                       .objective = objective.get()});
   training::AdapterTrainer trainer(model.decoder, trainer_options(config, 1));
   for (int i = 0; i < 2; ++i)
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
-  for (const auto& learner : learners) {
-    if (!evaluates(learner->config)) continue;
-    const std::vector<data::PackedRow> rows = eval_rows(learner->config, learner->sample);
-    objective ? objective->evaluate(rows, &learner->adapter, collectives::alone())
-              : training::evaluate(model.decoder, &learner->adapter, rows, config.train.micro_batch_tokens);
+  for (const auto& adapter : adapters) {
+    if (!evaluates(adapter->config)) continue;
+    const std::vector<data::PackedRow> rows = eval_rows(adapter->config, adapter->sample);
+    objective ? objective->evaluate(rows, &adapter->weights, collectives::alone())
+              : training::evaluate(model.decoder, &adapter->weights, rows, config.train.micro_batch_tokens);
   }
 }
 

@@ -182,11 +182,4 @@ void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
 void describe(config::Schema& s, RunConfig& c);
 
-struct RunOptions {
-  bool dry_run = false;         // check everything, train nothing
-  bool explain_memory = false;  // print the table by tag, planned and actual
-  bool verbose = false;         // print why each kernel was chosen
-  int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
-};
-
 }  // namespace temper::recipes

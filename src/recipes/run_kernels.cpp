@@ -68,12 +68,12 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
 KernelsOfRun bind_kernels_of_run(const RunConfig& config, const std::string& hardware) {
   check_recipe(config);
   check_adapters(config);
-  const Session session(config, hardware);
-  const ops::Preferences preferred = preferred_kernels(config, session.facts);
-  rehearse(config, {session.model_config, session.facts, preferred});
-  return {models::bind_kernels(session.model_config, join_path(config.model.path, "config.json"),
-                               build_options(config, session.facts, preferred)),
-          session.facts};
+  const RunSetup setup(config, hardware);
+  const ops::Preferences preferred = preferred_kernels(config, setup.facts);
+  rehearse(config, {setup.model_config, setup.facts, preferred});
+  return {models::bind_kernels(setup.model_config, join_path(config.model.path, "config.json"),
+                               build_options(config, setup.facts, preferred)),
+          setup.facts};
 }
 
 std::vector<ops::Choice> kernels_of_run(const RunConfig& config, const ops::BoundOps& ops) {

@@ -10,11 +10,11 @@ namespace {
 class AdapterCli : public Cli {
  protected:
   static std::string adapters(const std::string& list) { return " --adapters '" + list + "'"; }
-  static std::string lane(const std::string& out, const std::string& name) {
+  static std::string folder_of(const std::string& out, const std::string& name) {
     return out + "/adapters/" + name;
   }
   static std::string weights(const std::string& out, const std::string& name) {
-    return read_file(lane(out, name) + "/adapter/adapter_model.safetensors");
+    return read_file(folder_of(out, name) + "/adapter/adapter_model.safetensors");
   }
   // A run's configuration with these adapters, by line.
   static std::string with_adapters(const std::string& name, const std::string& list) {
@@ -35,14 +35,14 @@ TEST_F(AdapterCli, AnAdapterIsTrainedUsedAndMerged) {
   for (const char* name : {"config.yaml", "metrics.jsonl", "loss.svg", "summary.json",
                            "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
                            "best/adapter_config.json", "checkpoints/step-000012/manifest.json"})
-    EXPECT_TRUE(exists(join_path(lane(out, "sums"), name))) << name;
-  EXPECT_EQ(losses(lane(out, "sums")).size(), 12u);
-  const checkpoints::SafetensorsFile state(lane(out, "sums") +
+    EXPECT_TRUE(exists(join_path(folder_of(out, "sums"), name))) << name;
+  EXPECT_EQ(losses(folder_of(out, "sums")).size(), 12u);
+  const checkpoints::SafetensorsFile state(folder_of(out, "sums") +
                                            "/checkpoints/step-000012/optimizer.safetensors");
   for (const auto& entry : state.entries())
     EXPECT_NE(entry.name.find("lora_"), std::string::npos) << "the frozen model has no state: " << entry.name;
 
-  const std::string adapter = lane(out, "sums") + "/adapter", model = folder() + "/model";
+  const std::string adapter = folder_of(out, "sums") + "/adapter", model = folder() + "/model";
   const std::string ask = " -p 'What is 10 + 10?' -n 6 --greedy -q";
   const Outcome merged = run("merge " + adapter + " " + folder() + "/merged");
   ASSERT_EQ(merged.code, 0) << merged.err;
@@ -70,8 +70,8 @@ TEST_F(AdapterCli, SeveralAreTrainedAsIfEachWereAlone) {
   ASSERT_EQ(run("train " + with_adapters("second", second) + flags + "/second").code, 0);
   EXPECT_EQ(weights(folder() + "/both", "a"), weights(folder() + "/first", "a"));
   EXPECT_EQ(weights(folder() + "/both", "b"), weights(folder() + "/second", "b"));
-  EXPECT_EQ(losses(lane(folder() + "/both", "a")).size(), 5u);
-  EXPECT_EQ(losses(lane(folder() + "/both", "b")), losses(lane(folder() + "/second", "b")));
+  EXPECT_EQ(losses(folder_of(folder() + "/both", "a")).size(), 5u);
+  EXPECT_EQ(losses(folder_of(folder() + "/both", "b")), losses(folder_of(folder() + "/second", "b")));
 }
 
 // One is added, one goes on, one is left out: by the list of the next command.
@@ -90,8 +90,8 @@ TEST_F(AdapterCli, ARunGoesOnWithOtherAdapters) {
   ASSERT_EQ(
       run("train " + with_adapters("ac", a + c) + flags + parts + " --train.schedule.type constant").code, 0);
   EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
-  EXPECT_EQ(losses(lane(parts, "a")), losses(lane(whole, "a")));
-  EXPECT_EQ(losses(lane(parts, "c")).size(), 12u);
+  EXPECT_EQ(losses(folder_of(parts, "a")), losses(folder_of(whole, "a")));
+  EXPECT_EQ(losses(folder_of(parts, "c")).size(), 12u);
   EXPECT_EQ(weights(parts, "b"), b_before);
 }
 
@@ -107,13 +107,13 @@ TEST_F(AdapterCli, ABaseIn8BitsIsTrainedResumedAndUsed) {
   ASSERT_EQ(run(command + parts + " --train.steps 5").code, 0);
   ASSERT_EQ(run(command + parts).code, 0);
   EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
-  EXPECT_EQ(losses(lane(parts, "a")), losses(lane(whole, "a")));
+  EXPECT_EQ(losses(folder_of(parts, "a")), losses(folder_of(whole, "a")));
   const std::string wide = "train " + folder() + "/narrow.yaml --train.schedule.type constant --output ";
   expect_refused(wide + parts, 2, "model.base_dtype: \"float8_e4m3fn\", now null");
   ASSERT_EQ(run(wide + folder() + "/not_narrow").code, 0);
   EXPECT_NE(weights(folder() + "/not_narrow", "a"), weights(whole, "a"));
 
-  const std::string adapter = lane(whole, "a") + "/adapter",
+  const std::string adapter = folder_of(whole, "a") + "/adapter",
                     with = " " + folder() + "/model --base-dtype float8_e4m3fn -n 6 --greedy --adapter " +
                            adapter;
   const Outcome answer = run("generate" + with + " -q -p 'What is 10 + 10?'");
@@ -146,18 +146,18 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   EXPECT_NE(outcome.err.find("this adapter stops, the others go on"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("ends_badly.jsonl:31"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("1 of 2 stopped early, the others are done"), std::string::npos) << outcome.err;
-  EXPECT_EQ(losses(lane(out, "good")).size(), 12u);
-  const size_t done = losses(lane(out, "bad")).size();
+  EXPECT_EQ(losses(folder_of(out, "good")).size(), 12u);
+  const size_t done = losses(folder_of(out, "bad")).size();
   EXPECT_GT(done, 0u);
   EXPECT_LT(done, 12u);
-  EXPECT_TRUE(exists(lane(out, "bad") + "/adapter/adapter_model.safetensors"));
-  EXPECT_TRUE(Json::parse_file(lane(out, "bad") + "/summary.json").at("stopped").is_string());
+  EXPECT_TRUE(exists(folder_of(out, "bad") + "/adapter/adapter_model.safetensors"));
+  EXPECT_TRUE(Json::parse_file(folder_of(out, "bad") + "/summary.json").at("stopped").is_string());
   // With another way to take such rows it goes on where it stopped, and so it does when the row is mended in
   // its place.
   const std::string copy = folder() + "/survivors_again";
   std::filesystem::copy(out, copy, std::filesystem::copy_options::recursive);
   EXPECT_EQ(run(command + " --data.on_bad_row skip").code, 0);
-  EXPECT_EQ(losses(lane(out, "bad")).size(), 12u);
+  EXPECT_EQ(losses(folder_of(out, "bad")).size(), 12u);
   const std::string again =
       "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
   write_file(bad, rows.substr(0, end));
@@ -167,7 +167,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
   const Outcome mended = run(again);
   EXPECT_EQ(mended.code, 0) << mended.err;
-  EXPECT_EQ(losses(lane(copy, "bad")).size(), 12u);
+  EXPECT_EQ(losses(folder_of(copy, "bad")).size(), 12u);
 }
 
 TEST_F(AdapterCli, ADivergedAdapterLeavesNoWeights) {
@@ -180,9 +180,9 @@ TEST_F(AdapterCli, ADivergedAdapterLeavesNoWeights) {
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_NE(outcome.err.find("[wild] the loss is"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("give the adapter another name"), std::string::npos) << outcome.err;
-  EXPECT_TRUE(exists(lane(out, "good") + "/adapter"));
-  EXPECT_FALSE(exists(lane(out, "wild") + "/adapter"));
-  EXPECT_EQ(Json::parse_file(lane(out, "wild") + "/summary.json").find("adapter"), nullptr);
+  EXPECT_TRUE(exists(folder_of(out, "good") + "/adapter"));
+  EXPECT_FALSE(exists(folder_of(out, "wild") + "/adapter"));
+  EXPECT_EQ(Json::parse_file(folder_of(out, "wild") + "/summary.json").find("adapter"), nullptr);
 }
 
 // Other weights of the same shapes at the base's path.
@@ -201,13 +201,13 @@ TEST_F(AdapterCli, AnotherBaseAtTheSamePathIsRefused) {
 TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
   const std::string out = folder() + "/start", on = folder() + "/goes_on";
   ASSERT_EQ(run("train " + with_adapters("start", "  - {rank: 2, lr: 1e-2}\n") + " --output " + out).code, 0);
-  const std::string from = lane(out, "adapter") + "/adapter";
+  const std::string from = folder_of(out, "adapter") + "/adapter";
   ASSERT_EQ(run("train " + with_adapters("on", "  - {from: " + from + ", lr: 1e-9}\n") + " --output " + on +
                 " --train.steps 1")
                 .code,
             0);
   const checkpoints::SafetensorsFile before(from + "/adapter_model.safetensors"),
-      after(lane(on, "adapter") + "/adapter/adapter_model.safetensors");
+      after(folder_of(on, "adapter") + "/adapter/adapter_model.safetensors");
   ASSERT_EQ(before.entries().size(), after.entries().size());
   for (const auto& entry : before.entries()) {
     const auto was = before.tensor(entry.name).values<float>(), is = after.tensor(entry.name).values<float>();
@@ -230,16 +230,16 @@ TEST_F(AdapterCli, ARunKeepsWhatItsAdapterBeganFrom) {
   const std::string on = "  - {from: " + from + "}\n";
   ASSERT_EQ(train("", "  - {rank: 2, alpha: 8}\n").code, 0);
   ASSERT_EQ(train("_other", "  - {rank: 4, alpha: 80}\n").code, 0);
-  std::filesystem::copy(lane(out, "adapter") + "/adapter", from);
+  std::filesystem::copy(folder_of(out, "adapter") + "/adapter", from);
   ASSERT_EQ(train("_on", on).code, 0);
-  const std::string was = settings(lane(out + "_on", "adapter") + "/adapter"),
+  const std::string was = settings(folder_of(out + "_on", "adapter") + "/adapter"),
                     learnt = weights(out + "_on", "adapter");
   remove_all(from);
-  std::filesystem::copy(lane(out + "_other", "adapter") + "/adapter", from);
+  std::filesystem::copy(folder_of(out + "_other", "adapter") + "/adapter", from);
   for (int i = 0; i < 2; ++i) {
     const Outcome again = train("_on", on);
     EXPECT_EQ(again.code, 0) << again.err;
-    EXPECT_EQ(settings(lane(out + "_on", "adapter") + "/adapter"), was);
+    EXPECT_EQ(settings(folder_of(out + "_on", "adapter") + "/adapter"), was);
     EXPECT_EQ(weights(out + "_on", "adapter"), learnt);
     remove_all(from);
   }
@@ -261,7 +261,7 @@ TEST_F(AdapterCli, AnAdapterThatCannotBeginStopsNobody) {
       outcome.err.find("1 of 2 stopped early, the others are done:\n  bad did not begin: [adapters.bad]"),
       std::string::npos)
       << outcome.err;
-  EXPECT_EQ(losses(lane(out, "good")).size(), 3u);
+  EXPECT_EQ(losses(folder_of(out, "good")).size(), 3u);
 }
 
 TEST_F(AdapterCli, OneProcessAtATimeTrainsInAFolder) {
@@ -293,7 +293,7 @@ TEST_F(AdapterCli, AnotherTokenizerOrTemplateIsRefusedOnTheWayOn) {
 }
 
 TEST_F(AdapterCli, WhatNothingMatchesInPeftsFileIsOneWarningEach) {
-  const std::string out = folder() + "/strangers", adapter = lane(out, "adapter") + "/adapter";
+  const std::string out = folder() + "/strangers", adapter = folder_of(out, "adapter") + "/adapter";
   ASSERT_EQ(run("train " + with_adapters("strangers", "  - {rank: 2, target_modules: [q_proj]}\n") +
                 " --output " + out + " --train.steps 1")
                 .code,
@@ -332,7 +332,7 @@ TEST_F(AdapterCli, AStoppedRunOfAdaptersIsCheckedBeforeItGoesOn) {
       run("train " + with_adapters("shape3", "  - {rank: 2}\n") + " --output " + out + " --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_NE(dry.err.find("adapter: 21 adapted modules"), std::string::npos) << dry.err;
-  remove_all(lane(out, "adapter") + "/checkpoints");
+  remove_all(folder_of(out, "adapter") + "/checkpoints");
   expect_refused(
       "train " + with_adapters("shape", "  - {rank: 2}\n") + " --output " + out + " --train.resume never", 2,
       "holds a run already, and train.resume is never");
@@ -344,7 +344,7 @@ TEST_F(AdapterCli, AHeadThatIsTheEmbeddingIsTrainedWhole) {
       run("train " + with_adapters("whole_head", "  - {modules_to_save: [lm_head], bias: all}\n") +
           " --output " + out);
   EXPECT_EQ(trained.code, 0) << trained.err;
-  const checkpoints::SafetensorsFile file(lane(out, "adapter") + "/adapter/adapter_model.safetensors");
+  const checkpoints::SafetensorsFile file(folder_of(out, "adapter") + "/adapter/adapter_model.safetensors");
   EXPECT_NE(file.find("base_model.model.lm_head.weight"), nullptr);
   EXPECT_EQ(file.find("base_model.model.model.embed_tokens.weight"), nullptr);
 }

@@ -179,8 +179,8 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
   EXPECT_EQ(run(again).code, 0);
 
   const std::string frozen = configuration("stale_frozen", adapter() + "preference: {precompute: true}\n");
-  const std::string lane = trained(frozen, "stale_frozen", " --train.steps 2");
-  remove_all(lane + "/checkpoints");
+  const std::string frozen_run = trained(frozen, "stale_frozen", " --train.steps 2");
+  remove_all(frozen_run + "/checkpoints");
   expect_refused(
       "train " + frozen + " --output " + folder() + "/stale_frozen --model.base_dtype float8_e4m3fn", 2,
       "another value of model.dtype (was \"float32\", is \"float32, its linears in float8_e4m3fn\")");

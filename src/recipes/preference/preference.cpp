@@ -9,7 +9,7 @@ namespace temper::recipes {
 namespace {
 
 void check(const RunConfig& config) {
-  check_keys(keys_of(config));
+  check_keys(preference_keys(config));
   if (config.data.loss == data::LossOn::kAll)
     fail("[data.loss] is all, but a preference is about answers; leave it out");
   if (config.data.overflow == data::Overflow::kSplit)
@@ -20,24 +20,24 @@ void check(const RunConfig& config) {
 }
 
 RowsWanted rows(const RunConfig& config) {
-  const PreferenceKeys& keys = keys_of(config);
+  const PreferenceKeys& keys = preference_keys(config);
   return {keys.loss == PreferenceKeys::Loss::kKto ? data::Goal::kJudgments : data::Goal::kPairs,
           keys.share_prompts};
 }
 
 bool stores_reference(const RunConfig& config) {
-  return training::needs_reference(keys_of(config).to_loss()) &&
+  return training::needs_reference(preference_keys(config).to_loss()) &&
          kind_of_reference(config) == ReferenceKind::kStored;
 }
 
 std::optional<std::string> second_model(const RunConfig& config) {
-  if (!training::needs_reference(keys_of(config).to_loss()) ||
+  if (!training::needs_reference(preference_keys(config).to_loss()) ||
       kind_of_reference(config) != ReferenceKind::kSecondModel)
     return std::nullopt;
   return folder_of_reference(config);
 }
 
-std::string other_model(const RunConfig& config) { return keys_of(config).reference; }
+std::string other_model(const RunConfig& config) { return preference_keys(config).reference; }
 
 // A document's hash and two numbers.
 int64_t stored_bytes(const RunConfig& config, int64_t documents) {
@@ -45,11 +45,11 @@ int64_t stored_bytes(const RunConfig& config, int64_t documents) {
   return stores_reference(config) ? documents * kOfDocument : 0;
 }
 
-Recipe::Objective objective(const Learner& learner) {
-  const training::PreferenceLoss loss = keys_of(learner.config).to_loss();
+Recipe::Objective objective(const ObjectiveInputs& inputs) {
+  const training::PreferenceLoss loss = preference_keys(inputs.config).to_loss();
   return std::make_shared<training::Preference>(
-      learner.session.model->decoder, loss, learner.config.train.micro_batch_tokens,
-      training::needs_reference(loss) ? make_reference(learner) : nullptr);
+      inputs.setup.model->decoder, loss, inputs.config.train.micro_batch_tokens,
+      training::needs_reference(loss) ? make_reference(inputs) : nullptr);
 }
 
 // Of numbers that a file holds.
@@ -66,7 +66,7 @@ class KnownReference : public training::Reference {
 
 Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model,
                             const layers::Decoder* second) {
-  const training::PreferenceLoss loss = keys_of(config).to_loss();
+  const training::PreferenceLoss loss = preference_keys(config).to_loss();
   const int64_t micro_batch = config.train.micro_batch_tokens;
   std::shared_ptr<const training::Reference> reference;
   if (training::needs_reference(loss)) {
@@ -80,9 +80,9 @@ Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& mode
 }
 
 // Stored numbers are zeros while time is measured.
-Recipe::Objective measured(const Learner& learner) {
-  return stores_reference(learner.config) ? rehearsed(learner.config, learner.session.model->decoder, nullptr)
-                                          : objective(learner);
+Recipe::Objective measured(const ObjectiveInputs& inputs) {
+  return stores_reference(inputs.config) ? rehearsed(inputs.config, inputs.setup.model->decoder, nullptr)
+                                         : objective(inputs);
 }
 
 }  // namespace

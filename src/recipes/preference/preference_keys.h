@@ -27,7 +27,7 @@ struct PreferenceKeys {
 };
 void describe(config::Schema& s, PreferenceKeys& c);
 
-inline const PreferenceKeys& keys_of(const RunConfig& config) {
+inline const PreferenceKeys& preference_keys(const RunConfig& config) {
   return config.recipe_keys.of<PreferenceKeys>();
 }
 

@@ -34,18 +34,18 @@ layers::DecoderConfig architecture_of(const std::string& folder) {
 
 // The reference while its numbers are computed: the trained model itself before its first step, where it is
 // that.
-std::shared_ptr<const training::Reference> model_to_ask(const Learner& learner) {
-  const int64_t micro_batch = learner.config.train.micro_batch_tokens;
-  if (keys_of(learner.config).reference.empty())
-    return std::make_shared<training::ModelReference>(learner.session.model->decoder, micro_batch);
-  return std::make_shared<SecondModel>(learner.session.other_model(folder_of_reference(learner.config)),
+std::shared_ptr<const training::Reference> model_to_ask(const ObjectiveInputs& inputs) {
+  const int64_t micro_batch = inputs.config.train.micro_batch_tokens;
+  if (preference_keys(inputs.config).reference.empty())
+    return std::make_shared<training::ModelReference>(inputs.setup.model->decoder, micro_batch);
+  return std::make_shared<SecondModel>(inputs.setup.other_model(folder_of_reference(inputs.config)),
                                        micro_batch);
 }
 
 }  // namespace
 
 ReferenceKind kind_of_reference(const RunConfig& config) {
-  const PreferenceKeys& c = keys_of(config);
+  const PreferenceKeys& c = preference_keys(config);
   const bool base = !config.adapters.empty() && c.reference.empty(),
              kto = c.loss == PreferenceKeys::Loss::kKto;
   // A model that is trained whole moves away from what it is compared with.
@@ -55,12 +55,12 @@ ReferenceKind kind_of_reference(const RunConfig& config) {
 }
 
 std::string folder_of_reference(const RunConfig& config) {
-  const std::string& folder = keys_of(config).reference;
+  const std::string& folder = preference_keys(config).reference;
   return folder.empty() ? config.model.path : folder;
 }
 
 void check_reference(const RunConfig& config) {
-  const std::string& folder = keys_of(config).reference;
+  const std::string& folder = preference_keys(config).reference;
   if (folder.empty()) return;
   if (!is_directory(folder))
     fail("[preference.reference] '{}' {}", folder, checkpoints::no_model_folder(folder));
@@ -95,22 +95,22 @@ void check_reference(const RunConfig& config) {
   }
 }
 
-std::shared_ptr<const training::Reference> make_reference(const Learner& learner) {
-  const std::string folder = folder_of_reference(learner.config);
-  switch (kind_of_reference(learner.config)) {
+std::shared_ptr<const training::Reference> make_reference(const ObjectiveInputs& inputs) {
+  const std::string folder = folder_of_reference(inputs.config);
+  switch (kind_of_reference(inputs.config)) {
     case ReferenceKind::kBase:
       log_info("reference: the model without its adapter");
       break;
     case ReferenceKind::kSecondModel:
       log_info(fmt::format("reference: {}, a second model in memory", folder));
-      return std::make_shared<SecondModel>(learner.session.other_model(folder),
-                                           learner.config.train.micro_batch_tokens);
+      return std::make_shared<SecondModel>(inputs.setup.other_model(folder),
+                                           inputs.config.train.micro_batch_tokens);
     case ReferenceKind::kStored:
       return std::make_shared<StoredReference>(
-          StoredReference::open_or_compute(learner, folder, [&] { return model_to_ask(learner); }));
+          StoredReference::open_or_compute(inputs, folder, [&] { return model_to_ask(inputs); }));
   }
-  return std::make_shared<training::ModelReference>(learner.session.model->decoder,
-                                                    learner.config.train.micro_batch_tokens);
+  return std::make_shared<training::ModelReference>(inputs.setup.model->decoder,
+                                                    inputs.config.train.micro_batch_tokens);
 }
 
 }  // namespace temper::recipes

@@ -2,7 +2,7 @@
 #include "recipes/recipe.h"
 #include "training/reference.h"
 
-// What preference learning compares a learner with.
+// What preference learning compares a inputs with.
 namespace temper::recipes {
 
 enum class ReferenceKind {
@@ -18,6 +18,6 @@ std::string folder_of_reference(const RunConfig& config);
 void check_reference(const RunConfig& config);
 
 // Stored numbers are computed here unless the run's folder has them.
-std::shared_ptr<const training::Reference> make_reference(const Learner& learner);
+std::shared_ptr<const training::Reference> make_reference(const ObjectiveInputs& inputs);
 
 }  // namespace temper::recipes

@@ -63,20 +63,20 @@ Json keys_of_architecture(const std::string& model_folder) {
 }
 
 // All that the numbers depend on, by the names that errors say.
-Json origin_of(const Learner& learner, const std::string& model_folder) {
-  const DataConfig& data = learner.config.data;
+Json origin_of(const ObjectiveInputs& inputs, const std::string& model_folder) {
+  const DataConfig& data = inputs.config.data;
   Json origin = Json::Object{
-      {"data.train", learner.data.train.fingerprint()},
-      {"data.eval", learner.data.eval ? learner.data.eval->fingerprint() : Json()},
+      {"data.train", inputs.data.train.fingerprint()},
+      {"data.eval", inputs.data.eval ? inputs.data.eval->fingerprint() : Json()},
       {kWeights, hash_of_files(model_folder, {".safetensors"})},
-      {"the tokenizer", hash_of_files(learner.config.model.path, {"tokenizer.json"})},
+      {"the tokenizer", hash_of_files(inputs.config.model.path, {"tokenizer.json"})},
       {"the chat template",
-       hash_of_files(learner.config.model.path, {"tokenizer_config.json", "chat_template.jinja"})},
-      {"model.dtype", learner.config.model.kept_in()},
+       hash_of_files(inputs.config.model.path, {"tokenizer_config.json", "chat_template.jinja"})},
+      {"model.dtype", inputs.config.model.kept_in()},
       {"data.template_kwargs", data.template_kwargs},
       {"data.max_length", data.max_length},
       {"data.overflow", static_cast<int64_t>(data.overflow)},
-      {"preference.share_prompts", keys_of(learner.config).share_prompts}};
+      {"preference.share_prompts", preference_keys(inputs.config).share_prompts}};
   const Json architecture = keys_of_architecture(model_folder);
   for (const auto& [key, value] : architecture.as_object()) origin.set(kArchitecture + key, value);
   // Only where they are not what files without them were made with.
@@ -111,10 +111,11 @@ void check_origin(const std::string& file, const Json& stored, Json now) {
 
 }  // namespace
 
-StoredReference StoredReference::open_or_compute(const Learner& learner, const std::string& model_folder,
+StoredReference StoredReference::open_or_compute(const ObjectiveInputs& inputs,
+                                                 const std::string& model_folder,
                                                  const MakeModel& make_model) {
-  StoredReference stored(join_path(learner.files.folder, "reference.json"));
-  const Json origin = origin_of(learner, model_folder);
+  StoredReference stored(join_path(inputs.files.folder, "reference.json"));
+  const Json origin = origin_of(inputs, model_folder);
   if (exists(stored.file_)) {
     const Json file = Json::parse_file(stored.file_);
     const Json& from = file.at("computed_from");
@@ -129,7 +130,7 @@ StoredReference StoredReference::open_or_compute(const Learner& learner, const s
     return stored;
   }
   const double start = seconds_now();
-  stored.compute(learner, *make_model());
+  stored.compute(inputs, *make_model());
   stored.write(origin);
   log_info(fmt::format("reference: log-probabilities of {} documents of {} computed in {}, stored in {}",
                        stored.logps_.size(), model_folder, format_duration(seconds_now() - start),
@@ -137,9 +138,9 @@ StoredReference StoredReference::open_or_compute(const Learner& learner, const s
   return stored;
 }
 
-void StoredReference::compute(const Learner& learner, const training::Reference& model) {
+void StoredReference::compute(const ObjectiveInputs& inputs, const training::Reference& model) {
   const auto add = [&](const data::Mixture& mixture) {
-    data::Loader loader(mixture, eval_options(learner.config));
+    data::Loader loader(mixture, eval_options(inputs.config));
     while (const auto batch = loader.next()) {
       const std::vector<double> logps = model.logps(batch->rows);
       auto next = logps.begin();
@@ -152,8 +153,8 @@ void StoredReference::compute(const Learner& learner, const training::Reference&
         });
     }
   };
-  add(learner.data.train);
-  if (learner.data.eval) add(*learner.data.eval);
+  add(inputs.data.train);
+  if (inputs.data.eval) add(*inputs.data.eval);
 }
 
 void StoredReference::write(const Json& origin) const {

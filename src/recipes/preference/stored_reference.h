@@ -16,7 +16,7 @@ class StoredReference : public training::Reference {
   using MakeModel = std::function<std::shared_ptr<const training::Reference>()>;
   // What the folder has, or else what the model says of every row of the run's data. `model_folder` is the
   // reference's. An Error names what has changed since the numbers were stored.
-  static StoredReference open_or_compute(const Learner& learner, const std::string& model_folder,
+  static StoredReference open_or_compute(const ObjectiveInputs& inputs, const std::string& model_folder,
                                          const MakeModel& make_model);
 
   std::vector<double> logps(const std::vector<data::PackedRow>& rows) const override;
@@ -24,7 +24,7 @@ class StoredReference : public training::Reference {
 
  private:
   explicit StoredReference(std::string file) : file_(std::move(file)) {}
-  void compute(const Learner& learner, const training::Reference& model);
+  void compute(const ObjectiveInputs& inputs, const training::Reference& model);
   void write(const Json& origin) const;
   void read();
 

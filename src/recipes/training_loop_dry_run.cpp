@@ -1,4 +1,4 @@
-// What --dry-run checks, and how long it expects the run to take.
+// The loop with --dry-run: checks, and how long the run is expected to take.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/training_state.h"
-#include "recipes/run.h"
+#include "recipes/training_loop.h"
 #include "recipes/update_time.h"
 
 namespace temper::recipes {
@@ -18,10 +18,10 @@ std::vector<data::PackedRow> first_rows(const std::vector<data::PackedRow>& rows
 
 // KTO cannot judge an answer without one to another prompt.
 template <class Take>
-int64_t fewest_rows(const std::vector<Lane*>& lanes, int64_t all, Take take) {
+int64_t fewest_rows(const std::vector<Learner*>& learners, int64_t all, Take take) {
   for (int64_t rows = 1;; rows = std::min(all, 2 * rows)) try {
       take(rows);
-      for (const Lane* lane : lanes) lane->check_rows();
+      for (const Learner* learner : learners) learner->check_rows();
       return rows;
     } catch (const Error&) {
       if (rows >= all) throw;
@@ -30,31 +30,32 @@ int64_t fewest_rows(const std::vector<Lane*>& lanes, int64_t all, Take take) {
 
 }  // namespace
 
-void Run::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
-  const RunConfig& config = session_.config;
-  session_.load_weights(preferred, options_.verbose);
+void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
+  const RunConfig& config = setup_.config;
+  setup_.load_weights(preferred, options_.verbose);
   std::string report = fmt::format(
       "configuration  ok\nmodel          {}: {:.1f} M parameters, {}\ntokenizer      {} tokens, {}\n",
-      config.model.path, static_cast<double>(session_.model->decoder.parameters().num_elements()) / 1e6,
-      config.model.kept_in(), session_.text.tokenizer.vocab_size(),
-      session_.text.chat ? "with a chat template" : "without a chat template");
+      config.model.path, static_cast<double>(setup_.model->decoder.parameters().num_elements()) / 1e6,
+      config.model.kept_in(), setup_.text.tokenizer.vocab_size(),
+      setup_.text.chat ? "with a chat template" : "without a chat template");
   double updates = 0;
-  for (const auto& lane : lanes_) {
-    const Lane::Check found = lane->check();
-    const int64_t left = std::max<int64_t>(0, lane->total_steps() - found.step);
+  for (const auto& learner : learners_) {
+    const Learner::Check found = learner->check();
+    const int64_t left = std::max<int64_t>(0, learner->total_steps() - found.step);
     updates = std::max(updates, static_cast<double>(left));
-    if (lane->is_adapter()) report += fmt::format("adapter        {}: {}\n", lane->name(), found.trained);
+    if (learner->is_adapter())
+      report += fmt::format("adapter        {}: {}\n", learner->name(), found.trained);
     report += fmt::format(
         "data           {} rows; first update: {} rows, {} tokens, {} of them targets\nsteps          {}{}\n",
-        lane->data().train.size(), found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens,
-        lane->total_steps(),
+        learner->data().train.size(), found.batch.rows.size(), found.batch.tokens, found.batch.target_tokens,
+        learner->total_steps(),
         found.step == 0 ? ""
         : left == 0     ? ": all of them are done, this run is finished"
                         : fmt::format(": {} are done, the run goes on from there", found.step));
-    lane->take_rows(found.batch.rows);
+    learner->take_rows(found.batch.rows);
   }
   checkpoints::require_free_disk(config.output, plan_disk_of_all());
-  const Pool& memory = pool(session_.facts.device);
+  const Pool& memory = pool(setup_.facts.device);
   report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
                         format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
                         format_bytes(plan.total), format_bytes(memory.limit()));
@@ -63,9 +64,9 @@ void Run::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
   if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
 }
 
-std::string Run::estimated_time(double updates) {
+std::string TrainingLoop::estimated_time(double updates) {
   try {
-    for (const auto& lane : lanes_) lane->make_dry_learner();
+    for (const auto& learner : learners_) learner->build_to_measure();
     const double seconds = seconds_of_update();
     return fmt::format("about {} for {:.0f} updates of {:.2g} s; evaluations and checkpoints come on top",
                        format_duration(updates * seconds), updates, seconds);
@@ -75,22 +76,22 @@ std::string Run::estimated_time(double updates) {
 }
 
 // Measured with the model in memory, which nobody saves.
-double Run::seconds_of_update() {
-  if (lanes_.front()->is_adapter())
-    adapters_ = std::make_unique<training::AdapterTrainer>(
-        session_.model->decoder, trainer_options(session_.config, 1), session_.ranks);
-  std::vector<Lane*> lanes;
+double TrainingLoop::seconds_of_update() {
+  if (learners_.front()->is_adapter())
+    adapters_ =
+        std::make_unique<training::AdapterTrainer>(setup_.model->decoder, trainer_options(setup_.config, 1), setup_.ranks);
+  std::vector<Learner*> learners;
   std::vector<std::vector<data::PackedRow>> whole;
   UpdateToTime update;
-  for (const auto& lane : lanes_) {
-    lanes.push_back(lane.get());
-    whole.push_back(lane->rows());
-    update.rows = std::max(update.rows, static_cast<int64_t>(lane->rows().size()));
+  for (const auto& learner : learners_) {
+    learners.push_back(learner.get());
+    whole.push_back(learner->rows());
+    update.rows = std::max(update.rows, static_cast<int64_t>(learner->rows().size()));
   }
   const auto take = [&](int64_t rows) {
-    for (size_t i = 0; i < lanes.size(); ++i) lanes[i]->take_rows(first_rows(whole[i], rows));
+    for (size_t i = 0; i < learners.size(); ++i) learners[i]->take_rows(first_rows(whole[i], rows));
   };
-  update.fewest = fewest_rows(lanes, update.rows, take);
+  update.fewest = fewest_rows(learners, update.rows, take);
   update.tokens = [&](int64_t rows) {
     double tokens = 0;
     for (const auto& all : whole)
@@ -100,7 +101,7 @@ double Run::seconds_of_update() {
   update.measure = [&](int64_t rows) {
     take(rows);
     const double start = seconds_now();
-    for (training::PendingStep& step : begin(lanes)) step.wait();
+    for (training::PendingStep& step : begin(learners)) step.wait();
     return seconds_now() - start;
   };
   return time_update(update);

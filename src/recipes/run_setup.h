@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 
-#include "data/loader.h"
 #include "models/model.h"
 #include "recipes/run_config.h"
 #include "rollout/text_model.h"
@@ -11,20 +10,6 @@
 
 namespace temper::recipes {
 
-// The rows to train on, and those to evaluate on if there are any.
-struct DataSets {
-  data::Mixture train;
-  std::optional<data::Mixture> eval;
-  // Read for the goal of the run's recipe, or for another one.
-  static DataSets load(const RunConfig& config, const rollout::TextFiles& text,
-                       std::optional<data::Goal> goal = {});
-};
-
-// Every row of an evaluation once, in order.
-std::vector<data::PackedRow> read_all(const data::Mixture& mixture, const RunConfig& config);
-
-data::LoaderOptions loader_options(const RunConfig& config);  // of training
-data::LoaderOptions eval_options(const RunConfig& config);
 training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources);
 // `preferred`: kernels to try first where the configuration says nothing.
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
@@ -32,13 +17,13 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
 
 // What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
 // before weights.
-struct Session {
+struct RunSetup {
   // `hardware`: what the run would be on instead of its device, and need not be here; nothing is computed
   // then.
-  explicit Session(const RunConfig& config, const std::string& hardware = "",
-                   collectives::Group& group = collectives::alone());
+  explicit RunSetup(const RunConfig& config, const std::string& hardware = "",
+                    collectives::Group& group = collectives::alone());
 
-  collectives::Group& ranks;
+  collectives::Group& ranks;  // that compute the run together
   RunConfig config;
   HardwareFacts facts;
   Json model_config;

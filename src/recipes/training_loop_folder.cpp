@@ -1,4 +1,4 @@
-// The run's folder: starting, kernels.
+// The folder of the whole run: its lock, console text and configuration, and the kernels that it has.
 #include <fmt/chrono.h>
 
 #include <algorithm>
@@ -10,29 +10,29 @@
 #include "checkpoints/training_state.h"
 #include "ops/measure.h"
 #include "ops/report.h"
-#include "recipes/run.h"
+#include "recipes/training_loop.h"
 
 namespace temper::recipes {
 
-void Run::open_folders() {
+void TrainingLoop::open_folders() {
   make_directories(files_.folder);
   lock_.emplace(files_.folder);
   console_.open(files_.console(),
                 fmt::format("--- {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr))));
   checkpoints::require_free_disk(files_.folder, plan_disk_of_all());
-  for (const auto& lane : lanes_) lane->open_folder(resolved_yaml_);
-  if (lanes_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);
+  for (const auto& learner : learners_) learner->open_folder(resolved_yaml_);
+  if (learners_.front()->is_adapter()) write_file(files_.config(), resolved_yaml_);
 }
 
-int64_t Run::plan_disk_of_all() const {
+int64_t TrainingLoop::plan_disk_of_all() const {
   int64_t bytes = 0;
-  for (const auto& lane : lanes_) bytes += lane->plan_disk();
+  for (const auto& learner : learners_) bytes += learner->plan_disk();
   return bytes;
 }
 
 // Other hardware may have other kernels: the run can go on, but not bit for bit.
-void Run::store_kernels(const ops::FieldValues& before) const {
-  const ops::BoundOps& ops = session_.model->decoder.ops();
+void TrainingLoop::store_kernels(const ops::FieldValues& before) const {
+  const ops::BoundOps& ops = setup_.model->decoder.ops();
   for (const ops::Choice& choice : ops.choices()) {
     const auto was = before.find(ops::field_of(choice.field));
     if (exists(files_.kernels()) && was != before.end() && choice.modules.empty() &&
@@ -40,7 +40,7 @@ void Run::store_kernels(const ops::FieldValues& before) const {
       log_warning(fmt::format("{} was {} so far and is {} now: the run goes on, but not bit for bit",
                               choice.field, was->second, choice.provider));
   }
-  write_file(files_.kernels(), ops::explain_json(ops, session_.facts).dump(2) + "\n");
+  write_file(files_.kernels(), ops::explain_json(ops, setup_.facts).dump(2) + "\n");
 }
 
 }  // namespace temper::recipes

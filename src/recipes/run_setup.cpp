@@ -1,4 +1,4 @@
-#include "recipes/session.h"
+#include "recipes/run_setup.h"
 
 #include "backends/plugin/plugin.h"
 #include "base/error.h"
@@ -44,7 +44,7 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 
 }  // namespace
 
-Session::Session(const RunConfig& given, const std::string& hardware, collectives::Group& group)
+RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collectives::Group& group)
     : ranks(group),
       config(prepared(given)),
       facts(checked_facts(config, hardware)),
@@ -60,7 +60,7 @@ Session::Session(const RunConfig& given, const std::string& hardware, collective
          config.data.max_length, architecture.max_positions, architecture.max_positions);
 }
 
-std::shared_ptr<const models::Model> Session::other_model(const std::string& folder) const {
+std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& folder) const {
   if (auto known = others_[folder].lock()) return known;
   const std::shared_ptr<const models::Model> other =
       models::load_model(folder, build_options(config, facts, preferred_));
@@ -73,7 +73,7 @@ training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sou
           config.train.z_loss,        config.train.cuda_graph,         num_sources};
 }
 
-int64_t Session::peak_memory() const {
+int64_t RunSetup::peak_memory() const {
   return facts.device.type == DeviceType::kCpu ? peak_resident_bytes() : pool(facts.device).peak_held();
 }
 
@@ -90,7 +90,7 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   return build;
 }
 
-void Session::load_weights(ops::Preferences preferred, bool verbose) {
+void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
   preferred_ = std::move(preferred);
   model = models::load_model(config.model.path, build_options(config, facts, preferred_));
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);

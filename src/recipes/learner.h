@@ -14,32 +14,34 @@
 
 namespace temper::recipes {
 
-// What a run trains: its model, or one of its adapters; with data, schedule, state and files of its own.
-class Lane {
+// One thing that a run trains, the whole model or one of its adapters, with a configuration, data, an
+// optimizer, checkpoints and an output folder of its own.
+class Learner {
  public:
-  // `config`: of the lane as if it were alone (run_of_adapter). The session must outlive it.
-  Lane(const Session& session, RunConfig config);
+  // `config`: the run of this learner as if it were alone (run_of_adapter). `setup` must outlive it.
+  Learner(const RunSetup& setup, RunConfig config);
 
   std::string name() const { return is_adapter() ? config_.adapters.front().name : std::string(); }
   bool is_adapter() const { return !config_.adapters.empty(); }
   const RunConfig& config() const { return config_; }
   const RunFiles& files() const { return files_; }
   const DataSets& data() const { return data_; }
-  const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of next_batch()
+  const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of read_batch()
   int64_t step() const { return state_.step; }
   int64_t total_steps() const;
   bool is_done() const { return stopped_ || state_.step >= total_steps(); }
   bool has_states() const;
   int64_t plan_disk() const;  // bytes
-  // A few rows, for plans; none where they cannot be read, which is told when training reads them.
+  // A few rows, for plans; none where they cannot be read, which is reported when training reads them.
   Sample sample() const;
 
-  // In this order: the folder, what is learnt, data and state; then a first accuracy where it is asked for.
+  // In this order: the folder, what is trained, data and checkpoint; then a first accuracy where it is asked
+  // for.
   void open_folder(const std::string& resolved_yaml) const;
-  void make_learner();
+  void build();  // the adapter, objective, optimizer and trainer
   void start();
 
-  // Reads the rows of the next step. An Error leaves the lane as it was before.
+  // Reads the rows of the next step. An Error leaves the learner as it was before.
   void read_batch();
   training::PendingStep begin_alone();        // of the whole model
   training::AdapterShare share() const;       // of an adapter
@@ -57,12 +59,13 @@ class Lane {
   void evaluate();
   bool is_unsaved() const { return saved_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
-  // Writes the state aside, unless this step is saved already; then gives it its name, which takes no time.
+  // Writes the checkpoint aside, unless this step is saved already; then gives it its name, which takes no
+  // time.
   void prepare_save(bool again = false);
   void commit_save();
   void finish();  // the result, metrics and summary
-  // Ends training here, for the summary's reason. By data: what was learnt is saved, and goes on with mended
-  // rows. Otherwise the last step diverged, and what is in memory is worth nothing.
+  // Ends training here, for the summary's reason. By data: what was learnt is saved, and training can
+  // resume with mended rows. Otherwise the last step diverged, and what is in memory is worth nothing.
   void stop(const std::string& reason, bool by_data);
   const std::string& stop_reason() const { return stop_reason_; }
 
@@ -73,8 +76,8 @@ class Lane {
   };
   // Of --dry-run: looks at the folder, reads a batch and the held-out rows, and makes the adapter's plan.
   Check check() const;
-  // To measure updates: stores nothing in the folder; a reference that would be stored answers zeros.
-  void make_dry_learner();
+  // What build() does, to measure updates: stores nothing in the folder (Recipe::measured).
+  void build_to_measure();
   void take_rows(std::vector<data::PackedRow> rows) { batch_.rows = std::move(rows); }  // of the next step
   void check_rows() const;  // an Error when the objective cannot judge these
 
@@ -96,7 +99,7 @@ class Lane {
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
   };
 
-  void check_folder() const;  // whether this run may go on in it
+  void check_folder() const;  // whether this run may continue in it
   bool restore();
   void check_origin(const Json& state) const;
   double lr() const;
@@ -110,7 +113,7 @@ class Lane {
   void log(const std::string& message) const;
   Json summary() const;
 
-  const Session* session_;
+  const RunSetup* setup_;
   RunConfig config_;
   RunFiles files_;
   DataSets data_;
@@ -136,9 +139,5 @@ class Lane {
   std::unique_ptr<reports::MetricsWriter> metrics_;
   std::unique_ptr<reports::TensorBoardWriter> events_;
 };
-
-// Keys whose values differ between the configuration of a folder's run and this one, and that would make the
-// continued run another run ("train.optimizer.lr: 1e-05, now 2e-05").
-std::vector<std::string> conflicting_keys(const std::string& old_yaml_file, const RunConfig& now);
 
 }  // namespace temper::recipes

@@ -5,22 +5,29 @@
 
 #include "base/files.h"
 #include "base/log_file.h"
-#include "recipes/lane.h"
+#include "recipes/learner.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"
 #include "training/signals.h"
 
 namespace temper::recipes {
 
-// Of train: the run as the configuration's recipe says.
-void run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+struct RunOptions {
+  bool dry_run = false;         // check everything, train nothing
+  bool explain_memory = false;  // print the table by tag, planned and actual
+  bool verbose = false;         // print why each kernel was chosen
+  int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
+};
 
-// Training, from the configuration to the folder with what was trained: the model, or adapters of it, which
-// then share every pass through the model.
-class Run {
+// The command train: the run that the configuration describes.
+void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+
+// The loop over the updates of one command, from its configuration to the folder with what was trained. Where
+// the learners are adapters, they share every pass through the model.
+class TrainingLoop {
  public:
-  Run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
-      collectives::Group& ranks);
+  TrainingLoop(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+               collectives::Group& ranks);
   void run();
 
  private:
@@ -31,15 +38,15 @@ class Run {
   void open_folders();
   void store_kernels(const ops::FieldValues& before) const;
   std::string what_is_saved() const;
-  void begin_each(void (Lane::*begin)());
+  void begin_each(void (Learner::*begin)());
   void train();
   void train_one();
-  std::vector<Lane*> read_batches();  // of the lanes that go on
-  std::vector<training::PendingStep> begin(const std::vector<Lane*>& lanes);
+  std::vector<Learner*> read_batches();  // of the learners that are not done
+  std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
   void report_all();  // waits for the steps begun last, if they have not been reported
   void evaluate_and_save(bool stopping);
-  void lose(Lane& lane, const Error& error, bool by_data);
-  void show(const std::vector<Lane::Report>& reports);
+  void lose(Learner& learner, const Error& error, bool by_data);
+  void show(const std::vector<Learner::Report>& reports);
   int64_t memory_in_use() const;
   void find_peak();
   void fail_if_any_was_lost() const;
@@ -48,10 +55,10 @@ class Run {
   LogFile console_;  // first: it keeps what all others say
   RunOptions options_;
   std::string resolved_yaml_;
-  Session session_;
+  RunSetup setup_;
   RunFiles files_;
   std::optional<FolderLock> lock_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Learner>> learners_;
   std::vector<std::string> refused_;                    // adapters that could not begin, and why
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known

@@ -1,0 +1,184 @@
+// A learner's training: what it is made of, batches and steps.
+#include "recipes/learner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "base/trace.h"
+#include "models/adapter.h"
+#include "recipes/adapter_config.h"
+
+namespace temper::recipes {
+
+Learner::Learner(const RunSetup& setup, RunConfig config)
+    : setup_(&setup),
+      config_(std::move(config)),
+      files_{config_.output},
+      data_(DataSets::load(config_, setup.text)) {
+  if (config_.eval.exact_match > 0 && !data_.eval)
+    fail("[eval.exact_match] is set, but {} gives rows to ask from",
+         is_adapter()
+             ? fmt::format("neither adapters.{}.eval nor data.eval_fraction (data.eval is of adapters that "
+                           "have no train)",
+                           name())
+             : "neither data.eval nor data.eval_fraction");
+}
+
+// Estimated once: that reads rows.
+int64_t Learner::total_steps() const {
+  if (config_.train.steps > 0) return config_.train.steps;
+  if (!estimated_steps_) {
+    const double per_epoch = data::estimate_steps_per_epoch(data_.train, loader_options(config_));
+    estimated_steps_ = std::max<int64_t>(1, std::llround(per_epoch * config_.train.epochs));
+  }
+  return *estimated_steps_;
+}
+
+double Learner::lr() const {
+  const TrainConfig& train = config_.train;
+  return training::Schedule{train.schedule.type, train.optimizer.lr, train.schedule.warmup_steps,
+                            total_steps(), train.schedule.final_fraction}
+      .at(state_.step);
+}
+
+void Learner::warn_of_warmup() const {
+  const int64_t warmup = config_.train.schedule.warmup_steps;
+  if (warmup <= total_steps()) return;
+  log_warning(fmt::format(
+      "[{}] is {}, but the run has {} updates: the learning rate never reaches its peak; set fewer",
+      is_adapter() ? fmt::format("adapters.{}.warmup_steps", name()) : "train.schedule.warmup_steps", warmup,
+      total_steps()));
+}
+
+void Learner::log(const std::string& message) const {
+  log_info(is_adapter() ? fmt::format("[{}] {}", name(), message) : message);
+}
+
+void Learner::build() {
+  make_adapter();
+  objective_ = recipe_of(config_).objective({*setup_, config_, data_, files_});
+  make_trainer();
+}
+
+void Learner::build_to_measure() {
+  make_adapter();
+  objective_ = recipe_of(config_).measured({*setup_, config_, data_, files_});
+  make_trainer();
+}
+
+void Learner::make_adapter() {
+  if (!is_adapter()) return;
+  const models::Model& model = *setup_->model;
+  const AdapterConfig& given = config_.adapters.front();
+  const AdapterChoice choice = choose_adapter(given, model.decoder.parameters().table());
+  adapter_ = given.from.empty()
+                 ? models::new_adapter(model, choice.lora, static_cast<uint64_t>(config_.train.seed), "")
+                 : models::load_adapter(model, source_of(given));
+  adapter_->set_dropout(choice.lora.dropout);
+  log(fmt::format("adapter: {} modules, {:.2f} M parameters", adapter_->plan().targets.size(),
+                  static_cast<double>(adapter_->parameters().num_elements()) / 1e6));
+}
+
+void Learner::make_trainer() {
+  models::Model& model = *setup_->model;
+  layers::ParameterStore& trained = adapter_ ? adapter_->parameters() : model.decoder.parameters();
+  const OptimizerConfig& o = config_.train.optimizer;
+  optimizer_ = std::make_unique<optimizers::AdamW>(
+      trained, model.decoder.ops(),
+      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
+                               config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
+  if (!adapter_)
+    trainer_ = std::make_unique<training::Trainer>(
+        model.decoder, *optimizer_, trainer_options(config_, data_.train.members().size()), objective_, setup_->ranks);
+}
+
+void Learner::start() {
+  loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
+  if (data_.eval) eval_rows_ = read_all(*data_.eval, config_);
+  const bool resumed = restore();
+  metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
+  events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
+  if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
+  was_finished_ = is_done();
+  warn_of_warmup();
+}
+
+void Learner::read_batch() {
+  const trace::Span span("data");
+  if (!begun_) last_report_ = seconds_now();
+  const double waited = loader_->seconds_waited();
+  const Json before = objective_ ? loader_->state() : Json();
+  std::optional<data::Batch> batch = loader_->next();
+  invariant(batch.has_value(), "an endless loader ended");
+  std::swap(batch_, *batch);
+  try {
+    check_rows();
+  } catch (const Error&) {
+    std::swap(batch_, *batch);
+    refused_at_ = before;
+    throw;
+  }
+  data_wait_ = loader_->seconds_waited() - waited;
+}
+
+void Learner::check_rows() const {
+  if (objective_) objective_->check(batch_.rows, setup_->ranks);
+}
+
+training::PendingStep Learner::begin_alone() { return trainer_->begin(batch_.rows, lr()); }
+
+training::AdapterShare Learner::share() const {
+  return {adapter_.get(),
+          optimizer_.get(),
+          &batch_.rows,
+          lr(),
+          static_cast<uint64_t>(config_.train.seed),
+          data_.train.members().size(),
+          objective_.get()};
+}
+
+void Learner::begun(training::PendingStep pending) {
+  const double rate = lr();
+  begun_ = Begun{std::move(pending), ++state_.step, rate, data_wait_};
+}
+
+std::optional<Learner::Report> Learner::report(double peak_flops) {
+  if (!begun_) return std::nullopt;
+  Begun begun = std::move(*begun_);
+  begun_.reset();
+  Report report{begun.pending.wait(), begun.step, total_steps(), begun.lr, begun.data_wait};
+  state_.tokens += report.result.tokens;
+  state_.last_loss = report.result.loss;
+  const double now = seconds_now();
+  report.seconds = now - std::exchange(last_report_, now);
+  state_.train_seconds += report.seconds;
+  report.train_seconds = state_.train_seconds;
+  write_metrics(report, peak_flops);
+  return report;
+}
+
+void Learner::ask(const char* when, double& result) {
+  const double start = seconds_now();
+  answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get());
+  result = accuracy(answers_);
+  log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
+                  answers_.size(), format_duration(seconds_now() - start)));
+}
+
+void Learner::stop(const std::string& reason, bool by_data) {
+  begun_.reset();
+  stopped_ = true;
+  diverged_ = !by_data;
+  stop_reason_ = reason;
+  if (diverged_ || state_.step == 0) return;
+  prepare_save(true);  // the state says why the run ended
+  commit_save();
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,128 @@
+// A learner's folder and its checkpoints: starting, resuming, saving.
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoints/placed_tensors.h"
+#include "checkpoints/adapter_folder.h"
+#include "config/print.h"
+#include "recipes/conflicts.h"
+#include "recipes/learner.h"
+#include "recipes/origin.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr const char* kTensors = "optimizer.safetensors";
+
+std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
+
+// The folder that an adapter goes on from may change while the run is stopped.
+void keep_source(const std::string& from, const std::string& copy) {
+  remove_all(copy);
+  if (from.empty()) return;
+  make_directories(copy);
+  for (const std::string& name : list_directory(from))
+    if (name == checkpoints::kAdapterConfig || name.ends_with(".safetensors"))
+      write_file(join_path(copy, name), read_file(join_path(from, name)));
+}
+
+}  // namespace
+
+bool Learner::has_states() const { return !checkpoints::list_states(files_.states()).empty(); }
+
+// A folder without a state or a result holds nothing that could be continued or lost.
+void Learner::check_folder() const {
+  const bool never = config_.train.resume == Resume::kNever;
+  if (never && (has_states() || exists(files_.model()) || exists(files_.adapter())))
+    fail("[{}] holds a run already, and train.resume is never; choose another output, or train.resume auto",
+         files_.folder);
+  if (!exists(files_.config()) || !has_states()) return;
+  const std::vector<std::string> conflicts = conflicting_keys(files_.config(), config_);
+  if (!conflicts.empty())
+    fail(
+        "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
+        "{}, or restore these keys",
+        files_.folder, join(conflicts, "\n  "),
+        is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
+                     : "Choose another output");
+}
+
+void Learner::open_folder(const std::string& resolved_yaml) const {
+  make_directories(files_.folder);
+  check_folder();
+  if (is_adapter() && !has_states()) keep_source(config_.adapters.front().from, files_.from());
+  checkpoints::sweep_temporary(files_.states());
+  write_file(files_.config(), is_adapter() ? yaml_of(config_) : resolved_yaml);
+}
+
+bool Learner::restore() {
+  const auto reader = checkpoints::open_newest(files_.states());
+  if (!reader) return false;
+  const Json state = reader->json();
+  if (const Json* base = state.find("base");
+      base != nullptr && is_adapter() && base->as_string() != setup_->base)
+    fail(
+        "[{}] was trained on other weights than {} holds now; give the base that the run began with, or "
+        "another output",
+        files_.folder, config_.model.path);
+  check_origin(state);
+  const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
+  checkpoints::read_placed(tensors, optimizer_->state());
+  state_.step = state.at("step").as_int();
+  state_.tokens = state.at("tokens").as_int();
+  state_.train_seconds = state.at("train_seconds").as_double();
+  state_.accuracy_before = state.at("accuracy_before").as_double();
+  state_.best_loss = state.at("best_loss").as_double();
+  state_.best_step = state.at("best_step").as_int();
+  state_.last_loss = state.at("last_loss").as_double();
+  saved_step_ = state_.step;
+  optimizer_->restored(state_.step);
+  loader_->restore(state.at("data"), state.find("stopped") != nullptr);
+  log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
+  return true;
+}
+
+// Other texts, or another model, under the same names. States of older versions do not say.
+void Learner::check_origin(const Json& state) const {
+  const Json* origin = state.find("origin");
+  if (origin == nullptr) return;
+  for (const auto& [path, was] : origin->as_object()) {
+    const Json* is = setup_->origin.find(path);
+    if (is == nullptr) continue;
+    if (const std::string other = difference_of_origin(path, was, *is); !other.empty())
+      fail("[{}] began with another {}; restore that, or {}", files_.folder, other,
+           is_adapter() ? "give the adapter another name (from: goes on from what it has learnt)"
+                        : "choose another output");
+  }
+}
+
+void Learner::prepare_save(bool again) {
+  if (saved_step_ == state_.step && !again) return;
+  checkpoints::StateWriter& writer = prepared_.emplace(files_.states(), state_.step);
+  checkpoints::add_placed(&writer, kTensors, optimizer_->state(), setup_->ranks);
+  Json state = Json::Object{{"step", state_.step},
+                            {"tokens", state_.tokens},
+                            {"train_seconds", state_.train_seconds},
+                            {"accuracy_before", state_.accuracy_before},
+                            {"best_loss", state_.best_loss},
+                            {"best_step", state_.best_step},
+                            {"last_loss", state_.last_loss},
+                            {"data", refused_at_.value_or(loader_->state())},
+                            {"origin", setup_->origin}};
+  if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
+  if (is_adapter()) state.set("base", setup_->base);
+  writer.add_json("state.json", state);
+}
+
+void Learner::commit_save() {
+  if (!prepared_) return;
+  prepared_->commit();
+  prepared_.reset();
+  saved_step_ = state_.step;
+  std::vector<int64_t> protected_steps;
+  if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
+  checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, protected_steps);
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,91 @@
+// A learner's numbers: of its steps and its evaluations, in metrics.jsonl and TensorBoard.
+#include "base/text.h"
+#include "recipes/learner.h"
+
+namespace temper::recipes {
+namespace {
+
+// The loss of each source that had a target, where there are several sources.
+void add_sources(const data::Mixture& mixture, const std::vector<training::SourceLoss>& losses,
+                 std::string_view key, std::string_view tag, Json::Object& values,
+                 reports::TensorBoardWriter::Scalars& scalars) {
+  if (mixture.members().size() < 2) return;
+  Json::Object by_source;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (losses[i].target_tokens == 0) continue;
+    const std::string& name = mixture.members()[i].name;
+    by_source.emplace_back(name, losses[i].mean());
+    scalars.emplace_back(fmt::format("{}{}", tag, name), losses[i].mean());
+  }
+  values.emplace_back(key, std::move(by_source));
+}
+
+void add_preference(const std::optional<training::PreferenceResult>& found, std::string_view key,
+                    std::string_view tag, Json::Object& values,
+                    reports::TensorBoardWriter::Scalars& scalars) {
+  if (!found) return;
+  const auto add = [&](std::string_view name, double value) {
+    values.emplace_back(fmt::format("{}{}", key, name), value);
+    scalars.emplace_back(fmt::format("{}{}", tag, name), value);
+  };
+  if (found->chosen > 0) add("reward_chosen", found->chosen_reward);
+  if (found->rejected > 0) add("reward_rejected", found->rejected_reward);
+  if (found->chosen > 0 && found->rejected > 0) add("reward_margin", found->margin());
+  if (found->pairs > 0) add("reward_accuracy", found->accuracy());
+  if (found->chosen > 0) add("logp_chosen", found->chosen_logp);
+  if (found->rejected > 0) add("logp_rejected", found->rejected_logp);
+  if (found->pairs == 0) add("kl", found->kl);
+}
+
+}  // namespace
+
+void Learner::write_metrics(const Report& report, double peak_flops) {
+  const training::StepResult& result = report.result;
+  const double speed = static_cast<double>(result.tokens) / report.seconds;
+  const double fraction = peak_flops > 0 ? result.flops / report.seconds / peak_flops : 0.0;
+  Json::Object values{{"loss", result.loss},
+                      {"lr", report.lr},
+                      {"grad_norm", result.grad_norm},
+                      {"tokens", state_.tokens},
+                      {"target_tokens", result.target_tokens},
+                      {"seconds", report.seconds},
+                      {"data_wait_seconds", report.data_wait},
+                      {"tokens_per_second", speed},
+                      {"peak_fraction", fraction}};
+  reports::TensorBoardWriter::Scalars scalars{{"train/loss", result.loss},
+                                              {"train/lr", report.lr},
+                                              {"train/grad_norm", result.grad_norm},
+                                              {"train/data_wait_seconds", report.data_wait},
+                                              {"train/tokens_per_second", speed}};
+  if (config_.train.z_loss > 0) {
+    values.emplace_back("z_loss", result.z_loss);
+    scalars.emplace_back("train/z_loss", result.z_loss);
+  }
+  add_preference(result.preference, "", "train/", values, scalars);
+  add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
+  metrics_->write(report.step, values);
+  events_->write(report.step, scalars);
+}
+
+void Learner::evaluate() {
+  if (eval_rows_.empty()) return;
+  const training::EvalResult result = objective_
+                                          ? objective_->evaluate(eval_rows_, adapter_.get(), setup_->ranks)
+                                          : training::evaluate(setup_->model->decoder, adapter_.get(),
+                                                               eval_rows_, config_.train.micro_batch_tokens, setup_->ranks);
+  Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
+  reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
+  add_preference(result.preference, "eval_", "eval/", values, scalars);
+  add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
+  metrics_->write(state_.step, values);
+  events_->write(state_.step, scalars);
+  const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
+  log(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss,
+                  better ? ", the best so far" : ""));
+  if (!better) return;
+  state_.best_loss = result.loss;
+  state_.best_step = state_.step;
+  save_result(files_.best());
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,266 @@
+#include "recipes/training_loop.h"
+
+#include <algorithm>
+
+#include "backends/timed_choices.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "base/trace.h"
+#include "data/inspect.h"
+#include "collectives/launch.h"
+#include "recipes/adapter_config.h"
+#include "recipes/output.h"
+#include "recipes/plan.h"
+#include "recipes/run_kernels.h"
+
+namespace temper::recipes {
+
+namespace {
+
+// Errors say whose they are.
+template <class F>
+void named(const std::string& adapter, const F& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    if (adapter.empty()) throw;
+    throw Error(fmt::format("[adapters.{}] {}", adapter, error.what()), error.kind());
+  }
+}
+
+// Adapters of runs that have begun go on from their own copies.
+RunConfig with_sources(RunConfig config) {
+  for (AdapterConfig& adapter : config.adapters) {
+    const RunFiles files{run_of_adapter(config, adapter).output};
+    if (!adapter.from.empty() && is_directory(files.from()) &&
+        !checkpoints::list_states(files.states()).empty())
+      adapter.begun_from = files.from();
+  }
+  return config;
+}
+
+}  // namespace
+
+void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
+  check_output(config.output);
+  check_recipe(config);
+  check_adapters(config);
+  collectives::launch("local", {}, [&](collectives::Group& ranks) {
+    TrainingLoop(with_sources(config), resolved_yaml, options, ranks).run();
+  });
+}
+
+TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_yaml,
+                           const RunOptions& options, collectives::Group& ranks)
+    : options_(options),
+      resolved_yaml_(resolved_yaml),
+      setup_(config, "", ranks),
+      files_{config.output},
+      profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace()) {
+  for (const AdapterConfig& adapter : config.adapters)
+    named(adapter.name,
+          [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });
+  if (learners_.empty()) learners_.push_back(std::make_unique<Learner>(setup_, config));
+}
+
+void TrainingLoop::run() {
+  try {
+    begin_and_train();
+  } catch (const Error& error) {
+    progress_.reset();  // its last line stands above the error, in console.log as well
+    log_quietly(fmt::format("temper: {}", error.what()));
+    throw;
+  }
+}
+
+void TrainingLoop::begin_and_train() {
+  const ops::Preferences preferred = preferred_kernels(setup_.config, setup_.facts);
+  Setting setting{setup_.model_config, setup_.facts, preferred};
+  for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
+  const MemoryPlan plan = rehearse(setup_.config, setting);
+  const Pool& memory = pool(setup_.facts.device);
+  check_memory(setup_.config, setting, plan, memory.limit());
+  if (options_.dry_run) {
+    const backends::RunChoices tried(files_.algorithms(), has_states(setup_.config),
+                                     backends::KeepChoices::kNo);
+    return check(preferred, plan);
+  }
+  open_folders();
+  const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
+  setup_.load_weights(preferred, options_.verbose);
+  store_kernels(preferred.kernels);
+  begin_each(&Learner::build);
+  if (learners_.front()->is_adapter())
+    adapters_ =
+        std::make_unique<training::AdapterTrainer>(setup_.model->decoder, trainer_options(setup_.config, 1), setup_.ranks);
+  for (const auto& learner : learners_) {
+    log_info("data: " + data::describe_formats(learner->data().train));
+    if (const std::string unused = data::describe_unused(learner->data().train); !unused.empty())
+      log_info("data: " + unused);
+  }
+  begin_each(&Learner::start);
+  find_peak();
+  try {
+    train();
+    for (const auto& learner : learners_) learner->finish();
+  } catch (const Error& error) {
+    // The device may be lost, and nothing more can be saved.
+    if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
+    throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
+  }
+  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+  fail_if_any_was_lost();
+}
+
+// Of several adapters those go on whose data can be read.
+void TrainingLoop::begin_each(void (Learner::*begin)()) {
+  for (size_t i = 0; i < learners_.size();) {
+    Learner& learner = *learners_[i];
+    try {
+      named(learner.name(), [&] { (learner.*begin)(); });
+      ++i;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput || learners_.size() == 1) throw;
+      log_warning(fmt::format("{}; this adapter does not begin, the others go on", error.what()));
+      refused_.push_back(fmt::format("{} did not begin: {}", learner.name(), error.what()));
+      learners_.erase(learners_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
+std::string TrainingLoop::what_is_saved() const {
+  std::vector<std::string> lines;
+  for (const auto& learner : learners_)
+    lines.push_back(learner->saved_step() == 0
+                        ? fmt::format("Nothing of this run is saved in {}", learner->files().folder)
+                        : fmt::format("Step {} is saved in {}: run the same command to go on from there",
+                                      learner->saved_step(), learner->files().folder));
+  return join(lines, "\n");
+}
+
+void TrainingLoop::train() {
+  const training::StopSignals signals;
+  progress_ = std::make_unique<reports::Progress>();
+  const auto goes_on = [](const auto& learner) { return !learner->is_done(); };
+  while (std::any_of(learners_.begin(), learners_.end(), goes_on)) {
+    profile_.before_step();
+    train_one();
+    const bool stop = signals.requested();
+    evaluate_and_save(stop);
+    if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
+    progress_->finish();
+    std::vector<std::string> steps;
+    for (const auto& learner : learners_)
+      steps.push_back(learners_.size() == 1 ? std::to_string(learner->step())
+                                            : fmt::format("{} of {}", learner->step(), learner->name()));
+    throw Error(
+        fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command "
+                    "to go on",
+                    join(steps, ", "), files_.folder),
+        ErrorKind::kInterrupted);
+  }
+  profile_.finish();
+  progress_->finish();
+  progress_.reset();
+}
+
+// On a device a step is reported when the next one has been asked for, so that the device never waits for us.
+void TrainingLoop::train_one() {
+  const std::vector<Learner*> learners = read_batches();
+  if (learners.empty()) return;
+  std::vector<training::PendingStep> pending = begin(learners);
+  report_all();
+  for (size_t i = 0; i < learners.size(); ++i) learners[i]->begun(std::move(pending[i]));
+  if (setup_.facts.device.type == DeviceType::kCpu) report_all();
+}
+
+// A row that ends a learner must not cost what was trained before it.
+std::vector<Learner*> TrainingLoop::read_batches() {
+  std::vector<Learner*> learners;
+  for (const auto& learner : learners_) {
+    if (learner->is_done()) continue;
+    try {
+      learner->read_batch();
+      learners.push_back(learner.get());
+    } catch (const Error& error) {
+      report_all();
+      lose(*learner, error, true);
+    }
+  }
+  return learners;
+}
+
+std::vector<training::PendingStep> TrainingLoop::begin(const std::vector<Learner*>& learners) {
+  std::vector<training::PendingStep> pending;
+  if (!adapters_) {
+    pending.push_back(learners.front()->begin_alone());
+    return pending;
+  }
+  std::vector<training::AdapterShare> shares;
+  for (const Learner* learner : learners) shares.push_back(learner->share());
+  return adapters_->begin(shares);
+}
+
+void TrainingLoop::report_all() {
+  std::vector<Learner::Report> reports;
+  for (const auto& learner : learners_) try {
+      if (auto report = learner->report(peak_flops_)) reports.push_back(std::move(*report));
+    } catch (const Error& error) {
+      lose(*learner, error, false);
+    }
+  if (!reports.empty()) show(reports);
+}
+
+// A learner that is alone ends the run; of several, the others continue. After a step that diverged there is
+// nothing to save.
+void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
+  const bool learnt = learner.is_unsaved();
+  const auto kept = [&] {
+    return fmt::format("the {} steps before it are saved in {}", learner.step(), learner.files().folder);
+  };
+  const bool ends_all = error.kind() != ErrorKind::kInput || learners_.size() == 1;
+  if (!ends_all || by_data) learner.stop(error.what(), by_data);
+  if (ends_all) {
+    if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
+    throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
+  }
+  log_warning(fmt::format("[{}] {}; this adapter stops, the others go on{}", learner.name(), error.what(),
+                          by_data && learner.step() > 0 ? "; " + kept() : std::string()));
+}
+
+void TrainingLoop::fail_if_any_was_lost() const {
+  std::vector<std::string> lost = refused_;
+  for (const auto& learner : learners_)
+    if (!learner->stop_reason().empty())
+      lost.push_back(
+          fmt::format("{} after step {}: {}", learner->name(), learner->step(), learner->stop_reason()));
+  if (lost.empty()) return;
+  fail(
+      "[adapters] {} of {} stopped early, the others are done:\n  {}\nMend rows in their place (as many must "
+      "remain) or set data.on_bad_row: skip, and the same command goes on. With other settings give the "
+      "adapter "
+      "another name; from: goes on from what it has learnt",
+      lost.size(), learners_.size() + refused_.size(), join(lost, "\n  "));
+}
+
+void TrainingLoop::evaluate_and_save(bool stopping) {
+  const auto is_due = [](const Learner& learner, int64_t every) {
+    return learner.is_done() || (every > 0 && learner.step() % every == 0);
+  };
+  std::vector<Learner*> evaluated, saved;
+  for (const auto& learner : learners_) {
+    if (!learner->stop_reason().empty() || !learner->is_unsaved()) continue;
+    if (is_due(*learner, learner->config().eval.every_steps)) evaluated.push_back(learner.get());
+    if (stopping || is_due(*learner, learner->config().checkpoint.every_steps))
+      saved.push_back(learner.get());
+  }
+  if (!evaluated.empty() || !saved.empty()) report_all();
+  for (Learner* learner : evaluated) learner->evaluate();
+  // All states appear together: a process that is killed goes on from one step.
+  for (Learner* learner : saved) learner->prepare_save();
+  for (Learner* learner : saved) learner->commit_save();
+}
+
+}  // namespace temper::recipes

@@ -37,6 +37,14 @@ TEST(Conflicts, NameOldAndNewValue) {
                                       "train.optimizer.lr: 1e-05, now 2e-05"}));
 }
 
+TEST(Conflicts, ARecipesOwnKeysAreCompared) {
+  RunConfig now;
+  now.model.path = "m";
+  now.recipe = "preference";
+  EXPECT_EQ(conflicts("recipe: preference\npreference: {beta: 0.3}\n", now),
+            (std::vector<std::string>{"preference.beta: 0.3, now 0.1"}));
+}
+
 TEST(Conflicts, AnotherNumberOfSourcesIsOne) {
   RunConfig now;
   now.model.path = "m";

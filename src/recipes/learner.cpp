@@ -60,15 +60,16 @@ void Learner::log(const std::string& message) const {
   log_info(is_adapter() ? fmt::format("[{}] {}", name(), message) : message);
 }
 
-void Learner::build() {
-  make_adapter();
-  objective_ = recipe_of(config_).objective({*setup_, config_, data_, files_});
-  make_trainer();
-}
+void Learner::build() { build_with(recipe_of(config_).objective); }
 
 void Learner::build_to_measure() {
+  const Recipe& recipe = recipe_of(config_);
+  build_with(recipe.measured != nullptr ? recipe.measured : recipe.objective);
+}
+
+void Learner::build_with(Recipe::MakeObjective make_objective) {
   make_adapter();
-  objective_ = recipe_of(config_).measured({*setup_, config_, data_, files_});
+  if (make_objective != nullptr) objective_ = make_objective({*setup_, config_, data_, files_});
   make_trainer();
 }
 

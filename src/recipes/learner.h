@@ -104,6 +104,7 @@ class Learner {
   void check_origin(const Json& state) const;
   double lr() const;
   void warn_of_warmup() const;
+  void build_with(Recipe::MakeObjective make_objective);  // null: none
   void make_adapter();
   void make_trainer();
   void write_metrics(const Report& report, double peak_flops);

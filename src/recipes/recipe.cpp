@@ -8,6 +8,8 @@ namespace temper::recipes {
 const Recipe& recipe_of(const RunConfig& config) {
   const Recipe* recipe = registry<Recipe>().find(config.recipe);
   invariant(recipe != nullptr, "the configuration allows only registered recipes");
+  invariant((recipe->objective == nullptr) == (recipe->rehearsed == nullptr),
+            "a recipe has an objective that cannot be rehearsed");
   return *recipe;
 }
 

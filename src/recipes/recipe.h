@@ -42,7 +42,7 @@ struct Recipe {
   std::vector<std::pair<std::string_view, std::string_view>> answers = {};
   std::vector<ForeignNames> foreign_names = {};
 
-  // Refuses what makes no sense, before anything is loaded.
+  // Refuses values that make no sense, before anything is loaded.
   void (*check)(const RunConfig& config) = [](const RunConfig&) {};
   RowsWanted (*rows)(const RunConfig& config) = [](const RunConfig&) { return RowsWanted(); };
   // The folder of a second, frozen model in memory; nothing for none.
@@ -57,23 +57,20 @@ struct Recipe {
                                                                            int64_t) -> int64_t { return 0; };
 
   using Objective = std::shared_ptr<const training::Objective>;
-  // Null: the mean of -log p over the target tokens.
-  Objective (*objective)(const ObjectiveInputs& inputs) = [](const ObjectiveInputs&) -> Objective {
-    return nullptr;
-  };
-  // The same to measure how long an update takes: stores nothing, and takes no time to be made.
-  Objective (*measured)(const ObjectiveInputs& inputs) = [](const ObjectiveInputs&) -> Objective {
-    return nullptr;
-  };
-  // The same for a rehearsal (recipes/rehearsal.h): `second` is the second model in memory, or null.
+  using MakeObjective = Objective (*)(const ObjectiveInputs& inputs);
+  MakeObjective objective = nullptr;  // null: the mean of -log p over the target tokens
+  // The same to measure how long an update takes: stores nothing, and takes no time to be made. Null:
+  // `objective` is like that.
+  MakeObjective measured = nullptr;
+  // The same for a rehearsal (recipes/rehearsal.h), where there is an objective: `second` is the second model
+  // in memory, or null.
   Objective (*rehearsed)(const RunConfig& config, const layers::Decoder& model,
-                         const layers::Decoder* second) =
-      [](const RunConfig&, const layers::Decoder&, const layers::Decoder*) -> Objective { return nullptr; };
+                         const layers::Decoder* second) = nullptr;
 };
 
 const Recipe& recipe_of(const RunConfig& config);
 
-// Refuses what the configuration's recipe does not make sense of: keys of other recipes, and what it says.
+// Refuses keys of other recipes, and what the configuration's recipe refuses.
 void check_recipe(const RunConfig& config);
 
 // Tokens of a packed row: as many as data.max_length says, or twice as many where a row holds two answers.

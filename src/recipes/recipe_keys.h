@@ -33,16 +33,12 @@ class RecipeKeys {
  public:
   RecipeKeys();  // the defaults
   template <class Keys>
-  Keys& of() {
-    Keys* found = nullptr;
-    for (auto& [recipe, values] : values_)
-      if (Keys* own = std::any_cast<Keys>(&values)) found = own;
+  const Keys& of() const {
+    const Keys* found = nullptr;
+    for (const auto& [recipe, values] : values_)
+      if (const Keys* own = std::any_cast<Keys>(&values)) found = own;
     invariant(found != nullptr, "no registered recipe has these keys");
     return *found;
-  }
-  template <class Keys>
-  const Keys& of() const {
-    return const_cast<RecipeKeys*>(this)->of<Keys>();
   }
 
   void declare(config::Schema& s);  // a group for each recipe that has keys, in the order of registration

@@ -224,8 +224,10 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
   const std::unique_ptr<models::Model> model = counted_model(config, setting.model, setting);
   model->decoder.prepare_positions(config.data.max_length);
   const std::unique_ptr<models::Model> second = second_model(config, setting);
-  const auto objective =
-      recipe_of(config).rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
+  const Recipe& recipe = recipe_of(config);
+  Recipe::Objective objective;
+  if (recipe.rehearsed != nullptr)
+    objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
   config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective)
                           : rehearse_adapters(config, *model, setting, objective);
 }

@@ -95,8 +95,9 @@ void Learner::make_trainer() {
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
   if (!adapter_)
-    trainer_ = std::make_unique<training::Trainer>(
-        model.decoder, *optimizer_, trainer_options(config_, data_.train.members().size()), objective_, setup_->ranks);
+    trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizer_,
+                                                   trainer_options(config_, data_.train.members().size()),
+                                                   objective_, setup_->ranks);
 }
 
 void Learner::start() {

@@ -69,10 +69,10 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
 
 void Learner::evaluate() {
   if (eval_rows_.empty()) return;
-  const training::EvalResult result = objective_
-                                          ? objective_->evaluate(eval_rows_, adapter_.get(), setup_->ranks)
-                                          : training::evaluate(setup_->model->decoder, adapter_.get(),
-                                                               eval_rows_, config_.train.micro_batch_tokens, setup_->ranks);
+  const training::EvalResult result =
+      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), setup_->ranks)
+                 : training::evaluate(setup_->model->decoder, adapter_.get(), eval_rows_,
+                                      config_.train.micro_batch_tokens, setup_->ranks);
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);

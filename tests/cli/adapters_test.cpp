@@ -161,9 +161,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   const std::string again =
       "train " + config + " --output " + copy + " --data.shuffle false --data.packing none";
   write_file(bad, rows.substr(0, end));
-  expect_refused(
-      again, 2,
-      "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30; correct the rows in");
+  expect_refused(again, 2, "[adapters.bad] [data] cannot resume with other data: rows was 31, is 30");
   write_file(bad, rows.substr(0, rows.find('\n', end) + 1));
   const Outcome mended = run(again);
   EXPECT_EQ(mended.code, 0) << mended.err;

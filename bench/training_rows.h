@@ -6,7 +6,8 @@
 
 #include "base/json.h"
 #include "base/random.h"
-#include "recipes/session.h"
+#include "recipes/data_sets.h"
+#include "recipes/run_setup.h"
 
 // What a training benchmark learns from, step after step.
 namespace temper {
@@ -68,8 +69,8 @@ class DialogueRows : public RowSource {
     config.data.max_length = sizes.length;
     config.train.rows_per_step = sizes.rows;
     config.train.pin_threads = Pinning::kOff;
-    const recipes::Session session(config);
-    const recipes::DataSets sets = recipes::DataSets::load(config, session.text, data::Goal::kLanguageModel);
+    const recipes::RunSetup setup(config);
+    const recipes::DataSets sets = recipes::DataSets::load(config, setup.text, data::Goal::kLanguageModel);
     data::LoaderOptions options = recipes::loader_options(config);
     options.num_epochs = 1;
     data::BatchMaker maker(sets.train, options);

@@ -2,7 +2,9 @@
 
 Each pattern of `found_by` needs a failing test of its own: a mutant that float32 finds and bfloat16 does not survives.
 """
-DECODER, ROPE = "src/layers/decoder.cpp", "src/layers/rope.cpp"
+DECODER, ROPE, NORM = "src/layers/decoder.cpp", "src/layers/rope.cpp", "src/layers/norm.cpp"
+ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/gated_mlp.cpp"
+MIXED = "tape, in.sum, layer.mixer->forward(tape, in.y, pass, state), pass.rows);"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
 FAST_SCORES = "src/backends/onednn/scores.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
@@ -24,7 +26,7 @@ MUTANTS = [
                 (FAST_SCORES, "const int64_t end = std::clamp<int64_t>(last, 0, scores.columns);",
                  "const int64_t end = scores.columns;")]),
     dict(name="the norms of queries and keys are removed", found_by=tests("qwen3"),
-         edits=[(DECODER, 'return config_.qk_norm ? name + norm : "";', "return std::string(norm).substr(0, 0);")]),
+         edits=[(ATTENTION, "if (!config.qk_norm) return;", "if (config.hidden > 0) return;")]),
     dict(name="query heads read another group's keys and values", found_by=tests(),
          edits=[(EAGER_ATTENTION, "p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});",
                  "p::reshape(tape, p::transpose(tape, p::reshape(tape, p::transpose(tape, q, 0, 1), "
@@ -37,37 +39,34 @@ MUTANTS = [
                 (FAST_ATTENTION, "values = heads_at(op.v, document.key + key, task.kv_head);",
                  "values = heads_at(op.v, document.key + key, (task.kv_head + 1) % op.k.dim(1));")]),
     dict(name="the softmax scale is removed", found_by=tests(),
-         edits=[(DECODER, "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))", "1.f")]),
+         edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
-         edits=[(DECODER, "return {mixed.sum, mlp(tape, index, mixed.y, context)};", "return {mixed.sum, {}};")]),
+         edits=[(DECODER, "return {middle.sum, layer.channel->forward(tape, middle.y, pass)};", "return {middle.sum, {}};")]),
 
     # The rest of a layer.
     dict(name="attention is removed", found_by=tests(),
-         edits=[(DECODER, "{in.sum, attention(tape, index, in.y, context)}", "{in.sum, {}}")]),
+         edits=[(DECODER, MIXED, "tape, in.sum, state == nullptr ? Var{} : Var{}, pass.rows);")]),
     dict(name="the residual around attention is dropped", found_by=tests(),
-         edits=[(DECODER, "{in.sum, attention(tape, index, in.y, context)}",
-                 "{attention(tape, index, in.y, context), {}}")]),
+         edits=[(DECODER, MIXED,
+                 "tape, layer.mixer->forward(tape, in.y, pass, state), {}, pass.rows);")]),
     dict(name="the residual around the MLP is the norm's", found_by=tests(),
-         edits=[(DECODER, "return {mixed.sum, mlp(tape, index, mixed.y, context)};",
-                 "return {mixed.y, mlp(tape, index, mixed.y, context)};")]),
+         edits=[(DECODER, "return {middle.sum, layer.channel", "return {middle.y, layer.channel")]),
     dict(name="the biases of q, k and v are dropped", found_by=tests("llama") + tests("qwen2"),
-         edits=[(DECODER, 'name + ".qkv", x, config_.qkv_bias);', 'name + ".qkv", x, false);')]),
+         edits=[(ATTENTION, '"attention.qkv", config.qkv_bias)', '"attention.qkv", false)')]),
     dict(name="the bias of attention's output is dropped", found_by=tests("llama"),
-         edits=[(DECODER, 'name + ".output", y, config_.output_bias);', 'name + ".output", y, false);')]),
+         edits=[(ATTENTION, '"attention.output", config.output_bias)', '"attention.output", false)')]),
     dict(name="the bias of the MLP's output is dropped", found_by=tests("llama"),
-         edits=[(DECODER, "ops::swiglu(tape, ops, gate_up, y),\n                                   config_.mlp_bias);",
-                 "ops::swiglu(tape, ops, gate_up, y), false);")]),
+         edits=[(MLP, 'down_(binding, "mlp.down", config.bias)', 'down_(binding, "mlp.down", false)')]),
     dict(name="the sliding window is ignored", found_by=tests("qwen2"),
-         edits=[(DECODER, "  op.window = window;\n", "")]),
+         edits=[(ATTENTION, "    op.window = config_.window;\n", "")]),
     dict(name="the softmax scale is removed in bfloat16 alone", found_by=tests(suites=("BFloat16",)),
-         edits=[(DECODER, "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))",
-                 "heads.q.value.dtype() == DType::kBF16 ? 1.f : "
-                 "static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))")]),
+         edits=[(ATTENTION, "    op.scale = scale_;\n",
+                 "    op.scale = heads.q.value.dtype() == DType::kBF16 ? 1.f : scale_;\n")]),
     # What is too small for bfloat16's bounds, float32 finds.
     dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
-         edits=[(DECODER, "const auto eps = static_cast<float>(config_.rms_norm_eps);", "const float eps = 0;")]),
+         edits=[(NORM, "eps_(static_cast<float>(eps))", "eps_(0 * static_cast<float>(eps))")]),
     dict(name="the eps of queries' and keys' norms is ignored", found_by=tests("qwen3", FLOAT32),
-         edits=[(DECODER, "piece.weights[1], static_cast<float>(config_.rms_norm_eps),", "piece.weights[1], 0.f,")]),
+         edits=[(ATTENTION, "static_cast<float>(config_.norm_eps), positions", "0.f, positions")]),
     dict(name="theta is ignored", found_by=tests(suites=FLOAT32),
          edits=[(ROPE, "std::pow(config.theta,", "std::pow(10000.0,")]),
     dict(name="the scaling of frequencies is ignored", found_by=tests("llama", FLOAT32),
@@ -93,13 +92,13 @@ MUTANTS = [
     dict(name="recomputed layers lose the MLP's branch", found_by=tests(suites=FLOAT32, test="Checkpointed*"),
          edits=[(DECODER, "return residual_add(inner, end.x, end.branch);", "return end.x;")]),
     dict(name="packed documents see one another", found_by=tests(suites=FLOAT32, test="PackedDocuments*"),
-         edits=[(DECODER, "                  input.cu_seqlens,\n                  input.cu_seqlens,\n",
-                 "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n"
-                 "                  Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())}),\n")]),
+         edits=[(DECODER, "pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;",
+                 "pass.cu_seqlens_q = pass.cu_seqlens_k =\n"
+                 "      Tensor::from(std::vector{0, static_cast<int32_t>(input.ids.numel())});")]),
     dict(name="a cached document forgets where its end is", found_by=tests(suites=FLOAT32, test="Greedy*"),
          edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
                  "Tensor::from(std::vector<int32_t>{0, end});\n"
-                 "    if (input.ids.numel() == 1) context.positions.fill_zero();\n")]),
+                 "    if (input.ids.numel() == 1) pass.positions.fill_zero();\n")]),
 
     # The step.
     dict(name="weight decay is missing", found_by=tests(suites=STEPS),

@@ -39,6 +39,7 @@ class Adapter {
     std::vector<Slice> slices;
   };
   const Update* update_of(const BoundWeight& weight) const {
+    if (!weight.exists()) return nullptr;
     const auto& update = updates_[weight.id()];
     return update ? &*update : nullptr;
   }

@@ -69,13 +69,16 @@ const std::vector<RopeTables>& RopeTableSet::up_to(int64_t positions) {
   if (length_ < positions) {
     const auto grown =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(positions, 256))));
-    length_ = std::min(grown, max_positions_);
-    tables_.clear();
+    const int64_t length = std::min(grown, max_positions_);
+    // Those that are there stay in use until all new ones are: memory may run out.
+    std::vector<RopeTables> tables;
     for (const Key& key : keys_) {
-      const RopeTables made = make_rope_tables(key.config, key.head_dim, length_);
-      tables_.push_back(
+      const RopeTables made = make_rope_tables(key.config, key.head_dim, length);
+      tables.push_back(
           {made.cos.on(device_, MemoryTag::kWeights), made.sin.on(device_, MemoryTag::kWeights)});
     }
+    tables_ = std::move(tables);
+    length_ = length;
   }
   return tables_;
 }

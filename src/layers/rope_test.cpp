@@ -4,6 +4,10 @@
 
 #include <cmath>
 
+#include "base/error.h"
+#include "device/memory.h"
+#include "layers/binding.h"
+
 namespace temper::layers {
 namespace {
 
@@ -75,6 +79,24 @@ TEST(Rope, TablesHoldTheScaledAngles) {
       EXPECT_NEAR(tables.cos.data<float>()[position * 8 + i], 1.138629436 * std::cos(angle), 2e-5);
       EXPECT_NEAR(tables.sin.data<float>()[position * 8 + i], 1.138629436 * std::sin(angle), 2e-5);
     }
+}
+
+// A conversation goes on after memory ran out: with the tables that it had.
+TEST(RopeTableSet, KeepsItsTablesWhereLongerOnesDoNotFit) {
+  RopeTableSet set(1 << 20, {});
+  EXPECT_EQ(set.add(RopeConfig{}, 64), 0u);
+  EXPECT_EQ(set.add(kYarn, 64), 1u);
+  EXPECT_EQ(set.add(RopeConfig{}, 64), 0u);
+  ASSERT_EQ(set.up_to(100).size(), 2u);
+  const int64_t limit = pool().limit();
+  int64_t live = 0;
+  for (const RegionUsage& region : pool().usage()) live += region.live;
+  pool().set_limit(live + (1 << 20));
+  EXPECT_THROW(set.up_to(1 << 20), Error);
+  EXPECT_EQ(set.up_to(100).size(), 2u);
+  EXPECT_THROW(set.up_to(1 << 20), Error);
+  pool().set_limit(limit);
+  EXPECT_GE(set.up_to(1 << 12)[1].cos.dim(0), 1 << 12);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "layers/sequence_state.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace temper::layers {
@@ -14,12 +12,16 @@ void SequenceState::reserve(int64_t capacity) {
 
 int64_t SequenceState::truncate(int64_t length) {
   invariant(length >= 0 && length <= length_, "a state can only be cut shorter");
+  // A layer that goes further back takes the others along, until all are at one point.
   int64_t left = length;
-  for (const auto& layer : layers_) left = std::min(left, layer->truncate(left));
-  // One that went further back takes the others along.
-  if (left < length)
-    for (const auto& layer : layers_)
-      invariant(layer->truncate(left) == left, "a state goes back to where another one went");
+  for (bool agreed = false; !agreed;) {
+    agreed = true;
+    for (const auto& layer : layers_) {
+      const int64_t reached = layer->truncate(left);
+      agreed = agreed && reached == left;
+      left = reached;
+    }
+  }
   return length_ = left;
 }
 

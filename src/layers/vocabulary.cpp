@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/sample/sample.h"
 #include "primitives/primitives.h"
 
@@ -81,6 +82,7 @@ bool Head::trains(const AdapterRows& rows) const {
 // An adapted head is one product with wider rows: [hidden | scale · hidden Aᵀ] [weight | B]ᵀ.
 ops::CrossEntropy::Vars Head::loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                    const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const {
+  invariant(rows.adapter == nullptr || rows.rows == hidden.shape()[0], "a loss is of one adapter's rows");
   const Var weight = weight_of(tape, rows, linear_.weight()).value;
   const Adapter::Update* update = update_of(rows, linear_.weight());
   if (update == nullptr) return ops::cross_entropy(tape, loss_, hidden, weight, targets, factors);

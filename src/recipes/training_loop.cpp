@@ -59,6 +59,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       setup_(config, "", ranks),
       files_{config.output},
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace()) {
+  invariant(ranks.is_alone(), "several ranks would read the same rows and write the same files");
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
           [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });

@@ -50,12 +50,12 @@ void Generator::fail_without_token(size_t generated, int64_t prompt_tokens) {
 void Generator::reserve(int64_t tokens) {
   if (!state_) state_.emplace(model_.make_state(tokens));
   // Doubled, so that a long conversation is moved seldom.
-  if (state_->capacity() < tokens)
+  if (state_->capacity() < tokens) {
+    loop_ = nullptr;  // its memory first; and it is of the places that the state leaves, even where it stops
+                      // halfway
     state_->reserve(std::min(model_.config().max_positions, std::max(tokens, 2 * state_->capacity())));
-  if (loop_ == nullptr || loop_->capacity() != state_->capacity()) {
-    loop_ = nullptr;  // its memory first
-    loop_ = std::make_unique<TokenLoop>(model_, *state_, adapter_);
   }
+  if (loop_ == nullptr) loop_ = std::make_unique<TokenLoop>(model_, *state_, adapter_);
 }
 
 Generation Generator::generate(std::span<const int32_t> prompt, const GenerateOptions& options,

@@ -33,6 +33,8 @@ struct Generation {
 class Generator {
  public:
   explicit Generator(const layers::Decoder& model) : model_(model) {}
+  Generator(const Generator&) = delete;  // the loop knows where the state is
+  Generator& operator=(const Generator&) = delete;
 
   // Called with each new token; returning false stops. Logits that are no distribution (NaN, infinity) are an
   // Error that names the token.

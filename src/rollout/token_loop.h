@@ -15,7 +15,6 @@ class TokenLoop {
   TokenLoop(const layers::Decoder& model, layers::SequenceState& state,
             const layers::Adapter* adapter = nullptr);
 
-  int64_t capacity() const { return capacity_; }  // of the state for which it was made
   // A new text: `history` is all of it so far; the logits of its last token go to choose().
   void start(std::span<const int32_t> history, const ops::SamplingOptions& options);
   void choose(const Tensor& logits);  // the next token, from logits [1, vocab]

@@ -54,6 +54,12 @@ const WeightTable::Tied* WeightTable::find_tied(std::string_view name) const {
   return found == tied_.end() ? nullptr : &*found;
 }
 
+void WeightTable::keep_together(const std::string& axis, int64_t entries) {
+  const auto [unit, added] = units_.emplace(axis, entries);
+  invariant(added || unit->second == entries,
+            fmt::format("axis {} stays together in entries of {} and of {}", axis, unit->second, entries));
+}
+
 int64_t WeightTable::unit_of(const std::string& axis) const {
   const auto found = units_.find(axis);
   return found == units_.end() ? 1 : found->second;

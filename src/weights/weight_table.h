@@ -63,7 +63,8 @@ class WeightTable {
   const std::unordered_map<std::string, std::string>& ignored() const { return ignored_; }
 
   // Entries of an axis that stay together wherever it is cut: a head's. One by itself unless said.
-  void keep_together(std::string axis, int64_t entries) { units_[std::move(axis)] = entries; }
+  // An axis has one size of them: a defect otherwise.
+  void keep_together(const std::string& axis, int64_t entries);
   int64_t unit_of(const std::string& axis) const;
 
  private:

@@ -23,6 +23,9 @@ TEST(WeightTable, RefusesContradictions) {
   EXPECT_THROW(table.add({"b", {2}, {"hidden"}, {{"x", 2}}}), Error);
   EXPECT_THROW(table.add({"a", {2}, {"hidden"}, {{"y", 2}}}), Error);
   EXPECT_THROW(table.add({"c", {3}, {"hidden"}, {{"z", 2}}}), Error);
+  table.keep_together("heads", 64);
+  table.keep_together("heads", 64);
+  EXPECT_THROW(table.keep_together("heads", 128), Error);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <thread>
 
 #include "base/pinning.h"
@@ -134,13 +135,10 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
   Meeting meeting(options.ranks, options.deadline);
   FirstError first;
   const int share = std::max(1, num_threads() / options.ranks);
-  const auto be_rank = [&](int rank) {
-    leave_core();
-    const ThreadLimit limit(share);
-    ThreadGroup group(rank, options.ranks, meeting);
+  // Does what a rank does; what that throws, the others learn.
+  const auto guarded = [&](int rank, const std::function<void()>& act) {
     try {
-      body(group);
-      meeting.leave(rank);
+      act();
     } catch (const Error& error) {
       first.keep(std::current_exception());
       meeting.stop(rank, error.what(), error.kind());
@@ -152,8 +150,19 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
       meeting.stop(rank, "an exception of unknown type", ErrorKind::kDefect);
     }
   };
+  const auto be_rank = [&](int rank) {
+    guarded(rank, [&] {
+      leave_core();
+      const ThreadLimit limit(share);
+      ThreadGroup group(rank, options.ranks, meeting);
+      body(group);
+      meeting.leave(rank);
+    });
+  };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.ranks; ++rank) threads.emplace_back(be_rank, rank);
+  // Those that have begun end with an error where another cannot.
+  for (int rank = 0; rank < options.ranks; ++rank)
+    guarded(rank, [&] { threads.emplace_back(be_rank, rank); });
   for (std::thread& thread : threads) thread.join();
   first.rethrow();
 }

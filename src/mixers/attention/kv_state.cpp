@@ -18,12 +18,15 @@ std::pair<Tensor, Tensor> KvState::append(int64_t length, const Tensor& k, const
 }
 
 void KvState::reserve(int64_t capacity, int64_t length) {
-  for (Tensor* tensor : {&k_, &v_}) {
-    const Tensor grown = Tensor::empty({capacity, tensor->dim(1), tensor->dim(2)}, tensor->dtype(),
-                                       MemoryTag::kKvCache, tensor->device());
-    if (length > 0) grown.narrow(0, 0, length).copy_from(tensor->narrow(0, 0, length));
-    *tensor = grown;
-  }
+  const auto grown = [&](const Tensor& held) {
+    const Tensor all =
+        Tensor::empty({capacity, held.dim(1), held.dim(2)}, held.dtype(), MemoryTag::kKvCache, held.device());
+    if (length > 0) all.narrow(0, 0, length).copy_from(held.narrow(0, 0, length));
+    return all;
+  };
+  const Tensor k = grown(k_), v = grown(v_);  // both or, where memory runs out, neither
+  k_ = k;
+  v_ = v;
 }
 
 }  // namespace temper::mixers

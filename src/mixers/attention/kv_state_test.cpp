@@ -59,5 +59,25 @@ TEST(SequenceState, GoesBackAsFarAsItsLastLayer) {
   EXPECT_EQ(state.length(), 0);
 }
 
+// Steps apart: two such layers meet further back than either asked for.
+struct InSteps : layers::MixerState {
+  explicit InSteps(int64_t step) : step(step) {}
+  void reserve(int64_t, int64_t) override {}
+  int64_t truncate(int64_t length) override { return length - length % step; }
+  int64_t step;
+};
+
+TEST(SequenceState, GoesBackUntilAllLayersAgree) {
+  std::vector<std::unique_ptr<layers::MixerState>> states;
+  states.push_back(std::make_unique<InSteps>(5));
+  states.push_back(std::make_unique<InSteps>(4));
+  states.push_back(std::make_unique<InSteps>(1));
+  layers::SequenceState state(std::move(states), 64);
+  state.advance(50);
+  EXPECT_EQ(state.truncate(49), 40);
+  EXPECT_EQ(state.truncate(39), 20);
+  EXPECT_EQ(state.length(), 20);
+}
+
 }  // namespace
 }  // namespace temper::mixers

@@ -2,7 +2,7 @@
 #include "recipes/recipe.h"
 #include "training/reference.h"
 
-// What preference learning compares a inputs with.
+// What preference learning compares a learner with.
 namespace temper::recipes {
 
 enum class ReferenceKind {

@@ -4,12 +4,13 @@
 #include "data/marked_turns.h"
 #include "data/messages.h"
 #include "data/turns.h"
+#include "templates/messages.h"
 
 namespace temper::data {
 std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
+  const size_t begin = text.find_first_not_of(templates::kWhiteSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(templates::kWhiteSpace) - begin + 1);
 }
 
 std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,

@@ -67,7 +67,6 @@ LearntChat render_chat(const Json::Array& messages, size_t first_turn, const Jso
 std::string render_whole(const Json::Array& messages, bool as_prompt, const Json& extra,
                          const ChatRenderer& render);
 
-inline constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";  // of ASCII
-std::string_view trim(std::string_view text);                   // without white space at both ends
+std::string_view trim(std::string_view text);  // without white space at both ends
 
 }  // namespace temper::data

@@ -9,7 +9,7 @@
 namespace temper::data {
 namespace {
 
-constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
+using templates::kThinkingBegin, templates::kThinkingEnd;
 
 std::string_view without_front_space(std::string_view text) {
   const std::string_view trimmed = trim(text);
@@ -37,8 +37,8 @@ std::optional<Thinking> thinking_of(const Json& message) {
 // What the template wrote between the header of a turn and its words, without thinking that holds nothing.
 std::string_view opening_of(std::string_view written) {
   std::string_view rest = without_front_space(written);
-  if (rest.starts_with(kBegin) && trim(rest.substr(kBegin.size())).starts_with(kEnd))
-    rest = without_front_space(rest.substr(rest.find(kEnd) + kEnd.size()));
+  if (rest.starts_with(kThinkingBegin) && trim(rest.substr(kThinkingBegin.size())).starts_with(kThinkingEnd))
+    rest = without_front_space(rest.substr(rest.find(kThinkingEnd) + kThinkingEnd.size()));
   return rest;
 }
 
@@ -55,13 +55,14 @@ void tell_once() {
 
 std::optional<RenderedChat> with_left_out_thinking(const Json& message, const RenderedChat& prompt,
                                                    const RenderedChat& until, size_t index) {
-  if (until.text.starts_with(prompt.text) || !trim(prompt.text).ends_with(kBegin)) return std::nullopt;
+  if (until.text.starts_with(prompt.text) || !trim(prompt.text).ends_with(kThinkingBegin))
+    return std::nullopt;
   const std::optional<Words> words = words_of(until, index);
   const std::optional<Thinking> thinking = thinking_of(message);
   if (!words || !thinking || thinking->thought.empty()) return std::nullopt;
   for (const templates::Field field : {templates::Field::kReasoning, templates::Field::kSeveral})
     if (bytes_of(until, {index, field}) > 0) return std::nullopt;
-  const size_t header = prompt.text.rfind(kBegin);
+  const size_t header = prompt.text.rfind(kThinkingBegin);
   if (!until.text.starts_with(std::string_view(prompt.text).substr(0, header))) return std::nullopt;
   const std::string_view before_words =
       std::string_view(until.text).substr(header, words->around.begin - header);

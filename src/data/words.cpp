@@ -1,4 +1,5 @@
 #include "data/words.h"
+#include "templates/messages.h"
 
 #include <algorithm>
 
@@ -24,8 +25,9 @@ size_t bytes_of(const RenderedChat& chat, templates::Source source) {
 }
 
 size_t count_bytes(std::string_view text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return kWhiteSpace.find(c) == std::string_view::npos; }));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return templates::kWhiteSpace.find(c) == std::string_view::npos;
+  }));
 }
 
 }  // namespace temper::data

@@ -5,8 +5,6 @@
 namespace temper::templates {
 namespace {
 
-constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
-
 Field field_of(std::string_view name) {
   if (name == "content") return Field::kContent;
   if (name == "tool_calls" || name == "function_call") return Field::kToolCalls;
@@ -38,11 +36,11 @@ Value traced_field(std::string_view name, const Json& value, size_t message) {
 }  // namespace
 
 std::optional<ThinkingInside> thinking_inside(std::string_view content) {
-  const size_t end = content.find(kEnd);
+  const size_t end = content.find(kThinkingEnd);
   if (end == std::string_view::npos) return std::nullopt;
-  const size_t first = std::min(content.find_first_not_of(" \t\n\r\v\f"), end);
-  const bool opened = content.substr(first, end - first).starts_with(kBegin);
-  return ThinkingInside{opened ? first + kBegin.size() : 0, end, end + kEnd.size()};
+  const size_t first = std::min(content.find_first_not_of(kWhiteSpace), end);
+  const bool opened = content.substr(first, end - first).starts_with(kThinkingBegin);
+  return ThinkingInside{opened ? first + kThinkingBegin.size() : 0, end, end + kThinkingEnd.size()};
 }
 
 Value traced_messages(const Json& messages) {

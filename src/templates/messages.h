@@ -10,6 +10,10 @@ namespace temper::templates {
 // A conversation's messages, each text but for the roles traced to its message and field.
 Value traced_messages(const Json& messages);
 
+inline constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";  // of ASCII
+// Around thinking in a text, in all templates that write it so.
+inline constexpr std::string_view kThinkingBegin = "<think>", kThinkingEnd = "</think>";
+
 // Where a content holds thinking, up to a </think>: bytes [begin, end), and where the answer begins behind
 // it. A <think> before it may be missing, as generation prompts end with one.
 struct ThinkingInside {

@@ -68,6 +68,8 @@ struct Kernel {
   // False: the last bits of results differ from run to run. Such a kernel is never chosen unless it is
   // written.
   bool deterministic = true;
+  // Whether a row's results have the same bits whatever rows are beside it, and however many.
+  bool batch_invariant = false;
   // Whether work with this kernel may be captured and run again with other contents of the CPU's tensors: it
   // takes those as tensor/host_inputs.h says. Asked of ops that have such tensors or values.
   bool repeats = false;

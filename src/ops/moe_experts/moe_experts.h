@@ -1,0 +1,64 @@
+#pragma once
+#include "ops/selection.h"
+#include "ops/weights.h"
+
+namespace temper::ops {
+
+// The chosen experts of each token, gated MLPs, and the weighted sum of what they give (Shazeer et al., 2017):
+//   y[t] = Σ_j down_e (w[t, j] · silu(gate_e x[t]) * up_e x[t])      with e = ids[t, j]
+// The weight is applied before `down`, so that backward needs nothing of what the experts give. Products
+// accumulate in float32; each of their results is rounded once, and the sum over j, in ascending j, is
+// float32. Gradients of the matrices are sums over an expert's tokens, zero where it has none.
+struct MoeExperts {
+  static constexpr std::string_view kName = "moe_experts", kField = "moe";
+  struct Signature {
+    DType dtype = DType::kF32;
+    int64_t hidden = 0, width = 0;   // of the stream; of one expert
+    int64_t experts = 0, top_k = 0;  // top_k ≤ experts
+  };
+
+  Tensor x;        // [tokens, hidden], compact
+  Tensor ids;      // [tokens, top_k] int32 in [0, experts), on x's device; those of a token differ
+  Tensor weights;  // [tokens, top_k] float32
+  // By expert: gate's rows, then up's; then those of the next. [experts · 2 width, hidden] of x's dtype, or in
+  // forward codes of 8 bits with a scale for each row, for kernels that read them.
+  Tensor gate_up, gate_up_scales = {};
+  Tensor down, down_scales = {};  // [experts · hidden, width]: the same
+  int64_t experts = 0;
+
+  int64_t tokens() const { return x.dim(0); }
+  int64_t hidden() const { return x.dim(1); }
+  int64_t width() const { return down.dim(1); }
+  int64_t top_k() const { return ids.dim(1); }
+
+  struct Output {
+    Tensor y;  // [tokens, hidden]
+    // What backward reads, of the kernel's own making; undefined unless wanted. Usually the results of
+    // gate_up [tokens · top_k, 2 width] with the rows of an expert together, and where these are.
+    Tensor gate_up, places;
+  };
+  struct Grads {
+    Tensor x;        // [tokens, hidden], x's dtype; undefined unless wanted
+    Tensor weights;  // [tokens, top_k] float32; undefined unless wanted
+  };
+  struct Wanted {
+    bool x = false, weights = false;
+  };
+  using Forward = Output(const MoeExperts&, bool want_saved);
+  // dy [tokens, hidden], compact. `op` holds the matrices, not codes.
+  using Backward = Grads(const MoeExperts& op, const Output& saved, const Tensor& dy, Wanted wanted,
+                         const GradTarget& gate_up, const GradTarget& down);
+  using Compose = Var(Tape&, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+                      const Var& down, int64_t experts);
+
+  struct Traits {
+    ReadsCodes* reads_codes = nullptr;
+    bool operator==(const Traits&) const = default;
+  };
+};
+
+// The matrices may be frozen and in 8 bits.
+Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
+                const primitives::Matrix& gate_up, const primitives::Matrix& down, int64_t experts);
+
+}  // namespace temper::ops

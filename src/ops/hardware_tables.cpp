@@ -8,11 +8,7 @@ namespace {
 HardwareTable cpu_table() {
   HardwareTable table;
   table.label = "CPU";
-  table.fields = {{"moe", {}},
-                  {"load_balancing_loss", {{{"triton", "triton", "triton"}}}},
-                  {"rms_norm_gated", {}},
-                  {"causal_conv1d", {}},
-                  {"chunk_gated_delta_rule", {}}};
+  table.fields = {{"rms_norm_gated", {}}, {"causal_conv1d", {}}, {"chunk_gated_delta_rule", {}}};
   return table;
 }
 
@@ -21,12 +17,6 @@ HardwareTable gpu_table() {
   HardwareTable table;
   table.label = "NVIDIA GPU";
   table.fields = {
-      {"moe",
-       {{{"cuda", "cuda"},
-         {"fused_triton", "cuda"},
-         {"fused_quack", "cuda", "", 90},
-         {"fused", "cuda", "", 0, "fused_triton or fused_quack"}}}},
-      {"load_balancing_loss", {{{"cuda", "cuda"}, {"triton", "triton", "triton"}}}},
       {"rms_norm_gated", linear_attention},
       {"causal_conv1d", linear_attention},
       {"chunk_gated_delta_rule", linear_attention},
@@ -39,11 +29,7 @@ HardwareTable npu_table() {
   table.label = "Ascend NPU";
   table.own_names = {"npu", "fused_npu"};
   table.strict = true;
-  table.fields = {{"moe", {{{"fused_npu", "npu"}}}},
-                  {"load_balancing_loss", {{{"triton", "triton", "triton"}}}},
-                  {"rms_norm_gated", {}},
-                  {"causal_conv1d", {}},
-                  {"chunk_gated_delta_rule", {}}};
+  table.fields = {{"rms_norm_gated", {}}, {"causal_conv1d", {}}, {"chunk_gated_delta_rule", {}}};
   table.must_be_written = {
       "attn", "moe", "cross_entropy_loss", "rms_norm", "swiglu_mlp", "rotary_pos_emb", "load_balancing_loss"};
   table.suggested = {{"attn", "flash_attention_2"},

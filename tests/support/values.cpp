@@ -30,7 +30,12 @@ Tensor tensor_of(const Doubles& values, const Shape& shape, DType dtype) {
 Tensor ints(const std::vector<int32_t>& values) { return Tensor::from(values); }
 
 Doubles values_of(const Tensor& tensor) {
-  const Tensor wide = tensor.on({}).to(DType::kF32).contiguous();
+  const Tensor here = tensor.on({});
+  if (here.dtype() == DType::kI32) {
+    const Tensor compact = here.contiguous();
+    return Doubles(compact.values<int32_t>().begin(), compact.values<int32_t>().end());
+  }
+  const Tensor wide = here.to(DType::kF32).contiguous();
   const auto values = wide.values<float>();
   return Doubles(values.begin(), values.end());
 }

@@ -118,6 +118,12 @@ HWY_INLINE Lanes exponential(Lanes x) {
   return hn::IfThenZeroElse(hn::Lt(x, fill(-87.0f)), hn::Mul(sum, hn::BitCast(Floats(), exponent)));
 }
 
+// 1 / (1 + e^-x); the clamp keeps the power in range and, by its order of arguments, lets NaN through.
+HWY_INLINE Lanes logistic(Lanes x) {
+  const Lanes power = exponential(hn::Min(fill(88.0f), hn::Neg(x)));
+  return hn::Div(fill(1), hn::Add(fill(1), power));
+}
+
 // Asks for rows that will be needed soon: the processor foresees a long row, but not short rows far apart.
 template <class T>
 HWY_INLINE void fetch_ahead(const T* rows, int64_t count, int64_t size, int64_t stride) {

@@ -13,6 +13,7 @@ void register_onednn() {
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
   ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
+  ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());
   registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }
 

@@ -4,6 +4,7 @@
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
+#include "ops/moe_experts/moe_experts.h"
 
 namespace temper::backends {
 
@@ -12,6 +13,7 @@ ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
 ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 
 // Up to this many rows the weights' way through memory costs more than the products: they are read as they
 // are, in 8 bits too.

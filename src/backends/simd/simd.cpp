@@ -12,6 +12,7 @@ void register_simd() {
   ops::kernels<ops::Dropout>().add("simd", dropout_kernel());
   ops::kernels<ops::Embedding>().add("simd", embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("simd", global_norm_kernel());
+  ops::kernels<ops::MoeRouter>().add("simd", moe_router_kernel());
   ops::kernels<ops::RmsNorm>().add("simd", rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("simd", rotary_kernel());
   ops::kernels<ops::Swiglu>().add("simd", swiglu_kernel());

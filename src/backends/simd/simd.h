@@ -3,6 +3,7 @@
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
@@ -13,6 +14,7 @@ ops::Kernel<ops::AdamW> adamw_kernel();
 ops::Kernel<ops::Dropout> dropout_kernel();
 ops::Kernel<ops::Embedding> embedding_kernel();
 ops::Kernel<ops::GlobalNorm> global_norm_kernel();
+ops::Kernel<ops::MoeRouter> moe_router_kernel();
 ops::Kernel<ops::RmsNorm> rms_norm_kernel();
 ops::Kernel<ops::Rotary> rotary_kernel();
 ops::Kernel<ops::Swiglu> swiglu_kernel();

@@ -15,18 +15,12 @@ namespace {
 namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 
-// 1 / (1 + exp(-x)); the clamp keeps exp in range and, by its order of arguments, lets NaN through.
-HWY_INLINE Lanes sigmoid(Lanes x) {
-  const Lanes power = exponential(hn::Min(fill(88.0f), hn::Neg(x)));
-  return hn::Div(fill(1), hn::Add(fill(1), power));
-}
-
 template <class T>
 void forward_rows(const T* gate_up, T* y, int64_t rows, int64_t size) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * size, y += size)
     sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
       const Lanes gate = load(gate_up + i, lanes), up = load(gate_up + size + i, lanes);
-      store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), y + i, lanes);
+      store(hn::Mul(hn::Mul(gate, logistic(gate)), up), y + i, lanes);
     });
 }
 
@@ -37,7 +31,7 @@ void backward_rows(const T* gate_up, const T* dy, T* dgate_up, T* y, int64_t row
     sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
       const Lanes gate = load(gate_up + i, lanes), up = load(gate_up + size + i, lanes),
                   grad = load(dy + i, lanes);
-      const Lanes s = sigmoid(gate), silu = hn::Mul(gate, s);
+      const Lanes s = logistic(gate), silu = hn::Mul(gate, s);
       // d silu = s (1 + gate (1 - s)) = s + silu (1 - s)
       const Lanes slope = hn::MulAdd(silu, hn::Sub(fill(1), s), s);
       store(hn::Mul(hn::Mul(grad, up), slope), dgate_up + i, lanes);

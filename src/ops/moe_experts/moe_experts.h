@@ -4,7 +4,8 @@
 
 namespace temper::ops {
 
-// The chosen experts of each token, gated MLPs, and the weighted sum of what they give (Shazeer et al., 2017):
+// The chosen experts of each token, gated MLPs, and the weighted sum of what they give (Shazeer et al.,
+// 2017):
 //   y[t] = Σ_j down_e (w[t, j] · silu(gate_e x[t]) * up_e x[t])      with e = ids[t, j]
 // The weight is applied before `down`, so that backward needs nothing of what the experts give. Products
 // accumulate in float32; each of their results is rounded once, and the sum over j, in ascending j, is
@@ -20,8 +21,8 @@ struct MoeExperts {
   Tensor x;        // [tokens, hidden], compact
   Tensor ids;      // [tokens, top_k] int32 in [0, experts), on x's device; those of a token differ
   Tensor weights;  // [tokens, top_k] float32
-  // By expert: gate's rows, then up's; then those of the next. [experts · 2 width, hidden] of x's dtype, or in
-  // forward codes of 8 bits with a scale for each row, for kernels that read them.
+  // By expert: gate's rows, then up's; then those of the next. [experts · 2 width, hidden] of x's dtype, or
+  // in forward codes of 8 bits with a scale for each row, for kernels that read them.
   Tensor gate_up, gate_up_scales = {};
   Tensor down, down_scales = {};  // [experts · hidden, width]: the same
   int64_t experts = 0;

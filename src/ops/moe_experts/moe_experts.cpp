@@ -1,0 +1,195 @@
+#include "ops/moe_experts/moe_experts.h"
+
+#include "base/trace.h"
+#include "ops/checks.h"
+#include "ops/op_info.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+// The rows that one expert computes: places in the list of all choices, token by token.
+struct OneExpert {
+  std::vector<int32_t> choices, tokens;
+};
+
+std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
+  std::vector<OneExpert> all(static_cast<size_t>(experts));
+  const Tensor seen = ids.on({});
+  const auto list = seen.values<int32_t>();
+  for (size_t i = 0; i < list.size(); ++i) {
+    OneExpert& own = all[static_cast<size_t>(list[i])];
+    own.choices.push_back(static_cast<int32_t>(i));
+    own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
+  }
+  return all;
+}
+
+// silu(gate) * up * weight, [rows, width] of gate_up's dtype.
+Var gated(Tape& tape, const Var& gate_up, const Var& weight) {
+  const int64_t width = gate_up.shape()[1] / 2;
+  const Var wide = p::cast(tape, gate_up, DType::kF32);
+  const Var gate = p::narrow(tape, wide, 1, 0, width), up = p::narrow(tape, wide, 1, width, width);
+  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
+  return p::cast(tape, p::mul(tape, y, weight), gate_up.dtype());
+}
+
+Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
+  return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
+}
+
+Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+            const Var& down, int64_t experts) {
+  const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
+  const Var weight = p::reshape(tape, weights, {choices, 1});
+  const std::vector<OneExpert> all = by_expert(ids, experts);
+  std::vector<Var> results;
+  std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
+  int32_t place = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const OneExpert& own = all[static_cast<size_t>(e)];
+    if (own.choices.empty() && tokens > 0) continue;
+    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
+    const auto part = [&](const Var& matrix) {
+      const int64_t rows = matrix.shape()[0] / experts;
+      return p::narrow(tape, matrix, 0, e * rows, rows);
+    };
+    const Var gated_rows =
+        gated(tape, p::matmul(tape, rows_of(tape, x, own.tokens), part(gate_up), {.transpose_b = true}),
+              rows_of(tape, weight, own.choices));
+    results.push_back(p::matmul(tape, gated_rows, part(down), {.transpose_b = true}));
+  }
+  const Var chosen = rows_of(tape, p::concat_first(tape, results), places);
+  const Var by_token = p::transpose(tape, p::reshape(tape, chosen, {tokens, top_k, hidden}), 1, 2);
+  return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
+}
+
+void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix& gate_up,
+           const p::Matrix& down, int64_t experts) {
+  constexpr auto op = MoeExperts::kName;
+  check_ndim(op, "x", x.value, 2);
+  check_float(op, "x", x.value);
+  check_contiguous(op, "x", x.value);
+  check_ndim(op, "ids", ids, 2);
+  check_dtype(op, "ids", ids, DType::kI32);
+  check_shape(op, "ids", ids, {x.shape()[0], ids.dim(1)});
+  check_contiguous(op, "ids", ids);
+  check_shape(op, "weights", weights.value, ids.shape());
+  check_dtype(op, "weights", weights.value, DType::kF32);
+  check_contiguous(op, "weights", weights.value);
+  check_weight(op, gate_up, x.dtype(), "gate_up");
+  check_weight(op, down, x.dtype(), "down");
+  if (experts < 1 || ids.dim(1) > experts)
+    fail("[{}] top {} of {} experts, needs no more than there are", op, ids.dim(1), experts);
+  const int64_t width = down.shape()[1];
+  check_shape(op, "gate_up", gate_up.value.value, {experts * 2 * width, x.shape()[1]});
+  check_shape(op, "down", down.value.value, {experts * x.shape()[1], width});
+  for (const int32_t id : visible_ids(ids))
+    if (id < 0 || id >= experts) fail("[{}] ids has expert {}, needs 0 to {}", op, id, experts - 1);
+}
+
+// Of each of the two products, with those of its gradients.
+trace::OpWork work(const MoeExperts& op) {
+  const auto rows = static_cast<double>(op.tokens() * op.top_k());
+  const double flops = 6 * rows * static_cast<double>(op.hidden() * op.width());
+  const double bytes = static_cast<double>(op.gate_up.bytes() + op.down.bytes()) +
+                       rows * static_cast<double>((2 * op.hidden() + 3 * op.width()) * size_of(op.x.dtype()));
+  return {{flops, bytes}, {2 * flops, 2 * bytes}};
+}
+
+}  // namespace
+
+Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
+                const p::Matrix& gate_up, const p::Matrix& down, int64_t experts) {
+  check(x, ids, weights, gate_up, down, experts);
+  const auto& kernel = *bound;
+  const trace::Span span(MoeExperts::kName, [&] {
+    return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});
+  });
+  if (kernel.compose != nullptr)
+    return kernel.compose(tape, x, ids, weights, gate_up.widened(), down.widened(), experts);
+  MoeExperts op{x.value, ids, weights.value, {}, {}, {}, {}, experts};
+  set_matrix(gate_up, x.value, kernel.traits.reads_codes, op.gate_up, op.gate_up_scales);
+  set_matrix(down, x.value, kernel.traits.reads_codes, op.down, op.down_scales);
+  const Var &matrix_in = gate_up.value, &matrix_out = down.value;
+  const bool backward = tape.recording() && (x.requires_grad() || weights.requires_grad() ||
+                                             matrix_in.requires_grad() || matrix_out.requires_grad());
+  MoeExperts::Output out = kernel.forward(op, backward);
+  const Tensor y = std::exchange(out.y, {});
+  // Nothing is kept that can be made again.
+  op.x = op.gate_up = op.down = op.gate_up_scales = op.down_scales = {};
+  return tape.record(y, {&x, &weights, &matrix_in, &matrix_out},
+                     [op, out, x_saved = x.saved(), in_saved = matrix_in.saved(),
+                      out_saved = matrix_out.saved(), x_slot = x.slot, weights_slot = weights.slot,
+                      in_slot = matrix_in.slot, out_slot = matrix_out.slot, &kernel](const Tensor& dy) {
+                       MoeExperts whole = op;
+                       whole.x = x_saved.get();
+                       whole.gate_up = in_saved.get();
+                       whole.down = out_saved.get();
+                       const auto target = [](const auto& slot, const Tensor& value) {
+                         return slot ? slot->target(value) : GradTarget{};
+                       };
+                       const MoeExperts::Grads grads = kernel.backward(
+                           whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
+                           target(in_slot, whole.gate_up), target(out_slot, whole.down));
+                       if (x_slot) x_slot->add(grads.x);
+                       if (weights_slot) weights_slot->add(grads.weights);
+                     });
+}
+
+namespace {
+
+MoeExperts::Output outline_forward(const MoeExperts& op, bool want_saved) {
+  MoeExperts::Output out{empty_like(op.x, op.x.shape()), {}, {}};
+  const int64_t rows = op.tokens() * op.top_k();
+  if (want_saved) {
+    out.gate_up = empty_like(op.x, {rows, 2 * op.width()});
+    out.places = empty_like(op.x, {2 * rows + op.experts + 1}, DType::kI32);
+  }
+  return out;
+}
+
+MoeExperts::Grads outline_backward(const MoeExperts& op, const MoeExperts::Output&, const Tensor&,
+                                   MoeExperts::Wanted wanted, const GradTarget&, const GradTarget&) {
+  MoeExperts::Grads grads;
+  if (wanted.x) grads.x = empty_like(op.x, op.x.shape());
+  if (wanted.weights) grads.weights = empty_like(op.weights, op.weights.shape());
+  return grads;
+}
+
+// What the composition takes in one piece: no values are there to find the experts by.
+Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+                    const Var& down, int64_t experts) {
+  const MoeExperts op{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts};
+  const int64_t rows = op.tokens() * op.top_k();
+  const auto of_rows = [&](int64_t width, DType dtype) { return empty_like(op.x, {rows, width}, dtype); };
+  const std::vector<Tensor> kept = {of_rows(op.hidden(), op.x.dtype()), of_rows(2 * op.width(), op.x.dtype()),
+                                    of_rows(6 * op.width(), DType::kF32),
+                                    of_rows(2 * op.hidden(), op.x.dtype())};
+  return tape.record(
+      empty_like(op.x, op.x.shape()), {&x, &weights, &gate_up, &down},
+      [op, kept, x = x.slot, weights = weights.slot](const Tensor& dy) {
+        const auto grads = outline_backward(op, {}, dy, {x != nullptr, weights != nullptr}, {}, {});
+        if (x) x->add(grads.x);
+        if (weights) weights->add(grads.weights);
+      });
+}
+
+}  // namespace
+
+Probe moe_experts_probe;
+
+void register_moe_experts() {
+  register_op<MoeExperts>(compose, moe_experts_probe, {outline_forward, outline_backward, outline_compose},
+                          {.cpu = {{{"onednn", "onednn"}}},
+                           .gpu = {{{"hopper", "hopper", "", 90},
+                                    {"cuda", "cuda"},
+                                    {"fused_triton", "cuda"},
+                                    {"fused_quack", "hopper", "", 90},
+                                    {"fused", "cuda", "", 0, "fused_triton or fused_quack"}}},
+                           .npu = {{{"fused_npu", "npu"}}}});
+}
+
+}  // namespace temper::ops

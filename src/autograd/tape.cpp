@@ -54,18 +54,27 @@ Var Tape::record(Tensor output, const std::vector<const Var*>& inputs, Backward 
 }
 
 Var Tape::checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body) {
+  return checkpoint_many(input, [body = std::move(body)](Tape& tape, const Var& start) {
+    return std::vector{body(tape, start)};
+  })[0];
+}
+
+std::vector<Var> Tape::checkpoint_many(const Var& input,
+                                       std::function<std::vector<Var>(Tape&, const Var&)> body) {
   if (!recording()) return body(*this, input);
   Tape silent(false);
-  const Tensor output = body(silent, silent.constant(input.value)).value;
+  std::vector<Tensor> outputs;
+  for (Var& output : body(silent, silent.constant(input.value))) outputs.push_back(std::move(output.value));
   // Recorded whether or not the input needs a gradient: the body's parameters may.
-  return push({output}, [input, body = std::move(body)](const std::vector<Tensor>& grads) {
+  return push(std::move(outputs), [input, body = std::move(body)](const std::vector<Tensor>& grads) {
     Tape again;
     const Var start = input.requires_grad() ? again.variable(input.value) : again.constant(input.value);
-    const Var end = body(again, start);
-    if (!end.requires_grad()) return;
-    again.backward(end, grads[0]);
+    const std::vector<Var> ends = body(again, start);
+    for (size_t i = 0; i < ends.size(); ++i)
+      if (ends[i].requires_grad() && grads[i].defined()) ends[i].slot->add(grads[i]);
+    again.run_backward();
     if (start.requires_grad() && start.slot->filled()) input.slot->add(start.slot->take());
-  })[0];
+  });
 }
 
 void Tape::backward(const Var& output, Tensor seed) {
@@ -79,6 +88,11 @@ void Tape::backward(const Var& output, Tensor seed) {
   }
   output.slot->add(seed);
   seed = Tensor();
+  run_backward();
+  one_ = nullptr;
+}
+
+void Tape::run_backward() {
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
@@ -90,7 +104,6 @@ void Tape::backward(const Var& output, Tensor seed) {
     }
     if (arrived) node.backward(grads);
   }
-  one_ = nullptr;
 }
 
 }  // namespace temper

@@ -102,6 +102,7 @@ class Tape {
   // Activation checkpointing: runs `body` without recording and keeps only its input; backward runs it again,
   // recording, and differentiates that. `body` may use parameters; it must compute the same thing twice.
   Var checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body);
+  std::vector<Var> checkpoint_many(const Var& input, std::function<std::vector<Var>(Tape&, const Var&)> body);
 
   // Runs everything backward from `output` with gradient `seed` (ones for a scalar), emptying the tape.
   void backward(const Var& output, Tensor seed = {});
@@ -114,6 +115,7 @@ class Tape {
     BackwardMany backward;
   };
   std::vector<Var> push(std::vector<Tensor> outputs, BackwardMany backward);
+  void run_backward();  // from the gradients that outputs have
 
   TapeOptions options_;
   std::vector<Node> nodes_;

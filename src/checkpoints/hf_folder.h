@@ -63,6 +63,9 @@ using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
                const TakeRows& take);
 
+// Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked).
+bool holds_stacked(const ModelFolder& folder, const WeightTable& table);
+
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);
 

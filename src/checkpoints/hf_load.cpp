@@ -11,12 +11,13 @@ namespace temper::checkpoints {
 namespace {
 
 struct Misfits {
-  std::vector<std::string> missing, unknown, unlike;
+  std::vector<std::string> missing, unknown, unlike, both;
 
   void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
     Shape expected = spec.shape;
     expected[0] = rows;
     if (spec.transposed) std::swap(expected[0], expected[1]);
+    if (entry.name == spec.stacked) expected = spec.stacked_shape;
     const std::vector<int64_t> wanted(expected.begin(), expected.end());
     if (entry.shape != wanted)
       unlike.push_back(fmt::format("'{}' is [{}], expected {}", entry.name, fmt::join(entry.shape, ", "),
@@ -39,16 +40,25 @@ struct Misfits {
   }
 };
 
+std::vector<WeightSource> sources_in(const ModelFolder& folder, const WeightSpec& spec) {
+  return WeightTable::sources_in_files(spec, folder.find(spec.stacked) != nullptr);
+}
+
 Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits;
-  for (const WeightSpec& spec : table.specs())
-    for (const WeightSource& source : spec.sources) {
+  for (const WeightSpec& spec : table.specs()) {
+    if (folder.find(spec.stacked) != nullptr)
+      for (const WeightSource& source : spec.sources)
+        if (folder.find(source.name) != nullptr)
+          misfits.both.push_back(fmt::format("'{}' beside '{}'", source.name, spec.stacked));
+    for (const WeightSource& source : sources_in(folder, spec)) {
       const TensorEntry* entry = folder.find(source.name);
       if (entry == nullptr)
         misfits.missing.push_back(source.name);
       else
         misfits.check_source(*entry, spec, source.rows);
     }
+  }
   for (const std::string& name : folder.names())
     if (table.find_source(name).spec == nullptr && !table.ignored().contains(name))
       misfits.unknown.push_back(name);
@@ -76,9 +86,15 @@ void hand_over(const ModelFolder& folder, const std::string& name, const Tensor&
 
 }  // namespace
 
+bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
+  return std::any_of(table.specs().begin(), table.specs().end(),
+                     [&](const WeightSpec& spec) { return folder.find(spec.stacked) != nullptr; });
+}
+
 void check_weights(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits = find_misfits(folder, table);
-  if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty()) return;
+  if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty() && misfits.both.empty())
+    return;
   misfits.suggest(table);
   std::string message = fmt::format("[{}] the weights do not fit the model", folder.path());
   const auto add = [&](std::string_view title, const std::vector<std::string>& lines) {
@@ -87,6 +103,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
   add("missing", misfits.missing);
   add("unknown", misfits.unknown);
   add("of another shape or dtype", misfits.unlike);
+  add("both one by one and stacked; keep one of them", misfits.both);
   fail("{}\n{}", message, folder.remedy());
 }
 
@@ -96,8 +113,9 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
   for (size_t i = 0; i < table.specs().size(); ++i) {
     const WeightSpec& spec = table.specs()[i];
     int64_t first = 0;
-    for (const WeightSource& source : spec.sources) {
-      const Tensor from = folder.tensor(source.name);
+    for (const WeightSource& source : sources_in(folder, spec)) {
+      Tensor from = folder.tensor(source.name);
+      if (source.name == spec.stacked) from = from.reshape(spec.shape);
       for (const Slice& slice : layout[i].own_rows(first, source.rows))
         hand_over(folder, source.name, spec.transposed ? from.transpose(0, 1) : from, slice.whole - first,
                   slice.whole - first + slice.count,

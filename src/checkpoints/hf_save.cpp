@@ -14,7 +14,7 @@ namespace {
 struct Piece {
   TensorInfo info;
   const WeightSpec* spec = nullptr;
-  int64_t row = 0;
+  int64_t row = 0, rows = 0;
   int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
 };
 using Shard = std::vector<Piece>;
@@ -36,12 +36,14 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
                                const SaveOptions& options) {
   std::vector<Piece> pieces;
   for (const WeightSpec& spec : table.specs()) {
-    const DType dtype = options.dtype ? *options.dtype : checked_source(spec, source).dtype();
+    const std::optional<DType> asked = spec.dtype ? spec.dtype : options.dtype;
+    const DType dtype = asked ? *asked : checked_source(spec, source).dtype();
     int64_t row = 0;
-    for (const WeightSource& part : spec.sources) {
+    for (const WeightSource& part : table.sources_in_files(spec)) {
       Shape shape = spec.shape;
       shape[0] = part.rows;
-      pieces.push_back({{part.name, shape, dtype}, &spec, row});
+      if (part.name == spec.stacked) shape = spec.stacked_shape;
+      pieces.push_back({{part.name, shape, dtype}, &spec, row, part.rows});
       row += part.rows;
     }
   }
@@ -87,7 +89,7 @@ void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards,
                      .to(piece.info.dtype, MemoryTag::kWorkspace);
         held = piece.spec;
       }
-      writer.add(tensor.narrow(0, piece.row, piece.info.shape[0]));
+      writer.add(tensor.narrow(0, piece.row, piece.rows).reshape(piece.info.shape));
     }
     writer.close();
   }

@@ -79,26 +79,35 @@ class Merger {
 
   // A parameter of the model, as its files have it, with the adapter in it.
   Tensor parameter(const WeightSpec& spec) const {
-    const Tensor first = base_.tensor(spec.sources.front().name);
+    const auto sources = in_base(spec);
+    const Tensor first = base_.tensor(sources.front().name);
     const Tensor merged = Tensor::empty(spec.shape, first.dtype(), MemoryTag::kWorkspace);
     int64_t row = 0;
-    for (const WeightSource& source : spec.sources) {
-      merged.narrow(0, row, source.rows).copy_from(tensor(source.name));
+    for (const WeightSource& source : sources) {
+      const Tensor rows = merged.narrow(0, row, source.rows);
+      const Tensor own = tensor(source.name);
+      rows.copy_from(source.name == spec.stacked ? own.reshape(spec.shape) : own);
       row += source.rows;
     }
     return merged;
   }
 
+  bool stacked(const WeightTable& table) const { return holds_stacked(base_, table); }
+
   // What all of the base's tensors have; nothing where they differ.
   std::optional<DType> dtype(const WeightTable& table) const {
     std::set<DType> found;
     for (const WeightSpec& spec : table.specs())
-      for (const WeightSource& source : spec.sources)
-        found.insert(*supported_dtype(*base_.find(source.name)));
+      for (const WeightSource& source : in_base(spec))
+        if (!spec.dtype) found.insert(*supported_dtype(*base_.find(source.name)));
     return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
   }
 
  private:
+  std::vector<WeightSource> in_base(const WeightSpec& spec) const {
+    return WeightTable::sources_in_files(spec, base_.find(spec.stacked) != nullptr);
+  }
+
   void check_tied(const WeightTable& table, const std::string& adapter) const {
     const auto is_head = [](const WeightSpec& spec) { return spec.lora == LoraRole::kHead; };
     if (std::any_of(table.specs().begin(), table.specs().end(), is_head)) return;
@@ -158,12 +167,14 @@ void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float 
 void merge_adapter(const std::string& adapter, const std::string& base, const WeightTable& table,
                    const std::string& output, int64_t max_shard_bytes) {
   const Merger merger(adapter, base, table);
+  WeightTable written = table;
+  written.set_stacked(merger.stacked(table));
   SaveOptions options;
   options.dtype = merger.dtype(table);
   options.max_shard_bytes = max_shard_bytes;
   options.original = base;
   save_model(
-      output, table, [&](const WeightSpec& spec) { return merger.parameter(spec); },
+      output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); },
       Json::parse_file(join_path(base, "config.json")), options);
 }
 

@@ -43,6 +43,40 @@ void WeightScope::linear(const std::string& name, const Matrix& matrix,
   if (matrix.bias) vector(name + ".bias", matrix.out, biases);
 }
 
+void WeightScope::router(const std::string& name, const Matrix& matrix, const WeightSource& module) {
+  table_.add({.name = scope_ + name,
+              .shape = {module.rows, matrix.width},
+              .axes = {matrix.out, matrix.in},
+              .sources = {{source_scope_ + module.name + ".weight", module.rows}}});
+}
+
+void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t experts,
+                          const std::vector<WeightSource>& modules, const std::string& stacked) {
+  WeightSpec spec;
+  spec.name = scope_ + name + ".weight";
+  spec.axes = {matrix.out, matrix.in};
+  spec.quantize = true;
+  int64_t rows = 0;
+  for (const WeightSource& module : modules) {
+    rows += module.rows;
+    spec.sources.push_back({source_scope_ + module.name + ".weight", module.rows});
+  }
+  spec.shape = {rows, matrix.width};
+  spec.stacked = source_scope_ + stacked;
+  spec.stacked_shape = {experts, rows / experts, matrix.width};
+  table_.add(std::move(spec));
+}
+
+void WeightScope::buffer(const std::string& name, const std::string& axis, const WeightSource& source) {
+  table_.add({.name = scope_ + name,
+              .shape = {source.rows},
+              .axes = {axis},
+              .sources = {{source_scope_ + source.name, source.rows}},
+              .decay = false,
+              .dtype = DType::kF32,
+              .buffer = true});
+}
+
 void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }
 
 void WeightScope::ignore(const std::string& source, const std::string& reason) {

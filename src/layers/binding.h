@@ -25,6 +25,14 @@ class WeightScope {
     bool bias = false;
   };
   void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
+  // A matrix that is no linear of adapters and quantizers.
+  void router(const std::string& name, const Matrix& matrix, const WeightSource& module);
+  // The same for `experts` matrices of equal sizes, which stand above one another: `modules` are those of the
+  // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].
+  void experts(const std::string& name, const Matrix& matrix, int64_t experts,
+               const std::vector<WeightSource>& modules, const std::string& stacked);
+  // A vector that no gradient trains, float32 in memory and in files.
+  void buffer(const std::string& name, const std::string& axis, const WeightSource& source);
   // Ranks share an axis in pieces of this size (WeightTable::keep_together).
   void keep_together(const std::string& axis, int64_t size);
   // A tensor of files that is not loaded, with the reason.
@@ -77,12 +85,23 @@ class RopeTableSet {
   int64_t length_ = 0;
 };
 
+// The routers of a model, in the order of its layers: each has a place in a pass's RouterTrace.
+class RouterSet {
+ public:
+  size_t add() { return count_++; }
+  size_t count() const { return count_; }
+
+ private:
+  size_t count_ = 0;
+};
+
 // Finds what modules hold. A name that was not declared, or an op that was not named for it, is a defect,
 // found while the model is built.
 struct Binding {
   const ParameterStore& parameters;
   const ops::BoundOps& ops;
   RopeTableSet& rope;
+  RouterSet& routers;
   std::string scope = {};
 
   BoundWeight weight(const std::string& name) const { return parameters.bound(scope + name); }

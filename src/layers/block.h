@@ -8,7 +8,9 @@
 #include "base/json.h"
 #include "layers/adapted_rows.h"
 #include "layers/binding.h"
+#include "layers/router_trace.h"
 #include "layers/sequence_state.h"
+#include "ops/moe_router/moe_router.h"
 #include "primitives/primitives.h"
 
 // A layer is a mixer, which moves information between tokens, and a channel, which works on each token. Rooms
@@ -26,6 +28,7 @@ struct Pass {
   // holds, or the rows that `seen` chooses.
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
+  std::shared_ptr<RouterTrace> routers = {};        // null: nobody asks what routers do
 };
 
 // A mixer with its kernels and parameters.
@@ -44,6 +47,11 @@ class BoundChannel {
  public:
   virtual ~BoundChannel() = default;
   virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;  // [tokens, hidden] to the same
+  // Of channels that choose experts: what their choice adds to the scores, [experts] float32; null: nothing.
+  virtual const BoundWeight* choice_bias() const { return nullptr; }
+  // As of mixers.
+  virtual bool decodes_on_device() const = 0;
+  virtual std::string_view asks_host() const = 0;
 };
 
 // A mixer as a configuration describes it, for any number of layers.
@@ -69,6 +77,7 @@ class Channel {
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundChannel> bind(const Binding& binding) const = 0;
   virtual double flops(int64_t tokens) const = 0;
+  virtual const ops::Routing* routing() const { return nullptr; }  // of channels that choose experts
   virtual Json::Object describe() const = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "layers/glue.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/sample/sample.h"
 #include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
@@ -57,6 +58,13 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
     starts_k.push_back(static_cast<int32_t>(seen.size()));
   }
   return {Tensor::from(seen), input.ids.numel(), true};
+}
+
+// Of the first channel that chooses experts; all of them choose alike. Null: none does.
+const ops::Routing* routing_of(const DecoderConfig& config) {
+  for (const Block& block : config.blocks)
+    if (const ops::Routing* routing = block.channel->routing()) return routing;
+  return nullptr;
 }
 
 }  // namespace
@@ -127,6 +135,8 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
     config.blocks[i].mixer->name_ops(layer);
     config.blocks[i].channel->name_ops(layer);
   }
+  if (const ops::Routing* routing = routing_of(config))
+    model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
   model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
   model.use<ops::GlobalNorm>("optimizer", {format.gradients});
   return binder.finish();
@@ -138,15 +148,17 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       parameters_(decoder_weight_table(config_), dtype, device, frozen),
       ops_(std::move(ops)),
       rope_(config_.max_positions, device),
-      embedding_({parameters_, ops_, rope_}),
-      norm_({parameters_, ops_, rope_}, "norm", config_.rms_norm_eps),
-      head_({parameters_, ops_, rope_}) {
+      embedding_({parameters_, ops_, rope_, routers_}),
+      norm_({parameters_, ops_, rope_, routers_}, "norm", config_.rms_norm_eps),
+      head_({parameters_, ops_, rope_, routers_}) {
   for (size_t i = 0; i < config_.blocks.size(); ++i) {
-    const Binding binding{parameters_, ops_, rope_, scope_of(i)};
+    const Binding binding{parameters_, ops_, rope_, routers_, scope_of(i)};
+    const size_t first_router = routers_.count();
     layers_.push_back({Norm(binding, "input_norm", config_.rms_norm_eps),
                        config_.blocks[i].mixer->bind(binding),
                        Norm(binding, "post_attention_norm", config_.rms_norm_eps),
-                       config_.blocks[i].channel->bind(binding)});
+                       config_.blocks[i].channel->bind(binding), first_router, routers_.count()});
+    router_layers_.resize(routers_.count(), i);
   }
 }
 
@@ -182,9 +194,23 @@ Decoder::Stream Decoder::checkpointed_layer(Tape& tape, size_t index, const Stre
   // Backward runs this again after `pass` is gone: it keeps its own copy of the handles.
   const auto body = [this, index, pass](Tape& inner, const Var& start) {
     const Stream end = through_layer(inner, index, {start, {}}, pass, nullptr);
-    return residual_add(inner, end.x, end.branch);
+    std::vector<Var> results{residual_add(inner, end.x, end.branch)};
+    for (RouterTrace::Part* part : router_parts(index, pass)) results.push_back(part->sums);
+    return results;
   };
-  return {tape.checkpoint(stream.x, body), {}};
+  const std::vector<Var> results = tape.checkpoint_many(stream.x, body);
+  // Those of the body belong to its own tape.
+  auto result = results.begin();
+  for (RouterTrace::Part* part : router_parts(index, pass)) part->sums = *++result;
+  return {results.front(), {}};
+}
+
+std::vector<RouterTrace::Part*> Decoder::router_parts(size_t index, const Pass& pass) const {
+  std::vector<RouterTrace::Part*> parts;
+  if (pass.routers == nullptr) return parts;
+  for (size_t i = layers_[index].first_router; i < layers_[index].end_router; ++i)
+    for (RouterTrace::Part& part : pass.routers->routers[i].parts) parts.push_back(&part);
+  return parts;
 }
 
 Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
@@ -225,8 +251,12 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   std::optional<HostInputs> inputs;
   std::optional<HostInputs::Scope> scope;
   if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
-  const Pass pass = pass_of(input, options);
+  Pass pass = pass_of(input, options);
   const bool checkpoint = options.checkpoint_layers && tape.recording();
+  pass.routers = options.routers;
+  if (pass.routers == nullptr && checkpoint && routers_.count() > 0)
+    pass.routers = std::make_shared<RouterTrace>();
+  if (pass.routers != nullptr) pass.routers->routers.resize(routers_.count());
   Stream stream{embedding_(tape, from_host(input.ids, device()), pass.rows), {}};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (checkpoint && options.hidden_states != nullptr) options.hidden_states->push_back(stream.x.value);
@@ -249,15 +279,33 @@ Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& sta
 
 bool Decoder::decodes_on_device() const {
   return ops_.at<ops::Sample>("head").forward != nullptr &&
-         std::all_of(layers_.begin(), layers_.end(),
-                     [](const Layer& layer) { return layer.mixer->decodes_on_device(); });
+         std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
+           return layer.mixer->decodes_on_device() && layer.channel->decodes_on_device();
+         });
 }
 
 std::string_view Decoder::asks_host() const {
   if (head_.asks_host()) return ops::CrossEntropy::kName;
+  if (!router_layers_.empty() && !ops_.at<ops::LoadBalancingLoss>("routers").repeats)
+    return ops::LoadBalancingLoss::kName;
   for (const Layer& layer : layers_)
-    if (const std::string_view op = layer.mixer->asks_host(); !op.empty()) return op;
+    for (const std::string_view op : {layer.mixer->asks_host(), layer.channel->asks_host()})
+      if (!op.empty()) return op;
   return {};
+}
+
+Var Decoder::balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const {
+  ops::LoadBalancingLoss op;
+  std::vector<Var> sums;
+  for (const RouterTrace::Router& router : trace.routers) {
+    op.counts.push_back(router.parts[part].counts);
+    sums.push_back(router.parts[part].sums);
+  }
+  if (!balance.counts.empty()) op.counts = balance.counts;
+  op.top_k = routing_of(config_)->top_k;
+  op.factor = balance.factor;
+  op.inverse_tokens = balance.inverse_tokens;
+  return ops::load_balancing_loss(tape, ops_.at<ops::LoadBalancingLoss>("routers"), sums, std::move(op));
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {

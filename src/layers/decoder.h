@@ -15,6 +15,8 @@ struct DecoderConfig {
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   bool tied_head = false;  // the head's weight is the embedding's
+  double balance_factor =
+      0;  // of the load balancing loss of routers in training, unless a run says otherwise
   std::vector<Block> blocks;
 
   VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head}; }
@@ -79,7 +81,8 @@ class Decoder {
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     // [tokens, hidden] each: the input of each layer, then what the final norm gives.
     std::vector<Tensor>* hidden_states = nullptr;
-    std::vector<AdapterRows> adapters = {};  // of all tokens in their order; none: the model alone
+    std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
+    std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
   };
   // Hidden states after the final norm, [tokens, hidden].
   Var forward(Tape& tape, const DecoderInput& input, const Options& options) const;
@@ -100,6 +103,19 @@ class Decoder {
                                const AdapterRows& rows = {}) const {
     return head_.loss(tape, hidden, targets, factors, rows);
   }
+  size_t num_routers() const { return router_layers_.size(); }
+  // Of the channel of a layer; null: it has none.
+  const BoundWeight* choice_bias(size_t layer) const { return layers_[layer].channel->choice_bias(); }
+  // The layers that have routers, in order.
+  const std::vector<size_t>& router_layers() const { return router_layers_; }
+  // factor · the load balancing loss of one part of what the routers of a pass told, of an update of
+  // 1 / inverse_tokens tokens (ops/load_balancing_loss). `counts`: of the whole update instead of the pass's.
+  struct Balance {
+    float factor = 1;
+    HostValue<float> inverse_tokens = 1.f;
+    std::vector<Tensor> counts = {};  // by router
+  };
+  Var balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const;
   bool trains_head(const AdapterRows& rows) const { return head_.trains(rows); }
 
  private:
@@ -108,6 +124,7 @@ class Decoder {
     std::unique_ptr<BoundMixer> mixer;
     Norm post_attention_norm;
     std::unique_ptr<BoundChannel> channel;
+    size_t first_router = 0, end_router = 0;  // of its channel
   };
   // The residual stream between modules: the sum of both, which the next norm forms on its way.
   struct Stream {
@@ -117,12 +134,16 @@ class Decoder {
   Stream through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                        std::vector<Tensor>* hidden_states) const;
   Stream checkpointed_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
+  // What the layer's routers tell of the pass.
+  std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
   void check_ids(std::span<const int32_t> ids) const;
 
   DecoderConfig config_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
   mutable RopeTableSet rope_;  // grown to the longest position seen
+  RouterSet routers_;
+  std::vector<size_t> router_layers_;
   Embedding embedding_;
   std::vector<Layer> layers_;
   Norm norm_;

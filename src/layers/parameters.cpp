@@ -48,7 +48,7 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
     const Shape& shape = layout_[i].own();
     const bool narrow = frozen && spec(i).quantize;
     Parameter& parameter = parameters_.emplace_back();
-    parameter.value = empty(shape, narrow ? *frozen : dtype);
+    parameter.value = empty(shape, narrow ? *frozen : spec(i).dtype.value_or(dtype));
     if (narrow) parameter.scales = empty({shape[0]}, DType::kF32);
   }
   changed();
@@ -125,7 +125,9 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
     const WeightSpec& spec = table_.specs()[i];
     const Parameter& parameter = parameters_[i];
     // Random numbers belong to elements of the whole.
-    if (spec.shape.ndim() >= 2 && (parameter.scales.defined() || !layout_[i].is_whole())) {
+    if (spec.buffer) {
+      fill(parameter.value, 0);
+    } else if (spec.shape.ndim() >= 2 && (parameter.scales.defined() || !layout_[i].is_whole())) {
       const Tensor values = Tensor::empty(spec.shape, dtype_, MemoryTag::kWorkspace, device_);
       fill_normal(values, seed, i, deviation);
       set_rows(spec.name, 0, values);
@@ -138,7 +140,9 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
 }
 
 void ParameterStore::enable_gradients(DType dtype) {
-  for (Parameter& parameter : parameters_) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (spec(i).buffer) continue;
+    Parameter& parameter = parameters_[i];
     if (parameter.scales.defined())
       fail("weights that are kept in {} cannot be trained", to_string(parameter.value.dtype()));
     parameter.grad = std::make_shared<GradSlot>();
@@ -148,6 +152,7 @@ void ParameterStore::enable_gradients(DType dtype) {
 
 void ParameterStore::allocate_gradients() {
   for (Parameter& parameter : parameters_) {
+    if (!parameter.grad) continue;
     parameter.grad->target(parameter.value);
     parameter.grad->reset();
   }

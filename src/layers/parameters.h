@@ -48,6 +48,7 @@ class ParameterStore {
                  const std::optional<Layout>& layout = {});
 
   const WeightTable& table() const { return table_; }
+  void set_stacked(bool stacked) { table_.set_stacked(stacked); }  // WeightTable
   const Layout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -67,7 +68,7 @@ class ParameterStore {
   // floating-point dtype, on the CPU or the store's device.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
 
-  // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases zero.
+  // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases and buffers zero.
   void initialize(uint64_t seed, double deviation);
   // Differs from every earlier version of any store: what was computed from the values (a KV cache) is of use
   // only as long as their version is the same. Whoever writes to values in another way than through the
@@ -75,9 +76,9 @@ class ParameterStore {
   uint64_t version() const { return version_; }
   void changed();
 
-  // From now on every parameter has a gradient (an Error where some are kept in 8 bits) that accumulates
-  // until reset_gradients(). Its memory (tag gradients) comes when backward first reaches it, or for all of
-  // them with allocate_gradients(), and stays until release_gradients().
+  // From now on every parameter that is no buffer has a gradient (an Error where some are kept in 8 bits)
+  // that accumulates until reset_gradients(). Its memory (tag gradients) comes when backward first reaches
+  // it, or for all of them with allocate_gradients(), and stays until release_gradients().
   void enable_gradients(DType dtype);
   void allocate_gradients();
   void reset_gradients();

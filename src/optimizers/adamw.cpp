@@ -14,12 +14,14 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   op_.eps = static_cast<float>(options.eps);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
+    if (parameters.spec(i).buffer) continue;
+    trained_.push_back(i);
     const Shape& shape = parameter.value.shape();
     ops::AdamW::Slot slot;
     slot.value = parameter.value;
     slot.exp_avg = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
     slot.exp_avg_sq = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
-    if (parameters.dtype() != DType::kF32 && format.master_weights)
+    if (parameter.value.dtype() != DType::kF32 && format.master_weights)
       slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
     const bool decays = options.decay_all || parameters.spec(i).decay;
     slot.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
@@ -36,20 +38,20 @@ Tensor AdamW::gradient(size_t index) const {
 
 void AdamW::sum_gradients(collectives::Group& ranks) const {
   if (ranks.is_alone()) return;
-  for (size_t i = 0; i < parameters_.size(); ++i) ranks.all_reduce(parameters_.spec(i).name, gradient(i));
+  for (const size_t i : trained_) ranks.all_reduce(parameters_.spec(i).name, gradient(i));
 }
 
 Tensor AdamW::grad_norm() const {
   ops::GlobalNorm norm;
   norm.device = parameters_.device();
-  for (size_t i = 0; i < parameters_.size(); ++i) norm.grads.push_back(gradient(i));
+  for (const size_t i : trained_) norm.grads.push_back(gradient(i));
   return ops::global_norm(norm_, norm);
 }
 
 void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
 
 void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
-  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = gradient(i);
+  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = gradient(trained_[i]);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
   ops::adamw(update_, op_);
@@ -72,10 +74,14 @@ void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
 
 std::vector<PlacedTensor> AdamW::state() const {
   std::vector<PlacedTensor> tensors;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_.spec(i).buffer)
+      tensors.push_back(
+          {"parameter." + parameters_.spec(i).name, parameters_[i].value, &parameters_.layout()[i]});
   for (size_t i = 0; i < op_.slots.size(); ++i) {
     const ops::AdamW::Slot& slot = op_.slots[i];
-    const std::string& name = parameters_.spec(i).name;
-    const Placement& placement = parameters_.layout()[i];
+    const std::string& name = parameters_.spec(trained_[i]).name;
+    const Placement& placement = parameters_.layout()[trained_[i]];
     if (slot.master.defined())
       tensors.push_back({"master." + name, slot.master, &placement});
     else

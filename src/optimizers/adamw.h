@@ -18,7 +18,7 @@ struct AdamWOptions {
   uint64_t seed = 0;  // of stochastic rounding
 };
 
-// AdamW over every parameter of a model, on the parameters' device.
+// AdamW over every parameter of a model that is no buffer, on the parameters' device.
 class AdamW {
  public:
   // Enables the parameters' gradients. Both references must outlive the optimizer.
@@ -38,16 +38,18 @@ class AdamW {
   void advance();
   int64_t steps() const { return op_.step - 1; }
 
-  // Everything that a resumed run needs, by name: "master.X" or "parameter.X", "exp_avg.X", "exp_avg_sq.X".
+  // Everything that a resumed run needs, by name: "master.X" or "parameter.X", "exp_avg.X", "exp_avg_sq.X";
+  // of buffers "parameter.X".
   // Of what the store holds.
   std::vector<PlacedTensor> state() const;
   // After the tensors of state() were overwritten: the count of updates, and values rewritten from masters.
   void restored(int64_t steps);
 
  private:
-  Tensor gradient(size_t index) const;
+  Tensor gradient(size_t index) const;  // of parameters_[index]
 
   layers::ParameterStore& parameters_;
+  std::vector<size_t> trained_;  // by slot: its place in parameters_
   ops::Bound<ops::AdamW> update_;
   ops::Bound<ops::GlobalNorm> norm_;
   ops::AdamW op_;

@@ -13,6 +13,12 @@ void WeightTable::add(WeightSpec spec) {
     const bool added = by_source_.emplace(spec.sources[i].name, std::pair(specs_.size(), i)).second;
     invariant(added, fmt::format("weight table: {} is declared twice", spec.sources[i].name));
   }
+  if (!spec.stacked.empty()) {
+    invariant(spec.stacked_shape.numel() == spec.shape.numel(),
+              fmt::format("weight table: {} is not as large as {}", spec.stacked, spec.name));
+    const bool added = by_source_.emplace(spec.stacked, std::pair(specs_.size(), spec.sources.size())).second;
+    invariant(added, fmt::format("weight table: {} is declared twice", spec.stacked));
+  }
   invariant(
       spec.shape.ndim() > 0 && rows == spec.shape[0],
       fmt::format("weight table: sources of {} fill {} rows of {}", spec.name, rows, to_string(spec.shape)));
@@ -34,9 +40,15 @@ WeightTable::Place WeightTable::find_source(std::string_view hf_name) const {
   if (found == by_source_.end()) return {};
   const auto [spec_index, source_index] = found->second;
   const WeightSpec& spec = specs_[spec_index];
+  if (source_index == spec.sources.size()) return {&spec, 0, spec.shape[0]};
   int64_t row = 0;
   for (size_t i = 0; i < source_index; ++i) row += spec.sources[i].rows;
   return {&spec, row, spec.sources[source_index].rows};
+}
+
+std::vector<WeightSource> WeightTable::sources_in_files(const WeightSpec& spec, bool stacked) {
+  if (!stacked || spec.stacked.empty()) return spec.sources;
+  return {{spec.stacked, spec.shape[0]}};
 }
 
 void WeightTable::tie(WeightSpec spec, std::string other) {

@@ -1,9 +1,11 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace temper {
@@ -30,6 +32,12 @@ struct WeightSpec {
   LoraRole lora = LoraRole::kNone;
   bool quantize = false;    // quantizers may target it
   bool transposed = false;  // files hold the transpose: of a matrix with one source
+  // Files may hold all sources as one tensor of this name and shape instead, whose elements are the
+  // parameter's in their order; "": they may not.
+  std::string stacked = {};
+  Shape stacked_shape = {};
+  std::optional<DType> dtype = {};  // that it is kept and saved in, whatever the model's
+  bool buffer = false;              // no gradient trains it
 };
 
 class WeightTable {
@@ -37,12 +45,20 @@ class WeightTable {
   void add(WeightSpec spec);  // checks that names are new and that the sources' rows fill the shape
   const std::vector<WeightSpec>& specs() const { return specs_; }
   const WeightSpec* find(std::string_view name) const;
-  // The parameter and the first row that a Hugging Face tensor fills; null spec when it is nobody's.
+  // The parameter and the first row that a Hugging Face tensor fills, which may be a stacked one; null spec
+  // when it is nobody's.
   struct Place {
     const WeightSpec* spec = nullptr;
     int64_t row = 0, rows = 0;
   };
   Place find_source(std::string_view hf_name) const;
+  // Whether files that are written hold stacked tensors: those that were read did.
+  void set_stacked(bool stacked) { stacked_ = stacked; }
+  // What files hold of a parameter.
+  std::vector<WeightSource> sources_in_files(const WeightSpec& spec) const {
+    return sources_in_files(spec, stacked_);
+  }
+  static std::vector<WeightSource> sources_in_files(const WeightSpec& spec, bool stacked);
   // A weight of one source that is another's ("head.weight", which is "embedding.weight"), and that adapters
   // may target by itself. It is no parameter: neither loaded, which its source is ignored for, nor kept, nor
   // saved.
@@ -74,6 +90,7 @@ class WeightTable {
   std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
   std::unordered_map<std::string, std::string> ignored_;
   std::unordered_map<std::string, int64_t> units_;
+  bool stacked_ = false;
 };
 
 }  // namespace temper

@@ -9,9 +9,9 @@ namespace {
 class BoundGatedMlp : public layers::BoundChannel {
  public:
   BoundGatedMlp(const GatedMlpConfig& config, const layers::Binding& binding)
-      : gate_up_(binding, "mlp.gate_up", config.bias),
-        down_(binding, "mlp.down", config.bias),
-        swiglu_(binding.kernel<ops::Swiglu>("mlp")) {}
+      : gate_up_(binding, config.module + ".gate_up", config.bias),
+        down_(binding, config.module + ".down", config.bias),
+        swiglu_(binding.kernel<ops::Swiglu>(config.module)) {}
 
   Var forward(Tape& tape, const Var& x, const layers::Pass& pass) const override {
     const bool in_products = swiglu_->traits.in_products;
@@ -21,6 +21,9 @@ class BoundGatedMlp : public layers::BoundChannel {
     const bool through = in_products && gate_up.requires_grad();
     return down_(tape, y, pass.rows, {.gate_up = through ? &gate_up : nullptr});
   }
+
+  bool decodes_on_device() const override { return true; }
+  std::string_view asks_host() const override { return {}; }
 
  private:
   layers::Linear gate_up_, down_;
@@ -32,16 +35,16 @@ class GatedMlp : public layers::Channel {
   explicit GatedMlp(const GatedMlpConfig& config) : c_(config) {}
 
   void declare(layers::WeightScope& weights) const override {
-    weights.linear("mlp.gate_up", {"intermediate", "hidden", c_.hidden, c_.bias},
-                   {{"mlp.gate_proj", c_.intermediate}, {"mlp.up_proj", c_.intermediate}});
-    weights.linear("mlp.down", {"hidden", "intermediate", c_.intermediate, c_.bias},
-                   {{"mlp.down_proj", c_.hidden}});
+    weights.linear(c_.module + ".gate_up", {"intermediate", "hidden", c_.hidden, c_.bias},
+                   {{c_.module + ".gate_proj", c_.intermediate}, {c_.module + ".up_proj", c_.intermediate}});
+    weights.linear(c_.module + ".down", {"hidden", "intermediate", c_.intermediate, c_.bias},
+                   {{c_.module + ".down_proj", c_.hidden}});
   }
 
   void name_ops(layers::OpScope& ops) const override {
-    ops.linear("mlp.gate_up", c_.hidden, 2 * c_.intermediate, c_.bias);
-    ops.linear("mlp.down", c_.intermediate, c_.hidden, c_.bias);
-    ops.use<ops::Swiglu>("mlp", {ops.dtype(), c_.intermediate});
+    ops.linear(c_.module + ".gate_up", c_.hidden, 2 * c_.intermediate, c_.bias);
+    ops.linear(c_.module + ".down", c_.intermediate, c_.hidden, c_.bias);
+    ops.use<ops::Swiglu>(c_.module, {ops.dtype(), c_.intermediate});
   }
 
   std::unique_ptr<layers::BoundChannel> bind(const layers::Binding& binding) const override {

@@ -3,11 +3,11 @@
 
 namespace temper::channels {
 
-// down(silu(gate(x)) * up(x)) (Shazeer, 2020), with gate and up in one linear. Hugging Face's names are
-// mlp.*.
+// down(silu(gate(x)) * up(x)) (Shazeer, 2020), with gate and up in one linear.
 struct GatedMlpConfig {
   int64_t hidden = 0, intermediate = 0;
   bool bias = false;
+  std::string module = "mlp";  // the names of Hugging Face are those behind it
 
   bool operator==(const GatedMlpConfig&) const = default;
 };

@@ -1,0 +1,178 @@
+#include "channels/experts/experts.h"
+
+#include "layers/glue.h"
+#include "layers/linear.h"
+#include "ops/moe_experts/moe_experts.h"
+#include "primitives/primitives.h"
+
+namespace temper::channels {
+namespace {
+
+using layers::Pass;
+using layers::RouterTrace;
+
+class BoundExperts : public layers::BoundChannel {
+ public:
+  BoundExperts(const ExpertsConfig& config, const layers::Binding& binding,
+               std::unique_ptr<layers::BoundChannel> shared)
+      : config_(config),
+        place_(binding.routers.add()),
+        gate_(binding.weight(config.module + ".gate.weight")),
+        gate_up_(binding.weight(config.module + ".experts.gate_up.weight")),
+        down_(binding.weight(config.module + ".experts.down.weight")),
+        linear_(binding.kernel<ops::Linear>(config.module + ".gate")),
+        router_(binding.kernel<ops::MoeRouter>(config.module)),
+        experts_(binding.kernel<ops::MoeExperts>(config.module)),
+        shared_(std::move(shared)) {
+    if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
+  }
+
+  Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
+    const ops::MoeRouter::Routes routes = route(tape, x, pass);
+    const Var y = ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, gate_up_.matrix(tape),
+                                   down_.matrix(tape), config_.routing.experts);
+    return shared_ ? layers::residual_add(tape, shared_->forward(tape, x, pass), y) : y;
+  }
+  const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }
+  bool decodes_on_device() const override { return asks_host().empty(); }
+  std::string_view asks_host() const override {
+    if (!router_->repeats) return ops::MoeRouter::kName;
+    if (!experts_->repeats) return ops::MoeExperts::kName;
+    return shared_ ? shared_->asks_host() : std::string_view();
+  }
+
+ private:
+  Var logits(Tape& tape, const Var& x) const {
+    const Var weight = gate_.leaf(tape);
+    if (!config_.float32_router) return ops::linear(tape, linear_, x, weight);
+    return ops::linear(tape, linear_, primitives::cast(tape, x, DType::kF32),
+                       primitives::cast(tape, weight, DType::kF32));
+  }
+
+  // The tokens of each adapter are told apart where somebody asks what routers do.
+  ops::MoeRouter::Routes route(Tape& tape, const Var& x, const Pass& pass) const {
+    RouterTrace::Router* const trace = pass.routers ? &pass.routers->routers[place_] : nullptr;
+    ops::MoeRouter op;
+    op.routing = config_.routing;
+    op.bias = bias_.exists() ? bias_.value() : Tensor();
+    if (trace == nullptr) return ops::moe_router(tape, router_, logits(tape, x), op, false);
+    trace->parts.clear();
+    op.given = trace->ids;
+    const Var all = logits(tape, x);
+    const auto& rows = pass.rows.all();
+    if (!pass.routers->wanted || rows.size() <= 1) {
+      const auto routes = ops::moe_router(tape, router_, all, op, pass.routers->wanted);
+      trace->ids = routes.ids;
+      if (pass.routers->wanted) trace->parts.push_back({routes.counts, routes.sums});
+      return routes;
+    }
+    return route_parts(tape, all, op, rows, *trace);
+  }
+
+  ops::MoeRouter::Routes route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op,
+                                     std::span<const layers::AdapterRows> rows,
+                                     RouterTrace::Router& trace) const {
+    std::vector<Var> ids, weights;
+    int64_t first = 0;
+    for (const Var& logits : layers::parts_of(tape, all, rows)) {
+      ops::MoeRouter own = op;
+      const int64_t count = logits.shape()[0];
+      if (op.given.defined()) own.given = op.given.narrow(0, first, count);
+      const auto routes = ops::moe_router(tape, router_, logits, own, true);
+      ids.push_back(tape.constant(routes.ids));
+      weights.push_back(routes.weights);
+      trace.parts.push_back({routes.counts, routes.sums});
+      first += count;
+    }
+    trace.ids = primitives::concat_first(tape, ids).value;
+    return {trace.ids, primitives::concat_first(tape, weights), {}, {}};
+  }
+
+  ExpertsConfig config_;
+  size_t place_;
+  layers::BoundWeight gate_, gate_up_, down_, bias_;
+  ops::Bound<ops::Linear> linear_;
+  ops::Bound<ops::MoeRouter> router_;
+  ops::Bound<ops::MoeExperts> experts_;
+  std::unique_ptr<layers::BoundChannel> shared_;
+};
+
+class Experts : public layers::Channel {
+ public:
+  Experts(const ExpertsConfig& config, std::shared_ptr<const layers::Channel> shared)
+      : c_(config), shared_(std::move(shared)) {}
+
+  void declare(layers::WeightScope& weights) const override {
+    const int64_t experts = c_.routing.experts;
+    weights.router(c_.module + ".gate.weight", {"experts", "hidden", c_.hidden, false},
+                   {c_.module + ".gate", experts});
+    if (c_.correction_bias)
+      weights.buffer(c_.module + ".gate.correction_bias", "experts",
+                     {c_.module + ".gate.e_score_correction_bias", experts});
+    std::vector<WeightSource> in, out;
+    for (int64_t e = 0; e < experts; ++e) {
+      const std::string expert = fmt::format("{}.experts.{}.", c_.module, e);
+      in.push_back({expert + c_.gate, c_.width});
+      in.push_back({expert + c_.up, c_.width});
+      out.push_back({expert + c_.down, c_.hidden});
+    }
+    const std::string stacked = c_.module + ".experts.";
+    weights.experts(stacked + "gate_up", {"experts*expert_width", "hidden", c_.hidden, false}, experts, in,
+                    stacked + "gate_up_proj");
+    weights.experts(stacked + "down", {"experts*hidden", "expert_width", c_.width, false}, experts, out,
+                    stacked + "down_proj");
+    if (shared_) shared_->declare(weights);
+  }
+
+  void name_ops(layers::OpScope& ops) const override {
+    const int64_t experts = c_.routing.experts, top_k = c_.routing.top_k;
+    const DType routed = c_.float32_router ? DType::kF32 : ops.dtype();
+    ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, false});
+    ops.use<ops::MoeRouter>(c_.module, {routed, experts, top_k});
+    ops.use<ops::MoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
+    if (shared_) shared_->name_ops(ops);
+  }
+
+  std::unique_ptr<layers::BoundChannel> bind(const layers::Binding& binding) const override {
+    return std::make_unique<BoundExperts>(c_, binding, shared_ ? shared_->bind(binding) : nullptr);
+  }
+
+  // Of the experts that are chosen.
+  double flops(int64_t tokens) const override {
+    const int64_t each = c_.routing.experts + 3 * c_.routing.top_k * c_.width;
+    return 2 * static_cast<double>(tokens) * static_cast<double>(c_.hidden * each) +
+           (shared_ ? shared_->flops(tokens) : 0);
+  }
+
+  const ops::Routing* routing() const override { return &c_.routing; }
+
+  Json::Object describe() const override {
+    const ops::Routing& r = c_.routing;
+    Json::Object all{{"moe_intermediate_size", c_.width},
+                     {"num_experts", r.experts},
+                     {"num_experts_per_tok", r.top_k},
+                     {"scores of experts", r.sigmoid ? "sigmoid" : "softmax"},
+                     {"n_group", r.groups},
+                     {"topk_group", r.top_groups},
+                     {"norm_topk_prob", r.normalize},
+                     {"routed_scaling_factor", static_cast<double>(r.scaling)},
+                     {"router in float32", c_.float32_router},
+                     {"correction bias of experts", c_.correction_bias}};
+    if (shared_)
+      for (auto& [key, value] : shared_->describe()) all.emplace_back("shared experts: " + key, value);
+    return all;
+  }
+
+ private:
+  ExpertsConfig c_;
+  std::shared_ptr<const layers::Channel> shared_;
+};
+
+}  // namespace
+
+std::shared_ptr<const layers::Channel> experts(const ExpertsConfig& config,
+                                               std::shared_ptr<const layers::Channel> shared) {
+  return std::make_shared<Experts>(config, std::move(shared));
+}
+
+}  // namespace temper::channels

@@ -1,0 +1,23 @@
+#pragma once
+#include "layers/block.h"
+
+namespace temper::channels {
+
+// A mixture of experts: of many gated MLPs a router chooses some for each token (ops/moe_router), and what
+// they give is added up by its weights (ops/moe_experts). Hugging Face's names are those behind `module`.
+struct ExpertsConfig {
+  int64_t hidden = 0, width = 0;  // of the stream; of one expert
+  ops::Routing routing;
+  // The router multiplies in float32, whatever the model computes in; otherwise as the model.
+  bool float32_router = false;
+  bool correction_bias = false;  // of the choice: gate.e_score_correction_bias
+  std::string module = "mlp";
+  // Of each expert's matrices in files that hold them one by one.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+// `shared` computes every token, too; null: none.
+std::shared_ptr<const layers::Channel> experts(const ExpertsConfig& config,
+                                               std::shared_ptr<const layers::Channel> shared = nullptr);
+
+}  // namespace temper::channels

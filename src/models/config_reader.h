@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "channels/experts/experts.h"
 #include "models/dense.h"
 
 namespace temper::models {
@@ -61,6 +62,17 @@ layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t
 
 // layer_types, or use_sliding_window / sliding_window / max_window_layers as qwen2 and qwen3 write them.
 void read_windows(ConfigReader& reader, DenseConfig& config);
+
+// What config.json calls the sizes of experts; of several names the first that is there.
+struct ExpertKeys {
+  std::initializer_list<const char*> experts;
+  const char* width;
+};
+// Their number, their width and how many a token gets.
+channels::ExpertsConfig read_experts(ConfigReader& reader, int64_t hidden, const ExpertKeys& keys);
+// The factor of the load balancing loss: router_aux_loss_coef where output_router_logits is true, else 0, as
+// transformers trains.
+double read_balance_factor(ConfigReader& reader);
 
 // For families whose every layer sees all tokens before it: a window that is switched on is refused.
 void expect_full_attention(ConfigReader& reader, const DenseConfig& config);

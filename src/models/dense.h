@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "layers/decoder.h"
@@ -28,6 +30,8 @@ struct DenseConfig {
   layers::RopeConfig rope;
 };
 
-layers::DecoderConfig decoder_of(const DenseConfig& config);
+// The channel of a layer that has none of its own is the gated MLP.
+using ChannelOf = std::function<std::shared_ptr<const layers::Channel>(int64_t layer)>;
+layers::DecoderConfig decoder_of(const DenseConfig& config, const ChannelOf& channel_of = nullptr);
 
 }  // namespace temper::models

@@ -100,6 +100,10 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
     forward.adapters.push_back(part.rows);
     counts.push_back(part.rows.rows);
   }
+  if (model_.num_routers() > 0) {
+    forward.routers = std::make_shared<layers::RouterTrace>();
+    forward.routers->wanted = true;
+  }
   const Var all = model_.forward(tape, batch.input, forward);
   const std::vector<Var> hidden =
       parts.size() == 1 ? std::vector{all} : layers::split_rows(tape, all, counts);
@@ -109,6 +113,15 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
     PendingStep& pending = step.pending[part.share];
     pending.add_work(part.tokens, adapter_training_flops(model_.config(), part.documents,
                                                          part.rows.adapter->num_update_elements()));
+    if (forward.routers) {
+      Tensor balance;
+      if (const double factor = options_.routers.balance_factor; factor > 0) {
+        losses.push_back(model_.balance_loss(tape, *forward.routers, i,
+                                             {static_cast<float>(factor), pending.inverse_tokens(), {}}));
+        balance = losses.back().value;
+      }
+      pending.add_routers(*forward.routers, i, balance);
+    }
     if (step.losses[part.share]) {
       losses.push_back(
           step.losses[part.share]->of(tape, {hidden[i], part.targets, part.documents, part.rows}, pending));
@@ -127,6 +140,8 @@ std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& 
   const trace::Span span("step");
   Step step(shares, ranks_);
   for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
+  if (model_.num_routers() > 0)
+    for (PendingStep& pending : step.pending) pending.watch_routers(model_);
   for (const auto& [begin, end] : cut_micro_batches(step.rows, options_.micro_batch_tokens))
     run(step, begin, end);
   const trace::Span update("update");

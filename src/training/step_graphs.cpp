@@ -32,6 +32,7 @@ bool same_shape(const StepData& a, const StepData& b) {
 void assign(StepData& to, const StepData& from) {
   for (size_t i = 0; i < to.batches.size(); ++i) training::assign(to.batches[i], from.batches[i]);
   to.scale.set(from.scale);
+  to.inverse_tokens.set(from.inverse_tokens);
 }
 
 }  // namespace

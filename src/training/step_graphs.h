@@ -14,10 +14,13 @@ namespace temper::training {
 // What one step reads from the CPU, and what it leaves on the device.
 struct StepData {
   std::vector<MicroBatch> batches;
-  HostValue<float> scale = 1.f;  // of the loss
+  HostValue<float> scale = 1.f;           // of the loss
+  HostValue<float> inverse_tokens = 1.f;  // of the load balancing loss
 
   struct Output {
     Tensor loss, nll, z;  // [1], [tokens] and [1]; nll only where it is wanted, z with a z-loss
+    std::shared_ptr<layers::RouterTrace> routers;  // of a mixture
+    Tensor balance;                                // [1]: what its routers add to the loss
   };
   std::vector<Output> outputs;  // of each micro-batch
   Tensor grad_norm;             // [1]

@@ -28,6 +28,12 @@ void add_losses(std::vector<SourceLoss>& sources, const float* nll,
 // A NaN's sign says nothing: "nan", never "-nan".
 double printed(double value) { return std::isnan(value) ? NAN : value; }
 
+int64_t count_tokens(const std::vector<data::PackedRow>& rows) {
+  int64_t count = 0;
+  for (const data::PackedRow& row : rows) count += row.size();
+  return count;
+}
+
 int64_t count_targets(const std::vector<data::PackedRow>& rows) {
   int64_t count = 0;
   for (const data::PackedRow& row : rows) count += row.num_targets();
@@ -40,6 +46,7 @@ PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_so
                          collectives::Group& ranks)
     : ranks_(&ranks) {
   known_.target_tokens = ranks.sum("target tokens of the update", count_targets(rows));
+  update_tokens_ = ranks.sum("tokens of the update", count_tokens(rows));
   if (num_sources > 1) known_.sources.resize(num_sources);
   if (known_.target_tokens == 0)
     fail("a step has no target token; check the data with 'temper data inspect'");
@@ -61,6 +68,11 @@ void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
   known_.loss += loss;
   if (!known_.preference) known_.preference.emplace();
   known_.preference->add(sums);
+}
+
+void PendingStep::add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance) {
+  routers_.add(trace, part);
+  if (balance.defined()) balances_.push_back(read(balance));
 }
 
 void PendingStep::set_grad_norm(const Tensor& norm) { grad_norm_ = read(norm); }
@@ -115,11 +127,12 @@ void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums) 
 
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
-  std::array sums{result.loss, result.z_loss, result.flops};
+  std::array sums{result.loss, result.z_loss, result.balance_loss, result.flops};
   ranks.sum("losses and work of the update", std::span<double>(sums));
   result.loss = sums[0];
   result.z_loss = sums[1];
-  result.flops = sums[2];
+  result.balance_loss = sums[2];
+  result.flops = sums[3];
   result.tokens = ranks.sum("tokens of the update", result.tokens);
   sum_over(ranks, result.sources);
   sum_over(ranks, result.preference);
@@ -129,17 +142,20 @@ StepResult PendingStep::wait() {
   StepResult result = known_;
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
   for (const auto& z : z_losses_) result.z_loss += *static_cast<const float*>(z->wait());
+  for (const auto& balance : balances_) result.balance_loss += *static_cast<const float*>(balance->wait());
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   sum_over(*ranks_, result);
+  result.routers = routers_.wait(*ranks_);
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
+  const std::string router = describe_not_finite(result.routers);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(
-        "the loss is {} and the gradient norm {}: training diverged; lower the learning rate, lengthen the "
+        "the loss is {} and the gradient norm {}{}: training diverged; lower the learning rate, lengthen the "
         "warm-up or continue from an earlier checkpoint",
-        printed(result.loss), printed(result.grad_norm));
+        printed(result.loss), printed(result.grad_norm), router.empty() ? "" : ", and " + router);
   return result;
 }
 

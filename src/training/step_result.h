@@ -7,6 +7,7 @@
 #include "collectives/local/local.h"
 #include "device/transfer.h"
 #include "training/micro_batch.h"
+#include "training/router_loads.h"
 
 namespace temper::training {
 
@@ -37,8 +38,10 @@ struct PreferenceResult {
 };
 
 struct StepResult {
-  double loss = 0;    // mean over the step's target tokens, without z_loss; or the objective's
-  double z_loss = 0;  // what it adds
+  double loss = 0;          // mean over the step's target tokens, without z_loss; or the objective's
+  double z_loss = 0;        // what it adds
+  double balance_loss = 0;  // what the routers' load balancing adds to the loss, which leaves it out
+  std::vector<RouterLoad> routers = {};  // of a mixture
   std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
   std::optional<PreferenceResult> preference = {};
   double grad_norm = 0;  // before clipping
@@ -67,6 +70,11 @@ class PendingStep {
   // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
+  // Of a mixture: of each micro-batch what its routers told, and what they add to the loss, or undefined.
+  void watch_routers(const layers::Decoder& model) { routers_ = PendingLoads(model); }
+  void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
+  std::vector<RouterLoad> loads() const { return routers_.wait(*ranks_); }  // of what was added so far
+  float inverse_tokens() const { return static_cast<float>(1 / static_cast<double>(update_tokens_)); }
   void set_grad_norm(const Tensor& norm);
 
   // Waits for this step alone, and for the other ranks'. Throws when loss or gradients are not finite (the
@@ -76,7 +84,9 @@ class PendingStep {
  private:
   collectives::Group* ranks_;
   StepResult known_;
-  std::vector<std::shared_ptr<Reading>> losses_, z_losses_;  // one per micro-batch
+  int64_t update_tokens_ = 0;                                           // of all ranks
+  std::vector<std::shared_ptr<Reading>> losses_, z_losses_, balances_;  // one per micro-batch
+  PendingLoads routers_;
   // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;

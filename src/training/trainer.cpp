@@ -1,6 +1,9 @@
 #include "training/trainer.h"
 
+#include <numeric>
+
 #include "base/trace.h"
+#include "layers/glue.h"
 #include "ops/global_norm/global_norm.h"
 #include "training/flops.h"
 
@@ -12,8 +15,11 @@ static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
 namespace {
 
 // Why this model's step cannot be captured; empty where it can.
-std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks) {
+std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks,
+                             const RouterOptions& routers) {
   if (!ranks.is_alone()) return "the ranks wait for each other in every step";
+  if (model.num_routers() > 0 && routers.global_balance)
+    return "the CPU adds up the loads of experts in every step";
   if (!is_apart(model.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
     return fmt::format("the kernel of {} needs the CPU in every step (docs/training.md)", op);
@@ -34,7 +40,8 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
       objective_(std::move(objective)),
       ranks_(ranks),
       graphs_(model.device(), options.cuda_graph,
-              objective_ ? "the objective needs the CPU in every step" : why_not_captured(model, ranks),
+              objective_ ? "the objective needs the CPU in every step"
+                         : why_not_captured(model, ranks, options.routers),
               [this](StepData& data) { compute(data); }) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
@@ -44,12 +51,18 @@ void Trainer::compute(StepData& data) {
   // With one micro-batch gradients move into the memory that backward frees; more of them need both at once.
   if (data.batches.size() > 1) model_.parameters().allocate_gradients();
   data.outputs.clear();
+  const std::vector<Tensor> counts = global_counts(data);
   for (const MicroBatch& batch : data.batches) {
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
+    if (model_.num_routers() > 0) {
+      forward.routers = std::make_shared<layers::RouterTrace>();
+      forward.routers->wanted = true;
+    }
     // The hidden states are not kept while backward runs.
-    const Var loss = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data);
+    Var loss = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data);
+    loss = with_balance(tape, loss, forward.routers, counts, data);
     const trace::Span backward("backward");
     tape.backward(loss);
   }
@@ -64,8 +77,65 @@ Var Trainer::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, Ste
   if (step_loss_) return step_loss_->of(tape, {hidden, batch.targets, batch.documents}, *pending_);
   const auto [loss, nll, z] =
       model_.loss(tape, hidden, batch.targets, {data.scale, static_cast<float>(options_.z_loss)});
-  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z});
+  data.outputs.push_back({loss.value, options_.num_sources > 1 ? nll : Tensor(), z, {}, {}});
   return loss;
+}
+
+// How often all tokens of the update choose each expert, by router: a pass of its own where the update has
+// several micro-batches or ranks. Empty: each micro-batch has its own.
+std::vector<Tensor> Trainer::global_counts(const StepData& data) const {
+  const RouterOptions& options = options_.routers;
+  if (model_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
+  if (data.batches.size() < 2 && ranks_.is_alone()) return {};
+  PendingLoads loads(model_);
+  for (const MicroBatch& batch : data.batches) {
+    Tape tape(false);
+    layers::Decoder::Options forward;
+    forward.routers = std::make_shared<layers::RouterTrace>();
+    forward.routers->wanted = true;
+    model_.forward(tape, batch.input, forward);
+    loads.add(*forward.routers, 0);
+  }
+  std::vector<Tensor> counts;
+  for (const RouterLoad& load : loads.wait(ranks_)) {
+    std::vector<int32_t> own(load.counts.begin(), load.counts.end());
+    own.push_back(0);
+    counts.push_back(Tensor::from(own).on(model_.device()));
+  }
+  return counts;
+}
+
+Var Trainer::with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
+                          const std::vector<Tensor>& counts, StepData& data) const {
+  if (routers == nullptr) return loss;
+  if (step_loss_) data.outputs.push_back({});  // which tells its loss itself
+  StepData::Output& output = data.outputs.back();
+  output.routers = routers;
+  const double factor = options_.routers.balance_factor;
+  if (factor == 0) return loss;
+  const Var balance =
+      model_.balance_loss(tape, *routers, 0, {static_cast<float>(factor), data.inverse_tokens, counts});
+  output.balance = balance.value;
+  return layers::add_losses(tape, {loss, balance});
+}
+
+// By what all ranks' tokens of the update chose; evaluation and passes that are computed again count nothing.
+void Trainer::move_biases(const std::vector<RouterLoad>& loads) {
+  for (const RouterLoad& load : loads) {
+    const layers::BoundWeight* const bias = model_.choice_bias(load.layer);
+    if (bias == nullptr || load.not_finite > 0) continue;
+    const int64_t all = std::accumulate(load.counts.begin(), load.counts.end(), int64_t{0});
+    const Tensor moved = bias->value().on({}).clone();
+    for (size_t e = 0; e < load.counts.size(); ++e) {
+      const int64_t above = load.counts[e] * std::ssize(load.counts) - all;
+      const double step = above == 0  ? 0
+                          : above > 0 ? -options_.routers.bias_rate
+                                      : options_.routers.bias_rate;
+      moved.data<float>()[e] += static_cast<float>(step);
+    }
+    bias->value().copy_from(moved);
+  }
+  model_.parameters().changed();
 }
 
 PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
@@ -77,6 +147,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   }
   StepData data;
   data.scale.set(pending.scale());
+  data.inverse_tokens.set(pending.inverse_tokens());
+  if (model_.num_routers() > 0) pending.watch_routers(model_);
   double flops = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
     data.batches.push_back(gather(rows, begin, end, fills_up(model_.device())));
@@ -89,9 +161,11 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   optimizer_.advance();
   for (size_t i = 0; i < done.outputs.size(); ++i) {
     const StepData::Output& output = done.outputs[i];
-    pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
+    if (output.routers) pending.add_routers(*output.routers, 0, output.balance);
+    if (output.loss.defined()) pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
   }
   pending.set_grad_norm(done.grad_norm);
+  if (options_.routers.bias_rate > 0) move_biases(pending.loads());
   return pending;
 }
 

@@ -10,6 +10,16 @@
 
 namespace temper::training {
 
+// What training does with the routers of mixtures.
+struct RouterOptions {
+  double balance_factor = 0;    // of the load balancing loss; 0: there is none
+  bool global_balance = false;  // its loads are those of the whole update, else of each micro-batch
+  // After each update the correction bias of an expert that got more tokens than the mean goes down by this,
+  // of one that got fewer up (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-
+  // Experts", 2024); 0: biases stay.
+  double bias_rate = 0;
+};
+
 struct TrainerOptions {
   double max_grad_norm = 1;        // 0: no clipping
   int64_t micro_batch_tokens = 0;  // at most so many tokens in one pass (at least one row); 0: all at once
@@ -17,6 +27,7 @@ struct TrainerOptions {
   double z_loss = 0;  // factor of the square of log Σ exp(logits); ops/cross_entropy
   CudaGraph cuda_graph = CudaGraph::kAuto;
   size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
+  RouterOptions routers = {};
 };
 
 // One optimizer update of a whole model at a time, over rows cut into micro-batches. The loss, unless there
@@ -39,6 +50,10 @@ class Trainer {
  private:
   void compute(StepData& data);
   Var loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data);
+  std::vector<Tensor> global_counts(const StepData& data) const;
+  Var with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
+                   const std::vector<Tensor>& counts, StepData& data) const;
+  void move_biases(const std::vector<RouterLoad>& loads);
 
   layers::Decoder& model_;
   optimizers::AdamW& optimizer_;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/files.h"
+#include "layers/glue.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "tests/support/relative_error.h"
 
@@ -111,7 +112,7 @@ std::vector<Tensor> GoldenCase::activations(const models::Model& model) const {
   return found;
 }
 
-double GoldenCase::run_step(models::Model& model, bool checkpoint_layers) const {
+double GoldenCase::run_step(models::Model& model, bool checkpoint_layers, double* balance_loss) const {
   int64_t count = 0;
   const Tensor wanted = Tensor::from(targets(&count));
   // Before the forward pass: the fused loss adds the head's gradient while it runs.
@@ -119,9 +120,21 @@ double GoldenCase::run_step(models::Model& model, bool checkpoint_layers) const 
   Tape tape;
   layers::Decoder::Options options;
   options.checkpoint_layers = checkpoint_layers;
+  const auto factor = static_cast<float>(model.decoder.config().balance_factor);
+  if (factor > 0) {
+    options.routers = std::make_shared<layers::RouterTrace>();
+    options.routers->wanted = true;
+  }
   const Var hidden = model.decoder.forward(tape, input(), options);
   const Var loss = model.decoder.loss(tape, hidden, wanted, {1.f / static_cast<float>(count)}).loss;
-  tape.backward(loss);
+  if (factor == 0) {
+    tape.backward(loss);
+    return loss.value.item();
+  }
+  const float inverse_tokens = 1 / static_cast<float>(input().ids.numel());
+  const Var balance = model.decoder.balance_loss(tape, *options.routers, 0, {factor, inverse_tokens, {}});
+  if (balance_loss != nullptr) *balance_loss = balance.value.item() / factor;
+  tape.backward(layers::add_losses(tape, {loss, balance}));
   return loss.value.item();
 }
 
@@ -131,8 +144,14 @@ void GoldenCase::for_each_weight(
   const auto& parameters = model.decoder.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor whole = of(i);
+    const WeightSpec& spec = parameters.spec(i);
+    if (spec.buffer) continue;
+    if (!spec.stacked.empty()) {  // as transformers has it in memory
+      check(spec.stacked, whole.defined() ? whole.reshape(spec.stacked_shape) : whole);
+      continue;
+    }
     int64_t row = 0;
-    for (const WeightSource& source : parameters.spec(i).sources) {
+    for (const WeightSource& source : spec.sources) {
       check(source.name, whole.defined() ? whole.narrow(0, row, source.rows) : whole);
       row += source.rows;
     }

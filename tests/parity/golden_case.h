@@ -41,8 +41,9 @@ class GoldenCase : public testing::TestWithParam<Case> {
   std::vector<int32_t> targets(int64_t* count) const;
   // Hidden states of each layer, then those after the final norm, then the logits.
   std::vector<Tensor> activations(const models::Model& model) const;
-  // Forward and backward of the golden batch; gradients stay in the parameters.
-  double run_step(models::Model& model, bool checkpoint_layers = false) const;
+  // Forward and backward of the golden batch; gradients stay in the parameters, those of the load balancing
+  // loss, too, where the model has one. Returns the loss without it.
+  double run_step(models::Model& model, bool checkpoint_layers = false, double* balance_loss = nullptr) const;
   // What `of` finds for each parameter, cut into the weights of the Hugging Face file.
   void for_each_weight(const models::Model& model, const std::function<Tensor(size_t index)>& of,
                        const std::function<void(const std::string& name, const Tensor& found)>& check) const;

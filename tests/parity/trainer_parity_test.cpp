@@ -92,6 +92,8 @@ class TrainerParity : public GoldenCase {
     training::TrainerOptions options;
     options.max_grad_norm = given.max_grad_norm;
     if (cut == Cut::kMicroBatches) options.micro_batch_tokens = golden("input_ids").dim(1);
+    options.routers.balance_factor = model->decoder.config().balance_factor;
+    options.routers.global_balance = cut == Cut::kMicroBatches;  // as all rows at once
     training::Trainer trainer(model->decoder, optimizer, options);
     const Tensor losses = golden("adamw.losses"), norms = golden("adamw.grad_norms");
     ASSERT_GE(losses.numel(), 5);

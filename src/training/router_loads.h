@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/group.h"
+#include "device/transfer.h"
+#include "layers/decoder.h"
+
+namespace temper::training {
+
+// How one router spread the tokens of a step over its experts; of all ranks.
+struct RouterLoad {
+  size_t layer = 0;
+  std::vector<int64_t> counts;  // by expert: how often it was chosen
+  double entropy = 0;           // of a token's scores, mean, in nats
+  int64_t tokens = 0;
+  int64_t not_finite = 0;  // tokens whose logits were no numbers
+
+  double largest_over_mean() const;  // of counts
+  int64_t idle() const;              // experts without a token
+};
+
+// What routers of the passes of a step told, which a device may still be computing.
+class PendingLoads {
+ public:
+  PendingLoads() = default;
+  explicit PendingLoads(const layers::Decoder& model);
+  void add(const layers::RouterTrace& trace, size_t part);  // of what a pass told
+  // Waits, and adds up what all ranks know.
+  std::vector<RouterLoad> wait(collectives::Group& ranks) const;
+
+ private:
+  struct Told {
+    std::shared_ptr<Reading> counts, sums;
+  };
+  struct Router {
+    size_t layer = 0;
+    int64_t experts = 0, top_k = 1;
+    std::vector<Told> told;
+  };
+  std::vector<Router> routers_;
+};
+
+// "the router of layer 3 had logits that are no numbers for 12 of 512 tokens"; empty where none had.
+std::string describe_not_finite(const std::vector<RouterLoad>& loads);
+
+}  // namespace temper::training

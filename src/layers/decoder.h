@@ -113,7 +113,7 @@ class Decoder {
   struct Balance {
     float factor = 1;
     HostValue<float> inverse_tokens = 1.f;
-    std::vector<Tensor> counts = {};  // by router
+    std::vector<Tensor> counts = {};  // [experts + 1] int32, by router
   };
   Var balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const;
   bool trains_head(const AdapterRows& rows) const { return head_.trains(rows); }

@@ -30,7 +30,7 @@ class BoundExperts : public layers::BoundChannel {
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const ops::MoeRouter::Routes routes = route(tape, x, pass);
     const Var y = ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, gate_up_.matrix(tape),
-                                   down_.matrix(tape), config_.routing.experts);
+                                   down_.matrix(tape));
     return shared_ ? layers::residual_add(tape, shared_->forward(tape, x, pass), y) : y;
   }
   const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }

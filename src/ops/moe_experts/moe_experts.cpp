@@ -1,5 +1,7 @@
 #include "ops/moe_experts/moe_experts.h"
 
+#include <algorithm>
+
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
@@ -66,8 +68,12 @@ Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, con
   return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
 }
 
+int64_t experts_of(const Var& x, const p::Matrix& down) {
+  return down.shape()[0] / std::max<int64_t>(x.shape()[1], 1);
+}
+
 void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix& gate_up,
-           const p::Matrix& down, int64_t experts) {
+           const p::Matrix& down) {
   constexpr auto op = MoeExperts::kName;
   check_ndim(op, "x", x.value, 2);
   check_float(op, "x", x.value);
@@ -81,6 +87,7 @@ void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix&
   check_contiguous(op, "weights", weights.value);
   check_weight(op, gate_up, x.dtype(), "gate_up");
   check_weight(op, down, x.dtype(), "down");
+  const int64_t experts = experts_of(x, down);
   if (experts < 1 || ids.dim(1) > experts)
     fail("[{}] top {} of {} experts, needs no more than there are", op, ids.dim(1), experts);
   const int64_t width = down.shape()[1];
@@ -102,8 +109,9 @@ trace::OpWork work(const MoeExperts& op) {
 }  // namespace
 
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
-                const p::Matrix& gate_up, const p::Matrix& down, int64_t experts) {
-  check(x, ids, weights, gate_up, down, experts);
+                const p::Matrix& gate_up, const p::Matrix& down) {
+  check(x, ids, weights, gate_up, down);
+  const int64_t experts = experts_of(x, down);
   const auto& kernel = *bound;
   const trace::Span span(MoeExperts::kName, [&] {
     return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});

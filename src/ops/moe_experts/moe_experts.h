@@ -58,8 +58,8 @@ struct MoeExperts {
   };
 };
 
-// The matrices may be frozen and in 8 bits.
+// The matrices may be frozen and in 8 bits; `down` says how many experts there are.
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
-                const primitives::Matrix& gate_up, const primitives::Matrix& down, int64_t experts);
+                const primitives::Matrix& gate_up, const primitives::Matrix& down);
 
 }  // namespace temper::ops

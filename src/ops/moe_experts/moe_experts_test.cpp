@@ -90,9 +90,8 @@ Case make_case(const Sizes& n, const Route& of) {
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(n, ids, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
-    return Result{
-        moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32), v[2], v[3], n.experts),
-        {}};
+    return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32), v[2], v[3]),
+                  {}};
   };
   c.terms = std::max({n.tokens, n.hidden, n.width}) * n.top_k;
   c.roundings = 5;  // of gate and up, of their product, of each expert's result, of y
@@ -184,7 +183,7 @@ TEST(MoeExperts, EveryKernelAgreesOnWeightsIn8Bits) {
     c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
       const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
       return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32),
-                                in_8_bits(v[0], gate_up, in), in_8_bits(v[0], down, out), n.experts),
+                                in_8_bits(v[0], gate_up, in), in_8_bits(v[0], down, out)),
                     {}};
     };
     check_every_kernel<MoeExperts>(c, signature_of(n));
@@ -215,7 +214,7 @@ TEST(MoeExperts, TokensDoNotDependOnOneAnother) {
         const auto there = [&](const Tensor& tensor) { return tape.constant(tensor.on(kernel.device)); };
         return values_of(moe_experts(tape, kernel.ops, there(v[0].value.narrow(0, first, count).contiguous()),
                                      own.on(kernel.device), there(weights), there(v[2].value),
-                                     there(v[3].value), n.experts)
+                                     there(v[3].value))
                              .value);
       };
       const Doubles all = run(0, 64);
@@ -234,10 +233,9 @@ TEST(MoeExperts, ChecksAtTheFrontDoor) {
   const auto f32 = [](const Shape& shape) { return Tensor::zeros(shape, DType::kF32); };
   const Tensor x = f32({3, 8}), ids = Tensor::zeros({3, 1}, DType::kI32), weights = f32({3, 1}),
                gate_up = f32({16, 8}), down = f32({16, 4});
-  const auto call = [&](const Tensor& a, const Tensor& i, const Tensor& w, const Tensor& g, const Tensor& d,
-                        int64_t experts = 2) {
-    return [&tape, &ops, a, i, w, g, d, experts] {
-      moe_experts(tape, ops, tape.constant(a), i, tape.constant(w), Var{g, {}}, Var{d, {}}, experts);
+  const auto call = [&](const Tensor& a, const Tensor& i, const Tensor& w, const Tensor& g, const Tensor& d) {
+    return [&tape, &ops, a, i, w, g, d] {
+      moe_experts(tape, ops, tape.constant(a), i, tape.constant(w), Var{g, {}}, Var{d, {}});
     };
   };
   expect_error(call({}, ids, weights, gate_up, down), "[moe_experts] x is missing");

@@ -49,10 +49,10 @@ struct MoeRouter {
   // may be undefined. Returns dlogits, of the logits' dtype.
   using Backward = Tensor(const MoeRouter&, const Output&, const Tensor& dweights, const Tensor& dsums);
   struct Routes {
-    Tensor ids;  // as Output's
-    Var weights;
-    Tensor counts;
-    Var sums;
+    Tensor ids;     // [tokens, top_k] int32
+    Var weights;    // [tokens, top_k] float32
+    Tensor counts;  // [experts + 1] int32
+    Var sums;       // [experts + 1] float32
   };
   using Compose = Routes(Tape&, const Var& logits, const MoeRouter&, bool want_sums);
 };

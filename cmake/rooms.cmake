@@ -1,6 +1,6 @@
-# The one door into the build. Every folder under src/ is either one floor (add_floor) or a kind whose
-# sub-folders are rooms (add_kind + add_room). Files named *_test.cpp go to the tests of their folder,
-# *_bench.cpp to the benchmarks, everything else into the library.
+# The one door into the build. Every folder under src/ is either one floor (add_floor), whose sub-folders, if any, are
+# stages (tools/layers.toml), or a kind whose sub-folders are rooms (add_kind + add_room). Files named *_test.cpp go to
+# the tests of their folder, *_bench.cpp to the benchmarks, everything else into the library.
 
 # With TEMPER_UNITY neighbours in a folder are compiled together, four at a time: most of a file's cost is what it
 # shares with the others. A new file moves only its folder's groups.
@@ -60,9 +60,9 @@ function(temper_add_device_code folder architectures)
   target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_device_code_${name}>)
 endfunction()
 
-# A floor without rooms: all of src/<folder>/*.cpp.
+# A floor without rooms: all of src/<folder>/**/*.cpp.
 function(add_floor folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
   temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${folder} "")
   temper_add_sources(${folder} ${sources})
 endfunction()
@@ -119,7 +119,9 @@ endfunction()
 # PLAIN kind, whose rooms are included by those who want them.
 function(add_kind kind)
   cmake_parse_arguments(kind "PLAIN" "" "" ${ARGN})
-  add_floor(${kind})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${kind}/*.cpp)
+  temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${kind} "")
+  temper_add_sources(${kind} ${sources})
   add_subdirectory(src/${kind})
   if(kind_PLAIN)
     return()

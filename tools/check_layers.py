@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails when a file includes a folder on its own floor or above, or a sibling room (see layers.toml), when a test
-writes where another one may write, and when two files define a type of one full name: the linker would keep the
-functions of one of them for both."""
+"""Fails when a file includes a folder on its own floor or above, a later stage of its own folder or a sibling room (see
+layers.toml), when a test writes where another one may write, and when two files define a type of one full name: the
+linker would keep the functions of one of them for both."""
 import pathlib
 import re
 import sys
@@ -12,16 +12,20 @@ plan = tomllib.loads((root / "tools/layers.toml").read_text())
 floor_of = {folder: number for number, folders in enumerate(plan["floors"]) for folder in folders}
 kinds = set(plan["kinds"])
 shared = plan["shared"]
+stages = plan["stages"]
 suffixes = {".h", ".cpp", ".cu", ".cuh"}
 
 
 def room_of(parts):
-    """The room a path inside a kind belongs to; None for the kind's own files."""
+    """The room or stage that a path inside a folder belongs to; None for the folder's own files."""
     return parts[1] if len(parts) > 2 else None
 
 
 def may_include(kind, room, target):
-    """Whether a file of this room, shared folder or, with None, of the kind itself may include that folder of the kind."""
+    """Whether a file of this room, shared folder, stage or, with None, of the folder itself may include that one."""
+    if kind not in kinds:
+        order = [*stages.get(kind, []), None]
+        return target in order[:order.index(room) + 1]
     below = shared.get(kind, [])
     if target in (None, room):
         return True
@@ -37,6 +41,9 @@ def check(path):
     if folder not in floor_of:
         yield f"{where}: src/{folder} has no floor in tools/layers.toml"
         return
+    if folder not in kinds and room_of(parts) not in [None, *stages.get(folder, [])]:
+        yield f"{where}: src/{folder}/{room_of(parts)} is no stage of src/{folder} in tools/layers.toml"
+        return
     for line, text in enumerate(path.read_text().splitlines(), 1):
         if "testing::TempDir" in text:
             yield f"{where}:{line}: tests run side by side and share that folder; use TemporaryDirectory"
@@ -47,8 +54,9 @@ def check(path):
         if target != folder and floor_of[target] >= floor_of[folder]:
             yield f"{where}:{line}: {folder} may not include {target} (same floor or above)"
         target_room = room_of((target, *include[2].split("/")))
-        if target == folder and folder in kinds and not may_include(folder, room_of(parts), target_room):
-            yield f"{where}:{line}: {folder}/{room_of(parts) or ''} may not include {folder}/{target_room}"
+        if target == folder and not may_include(folder, room_of(parts), target_room):
+            included = target_room or include[2]
+            yield f"{where}:{line}: {folder}/{room_of(parts) or ''} may not include {folder}/{included}"
 
 
 def types_of(path):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes the tables of Unicode 16 that patterns of tokenizers need, as the `tokenizers` library (0.23) has them:
 
-src/tokenizers/unicode_classes.cpp    the class of every character, for the hand-made splitters
-src/tokenizers/later_characters.cpp   by property, the characters that Unicode 15 and 16 added, which PCRE2 may not know
+src/tokenizers/unicode/unicode_classes.cpp    the class of every character, for the hand-made splitters
+src/tokenizers/unicode/later_characters.cpp   by property, the characters that Unicode 15 and 16 added, which PCRE2 may
+    not know
 
 Run it with Python 3.11, whose own tables are those of Unicode 14, behind
 `pip install unicodedata2==16.0.0 regex==2025.7.34` (both have Unicode 16); then `tools/format.sh`.
@@ -13,7 +14,7 @@ import unicodedata
 import regex
 import unicodedata2
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "tokenizers"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "tokenizers" / "unicode"
 CHARACTERS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 CLASSES = {"Lu": "kUpper", "Lt": "kUpper", "Ll": "kLower", "Lm": "kCaseless", "Lo": "kCaseless", "M": "kMark",
            "N": "kNumber", "P": "kSymbol", "S": "kSymbol"}
@@ -67,7 +68,7 @@ def write_classes():
         if now != before:
             runs.append(f"0x{c << 8 | FLAGS[now]:X}")
         before = now
-    (OUT / "unicode_classes.cpp").write_text(f"""{NOTE}#include "tokenizers/unicode_classes.h"
+    (OUT / "unicode_classes.cpp").write_text(f"""{NOTE}#include "tokenizers/unicode/unicode_classes.h"
 
 namespace temper::tokenizers {{
 namespace {{
@@ -98,7 +99,7 @@ def write_later():
     for name in SCRIPTS:
         add(f"sc:{name}", [c for c in later if regex.match(rf"\p{{Script={name}}}", chr(c))])
     assigned = quoted(items(later))
-    (OUT / "later_characters.cpp").write_text(f"""{NOTE}#include "tokenizers/later_characters.h"
+    (OUT / "later_characters.cpp").write_text(f"""{NOTE}#include "tokenizers/unicode/later_characters.h"
 
 #include <utility>
 

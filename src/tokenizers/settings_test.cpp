@@ -1,4 +1,4 @@
-#include "tokenizers/settings.h"
+#include "tokenizers/tokens/settings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tokenizers/decoder.h"
+#include "tokenizers/decoding/decoder.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "tokenizers/byte_span.h"
+#include "tokenizers/text/byte_span.h"
 
 namespace temper::tokenizers {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "tokenizers/byte_level.h"
+#include "tokenizers/text/byte_level.h"
 
 namespace temper::tokenizers {
 namespace {

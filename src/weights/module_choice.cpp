@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "tokenizers/pattern.h"
+#include "tokenizers/text/pattern.h"
 
 namespace temper {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "data/chat_template.h"
 #include "data/row.h"
-#include "tokenizers/byte_level.h"
+#include "tokenizers/text/byte_level.h"
 
 namespace temper::data {
 namespace {

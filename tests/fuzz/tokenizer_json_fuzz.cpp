@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "tokenizers/byte_level.h"
+#include "tokenizers/text/byte_level.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::tokenizers {

@@ -1,0 +1,46 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "tokenizers/splitting/segmenter.h"
+#include "tokenizers/text/alignment.h"
+
+namespace temper::tokenizers {
+
+// A text cut into pieces, which lie in order in `text`; `alignments` leads to the text before.
+struct Pieces {
+  std::string text;
+  Alignments alignments;
+  std::vector<ByteSpan> spans;
+  Segmenter::AtStart at_start;  // of bytes of the text before
+  bool is_first(ByteSpan span) const { return at_start && at_start(alignments.source(span).begin); }
+  std::string_view at(ByteSpan span) const {
+    return std::string_view(text).substr(span.begin, span.end - span.begin);
+  }
+};
+
+// One pre-tokenizer: cuts each piece, or rewrites them.
+class PreTokenizerStep {
+ public:
+  virtual ~PreTokenizerStep() = default;
+  virtual void run(Pieces& pieces, bool aligned) const = 0;
+  virtual bool asks_for_start() const { return false; }
+};
+
+// The pre-tokenizers of a file without ByteLevel.
+class PreTokenizer {
+ public:
+  static PreTokenizer from_json(const Json& json, std::string_view where);
+  Pieces run(std::string_view text, const Segmenter::AtStart& at_start, bool aligned) const;
+  bool asks_for_start() const;
+
+ private:
+  std::vector<std::unique_ptr<const PreTokenizerStep>> steps_;
+};
+
+bool has_byte_level(const Json& pre_tokenizer, std::string_view where);
+
+}  // namespace temper::tokenizers

@@ -1,0 +1,14 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "tokenizers/splitting/splitter.h"
+
+namespace temper::tokenizers {
+
+// The pre-tokenizers that only cut: Split, Digits, Punctuation, Whitespace, WhitespaceSplit; nothing for
+// others.
+std::optional<Split> read_split(std::string_view type, const Json& component, const std::string& place);
+
+}  // namespace temper::tokenizers

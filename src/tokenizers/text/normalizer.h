@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "tokenizers/text/alignment.h"
+
+namespace temper::tokenizers {
+
+// One thing that happens to a text before it is split. Texts are valid UTF-8.
+class NormalizerStep {
+ public:
+  virtual ~NormalizerStep() = default;
+  virtual AlignedText run(std::string_view text, bool aligned) const = 0;  // else without an alignment
+  virtual bool keeps(std::string_view) const { return false; }             // true: it surely changes nothing
+};
+
+// What happens to the text before it is split: steps, one after the other.
+class Normalizer {
+ public:
+  static Normalizer from_json(const Json& json, std::string_view where);
+  bool keeps(std::string_view text) const;  // true: nothing changes; found out quickly
+  std::string normalize(std::string_view text) const;
+  // Adds where the bytes come from to `alignments`.
+  std::string normalize(std::string_view text, Alignments& alignments) const;
+
+ private:
+  std::vector<std::unique_ptr<const NormalizerStep>> steps_;
+};
+
+}  // namespace temper::tokenizers

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "templates/origin.h"
+#include "templates/template.h"
 #include "tokenizers/tokenizer.h"
 
 namespace temper::data {

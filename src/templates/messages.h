@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "templates/value.h"
+#include "templates/values/value.h"
 
 namespace temper::templates {
 

@@ -4,11 +4,23 @@
 #include <set>
 
 #include "base/error.h"
-#include "templates/interpreter.h"
-#include "templates/lexer.h"
-#include "templates/parser.h"
+#include "templates/messages.h"
+#include "templates/run/interpreter.h"
+#include "templates/syntax/lexer.h"
+#include "templates/syntax/parser.h"
 
 namespace temper::templates {
+namespace {
+
+Variables variables_of(const Json& values) {
+  if (!values.is_object()) fail("the values of a template must be an object, found {}", values.kind_name());
+  Variables variables;
+  for (const auto& [name, value] : values.as_object())
+    variables.emplace_back(name, name == "messages" ? traced_messages(value) : Value::from_json(value));
+  return variables;
+}
+
+}  // namespace
 
 struct Template::Parsed {
   Block block;
@@ -37,7 +49,7 @@ std::string Template::render(const Json& values) const { return render_with_gene
 
 Rendered Template::render_with_generation(const Json& values, const Limits& limits) const {
   const Budget budget(limits);
-  Interpreter interpreter(values);
+  Interpreter interpreter(variables_of(values));
   try {
     interpreter.run(parsed_->block);
   } catch (const Error& error) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "templates/limits.h"
-#include "templates/origin.h"
+#include "templates/text/origin.h"
+#include "templates/values/limits.h"
 
 namespace temper::templates {
 

@@ -340,6 +340,8 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
   if (facts.scratch_bytes > 0 && facts.scratch_bytes < kScratch)
     return fmt::format("needs {} KiB of {}, there are {}", kScratch >> 10, facts.scratch_name,
                        facts.scratch_bytes >> 10);
+  if (s.narrow_or_wide_values())
+    return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
   if (s.head_dim > kLargestHead)
     return fmt::format("head_dim must be at most {}, is {}", kLargestHead, s.head_dim);
   return std::nullopt;

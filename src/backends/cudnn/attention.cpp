@@ -21,6 +21,8 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)
     return fmt::format("backward has no fixed order of sums at compute capability {}", written());
+  if (s.narrow_or_wide_values())
+    return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
   // Backward takes wider heads on 9.x alone.
   const int64_t most = capability < 100 ? 256 : 128;
   if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > most)

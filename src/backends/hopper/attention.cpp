@@ -30,6 +30,8 @@ ops::Refusal accepts_hopper(const Attention::Signature& s, const HardwareFacts& 
   if (!is_for_hopper(facts.compute_capability, s.head_dim))
     return fmt::format("is for head_dim 64 or 128 at compute capability 9.0, this is {} at {}.{}", s.head_dim,
                        facts.compute_capability / 10, facts.compute_capability % 10);
+  if (s.narrow_or_wide_values())
+    return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
   return cudnn().accepts(s, facts);
 }
 

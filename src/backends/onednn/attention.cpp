@@ -30,39 +30,39 @@ struct Running {
 
 void step_few(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
               const Running& state) {
-  const int64_t dim = op.q.dim(2);
-  dot_rows(state.q, scores.rows, keys, nullptr, dim, {}, {scores.data, DType::kF32, scores.stride}, 0,
+  const int64_t value_dim = op.v.dim(2);
+  dot_rows(state.q, scores.rows, keys, nullptr, op.q.dim(2), {}, {scores.data, DType::kF32, scores.stride}, 0,
            scores.columns);
-  softmax_step(scores, state.largest, state.sum, state.y, dim);
-  mix_rows(scores, values, state.y, dim);
+  softmax_step(scores, state.largest, state.sum, state.y, value_dim);
+  mix_rows(scores, values, state.y, value_dim);
 }
 
 // The first step writes y, which need not be there before.
 void step_many(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
                const Running& state, float* rounded, bool first) {
-  const int64_t dim = op.q.dim(2);
+  const int64_t value_dim = op.v.dim(2);
   multiply(Tile{.a = matrix_of(state.q),
                 .b = transposed(matrix_of(keys)),
                 .m = scores.rows,
                 .n = scores.columns,
-                .k = dim,
+                .k = op.q.dim(2),
                 .c = scores.data,
                 .stride = scores.stride});
-  softmax_step(scores, state.largest, state.sum, state.y, dim);
+  softmax_step(scores, state.largest, state.sum, state.y, value_dim);
   const Block weights{scores.data, DType::kF32, scores.stride};
   multiply(Tile{.a = as_operand(weights, state.q.dtype, scores.rows, scores.columns, rounded),
                 .b = matrix_of(values),
                 .m = scores.rows,
-                .n = dim,
+                .n = value_dim,
                 .k = scores.columns,
                 .c = state.y,
-                .stride = dim,
+                .stride = value_dim,
                 .accumulate = !first});
 }
 
 // Divides by the softmax's sums and writes y and lse.
 void finish(const Attention& op, const Task& task, const Running& state, const Attention::Output& out) {
-  const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
+  const int64_t group = group_of(op), dim = op.v.dim(2), rows = task.count * group;
   const int64_t token = task.document.query + task.first, head = task.kv_head * group;
   for (int64_t r = 0; r < rows; ++r) {
     if (out.lse.defined())
@@ -79,21 +79,24 @@ int64_t stride_of(int64_t rows, const Document& document) {
 }
 
 // Of a task.
-int64_t floats_of(int64_t rows, int64_t dim, int64_t stride) { return rows * (2 * dim + 2 * stride + 2); }
+int64_t floats_of(const Attention& op, int64_t rows, int64_t stride) {
+  return rows * (op.q.dim(2) + op.v.dim(2) + 2 * stride + 2);
+}
 
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
-  const int64_t group = group_of(op), dim = op.q.dim(2), rows = task.count * group;
+  const int64_t group = group_of(op), dim = op.q.dim(2), value_dim = op.v.dim(2);
+  const int64_t rows = task.count * group;
   const Document& document = task.document;
   const bool few = rows <= kFewRows;
   const int64_t stride = stride_of(rows, document);
   const DType dtype = few ? DType::kF32 : operand_dtype(op);
-  Scratch scratch(floats_of(rows, dim, stride));
+  Scratch scratch(floats_of(op, rows, stride));
   const Running state{{scratch.take(rows * dim), dtype, dim},
-                      scratch.take(rows * dim),
+                      scratch.take(rows * value_dim),
                       scratch.take(rows),
                       scratch.take(rows)};
   float *scores = scratch.take(rows * stride), *rounded = scratch.take(rows * stride);
-  if (few) std::fill_n(state.y, rows * dim, 0.0f);
+  if (few) std::fill_n(state.y, rows * value_dim, 0.0f);
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
@@ -130,14 +133,14 @@ Attention::Output outline_forward(const Attention& op, bool want_lse) {
   std::vector<int64_t> bytes;
   for (const Task& task : tasks_of(op)) {
     const int64_t rows = task.count * group_of(op);
-    bytes.push_back(TaskMemory::pooled_bytes(floats_of(rows, op.q.dim(2), stride_of(rows, task.document))));
+    bytes.push_back(TaskMemory::pooled_bytes(floats_of(op, rows, stride_of(rows, task.document))));
   }
   hold_largest(std::move(bytes), op.q.device());
   return out;
 }
 
 Attention::Output forward(const Attention& op, bool want_lse) {
-  Attention::Output out{Tensor::empty(op.q.shape(), op.q.dtype()), {}};
+  Attention::Output out{Tensor::empty({op.q.dim(0), op.q.dim(1), op.v.dim(2)}, op.q.dtype()), {}};
   if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
   const std::vector<Task> tasks = tasks_of(op);
   parallel_for(static_cast<int64_t>(tasks.size()),

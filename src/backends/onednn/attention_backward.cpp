@@ -17,7 +17,7 @@ struct Backward {
   const Attention::Output& out;
   const Tensor& dy;
   Attention::Grads grads;
-  int64_t group, dim, parts;
+  int64_t group, dim, value_dim, parts;
   Tensor delta;  // [heads, tokens]: dy · y
   Tensor dq;     // [parts, kv_heads, tokens, group, dim] float32
 };
@@ -57,15 +57,20 @@ struct Buffers {
   int64_t stride;  // of scores
   Scratch scratch;
   float *q, *dy, *dq, *p, *dp, *rounded_p, *rounded_dp, *lse, *delta, *dk, *dv;
-  static int64_t floats(int64_t rows, int64_t keys, int64_t dim) {
-    return rows * (3 * dim + 4 * score_stride(keys) + 2) + 2 * keys * dim;
+  static int64_t floats(const Attention& op, int64_t rows, int64_t keys) {
+    const int64_t dim = op.q.dim(2), value_dim = op.v.dim(2);
+    return rows * (2 * dim + value_dim + 4 * score_stride(keys) + 2) + keys * (dim + value_dim);
   }
-  Buffers(DType operands, int64_t rows, int64_t keys, int64_t dim)
-      : dtype(operands), stride(score_stride(keys)), scratch(floats(rows, keys, dim)) {
-    for (float** part : {&q, &dy, &dq}) *part = scratch.take(rows * dim);
+  Buffers(const Attention& op, int64_t rows, int64_t keys)
+      : dtype(operand_dtype(op)), stride(score_stride(keys)), scratch(floats(op, rows, keys)) {
+    const int64_t dim = op.q.dim(2), value_dim = op.v.dim(2);
+    q = scratch.take(rows * dim);
+    dy = scratch.take(rows * value_dim);
+    dq = scratch.take(rows * dim);
     for (float** part : {&p, &dp, &rounded_p, &rounded_dp}) *part = scratch.take(rows * stride);
     for (float** part : {&lse, &delta}) *part = scratch.take(rows);
-    for (float** part : {&dk, &dv}) *part = scratch.take(keys * dim);
+    dk = scratch.take(keys * dim);
+    dv = scratch.take(keys * value_dim);
   }
 };
 
@@ -75,9 +80,10 @@ struct Keys {
 };
 
 void load_queries(const Backward& pass, int64_t token, int64_t count, int64_t kv_head, const Buffers& to) {
-  const int64_t size = pass.group * pass.dim, head = kv_head * pass.group, tokens = pass.op.q.dim(0);
+  const int64_t size = pass.group * pass.dim, value_size = pass.group * pass.value_dim;
+  const int64_t head = kv_head * pass.group, tokens = pass.op.q.dim(0);
   copy_block(heads_at(pass.op.q, token, head), {to.q, to.dtype, size}, count, size);
-  copy_block(heads_at(pass.dy, token, head), {to.dy, to.dtype, size}, count, size);
+  copy_block(heads_at(pass.dy, token, head), {to.dy, to.dtype, value_size}, count, value_size);
   for (int64_t r = 0; r < count * pass.group; ++r) {
     const int64_t at = (head + r % pass.group) * tokens + token + r / pass.group;
     to.lse[r] = pass.out.lse.data<float>()[at];
@@ -94,11 +100,12 @@ struct Sums {
 // One tile: dk, dv and the queries' part.
 void run_tile(const Backward& pass, const Document& document, const Keys& keys, int64_t first, int64_t count,
               const Buffers& buffers, const Sums& sums) {
-  const int64_t rows = count * pass.group, dim = pass.dim, position = first + document.offset();
+  const int64_t rows = count * pass.group, dim = pass.dim, value_dim = pass.value_dim;
+  const int64_t position = first + document.offset();
   const int64_t columns = std::min(keys.count, position + count - keys.first);
-  const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, dim};
+  const Matrix q{buffers.q, buffers.dtype, dim}, dy{buffers.dy, buffers.dtype, value_dim};
   multiply(Tile{q, transposed(keys.k), rows, columns, dim, buffers.p, buffers.stride});
-  multiply(Tile{dy, transposed(keys.v), rows, columns, dim, buffers.dp, buffers.stride});
+  multiply(Tile{dy, transposed(keys.v), rows, columns, value_dim, buffers.dp, buffers.stride});
   softmax_backward({buffers.p, rows, columns, buffers.stride, position + 1 - keys.first, pass.group,
                     pass.op.window, pass.op.scale},
                    buffers.dp, buffers.lse, buffers.delta);
@@ -106,7 +113,7 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
     return as_operand({scores, DType::kF32, buffers.stride}, buffers.dtype, rows, columns, rounded);
   };
   const Matrix p = operand(buffers.p, buffers.rounded_p), dp = operand(buffers.dp, buffers.rounded_dp);
-  multiply(Tile{transposed(p), dy, columns, dim, rows, buffers.dv, dim, sums.dkv_begun});
+  multiply(Tile{transposed(p), dy, columns, value_dim, rows, buffers.dv, value_dim, sums.dkv_begun});
   multiply(Tile{transposed(dp), q, columns, dim, rows, buffers.dk, dim, sums.dkv_begun});
   multiply(Tile{dp, keys.k, rows, dim, columns, sums.dq, dim, sums.dq_begun});
 }
@@ -129,7 +136,8 @@ bool is_one_block(const Backward& pass, const Document& document) {
 
 void run_keys(const Backward& pass, const Document& document, int64_t kv_head, int64_t part,
               int64_t first_key, Buffers& buffers) {
-  const int64_t dim = pass.dim, size = pass.group * dim, token = document.key + first_key;
+  const int64_t dim = pass.dim, value_dim = pass.value_dim, size = pass.group * dim;
+  const int64_t token = document.key + first_key;
   const int64_t count = std::min(kTileKeys, document.keys - first_key);
   const Keys keys{matrix_of(heads_at(pass.op.k, token, kv_head)),
                   matrix_of(heads_at(pass.op.v, token, kv_head)), first_key, count};
@@ -140,7 +148,7 @@ void run_keys(const Backward& pass, const Document& document, int64_t kv_head, i
   bool begun = seeing.begin >= seeing.end || first_end < count;
   if (begun) {
     std::fill_n(buffers.dk, count * dim, 0.0f);
-    std::fill_n(buffers.dv, count * dim, 0.0f);
+    std::fill_n(buffers.dv, count * value_dim, 0.0f);
   }
   const bool alone = is_one_block(pass, document);
   for (int64_t first = seeing.begin; first < seeing.end; first += step, begun = true) {
@@ -152,15 +160,14 @@ void run_keys(const Backward& pass, const Document& document, int64_t kv_head, i
       copy_block({dq, DType::kF32, size}, heads_at(pass.grads.q, query, kv_head * pass.group), queries, size);
   }
   copy_block({buffers.dk, DType::kF32, dim}, heads_at(pass.grads.k, token, kv_head), count, dim);
-  copy_block({buffers.dv, DType::kF32, dim}, heads_at(pass.grads.v, token, kv_head), count, dim);
+  copy_block({buffers.dv, DType::kF32, value_dim}, heads_at(pass.grads.v, token, kv_head), count, value_dim);
 }
 
 void run_part(const Backward& pass, const Document& document, int64_t kv_head, int64_t part) {
   if (part >= blocks_of(document)) return;
   if (!is_one_block(pass, document))
     std::fill_n(dq_part(pass, part, kv_head, document.query), document.queries * pass.group * pass.dim, 0.0f);
-  Buffers buffers(operand_dtype(pass.op), rows_at_once(pass.op, document), std::min(kTileKeys, document.keys),
-                  pass.dim);
+  Buffers buffers(pass.op, rows_at_once(pass.op, document), std::min(kTileKeys, document.keys));
   // Early keys are seen by more queries than late ones: every n-th block shares the work evenly.
   for (int64_t block = part; block < blocks_of(document); block += pass.parts)
     run_keys(pass, document, kv_head, part, block * kTileKeys, buffers);
@@ -179,7 +186,7 @@ void add_parts(const Backward& pass, const Document& document, int64_t kv_head) 
 void form_delta(const Backward& pass) {
   const int64_t heads = pass.op.q.dim(1), tokens = pass.op.q.dim(0);
   parallel_for(heads, [&](int64_t head) {
-    dot_pairs(heads_at(pass.dy, 0, head), heads_at(pass.out.y, 0, head), tokens, pass.dim,
+    dot_pairs(heads_at(pass.dy, 0, head), heads_at(pass.out.y, 0, head), tokens, pass.value_dim,
               pass.delta.data<float>() + head * tokens);
   });
 }
@@ -195,7 +202,7 @@ Attention::Grads outline_attention_backward(const Attention& op, const Attention
   std::vector<int64_t> bytes;
   for (const Document& document : documents) {
     const int64_t each = TaskMemory::pooled_bytes(
-        Buffers::floats(rows_at_once(op, document), std::min(kTileKeys, document.keys), op.q.dim(2)));
+        Buffers::floats(op, rows_at_once(op, document), std::min(kTileKeys, document.keys)));
     bytes.insert(bytes.end(), static_cast<size_t>(op.k.dim(1) * std::min(parts, blocks_of(document))), each);
   }
   hold_largest(std::move(bytes), op.q.device());
@@ -214,6 +221,7 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
                        Tensor::empty(op.v.shape(), op.v.dtype())},
                       group_of(op),
                       op.q.dim(2),
+                      op.v.dim(2),
                       parts,
                       deltas,
                       sums};

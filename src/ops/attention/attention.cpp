@@ -28,7 +28,8 @@ Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
   return mask.on(device);
 }
 
-// One document: q [queries, heads, d], k and v [keys, kv_heads, d] → [queries, heads, d], all float32.
+// One document: q [queries, heads, d], k [keys, kv_heads, d], v [keys, kv_heads, e] → [queries, heads, e],
+// all float32.
 Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float scale, int64_t window) {
   const int64_t queries = q.shape()[0], heads = q.shape()[1], dim = q.shape()[2];
   const int64_t keys = k.shape()[0], kv_heads = k.shape()[1], group = heads / kv_heads;
@@ -40,7 +41,7 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
   const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
   const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});
   const Var y = p::matmul(tape, grouped, p::transpose(tape, v, 0, 1));
-  return p::transpose(tape, p::reshape(tape, y, {heads, queries, dim}), 0, 1);
+  return p::transpose(tape, p::reshape(tape, y, {heads, queries, v.shape()[2]}), 0, 1);
 }
 
 }  // namespace
@@ -58,7 +59,9 @@ Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, cons
                                  p::narrow(tape, wide_k, 0, k0, keys), p::narrow(tape, wide_v, 0, k0, keys),
                                  op.scale, op.window));
   }
-  if (parts.empty()) return tape.record(q.value.clone(), {&q, &k, &v}, [](const Tensor&) {});
+  if (parts.empty())
+    return tape.record(empty_like(q.value, {0, q.shape()[1], v.shape()[2]}), {&q, &k, &v},
+                       [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
 }
 
@@ -94,7 +97,8 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Attention& o
   check_float(name, "q", q);
   check_ndim(name, "k", k, 3);
   check_shape(name, "k", k, {k.dim(0), k.dim(1), q.dim(2)});
-  check_shape(name, "v", v, k.shape());
+  check_ndim(name, "v", v, 3);
+  check_shape(name, "v", v, {k.dim(0), k.dim(1), v.dim(2)});
   if (k.dim(1) < 1 || q.dim(1) % k.dim(1) != 0)
     fail("[attention] {} query heads are not a multiple of {} key heads", q.dim(1), k.dim(1));
   for (const auto& [label, tensor] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}}) {
@@ -118,17 +122,20 @@ double visible_pairs(const Attention& op) {
 }
 
 // Two products of each pair and head forward; backward makes the scores again and has four more.
-trace::OpWork work(const Attention& op, const Tensor& q, const Tensor& k) {
-  const double product = 2 * visible_pairs(op) * static_cast<double>(q.dim(1) * q.dim(2));
-  const auto in = static_cast<double>(q.bytes() + 2 * k.bytes()), out = static_cast<double>(q.bytes());
-  return {{2 * product, in + out}, {5 * product, 2 * in + 2 * out}};
+trace::OpWork work(const Attention& op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const double pairs = 2 * visible_pairs(op) * static_cast<double>(q.dim(1));
+  const double of_keys = pairs * static_cast<double>(q.dim(2)),
+               of_values = pairs * static_cast<double>(v.dim(2));
+  const auto in = static_cast<double>(q.bytes() + k.bytes() + v.bytes()),
+             out = static_cast<double>(q.bytes() / q.dim(2) * v.dim(2));
+  return {{of_keys + of_values, in + out}, {3 * of_keys + 2 * of_values, 2 * in + 2 * out}};
 }
 
 }  // namespace
 
 Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op) {
   check(q.value, k.value, v.value, op);
-  const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value); });
+  const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value, v.value); });
   const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op);
   op.q = q.value;
@@ -153,12 +160,12 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
 namespace {
 
 Attention::Output outline_forward(const Attention& op, bool want_lse) {
-  return {empty_like(op.q, op.q.shape()),
+  return {empty_like(op.q, {op.q.dim(0), op.q.dim(1), op.v.dim(2)}),
           want_lse ? empty_like(op.q, {op.q.dim(1), op.q.dim(0)}, DType::kF32) : Tensor()};
 }
 
 Attention::Grads outline_backward(const Attention& op, const Attention::Output& out, const Tensor&) {
-  return {empty_like(out.y, op.q.shape()), empty_like(out.y, op.k.shape()), empty_like(out.y, op.k.shape())};
+  return {empty_like(out.y, op.q.shape()), empty_like(out.y, op.k.shape()), empty_like(out.y, op.v.shape())};
 }
 
 }  // namespace

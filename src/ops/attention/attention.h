@@ -5,7 +5,8 @@
 
 namespace temper::ops {
 
-// Causal attention over packed documents with grouped queries. For each document and head h:
+// Causal attention over packed documents with grouped queries. Values may have another width than queries and
+// keys. For each document and head h:
 //   y = softmax(scale · q kᵀ + mask) v      with k, v of head h / (heads / kv_heads)
 // A document with Lq queries and Lk ≥ Lq keys is aligned at its end: query i sees keys j ≤ i + Lk - Lq and,
 // with a window, only those with i + Lk - Lq - j < window. Softmax and sums are float32.
@@ -15,10 +16,14 @@ struct Attention {
     DType dtype = DType::kF32;
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     bool window = false;
+    int64_t value_dim = 0;  // 0: head_dim
+
+    bool narrow_or_wide_values() const { return value_dim != 0 && value_dim != head_dim; }
   };
 
-  Tensor q;     // [tokens, heads, head_dim]; tokens may have any stride
-  Tensor k, v;  // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
+  Tensor q;  // [tokens, heads, head_dim]; tokens may have any stride
+  Tensor k;  // [kv_tokens, kv_heads, head_dim]; tokens may have any stride
+  Tensor v;  // [kv_tokens, kv_heads, value_dim]; tokens may have any stride
   // On the CPU, whatever the device: kernels are planned by the documents' lengths.
   Tensor cu_seqlens_q;  // [documents + 1] int32, from 0 to tokens, not decreasing
   Tensor cu_seqlens_k;  // [documents + 1] int32, from 0 to kv_tokens; each document at least as long as its
@@ -30,7 +35,7 @@ struct Attention {
   std::span<const int32_t> starts_k() const { return cu_seqlens_k.values<int32_t>(); }
 
   struct Output {
-    Tensor y;    // [tokens, heads, head_dim], compact
+    Tensor y;    // [tokens, heads, value_dim], compact
     Tensor lse;  // float32, logs of the softmax's denominators for backward, laid out as the kernel likes;
                  // undefined unless wanted
   };

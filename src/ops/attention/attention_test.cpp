@@ -14,7 +14,9 @@ struct Setup {
   std::vector<std::pair<int32_t, int32_t>> documents;
   int64_t heads = 1, kv_heads = 1, head_dim = 8, window = 0;
   double logit_scale = 1;
-  bool fused = false;  // q, k and v are views of one [tokens, heads + 2 kv_heads, head_dim] layout
+  bool fused = false;     // q, k and v are views of one [tokens, heads + 2 kv_heads, head_dim] layout
+  int64_t value_dim = 0;  // 0: head_dim
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 std::vector<std::pair<int32_t, int32_t>> packed(const std::vector<int32_t>& lengths) {
@@ -24,13 +26,14 @@ std::vector<std::pair<int32_t, int32_t>> packed(const std::vector<int32_t>& leng
 }
 
 // One query of one head: adds softmax(scale · q kᵀ) v over the keys in [first, last] to y.
-void attend(const double* q, const double* k, const double* v, double* y, int64_t first, int64_t last,
-            int64_t stride, int64_t dim, double scale) {
+void attend(const Setup& s, const double* q, const double* k, const double* v, double* y, int64_t first,
+            int64_t last, double scale) {
+  const int64_t stride = s.kv_heads * s.head_dim, value_stride = s.kv_heads * s.values();
   Doubles logits;
   double largest = -1e300, sum = 0;
   for (int64_t j = first; j <= last; ++j) {
     double dot = 0;
-    for (int64_t i = 0; i < dim; ++i) dot += q[i] * k[j * stride + i];
+    for (int64_t i = 0; i < s.head_dim; ++i) dot += q[i] * k[j * stride + i];
     logits.push_back(scale * dot);
     largest = std::max(largest, logits.back());
   }
@@ -39,20 +42,21 @@ void attend(const double* q, const double* k, const double* v, double* y, int64_
     sum += logit;
   }
   for (int64_t j = first; j <= last; ++j)
-    for (int64_t i = 0; i < dim; ++i) y[i] += logits[j - first] / sum * v[j * stride + i];
+    for (int64_t i = 0; i < s.values(); ++i) y[i] += logits[j - first] / sum * v[j * value_stride + i];
 }
 
 Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inputs) {
-  const int64_t dim = s.head_dim, group = s.heads / s.kv_heads, stride = s.kv_heads * dim;
-  Doubles y(inputs[0].size());
+  const int64_t dim = s.head_dim, value_dim = s.values(), group = s.heads / s.kv_heads;
+  Doubles y(inputs[0].size() / static_cast<size_t>(dim) * static_cast<size_t>(value_dim));
   int64_t q0 = 0, k0 = 0;
   for (const auto& [queries, keys] : s.documents) {
     for (int64_t i = 0; i < queries; ++i)
       for (int64_t h = 0; h < s.heads; ++h) {
-        const int64_t last = i + keys - queries, at = ((q0 + i) * s.heads + h) * dim;
+        const int64_t last = i + keys - queries, at = (q0 + i) * s.heads + h;
         const int64_t first = s.window == 0 ? 0 : std::max<int64_t>(0, last - s.window + 1);
-        const int64_t kv = k0 * stride + h / group * dim;
-        attend(&inputs[0][at], &inputs[1][kv], &inputs[2][kv], &y[at], first, last, stride, dim, scale);
+        const int64_t kv = k0 * s.kv_heads + h / group;
+        attend(s, &inputs[0][at * dim], &inputs[1][kv * dim], &inputs[2][kv * value_dim], &y[at * value_dim],
+               first, last, scale);
       }
     q0 += queries;
     k0 += keys;
@@ -79,11 +83,13 @@ void check(const Setup& s) {
   const Attention op = documents_of(s, scale);
   const int64_t tokens = op.cu_seqlens_q.values<int32_t>().back(),
                 kv_tokens = op.cu_seqlens_k.values<int32_t>().back();
-  const Shape q{tokens, s.heads, s.head_dim}, k{kv_tokens, s.kv_heads, s.head_dim};
+  const Shape q{tokens, s.heads, s.head_dim}, k{kv_tokens, s.kv_heads, s.head_dim},
+      v{kv_tokens, s.kv_heads, s.values()};
   Case c;
-  c.name = fmt::format("{} documents, q {}, k {}, window {}, logits × {}{}", s.documents.size(), to_string(q),
-                       to_string(k), s.window, s.logit_scale, s.fused ? ", fused" : "");
-  c.inputs = {{"q", q, normal(1, q, s.logit_scale)}, {"k", k, normal(2, k)}, {"v", k, normal(3, k)}};
+  c.name = fmt::format("{} documents, q {}, k {}, v {}, window {}, logits × {}{}", s.documents.size(),
+                       to_string(q), to_string(k), to_string(v), s.window, s.logit_scale,
+                       s.fused ? ", fused" : "");
+  c.inputs = {{"q", q, normal(1, q, s.logit_scale)}, {"k", k, normal(2, k)}, {"v", v, normal(3, v)}};
   if (s.fused) {
     c.inputs[0].padding = {1, 0, 2 * s.kv_heads};
     c.inputs[1].padding = {1, s.heads, s.kv_heads};
@@ -99,11 +105,14 @@ void check(const Setup& s) {
     c.terms = std::max<int64_t>(c.terms, keys);
   }
   c.samples = work < 100'000 ? 16 : work < 1'000'000 ? 6 : 1;
-  c.terms = std::max(c.terms, s.head_dim);
+  c.terms = std::max({c.terms, s.head_dim, s.values()});
   c.floor = 0.1;  // a query with one key has no gradient, and kernels find the difference of two sums
   c.roundings = s.logit_scale > 1 ? 3 : 1;
-  check_every_kernel<Attention>(
-      c, {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .window = s.window > 0});
+  check_every_kernel<Attention>(c, {.heads = s.heads,
+                                    .kv_heads = s.kv_heads,
+                                    .head_dim = s.head_dim,
+                                    .window = s.window > 0,
+                                    .value_dim = s.value_dim});
 }
 
 TEST(Attention, HeadDims) {
@@ -177,6 +186,29 @@ TEST(Attention, WideHeadsCrossTiles) {
     check({.documents = {{40, 140}, {30, 30}}, .heads = 2, .kv_heads = 1, .head_dim = dim});
     check({.documents = packed({150}), .heads = 2, .kv_heads = 1, .head_dim = dim, .window = 70});
   }
+}
+
+// As latent attention has them, and the other way round.
+TEST(Attention, ValuesOfAnotherWidth) {
+  for (const auto& [dim, value_dim] : {std::pair<int64_t, int64_t>{192, 128}, {24, 16}, {40, 8}, {8, 24}}) {
+    const auto run = [&](std::vector<std::pair<int32_t, int32_t>> documents, int64_t heads = 2,
+                         int64_t window = 0) {
+      check({.documents = std::move(documents),
+             .heads = heads,
+             .kv_heads = 2,
+             .head_dim = dim,
+             .window = window,
+             .value_dim = value_dim});
+    };
+    run(packed({9, 1, 0, 30}));
+    run({{1, 70}, {3, 20}}, 4);
+    if (dim == 40) continue;
+    run(packed({140}));
+    if (dim > 24) continue;
+    run(packed({150, 3}), 4, 70);
+    run({{70, 270}});
+  }
+  check({.documents = packed({0}), .head_dim = 24, .value_dim = 16});
 }
 
 TEST(Attention, LargeLogits) { check({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27}); }

@@ -12,15 +12,12 @@ constexpr Where kCpu{hardware::kCpu};
 constexpr Where kGpu{hardware::kGpu, 80}, kHopper{hardware::kGpu, 90, 90}, kFrom9{hardware::kGpu, 90, 99},
     kFrom10{hardware::kGpu, 100, 119};
 
-bool takes_head(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t most) {
-  return kv_heads > 0 && heads % kv_heads == 0 && head_dim > 0 && head_dim % 8 == 0 && head_dim <= most;
+bool takes_head(const ops::Attention::Signature& s, int64_t most) {
+  return s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
+         s.head_dim <= most && !s.narrow_or_wide_values();
 }
-bool up_to_256(const ops::Attention::Signature& s) {
-  return takes_head(s.heads, s.kv_heads, s.head_dim, 256);
-}
-bool up_to_128(const ops::Attention::Signature& s) {
-  return takes_head(s.heads, s.kv_heads, s.head_dim, 128);
-}
+bool up_to_256(const ops::Attention::Signature& s) { return takes_head(s, 256); }
+bool up_to_128(const ops::Attention::Signature& s) { return takes_head(s, 128); }
 
 }  // namespace
 
@@ -51,7 +48,8 @@ const RequiredKernels<ops::Attention>& required_kernels() {
        {"cudnn", "cudnn", kFrom10, kBFloat16, up_to_128},
        {"cudnn_nondeterministic", "cudnn", kFrom9, kBFloat16, up_to_256, true},
        {"cudnn_nondeterministic", "cudnn", kFrom10, kBFloat16, up_to_128, true},
-       {"cuda", "cuda", kGpu, kWide, [](const S& s) { return s.head_dim <= 256; }}}};
+       {"cuda", "cuda", kGpu, kWide,
+        [](const S& s) { return s.head_dim <= 256 && !s.narrow_or_wide_values(); }}}};
   return table;
 }
 
@@ -95,6 +93,33 @@ template <>
 const RequiredKernels<ops::GlobalNorm>& required_kernels() {
   static const RequiredKernels<ops::GlobalNorm> table{
       {}, kWide, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LatentDecode>& required_kernels() {
+  static const RequiredKernels<ops::LatentDecode> table{
+      {.heads = 16, .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .rank = 512},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LatentHeads>& required_kernels() {
+  static const RequiredKernels<ops::LatentHeads> table{
+      {.nope_dim = 128, .rope_dim = 64, .value_dim = 128},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LatentRotary>& required_kernels() {
+  static const RequiredKernels<ops::LatentRotary> table{
+      {.head_dim = 192, .rope_dim = 64, .interleaved = true},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
   return table;
 }
 

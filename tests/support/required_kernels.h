@@ -11,6 +11,9 @@
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/hardware_table.h"
+#include "ops/latent_decode/latent_decode.h"
+#include "ops/latent_heads/latent_heads.h"
+#include "ops/latent_heads/latent_rotary.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -76,6 +79,12 @@ const RequiredKernels<ops::Embedding>& required_kernels();
 template <>
 const RequiredKernels<ops::GlobalNorm>& required_kernels();
 template <>
+const RequiredKernels<ops::LatentDecode>& required_kernels();
+template <>
+const RequiredKernels<ops::LatentHeads>& required_kernels();
+template <>
+const RequiredKernels<ops::LatentRotary>& required_kernels();
+template <>
 const RequiredKernels<ops::Linear>& required_kernels();
 template <>
 const RequiredKernels<ops::LoraLinear>& required_kernels();
@@ -92,9 +101,10 @@ const RequiredKernels<ops::Swiglu>& required_kernels();
 template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template operator()<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::DecodeAttention, ops::Dropout,
-                          ops::Embedding, ops::GlobalNorm, ops::Linear, ops::LoraLinear, ops::RmsNorm,
-                          ops::Rotary, ops::Sample, ops::Swiglu>();
+  all.template
+  operator()<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::DecodeAttention, ops::Dropout,
+             ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
+             ops::Linear, ops::LoraLinear, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

@@ -12,6 +12,8 @@ void register_cuda() {
   ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
+  ops::kernels<ops::LatentHeads>().add("cuda", cuda_latent_heads_kernel());
+  ops::kernels<ops::LatentRotary>().add("cuda", cuda_latent_rotary_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());

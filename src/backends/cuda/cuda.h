@@ -6,6 +6,8 @@
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/latent_heads/latent_heads.h"
+#include "ops/latent_heads/latent_rotary.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
@@ -19,6 +21,8 @@ ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
+ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();
+ops::Kernel<ops::LatentRotary> cuda_latent_rotary_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Sample> cuda_sample_kernel();

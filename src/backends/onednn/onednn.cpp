@@ -11,6 +11,7 @@ void register_onednn() {
   ops::kernels<ops::Attention>().add("onednn", attention_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
+  ops::kernels<ops::LatentDecode>().add("onednn", latent_decode_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
   ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
   ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());

@@ -2,6 +2,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/latent_decode/latent_decode.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -11,6 +12,7 @@ namespace temper::backends {
 ops::Kernel<ops::Attention> attention_kernel();
 ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
 ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
+ops::Kernel<ops::LatentDecode> latent_decode_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();

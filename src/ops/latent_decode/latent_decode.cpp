@@ -1,0 +1,104 @@
+#include "ops/latent_decode/latent_decode.h"
+
+#include "ops/checks.h"
+#include "ops/op_info.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& weight) {
+  constexpr auto name = LatentDecode::kName;
+  check_ndim(name, "q", op.q, 3);
+  check_float(name, "q", op.q);
+  check_contiguous(name, "q", op.q);
+  check_weight(name, weight, op.q.dtype());
+  const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = weight.shape()[1];
+  check_ndim(name, "cache", op.cache, 3);
+  const int64_t capacity = op.cache.dim(1), width = op.cache.dim(2), nope = op.q.dim(2) - (width - rank);
+  check_shape(name, "cache", op.cache, {sequences, capacity, width});
+  check_shape(name, "latent", op.latent, {sequences, width});
+  for (const auto& [label, tensor] : {std::pair{"cache", &op.cache}, {"latent", &op.latent}}) {
+    check_dtype(name, label, *tensor, op.q.dtype());
+    check_contiguous(name, label, *tensor);
+  }
+  if (width <= rank || nope < 1 || weight.shape()[0] % heads != 0 || weight.shape()[0] / heads <= nope)
+    fail("[latent_decode] weight {} and a cache of {} columns do not fit {} heads of {} entries",
+         to_string(weight.shape()), width, heads, op.q.dim(2));
+  check_shape(name, "lengths", op.lengths, {sequences});
+  check_dtype(name, "lengths", op.lengths, DType::kI32);
+  for (const int32_t length : visible_ids(op.lengths))
+    if (length < 0 || length >= capacity)
+      fail("[latent_decode] a sequence has {} tokens, no room for one more in a cache of {}", length,
+           capacity);
+}
+
+// q [heads, nope + rope], cache [keys, rank + rope], k [heads, nope, rank] and v [heads, value, rank], all
+// float32 → [heads, value].
+Var one_sequence(Tape& tape, const Var& q, const Var& cache, const Var& k, const Var& v, float scale) {
+  const int64_t heads = q.shape()[0], nope = k.shape()[1], rank = k.shape()[2], value = v.shape()[1];
+  const Var own = p::reshape(tape, p::narrow(tape, q, 1, 0, nope), {heads, 1, nope}),
+            shared = p::narrow(tape, q, 1, nope, q.shape()[1] - nope);
+  const Var absorbed = p::reshape(tape, p::matmul(tape, own, k), {heads, rank});
+  const Var scores = p::scale(
+      tape, p::matmul(tape, p::concat_last(tape, absorbed, shared), cache, {.transpose_b = true}), scale);
+  const Var weights = p::exp(tape, p::sub(tape, scores, p::max_last(tape, scores)));
+  const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
+  const Var mixed = p::matmul(tape, softmax, p::narrow(tape, cache, 1, 0, rank));
+  const Var y = p::matmul(tape, p::reshape(tape, mixed, {heads, 1, rank}), v, {.transpose_b = true});
+  return p::reshape(tape, y, {heads, value});
+}
+
+Tensor compose(const LatentDecode& op) {
+  Tape tape(false);
+  const int64_t heads = op.q.dim(1), nope = op.nope_dim(), value = op.value_dim(), width = op.cache.dim(2);
+  const Var weight = p::reshape(tape, p::cast(tape, tape.constant(op.weight), DType::kF32),
+                                {heads, nope + value, op.rank()});
+  const Var k = p::narrow(tape, weight, 1, 0, nope), v = p::narrow(tape, weight, 1, nope, value);
+  const std::vector<int32_t> lengths = append_latents(op);
+  const Tensor y =
+      Tensor::empty({op.q.dim(0), heads, value}, op.q.dtype(), MemoryTag::kActivations, op.q.device());
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const auto at = static_cast<int64_t>(s);
+    const auto wide = [&](const Tensor& x, const Shape& shape) {
+      return p::cast(tape, tape.constant(x.contiguous().reshape(shape)), DType::kF32);
+    };
+    const Var q = wide(op.q.narrow(0, at, 1), {heads, op.q.dim(2)}),
+              cache = wide(op.cache.narrow(0, at, 1).narrow(1, 0, lengths[s]), {lengths[s], width});
+    const Var one = p::cast(tape, one_sequence(tape, q, cache, k, v, op.scale), op.q.dtype());
+    y.narrow(0, at, 1).copy_from(one.value.contiguous().reshape({1, heads, value}));
+  }
+  return y;
+}
+
+}  // namespace
+
+std::vector<int32_t> append_latents(const LatentDecode& op) {
+  const Tensor on_host = op.lengths.on({});
+  std::vector<int32_t> lengths;
+  for (int64_t s = 0; s < on_host.numel(); ++s) {
+    const int32_t length = on_host.values<int32_t>()[static_cast<size_t>(s)];
+    op.cache.narrow(0, s, 1)
+        .narrow(1, length, 1)
+        .copy_from(op.latent.narrow(0, s, 1).reshape({1, 1, op.latent.dim(1)}));
+    lengths.push_back(length + 1);
+  }
+  return lengths;
+}
+
+Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight, LatentDecode op) {
+  check_weight_and_cache(op, weight);
+  op.weight = weight.value.saved().get();
+  const auto& kernel = *bound;
+  return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
+}
+
+Probe latent_decode_probe;
+
+void register_latent_decode() {
+  register_op<LatentDecode>(compose, latent_decode_probe, {}, {.cpu = {{{"onednn", "onednn"}}}});
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,152 @@
+#include "ops/latent_decode/latent_decode.h"
+
+#include <cmath>
+
+#include "tests/support/op_testing.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+
+struct Decoding {
+  std::vector<int32_t> lengths;
+  int64_t capacity, heads = 3, nope = 8, rope = 4, value = 6, rank = 12;
+  bool in_8_bits = false;
+  int64_t sequences() const { return std::ssize(lengths); }
+  int64_t width() const { return rank + rope; }
+};
+
+// By the expanded form: keys and values of every token and head. y, then the cache with the new token in it.
+Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inputs) {
+  const Doubles &q = inputs[0], &latent = inputs[1], &weight = inputs[3];
+  Doubles cache = inputs[2], y;
+  for (int64_t n = 0; n < s.sequences(); ++n) {
+    const int64_t length = s.lengths[static_cast<size_t>(n)], first = n * s.capacity * s.width();
+    for (int64_t i = 0; i < s.width(); ++i) cache[first + length * s.width() + i] = latent[n * s.width() + i];
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const double* rows = &weight[h * (s.nope + s.value) * s.rank];
+      const auto expanded = [&](int64_t row, int64_t j) {
+        double sum = 0;
+        for (int64_t i = 0; i < s.rank; ++i) sum += rows[row * s.rank + i] * cache[first + j * s.width() + i];
+        return sum;
+      };
+      const double* query = &q[(n * s.heads + h) * (s.nope + s.rope)];
+      Doubles weights;
+      double largest = -1e300, sum = 0;
+      for (int64_t j = 0; j <= length; ++j) {
+        double dot = 0;
+        for (int64_t i = 0; i < s.nope; ++i) dot += query[i] * expanded(i, j);
+        for (int64_t i = 0; i < s.rope; ++i)
+          dot += query[s.nope + i] * cache[first + j * s.width() + s.rank + i];
+        weights.push_back(scale * dot);
+        largest = std::max(largest, weights.back());
+      }
+      for (double& w : weights) sum += w = std::exp(w - largest);
+      for (int64_t i = 0; i < s.value; ++i) {
+        double out = 0;
+        for (int64_t j = 0; j <= length; ++j) out += weights[j] / sum * expanded(s.nope + i, j);
+        y.push_back(out);
+      }
+    }
+  }
+  y.insert(y.end(), cache.begin(), cache.end());
+  return y;
+}
+
+void check_decoding(const Decoding& s) {
+  const float scale = 0.7f / std::sqrt(static_cast<float>(s.nope + s.rope));
+  const Shape q{s.sequences(), s.heads, s.nope + s.rope}, latent{s.sequences(), s.width()},
+      cache{s.sequences(), s.capacity, s.width()}, weight{s.heads * (s.nope + s.value), s.rank};
+  const Doubles values = normal(4, weight, 1 / std::sqrt(static_cast<double>(s.rank)));
+  Case c;
+  c.name = fmt::format("q {}, cache {}, weight {}{}", to_string(q), to_string(cache), to_string(weight),
+                       s.in_8_bits ? " in 8 bits" : "");
+  c.inputs = {{"q", q, normal(1, q)},
+              {"latent", latent, normal(2, latent)},
+              {"cache", cache, normal(3, cache)},
+              {"weight", weight, s.in_8_bits ? meaning_in_8_bits(values, weight) : values}};
+  c.inference = true;
+  c.terms = std::max(s.capacity, s.rank + s.rope);
+  c.reference = [s, scale](const std::vector<Doubles>& inputs) { return decoded(s, scale, inputs); };
+  c.run = [s, scale, values, weight](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    const Tensor kept = v[2].value.clone();
+    LatentDecode op;
+    op.q = v[0].value;
+    op.latent = v[1].value;
+    op.cache = kept;
+    op.lengths = beside(v[0], ints(s.lengths));
+    op.scale = scale;
+    const primitives::Matrix matrix =
+        s.in_8_bits ? op_testing::in_8_bits(v[3], values, weight) : primitives::Matrix(v[3]);
+    return Result{tape.constant(latent_decode(ops, matrix, op)), {kept}};
+  };
+  check_every_kernel<LatentDecode>(
+      c, {.heads = s.heads, .nope_dim = s.nope, .rope_dim = s.rope, .value_dim = s.value, .rank = s.rank});
+}
+
+TEST(LatentDecode, LengthsFromEmptyToFull) {
+  for (const int32_t length : {0, 1, 31, 63, 64, 65, 128, 299})
+    check_decoding({.lengths = {length}, .capacity = 300});
+}
+
+TEST(LatentDecode, HeadsAndWidths) {
+  for (const int64_t heads : {1, 4, 7, 16, 20, 33})
+    check_decoding({.lengths = {20}, .capacity = 21, .heads = heads});
+  check_decoding(
+      {.lengths = {9}, .capacity = 11, .heads = 2, .nope = 128, .rope = 64, .value = 128, .rank = 512});
+  check_decoding({.lengths = {9}, .capacity = 11, .heads = 2, .nope = 5, .rope = 6, .value = 7, .rank = 9});
+  check_decoding({.lengths = {9}, .capacity = 11, .heads = 2, .nope = 1, .rope = 2, .value = 1, .rank = 1});
+}
+
+TEST(LatentDecode, ManySequences) { check_decoding({.lengths = {5, 0, 129, 200, 64}, .capacity = 201}); }
+
+TEST(LatentDecode, LongCaches) {
+  check_decoding({.lengths = {2500, 3}, .capacity = 2501, .heads = 2, .rank = 32});
+}
+
+TEST(LatentDecode, WeightsIn8Bits) {
+  check_decoding({.lengths = {40, 7}, .capacity = 41, .rank = 32, .in_8_bits = true});
+}
+
+TEST(LatentDecode, ChecksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<LatentDecode>("eager", {});
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  struct Call {
+    LatentDecode op;
+    Tensor weight;
+  };
+  const auto expect = [&](const std::function<void(Call&)>& change, std::string_view message) {
+    Call call{{f32({2, 3, 12}), f32({2, 16}), f32({2, 9, 16}), ints({3, 8})}, f32({42, 12})};
+    change(call);
+    expect_error([&] { latent_decode(ops, Var{call.weight, {}}, call.op); }, message);
+  };
+  expect([&](Call& c) { c.op.q = f32({2, 36}); }, "[latent_decode] q is [2, 36], needs 3 dimensions");
+  expect([&](Call& c) { c.op.latent = f32({2, 15}); }, "[latent_decode] latent is [2, 15], needs [2, 16]");
+  expect(
+      [&](Call& c) {
+        c.op.cache = f32({1, 9, 16});
+      },
+      "[latent_decode] cache is [1, 9, 16], needs [2, 9, 16]");
+  expect([&](Call& c) { c.op.cache = c.op.cache.to(DType::kBF16); },
+         "[latent_decode] cache is bfloat16, needs float32");
+  expect(
+      [&](Call& c) {
+        c.weight = f32({42, 16});
+      },
+      "[latent_decode] weight [42, 16] and a cache of 16 columns do not fit 3 heads of 12 entries");
+  expect(
+      [&](Call& c) {
+        c.weight = f32({24, 12});
+      },
+      "[latent_decode] weight [24, 12] and a cache of 16 columns do not fit 3 heads of 12 entries");
+  expect([&](Call& c) { c.op.lengths = ints({3}); }, "[latent_decode] lengths is [1], needs [2]");
+  expect(
+      [&](Call& c) {
+        c.op.lengths = ints({3, 9});
+      },
+      "[latent_decode] a sequence has 9 tokens, no room for one more in a cache of 9");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -10,6 +10,11 @@ Var residual_add(Tape& tape, const Var& x, const Var& branch);  // same shape an
 
 // x cut into consecutive rows, as views. Gradients are put together again.
 std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts);
+std::vector<Var> split_columns(Tape& tape, const Var& x,
+                               const std::vector<int64_t>& widths);  // of [rows, columns]
+
+// x without gaps: where it is a view, a copy, so that it does not keep the rest.
+Var compact(Tape& tape, const Var& x);
 
 // The sum of scalars that backward can start from: each gets the gradient as it is.
 Var add_losses(Tape& tape, const std::vector<Var>& losses);

@@ -98,6 +98,12 @@ double rope_attention_scaling(const RopeConfig& config) {
   return yarn_mscale(config.factor, 1);
 }
 
+double rope_softmax_scaling(const RopeConfig& config) {
+  if (config.type != RopeType::kYarn) return 1;
+  const double factor = yarn_mscale(config.factor, config.mscale_all_dim.value_or(0));
+  return factor * factor;
+}
+
 RopeTables make_rope_tables(const RopeConfig& config, int64_t head_dim, int64_t positions) {
   const std::vector<float> frequencies = rope_inverse_frequencies(config, head_dim);
   const double scaling = rope_attention_scaling(config);

@@ -29,7 +29,10 @@ struct RopeConfig {
 Json::Object describe(const RopeConfig& config);  // what its type reads
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);
-double rope_attention_scaling(const RopeConfig& config);
+double rope_attention_scaling(const RopeConfig& config);  // of cosines and sines
+// Of attention's scores, beside that, in models whose heads are rotated in part (DeepSeek-V3): the square of
+// YaRN's factor for all dimensions. 1 where mscale_all_dim is not given.
+double rope_softmax_scaling(const RopeConfig& config);
 
 struct RopeTables {
   Tensor cos, sin;  // [positions, head_dim / 2] float32

@@ -1,0 +1,160 @@
+#include "mixers/latent_attention/bound_latent_attention.h"
+
+#include "base/error.h"
+#include "layers/glue.h"
+#include "layers/linear.h"
+#include "layers/norm.h"
+#include "mixers/latent_attention/latent_state.h"
+#include "ops/attention/attention.h"
+#include "ops/latent_decode/latent_decode.h"
+#include "ops/latent_heads/latent_heads.h"
+#include "ops/latent_heads/latent_rotary.h"
+
+namespace temper::mixers {
+namespace {
+
+using layers::AdaptedRows;
+using layers::Pass;
+
+// What a token's own x gives: queries, and what the sequence keeps.
+struct Projected {
+  Var q;       // [tokens, heads, nope + rope], rotated
+  Var latent;  // [tokens, rank], normed
+  Var k_rope;  // [tokens, rope], rotated
+};
+
+class BoundLatentAttention : public layers::BoundMixer {
+ public:
+  BoundLatentAttention(const LatentAttentionConfig& config, const layers::Binding& binding)
+      : c_(config),
+        s_(config),
+        scale_(static_cast<float>(config.softmax_scale)),
+        rope_(binding.rope.add(config.rope, config.qk_rope_head_dim)),
+        down_(binding, "attention.down", config.bias),
+        kv_norm_(binding, "attention.kv_a_norm", config.norm_eps),
+        kv_b_(binding, "attention.kv_b", false),
+        output_(binding, "attention.output", config.bias),
+        rotary_(binding.kernel<ops::LatentRotary>(kLatentAttention)),
+        heads_(binding.kernel<ops::LatentHeads>(kLatentAttention)),
+        attention_(binding.kernel<ops::Attention>(kLatentAttention)),
+        decode_(binding.kernel<ops::LatentDecode>(kLatentAttention)) {
+    if (s_.query_in > 0) query_.emplace(binding, "attention.query", false);
+    if (c_.q_lora_rank > 0) q_norm_.emplace(binding, "attention.q_a_norm", config.norm_eps);
+  }
+
+  Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
+    auto* const kept = static_cast<LatentState*>(state);
+    const Projected own = project(tape, x, pass);
+    const Var y =
+        pass.decodes && !updates_kv_b(pass) ? decode(tape, own, pass, *kept) : attend(tape, own, pass, kept);
+    return output_(tape, layers::merge_heads(tape, y), pass.rows);
+  }
+  // A step with an adapter of kv_b is led by the host: kernels for devices need a way for it first.
+  bool decodes_on_device() const override { return decode_->forward != nullptr; }
+  std::string_view asks_host() const override {
+    return attention_->repeats ? std::string_view() : ops::Attention::kName;
+  }
+
+ private:
+  Projected project(Tape& tape, const Var& x, const Pass& pass) const {
+    const int64_t rank = c_.kv_lora_rank;
+    const std::vector<Var> parts =
+        layers::split_columns(tape, down_(tape, x, pass.rows), {s_.of_down, rank, c_.qk_rope_head_dim});
+    Var q = s_.of_down > 0 ? parts[0] : x, latent = parts[1];
+    if (q_norm_) q = (*q_norm_)(tape, q, {}, pass.rows).y;
+    if (query_)
+      q = (*query_)(tape, q, pass.rows);
+    else
+      latent = layers::compact(tape, latent);  // its norm keeps it, but not the queries
+    ops::LatentRotary op;
+    op.heads = c_.num_heads;
+    op.interleaved = c_.rope_interleave;
+    op.positions = pass.positions;
+    op.cos = pass.rope[rope_].cos;
+    op.sin = pass.rope[rope_].sin;
+    const ops::RotatedLatent rotated = ops::latent_rotary(tape, rotary_, q, parts[2], op);
+    return {rotated.q, kv_norm_(tape, latent, {}, pass.rows).y, rotated.k_rope};
+  }
+
+  bool updates_kv_b(const Pass& pass) const {
+    for (const layers::AdapterRows& rows : pass.rows.all())
+      if (layers::update_of(rows, kv_b_.weight()) != nullptr) return true;
+    return false;
+  }
+
+  Var decode(Tape& tape, const Projected& own, const Pass& pass, const LatentState& state) const {
+    ops::LatentDecode op;
+    op.q = own.q.value;
+    op.latent = primitives::concat_last(tape, own.latent, own.k_rope).value;
+    op.cache = state.all();
+    op.lengths = pass.positions;
+    op.scale = scale_;
+    // A pass that decodes has one token.
+    const primitives::Matrix weight = pass.rows.all().empty()
+                                          ? kv_b_.weight().matrix(tape)
+                                          : layers::weight_of(tape, pass.rows.all().front(), kv_b_.weight());
+    return tape.constant(ops::latent_decode(decode_, weight, op));
+  }
+
+  Var attend(Tape& tape, const Projected& own, const Pass& pass, LatentState* state) const {
+    return state == nullptr ? attend_to(tape, own.q, own.latent, own.k_rope, pass.rows, pass)
+                            : attend_to_state(tape, own, pass, *state);
+  }
+
+  // Everything that the sequence left and the pass adds to it is expanded, for one document and its adapter.
+  Var attend_to_state(Tape& tape, const Projected& own, const Pass& pass, LatentState& state) const {
+    const Tensor all = state.append(pass.state->length(), own.latent.value, own.k_rope.value);
+    const int64_t tokens = all.dim(0), rank = c_.kv_lora_rank;
+    AdaptedRows rows;
+    if (!pass.rows.all().empty()) {
+      layers::AdapterRows whole = pass.rows.all().front();
+      whole.rows = tokens;
+      rows = {{whole}, tokens};
+    }
+    Pass seen = pass;
+    seen.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(own.q.shape()[0])});
+    seen.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(tokens)});
+    return attend_to(tape, own.q, tape.constant(all.narrow(1, 0, rank).contiguous()),
+                     tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, seen);
+  }
+
+  Var attend_to(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const AdaptedRows& rows,
+                const Pass& pass) const {
+    ops::LatentHeads expansion;
+    expansion.heads = c_.num_heads;
+    expansion.nope_dim = c_.qk_nope_head_dim;
+    auto [k, v] = ops::latent_heads(tape, heads_, kv_b_(tape, latent, rows), k_rope, expansion);
+    if (pass.seen) {
+      k = primitives::gather_rows(tape, k, *pass.seen);
+      v = primitives::gather_rows(tape, v, *pass.seen);
+    }
+    ops::Attention op;
+    op.cu_seqlens_q = pass.cu_seqlens_q;
+    op.cu_seqlens_k = pass.cu_seqlens_k;
+    op.scale = scale_;
+    return ops::attention(tape, attention_, q, k, v, op);
+  }
+
+  LatentAttentionConfig c_;
+  LatentSizes s_;
+  float scale_;
+  size_t rope_;
+  layers::Linear down_;
+  std::optional<layers::Linear> query_;
+  std::optional<layers::Norm> q_norm_;
+  layers::Norm kv_norm_;
+  layers::Linear kv_b_, output_;
+  ops::Bound<ops::LatentRotary> rotary_;
+  ops::Bound<ops::LatentHeads> heads_;
+  ops::Bound<ops::Attention> attention_;
+  ops::Bound<ops::LatentDecode> decode_;
+};
+
+}  // namespace
+
+std::unique_ptr<layers::BoundMixer> bind_latent_attention(const LatentAttentionConfig& config,
+                                                          const layers::Binding& binding) {
+  return std::make_unique<BoundLatentAttention>(config, binding);
+}
+
+}  // namespace temper::mixers

@@ -84,6 +84,10 @@ const Json* ConfigReader::find(const std::string& key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+bool ConfigReader::is_null(const std::string& key) {
+  return find(key) == nullptr && config_.find(key) != nullptr;
+}
+
 void ConfigReader::refuse_training(const std::string& key, const std::string& problem) {
   refused_training_.emplace_back(key, problem);
 }
@@ -104,6 +108,10 @@ int64_t ConfigReader::positive(const std::string& key, int64_t most) {
   const int64_t value = integer(key, 0);
   if (value <= 0 || value > most) refuse(key, fmt::format("is {}, expected 1 to {}", value, most));
   return value;
+}
+
+int64_t ConfigReader::positive(const std::string& key, int64_t otherwise, int64_t most) {
+  return find(key) == nullptr ? otherwise : positive(key, most);
 }
 
 double ConfigReader::number(const std::string& key, double otherwise) {

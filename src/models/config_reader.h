@@ -19,11 +19,13 @@ class ConfigReader {
   // The value, or `otherwise` when the key is absent or null. Errors name the file and the key.
   int64_t integer(const std::string& key, int64_t otherwise);
   int64_t positive(const std::string& key, int64_t most);  // must be there: 1 to `most`
+  int64_t positive(const std::string& key, int64_t otherwise, int64_t most);
   double number(const std::string& key, double otherwise);
   double not_negative(const std::string& key, double otherwise);
   bool boolean(const std::string& key, bool otherwise);
   std::string text(const std::string& key, const std::string& otherwise);
   const Json* find(const std::string& key);  // null when absent or null
+  bool is_null(const std::string& key);      // written as null
 
   // Refuses a key that changes the computation there and is not supported here, unless it is absent, null or
   // `neutral`. `why` completes the sentence "KEY is VALUE; …".

@@ -14,3 +14,11 @@ void register_simd() {
   ops::kernels<ops::GlobalNorm>().add("simd", global_norm_kernel());
   ops::kernels<ops::LatentHeads>().add("simd", latent_heads_kernel());
   ops::kernels<ops::LatentRotary>().add("simd", latent_rotary_kernel());
+  ops::kernels<ops::MoeRouter>().add("simd", moe_router_kernel());
+  ops::kernels<ops::RmsNorm>().add("simd", rms_norm_kernel());
+  ops::kernels<ops::Rotary>().add("simd", rotary_kernel());
+  ops::kernels<ops::Swiglu>().add("simd", swiglu_kernel());
+  registry<PeakProbe>().add("simd", register_peak);
+}
+
+}  // namespace temper::backends

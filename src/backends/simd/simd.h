@@ -3,5 +3,28 @@
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/latent_heads/latent_heads.h"
+#include "ops/latent_heads/latent_rotary.h"
+#include "ops/moe_router/moe_router.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/rotary/rotary.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper::backends {
+
+ops::Kernel<ops::AdamW> adamw_kernel();
+ops::Kernel<ops::Dropout> dropout_kernel();
+ops::Kernel<ops::Embedding> embedding_kernel();
+ops::Kernel<ops::GlobalNorm> global_norm_kernel();
 ops::Kernel<ops::LatentHeads> latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> latent_rotary_kernel();
+ops::Kernel<ops::MoeRouter> moe_router_kernel();
+ops::Kernel<ops::RmsNorm> rms_norm_kernel();
+ops::Kernel<ops::Rotary> rotary_kernel();
+ops::Kernel<ops::Swiglu> swiglu_kernel();
+
+// What float32 multiply-adds of a loop without memory reach, a PeakProbe; also of bfloat16 where its matrix
+// multiplications are computed in float32, else 0.
+double register_peak(DType dtype, int threads);
+
+}  // namespace temper::backends

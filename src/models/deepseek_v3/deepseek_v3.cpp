@@ -1,4 +1,5 @@
-// DeepSeek-V3: latent attention in every layer, and gated MLPs in those before first_k_dense_replace.
+// DeepSeek-V3: latent attention in every layer, gated MLPs in those before first_k_dense_replace, experts
+// chosen by sigmoid scores in the others.
 #include <cmath>
 
 #include "channels/gated_mlp/gated_mlp.h"
@@ -65,9 +66,9 @@ layers::DecoderConfig configure_deepseek_v3(ConfigReader& reader) {
                                 .initializer_range = c.initializer_range,
                                 .tied_head = c.tied_head,
                                 .blocks = {}};
+  const auto experts = mixture_channel(mixture, c.hidden_size);
   for (int64_t layer = 0; layer < c.num_layers; ++layer)
-    decoder.blocks.push_back(
-        {mixer, layer < mixture.first_layer ? dense : mixture_channel(reader, mixture, c.hidden_size)});
+    decoder.blocks.push_back({mixer, layer < mixture.first_layer ? dense : experts});
   return decoder;
 }
 

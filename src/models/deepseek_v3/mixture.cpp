@@ -1,5 +1,7 @@
 #include "models/deepseek_v3/mixture.h"
 
+#include "channels/gated_mlp/gated_mlp.h"
+
 namespace temper::models {
 namespace {
 
@@ -47,11 +49,22 @@ DeepseekMixture read_mixture(ConfigReader& reader, int64_t num_layers) {
   return m;
 }
 
-std::shared_ptr<const layers::Channel> mixture_channel(ConfigReader& reader, const DeepseekMixture& mixture,
-                                                       int64_t /*hidden*/) {
-  reader.refuse("first_k_dense_replace",
-                fmt::format("is {}, less than num_hidden_layers; layers with experts are not supported yet",
-                            mixture.first_layer));
+std::shared_ptr<const layers::Channel> mixture_channel(const DeepseekMixture& mixture, int64_t hidden) {
+  channels::ExpertsConfig config;
+  config.hidden = hidden;
+  config.width = mixture.intermediate;
+  config.routing = {.experts = mixture.num_experts,
+                    .top_k = mixture.top_k,
+                    .sigmoid = true,
+                    .groups = mixture.num_groups,
+                    .top_groups = mixture.groups_chosen,
+                    .normalize = mixture.normalized,
+                    .scaling = static_cast<float>(mixture.scale)};
+  config.float32_router = config.correction_bias = true;
+  return channels::experts(config,
+                           channels::gated_mlp({.hidden = hidden,
+                                                .intermediate = mixture.intermediate * mixture.num_shared,
+                                                .module = "mlp.shared_experts"}));
 }
 
 }  // namespace temper::models

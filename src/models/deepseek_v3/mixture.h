@@ -19,7 +19,6 @@ struct DeepseekMixture {
 DeepseekMixture read_mixture(ConfigReader& reader, int64_t num_layers);
 
 // The channel of a layer from first_layer on.
-std::shared_ptr<const layers::Channel> mixture_channel(ConfigReader& reader, const DeepseekMixture& mixture,
-                                                       int64_t hidden);
+std::shared_ptr<const layers::Channel> mixture_channel(const DeepseekMixture& mixture, int64_t hidden);
 
 }  // namespace temper::models

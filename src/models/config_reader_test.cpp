@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "models/model.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
@@ -142,9 +143,10 @@ TEST(ModelConfig, DropoutOfAttentionStopsTrainingAlone) {
 }
 
 TEST(ModelConfig, OtherFamiliesAreRefusedWithTheList) {
-  expect_refused("gpt_neox", "{}", "'gpt_neox' is not supported; supported are [llama, qwen2, qwen3]");
+  expect_refused("gpt_neox", "{}",
+                 "'gpt_neox' is not supported; supported are [" + join(supported_model_types()) + "]");
   expect_refused("llama", R"({"model_type": null})",
-                 "model_type is missing; it must be one of [llama, qwen2");
+                 "model_type is missing; it must be one of [" + join(supported_model_types()) + "]");
   expect_refused("llama", R"({"model_type": 3})", "model_type is 3, expected a string");
   expect_has(error_of([] { configure(Json::Array{}, "config.json"); }), "expected an object, found an array");
 }

@@ -3,10 +3,22 @@
 namespace temper {
 
 Json tiny_config(const char* type) {
-  return Json::Object{{"model_type", type},       {"vocab_size", 48},       {"hidden_size", 32},
-                      {"intermediate_size", 48},  {"num_hidden_layers", 2}, {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2}, {"head_dim", 8},          {"max_position_embeddings", 64},
-                      {"rms_norm_eps", 1e-6},     {"rope_theta", 10000.0},  {"tie_word_embeddings", true}};
+  Json config =
+      Json::Object{{"model_type", type},       {"vocab_size", 48},       {"hidden_size", 32},
+                   {"intermediate_size", 48},  {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                   {"num_key_value_heads", 2}, {"head_dim", 8},          {"max_position_embeddings", 64},
+                   {"rms_norm_eps", 1e-6},     {"rope_theta", 10000.0},  {"tie_word_embeddings", true}};
+  if (std::string_view(type) == "deepseek_v3")
+    for (const auto& [key, value] :
+         std::initializer_list<std::pair<const char*, int64_t>>{{"num_key_value_heads", 4},
+                                                                {"q_lora_rank", 12},
+                                                                {"kv_lora_rank", 10},
+                                                                {"qk_nope_head_dim", 6},
+                                                                {"qk_rope_head_dim", 4},
+                                                                {"v_head_dim", 8},
+                                                                {"first_k_dense_replace", 2}})
+      config.set(key, value);
+  return config;
 }
 
 std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {

@@ -17,7 +17,8 @@ struct TinyModel {
   std::optional<DType> base_dtype = {};
 };
 
-// Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64.
+// Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64. Of deepseek_v3 all layers are
+// dense, and heads are of 6 + 4 and 8.
 Json tiny_config(const char* type = "qwen3");
 std::unique_ptr<models::Model> tiny_model(const TinyModel& options = {});
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/memory.h"
 #include "tests/support/errors.h"
 
 namespace temper::mixers {
@@ -34,7 +35,7 @@ TEST(LatentState, GrowsAndForgetsTheEnd) {
 
 // As the memory plan counts it.
 TEST(LatentState, ItsMemoryIsTheCaches) {
-  const auto used = [] { return usage_of(MemoryTag::kKvCache).current; };
+  const auto used = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kKvCache)].live; };
   const int64_t before = used();
   const LatentState state(100, 512, 64, DType::kBF16);
   EXPECT_EQ(used() - before, 100 * 576 * 2);

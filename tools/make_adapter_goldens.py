@@ -20,6 +20,9 @@ from transformers import AutoModelForCausalLM
 
 GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 CASES = {
+    # Of this family PEFT takes an MLP's names for those of experts.
+    "deepseek_v3_attention": ("yarn/unequal", dict(r=4, lora_alpha=6, target_modules=[
+        "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"])),
     "llama_all_linear": ("llama", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "llama_head": ("llama", dict(r=8, lora_alpha=4, target_modules=["v_proj", "embed_tokens", "lm_head"])),
     "qwen2_bias": ("qwen2", dict(r=6, lora_alpha=9, use_rslora=True, bias="lora_only",

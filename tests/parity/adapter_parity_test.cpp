@@ -168,8 +168,8 @@ TEST_P(AdapterParity, MergesBitByBit) {
 }
 
 TEST(Goldens, EveryAdapterIsThere) {
-  const std::vector<std::string> expected{"llama_all_linear", "llama_head", "qwen2_all_biases", "qwen2_bias",
-                                          "qwen3_whole"};
+  const std::vector<std::string> expected{"deepseek_v3_attention", "llama_all_linear", "llama_head",
+                                          "qwen2_all_biases",      "qwen2_bias",       "qwen3_whole"};
   EXPECT_EQ(list_directory(join_path(kGoldens, "adapters")), expected);
 }
 

@@ -94,10 +94,12 @@ void Learner::make_trainer() {
       trained, model.decoder.ops(),
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
+  const training::TrainerOptions options =
+      trainer_options(config_, model.decoder, data_.train.members().size());
+  balance_factor_ = options.routers.balance_factor;
   if (!adapter_)
-    trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizer_,
-                                                   trainer_options(config_, data_.train.members().size()),
-                                                   objective_, setup_->ranks);
+    trainer_ =
+        std::make_unique<training::Trainer>(model.decoder, *optimizer_, options, objective_, setup_->ranks);
 }
 
 void Learner::start() {

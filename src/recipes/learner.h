@@ -8,6 +8,7 @@
 #include "recipes/exact_match.h"
 #include "recipes/recipe.h"
 #include "recipes/rehearsal.h"
+#include "recipes/router_report.h"
 #include "reports/metrics.h"
 #include "reports/tensorboard.h"
 #include "training/adapter_trainer.h"
@@ -122,6 +123,8 @@ class Learner {
   std::shared_ptr<const training::Objective> objective_;
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
+  double balance_factor_ = 0;                   // of the load balancing loss
+  IdleExperts idle_experts_;
   State state_;
   int64_t saved_step_ = 0;
   std::optional<checkpoints::StateWriter> prepared_;

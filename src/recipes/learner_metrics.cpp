@@ -1,4 +1,5 @@
 // A learner's numbers: of its steps and its evaluations, in metrics.jsonl and TensorBoard.
+#include "base/log.h"
 #include "base/text.h"
 #include "recipes/learner.h"
 
@@ -62,6 +63,8 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
     scalars.emplace_back("train/z_loss", result.z_loss);
   }
   add_preference(result.preference, "", "train/", values, scalars);
+  add_routers(result, balance_factor_, values, scalars);
+  for (const std::string& warning : idle_experts_.after(result.routers)) log_warning(warning);
   add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
   metrics_->write(report.step, values);
   events_->write(report.step, scalars);

@@ -165,7 +165,7 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
                     const std::shared_ptr<const training::Objective>& objective) {
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config));
-  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, 1), objective);
+  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective);
   const std::vector<data::PackedRow> full = rows_of(config, sample, rows_of_step(config));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
@@ -209,7 +209,7 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
                       .optimizer = &adapter->optimizer,
                       .rows = &adapter->rows,
                       .objective = objective.get()});
-  training::AdapterTrainer trainer(model.decoder, trainer_options(config, 1));
+  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1));
   for (int i = 0; i < 2; ++i)
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
   for (const auto& adapter : adapters) {

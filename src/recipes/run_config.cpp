@@ -193,6 +193,22 @@ void describe(config::Schema& s, ScheduleConfig& c) {
       .at_most(1);
 }
 
+void describe(config::Schema& s, RouterConfig& c) {
+  s.field(
+       "balance_loss", c.balance_loss,
+       "The factor of the load balancing loss. Omitted: router_aux_loss_coef where the model's config.json "
+       "has output_router_logits: true, else 0.")
+      .at_least(0);
+  s.choice("balance_scope", c.global_balance, {{"micro_batch", false}, {"global", true}},
+           "The tokens whose loads count in this loss: those of each micro-batch, or of the whole update, "
+           "which costs one more forward pass of updates with several micro-batches.");
+  s.field(
+       "bias_rate", c.bias_rate,
+       "By how much an update moves the correction bias of each expert towards the mean load; 0 leaves the "
+       "biases as they are.")
+      .at_least(0);
+}
+
 void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.")
       .at_least(0)
@@ -238,6 +254,7 @@ void describe(config::Schema& s, TrainConfig& c) {
       .at_least(0);
   s.field("z_loss", c.z_loss, "The weight of (log Σ exp(logits))² in the loss, 1e-4 as a rule; 0 is none.")
       .at_least(0);
+  s.group("router", c.router, "The routers of mixtures of experts.");
   s.field("seed", c.seed, "The seed of all random numbers: of shuffling, initialization and dropout.")
       .at_least(0);
   s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")

@@ -93,6 +93,13 @@ struct ScheduleConfig {
 using training::Checkpointing;
 enum class Resume { kAuto, kNever };
 
+// What training does with the routers of mixtures of experts.
+struct RouterConfig {
+  std::optional<double> balance_loss;  // none: as the model's config.json says
+  bool global_balance = false;
+  double bias_rate = 0;
+};
+
 struct TrainConfig {
   int64_t steps = 0;  // 0: as many as `epochs` give
   double epochs = 1;
@@ -107,6 +114,7 @@ struct TrainConfig {
   ScheduleConfig schedule;
   double max_grad_norm = 1;
   double z_loss = 0;
+  RouterConfig router;
   int64_t seed = 0;
   int64_t threads = 0;
   Pinning pin_threads = Pinning::kAuto;

@@ -68,9 +68,26 @@ std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& fo
   return other;
 }
 
-training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources) {
-  return {config.train.max_grad_norm, config.train.micro_batch_tokens, config.train.activation_checkpointing,
-          config.train.z_loss,        config.train.cuda_graph,         num_sources};
+training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
+                                         size_t num_sources) {
+  const RouterConfig& router = config.train.router;
+  const bool any = router.balance_loss.value_or(0) > 0 || router.global_balance || router.bias_rate > 0;
+  if (any && model.num_routers() == 0)
+    fail("[train.router] is set, but the model has no routers; leave it out");
+  const auto& layers = model.router_layers();
+  const bool biased =
+      std::any_of(layers.begin(), layers.end(), [&](size_t i) { return model.choice_bias(i) != nullptr; });
+  if (router.bias_rate > 0 && (!biased || !config.adapters.empty()))
+    fail("[train.router.bias_rate] is {}, but {}; leave it out", router.bias_rate,
+         biased ? "a frozen model's biases stay as they are" : "the model's routers have no correction bias");
+  return {
+      config.train.max_grad_norm,
+      config.train.micro_batch_tokens,
+      config.train.activation_checkpointing,
+      config.train.z_loss,
+      config.train.cuda_graph,
+      num_sources,
+      {router.balance_loss.value_or(model.config().balance_factor), router.global_balance, router.bias_rate}};
 }
 
 int64_t RunSetup::peak_memory() const {

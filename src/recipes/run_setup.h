@@ -10,7 +10,9 @@
 
 namespace temper::recipes {
 
-training::TrainerOptions trainer_options(const RunConfig& config, size_t num_sources);
+// An Error for keys of routers that the model has not.
+training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
+                                         size_t num_sources);
 // `preferred`: kernels to try first where the configuration says nothing.
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
                                    ops::Preferences preferred);

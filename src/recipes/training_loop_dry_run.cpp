@@ -78,8 +78,8 @@ std::string TrainingLoop::estimated_time(double updates) {
 // Measured with the model in memory, which nobody saves.
 double TrainingLoop::seconds_of_update() {
   if (learners_.front()->is_adapter())
-    adapters_ = std::make_unique<training::AdapterTrainer>(setup_.model->decoder,
-                                                           trainer_options(setup_.config, 1), setup_.ranks);
+    adapters_ = std::make_unique<training::AdapterTrainer>(
+        setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1), setup_.ranks);
   std::vector<Learner*> learners;
   std::vector<std::vector<data::PackedRow>> whole;
   UpdateToTime update;

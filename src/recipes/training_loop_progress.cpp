@@ -25,6 +25,15 @@ void show_preference(const std::vector<Learner::Report>& reports, reports::StepR
   if (pairs) line.extras.emplace_back("accuracy", accuracy / count);
 }
 
+// The most crowded expert of any layer.
+void show_routers(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
+  double largest = 0;
+  for (const Learner::Report& report : reports)
+    for (const training::RouterLoad& load : report.result.routers)
+      largest = std::max(largest, load.largest_over_mean());
+  if (largest > 0) line.extras.emplace_back("expert load", largest);
+}
+
 }  // namespace
 
 void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
@@ -46,6 +55,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
     seconds = std::max(seconds, report.seconds);
   }
   show_preference(reports, line);
+  show_routers(reports, line);
   line.tokens_per_second = tokens / seconds;
   if (peak_flops_ > 0) line.peak_fraction = flops / seconds / peak_flops_;
   line.memory_bytes = memory_in_use();

@@ -79,7 +79,7 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
   }
   int64_t first = 0;
   for (Part& part : parts) {
-    part.rows.rows = fills_up(model_.device()) ? filled_up(part.tokens) : part.tokens;
+    part.rows.rows = fills_up(model_) ? filled_up(part.tokens) : part.tokens;
     part.targets = batch.targets.narrow(0, first, part.rows.rows);
     first += part.rows.rows;
   }
@@ -90,7 +90,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   // What layers ask for of the documents is brought once.
   HostInputs inputs(model_.device());
   const HostInputs::Scope scope(inputs, false);
-  const MicroBatch batch = gather(step.rows, begin, end, fills_up(model_.device()), step.owners);
+  const MicroBatch batch = gather(step.rows, begin, end, fills_up(model_), step.owners);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
   Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
   layers::Decoder::Options forward;

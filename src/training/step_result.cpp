@@ -165,7 +165,7 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
   EvalResult result;
   double sum = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model.device()));
+    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
     const layers::AdapterRows all{adapter, batch.input.ids.numel()};
     Tape tape(false);
     layers::Decoder::Options options;

@@ -102,11 +102,23 @@ std::vector<int32_t> GoldenCase::targets(int64_t* count) const {
   return shifted;
 }
 
+std::shared_ptr<layers::RouterTrace> GoldenCase::routes(const models::Model& model) const {
+  auto routers = std::make_shared<layers::RouterTrace>();
+  routers->wanted = true;
+  if (model.decoder.num_routers() == 0 || model.decoder.parameters().dtype() == DType::kF32) return routers;
+  Tape tape(false);
+  layers::Decoder::Options options;
+  options.routers = routers;
+  load(DType::kF32)->decoder.forward(tape, input(), options);
+  return routers;
+}
+
 std::vector<Tensor> GoldenCase::activations(const models::Model& model) const {
   Tape tape(false);
   std::vector<Tensor> found;
   layers::Decoder::Options options;
   options.hidden_states = &found;
+  options.routers = routes(model);
   const Var last = model.decoder.forward(tape, input(), options);
   found.push_back(model.decoder.logits(tape, last).value);
   return found;
@@ -121,10 +133,7 @@ double GoldenCase::run_step(models::Model& model, bool checkpoint_layers, double
   layers::Decoder::Options options;
   options.checkpoint_layers = checkpoint_layers;
   const auto factor = static_cast<float>(model.decoder.config().balance_factor);
-  if (factor > 0) {
-    options.routers = std::make_shared<layers::RouterTrace>();
-    options.routers->wanted = true;
-  }
+  options.routers = routes(model);
   const Var hidden = model.decoder.forward(tape, input(), options);
   const Var loss = model.decoder.loss(tape, hidden, wanted, {1.f / static_cast<float>(count)}).loss;
   if (factor == 0) {
@@ -143,9 +152,9 @@ void GoldenCase::for_each_weight(
     const std::function<void(const std::string& name, const Tensor& found)>& check) const {
   const auto& parameters = model.decoder.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor whole = of(i);
     const WeightSpec& spec = parameters.spec(i);
     if (spec.buffer) continue;
+    const Tensor whole = of(i);
     if (!spec.stacked.empty()) {  // as transformers has it in memory
       check(spec.stacked, whole.defined() ? whole.reshape(spec.stacked_shape) : whole);
       continue;

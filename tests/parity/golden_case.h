@@ -39,6 +39,9 @@ class GoldenCase : public testing::TestWithParam<Case> {
   layers::DecoderInput input() const;
   // The labels moved one to the left, what each position predicts; and how many there are.
   std::vector<int32_t> targets(int64_t* count) const;
+  // For a pass of the golden batch: in 16 bits a mixture's tokens take the way that they take in float32, as
+  // near ties are decided by rounding.
+  std::shared_ptr<layers::RouterTrace> routes(const models::Model& model) const;
   // Hidden states of each layer, then those after the final norm, then the logits.
   std::vector<Tensor> activations(const models::Model& model) const;
   // Forward and backward of the golden batch; gradients stay in the parameters, those of the load balancing

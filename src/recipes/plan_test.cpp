@@ -13,13 +13,16 @@
 namespace temper::recipes {
 namespace {
 
-Json medium_config() {
-  Json::Object config = tiny_config("qwen3").as_object();
+Json medium_config(const char* type = "qwen3") {
+  Json::Object config = tiny_config(type).as_object();
   for (auto& [key, value] : config) {
     if (key == "hidden_size") value = 256;
     if (key == "intermediate_size") value = 768;
     if (key == "head_dim") value = 64;
-    if (key == "num_hidden_layers") value = 4;
+    if (key == "num_hidden_layers" || key == "first_k_dense_replace") value = 4;
+    if (key == "q_lora_rank") value = 96;
+    if (key == "kv_lora_rank" || key == "qk_nope_head_dim" || key == "v_head_dim") value = 64;
+    if (key == "qk_rope_head_dim") value = 32;
     if (key == "vocab_size") value = 2048;
     if (key == "max_position_embeddings") value = 256;
   }
@@ -51,6 +54,7 @@ void expect_close(int64_t planned, int64_t used, const std::string& table) {
 struct Variant {
   DType dtype;
   Checkpointing checkpointing;
+  const char* type = "qwen3";
 };
 
 class PlanTest : public testing::TestWithParam<Variant> {
@@ -70,7 +74,7 @@ class PlanTest : public testing::TestWithParam<Variant> {
 // turned away.
 TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
   const RunConfig config = config_of(8, 1024);
-  const Json json = medium_config();
+  const Json json = medium_config(GetParam().type);
   const MemoryPlan plan = rehearse(config, {json, detect_cpu()});
 
   const int64_t before = live();
@@ -94,7 +98,7 @@ TEST_P(PlanTest, IsCloseToWhatAStepTakes) {
 // together.
 TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
   const RunConfig config = config_of(4, 0);
-  const Json json = medium_config();
+  const Json json = medium_config(GetParam().type);
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   const auto model = models::build_model(json, "medium", build);
@@ -120,7 +124,7 @@ TEST_P(PlanTest, CountsGradientsWhereActivationsWere) {
 
 std::string name_of(const testing::TestParamInfo<Variant>& info) {
   constexpr const char* kNames[] = {"none", "selective", "full"};
-  return fmt::format("{}_{}", to_string(info.param.dtype),
+  return fmt::format("{}_{}_{}", info.param.type, to_string(info.param.dtype),
                      kNames[static_cast<size_t>(info.param.checkpointing)]);
 }
 
@@ -130,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
                                          Variant{DType::kF32, Checkpointing::kFull},
                                          Variant{DType::kBF16, Checkpointing::kNone},
                                          Variant{DType::kBF16, Checkpointing::kSelective},
-                                         Variant{DType::kBF16, Checkpointing::kFull}),
+                                         Variant{DType::kBF16, Checkpointing::kFull},
+                                         Variant{DType::kF32, Checkpointing::kSelective, "deepseek_v3"},
+                                         Variant{DType::kBF16, Checkpointing::kNone, "deepseek_v3"}),
                          name_of);
 
 class CheckMemory : public testing::Test {

@@ -42,6 +42,20 @@ TEST_F(GeneratorTest, TheCacheChangesNothing) {
   EXPECT_EQ(found.prompt_tokens, 5);
 }
 
+// What the sequence keeps are latents, whichever kernels read them.
+TEST_F(GeneratorTest, TheLatentCacheChangesNothing) {
+  const Ids prompt{3, 14, 15, 9, 26};
+  for (const auto& ops : {TinyModel().ops, ops::OpsConfig()}) {
+    model_ = tiny_model({.type = "deepseek_v3", .ops = ops});
+    Generator generator(model_->decoder);
+    EXPECT_EQ(generator.generate(prompt, {.max_new_tokens = 40}).ids, slow(prompt, 40));
+    const Ids other{3, 14, 15, 7};
+    const Generation found = generator.generate(other, {.max_new_tokens = 12});
+    EXPECT_EQ(found.ids, slow(other, 12));
+    EXPECT_EQ(found.prompt_tokens, 1);
+  }
+}
+
 // One model, several adapters: what one computed is of no use to another.
 TEST_F(GeneratorTest, AdaptersAreSwitchedPerRequest) {
   const auto adapter_of = [&](uint64_t seed) {

@@ -29,7 +29,7 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, DeepseekV3Config, LlamaConfig, Qwen2Config, Qwen3Config
 
 GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 VOCAB, WIDTH, ROWS = 40, 32, 4
@@ -51,6 +51,23 @@ CASES = {
     "qwen3_trained": Qwen3Config(hidden_size=24, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2,
                                  head_dim=64, tie_word_embeddings=False,
                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
+    # Latents of queries and keys, interleaved rotation, YaRN whose two factors differ, biases. Layers without experts.
+    "deepseek_v3_trained": DeepseekV3Config(hidden_size=32, intermediate_size=48, num_attention_heads=4,
+                                            num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16,
+                                            qk_rope_head_dim=8, v_head_dim=12, attention_bias=True,
+                                            tie_word_embeddings=False, first_k_dense_replace=2, rope_interleave=True,
+                                            rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0,
+                                                                 mscale=1.4, mscale_all_dim=0.7, beta_fast=32.0,
+                                                                 beta_slow=1.0, original_max_position_embeddings=32),
+                                            **SHARED),
+    # Queries from the hidden states by one matrix, rotation by halves.
+    "deepseek_v3_plain_trained": DeepseekV3Config(hidden_size=32, intermediate_size=48, num_attention_heads=4,
+                                                  num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=24,
+                                                  qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
+                                                  tie_word_embeddings=False, first_k_dense_replace=2,
+                                                  rope_interleave=False,
+                                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+                                                  **SHARED),
 }
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))

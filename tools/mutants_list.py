@@ -4,6 +4,8 @@ Each pattern of `found_by` needs a failing test of its own: a mutant that float3
 """
 DECODER, ROPE, NORM = "src/layers/decoder.cpp", "src/layers/rope.cpp", "src/layers/norm.cpp"
 ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/gated_mlp.cpp"
+LATENT = "src/mixers/latent_attention/bound_latent_attention.cpp"
+DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
 MIXED = "tape, in.sum, layer.mixer->forward(tape, in.y, pass, state), pass.rows);"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
 FAST_SCORES = "src/backends/onednn/scores.cpp"
@@ -31,9 +33,9 @@ MUTANTS = [
          edits=[(EAGER_ATTENTION, "p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});",
                  "p::reshape(tape, p::transpose(tape, p::reshape(tape, p::transpose(tape, q, 0, 1), "
                  "{group, kv_heads, queries, dim}), 0, 1), {kv_heads, group * queries, dim});"),
-                (EAGER_ATTENTION, "p::reshape(tape, y, {heads, queries, dim}), 0, 1);",
-                 "p::reshape(tape, p::transpose(tape, p::reshape(tape, y, {kv_heads, group, queries, dim}), 0, 1), "
-                 "{heads, queries, dim}), 0, 1);"),
+                (EAGER_ATTENTION, "p::reshape(tape, y, {heads, queries, v.shape()[2]}), 0, 1);",
+                 "p::reshape(tape, p::transpose(tape, p::reshape(tape, y, {kv_heads, group, queries, v.shape()[2]}), "
+                 "0, 1), {heads, queries, v.shape()[2]}), 0, 1);"),
                 (FAST_ATTENTION, "const Block keys = heads_at(op.k, document.key + key, task.kv_head),",
                  "const Block keys = heads_at(op.k, document.key + key, (task.kv_head + 1) % op.k.dim(1)),"),
                 (FAST_ATTENTION, "values = heads_at(op.v, document.key + key, task.kv_head);",
@@ -99,6 +101,22 @@ MUTANTS = [
          edits=[(DECODER, "Tensor::from(std::vector<int32_t>{0, end});\n",
                  "Tensor::from(std::vector<int32_t>{0, end});\n"
                  "    if (input.ids.numel() == 1) pass.positions.fill_zero();\n")]),
+
+    # Latent attention.
+    dict(name="pairs of latent attention are halves", found_by=tests("deepseek_v3"),
+         edits=[(LATENT, "op.interleaved = c_.rope_interleave;", "op.interleaved = false;")]),
+    dict(name="the latent is not normed", found_by=tests("deepseek_v3"),
+         edits=[(LATENT, "kv_norm_(tape, latent, {}, pass.rows).y, rotated.k_rope};",
+                 "layers::compact(tape, latent), rotated.k_rope};")]),
+    dict(name="the latents' norms have the model's eps", found_by=tests("deepseek_v3", FLOAT32),
+         edits=[(DEEPSEEK, "config.norm_eps = kLatentNormEps;", "config.norm_eps = c.rms_norm_eps;")]),
+    dict(name="YaRN's factor of scores is missing", found_by=tests("deepseek_v3"),
+         edits=[(DEEPSEEK, "* layers::rope_softmax_scaling(rope);", ";")]),
+    dict(name="keys lose the part that heads share", found_by=tests("deepseek_v3"),
+         edits=[("src/ops/latent_heads/latent_heads.cpp", "p::cast(tape, p::add(tape, wide, zeros), kv.dtype());",
+                 "p::cast(tape, p::mul(tape, wide, zeros), kv.dtype());"),
+                ("src/backends/simd/latent_heads.cpp", "k = mover.copy(shared, rope, mover.copy(kv, nope, k));",
+                 "k = mover.copy(kv, rope, mover.copy(kv, nope, k));")]),
 
     # The step.
     dict(name="weight decay is missing", found_by=tests(suites=STEPS),

@@ -9,8 +9,14 @@ namespace temper::parity {
 namespace {
 
 // Random weights, of which adapters' goldens are made, and trained ones.
-const std::vector<std::string> kCases{"llama",         "llama_trained", "qwen2",
-                                      "qwen2_trained", "qwen3",         "qwen3_trained"};
+const std::vector<std::string> kCases{"deepseek_v3_plain_trained",
+                                      "deepseek_v3_trained",
+                                      "llama",
+                                      "llama_trained",
+                                      "qwen2",
+                                      "qwen2_trained",
+                                      "qwen3",
+                                      "qwen3_trained"};
 
 TEST(Goldens, EveryCaseIsThere) {
   const std::vector<std::string> found = case_names();

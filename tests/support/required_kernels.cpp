@@ -159,7 +159,7 @@ template <>
 const RequiredKernels<ops::Rotary>& required_kernels() {
   using S = ops::Rotary::Signature;
   constexpr auto heads = [](const S& s) {
-    return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256);
+    return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256 && s.unrotated % 8 == 0);
   };
   static const RequiredKernels<ops::Rotary> table{
       {.head_dim = 128, .qk_norm = true},

@@ -41,7 +41,7 @@ struct ForwardArguments {
   T *y, *sum;
   float* inv_rms;
   int64_t rows, hidden, x_stride;
-  float eps;
+  float eps, offset;
 };
 
 template <class T, int N, int kPacks>
@@ -70,7 +70,7 @@ __global__ void forward_rows(ForwardArguments<T> a) {
     if (i >= a.hidden) continue;
     const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
     for (int k = 0; k < N; ++k)
-      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * widen(weight.values[k]));
+      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * (widen(weight.values[k]) + a.offset));
     store_pack(a.y + row * a.hidden + i, x[p]);
   }
 }
@@ -82,6 +82,7 @@ struct BackwardArguments {
   T* dx;
   float* dweight;  // [blocks, hidden], or null
   int64_t rows, hidden, x_stride;
+  float offset;
 };
 
 // A thread's part of what backward reads of one row.
@@ -141,7 +142,7 @@ __device__ void store_sums(const Pack<float, N> (&sums)[kPacks], float* dweight,
   }
 }
 
-// With n = x · inv_rms and g = dy · weight: dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight. kAhead:
+// With n = x · inv_rms and g = dy · (offset + weight): dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight. kAhead:
 // the next row comes while one is worked on.
 template <class T, int N, int kPacks, bool kSum, bool kAhead>
 __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(const __grid_constant__ BackwardArguments<T> a) {
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(c
       for (int k = 0; k < N; ++k) {
         const float gn = widen(in.dy[p].values[k]) * (widen(in.x[p].values[k]) * in.scale);
         sums[p].values[k] += gn;
-        products += gn * widen(weight[p].values[k]);
+        products += gn * (widen(weight[p].values[k]) + a.offset);
       }
     }
     const float mean = row_sum(products, shared) / static_cast<float>(a.hidden);
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(c
       Pack<T, N> out;
       for (int k = 0; k < N; ++k) {
         const float n = widen(in.x[p].values[k]) * in.scale,
-                    g = widen(in.dy[p].values[k]) * widen(weight[p].values[k]), dx = in.scale * (g - n * mean);
+                    g = widen(in.dy[p].values[k]) * (widen(weight[p].values[k]) + a.offset), dx = in.scale * (g - n * mean);
         out.values[k] = narrow<T>(kSum ? dx + widen(in.dsum[p].values[k]) : dx);
       }
       store_pack(a.dx + row * a.hidden + i, out);
@@ -231,7 +232,7 @@ RmsNorm::Output forward(const RmsNorm& op) {
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
     const ForwardArguments<T> arguments{at(x),      at(residual), at(weight),  at(out.y),
                                         at(out.sum), out.inv_rms.data<float>(), rows, hidden,
-                                        row_stride(x), op.eps};
+                                        row_stride(x), op.eps,     op.offset};
     const Layout layout = layout_of(hidden, kLanes<T>, 4);
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
@@ -288,7 +289,7 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
     const BackwardArguments<T> arguments{at(x),  at(dy),     at(dsum),
                                          at(factors), inv_rms.data<float>(), at(dx),
                                          weight.wanted() ? cut.partial.data<float>() : nullptr,
-                                         rows,   hidden,     row_stride(x)};
+                                         rows,   hidden,     row_stride(x), op.offset};
     visit_layout<T>(cut.layout, [&]<int N, int kPacks>() {
       dsum.defined() ? launch_backward<T, N, kPacks, true>(arguments, cut.layout, cut.blocks, device)
                      : launch_backward<T, N, kPacks, false>(arguments, cut.layout, cut.blocks, device);

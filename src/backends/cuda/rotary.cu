@@ -13,25 +13,25 @@ using ops::Rotary;
 
 constexpr unsigned kBackwardBlocks = 1056;  // fixed, so that sums do not depend on the GPU
 
-template <class T, int N, int kGroup, bool kNorm>
+template <class T, int N, int kGroup, bool kNorm, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_constant__ Job<T> job) {
   unsigned block = blockIdx.x;
   const int which = part_of(job, block);
   const Part<T>& part = job.parts[which];
   const int lane = threadIdx.x % kGroup, half = job.half;
   const bool active = lane * N < half;
-  const int at = active ? lane * N : 0;
+  const Spot<kWhole> spot(job, active ? lane * N : 0);
   Head<T, N> weight;
-  if (kNorm) weight.load(part.weight + at, half);
+  if (kNorm) weight.load(part.weight, spot);
   for (Place<kGroup> place(job, part, block); place.any(); place.advance()) {
     const int64_t token = place.token();
     const int first = place.first();
     Head<T, N> heads[kHeadBatch];
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b)
-      heads[b].load(part.in + token * part.in_stride + min(first + b, part.heads - 1) * 2 * half + at, half);
+      heads[b].load(part.in + token * part.in_stride + min(first + b, part.heads - 1) * 2 * half, spot);
     Angles<N> angles;
-    angles.load(job, token, at);
+    angles.load(job, token, spot);
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b) {
       Head<T, N>& head = heads[b];
@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_consta
       for (int i = 0; i < N; ++i) {
         float l = widen(head.low.values[i]), h = widen(head.high.values[i]);
         if (kNorm) {
-          l *= scale * widen(weight.low.values[i]);
-          h *= scale * widen(weight.high.values[i]);
+          l *= scale * (widen(weight.low.values[i]) + job.offset);
+          h *= scale * (widen(weight.high.values[i]) + job.offset);
         }
         head.low.values[i] = narrow<T>(l * angles.cos[i] - h * angles.sin[i]);
         head.high.values[i] = narrow<T>(h * angles.cos[i] + l * angles.sin[i]);
       }
-      if (there) head.store(part.out + token * part.out_stride + (first + b) * 2 * half + at, half);
+      if (there) head.store(part.out + token * part.out_stride + (first + b) * 2 * half, spot);
     }
   }
 }
@@ -65,14 +65,15 @@ __global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_consta
 template <class T, int N, int kGroup>
 __device__ void copy_heads(const Job<T>& job, const Part<T>& part, unsigned block, int at, bool active) {
   const int half = job.half;
+  const Spot<true> spot(at, half);
   for (Place<kGroup> place(job, part, block); place.there(); place.advance()) {
     const int64_t token = place.token();
     Head<T, N> heads[kHeadBatch];
     for (int b = 0; b < kHeadBatch; ++b)
-      heads[b].load(part.in + token * part.in_stride + min(place.first() + b, part.heads - 1) * 2 * half + at, half);
+      heads[b].load(part.in + token * part.in_stride + min(place.first() + b, part.heads - 1) * 2 * half, spot);
     for (int b = 0; b < kHeadBatch; ++b)
       if (active && place.first() + b < part.heads)
-        heads[b].store(part.out + token * part.out_stride + (place.first() + b) * 2 * half + at, half);
+        heads[b].store(part.out + token * part.out_stride + (place.first() + b) * 2 * half, spot);
   }
 }
 
@@ -82,10 +83,15 @@ struct WeightSums {
   float low[N] = {}, high[N] = {};
 };
 
+// Of all heads.
+struct Norm {
+  float inverse_dim, offset;
+};
+
 // One head back: `dy` becomes dx. x is read only with a norm.
 template <class T, int N, int kGroup, bool kNorm>
 __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>& weight, const Angles<N>& angles,
-                          float scale, float inverse_dim, bool there, WeightSums<N>& sums) {
+                          float scale, const Norm& norm, bool there, WeightSums<N>& sums) {
   float low[N], high[N];
   for (int i = 0; i < N; ++i) {
     const float l = widen(dy.low.values[i]), h = widen(dy.high.values[i]);
@@ -100,11 +106,11 @@ __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>&
         sums.low[i] += low[i] * nl;
         sums.high[i] += high[i] * nh;
       }
-      low[i] *= widen(weight.low.values[i]);
-      high[i] *= widen(weight.high.values[i]);
+      low[i] *= widen(weight.low.values[i]) + norm.offset;
+      high[i] *= widen(weight.high.values[i]) + norm.offset;
       products += low[i] * nl + high[i] * nh;
     }
-    const float mean = group_sum<kGroup>(there ? products : 0.f) * inverse_dim;
+    const float mean = group_sum<kGroup>(there ? products : 0.f) * norm.inverse_dim;
     for (int i = 0; i < N; ++i) {
       low[i] = scale * (low[i] - widen(x.low.values[i]) * scale * mean);
       high[i] = scale * (high[i] - widen(x.high.values[i]) * scale * mean);
@@ -117,14 +123,15 @@ __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>&
 }
 
 // The sums of a block's groups, in their order.
-template <int N, int kGroup>
-__device__ void store_sums(const WeightSums<N>& sums, float* to, int half, int at, bool active) {
+template <int N, int kGroup, bool kWhole>
+__device__ void store_sums(const WeightSums<N>& sums, float* to, const Spot<kWhole>& spot, bool active) {
   extern __shared__ float shared[];  // [groups, head_dim]
-  const int group = threadIdx.x / kGroup;
+  const int group = threadIdx.x / kGroup, half = spot.half, step = spot.interleaved() ? 2 : 1;
+  const int high = spot.interleaved() ? spot.low() + 1 : spot.high(N);
   if (active)
     for (int i = 0; i < N; ++i) {
-      shared[group * 2 * half + at + i] = sums.low[i];
-      shared[group * 2 * half + half + at + i] = sums.high[i];
+      shared[group * 2 * half + spot.low() + step * i] = sums.low[i];
+      shared[group * 2 * half + high + step * i] = sums.high[i];
     }
   __syncthreads();
   for (int i = threadIdx.x; i < 2 * half; i += kThreads) {
@@ -134,7 +141,7 @@ __device__ void store_sums(const WeightSums<N>& sums, float* to, int half, int a
   }
 }
 
-template <class T, int N, int kGroup, bool kNorm>
+template <class T, int N, int kGroup, bool kNorm, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_constant__ Job<T> job) {
   unsigned block = blockIdx.x;
   const int which = part_of(job, block);
@@ -143,8 +150,9 @@ __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_const
   const bool active = lane * N < half;
   const int at = active ? lane * N : 0;
   if (which == kValues) return copy_heads<T, N, kGroup>(job, part, block, at, active);
+  const Spot<kWhole> spot(job, at);
   Head<T, N> weight;
-  if (kNorm) weight.load(part.weight + at, half);
+  if (kNorm) weight.load(part.weight, spot);
   WeightSums<N> sums;
   for (Place<kGroup> place(job, part, block); place.any(); place.advance()) {
     const int64_t token = place.token();
@@ -154,31 +162,32 @@ __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_const
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b) {
       const int head = min(first + b, part.heads - 1);
-      dy[b].load(part.in + token * part.in_stride + head * 2 * half + at, half);
+      dy[b].load(part.in + token * part.in_stride + head * 2 * half, spot);
       if (!kNorm) continue;
-      x[b].load(part.x + token * job.row + head * 2 * half + at, half);
+      x[b].load(part.x + token * job.row + head * 2 * half, spot);
       scales[b] = part.inv_rms[token * job.normed + head];
     }
     Angles<N> angles;
-    angles.load(job, token, at);
+    angles.load(job, token, spot);
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b) {
       const bool there = place.there() && active && first + b < part.heads;
-      back_head<T, N, kGroup, kNorm>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, job.inverse_dim, there, sums);
-      if (there) dy[b].store(part.out + token * part.out_stride + (first + b) * 2 * half + at, half);
+      back_head<T, N, kGroup, kNorm>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, {job.inverse_dim, job.offset},
+                                     there, sums);
+      if (there) dy[b].store(part.out + token * part.out_stride + (first + b) * 2 * half, spot);
     }
   }
   if (kNorm && job.dweights != nullptr)
-    store_sums<N, kGroup>(sums, job.dweights + int64_t{blockIdx.x} * 2 * half, half, at, active);
+    store_sums<N, kGroup>(sums, job.dweights + int64_t{blockIdx.x} * 2 * half, spot, active);
 }
 
-// Calls f.template operator()<lanes, group>() with the widest packs that half a head is made of and, for whole packs,
-// the narrowest group that holds it.
+// Calls f.template operator()<lanes, group>() with the widest packs that half a head and what is rotated of it are made
+// of and, for whole packs, the narrowest group that holds it.
 template <class T, class F>
-void visit_group(int half, F&& f) {
+void visit_group(int half, int pairs, F&& f) {
   constexpr int kWhole = kLanes<T>;
-  if (half % kWhole != 0)
-    return half % 4 == 0 ? f.template operator()<4, 32>() : f.template operator()<1, 32>();
+  if (half % kWhole != 0 || pairs % kWhole != 0)
+    return half % 4 == 0 && pairs % 4 == 0 ? f.template operator()<4, 32>() : f.template operator()<1, 32>();
   const int threads = half / kWhole;
   if (threads <= 4) return f.template operator()<kWhole, 4>();
   if (threads <= 8) return f.template operator()<kWhole, 8>();
@@ -195,9 +204,20 @@ Job<T> job_of(const Rotary& op) {
           .tokens = op.qkv.dim(0),
           .row = op.qkv.dim(1),
           .normed = static_cast<int>(op.heads + op.kv_heads),
-          .half = static_cast<int>(op.cos.dim(1)),
+          .half = static_cast<int>(op.head_dim() / 2),
+          .pairs = static_cast<int>(op.cos.dim(1)),
+          .interleaved = op.form.interleaved,
           .eps = op.eps,
-          .inverse_dim = 1 / static_cast<float>(2 * op.cos.dim(1))};
+          .inverse_dim = 1 / static_cast<float>(op.head_dim()),
+          .offset = op.form.offset};
+}
+
+// f.template operator()<norm, halves of whole heads>().
+template <class T, class F>
+auto with_form(const Job<T>& job, bool norm, F&& f) {
+  if (!job.interleaved && job.pairs == job.half)
+    return norm ? f.template operator()<true, true>() : f.template operator()<false, true>();
+  return norm ? f.template operator()<true, false>() : f.template operator()<false, false>();
 }
 
 template <class T>
@@ -213,9 +233,9 @@ Rotary aligned_inputs(Rotary op) {
 
 template <class T>
 void launch_forward(const Rotary& op, const Rotary::Output& out) {
-  const int64_t dim = 2 * op.cos.dim(1);
+  const int64_t dim = op.head_dim();
   const Device device = op.qkv.device();
-  visit_group<T>(static_cast<int>(dim / 2), [&]<int N, int kGroup>() {
+  visit_group<T>(static_cast<int>(dim / 2), static_cast<int>(op.cos.dim(1)), [&]<int N, int kGroup>() {
     const auto part = [&](const Tensor& y, const Tensor& weight, int64_t first) {
       const int64_t heads = y.dim(1), batches = (heads + kHeadBatch - 1) / kHeadBatch * op.qkv.dim(0);
       return Part<T>{.in = start_of<T>(op.qkv) + first * dim,
@@ -231,7 +251,9 @@ void launch_forward(const Rotary& op, const Rotary::Output& out) {
     job.parts[kQueries] = part(out.q, op.q_weight, 0);
     job.parts[kKeys] = part(out.k, op.k_weight, op.heads);
     const unsigned blocks = job.parts[kQueries].blocks + job.parts[kKeys].blocks;
-    const auto kernel = op.q_weight.defined() ? forward_heads<T, N, kGroup, true> : forward_heads<T, N, kGroup, false>;
+    const auto kernel = with_form(job, op.q_weight.defined(), [&]<bool kNorm, bool kWhole>() {
+      return forward_heads<T, N, kGroup, kNorm, kWhole>;
+    });
     kernel<<<blocks, kThreads, 0, device::stream(device)>>>(job);
   });
   device::check_launch("rotary_pos_emb");
@@ -239,7 +261,7 @@ void launch_forward(const Rotary& op, const Rotary::Output& out) {
 
 Rotary::Output forward(const Rotary& given) {
   const Rotary op = aligned_inputs(given);
-  const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
+  const int64_t tokens = op.qkv.dim(0), dim = op.head_dim();
   const auto empty = [&](Shape shape, DType dtype) {
     return Tensor::empty(shape, dtype, MemoryTag::kActivations, op.qkv.device());
   };
@@ -260,7 +282,7 @@ Tensor with_aligned_tokens(const Tensor& grad) {
 // [kBackwardBlocks, head_dim] float32 where a weight's gradient is wanted: sums for q's weight, then k's.
 Tensor weight_sums(const Rotary& op, const GradTarget& q_weight, const GradTarget& k_weight) {
   if (!q_weight.wanted() && !k_weight.wanted()) return {};
-  return Tensor::empty({int64_t{kBackwardBlocks}, 2 * op.cos.dim(1)}, DType::kF32, MemoryTag::kWorkspace,
+  return Tensor::empty({int64_t{kBackwardBlocks}, op.head_dim()}, DType::kF32, MemoryTag::kWorkspace,
                        op.qkv.device());
 }
 
@@ -281,7 +303,7 @@ void share_blocks(Job<T>& job, bool norm) {
 
 template <class T>
 Job<T> backward_job(const Rotary& op, const Tensor& inv_rms, const Gradients& g) {
-  const int64_t dim = 2 * op.cos.dim(1);
+  const int64_t dim = op.head_dim();
   const auto part = [&](const Tensor& dy, const Tensor& weight, int64_t first) {
     return Part<T>{.in = start_of<T>(dy),
                    .out = start_of<T>(g.dqkv) + first * dim,
@@ -303,9 +325,11 @@ Job<T> backward_job(const Rotary& op, const Tensor& inv_rms, const Gradients& g)
 
 template <class T>
 void launch_backward(const Job<T>& job, bool norm, Device device) {
-  visit_group<T>(job.half, [&]<int N, int kGroup>() {
+  visit_group<T>(job.half, job.pairs, [&]<int N, int kGroup>() {
     const size_t shared = job.dweights == nullptr ? 0 : sizeof(float) * (kThreads / kGroup) * 2 * job.half;
-    const auto kernel = norm ? backward_heads<T, N, kGroup, true> : backward_heads<T, N, kGroup, false>;
+    const auto kernel = with_form(job, norm, [&]<bool kNorm, bool kWhole>() {
+      return backward_heads<T, N, kGroup, kNorm, kWhole>;
+    });
     kernel<<<kBackwardBlocks, kThreads, shared, device::stream(device)>>>(job);
   });
   device::check_launch("rotary_pos_emb backward");
@@ -338,9 +362,10 @@ Tensor outline_backward(const Rotary& op, const Tensor& inv_rms, const Tensor& d
 
 ops::Refusal accepts(const Rotary::Signature& signature, const HardwareFacts&) {
   if (signature.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  const int64_t half = signature.head_dim / 2;
+  const int64_t half = signature.head_dim / 2, pairs = half - signature.unrotated / 2;
   if (half > (half % 4 == 0 ? 128 : 32))
     return "head_dim must be a multiple of 8 and at most 256, or at most 64";
+  if (half > 32 && pairs % 4 != 0) return "what is rotated of a head of more than 64 must be a multiple of 8";
   return std::nullopt;
 }
 

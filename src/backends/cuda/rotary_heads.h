@@ -28,7 +28,9 @@ struct Job {
   const float *cos, *sin;
   int64_t tokens, row;  // row: of qkv
   int normed, half;     // normed: heads of a token
-  float eps, inverse_dim;
+  int pairs;            // of a head that are rotated: half, or fewer
+  bool interleaved;
+  float eps, inverse_dim, offset;
   float* dweights;  // [blocks, head_dim], or null
 };
 
@@ -38,29 +40,90 @@ __device__ inline float group_sum(float value) {
   return value;
 }
 
-// Both halves of a head, a thread's part of them.
-template <class T, int N>
-struct Head {
-  Pack<T, N> low, high;
-  __device__ void load(const T* from, int half) {
-    low = load_pack<T, N>(from);
-    high = load_pack<T, N>(from + half);
-  }
-  __device__ void store(T* to, int half) const {
-    store_pack(to, low);
-    store_pack(to + half, high);
+// Where the two packs of a thread are in a head, N pairs from pair `at` on. kWhole: halves of whole heads.
+// Otherwise pairs may be neighbours, and behind the last pair that is rotated come both halves of the rest.
+template <bool kWhole>
+struct Spot {
+  int at, half;
+  __device__ Spot(int first, int heads_half) : at(first), half(heads_half) {}
+  template <class T>
+  __device__ Spot(const Job<T>& job, int first) : Spot(first, job.half) {}
+  __device__ bool turns() const { return true; }
+  __device__ bool interleaved() const { return false; }
+  __device__ int low() const { return at; }
+  __device__ int high(int) const { return at + half; }
+};
+template <>
+struct Spot<false> {
+  int at, half, pairs;
+  bool neighbours;
+  template <class T>
+  __device__ Spot(const Job<T>& job, int first)
+      : at(first), half(job.half), pairs(job.pairs), neighbours(job.interleaved) {}
+  __device__ bool turns() const { return at < pairs; }
+  __device__ bool interleaved() const { return neighbours && turns(); }
+  __device__ int low() const { return interleaved() ? 2 * at : turns() ? at : pairs + at; }
+  __device__ int high(int lanes) const {
+    return interleaved() ? 2 * at + lanes : turns() ? pairs + at : half + at;
   }
 };
 
-// Rows of the tables are as aligned as packs are: half a head is a multiple of N.
+// Both elements of a thread's pairs.
+template <class T, int N>
+struct Head {
+  Pack<T, N> low, high;
+  template <bool kWhole>
+  __device__ void load(const T* head, const Spot<kWhole>& spot) {
+    low = load_pack<T, N>(head + spot.low());
+    high = load_pack<T, N>(head + spot.high(N));
+    if constexpr (!kWhole)
+      if (spot.interleaved()) part();
+  }
+  template <bool kWhole>
+  __device__ void store(T* head, const Spot<kWhole>& spot) const {
+    Head out = *this;
+    if constexpr (!kWhole)
+      if (spot.interleaved()) out.mix();
+    store_pack(head + spot.low(), out.low);
+    store_pack(head + spot.high(N), out.high);
+  }
+
+  // From 2 N elements in their order to the first and the second of each pair, and back.
+  __device__ void part() {
+    const Head in = *this;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      low.values[i] = in.element(2 * i);
+      high.values[i] = in.element(2 * i + 1);
+    }
+  }
+  __device__ void mix() {
+    const Head in = *this;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      low.values[i] = i % 2 == 0 ? in.low.values[i / 2] : in.high.values[i / 2];
+      high.values[i] = (N + i) % 2 == 0 ? in.low.values[(N + i) / 2] : in.high.values[(N + i) / 2];
+    }
+  }
+  __device__ T element(int i) const { return i < N ? low.values[i % N] : high.values[i % N]; }
+};
+
+// Rows of the tables are as aligned as packs are: what is rotated of half a head is a multiple of N.
 template <int N>
 struct Angles {
   alignas(16) float cos[N];
   alignas(16) float sin[N];
 
-  template <class T>
-  __device__ void load(const Job<T>& job, int64_t token, int at) {
-    const int64_t from = int64_t{__ldg(job.positions + token)} * job.half + at;
+  template <class T, bool kWhole>
+  __device__ void load(const Job<T>& job, int64_t token, const Spot<kWhole>& spot) {
+    if (!spot.turns()) {
+      for (int i = 0; i < N; ++i) {
+        cos[i] = 1;
+        sin[i] = 0;
+      }
+      return;
+    }
+    const int64_t from = int64_t{__ldg(job.positions + token)} * (kWhole ? job.half : job.pairs) + spot.at;
     constexpr int kWidth = N % 4 == 0 ? 4 : 1;
     for (int i = 0; i < N; i += kWidth) {
       *reinterpret_cast<Pack<float, kWidth>*>(cos + i) = load_pack<float, kWidth>(job.cos + from + i);

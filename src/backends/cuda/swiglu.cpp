@@ -12,13 +12,13 @@ Tensor empty_beside(const Tensor& gate_up, int64_t columns) {
 
 Tensor forward(const Swiglu& op) {
   const Tensor y = empty_beside(op.gate_up, op.gate_up.dim(1) / 2);
-  write_swiglu(op.gate_up, y);
+  write_swiglu(op.gate_up, y, op.activation);
   return y;
 }
 
 Tensor backward(const Swiglu& op, const Tensor& dy, const Tensor& y) {
   const Tensor dgate_up = empty_beside(op.gate_up, op.gate_up.dim(1));
-  write_swiglu_backward(op.gate_up, dy, dgate_up, y);
+  write_swiglu_backward(op.gate_up, dy, dgate_up, y, op.activation);
   return dgate_up;
 }
 

@@ -37,7 +37,8 @@ ops::Refusal ask(const PluginKernel& kernel, const std::vector<temper_attribute>
                  const HardwareFacts& facts);
 void call(const PluginKernel& kernel, int (*function)(const void*), const void* arguments);
 
-// For each op: attributes(signature), forward(kernel, op's arguments…), backward(kernel, …).
+// For each op: attributes(signature), refuses(signature), what the C interface cannot say, forward(kernel,
+// op's arguments…), backward(kernel, …).
 template <class Op>
 struct Bridge;
 
@@ -57,6 +58,7 @@ ops::Kernel<Op> plugin_kernel() {
   ops::Kernel<Op> kernel;
   kernel.hardware = plugin_kernels<Op>()[kSlot].hardware;
   kernel.accepts = [](const typename Op::Signature& signature, const HardwareFacts& facts) {
+    if (ops::Refusal refusal = Bridge<Op>::refuses(signature)) return refusal;
     return ask(plugin_kernels<Op>()[kSlot], Bridge<Op>::attributes(signature), facts);
   };
   kernel.forward = plugin_function<Op, kSlot, true>(static_cast<typename Op::Forward*>(nullptr));

@@ -22,6 +22,10 @@ struct Bridge<ops::RmsNorm> {
   static std::vector<temper_attribute> attributes(const ops::RmsNorm::Signature& signature) {
     return {{"dtype", static_cast<int64_t>(signature.dtype)}, {"hidden", signature.hidden}};
   }
+  static ops::Refusal refuses(const ops::RmsNorm::Signature& signature) {
+    if (signature.offset != 0) return "plug-ins know weights alone, not their distance from one";
+    return std::nullopt;
+  }
   static Tensor rows(const Tensor& tensor) { return tensor.contiguous().reshape({-1, tensor.dim(-1)}); }
 
   static ops::RmsNorm::Output forward(const PluginKernel& kernel, const ops::RmsNorm& op) {
@@ -57,6 +61,10 @@ template <>
 struct Bridge<ops::Swiglu> {
   static std::vector<temper_attribute> attributes(const ops::Swiglu::Signature& signature) {
     return {{"dtype", static_cast<int64_t>(signature.dtype)}, {"intermediate", signature.intermediate}};
+  }
+  static ops::Refusal refuses(const ops::Swiglu::Signature& signature) {
+    if (signature.activation != ops::Activation::kSilu) return "plug-ins know silu alone";
+    return std::nullopt;
   }
 
   static Tensor forward(const PluginKernel& kernel, const ops::Swiglu& op) {

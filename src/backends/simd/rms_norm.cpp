@@ -32,6 +32,7 @@ float add_and_square(const T* x, const T* residual, T* sum, int64_t size) {
 
 void forward(const ops::RmsNorm& op, const ops::RmsNorm::Output& out, int64_t begin, int64_t end) {
   const int64_t size = op.x.dim(-1);
+  const Lanes offset = fill(op.offset);
   visit_wide(op.x.dtype(), [&]<class T>() HWY_ATTR {
     const T* weight = op.weight.data<T>();
     T* y = out.y.data<T>() + begin * size;
@@ -50,17 +51,18 @@ void forward(const ops::RmsNorm& op, const ops::RmsNorm::Output& out, int64_t be
       const float scale = *inv_rms++ = inverse_rms(squares, size, op.eps);
       sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
         const Lanes normed = hn::Mul(load(x + i, lanes), fill(scale));
-        store(hn::Mul(normed, load(weight + i, lanes)), y + i, lanes);
+        store(hn::Mul(normed, hn::Add(load(weight + i, lanes), offset)), y + i, lanes);
       });
     }
   });
 }
 
-// With n = x · inv_rms and g = dy · weight: dx = inv_rms (g - n · mean(g n)) + dsum, if any. Adds Σ dy n to
-// dweight, if any.
+// With n = x · inv_rms and g = dy · (offset + weight): dx = inv_rms (g - n · mean(g n)) + dsum, if any. Adds
+// Σ dy n to dweight, if any.
 void backward(const ops::RmsNorm& op, const Tensor& inv_rms, const NormGrads& grads, float* dweight,
               int64_t begin, int64_t end) {
   const int64_t size = op.x.dim(-1);
+  const Lanes offset = fill(op.offset);
   visit_wide(op.x.dtype(), [&]<class T>() HWY_ATTR {
     const T *weight = op.weight.data<T>(), *grad = grads.dy.data<T>() + begin * size;
     T* out = grads.dx.data<T>() + begin * size;
@@ -73,12 +75,12 @@ void backward(const ops::RmsNorm& op, const Tensor& inv_rms, const NormGrads& gr
       sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
         const Lanes g = load(grad + i, lanes), n = hn::Mul(load(x + i, lanes), scale);
         const Lanes gn = hn::Mul(g, n);
-        products = hn::MulAdd(gn, load(weight + i, lanes), products);
+        products = hn::MulAdd(gn, hn::Add(load(weight + i, lanes), offset), products);
         if (dweight != nullptr) store(hn::Add(load(dweight + i, lanes), gn), dweight + i, lanes);
       });
       const Lanes mean = fill(total(products) / static_cast<float>(size));
       sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
-        const Lanes g = hn::Mul(load(grad + i, lanes), load(weight + i, lanes));
+        const Lanes g = hn::Mul(load(grad + i, lanes), hn::Add(load(weight + i, lanes), offset));
         const Lanes n = hn::Mul(load(x + i, lanes), scale);
         const Lanes dx = hn::Mul(scale, hn::NegMulAdd(n, mean, g));
         store(dsum == nullptr ? dx : hn::Add(dx, load(dsum + i, lanes)), out + i, lanes);

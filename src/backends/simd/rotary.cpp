@@ -17,12 +17,12 @@ namespace {
 namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 
-// One token's row of the tables.
+// One token's row of the tables. A head has `half` pairs, and behind them what is not rotated.
 struct Angles {
   const float *cos, *sin;
-  int64_t half;
+  int64_t half, dim;
 
-  Angles(const ops::Rotary& op, int64_t token) : half(op.cos.dim(1)) {
+  Angles(const ops::Rotary& op, int64_t token) : half(op.cos.dim(1)), dim(op.head_dim()) {
     const int64_t position = op.positions.data<int32_t>()[token];
     cos = op.cos.data<float>() + position * half;
     sin = op.sin.data<float>() + position * half;
@@ -33,16 +33,47 @@ struct Pair {
   Lanes low, high;
 };
 
-template <class T, class Count>
-HWY_INLINE Pair load_pair(const T* x, int64_t half, Count lanes) {
-  return {load(x, lanes), load(x + half, lanes)};
-}
+// Where the two elements of a pair are. at() points to element 0 of pair i.
+struct HalfSplit {
+  template <class T>
+  static T* at(T* head, int64_t i) {
+    return head + i;
+  }
+  template <class T, class Count>
+  static HWY_INLINE Pair load(const T* x, int64_t half, Count lanes) {
+    return {backends::HWY_NAMESPACE::load(x, lanes), backends::HWY_NAMESPACE::load(x + half, lanes)};
+  }
+  template <class T, class Count>
+  static HWY_INLINE void store(const Pair& pair, T* y, int64_t half, Count lanes) {
+    backends::HWY_NAMESPACE::store(pair.low, y, lanes);
+    backends::HWY_NAMESPACE::store(pair.high, y + half, lanes);
+  }
+};
+struct Interleaved {
+  static constexpr int64_t kMost = 2 * hn::MaxLanes(Floats());
+  static HWY_INLINE int64_t count(Whole) { return 2 * width(); }
+  static HWY_INLINE int64_t count(Part part) { return 2 * part.count; }
+  template <class T>
+  static T* at(T* head, int64_t i) {
+    return head + 2 * i;
+  }
+  template <class T, class Count>
+  static HWY_INLINE Pair load(const T* x, int64_t, Count lanes) {
+    HWY_ALIGN float both[kMost] = {};
+    convert(x, both, count(lanes));
+    Pair pair;
+    hn::LoadInterleaved2(Floats(), both, pair.low, pair.high);
+    return pair;
+  }
+  template <class T, class Count>
+  static HWY_INLINE void store(const Pair& pair, T* y, int64_t, Count lanes) {
+    HWY_ALIGN float both[kMost];
+    hn::StoreInterleaved2(pair.low, pair.high, Floats(), both);
+    convert(both, y, count(lanes));
+  }
+};
 
-template <class T, class Count>
-HWY_INLINE void store_pair(const Pair& pair, T* y, int64_t half, Count lanes) {
-  store(pair.low, y, lanes);
-  store(pair.high, y + half, lanes);
-}
+HWY_INLINE Pair add(const Pair& a, Lanes b) { return {hn::Add(a.low, b), hn::Add(a.high, b)}; }
 
 HWY_INLINE Pair multiply(const Pair& a, const Pair& b) {
   return {hn::Mul(a.low, b.low), hn::Mul(a.high, b.high)};
@@ -52,19 +83,46 @@ HWY_INLINE Pair rotate(const Pair& x, Lanes cos, Lanes sin) {
   return {hn::NegMulAdd(x.high, sin, hn::Mul(x.low, cos)), hn::MulAdd(x.low, sin, hn::Mul(x.high, cos))};
 }
 
-// weight null: no norm.
+// What one head is normed with; weight null: no norm.
 template <class T>
-void forward_head(const T* x, const T* weight, float inv_rms, const Angles& at, T* y) {
-  const Lanes scale = fill(inv_rms);
+struct HeadNorm {
+  const T* weight;
+  float inv_rms, offset;
+  float* dweight;  // backward; null: nobody wants it
+
+  template <class Count>
+  HWY_INLINE Lanes factors(int64_t i, Count lanes) const {
+    return hn::Add(load(weight + i, lanes), fill(offset));
+  }
+  template <class Pairs, class Count>
+  HWY_INLINE Pair pair_factors(int64_t i, int64_t half, Count lanes) const {
+    return add(Pairs::load(Pairs::at(weight, i), half, lanes), fill(offset));
+  }
+};
+
+template <class Pairs, class T>
+void forward_head(const T* x, const HeadNorm<T>& norm, const Angles& at, T* y) {
+  const Lanes scale = fill(norm.inv_rms);
   sweep(at.half, [&](int64_t i, auto lanes) HWY_ATTR {
-    Pair n = load_pair(x + i, at.half, lanes);
-    if (weight != nullptr)
-      n = multiply({hn::Mul(n.low, scale), hn::Mul(n.high, scale)}, load_pair(weight + i, at.half, lanes));
-    store_pair(rotate(n, load(at.cos + i, lanes), load(at.sin + i, lanes)), y + i, at.half, lanes);
+    Pair n = Pairs::load(Pairs::at(x, i), at.half, lanes);
+    if (norm.weight != nullptr)
+      n = multiply(multiply(n, {scale, scale}), norm.template pair_factors<Pairs>(i, at.half, lanes));
+    Pairs::store(rotate(n, load(at.cos + i, lanes), load(at.sin + i, lanes)), Pairs::at(y, i), at.half,
+                 lanes);
+  });
+  const int64_t rotated = 2 * at.half;
+  if (norm.weight == nullptr) {
+    std::copy(x + rotated, x + at.dim, y + rotated);
+    return;
+  }
+  sweep(at.dim - rotated, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Lanes n = hn::Mul(load(x + rotated + i, lanes), scale);
+    store(hn::Mul(n, norm.factors(rotated + i, lanes)), y + rotated + i, lanes);
   });
 }
 
-void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begin, int64_t end) {
+template <class Pairs>
+void forward_tokens(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begin, int64_t end) {
   const int64_t dim = out.q.dim(2), normed = op.heads + op.kv_heads, width = op.qkv.dim(1);
   visit_wide(op.qkv.dtype(), [&]<class T>() HWY_ATTR {
     const auto heads = [&](const T* x, int64_t count, const Tensor& weight, float* inv_rms, const Angles& at,
@@ -72,7 +130,8 @@ void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begi
       const T* factors = weight.defined() ? weight.data<T>() : nullptr;
       for (int64_t head = 0; head < count; ++head, x += dim, y += dim) {
         if (factors != nullptr) inv_rms[head] = inverse_rms(square_sum(x, dim), dim, op.eps);
-        forward_head(x, factors, factors != nullptr ? inv_rms[head] : 1, at, y);
+        const float scale = factors != nullptr ? inv_rms[head] : 1;
+        forward_head<Pairs, T>(x, {factors, scale, op.form.offset, nullptr}, at, y);
       }
     };
     for (int64_t token = begin; token < end; ++token) {
@@ -86,51 +145,59 @@ void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begi
   });
 }
 
-// What one head is normed with; weight null: no norm.
-template <class T>
-struct HeadNorm {
-  const T* weight;
-  float inv_rms;
-  float* dweight;  // null: nobody wants it
-};
-
 // The gradient of a normed head before the rotation, g: dx = inv_rms (g w - n · mean(g w n)) with
-// n = x · inv_rms. Adds g n to dweight.
-template <class T>
+// n = x · inv_rms and w = offset + weight. Adds g n to dweight.
+template <class Pairs, class T>
 void backward_head(const T* x, const HeadNorm<T>& norm, const Angles& at, const T* dy, T* dx) {
-  const int64_t half = at.half;
+  const int64_t half = at.half, first = 2 * half, rest = at.dim - first;
   const Lanes scale = fill(norm.inv_rms);
   const auto rotated_back = [&](int64_t i, auto lanes) HWY_ATTR {
-    return rotate(load_pair(dy + i, half, lanes), load(at.cos + i, lanes), hn::Neg(load(at.sin + i, lanes)));
+    return rotate(Pairs::load(Pairs::at(dy, i), half, lanes), load(at.cos + i, lanes),
+                  hn::Neg(load(at.sin + i, lanes)));
   };
-  if (norm.weight == nullptr)
+  if (norm.weight == nullptr) {
+    std::copy_n(dy + first, rest, dx + first);
     return sweep(half, [&](int64_t i, auto lanes)
-                           HWY_ATTR { store_pair(rotated_back(i, lanes), dx + i, half, lanes); });
+                           HWY_ATTR { Pairs::store(rotated_back(i, lanes), Pairs::at(dx, i), half, lanes); });
+  }
   const auto normed = [&](int64_t i, auto lanes) HWY_ATTR {
-    return multiply(load_pair(x + i, half, lanes), {scale, scale});
+    return multiply(Pairs::load(Pairs::at(x, i), half, lanes), {scale, scale});
   };
   Lanes products = none();
   sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
     const Pair gn = multiply(rotated_back(i, lanes), normed(i, lanes));
-    const Pair weight = load_pair(norm.weight + i, half, lanes);
+    const Pair weight = norm.template pair_factors<Pairs>(i, half, lanes);
     products = hn::MulAdd(gn.low, weight.low, hn::MulAdd(gn.high, weight.high, products));
     if (norm.dweight == nullptr) return;
-    const Pair sums = load_pair(norm.dweight + i, half, lanes);
-    store_pair({hn::Add(sums.low, gn.low), hn::Add(sums.high, gn.high)}, norm.dweight + i, half, lanes);
+    float* const dweight = Pairs::at(norm.dweight, i);
+    const Pair sums = Pairs::load(dweight, half, lanes);
+    Pairs::store({hn::Add(sums.low, gn.low), hn::Add(sums.high, gn.high)}, dweight, half, lanes);
   });
-  const Lanes mean = fill(total(products) / static_cast<float>(2 * half));
+  sweep(rest, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Lanes gn = hn::Mul(load(dy + first + i, lanes), hn::Mul(load(x + first + i, lanes), scale));
+    products = hn::MulAdd(gn, norm.factors(first + i, lanes), products);
+    if (norm.dweight == nullptr) return;
+    float* const dweight = norm.dweight + first + i;
+    store(hn::Add(load(dweight, lanes), gn), dweight, lanes);
+  });
+  const Lanes mean = fill(total(products) / static_cast<float>(at.dim));
   sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
-    const Pair g = multiply(rotated_back(i, lanes), load_pair(norm.weight + i, half, lanes)),
+    const Pair g = multiply(rotated_back(i, lanes), norm.template pair_factors<Pairs>(i, half, lanes)),
                n = normed(i, lanes);
-    store_pair({hn::Mul(scale, hn::NegMulAdd(n.low, mean, g.low)),
-                hn::Mul(scale, hn::NegMulAdd(n.high, mean, g.high))},
-               dx + i, half, lanes);
+    Pairs::store({hn::Mul(scale, hn::NegMulAdd(n.low, mean, g.low)),
+                  hn::Mul(scale, hn::NegMulAdd(n.high, mean, g.high))},
+                 Pairs::at(dx, i), half, lanes);
+  });
+  sweep(rest, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Lanes g = hn::Mul(load(dy + first + i, lanes), norm.factors(first + i, lanes)),
+                n = hn::Mul(load(x + first + i, lanes), scale);
+    store(hn::Mul(scale, hn::NegMulAdd(n, mean, g)), dx + first + i, lanes);
   });
 }
 
-// sums: [2, head_dim], of q_weight's gradient and k_weight's; null: nobody wants them.
-void backward(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& grads, float* sums,
-              int64_t begin, int64_t end) {
+template <class Pairs>
+void backward_tokens(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& grads, float* sums,
+                     int64_t begin, int64_t end) {
   const int64_t dim = grads.dq.dim(2), normed = op.heads + op.kv_heads, width = op.qkv.dim(1);
   visit_wide(op.qkv.dtype(), [&]<class T>() HWY_ATTR {
     const T* q_weight = op.q_weight.defined() ? op.q_weight.data<T>() : nullptr;
@@ -144,12 +211,25 @@ void backward(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& gra
       for (int64_t head = 0; head < normed; ++head, x += dim, dx += dim) {
         const bool is_query = head < op.heads;
         const float scale = inv_rms.defined() ? inv_rms.data<float>()[token * normed + head] : 1;
-        const HeadNorm<T> norm{is_query ? q_weight : k_weight, scale, is_query ? sums : k_sums};
-        backward_head(x, norm, at, is_query ? dq + head * dim : dk + (head - op.heads) * dim, dx);
+        const HeadNorm<T> norm{is_query ? q_weight : k_weight, scale, op.form.offset,
+                               is_query ? sums : k_sums};
+        backward_head<Pairs>(x, norm, at, is_query ? dq + head * dim : dk + (head - op.heads) * dim, dx);
       }
       std::copy_n(grads.dv.data<T>() + token * grads.dv.stride(0), op.kv_heads * dim, dx);
     }
   });
+}
+
+void forward(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begin, int64_t end) {
+  op.form.interleaved ? forward_tokens<Interleaved>(op, out, begin, end)
+                      : forward_tokens<HalfSplit>(op, out, begin, end);
+}
+
+// sums: [2, head_dim], of q_weight's gradient and k_weight's; null: nobody wants them.
+void backward(const ops::Rotary& op, const Tensor& inv_rms, const HeadGrads& grads, float* sums,
+              int64_t begin, int64_t end) {
+  op.form.interleaved ? backward_tokens<Interleaved>(op, inv_rms, grads, sums, begin, end)
+                      : backward_tokens<HalfSplit>(op, inv_rms, grads, sums, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -166,7 +246,7 @@ HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 
 Rotary::Output run_forward(const Rotary& op) {
-  const int64_t tokens = op.qkv.dim(0), width = op.qkv.dim(1), dim = 2 * op.cos.dim(1);
+  const int64_t tokens = op.qkv.dim(0), width = op.qkv.dim(1), dim = op.head_dim();
   const DType dtype = op.qkv.dtype();
   Rotary::Output out{
       Tensor::empty({tokens, op.heads, dim}, dtype), Tensor::empty({tokens, op.kv_heads, dim}, dtype), {}};

@@ -10,10 +10,11 @@ namespace {
 
 namespace p = primitives;
 
-NormedSum compose(Tape& tape, const Var& x, const Var& residual, const Var& weight, float eps) {
+NormedSum compose(Tape& tape, const Var& x, const Var& residual, const Var& weight, float eps, float offset) {
   const Var sum = residual.value.defined() ? p::add(tape, x, residual) : x;
-  const Var y =
-      p::normalize_last(tape, p::cast(tape, sum, DType::kF32), p::cast(tape, weight, DType::kF32), eps);
+  Var factors = p::cast(tape, weight, DType::kF32);
+  if (offset != 0) factors = p::add_scalar(tape, factors, offset);
+  const Var y = p::normalize_last(tape, p::cast(tape, sum, DType::kF32), factors, eps);
   return {sum, p::cast(tape, y, x.dtype())};
 }
 
@@ -35,7 +36,7 @@ void check(const Tensor& x, const Tensor& residual, const Tensor& weight, float 
 }  // namespace
 
 NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& residual, const Var& weight,
-                       float eps) {
+                       float eps, float offset) {
   check(x.value, residual.value, weight.value, eps);
   const trace::Span span(RmsNorm::kName, [&] {
     const auto bytes = static_cast<double>(x.value.bytes());
@@ -43,9 +44,9 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
     return trace::OpWork{{0, (sums ? 4 : 2) * bytes}, {0, (sums ? 4 : 3) * bytes}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps);
-  const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps});
-  const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps};
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps, offset);
+  const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps, offset});
+  const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps, offset};
   auto vars = tape.record({op.x, out.y}, {&x, &residual, &weight},
                           [op, inv_rms = out.inv_rms, x = x.slot, residual = residual.slot,
                            weight = weight.slot, &kernel](const std::vector<Tensor>& grads) {
@@ -62,8 +63,8 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
   return {vars[0], vars[1]};
 }
 
-Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps) {
-  return add_rms_norm(tape, bound, x, {}, weight, eps).y;
+Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset) {
+  return add_rms_norm(tape, bound, x, {}, weight, eps, offset).y;
 }
 
 namespace {

@@ -10,13 +10,13 @@ namespace {
 
 using namespace op_testing;
 
-Doubles reference(int64_t hidden, double eps, const Doubles& x, const Doubles& weight) {
+Doubles reference(int64_t hidden, double eps, const Doubles& x, const Doubles& weight, double offset = 0) {
   Doubles y;
   for (size_t row = 0; row < x.size(); row += static_cast<size_t>(hidden)) {
     double sum = 0;
     for (int64_t i = 0; i < hidden; ++i) sum += x[row + i] * x[row + i];
     const double rms = std::sqrt(sum / static_cast<double>(hidden) + eps);
-    for (int64_t i = 0; i < hidden; ++i) y.push_back(x[row + i] / rms * weight[i]);
+    for (int64_t i = 0; i < hidden; ++i) y.push_back(x[row + i] / rms * (offset + weight[i]));
   }
   return y;
 }
@@ -26,6 +26,7 @@ struct Options {
   double scale = 1;
   std::optional<Padding> padding = {};
   Role role = Role::kParameter;
+  float offset = 0;
 };
 
 Case make_case(const Shape& shape, const Options& options) {
@@ -33,46 +34,47 @@ Case make_case(const Shape& shape, const Options& options) {
   Case c;
   c.name = fmt::format("{}, scale {}{}", to_string(shape), options.scale, options.padding ? ", strided" : "");
   c.inputs = {{"x", shape, normal(1, shape, options.scale), Role::kVariable, options.padding},
-              {"weight", {hidden}, normal(2, {hidden}, 0.3, 1), options.role}};
-  c.reference = [hidden, eps = options.eps](const std::vector<Doubles>& inputs) {
-    return reference(hidden, eps, inputs[0], inputs[1]);
+              {"weight", {hidden}, normal(2, {hidden}, 0.3, 1 - options.offset), options.role}};
+  c.reference = [hidden, options](const std::vector<Doubles>& inputs) {
+    return reference(hidden, options.eps, inputs[0], inputs[1], options.offset);
   };
-  c.run = [eps = options.eps](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{rms_norm(tape, ops, v[0], v[1], eps), {}};
+  c.run = [options](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{rms_norm(tape, ops, v[0], v[1], options.eps, options.offset), {}};
   };
   c.terms = std::max(hidden, shape.numel() / hidden);
   return c;
 }
 
 void check(const Shape& shape, const Options& options = {}) {
-  check_every_kernel<RmsNorm>(make_case(shape, options), {.hidden = shape[shape.ndim() - 1]});
+  check_every_kernel<RmsNorm>(make_case(shape, options),
+                              {.hidden = shape[shape.ndim() - 1], .offset = options.offset});
 }
 
 // x + residual and its norm side by side, [rows, 2 hidden]: both have gradients.
-void check_sum(int64_t rows, int64_t hidden, Role role = Role::kParameter) {
+void check_sum(int64_t rows, int64_t hidden, Role role = Role::kParameter, float offset = 0) {
   const Shape shape{rows, hidden};
   Case c;
   c.name = fmt::format("{} with a residual", to_string(shape));
   c.inputs = {{"x", shape, normal(1, shape)},
               {"residual", shape, normal(2, shape, 0.5)},
-              {"weight", {hidden}, normal(3, {hidden}, 0.3, 1), role}};
-  c.reference = [hidden](const std::vector<Doubles>& inputs) {
+              {"weight", {hidden}, normal(3, {hidden}, 0.3, 1 - offset), role}};
+  c.reference = [=](const std::vector<Doubles>& inputs) {
     Doubles sum, both;
     for (size_t i = 0; i < inputs[0].size(); ++i) sum.push_back(inputs[0][i] + inputs[1][i]);
-    const Doubles y = reference(hidden, 1e-3, sum, inputs[2]);
+    const Doubles y = reference(hidden, 1e-3, sum, inputs[2], offset);
     for (int64_t row = 0; row < static_cast<int64_t>(sum.size()); row += hidden) {
       both.insert(both.end(), sum.begin() + row, sum.begin() + row + hidden);
       both.insert(both.end(), y.begin() + row, y.begin() + row + hidden);
     }
     return both;
   };
-  c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    const NormedSum out = add_rms_norm(tape, ops, v[0], v[1], v[2], 1e-3f);
+  c.run = [offset](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    const NormedSum out = add_rms_norm(tape, ops, v[0], v[1], v[2], 1e-3f, offset);
     return Result{primitives::concat_last(tape, out.sum, out.y), {}};
   };
   c.terms = std::max(hidden, rows);
   c.roundings = 2;  // the sum's, before the norm
-  check_every_kernel<RmsNorm>(c, {.hidden = hidden});
+  check_every_kernel<RmsNorm>(c, {.hidden = hidden, .offset = offset});
 }
 
 TEST(RmsNorm, WithAResidual) {
@@ -141,6 +143,13 @@ TEST(RmsNorm, EveryKernelAgrees) {
   check({3, 4104});
   check({2, 16'400});
   check({3, 9}, {.role = Role::kVariable});
+}
+
+TEST(RmsNorm, WeightsAsDistancesFromOne) {
+  for (const int64_t hidden : {7, 64, 513}) check({33, hidden}, {.offset = 1});
+  check({3000, 33}, {.offset = 1});
+  check({5, 33}, {.padding = Padding{1, 3, 4}, .offset = 1});
+  for (const int64_t hidden : {7, 64}) check_sum(33, hidden, Role::kParameter, 1);
 }
 
 // With one element y is the sign of x times the weight: the gradient of x is eps-sized.

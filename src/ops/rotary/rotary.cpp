@@ -10,27 +10,47 @@ namespace {
 
 namespace p = primitives;
 
-// x [tokens, heads, head_dim]; cos, sin [tokens, 1, head_dim / 2]; all float32.
-Var rotate(Tape& tape, const Var& x, const Var& cos, const Var& sin) {
-  const int64_t half = x.shape()[2] / 2;
-  const Var low = p::narrow(tape, x, 2, 0, half), high = p::narrow(tape, x, 2, half, half);
+// x [tokens, heads, 2 half]; cos, sin [tokens, 1, half]; all float32.
+Var rotate_pairs(Tape& tape, const Var& x, const Var& cos, const Var& sin, bool interleaved) {
+  const int64_t tokens = x.shape()[0], heads = x.shape()[1], half = x.shape()[2] / 2;
+  const auto part = [&](int64_t which) {
+    if (!interleaved) return p::narrow(tape, x, 2, which * half, half);
+    const Var pairs = p::reshape(tape, x, {tokens, heads, half, 2});
+    return p::reshape(tape, p::narrow(tape, pairs, 3, which, 1), {tokens, heads, half});
+  };
+  const Var low = part(0), high = part(1);
   const Var new_low = p::sub(tape, p::mul(tape, low, cos), p::mul(tape, high, sin));
   const Var new_high = p::add(tape, p::mul(tape, high, cos), p::mul(tape, low, sin));
-  return p::concat_last(tape, new_low, new_high);
+  if (!interleaved) return p::concat_last(tape, new_low, new_high);
+  const auto column = [&](const Var& y) { return p::reshape(tape, y, {tokens, heads, half, 1}); };
+  return p::reshape(tape, p::concat_last(tape, column(new_low), column(new_high)), x.shape());
+}
+
+// The beginning of each head, as far as the tables say.
+Var rotate(Tape& tape, const Var& x, const Var& cos, const Var& sin, bool interleaved) {
+  const int64_t rotated = 2 * cos.shape()[2], rest = x.shape()[2] - rotated;
+  if (rotated == 0) return x;
+  if (rest == 0) return rotate_pairs(tape, x, cos, sin, interleaved);
+  const Var turned = rotate_pairs(tape, p::narrow(tape, x, 2, 0, rotated), cos, sin, interleaved);
+  return p::concat_last(tape, turned, p::narrow(tape, x, 2, rotated, rest));
 }
 
 RotatedHeads compose(Tape& tape, const Var& qkv, const Var& q_weight, const Var& k_weight, const Rotary& op) {
   const int64_t tokens = qkv.shape()[0], all = op.heads + 2 * op.kv_heads, dim = qkv.shape()[1] / all;
   const auto at_tokens = [&](const Tensor& table) {
     return p::reshape(tape, p::gather_rows(tape, tape.constant(table), {op.positions, table.dim(0), false}),
-                      {tokens, 1, dim / 2});
+                      {tokens, 1, table.dim(1)});
   };
   const Var cos = at_tokens(op.cos), sin = at_tokens(op.sin);
   const Var heads = p::reshape(tape, qkv, {tokens, all, dim});
   const auto rotated = [&](int64_t first, int64_t count, const Var& weight) {
     Var x = p::cast(tape, p::narrow(tape, heads, 1, first, count), DType::kF32);
-    if (weight.value.defined()) x = p::normalize_last(tape, x, p::cast(tape, weight, DType::kF32), op.eps);
-    return p::cast(tape, rotate(tape, x, cos, sin), qkv.dtype());
+    if (weight.value.defined()) {
+      Var factors = p::cast(tape, weight, DType::kF32);
+      if (op.form.offset != 0) factors = p::add_scalar(tape, factors, op.form.offset);
+      x = p::normalize_last(tape, x, factors, op.eps);
+    }
+    return p::cast(tape, rotate(tape, x, cos, sin, op.form.interleaved), qkv.dtype());
   };
   return {rotated(0, op.heads, q_weight), rotated(op.heads, op.kv_heads, k_weight),
           p::narrow(tape, heads, 1, op.heads + op.kv_heads, op.kv_heads)};
@@ -56,7 +76,7 @@ int64_t check(const Rotary& op) {
   if (op.heads < 1 || op.kv_heads < 1 || op.qkv.dim(1) % all != 0)
     fail("[rotary_pos_emb] qkv is {}, needs the width of {} + 2 x {} heads", to_string(op.qkv.shape()),
          op.heads, op.kv_heads);
-  const int64_t dim = op.qkv.dim(1) / all;
+  const int64_t dim = op.head_dim();
   if (dim % 2 != 0) fail("[rotary_pos_emb] head_dim is {}, needs an even number", dim);
   if (op.q_weight.defined() || op.k_weight.defined()) {
     for (const auto& [label, weight] : {std::pair{"q_weight", &op.q_weight}, {"k_weight", &op.k_weight}}) {
@@ -67,7 +87,8 @@ int64_t check(const Rotary& op) {
     if (!(op.eps >= 0)) fail("[rotary_pos_emb] eps is {}, needs a value of 0 or more", op.eps);
   }
   check_ndim(name, "cos", op.cos, 2);
-  check_shape(name, "cos", op.cos, {op.cos.dim(0), dim / 2});
+  if (op.cos.dim(1) > dim / 2)
+    fail("[rotary_pos_emb] cos is {}, needs at most {} columns", to_string(op.cos.shape()), dim / 2);
   check_shape(name, "sin", op.sin, op.cos.shape());
   for (const auto& [label, table] : {std::pair{"cos", &op.cos}, {"sin", &op.sin}}) {
     check_dtype(name, label, *table, DType::kF32);
@@ -111,8 +132,8 @@ Tensor grad_or_zeros(const Tensor& grad, const Shape& shape, const Tensor& like)
 
 RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
                     const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
-                    const Tensor& cos, const Tensor& sin) {
-  const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin};
+                    const Tensor& cos, const Tensor& sin, const Rotary::Form& form) {
+  const Rotary op{qkv.value, heads, kv_heads, q_weight.value, k_weight.value, eps, positions, cos, sin, form};
   const int64_t dim = check(op), tokens = qkv.shape()[0];
   const trace::Span span("rotary", [&] {
     const double rotated = static_cast<double>(tokens * (heads + kv_heads) * dim * size_of(qkv.dtype()));
@@ -143,7 +164,7 @@ RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t hea
 namespace {
 
 Rotary::Output outline_forward(const Rotary& op) {
-  const int64_t tokens = op.qkv.dim(0), dim = 2 * op.cos.dim(1);
+  const int64_t tokens = op.qkv.dim(0), dim = op.head_dim();
   return {
       empty_like(op.qkv, {tokens, op.heads, dim}), empty_like(op.qkv, {tokens, op.kv_heads, dim}),
       op.q_weight.defined() ? empty_like(op.qkv, {tokens, op.heads + op.kv_heads}, DType::kF32) : Tensor()};

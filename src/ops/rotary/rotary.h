@@ -11,17 +11,25 @@ struct RotatedHeads {
 
 // Cuts a fused product into query, key and value heads, norms the query and key heads where there are weights
 // for that, and rotates them by their tokens' positions:
-//   n = x / sqrt(mean(x²) + eps) * weight, head by head; without weights n = x
+//   n = x / sqrt(mean(x²) + eps) * (offset + weight), head by head; without weights n = x
 //   y[i]         = n[i] cos[p, i] - n[i + half] sin[p, i]
 //   y[i + half]  = n[i + half] cos[p, i] + n[i] sin[p, i]      for i < half, p = positions[token]
-// This is the half-split layout (Su et al., 2021; as Hugging Face pairs i with i + dim/2). Everything is
-// float32, rounded once at the end.
+// This is the half-split layout (Su et al., 2021; as Hugging Face pairs i with i + dim/2). Interleaved, 2 i
+// and 2 i + 1 are a pair. Tables of less than half a head rotate its beginning; y = n in what is behind that.
+// Everything is float32, rounded once at the end.
 struct Rotary {
   static constexpr std::string_view kName = "rotary_pos_emb", kField = "rotary_pos_emb";
+  struct Form {
+    bool interleaved = false;
+    float offset = 0;  // of the weights
+    bool operator==(const Form&) const = default;
+  };
   struct Signature {
     DType dtype = DType::kF32;
     int64_t head_dim = 0;
     bool qk_norm = false;
+    int64_t unrotated = 0;  // at the end of each head
+    Form form = {};
   };
 
   Tensor qkv;  // [tokens, (heads + 2 kv_heads) · head_dim], compact: q's heads, then k's, then v's
@@ -30,7 +38,9 @@ struct Rotary {
   float eps = 1e-6f;          // of the norm
   Tensor positions;  // [tokens] int32, each in [0, max_positions): checked at the front door, on a device
                      // before the upload
-  Tensor cos, sin;   // [max_positions, head_dim / 2] float32, attention scaling included
+  Tensor cos, sin;   // [max_positions, half] float32, attention scaling included; 2 half is at most head_dim
+  Form form = {};
+  int64_t head_dim() const { return qkv.dim(1) / (heads + 2 * kv_heads); }
 
   struct Output {
     Tensor q;        // [tokens, heads, head_dim], compact
@@ -50,6 +60,6 @@ struct Rotary {
 // q_weight and k_weight may be Var{} (no norm; eps is not read then).
 RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t heads, int64_t kv_heads,
                     const Var& q_weight, const Var& k_weight, float eps, const Tensor& positions,
-                    const Tensor& cos, const Tensor& sin);
+                    const Tensor& cos, const Tensor& sin, const Rotary::Form& form = {});
 
 }  // namespace temper::ops

@@ -34,6 +34,9 @@ struct Options {
   double scaling = 1;
   Role role = Role::kParameter;
   float eps = 1e-3f;
+  int64_t unrotated = 0;
+  Rotary::Form form = {};
+  int64_t half() const { return (dim - unrotated) / 2; }
   int64_t all() const { return heads + 2 * kv_heads; }
   int64_t width() const { return all() * dim; }
 };
@@ -41,7 +44,7 @@ struct Options {
 // inputs: qkv and, for the norm, the weights of q and k. All heads of a token in their order.
 Doubles reference(const Options& o, const Tables& tables, const std::vector<Doubles>& inputs) {
   const Doubles& x = inputs[0];
-  const int64_t half = o.dim / 2;
+  const int64_t half = o.half();
   Doubles y = x;
   for (int64_t t = 0; t < o.tokens; ++t)
     for (int64_t h = 0; h < o.heads + o.kv_heads; ++h) {
@@ -51,13 +54,15 @@ Doubles reference(const Options& o, const Tables& tables, const std::vector<Doub
         double sum = 0;
         for (const double value : n) sum += value * value;
         const double rms = std::sqrt(sum / static_cast<double>(o.dim) + o.eps);
-        for (int64_t i = 0; i < o.dim; ++i) n[i] *= inputs[h < o.heads ? 1 : 2][i] / rms;
+        for (int64_t i = 0; i < o.dim; ++i) n[i] *= (o.form.offset + inputs[h < o.heads ? 1 : 2][i]) / rms;
       }
+      std::copy(n.begin(), n.end(), y.begin() + start);
       for (int64_t i = 0; i < half; ++i) {
-        const int64_t at = o.positions[t] * half + i;
+        const int64_t at = o.positions[t] * half + i, low = o.form.interleaved ? 2 * i : i,
+                      high = o.form.interleaved ? 2 * i + 1 : i + half;
         const double c = tables.cos.data<float>()[at], s = tables.sin.data<float>()[at];
-        y[start + i] = n[i] * c - n[i + half] * s;
-        y[start + half + i] = n[i + half] * c + n[i] * s;
+        y[start + low] = n[low] * c - n[high] * s;
+        y[start + high] = n[high] * c + n[low] * s;
       }
     }
   return y;
@@ -80,25 +85,29 @@ std::vector<int32_t> counting(int64_t count, int32_t first = 0) {
 
 void check(Options o) {
   if (o.positions.empty()) o.positions = counting(o.tokens, 17);
-  const Tables both = tables(600, o.dim / 2, o.scaling);
+  const Tables both = tables(600, o.half(), o.scaling);
   const Shape shape{o.tokens, o.width()};
   Case c;
-  c.name = fmt::format("{} tokens of {} + 2 x {} heads of {}{}", o.tokens, o.heads, o.kv_heads, o.dim,
-                       o.norm ? ", normed" : "");
+  c.name =
+      fmt::format("{} tokens of {} + 2 x {} heads of {}, {} unrotated{}{}", o.tokens, o.heads, o.kv_heads,
+                  o.dim, o.unrotated, o.norm ? ", normed" : "", o.form.interleaved ? ", interleaved" : "");
   c.inputs = {{"qkv", shape, normal(1, shape)}};
   if (o.norm)
     for (const uint64_t seed : {2, 3})
-      c.inputs.push_back(
-          {seed == 2 ? "q_weight" : "k_weight", {o.dim}, normal(seed, {o.dim}, 0.3, 1), o.role});
+      c.inputs.push_back({seed == 2 ? "q_weight" : "k_weight",
+                          {o.dim},
+                          normal(seed, {o.dim}, 0.3, 1 - o.form.offset),
+                          o.role});
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(o, both, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const RotatedHeads heads =
         rotary(tape, ops, v[0], o.heads, o.kv_heads, o.norm ? v[1] : Var{}, o.norm ? v[2] : Var{}, o.eps,
-               beside(v[0], ints(o.positions)), beside(v[0], both.cos), beside(v[0], both.sin));
+               beside(v[0], ints(o.positions)), beside(v[0], both.cos), beside(v[0], both.sin), o.form);
     return Result{join(tape, heads), {}};
   };
   c.terms = std::max(o.dim, o.norm ? o.tokens * o.heads : 1);
-  check_every_kernel<Rotary>(c, {.head_dim = o.dim, .qk_norm = o.norm});
+  check_every_kernel<Rotary>(
+      c, {.head_dim = o.dim, .qk_norm = o.norm, .unrotated = o.unrotated, .form = o.form});
 }
 
 TEST(Rotary, EveryKernelAgrees) {
@@ -111,6 +120,34 @@ TEST(Rotary, EveryKernelAgrees) {
     check({.tokens = 0, .norm = norm});
   }
   check({.norm = true, .role = Role::kVariable});
+}
+
+TEST(Rotary, BeginningsOfHeads) {
+  for (const bool norm : {false, true}) {
+    for (const auto& [dim, unrotated] : {std::pair{4, 2}, {16, 4}, {16, 8}, {64, 32}, {80, 60}, {128, 32}})
+      check({.dim = dim, .norm = norm, .unrotated = unrotated});
+    check({.tokens = 130, .heads = 3, .kv_heads = 1, .dim = 24, .norm = norm, .unrotated = 10});
+    for (const int64_t dim : {6, 64}) check({.dim = dim, .norm = norm, .unrotated = dim});
+  }
+}
+
+TEST(Rotary, InterleavedPairs) {
+  for (const bool norm : {false, true}) {
+    for (const int64_t dim : {2, 6, 8, 64, 80, 128})
+      check({.dim = dim, .norm = norm, .form = {.interleaved = true}});
+    for (const auto& [dim, unrotated] : {std::pair{4, 2}, {16, 8}, {24, 10}, {128, 64}, {256, 128}})
+      check({.tokens = 40,
+             .heads = 3,
+             .dim = dim,
+             .norm = norm,
+             .unrotated = unrotated,
+             .form = {.interleaved = true}});
+  }
+}
+
+TEST(Rotary, WeightsAsDistancesFromOne) {
+  for (const int64_t dim : {6, 64, 256}) check({.dim = dim, .norm = true, .form = {.offset = 1}});
+  check({.tokens = 130, .dim = 16, .norm = true, .unrotated = 8, .form = {.interleaved = true, .offset = 1}});
 }
 
 TEST(Rotary, PositionsRepeatAndJump) {
@@ -271,7 +308,7 @@ TEST(Rotary, ChecksAtTheFrontDoor) {
       },
       "position -1 is outside the 10 positions of the model's context");
   refuses([](Call& c) { c.cos = c.cos.reshape({40}); }, "cos is [40], needs 2 dimensions");
-  refuses([](Call& c) { c.cos = tables(10, 3).cos; }, "cos is [10, 3], needs [10, 4]");
+  refuses([](Call& c) { c.cos = tables(10, 5).cos; }, "cos is [10, 5], needs at most 4 columns");
   refuses([](Call& c) { c.sin = tables(9, 4).sin; }, "sin is [9, 4], needs [10, 4]");
   refuses([](Call& c) { c.cos = c.cos.to(DType::kBF16); }, "cos is bfloat16, needs float32");
   refuses([](Call& c) { c.sin = c.sin.to(DType::kBF16); }, "sin is bfloat16, needs float32");

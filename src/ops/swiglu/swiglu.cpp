@@ -10,18 +10,25 @@ namespace {
 
 namespace p = primitives;
 
-Var compose(Tape& tape, const Var& gate_up) {
+// What the sigmoid is of.
+Var inner(Tape& tape, const Var& gate, Activation activation) {
+  if (activation == Activation::kSilu) return gate;
+  const Var square = p::scale(tape, p::mul(tape, gate, gate), kGeluCubic);
+  return p::scale(tape, p::mul(tape, gate, p::add_scalar(tape, square, 1)), kGeluScale);
+}
+
+Var compose(Tape& tape, const Var& gate_up, Activation activation) {
   const int64_t intermediate = gate_up.shape()[1] / 2;
   const Var wide = p::cast(tape, gate_up, DType::kF32);
   const Var gate = p::narrow(tape, wide, 1, 0, intermediate),
             up = p::narrow(tape, wide, 1, intermediate, intermediate);
-  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
+  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, inner(tape, gate, activation))), up);
   return p::cast(tape, y, gate_up.dtype());
 }
 
 }  // namespace
 
-Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& made) {
+Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& made, Activation activation) {
   check_ndim(Swiglu::kName, "gate_up", gate_up.value, 2);
   check_float(Swiglu::kName, "gate_up", gate_up.value);
   check_contiguous(Swiglu::kName, "gate_up", gate_up.value);
@@ -35,9 +42,10 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
     return trace::OpWork{{0, made.defined() ? 0 : 1.5 * bytes}, {0, 2.5 * bytes}};
   });
   const auto& kernel = *bound;
-  invariant(!made.defined() || kernel.traits.in_products, "a product's swiglu has the bits of the kernel's");
-  if (kernel.compose != nullptr) return kernel.compose(tape, gate_up);
-  const Swiglu op{gate_up.value};
+  invariant(!made.defined() || (kernel.traits.in_products && activation == Activation::kSilu),
+            "a product's swiglu has the bits of the kernel's");
+  if (kernel.compose != nullptr) return kernel.compose(tape, gate_up, activation);
+  const Swiglu op{gate_up.value, activation};
   std::shared_ptr<Remake> remake;
   if (tape.rematerializes())
     remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op); }, gate_up.requires_grad());

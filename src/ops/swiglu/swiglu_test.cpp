@@ -1,6 +1,7 @@
 #include "ops/swiglu/swiglu.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "tests/support/op_testing.h"
 
@@ -9,52 +10,66 @@ namespace {
 
 using namespace op_testing;
 
-Doubles reference(int64_t rows, int64_t width, const Doubles& gate_up) {
+double active(double z, Activation activation) {
+  if (activation == Activation::kSilu) return z / (1 + std::exp(-z));
+  return 0.5 * z * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
+}
+
+Doubles reference(int64_t rows, int64_t width, const Doubles& gate_up, Activation activation) {
   Doubles y;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < width; ++i) {
       const double gate = gate_up[r * 2 * width + i], up = gate_up[r * 2 * width + width + i];
-      y.push_back(gate / (1 + std::exp(-gate)) * up);
+      y.push_back(active(gate, activation) * up);
     }
   return y;
 }
 
-Case make_case(int64_t rows, int64_t width, double scale = 1) {
+Case make_case(int64_t rows, int64_t width, double scale = 1, Activation activation = Activation::kSilu) {
   Case c;
   c.name = fmt::format("[{}, 2 · {}], scale {}", rows, width, scale);
   c.inputs = {{"gate_up", {rows, 2 * width}, normal(1, {rows, 2 * width}, scale)}};
-  c.reference = [rows, width](const std::vector<Doubles>& inputs) {
-    return reference(rows, width, inputs[0]);
+  c.reference = [=](const std::vector<Doubles>& inputs) {
+    return reference(rows, width, inputs[0], activation);
   };
-  c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{swiglu(tape, ops, v[0]), {}};
+  c.run = [activation](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{swiglu(tape, ops, v[0], {}, activation), {}};
   };
   return c;
 }
 
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh};
+
 TEST(Swiglu, EveryKernelAgrees) {
-  for (const int64_t width : {1, 7, 64, 100, 513})
-    for (const int64_t rows : {1, 3, 33})
-      check_every_kernel<Swiglu>(make_case(rows, width), {.intermediate = width});
-  check_every_kernel<Swiglu>(make_case(300, 150), {.intermediate = 150});
+  for (const Activation activation : kActivations) {
+    for (const int64_t width : {1, 7, 64, 100, 513})
+      for (const int64_t rows : {1, 3, 33})
+        check_every_kernel<Swiglu>(make_case(rows, width, 1, activation),
+                                   {.intermediate = width, .activation = activation});
+    check_every_kernel<Swiglu>(make_case(300, 150, 1, activation),
+                               {.intermediate = 150, .activation = activation});
+  }
 }
 
 TEST(Swiglu, LargeValues) {
-  Case c = make_case(3, 8, 5);
-  for (int64_t i = 0; i < 8; ++i) c.inputs[0].values[static_cast<size_t>(16 + i)] = i % 2 == 0 ? 80 : -80;
-  check_every_kernel<Swiglu>(c, {.intermediate = 8});
-  for (int64_t i = 0; i < 8; ++i) c.inputs[0].values[static_cast<size_t>(16 + i)] = i % 2 == 0 ? 200 : -200;
-  check_every_kernel<Swiglu>(c, {.intermediate = 8});
-  for (double& value : c.inputs[0].values) value = 0;
-  check_every_kernel<Swiglu>(c, {.intermediate = 8});
+  for (const Activation activation : kActivations) {
+    Case c = make_case(3, 8, 5, activation);
+    const auto check = [&] { check_every_kernel<Swiglu>(c, {.intermediate = 8, .activation = activation}); };
+    for (const double value : {80, 200}) {
+      for (size_t i = 0; i < 8; ++i) c.inputs[0].values[16 + i] = i % 2 == 0 ? value : -value;
+      check();
+    }
+    for (double& value : c.inputs[0].values) value = 0;
+    check();
+  }
 }
 
 // The gradient is the same whether or not somebody waits for the product, and a gradient that others hold too
 // stays as it is.
-TEST(Swiglu, BackwardHandsTheProductOver) {
+void check_handing_over(Activation activation) {
   constexpr int64_t kRows = 5, kWidth = 24;
   for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const BoundKernel& kernel : bind_everywhere<Swiglu>({dtype, kWidth})) {
+    for (const BoundKernel& kernel : bind_everywhere<Swiglu>({dtype, kWidth, activation})) {
       SCOPED_TRACE(fmt::format("{}, {}, {}", kernel.provider, to_string(kernel.device), to_string(dtype)));
       const auto values = [&](uint64_t seed, const Shape& shape) {
         return tensor_of(normal(seed, shape), shape, dtype).on(kernel.device);
@@ -64,7 +79,7 @@ TEST(Swiglu, BackwardHandsTheProductOver) {
       for (const bool wait : {false, true})
         for (const bool shared : {false, true}) {
           Tape tape(TapeOptions{.rematerialize = true});
-          const Var x = tape.variable(gate_up), y = swiglu(tape, kernel.ops, x);
+          const Var x = tape.variable(gate_up), y = swiglu(tape, kernel.ops, x, {}, activation);
           ASSERT_EQ(y.saved().comes(), kernel.provider != kEager);
           const bool waiting = wait && y.saved().comes();
           Doubles handed = waiting ? Doubles{} : values_of(y.value);
@@ -76,6 +91,10 @@ TEST(Swiglu, BackwardHandsTheProductOver) {
           EXPECT_EQ(gradients.back(), gradients.front());
         }
     }
+}
+
+TEST(Swiglu, BackwardHandsTheProductOver) {
+  for (const Activation activation : kActivations) check_handing_over(activation);
 }
 
 TEST(Swiglu, NoRows) { check_every_kernel<Swiglu>(make_case(0, 8), {.intermediate = 8}); }

@@ -11,11 +11,12 @@
 namespace temper::layers {
 
 void WeightScope::vector(const std::string& name, const std::string& axis,
-                         const std::vector<WeightSource>& sources) {
+                         const std::vector<WeightSource>& sources, bool zeros) {
   WeightSpec spec;
   spec.name = scope_ + name;
   spec.axes = {axis};
   spec.decay = false;
+  spec.zeros = zeros;
   int64_t rows = 0;
   for (const WeightSource& source : sources) {
     spec.sources.push_back({source_scope_ + source.name, source.rows});
@@ -90,7 +91,7 @@ void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bi
 }
 
 size_t RopeTableSet::add(const RopeConfig& config, int64_t head_dim) {
-  const Key key{config, head_dim};
+  const Key key{config, rotated_width(config, head_dim)};
   const auto found = std::find(keys_.begin(), keys_.end(), key);
   const auto place = static_cast<size_t>(found - keys_.begin());
   if (found == keys_.end()) keys_.push_back(key);
@@ -107,7 +108,7 @@ const std::vector<RopeTables>& RopeTableSet::up_to(int64_t positions) {
     // Those that are there stay in use until all new ones are: memory may run out.
     std::vector<RopeTables> tables;
     for (const Key& key : keys_) {
-      const RopeTables made = make_rope_tables(key.config, key.head_dim, length);
+      const RopeTables made = make_rope_tables(key.config, key.width, length);
       tables.push_back(
           {made.cos.on(device_, MemoryTag::kWeights), made.sin.on(device_, MemoryTag::kWeights)});
     }

@@ -17,7 +17,8 @@ class WeightScope {
       : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)) {}
 
   // A vector that does not decay: a norm's weight or a bias.
-  void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources);
+  void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources,
+              bool zeros = false);
   // A linear's weight [out, in], whose rows are those of `modules`, and its bias [out] where it has one.
   struct Matrix {
     std::string out, in;  // axes
@@ -75,7 +76,7 @@ class RopeTableSet {
  private:
   struct Key {
     RopeConfig config;
-    int64_t head_dim = 0;
+    int64_t width = 0;  // of the beginning of a head that is rotated
     bool operator==(const Key&) const = default;
   };
   int64_t max_positions_;

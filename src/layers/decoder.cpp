@@ -1,6 +1,7 @@
 #include "layers/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -17,6 +18,16 @@ namespace temper::layers {
 namespace {
 
 std::string scope_of(size_t layer) { return fmt::format("layers.{}.", layer); }
+
+enum Place { kBeforeMixer, kAfterMixer, kBeforeChannel, kAfterChannel };
+
+// The norms of a layer by place: their modules, and their names in files.
+std::array<std::pair<const char*, const std::string*>, 4> modules_of(const LayerNorms& norms) {
+  return {{{"input_norm", &norms.before_mixer},
+           {"mixer_norm", &norms.after_mixer},
+           {"post_attention_norm", &norms.before_channel},
+           {"channel_norm", &norms.after_channel}}};
+}
 
 int64_t furthest(const Tensor& positions) {
   const auto values = positions.values<int32_t>();
@@ -88,6 +99,17 @@ Json describe(const DecoderConfig& config) {
                            {"max_position_embeddings", config.max_positions},
                            {"rms_norm_eps", config.rms_norm_eps},
                            {"tie_word_embeddings", config.tied_head}};
+  // Of families that differ from the usual there.
+  if (config.norms != LayerNorms{}) {
+    Json::Object norms;
+    for (const auto& [module, source] : modules_of(config.norms)) norms.emplace_back(module, *source);
+    json.set("norms", norms);
+  }
+  for (const auto& [key, value, usual] : {std::tuple{"norm_offset", config.norm_offset, 0.0},
+                                          {"embedding_multiplier", config.embedding_multiplier, 1.0},
+                                          {"residual_multiplier", config.residual_multiplier, 1.0},
+                                          {"logits_divisor", config.logits_divisor, 1.0}})
+    if (value != usual) json.set(key, value);
   for (const auto& [key, values] : layers) {
     const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
     json.set(key, alike ? values.front() : Json(values));
@@ -110,13 +132,20 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   declare_embedding(table, config.vocabulary());
   for (size_t i = 0; i < config.blocks.size(); ++i) {
     WeightScope layer(table, scope_of(i), "model." + scope_of(i));
-    Norm::declare(layer, "input_norm", "input_layernorm", hidden);
+    const auto norms = modules_of(config.norms);
+    const auto declare = [&](Place place) {
+      const auto& [module, source] = norms[place];
+      if (!source->empty()) Norm::declare(layer, module, *source, hidden, config.norm_offset);
+    };
+    declare(kBeforeMixer);
     config.blocks[i].mixer->declare(layer);
-    Norm::declare(layer, "post_attention_norm", "post_attention_layernorm", hidden);
+    declare(kAfterMixer);
+    declare(kBeforeChannel);
     config.blocks[i].channel->declare(layer);
+    declare(kAfterChannel);
   }
   WeightScope model(table, "", "model.");
-  Norm::declare(model, "norm", "norm", hidden);
+  Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
   declare_head(table, config.vocabulary());
   return table;
 }
@@ -125,13 +154,13 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
                            const HardwareFacts& facts, const std::string& family, const StateFormat& format) {
   ops::Binder binder(ops, facts, family);
   OpScope model(binder, "", dtype);
-  const ops::RmsNorm::Signature norm{dtype, config.hidden_size};
+  const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
   name_vocabulary_ops(model, config.vocabulary());
   model.use<ops::RmsNorm>("norm", norm);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
     OpScope layer(binder, scope_of(i), dtype);
-    layer.use<ops::RmsNorm>("input_norm", norm);
-    layer.use<ops::RmsNorm>("post_attention_norm", norm);
+    for (const auto& [module, source] : modules_of(config.norms))
+      if (!source->empty()) layer.use<ops::RmsNorm>(module, norm);
     config.blocks[i].mixer->name_ops(layer);
     config.blocks[i].channel->name_ops(layer);
   }
@@ -149,15 +178,25 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       ops_(std::move(ops)),
       rope_(config_.max_positions, device),
       embedding_({parameters_, ops_, rope_, routers_}),
-      norm_({parameters_, ops_, rope_, routers_}, "norm", config_.rms_norm_eps),
-      head_({parameters_, ops_, rope_, routers_}) {
+      embedding_multiplier_(static_cast<float>(config_.embedding_multiplier)),
+      norm_({parameters_, ops_, rope_, routers_}, "norm", config_.rms_norm_eps, config_.norm_offset),
+      head_({parameters_, ops_, rope_, routers_}, config_.vocabulary()) {
+  if (config_.rounds_embedding_multiplier)
+    visit_float(dtype,
+                [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
+
   for (size_t i = 0; i < config_.blocks.size(); ++i) {
     const Binding binding{parameters_, ops_, rope_, routers_, scope_of(i)};
     const size_t first_router = routers_.count();
-    layers_.push_back({Norm(binding, "input_norm", config_.rms_norm_eps),
-                       config_.blocks[i].mixer->bind(binding),
-                       Norm(binding, "post_attention_norm", config_.rms_norm_eps),
-                       config_.blocks[i].channel->bind(binding), first_router, routers_.count()});
+    const auto norms = modules_of(config_.norms);
+    const auto norm = [&](Place place) -> std::optional<Norm> {
+      const auto& [module, source] = norms[place];
+      if (source->empty()) return std::nullopt;
+      return Norm(binding, module, config_.rms_norm_eps, config_.norm_offset);
+    };
+    layers_.push_back({norm(kBeforeMixer), config_.blocks[i].mixer->bind(binding), norm(kAfterMixer),
+                       norm(kBeforeChannel), config_.blocks[i].channel->bind(binding), norm(kAfterChannel),
+                       first_router, routers_.count()});
     router_layers_.resize(routers_.count(), i);
   }
 }
@@ -176,16 +215,35 @@ void Decoder::check_ids(std::span<const int32_t> ids) const {
       fail("token id {} is outside the vocabulary [0, {})", id, config_.vocab_size);
 }
 
+namespace {
+
+// The stream's sum, and what the module behind the norm reads: without a norm the sum, too.
+ops::NormedSum read(Tape& tape, const std::optional<Norm>& norm, const Var& x, const Var& branch,
+                    const AdaptedRows& rows) {
+  if (norm) return (*norm)(tape, x, branch, rows);
+  const Var sum = branch.value.defined() ? residual_add(tape, x, branch) : x;
+  return {sum, sum};
+}
+
+}  // namespace
+
+Var Decoder::branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pass& pass) const {
+  if (norm) y = (*norm)(tape, y, {}, pass.rows).y;
+  if (config_.residual_multiplier == 1) return y;
+  return primitives::scale(tape, y, static_cast<float>(config_.residual_multiplier));
+}
+
 Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                                        std::vector<Tensor>* hidden_states) const {
   const Layer& layer = layers_[index];
-  const ops::NormedSum in = layer.input_norm(tape, stream.x, stream.branch, pass.rows);
+  const ops::NormedSum in = read(tape, layer.input_norm, stream.x, stream.branch, pass.rows);
   if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
   MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);
   // Nothing but the stream outlives the module that made it.
   const ops::NormedSum middle =
-      layer.post_attention_norm(tape, in.sum, layer.mixer->forward(tape, in.y, pass, state), pass.rows);
-  return {middle.sum, layer.channel->forward(tape, middle.y, pass)};
+      read(tape, layer.post_attention_norm, in.sum,
+           branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), pass.rows);
+  return {middle.sum, branch(tape, layer.channel_norm, layer.channel->forward(tape, middle.y, pass), pass)};
 }
 
 // Adds at its end, so that the tape keeps one tensor between layers.
@@ -243,6 +301,11 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
   return pass;
 }
 
+Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
+  const Var x = embedding_(tape, ids, pass.rows);
+  return embedding_multiplier_ == 1 ? x : primitives::scale(tape, x, embedding_multiplier_);
+}
+
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
   invariant(options.state == nullptr || !tape.recording(), "a state is for inference");
@@ -257,7 +320,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   if (pass.routers == nullptr && checkpoint && routers_.count() > 0)
     pass.routers = std::make_shared<RouterTrace>();
   if (pass.routers != nullptr) pass.routers->routers.resize(routers_.count());
-  Stream stream{embedding_(tape, from_host(input.ids, device()), pass.rows), {}};
+  Stream stream{embed(tape, from_host(input.ids, device()), pass), {}};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (checkpoint && options.hidden_states != nullptr) options.hidden_states->push_back(stream.x.value);
     stream = checkpoint ? checkpointed_layer(tape, i, stream, pass)
@@ -272,7 +335,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
 Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& state) const {
   invariant(!tape.recording(), "a state is for inference");
   const Pass pass{input.positions, input.rope, {{{input.adapter, 1}}, 1}, &state, true};
-  Stream stream{embedding_(tape, input.ids, pass.rows), {}};
+  Stream stream{embed(tape, input.ids, pass), {}};
   for (size_t i = 0; i < layers_.size(); ++i) stream = through_layer(tape, i, stream, pass, nullptr);
   return norm_(tape, stream.x, stream.branch, pass.rows).y;
 }

@@ -8,7 +8,16 @@
 
 namespace temper::layers {
 
-// Blocks on a residual stream, with a norm before each mixer and each channel (pre-norm).
+// Where the norms of a layer are, by their names in Hugging Face's files; empty: there is none.
+struct LayerNorms {
+  std::string before_mixer = "input_layernorm", after_mixer = {};
+  std::string before_channel = "post_attention_layernorm", after_channel = {};
+
+  bool operator==(const LayerNorms&) const = default;
+};
+
+// Blocks on a residual stream. Norms before mixers and channels read the stream; those after them come before
+// their results are added to it.
 struct DecoderConfig {
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_positions = 0;
@@ -18,8 +27,14 @@ struct DecoderConfig {
   double balance_factor =
       0;  // of the load balancing loss of routers in training, unless a run says otherwise
   std::vector<Block> blocks;
+  LayerNorms norms = {};
+  double norm_offset = 0;  // added to the weights of norms
+  double embedding_multiplier = 1;
+  bool rounds_embedding_multiplier = false;  // to the model's dtype, before it multiplies
+  double residual_multiplier = 1;            // of what is added to the stream
+  double logits_divisor = 1;
 
-  VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head}; }
+  VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head, logits_divisor}; }
 };
 
 // All that decides what the model computes, one value a key, or a list of them where its layers differ: equal
@@ -120,10 +135,11 @@ class Decoder {
 
  private:
   struct Layer {
-    Norm input_norm;
+    std::optional<Norm> input_norm;
     std::unique_ptr<BoundMixer> mixer;
-    Norm post_attention_norm;
+    std::optional<Norm> mixer_norm, post_attention_norm;
     std::unique_ptr<BoundChannel> channel;
+    std::optional<Norm> channel_norm;
     size_t first_router = 0, end_router = 0;  // of its channel
   };
   // The residual stream between modules: the sum of both, which the next norm forms on its way.
@@ -131,6 +147,9 @@ class Decoder {
     Var x, branch;  // [tokens, hidden]; branch may be Var{}
   };
   Pass pass_of(const DecoderInput& input, const Options& options) const;
+  Var embed(Tape& tape, const Tensor& ids, const Pass& pass) const;
+  // What is added to the stream, of what a mixer or channel gives.
+  Var branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pass& pass) const;
   Stream through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                        std::vector<Tensor>* hidden_states) const;
   Stream checkpointed_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
@@ -145,6 +164,7 @@ class Decoder {
   RouterSet routers_;
   std::vector<size_t> router_layers_;
   Embedding embedding_;
+  float embedding_multiplier_;
   std::vector<Layer> layers_;
   Norm norm_;
   Head head_;

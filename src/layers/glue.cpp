@@ -51,6 +51,31 @@ Var compact(Tape& tape, const Var& x) {
   return tape.record(x.value.contiguous(), {&x}, [slot = x.slot](const Tensor& grad) { slot->add(grad); });
 }
 
+Var join_columns(Tape& tape, const std::vector<Var>& parts) {
+  const Tensor& like = parts.front().value;
+  int64_t width = 0;
+  for (const Var& part : parts) width += part.shape()[1];
+  const Tensor all =
+      Tensor::empty({like.dim(0), width}, like.dtype(), MemoryTag::kActivations, like.device());
+  std::vector<const Var*> inputs;
+  std::vector<std::pair<std::shared_ptr<GradSlot>, int64_t>> slots;
+  int64_t at = 0;
+  for (const Var& part : parts) {
+    const int64_t columns = part.shape()[1];
+    all.narrow(1, at, columns).copy_from(part.value);
+    inputs.push_back(&part);
+    slots.emplace_back(part.slot, columns);
+    at += columns;
+  }
+  return tape.record(all, inputs, [slots](const Tensor& grad) {
+    int64_t first = 0;
+    for (const auto& [slot, columns] : slots) {
+      if (slot) slot->add(grad.narrow(1, first, columns).contiguous());
+      first += columns;
+    }
+  });
+}
+
 Var add_losses(Tape& tape, const std::vector<Var>& losses) {
   if (losses.size() == 1) return losses.front();
   std::vector<const Var*> inputs;

@@ -8,13 +8,14 @@ namespace temper::layers {
 
 Var residual_add(Tape& tape, const Var& x, const Var& branch);  // same shape and dtype
 
-// x cut into consecutive rows, as views. Gradients are put together again.
+// x cut into consecutive rows or columns, as views. Gradients are put together again.
 std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts);
 std::vector<Var> split_columns(Tape& tape, const Var& x,
                                const std::vector<int64_t>& widths);  // of [rows, columns]
 
 // x without gaps: where it is a view, a copy, so that it does not keep the rest.
 Var compact(Tape& tape, const Var& x);
+Var join_columns(Tape& tape, const std::vector<Var>& parts);  // [rows, …] each, side by side
 
 // The sum of scalars that backward can start from: each gets the gradient as it is.
 Var add_losses(Tape& tape, const std::vector<Var>& losses);

@@ -10,16 +10,17 @@ namespace temper::layers {
 // An RMS norm of the residual stream, which is the sum of both inputs; the branch may be Var{}.
 class Norm {
  public:
-  Norm(const Binding& binding, const std::string& name, double eps);
+  // `offset` is added to the weight (ops::RmsNorm): weights of a new model are 1 with it.
+  Norm(const Binding& binding, const std::string& name, double eps, double offset = 0);
   static void declare(WeightScope& weights, const std::string& name, const std::string& source,
-                      int64_t hidden);
+                      int64_t hidden, double offset = 0);
 
   ops::NormedSum operator()(Tape& tape, const Var& x, const Var& branch, const AdaptedRows& rows) const;
 
  private:
   BoundWeight weight_;
   ops::Bound<ops::RmsNorm> kernel_;
-  float eps_;
+  float eps_, offset_;
 };
 
 }  // namespace temper::layers

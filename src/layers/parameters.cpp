@@ -134,7 +134,7 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
     } else if (spec.shape.ndim() >= 2) {
       fill_normal(parameter.value, seed, i, deviation);
     } else {
-      fill(parameter.value, spec.name.ends_with(".bias") ? 0.f : 1.f);
+      fill(parameter.value, spec.zeros || spec.name.ends_with(".bias") ? 0.f : 1.f);
     }
   }
 }

@@ -68,7 +68,8 @@ class ParameterStore {
   // floating-point dtype, on the CPU or the store's device.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
 
-  // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one, biases and buffers zero.
+  // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one (or where their table says,
+  // zero), biases and buffers zero.
   void initialize(uint64_t seed, double deviation);
   // Differs from every earlier version of any store: what was computed from the values (a KV cache) is of use
   // only as long as their version is the same. Whoever writes to values in another way than through the

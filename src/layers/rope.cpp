@@ -52,6 +52,7 @@ Json::Object describe(const RopeConfig& c) {
   static constexpr const char* kNames[] = {"default", "linear", "llama3", "yarn"};
   const auto known = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   Json::Object all{{"rope_type", kNames[static_cast<size_t>(c.type)]}, {"rope_theta", c.theta}};
+  if (c.partial_rotary_factor != 1) all.emplace_back("partial_rotary_factor", c.partial_rotary_factor);
   if (c.type == RopeType::kDefault) return all;
   all.emplace_back("rope factor", c.factor);
   if (c.type == RopeType::kLinear) return all;
@@ -68,6 +69,10 @@ Json::Object describe(const RopeConfig& c) {
   all.emplace_back("rope mscale_all_dim", known(c.mscale_all_dim));
   all.emplace_back("rope truncate", c.truncate);
   return all;
+}
+
+int64_t rotated_width(const RopeConfig& config, int64_t head_dim) {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * config.partial_rotary_factor);
 }
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim) {

@@ -16,6 +16,7 @@ enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
+  double partial_rotary_factor = 1;  // of each head, from its beginning; 0: not rotated
   double factor = 1;
   int64_t original_max_position_embeddings = 0;
   double low_freq_factor = 1, high_freq_factor = 4;                               // llama3
@@ -28,6 +29,9 @@ struct RopeConfig {
 
 Json::Object describe(const RopeConfig& config);  // what its type reads
 
+int64_t rotated_width(const RopeConfig& config, int64_t head_dim);
+
+// head_dim: of what is rotated.
 std::vector<float> rope_inverse_frequencies(const RopeConfig& config, int64_t head_dim);
 double rope_attention_scaling(const RopeConfig& config);  // of cosines and sines
 // Of attention's scores, beside that, in models whose heads are rotated in part (DeepSeek-V3): the square of

@@ -66,11 +66,17 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows
   return pieces.size() == 1 ? pieces.front() : primitives::concat_first(tape, pieces);
 }
 
-Head::Head(const Binding& binding)
-    : linear_(binding, "head", false), loss_(binding.kernel<ops::CrossEntropy>("head")) {}
+Head::Head(const Binding& binding, const VocabularySize& size)
+    : linear_(binding, "head", false),
+      loss_(binding.kernel<ops::CrossEntropy>("head")),
+      factor_(static_cast<float>(1 / size.logits_divisor)) {}
+
+Var Head::divided(Tape& tape, const Var& hidden) const {
+  return factor_ == 1 ? hidden : primitives::scale(tape, hidden, factor_);
+}
 
 Var Head::logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
-  return linear_(tape, hidden, rows);
+  return linear_(tape, divided(tape, hidden), rows);
 }
 
 bool Head::trains(const AdapterRows& rows) const {
@@ -80,9 +86,10 @@ bool Head::trains(const AdapterRows& rows) const {
 }
 
 // An adapted head is one product with wider rows: [hidden | scale · hidden Aᵀ] [weight | B]ᵀ.
-ops::CrossEntropy::Vars Head::loss(Tape& tape, const Var& hidden, const Tensor& targets,
+ops::CrossEntropy::Vars Head::loss(Tape& tape, const Var& given, const Tensor& targets,
                                    const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const {
-  invariant(rows.adapter == nullptr || rows.rows == hidden.shape()[0], "a loss is of one adapter's rows");
+  invariant(rows.adapter == nullptr || rows.rows == given.shape()[0], "a loss is of one adapter's rows");
+  const Var hidden = divided(tape, given);
   const Var weight = weight_of(tape, rows, linear_.weight()).value;
   const Adapter::Update* update = update_of(rows, linear_.weight());
   if (update == nullptr) return ops::cross_entropy(tape, loss_, hidden, weight, targets, factors);

@@ -9,6 +9,7 @@ namespace temper::layers {
 struct VocabularySize {
   int64_t tokens = 0, hidden = 0;
   bool tied = false;  // the head's weight is the embedding's
+  double logits_divisor = 1;
 };
 void declare_embedding(WeightTable& table, const VocabularySize& size);  // embedding.weight
 void declare_head(WeightTable& table, const VocabularySize& size);       // head.weight
@@ -27,7 +28,7 @@ class Embedding {
 
 class Head {
  public:
-  explicit Head(const Binding& binding);
+  Head(const Binding& binding, const VocabularySize& size);
   Var logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const;  // [tokens, vocab]
   // Of rows that are all of one adapter; see Decoder::loss.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
@@ -36,8 +37,12 @@ class Head {
   bool asks_host() const { return !loss_->repeats; }
 
  private:
+  // What the logits are linear in, divided where they are.
+  Var divided(Tape& tape, const Var& hidden) const;
+
   Linear linear_;
   ops::Bound<ops::CrossEntropy> loss_;
+  float factor_;
 };
 
 }  // namespace temper::layers

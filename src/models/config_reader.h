@@ -25,7 +25,7 @@ class ConfigReader {
   bool boolean(const std::string& key, bool otherwise);
   std::string text(const std::string& key, const std::string& otherwise);
   const Json* find(const std::string& key);  // null when absent or null
-  bool is_null(const std::string& key);      // written as null
+  bool is_null(const std::string& key);      // there, as null
 
   // Refuses a key that changes the computation there and is not supported here, unless it is absent, null or
   // `neutral`. `why` completes the sentence "KEY is VALUE; …".
@@ -60,11 +60,29 @@ class ConfigReader {
 void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta);
 
 // Both spellings: rope_theta + rope_scaling (before transformers 5) and rope_parameters (since).
-layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions);
+// `partial`: of each head, where the file does not say; none: of a family that rotates whole heads.
+layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions,
+                             std::optional<double> partial = {});
+// Those of layers that see all tokens and of those with a window: rope_theta + rope_scaling and
+// rope_local_base_freq, or rope_parameters by type of layer.
+struct RopesByType {
+  layers::RopeConfig full, sliding;
+};
+RopesByType read_ropes_by_type(ConfigReader& reader, double full_theta, double sliding_theta,
+                               int64_t max_positions);
 
 // layer_types, or use_sliding_window / sliding_window / max_window_layers as qwen2 and qwen3 write them.
 void read_windows(ConfigReader& reader, DenseConfig& config);
 
+// layer_types, whose sliding_attention is `window`; false where they are not given. 0: refused, as `why`
+// says.
+bool read_layer_types(ConfigReader& reader, DenseConfig& config, int64_t window, const std::string& why);
+
+// sliding_window in every layer; null: in none.
+void read_window_of_all_layers(ConfigReader& reader, DenseConfig& config, int64_t otherwise);
+
+// Of the gate; read_decoder() asks for silu as hidden_act unless the config has another.
+void expect_activation(ConfigReader& reader, const std::string& key, const std::vector<std::string>& names);
 // What config.json calls the sizes of experts; of several names the first that is there.
 struct ExpertKeys {
   std::initializer_list<const char*> experts;

@@ -4,53 +4,26 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "models/config_test_support.h"
 #include "models/model.h"
-#include "tests/support/errors.h"
-#include "tests/support/tiny_model.h"
 
 namespace temper::models {
 namespace {
 
-// The tiny configuration of a family with some keys set ("null" removes one).
-Json with(const char* type, const std::string& changes) {
-  Json::Object object = tiny_config(type).as_object();
-  const Json parsed = Json::parse(changes, "changes");
-  for (const auto& [key, value] : parsed.as_object()) {
-    const auto same = [&key = key](const auto& member) { return member.first == key; };
-    std::erase_if(object, same);
-    object.emplace_back(key, value);
-  }
-  return object;
-}
-
 constexpr const char *kQkvBias = "biases of q, k and v", *kOutputBias = "bias of o";
 
-Json read(const char* type, const std::string& changes = "{}") {
-  return layers::describe(configure(with(type, changes), "config.json"));
-}
-
-std::string refusal(const char* type, const std::string& changes) {
-  const std::string message = error_of([&] { read(type, changes); });
-  return message.empty() ? "accepted" : message;
-}
-
-void expect_refused(const char* type, const std::string& changes, const std::string& with) {
-  EXPECT_NE(refusal(type, changes).find(with), std::string::npos) << changes << "\n"
-                                                                  << refusal(type, changes);
-}
-
 TEST(ModelConfig, FamiliesDiffer) {
-  const auto llama = read("llama"), qwen2 = read("qwen2"), qwen3 = read("qwen3");
+  const auto llama = described("llama"), qwen2 = described("qwen2"), qwen3 = described("qwen3");
   EXPECT_EQ(llama.at(kQkvBias), Json(false));
   EXPECT_EQ(qwen2.at(kQkvBias), Json(true));
   EXPECT_EQ(qwen2.at(kOutputBias), Json(false));
   for (const auto& [family, norms] : {std::pair(llama, false), {qwen2, false}, {qwen3, true}})
     EXPECT_EQ(family.at("norms of q and k"), Json(norms));
-  const auto biased = read("llama", R"({"attention_bias": true, "mlp_bias": true})");
+  const auto biased = described("llama", R"({"attention_bias": true, "mlp_bias": true})");
   for (const char* key : {kQkvBias, kOutputBias, "mlp_bias"}) EXPECT_EQ(biased.at(key), Json(true));
   // Without head_dim: the width split over the heads, but 128 in qwen3.
-  EXPECT_EQ(read("llama", R"({"head_dim": null})").at("head_dim"), Json(8));
-  EXPECT_EQ(read("qwen3", R"({"head_dim": null})").at("head_dim"), Json(128));
+  EXPECT_EQ(described("llama", R"({"head_dim": null})").at("head_dim"), Json(8));
+  EXPECT_EQ(described("qwen3", R"({"head_dim": null})").at("head_dim"), Json(128));
 }
 
 std::string reported(const char* type, const std::string& changes) {
@@ -164,31 +137,31 @@ TEST(ModelConfig, ValuesAreChecked) {
 
 TEST(ModelConfig, BothSpellingsOfRotaryAgree) {
   const auto old_way =
-      read("llama", R"({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
+      described("llama", R"({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8,
       "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 32}})");
-  const auto new_way = read("llama", R"({"rope_theta": null, "rope_parameters": {"rope_theta": 5e5,
+  const auto new_way = described("llama", R"({"rope_theta": null, "rope_parameters": {"rope_theta": 5e5,
       "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
       "original_max_position_embeddings": 32}})");
   EXPECT_EQ(old_way, new_way);
   EXPECT_EQ(old_way.at("rope_type"), Json("llama3"));
   EXPECT_EQ(new_way.at("rope_theta"), Json(5e5));
   // The oldest name of the type, and none at all.
-  EXPECT_EQ(read("llama", R"({"rope_scaling": {"type": "linear", "factor": 2}})").at("rope_type"),
+  EXPECT_EQ(described("llama", R"({"rope_scaling": {"type": "linear", "factor": 2}})").at("rope_type"),
             Json("linear"));
-  EXPECT_EQ(read("llama", R"({"rope_scaling": null})").at("rope_type"), Json("default"));
+  EXPECT_EQ(described("llama", R"({"rope_scaling": null})").at("rope_type"), Json("default"));
 }
 
 TEST(ModelConfig, RotarySpellingsBesideEachOther) {
   // transformers takes the original length beside rope_scaling before the one in it.
   const auto beside =
-      read("llama", R"({"original_max_position_embeddings": 16, "rope_scaling": {"type": "yarn",
+      described("llama", R"({"original_max_position_embeddings": 16, "rope_scaling": {"type": "yarn",
       "factor": 2, "original_max_position_embeddings": 32}})");
   EXPECT_EQ(beside.at("rope original_max_position_embeddings"), Json(16));
-  EXPECT_EQ(read("llama", R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
+  EXPECT_EQ(described("llama", R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
       "rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}})")
                 .at("rope factor"),
             Json(2.0));
-  EXPECT_EQ(read("llama", R"({"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {}})")
+  EXPECT_EQ(described("llama", R"({"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {}})")
                 .at("rope factor"),
             Json(2.0));
 }
@@ -208,7 +181,7 @@ TEST(ModelConfig, RotaryMistakesAreRefused) {
 
 TEST(ModelConfig, WindowsByLayerTypesOrByCount) {
   const auto windows = [](const char* type, const std::string& changes) {
-    return read(type, changes).at("sliding_window");
+    return described(type, changes).at("sliding_window");
   };
   EXPECT_EQ(windows("qwen2", "{}"), Json(0));
   EXPECT_EQ(windows("qwen2", R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1})"),

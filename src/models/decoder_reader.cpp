@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "models/config_reader.h"
 
@@ -11,9 +13,10 @@ constexpr int64_t kMostLayers = 4096, kMostHidden = int64_t{1} << 20, kMostInner
 
 void read_heads(ConfigReader& reader, DenseConfig& config) {
   config.num_heads = reader.positive("num_attention_heads", kMostHeads);
-  config.num_kv_heads = reader.find("num_key_value_heads") != nullptr
-                            ? reader.positive("num_key_value_heads", kMostHeads)
-                            : config.num_heads;
+  if (reader.find("num_key_value_heads") != nullptr)
+    config.num_kv_heads = reader.positive("num_key_value_heads", kMostHeads);
+  else if (config.num_kv_heads == 0 || reader.is_null("num_key_value_heads"))
+    config.num_kv_heads = config.num_heads;
   if (config.num_heads % config.num_kv_heads != 0)
     reader.refuse("num_key_value_heads", fmt::format("is {}, which does not divide num_attention_heads = {}",
                                                      config.num_kv_heads, config.num_heads));
@@ -60,7 +63,22 @@ void refuse_unsupported(ConfigReader& reader) {
   }
 }
 
+void read_rope_of_heads(ConfigReader& reader, DenseConfig& config, double default_theta) {
+  config.rope = read_rope(reader, default_theta, config.max_positions, config.partial_rotary_factor);
+  const int64_t rotated = layers::rotated_width(config.rope, config.head_dim);
+  if (rotated < 2 || rotated > config.head_dim || rotated % 2 != 0)
+    reader.refuse("partial_rotary_factor",
+                  fmt::format("is {}, which rotates {} of a head of {}; needs an even number up to all of it",
+                              config.rope.partial_rotary_factor, rotated, config.head_dim));
+}
+
 }  // namespace
+
+void expect_activation(ConfigReader& reader, const std::string& key, const std::vector<std::string>& names) {
+  const std::string activation = reader.text(key, names.front());
+  if (std::find(names.begin(), names.end(), activation) == names.end())
+    reader.refuse(key, fmt::format("is '{}'; only '{}' is supported", activation, names.front()));
+}
 
 void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta) {
   config.vocab_size = reader.positive("vocab_size", kMostTokens);
@@ -72,9 +90,7 @@ void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope
   config.rms_norm_eps = reader.not_negative("rms_norm_eps", config.rms_norm_eps);
   config.initializer_range = reader.not_negative("initializer_range", config.initializer_range);
   config.tied_head = reader.boolean("tie_word_embeddings", config.tied_head);
-  const std::string activation = reader.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    reader.refuse("hidden_act", fmt::format("is '{}'; only 'silu' is supported", activation));
+  if (config.activation == ops::Activation::kSilu) expect_activation(reader, "hidden_act", {"silu", "swish"});
   if (const double dropout = reader.not_negative("attention_dropout", 0); dropout > 0)
     reader.refuse_training("attention_dropout",
                            fmt::format("is {}; dropout of attention is not supported in training, set it to "
@@ -82,7 +98,7 @@ void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope
                                        dropout));
   check_token_ids(reader, config.vocab_size);
   refuse_unsupported(reader);
-  config.rope = read_rope(reader, default_rope_theta, config.max_positions);
+  if (!config.ropes_by_type) read_rope_of_heads(reader, config, default_rope_theta);
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
 }
 
@@ -95,12 +111,23 @@ void read_windows(ConfigReader& reader, DenseConfig& config) {
     reader.refuse("sliding_window", fmt::format("is {}, expected a positive number", window));
   if (use && full_layers < 0)
     reader.refuse("max_window_layers", fmt::format("is {}, expected 0 or more", full_layers));
+  if (read_layer_types(reader, config, window, "use_sliding_window is not true")) return;
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    config.windows[static_cast<size_t>(i)] = i >= full_layers ? window : 0;
+}
+
+void read_window_of_all_layers(ConfigReader& reader, DenseConfig& config, int64_t otherwise) {
+  const int64_t window = reader.is_null("sliding_window") ? 0 : reader.integer("sliding_window", otherwise);
+  if (window < 0 || (window == 0 && reader.find("sliding_window") != nullptr))
+    reader.refuse("sliding_window", fmt::format("is {}, expected a positive number or null", window));
+  reader.expect("layer_types", nullptr,
+                "layers of this model_type are all alike, set sliding_window for them");
+  config.windows.assign(static_cast<size_t>(config.num_layers), window);
+}
+
+bool read_layer_types(ConfigReader& reader, DenseConfig& config, int64_t window, const std::string& why) {
   const Json* types = reader.find("layer_types");
-  if (types == nullptr) {
-    for (int64_t i = 0; i < config.num_layers; ++i)
-      config.windows[static_cast<size_t>(i)] = i >= full_layers ? window : 0;
-    return;
-  }
+  if (types == nullptr) return false;
   if (!types->is_array() || static_cast<int64_t>(types->as_array().size()) != config.num_layers)
     reader.refuse("layer_types", fmt::format("must list num_hidden_layers = {} names", config.num_layers));
   for (size_t i = 0; i < config.windows.size(); ++i) {
@@ -110,10 +137,10 @@ void read_windows(ConfigReader& reader, DenseConfig& config) {
       reader.refuse("layer_types",
                     fmt::format("has '{}' for layer {}; use full_attention or sliding_attention", name, i));
     if (name == "sliding_attention" && window == 0)
-      reader.refuse("layer_types",
-                    fmt::format("has sliding_attention for layer {}, but use_sliding_window is not true", i));
+      reader.refuse("layer_types", fmt::format("has sliding_attention for layer {}, but {}", i, why));
     config.windows[i] = name == "sliding_attention" ? window : 0;
   }
+  return true;
 }
 
 void expect_full_attention(ConfigReader& reader, const DenseConfig& config) {

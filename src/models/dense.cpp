@@ -12,20 +12,35 @@ layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_
                                 .rms_norm_eps = c.rms_norm_eps,
                                 .initializer_range = c.initializer_range,
                                 .tied_head = c.tied_head,
-                                .blocks = {}};
-  const auto mlp = channels::gated_mlp({c.hidden_size, c.intermediate_size, c.mlp_bias});
-  for (const int64_t window : c.windows) {
-    auto channel = channel_of ? channel_of(std::ssize(decoder.blocks)) : nullptr;
+                                .blocks = {},
+                                .norms = c.norms,
+                                .norm_offset = c.norm_offset,
+                                .embedding_multiplier = c.embedding_multiplier,
+                                .rounds_embedding_multiplier = c.rounds_embedding_multiplier,
+                                .residual_multiplier = c.residual_multiplier,
+                                .logits_divisor = c.logits_divisor};
+  const auto mlp = channels::gated_mlp({.hidden = c.hidden_size,
+                                            .intermediate = c.intermediate_size,
+                                            .bias = c.mlp_bias,
+                                            .activation = c.activation,
+                                            .fused_in_files = c.fused_gate_up});
+  for (size_t i = 0; i < c.windows.size(); ++i) {
+    auto channel = channel_of ? channel_of(static_cast<int64_t>(i)) : nullptr;
     decoder.blocks.push_back({mixers::attention({.hidden = c.hidden_size,
                                                  .num_heads = c.num_heads,
                                                  .num_kv_heads = c.num_kv_heads,
                                                  .head_dim = c.head_dim,
-                                                 .window = window,
+                                                 .window = c.windows[i],
                                                  .qkv_bias = c.qkv_bias,
                                                  .output_bias = c.output_bias,
                                                  .qk_norm = c.qk_norm,
+                                                 .norms_all_heads = c.norms_all_heads,
                                                  .norm_eps = c.rms_norm_eps,
-                                                 .rope = c.rope}),
+                                                 .norm_offset = c.norm_offset,
+                                                 .scale = c.attention_scale,
+                                                 .interleaved = c.interleaved_rotation,
+                                                 .fused_in_files = c.fused_qkv,
+                                                 .rope = c.ropes.empty() ? c.rope : c.ropes[i]}),
                               channel ? std::move(channel) : mlp});
   }
   return decoder;

@@ -2,13 +2,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "layers/decoder.h"
+#include "ops/swiglu/swiglu.h"
 
 namespace temper::models {
 
-// What llama, qwen2 and qwen3 share: attention with rotary positions and a gated MLP in every layer. Sizes
+// What the dense families share: attention with rotary positions and a gated MLP in every layer. Sizes
 // are those of config.json.
 struct DenseConfig {
   int64_t vocab_size = 0;
@@ -24,10 +26,25 @@ struct DenseConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm of each query and key head
+  bool qk_norm = false;          // RMS norm of each query and key head
+  bool norms_all_heads = false;  // qk_norm of all heads together
+  double norm_offset = 0;        // added to the weights of all norms
+  double attention_scale = 0;    // 0: 1 / sqrt(head_dim)
+  bool interleaved_rotation = false;
+  bool fused_qkv = false, fused_gate_up = false;  // in files
+  ops::Activation activation = ops::Activation::kSilu;
+  layers::LayerNorms norms = {};
+  double embedding_multiplier = 1;
+  bool rounds_embedding_multiplier = false;
+  double residual_multiplier = 1;
+  double logits_divisor = 1;
   bool tied_head = false;
   std::vector<int64_t> windows;  // per layer: 0 for full attention, otherwise the sliding window
   layers::RopeConfig rope;
+  // Of a family that rotates a part of each head: where the file does not say how much.
+  std::optional<double> partial_rotary_factor = {};
+  bool ropes_by_type = false;                  // of a family that reads them itself (read_ropes_by_type)
+  std::vector<layers::RopeConfig> ropes = {};  // per layer, where they differ; empty: rope in all of them
 };
 
 // The channel of a layer that has none of its own is the gated MLP.

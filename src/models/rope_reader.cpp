@@ -36,10 +36,13 @@ std::vector<std::string> rope_keys(RopeType type) {
   return {};
 }
 
+constexpr const char* kPartial = "partial_rotary_factor";
+
 class RopeReader {
  public:
-  RopeReader(ConfigReader& reader, std::string key, const Json& rope)
-      : reader_(reader), key_(std::move(key)), rope_(rope) {
+  // `partial`: of a family that may rotate a part of each head.
+  RopeReader(ConfigReader& reader, std::string key, const Json& rope, bool partial)
+      : reader_(reader), key_(std::move(key)), rope_(rope), partial_(partial) {
     if (!rope.is_object()) reader.refuse(key_, fmt::format("is {}, expected an object", rope.kind_name()));
   }
 
@@ -49,6 +52,7 @@ class RopeReader {
     rope.type = rope_type(reader_, key_, name == nullptr ? "default" : name->as_string());
     check_keys(rope.type);
     rope.theta = number("rope_theta").value_or(rope.theta);
+    if (partial_) rope.partial_rotary_factor = number(kPartial).value_or(rope.partial_rotary_factor);
     rope.original_max_position_embeddings = original_positions(rope.type, max_positions);
     rope.factor = number("factor").value_or(
         rope.type == RopeType::kYarn
@@ -100,8 +104,8 @@ class RopeReader {
     known.insert(known.end(), {"rope_type", "type", "rope_theta"});
     for (const auto& [name, value] : rope_.as_object()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      const bool partial =
-          name == "partial_rotary_factor" && !value.is_null() && value != Json(1) && value != Json(1.0);
+      if (partial_ && name == kPartial) continue;
+      const bool partial = name == kPartial && !value.is_null() && value != Json(1) && value != Json(1.0);
       // Parameters of each type of layer: {"full_attention": {...}, ...}.
       if (partial || value.is_object())
         reader_.refuse(key_, fmt::format("has {} = {}, which is not supported", name, value.dump()));
@@ -125,27 +129,66 @@ class RopeReader {
   ConfigReader& reader_;
   std::string key_;
   const Json& rope_;
+  bool partial_;
 };
+
+double read_theta(ConfigReader& reader, const char* key, double otherwise) {
+  const double theta = reader.number(key, otherwise);
+  if (!(theta > 0)) reader.refuse(key, fmt::format("is {}, expected a positive number", theta));
+  return theta;
+}
 
 }  // namespace
 
-layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions) {
+layers::RopeConfig read_rope(ConfigReader& reader, double default_theta, int64_t max_positions,
+                             std::optional<double> partial) {
   RopeConfig rope;
-  rope.theta = reader.number("rope_theta", default_theta);
-  if (!(rope.theta > 0))
-    reader.refuse("rope_theta", fmt::format("is {}, expected a positive number", rope.theta));
+  rope.theta = read_theta(reader, "rope_theta", default_theta);
+  if (partial)
+    rope.partial_rotary_factor = reader.not_negative(kPartial, *partial);
+  else
+    reader.expect(kPartial, 1, "rotating a part of each head is not supported");
   rope.original_max_position_embeddings = max_positions;
-  reader.expect("partial_rotary_factor", 1, "rotating a part of each head is not supported");
   std::optional<RopeConfig> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const Json* value = reader.find(key);
     if (value == nullptr || (value->is_object() && value->as_object().empty())) continue;
-    const RopeConfig read = RopeReader(reader, key, *value).read(rope, max_positions);
+    const RopeConfig read = RopeReader(reader, key, *value, partial.has_value()).read(rope, max_positions);
     if (found && read != *found)
       reader.refuse("rope_scaling", "and rope_parameters are both given and differ; keep one of them");
     if (!found) found = read;
   }
   return found.value_or(rope);
+}
+
+RopesByType read_ropes_by_type(ConfigReader& reader, double full_theta, double sliding_theta,
+                               int64_t max_positions) {
+  RopesByType ropes;
+  ropes.full.theta = read_theta(reader, "rope_theta", full_theta);
+  ropes.sliding.theta = read_theta(reader, "rope_local_base_freq", sliding_theta);
+  for (RopeConfig* rope : {&ropes.full, &ropes.sliding})
+    rope->original_max_position_embeddings = max_positions;
+  const auto read = [&](const std::string& key, const Json* value, RopeConfig& rope) {
+    if (value != nullptr && !value->is_null())
+      rope = RopeReader(reader, key, *value, false).read(rope, max_positions);
+  };
+  const Json *by_type = reader.find("rope_parameters"), *scaling = reader.find("rope_scaling");
+  if (by_type != nullptr && scaling != nullptr)
+    reader.refuse("rope_scaling", "and rope_parameters are both given; keep one of them");
+  read("rope_scaling", scaling, ropes.full);
+  if (by_type == nullptr) return ropes;
+  if (!by_type->is_object())
+    reader.refuse("rope_parameters", fmt::format("is {}, expected an object", by_type->kind_name()));
+  for (const auto& [type, value] : by_type->as_object()) {
+    const std::string key = "rope_parameters." + type;
+    if (type == "full_attention")
+      read(key, &value, ropes.full);
+    else if (type == "sliding_attention")
+      read(key, &value, ropes.sliding);
+    else
+      reader.refuse("rope_parameters", fmt::format("has {}; use full_attention and sliding_attention", type));
+  }
+  return ropes;
 }
 
 }  // namespace temper::models

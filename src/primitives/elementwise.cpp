@@ -36,7 +36,20 @@ Var sub(Tape& tape, const Var& a, const Var& b) { return binary(tape, a, b, Sub{
 Var mul(Tape& tape, const Var& a, const Var& b) { return binary(tape, a, b, Mul{}); }
 Var div(Tape& tape, const Var& a, const Var& b) { return binary(tape, a, b, Div{}); }
 
-Var scale(Tape& tape, const Var& x, float factor) { return unary(tape, x, Scale{factor}); }
+// Keeps nothing for backward: only the factor is asked for.
+Var scale(Tape& tape, const Var& x, float factor) {
+  const PrimitiveFunctions& device = primitive_functions(x.value.device());
+  const auto scaled = [factor, &device](const Tensor& from) {
+    const Tensor wide = floats(from), to = empty_floats(wide.shape(), wide.device());
+    device.unary(Scale{factor}, wide, to);
+    return to;
+  };
+  return tape.record(scaled(x.value).to(x.dtype()), {&x},
+                     [slot = x.slot, dtype = x.dtype(), scaled](const Tensor& grad) {
+                       const Tensor dx = scaled(grad);
+                       slot->add(slot->persistent() ? dx : dx.to(dtype));
+                     });
+}
 Var add_scalar(Tape& tape, const Var& x, float term) { return unary(tape, x, AddScalar{term}); }
 Var exp(Tape& tape, const Var& x) { return unary(tape, x, Exp{}); }
 Var log(Tape& tape, const Var& x) { return unary(tape, x, Log{}); }

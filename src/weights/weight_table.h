@@ -31,6 +31,7 @@ struct WeightSpec {
   bool decay = true;                  // weight decay applies by default
   LoraRole lora = LoraRole::kNone;
   bool quantize = false;    // quantizers may target it
+  bool zeros = false;       // where a new model starts; else matrices random, biases zero, norms one
   bool transposed = false;  // files hold the transpose: of a matrix with one source
   // Files may hold all sources as one tensor of this name and shape instead, whose elements are the
   // parameter's in their order; "": they may not.

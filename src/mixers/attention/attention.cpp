@@ -5,6 +5,7 @@
 
 #include "layers/glue.h"
 #include "layers/linear.h"
+#include "layers/norm.h"
 #include "mixers/attention/kv_state.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
@@ -18,11 +19,16 @@ using layers::Pass;
 
 constexpr const char* kName = "attention";
 
+ops::Rotary::Form form_of(const AttentionConfig& config) {
+  return {config.interleaved, static_cast<float>(config.norm_offset)};
+}
+
 class BoundAttention : public layers::BoundMixer {
  public:
   BoundAttention(const AttentionConfig& config, const layers::Binding& binding)
       : config_(config),
-        scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)))),
+        scale_(static_cast<float>(config.scale != 0 ? config.scale
+                                                    : 1 / std::sqrt(static_cast<double>(config.head_dim)))),
         rope_(binding.rope.add(config.rope, config.head_dim)),
         qkv_(binding, "attention.qkv", config.qkv_bias),
         output_(binding, "attention.output", config.output_bias),
@@ -30,13 +36,18 @@ class BoundAttention : public layers::BoundMixer {
         attention_(binding.kernel<ops::Attention>(kName)),
         decode_(binding.kernel<ops::DecodeAttention>(kName)) {
     if (!config.qk_norm) return;
+    if (config.norms_all_heads) {
+      for (const char* name : {"attention.q_norm", "attention.k_norm"})
+        norms_.emplace_back(binding, name, config.norm_eps, config.norm_offset);
+      return;
+    }
     q_norm_ = binding.weight("attention.q_norm.weight");
     k_norm_ = binding.weight("attention.k_norm.weight");
   }
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     auto* const kept = static_cast<KvState*>(state);
-    const Var y = mix(tape, rotate(tape, qkv_(tape, x, pass.rows), pass), pass, kept);
+    const Var y = mix(tape, rotate(tape, normed(tape, qkv_(tape, x, pass.rows), pass), pass), pass, kept);
     return output_(tape, y, pass.rows);
   }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
@@ -45,11 +56,19 @@ class BoundAttention : public layers::BoundMixer {
   }
 
  private:
+  // Of all heads together; norms of each head belong to the rotation.
+  Var normed(Tape& tape, Var qkv, const Pass& pass) const {
+    if (norms_.empty()) return qkv;
+    const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
+    std::vector<Var> parts = layers::split_columns(tape, qkv, {q, kv, kv});
+    for (size_t i = 0; i < norms_.size(); ++i) parts[i] = norms_[i](tape, parts[i], {}, pass.rows).y;
+    return layers::join_columns(tape, parts);
+  }
   ops::RotatedHeads rotate_rows(Tape& tape, const Var& qkv, const Var& q_norm, const Var& k_norm,
                                 const Tensor& positions, const Pass& pass) const {
     const layers::RopeTables& rope = pass.rope[rope_];
     return ops::rotary(tape, rotary_, qkv, config_.num_heads, config_.num_kv_heads, q_norm, k_norm,
-                       static_cast<float>(config_.norm_eps), positions, rope.cos, rope.sin);
+                       static_cast<float>(config_.norm_eps), positions, rope.cos, rope.sin, form_of(config_));
   }
   ops::RotatedHeads rotate(Tape& tape, const Var& qkv, const Pass& pass) const {
     if (pass.rows.all().empty())
@@ -101,6 +120,7 @@ class BoundAttention : public layers::BoundMixer {
   size_t rope_;
   layers::Linear qkv_, output_;
   layers::BoundWeight q_norm_, k_norm_;
+  std::vector<layers::Norm> norms_;  // of all queries and of all keys, or none
   ops::Bound<ops::Rotary> rotary_;
   ops::Bound<ops::Attention> attention_;
   ops::Bound<ops::DecodeAttention> decode_;
@@ -112,12 +132,15 @@ class Attention : public layers::Mixer {
 
   void declare(layers::WeightScope& weights) const override {
     weights.keep_together("heads*head_dim", c_.head_dim);
-    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias},
-                   {{"self_attn.q_proj", q()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}});
+    std::vector<WeightSource> parts{
+        {"self_attn.q_proj", q()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}};
+    if (c_.fused_in_files) parts = {{"self_attn.qkv_proj", q() + 2 * kv()}};
+    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias}, parts);
     if (c_.qk_norm)
-      for (const char* norm : {"q_norm.weight", "k_norm.weight"})
-        weights.vector(std::string("attention.") + norm, "head_dim",
-                       {{std::string("self_attn.") + norm, c_.head_dim}});
+      for (const auto& [norm, all] : {std::pair{"q_norm.weight", q()}, {"k_norm.weight", kv()}})
+        weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? "heads*head_dim" : "head_dim",
+                       {{std::string("self_attn.") + norm, c_.norms_all_heads ? all : c_.head_dim}},
+                       c_.norm_offset != 0);
     weights.linear("attention.output", {"hidden", "heads*head_dim", q(), c_.output_bias},
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
@@ -128,7 +151,11 @@ class Attention : public layers::Mixer {
     const bool window = c_.window > 0;
     ops.linear("attention.qkv", c_.hidden, q() + 2 * kv(), c_.qkv_bias);
     ops.linear("attention.output", q(), c_.hidden, c_.output_bias);
-    ops.use<ops::Rotary>(kName, {ops.dtype(), c_.head_dim, c_.qk_norm});
+    ops.use<ops::Rotary>(kName, {ops.dtype(), c_.head_dim, c_.qk_norm && !c_.norms_all_heads,
+                                 c_.head_dim - layers::rotated_width(c_.rope, c_.head_dim), form_of(c_)});
+    if (c_.norms_all_heads)
+      for (const auto& [norm, all] : {std::pair{"attention.q_norm", q()}, {"attention.k_norm", kv()}})
+        ops.use<ops::RmsNorm>(norm, {ops.dtype(), all, static_cast<float>(c_.norm_offset)});
     ops.use<ops::Attention>(kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window});
     ops.use<ops::DecodeAttention>(kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window});
   }
@@ -164,6 +191,10 @@ class Attention : public layers::Mixer {
                      {"bias of o", c_.output_bias},
                      {"norms of q and k", c_.qk_norm},
                      {"sliding_window", c_.window}};
+    if (c_.norms_all_heads) all.emplace_back("norms of all heads", true);
+    if (c_.norm_offset != 0) all.emplace_back("norm_offset of q and k", c_.norm_offset);
+    if (c_.scale != 0) all.emplace_back("attention scale", c_.scale);
+    if (c_.interleaved) all.emplace_back("interleaved rotation", true);
     for (auto& entry : layers::describe(c_.rope)) all.push_back(std::move(entry));
     return all;
   }

@@ -4,13 +4,18 @@
 namespace temper::mixers {
 
 // Causal softmax attention with grouped queries and rotary positions: q|k|v from one linear, an optional RMS
-// norm of each query and key head (Qwen3), an optional sliding window. Hugging Face's names are self_attn.*.
+// norm of queries and keys, by head (Qwen3) or of all heads together (OLMo 2), an optional sliding window.
+// What is rotated of a head is the rope's. Hugging Face's names are self_attn.*.
 struct AttentionConfig {
   int64_t hidden = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t window = 0;  // 0: all tokens before
   bool qkv_bias = false, output_bias = false;
   bool qk_norm = false;
-  double norm_eps = 1e-6;  // of qk_norm
+  bool norms_all_heads = false;             // qk_norm of all heads together
+  double norm_eps = 1e-6, norm_offset = 0;  // of qk_norm
+  double scale = 0;                         // of scores; 0: 1 / sqrt(head_dim)
+  bool interleaved = false;                 // neighbours are rotated together, not halves
+  bool fused_in_files = false;              // files have one qkv_proj
   layers::RopeConfig rope;
 
   bool operator==(const AttentionConfig&) const = default;

@@ -29,7 +29,9 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, DeepseekV3Config, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, Gemma3TextConfig, Glm4Config, GraniteConfig,
+                          LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config,
+                          Qwen3MoeConfig, SmolLM3Config)
 
 GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 VOCAB, WIDTH, ROWS = 40, 32, 4
@@ -69,6 +71,38 @@ CASES = {
                                                   rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
                                                   **SHARED),
 }
+# Of other families the smallest models that learn the task, and gradients of the first step alone.
+TINY = SHARED | dict(hidden_size=24, intermediate_size=24, tie_word_embeddings=True)
+NARROW = dict(num_attention_heads=3, num_key_value_heads=1)  # heads of 8
+WIDE = dict(num_attention_heads=2, num_key_value_heads=1, head_dim=16)
+PLAIN_ROPE = dict(rope_type="default", rope_theta=100.0)
+TINY_CASES = {
+    # A window in every layer, heads that are together wider than the hidden states.
+    "mistral_trained": MistralConfig(num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=9,
+                                     rope_parameters=PLAIN_ROPE, **TINY),
+    # Another theta and another window by layer, a scale of attention that no head has.
+    "gemma3_text_trained": Gemma3TextConfig(
+        sliding_window=9, layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=12,
+        rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
+                             full_attention=dict(rope_type="linear", rope_theta=200.0, factor=2.0)), **WIDE, **TINY),
+    # Three quarters of each head are rotated; a window in every layer.
+    "phi3_trained": Phi3Config(sliding_window=12, original_max_position_embeddings=256,
+                               rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.75), **WIDE, **TINY),
+    # The second layer is not rotated.
+    "smollm3_trained": SmolLM3Config(no_rope_layer_interval=2, rope_parameters=PLAIN_ROPE, **NARROW,
+                                     **(TINY | dict(num_hidden_layers=3, intermediate_size=12))),
+    "olmo2_trained": Olmo2Config(rope_parameters=PLAIN_ROPE, **NARROW, **TINY),
+    "granite_trained": GraniteConfig(embedding_multiplier=6.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                                     logits_scaling=1.5, mlp_bias=True, rope_parameters=PLAIN_ROPE,
+                                     **NARROW, **TINY),
+    "glm4_trained": Glm4Config(rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.5),
+                               **WIDE, **(TINY | dict(eos_token_id=-1))),
+}
+CASES |= TINY_CASES
+# Steps, weight decay and seed of those that do not learn their task with what the others have, or whose gradients cancel
+# out more than bfloat16 can show.
+TINY_TRAINING = {"granite_trained": (2500, 0.03, 11),
+                 "olmo2_trained": (2000, 0.3, 12)}
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
 
@@ -87,19 +121,18 @@ def predictable(ids, periods):
     return torch.where(torch.arange(ids.shape[1]) >= periods[:, None], ids, -100)
 
 
-def train(config):
-    torch.manual_seed(11)
+def train(config, steps, weight_decay, seed):
+    torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     for name, parameter in model.named_parameters():
         if "norm" in name:
-            parameter.data = 1 + 0.2 * torch.randn(parameter.shape)
+            parameter.data += 0.2 * torch.randn(parameter.shape)
         elif parameter.ndim == 1:
             parameter.data = 0.3 * torch.randn(parameter.shape)
         else:
             parameter.data = torch.randn(parameter.shape) * (0.5 if "embed" in name else parameter.shape[1] ** -0.5)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=weight_decay)
     generator = torch.Generator().manual_seed(3)
-    steps = 1000
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = 5e-3 * min(1, (step + 1) / 50) * min(1, (steps - step) / 400)
@@ -133,7 +166,7 @@ def forward_and_gradients(model, ids, labels):
     return {name: value.detach().clone() for name, value in found.items()}
 
 
-def five_steps(model, ids, labels):
+def five_steps(model, ids, labels, gradients_of):
     settings = ADAMW
     vectors = [p for p in model.parameters() if p.ndim == 1]
     matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -144,7 +177,7 @@ def five_steps(model, ids, labels):
     for step in range(5):
         computed = forward_and_gradients(model, ids, labels)
         losses.append(computed["loss"].item())
-        if step in (1, 2):
+        if step in gradients_of:
             found |= {f"adamw.{name.replace('grad.', f'grad.{step}.', 1)}": value for name, value in computed.items()
                       if name.startswith("grad.")}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings["max_grad_norm"]).item())
@@ -176,7 +209,7 @@ def make(name, config, train_again):
     folder = GOLDENS / name
     if train_again or not (folder / "model.safetensors").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        train(config).save_pretrained(folder)
+        train(config, *(TINY_TRAINING.get(name, (2000, 0.3, 11)) if name in TINY_CASES else (1000, 0.01, 11))).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     ids, labels, periods = batch()
     golden = forward_and_gradients(model, ids, labels)
@@ -190,7 +223,7 @@ def make(name, config, train_again):
     golden |= packed(model, ids) | {"input_ids": ids, "labels": labels}
     golden["greedy"] = model.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), do_sample=False,
                                       max_new_tokens=16)
-    golden |= five_steps(model, ids, labels)
+    golden |= five_steps(model, ids, labels, () if name in TINY_CASES else (1, 2))
     save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
               metadata={"adamw": json.dumps(ADAMW)})
     print(f"{name}: {sum(p.numel() for p in model.parameters())} weights, "

@@ -7,7 +7,8 @@
 // multiply them in bfloat16), attention's sums, its projection, and the residual sum; the norm, gate|up,
 // their product, its projection, and the residual sum. The end adds the final norm and the logits. Where the
 // file's weights are float32, loading rounds them, too: both norms' and the four linears', kWeightsPerLayer =
-// 6, the embedding's, the final norm's and the head's. A gradient has gone the whole way forward, in the
+// 6, the embedding's, the final norm's and the head's. Embeddings that are multiplied are rounded twice: the
+// factor, and the product. A gradient has gone the whole way forward, in the
 // activations that it is multiplied with, and back: R is twice as much. The loss is a mean over N targets,
 // whose errors are independent: it is off by sqrt(N) less than the logits.
 //
@@ -36,7 +37,9 @@ class BFloat16Parity : public GoldenCase {
   }
   // Of what enters a layer.
   double roundings(const models::Model& model, int64_t layer) const {
-    const int weights = has_rounded_weights(model) ? kWeightsPerLayer : 0, embedding = weights > 0 ? 1 : 0;
+    const int weights = has_rounded_weights(model) ? kWeightsPerLayer : 0;
+    const bool multiplied = model.decoder.config().embedding_multiplier != 1;
+    const int embedding = (weights > 0 ? 1 : 0) + (multiplied ? 2 : 0);
     return static_cast<double>(layer * (kPerLayer + weights) + embedding);
   }
   double roundings_to_logits(const models::Model& model) const {

@@ -11,12 +11,19 @@ namespace {
 // Random weights, of which adapters' goldens are made, and trained ones.
 const std::vector<std::string> kCases{"deepseek_v3_plain_trained",
                                       "deepseek_v3_trained",
+                                      "gemma3_text_trained",
+                                      "glm4_trained",
                                       "llama",
                                       "llama_trained",
+                                      "mistral_trained",
+                                      "mixtral_trained",
+                                      "phi3_trained",
                                       "qwen2",
                                       "qwen2_trained",
                                       "qwen3",
-                                      "qwen3_trained"};
+                                      "qwen3_moe_trained",
+                                      "qwen3_trained",
+                                      "smollm3_trained"};
 
 TEST(Goldens, EveryCaseIsThere) {
   const std::vector<std::string> found = case_names();

@@ -13,6 +13,8 @@ same weights, and one reference, computed by transformers in float32, serves bot
 A case is a model's folder as transformers saves it, and golden.safetensors next to it:
   input_ids, labels            one batch; the loss is the mean over all labels that are not -100
   hidden.I, logits, loss       hidden.I is the input of layer I, the last one is after the final norm
+  aux_loss                     of mixtures that balance the loads of experts: the load balancing loss without its factor,
+                               which loss leaves out and gradients count
   grad.NAME                    of every weight
   adamw.losses, .grad_norms    of five steps on that batch; norms before clipping
   adamw.grad.I.NAME            gradients before clipping at steps 1 and 2 (at step 0 they are grad.NAME)
@@ -70,6 +72,17 @@ CASES = {
                                                   rope_interleave=False,
                                                   rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
                                                   **SHARED),
+    # Weights of experts that sum to one, the load balancing loss.
+    "qwen3_moe_trained": Qwen3MoeConfig(hidden_size=24, intermediate_size=40, moe_intermediate_size=16, num_experts=6,
+                                        num_experts_per_tok=2, norm_topk_prob=True, num_attention_heads=4,
+                                        num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
+                                        output_router_logits=True, router_aux_loss_coef=0.05,
+                                        rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
+    # A sliding window in all layers, experts under other names in files.
+    "mixtral_trained": MixtralConfig(hidden_size=24, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2,
+                                     num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=12,
+                                     tie_word_embeddings=False, output_router_logits=True, router_aux_loss_coef=0.02,
+                                     rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **SHARED),
 }
 # Of other families the smallest models that learn the task, and gradients of the first step alone.
 TINY = SHARED | dict(hidden_size=24, intermediate_size=24, tie_word_embeddings=True)
@@ -101,7 +114,9 @@ TINY_CASES = {
 CASES |= TINY_CASES
 # Steps, weight decay and seed of those that do not learn their task with what the others have, or whose gradients cancel
 # out more than bfloat16 can show.
-TINY_TRAINING = {"granite_trained": (2500, 0.03, 11),
+TRAINING = {"qwen3_moe_trained": (2500, 0.01, 11),
+                 "mixtral_trained": (2500, 0.01, 11),
+                 "granite_trained": (2500, 0.03, 11),
                  "olmo2_trained": (2000, 0.3, 12)}
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
@@ -161,7 +176,11 @@ def forward_and_gradients(model, ids, labels):
     out = model(input_ids=ids, labels=labels, output_hidden_states=True, use_cache=False)
     out.loss.backward()
     found = {f"hidden.{i}": hidden for i, hidden in enumerate(out.hidden_states)}
+    balance = getattr(out, "aux_loss", None)
     found |= {"logits": out.logits, "loss": out.loss.reshape(1)}
+    if balance is not None:
+        found["aux_loss"] = balance.reshape(1)
+        found["loss"] = found["loss"] - model.config.router_aux_loss_coef * balance
     found |= {"grad." + name: parameter.grad for name, parameter in model.named_parameters()}
     return {name: value.detach().clone() for name, value in found.items()}
 
@@ -209,7 +228,8 @@ def make(name, config, train_again):
     folder = GOLDENS / name
     if train_again or not (folder / "model.safetensors").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        train(config, *(TINY_TRAINING.get(name, (2000, 0.3, 11)) if name in TINY_CASES else (1000, 0.01, 11))).save_pretrained(folder)
+        usual = (2000, 0.3, 11) if name in TINY_CASES else (1000, 0.01, 11)
+        train(config, *TRAINING.get(name, usual)).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     ids, labels, periods = batch()
     golden = forward_and_gradients(model, ids, labels)

@@ -20,10 +20,10 @@ layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_
                                 .residual_multiplier = c.residual_multiplier,
                                 .logits_divisor = c.logits_divisor};
   const auto mlp = channels::gated_mlp({.hidden = c.hidden_size,
-                                            .intermediate = c.intermediate_size,
-                                            .bias = c.mlp_bias,
-                                            .activation = c.activation,
-                                            .fused_in_files = c.fused_gate_up});
+                                        .intermediate = c.intermediate_size,
+                                        .bias = c.mlp_bias,
+                                        .activation = c.activation,
+                                        .fused_in_files = c.fused_gate_up});
   for (size_t i = 0; i < c.windows.size(); ++i) {
     auto channel = channel_of ? channel_of(static_cast<int64_t>(i)) : nullptr;
     decoder.blocks.push_back({mixers::attention({.hidden = c.hidden_size,

@@ -44,10 +44,12 @@ std::vector<std::string> IdleExperts::after(const std::vector<training::RouterLo
     const size_t more = experts.size() - std::min(experts.size(), kNamed);
     const bool one = experts.size() == 1;
     experts.resize(std::min(experts.size(), kNamed));
-    warnings.push_back(fmt::format(
-        "layer {}: expert{} {}{} got no token for {} steps; train.router.balance_loss or train.router.bias_rate "
-        "spreads tokens more evenly",
-        loads[i].layer, one ? "" : "s", join(experts), more > 0 ? fmt::format(" and {} more", more) : "", kSteps));
+    warnings.push_back(
+        fmt::format("layer {}: expert{} {}{} got no token for {} steps; train.router.balance_loss or "
+                    "train.router.bias_rate "
+                    "spreads tokens more evenly",
+                    loads[i].layer, one ? "" : "s", join(experts),
+                    more > 0 ? fmt::format(" and {} more", more) : "", kSteps));
   }
   return warnings;
 }

@@ -9,9 +9,9 @@
 // What people want to know of a mixture's routers.
 namespace temper::recipes {
 
-// Adds what a step of a mixture tells, by layer: the largest load of an expert over the mean ("expert_load"), the
-// entropy of the router in nats ("router_entropy") and how many experts got no token ("idle_experts"); and the
-// load balancing loss without its factor ("balance_loss"), where there is one.
+// Adds what a step of a mixture tells, by layer: the largest load of an expert over the mean ("expert_load"),
+// the entropy of the router in nats ("router_entropy") and how many experts got no token ("idle_experts");
+// and the load balancing loss without its factor ("balance_loss"), where there is one.
 void add_routers(const training::StepResult& result, double balance_factor, Json::Object& values,
                  reports::TensorBoardWriter::Scalars& scalars);
 

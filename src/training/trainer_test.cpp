@@ -119,7 +119,8 @@ TEST(Trainer, TellsTheLossOfEachSource) {
 }
 
 TEST(Trainer, CheckpointingChangesNoBits) {
-  for (const char* type : {"qwen3", "llama", "deepseek_v3"})  // with and without norms of the heads, and by latents
+  for (const char* type :
+       {"qwen3", "llama", "deepseek_v3"})  // with and without norms of the heads, and by latents
     for (const DType dtype : {DType::kF32, DType::kBF16})
       for (const ops::OpsConfig& ops : {ops::all_eager(), ops::OpsConfig()}) {
         const TinyModel tiny{.type = type, .dtype = dtype, .ops = ops};
@@ -267,7 +268,8 @@ TEST(Flops, CountProductsAndCausalHalves) {
   config = models::configure(windows, "config.json");
   EXPECT_DOUBLE_EQ(forward_flops(config, ten), 10 * products + 4 * 32 * (27.0 + 55));
   EXPECT_DOUBLE_EQ(training_flops(config, ten), 3 * forward_flops(config, ten));
-  // Latents: q_a|kv_a 32·(12 + 10 + 4), q_b 12·40, kv_b 10·56, output 32·32; scores of 40 channels, values of 32.
+  // Latents: q_a|kv_a 32·(12 + 10 + 4), q_b 12·40, kv_b 10·56, output 32·32; scores of 40 channels, values
+  // of 32.
   config = tiny_model({.type = "deepseek_v3"})->decoder.config();
   const double latent = 2.0 * (2 * (32 * 26 + 12 * 40 + 10 * 56 + 32 * 32 + 3 * 32 * 48) + 32 * 48);
   EXPECT_DOUBLE_EQ(forward_flops(config, split), 10 * latent + 2 * 2 * (40 + 32) * (10.0 + 21));

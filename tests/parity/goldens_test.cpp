@@ -9,7 +9,8 @@ namespace temper::parity {
 namespace {
 
 // Random weights, of which adapters' goldens are made, and trained ones.
-const std::vector<std::string> kCases{"deepseek_v3_plain_trained",
+const std::vector<std::string> kCases{"deepseek_v3",
+                                      "deepseek_v3_plain_trained",
                                       "deepseek_v3_trained",
                                       "gemma3_text_trained",
                                       "glm4_trained",

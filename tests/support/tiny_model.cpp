@@ -18,8 +18,31 @@ Json tiny_config(const char* type) {
                                                                 {"v_head_dim", 8},
                                                                 {"first_k_dense_replace", 2}})
       config.set(key, value);
+  if (std::string_view(type) == "qwen3_moe")
+    for (const auto& [key, value] :
+         std::initializer_list<std::pair<const char*, Json>>{{"num_experts", 6},
+                                                             {"num_experts_per_tok", 2},
+                                                             {"moe_intermediate_size", 16},
+                                                             {"norm_topk_prob", true}})
+      config.set(key, value);
   return config;
 }
+
+namespace {
+
+void add_experts(Json& config) {
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"first_k_dense_replace", 1},
+                                                              {"n_routed_experts", 8},
+                                                              {"n_group", 4},
+                                                              {"topk_group", 2},
+                                                              {"num_experts_per_tok", 2},
+                                                              {"moe_intermediate_size", 16},
+                                                              {"n_shared_experts", 1}})
+    config.set(key, value);
+}
+
+}  // namespace
 
 std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   models::BuildOptions build;
@@ -28,7 +51,9 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   build.facts = options.facts;
   build.format = options.format;
   build.base_dtype = options.base_dtype;
-  auto model = models::build_model(tiny_config(options.type), "tiny", build);
+  Json config = tiny_config(options.type);
+  if (options.experts) add_experts(config);
+  auto model = models::build_model(config, "tiny", build);
   model->decoder.parameters().initialize(7, options.deviation);
   return model;
 }

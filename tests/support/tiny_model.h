@@ -15,10 +15,13 @@ struct TinyModel {
   HardwareFacts facts = detect_cpu();
   layers::StateFormat format = {};  // of what is trained
   std::optional<DType> base_dtype = {};
+  bool experts = false;
 };
 
-// Vocabulary 48, hidden 32, 2 layers, 4 heads over 2 KV heads of 8, context 64. Of deepseek_v3 all layers are
-// dense, and heads are of 6 + 4 and 8.
+// Of qwen3_moe both layers have 6 experts of 16, two for each token; with `experts` the second layer of
+// deepseek_v3 has 8 of them in 4 groups, of which two count, beside a shared one. Vocabulary 48, hidden 32, 2
+// layers, 4 heads over 2 KV heads of 8, context 64. Of deepseek_v3 all layers are dense, and heads are of 6 +
+// 4 and 8.
 Json tiny_config(const char* type = "qwen3");
 std::unique_ptr<models::Model> tiny_model(const TinyModel& options = {});
 

@@ -37,7 +37,8 @@ class GatedMlp : public layers::Channel {
   explicit GatedMlp(const GatedMlpConfig& config) : c_(config) {}
 
   void declare(layers::WeightScope& weights) const override {
-    std::vector<WeightSource> parts{{c_.module + ".gate_proj", c_.intermediate}, {c_.module + ".up_proj", c_.intermediate}};
+    std::vector<WeightSource> parts{{c_.module + ".gate_proj", c_.intermediate},
+                                    {c_.module + ".up_proj", c_.intermediate}};
     if (c_.fused_in_files) parts = {{c_.module + ".gate_up_proj", 2 * c_.intermediate}};
     weights.linear(c_.module + ".gate_up", {"intermediate", "hidden", c_.hidden, c_.bias}, parts);
     weights.linear(c_.module + ".down", {"hidden", "intermediate", c_.intermediate, c_.bias},

@@ -9,7 +9,7 @@ struct GatedMlpConfig {
   int64_t hidden = 0, intermediate = 0;
   bool bias = false;
   ops::Activation activation = ops::Activation::kSilu;
-  std::string module = "mlp";    // the names of Hugging Face are those behind it
+  std::string module = "mlp";   // the names of Hugging Face are those behind it
   bool fused_in_files = false;  // files have one gate_up_proj
 
   bool operator==(const GatedMlpConfig&) const = default;

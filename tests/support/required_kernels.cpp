@@ -16,7 +16,10 @@ bool takes_head(const ops::Attention::Signature& s, int64_t most) {
   return s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
          s.head_dim <= most && !s.narrow_or_wide_values();
 }
-bool up_to_256(const ops::Attention::Signature& s) { return takes_head(s, 256); }
+bool up_to_256(const ops::Attention::Signature& s) {
+  const bool of_latents = s.head_dim == 192 && s.value_dim == 128;
+  return takes_head(s, 256) || (of_latents && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+}
 bool up_to_128(const ops::Attention::Signature& s) { return takes_head(s, 128); }
 
 }  // namespace

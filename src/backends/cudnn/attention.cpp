@@ -21,12 +21,15 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)
     return fmt::format("backward has no fixed order of sums at compute capability {}", written());
-  if (s.narrow_or_wide_values())
-    return fmt::format("values must be as wide as keys, are {} and {}", s.value_dim, s.head_dim);
   // Backward takes wider heads on 9.x alone.
   const int64_t most = capability < 100 ? 256 : 128;
   if (s.head_dim < 8 || s.head_dim % 8 != 0 || s.head_dim > most)
     return fmt::format("head_dim must be a multiple of 8 up to {}, is {}", most, s.head_dim);
+  if (s.narrow_or_wide_values() && !(capability < 100 && s.head_dim == 192 && s.value_dim == 128))
+    return fmt::format(
+        "values must be as wide as keys, or 128 for keys of 192 at compute capability 9.x, are {} "
+        "for {} at {}",
+        s.value_dim, s.head_dim, written());
   if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
     return fmt::format("{} query heads are not a multiple of {} key heads", s.heads, s.kv_heads);
   if (facts.device.type == DeviceType::kCuda && library().opened == nullptr) return library().refusal;
@@ -61,6 +64,7 @@ PlanKey key_of(const Job& job, Pass pass, const Piece& piece, bool deterministic
   key.heads = job.packing.heads;
   key.kv_heads = job.packing.kv_heads;
   key.head_dim = job.packing.head_dim;
+  key.value_dim = job.packing.value_dim;
   key.scale = job.op.scale;
   key.batch = piece.batch;
   key.queries = piece.queries;
@@ -106,6 +110,10 @@ void execute(const Job& job, size_t index, const PlanKey& key, Pointers pointers
     pointers[kLengthsK] = lists.keys.raw();
     pointers[kOffsetsQ] = lists.starts_q.raw();
     pointers[kOffsetsK] = lists.starts_k.raw();
+    if (!key.one_width()) {
+      pointers[kOffsetsY] = lists.starts_y.raw();
+      pointers[kOffsetsV] = lists.starts_v.raw();
+    }
     pointers[kOffsetsLse] = lists.starts_logs.raw();
   }
   const std::lock_guard lock(on.mutex);
@@ -126,7 +134,9 @@ void* logs(const Tensor& lse, const Piece& piece) {
 Attention::Output forward(const Attention& op, bool want_lse) {
   const Job job(op, false);
   const Shape& shape = op.q.shape();
-  Attention::Output out{Tensor::empty(shape, op.q.dtype(), MemoryTag::kActivations, job.device), {}};
+  Attention::Output out{
+      Tensor::empty({shape[0], shape[1], op.v.dim(2)}, op.q.dtype(), MemoryTag::kActivations, job.device),
+      {}};
   if (job.pieces.all.empty()) {
     if (want_lse)
       out.lse = Tensor::empty({shape[0], shape[1]}, DType::kF32, MemoryTag::kActivations, job.device);

@@ -56,6 +56,21 @@ TEST(CudnnAttention, Refuses) {
             "backward has no fixed order of sums at compute capability 12.0");
   EXPECT_EQ(refusal([](Question& q) { q.signature.head_dim = 12; }),
             "head_dim must be a multiple of 8 up to 256, is 12");
+  const auto values = [](int64_t head_dim, int64_t value_dim, int capability = 90) {
+    return refusal([=](Question& q) {
+      q.signature.head_dim = head_dim;
+      q.signature.value_dim = value_dim;
+      q.capability = capability;
+    });
+  };
+  EXPECT_EQ(values(192, 128), "");
+  EXPECT_EQ(values(128, 128, 100), "");
+  EXPECT_EQ(values(128, 64),
+            "values must be as wide as keys, or 128 for keys of 192 at compute capability 9.x, are 64 for "
+            "128 at 9.0");
+  EXPECT_EQ(values(128, 64, 100),
+            "values must be as wide as keys, or 128 for keys of 192 at compute capability 9.x, are 64 for "
+            "128 at 10.0");
   EXPECT_EQ(refusal([](Question& q) { q.signature.kv_heads = 3; }),
             "4 query heads are not a multiple of 3 key heads");
 }

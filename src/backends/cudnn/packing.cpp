@@ -54,7 +54,8 @@ Piece piece_of(const Cut& cut, Part part, const Packing& packing) {
   piece.total_queries = rounded_length(queries);
   piece.total_keys = rounded_length(keys);
   // Plans also place accumulators for all heads by these offsets.
-  piece.wide_offsets = std::max(queries, keys) * packing.heads * packing.head_dim > INT32_MAX;
+  const int64_t widest = std::max(packing.head_dim, packing.value_dim);
+  piece.wide_offsets = std::max(queries, keys) * packing.heads * widest > INT32_MAX;
   return piece;
 }
 
@@ -109,9 +110,18 @@ Lists lists_of(const Packing& packing, size_t index, const Piece& piece, Device 
     return from_host(name, {count}, wide ? DType::kI64 : DType::kI32, device, write);
   };
   const int64_t width = packing.heads * packing.head_dim, kv_width = packing.kv_heads * packing.head_dim;
-  return {list(List::kQueries, 1, false), list(List::kKeys, 1, false),
-          list(List::kStartsQ, width, piece.wide_offsets), list(List::kStartsK, kv_width, piece.wide_offsets),
-          list(List::kStartsQ, packing.heads, piece.wide_offsets)};
+  Lists lists{list(List::kQueries, 1, false),
+              list(List::kKeys, 1, false),
+              list(List::kStartsQ, width, piece.wide_offsets),
+              list(List::kStartsK, kv_width, piece.wide_offsets),
+              list(List::kStartsQ, packing.heads, piece.wide_offsets),
+              {},
+              {}};
+  if (packing.value_dim != packing.head_dim) {
+    lists.starts_y = list(List::kStartsQ, packing.heads * packing.value_dim, piece.wide_offsets);
+    lists.starts_v = list(List::kStartsK, packing.kv_heads * packing.value_dim, piece.wide_offsets);
+  }
+  return lists;
 }
 
 }  // namespace temper::backends::cudnn

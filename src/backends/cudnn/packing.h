@@ -30,6 +30,7 @@ Pieces pieces_of(const Packing& packing);
 struct Lists {
   Tensor queries, keys;                    // [batch] int32
   Tensor starts_q, starts_k, starts_logs;  // [batch + 1] int32 or int64, in elements
+  Tensor starts_y, starts_v;               // [batch + 1], too; undefined where values are as wide as keys
 };
 Lists lists_of(const Packing& packing, size_t index, const Piece& piece, Device device);
 

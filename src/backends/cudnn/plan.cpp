@@ -31,9 +31,12 @@ void check(fe::error_t error, const PlanKey& key) {
   if (error.is_good()) return;
   device::check_launch("attention through cuDNN");  // of a lost GPU the library only says that it failed
   const std::string what = fmt::format(
-      "[cudnn] attention {} of {} × {} queries and {} keys, {} heads over {}, head_dim {}, window {}, {}: {}",
+      "[cudnn] attention {} of {} × {} queries and {} keys, {} heads over {}, head_dim {}, value_dim {}, "
+      "window "
+      "{}, {}: {}",
       key.pass == Pass::kBackward ? "backward" : "forward", key.batch, key.queries, key.keys, key.heads,
-      key.kv_heads, key.head_dim, key.window, key.ragged ? "ragged" : "plain", error.get_message());
+      key.kv_heads, key.head_dim, key.value_dim, key.window, key.ragged ? "ragged" : "plain",
+      error.get_message());
   if (error.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED)
     fail("{}; choose another attn_implementation", what);
   device::throw_failure(failure_of(error), what);
@@ -65,6 +68,8 @@ class Builder {
     lengths_k_ = list(kLengthsK, key.batch, DType::kI32);
     offsets_q_ = list(kOffsetsQ, key.batch + 1, key.offsets);
     offsets_k_ = list(kOffsetsK, key.batch + 1, key.offsets);
+    offsets_y_ = key.one_width() ? offsets_q_ : list(kOffsetsY, key.batch + 1, key.offsets);
+    offsets_v_ = key.one_width() ? offsets_k_ : list(kOffsetsV, key.batch + 1, key.offsets);
     if (key.pass != Pass::kInference) offsets_lse_ = list(kOffsetsLse, key.batch + 1, key.offsets);
   }
 
@@ -125,12 +130,18 @@ class Builder {
     tensor->set_uid(id_of(slot));
     if (slot == kLse) return describe_lse(tensor);
     const bool of_keys = slot == kK || slot == kV || slot == kDk || slot == kDv;
+    const bool of_values = slot == kV || slot == kDv || slot == kY || slot == kDy;
     const int64_t heads = of_keys ? key_.kv_heads : key_.heads, length = of_keys ? key_.keys : key_.queries;
-    const int64_t stride = token_stride(slot, heads * key_.head_dim);
-    tensor->set_dim({key_.batch, heads, length, key_.head_dim})
-        .set_stride({length * stride, key_.head_dim, stride, 1})
+    const int64_t dim = of_values ? key_.value_dim : key_.head_dim;
+    const int64_t stride = token_stride(slot, heads * dim);
+    tensor->set_dim({key_.batch, heads, length, dim})
+        .set_stride({length * stride, dim, stride, 1})
         .set_data_type(type_of(key_.dtype));
-    if (key_.ragged) tensor->set_ragged_offset(of_keys ? offsets_k_ : offsets_q_);
+    if (!key_.ragged) return;
+    if (of_values)
+      tensor->set_ragged_offset(of_keys ? offsets_v_ : offsets_y_);
+    else
+      tensor->set_ragged_offset(of_keys ? offsets_k_ : offsets_q_);
   }
 
   void describe_lse(const Attributes& tensor) {
@@ -163,7 +174,7 @@ class Builder {
 
   const PlanKey& key_;
   fe::graph::Graph& graph_;
-  Attributes lengths_q_, lengths_k_, offsets_q_, offsets_k_, offsets_lse_;
+  Attributes lengths_q_, lengths_k_, offsets_q_, offsets_k_, offsets_y_, offsets_v_, offsets_lse_;
 };
 
 class GraphPlan final : public Plan {

@@ -18,7 +18,7 @@ struct PlanKey {
   Pass pass = Pass::kForward;
   DType dtype = DType::kBF16;
   bool deterministic = true;  // backward
-  int64_t batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t batch = 0, heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   int64_t queries = 0, keys = 0;  // of the longest document
   float scale = 1;
   int64_t window = 0;  // 0: no limit
@@ -31,6 +31,7 @@ struct PlanKey {
   DType offsets = DType::kI32;                // kI64 where they need it
   int64_t total_queries = 0, total_keys = 0;  // of all documents, at most
 
+  bool one_width() const { return head_dim == value_dim; }
   auto operator<=>(const PlanKey&) const = default;
 };
 
@@ -47,8 +48,10 @@ enum Slot : int {
   kDv,
   kLengthsQ,  // [batch] int32
   kLengthsK,
-  kOffsetsQ,  // [batch + 1], of q, y and their gradients, in elements
-  kOffsetsK,  // of k, v and their gradients
+  kOffsetsQ,  // [batch + 1], of q and its gradient, in elements
+  kOffsetsK,  // of k and its gradient
+  kOffsetsY,  // of y and its gradient; as of q where values are as wide as keys
+  kOffsetsV,  // of v and its gradient; as of k
   kOffsetsLse,
   kNumSlots
 };

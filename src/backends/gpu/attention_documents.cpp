@@ -28,7 +28,7 @@ int64_t common_length(const std::vector<PackedDocument>& documents, const ops::A
 }
 
 Packing packing_of(const ops::Attention& op, bool cut) {
-  return {op.cu_seqlens_q, op.cu_seqlens_k, op.q.dim(1), op.k.dim(1), op.q.dim(2), cut};
+  return {op.cu_seqlens_q, op.cu_seqlens_k, op.q.dim(1), op.k.dim(1), op.q.dim(2), op.v.dim(2), cut};
 }
 
 ops::Attention op_of(const Packing& packing) {
@@ -39,8 +39,8 @@ ops::Attention op_of(const Packing& packing) {
 }
 
 std::string name_of(const Packing& packing) {
-  return fmt::format("documents {} {} {} {} {} {}", packing.cu_seqlens_q.raw(), packing.cu_seqlens_k.raw(),
-                     packing.heads, packing.kv_heads, packing.head_dim, packing.cut);
+  return fmt::format("documents {} {} {} {} {} {} {}", packing.cu_seqlens_q.raw(), packing.cu_seqlens_k.raw(),
+                     packing.heads, packing.kv_heads, packing.head_dim, packing.value_dim, packing.cut);
 }
 
 }  // namespace temper::backends

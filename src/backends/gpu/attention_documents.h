@@ -26,7 +26,7 @@ int64_t common_length(const std::vector<PackedDocument>& documents, const ops::A
 // What is known of a call without its tensors, so that it can be looked at again when the documents change.
 struct Packing {
   Tensor cu_seqlens_q, cu_seqlens_k;  // [documents + 1], on the CPU
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   bool cut = false;  // so that the scores of a deterministic pass need not all exist at once
 };
 Packing packing_of(const ops::Attention& op, bool cut);

@@ -18,11 +18,12 @@ void* rows(const Tensor& tensor, int64_t first) {
 
 Attention::Grads empty_gradients(const Attention& op, bool joined) {
   const int64_t heads = op.q.dim(1), kv_heads = op.k.dim(1);
-  const auto empty = [&](int64_t tokens, int64_t wanted) {
-    return Tensor::empty({tokens, wanted, op.q.dim(2)}, op.q.dtype(), MemoryTag::kActivations, op.q.device());
+  const auto empty = [&](const Shape& shape) {
+    return Tensor::empty(shape, op.q.dtype(), MemoryTag::kActivations, op.q.device());
   };
-  if (!joined) return {empty(op.q.dim(0), heads), empty(op.k.dim(0), kv_heads), empty(op.k.dim(0), kv_heads)};
-  const Tensor all = empty(op.q.dim(0), heads + 2 * kv_heads);
+  if (!joined || op.v.dim(2) != op.q.dim(2))
+    return {empty(op.q.shape()), empty(op.k.shape()), empty(op.v.shape())};
+  const Tensor all = empty({op.q.dim(0), heads + 2 * kv_heads, op.q.dim(2)});
   return {all.narrow(1, 0, heads), all.narrow(1, heads, kv_heads), all.narrow(1, heads + kv_heads, kv_heads)};
 }
 

@@ -10,7 +10,8 @@ Tensor readable(const Tensor& tensor, bool compact);
 // Memory from a row on.
 void* rows(const Tensor& tensor, int64_t first);
 
-// Not yet written; `joined`: views of one buffer, where there are as many keys as queries.
+// Not yet written; `joined`: views of one buffer, where there are as many keys as queries and all are of one
+// width.
 ops::Attention::Grads empty_gradients(const ops::Attention& op, bool joined);
 
 }  // namespace temper::backends

@@ -35,6 +35,12 @@ __device__ float row_sum(float value, float* shared) {
   return blockDim.x == 32 ? warp_sum(value) : block_sum(value, shared);
 }
 
+template <bool kOffset, class T>
+__device__ float factor(T weight, float offset) {
+  if constexpr (kOffset) return widen(weight) + offset;
+  return widen(weight);
+}
+
 template <class T>
 struct ForwardArguments {
   const T *x, *residual, *weight;
@@ -44,7 +50,7 @@ struct ForwardArguments {
   float eps, offset;
 };
 
-template <class T, int N, int kPacks>
+template <class T, int N, int kPacks, bool kOffset>
 __global__ void forward_rows(ForwardArguments<T> a) {
   __shared__ float shared[32];
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -70,7 +76,7 @@ __global__ void forward_rows(ForwardArguments<T> a) {
     if (i >= a.hidden) continue;
     const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
     for (int k = 0; k < N; ++k)
-      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * (widen(weight.values[k]) + a.offset));
+      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * factor<kOffset>(weight.values[k], a.offset));
     store_pack(a.y + row * a.hidden + i, x[p]);
   }
 }
@@ -144,7 +150,7 @@ __device__ void store_sums(const Pack<float, N> (&sums)[kPacks], float* dweight,
 
 // With n = x · inv_rms and g = dy · (offset + weight): dx = inv_rms (g - n · mean(g n)) + dsum, and Σ dy n for the weight. kAhead:
 // the next row comes while one is worked on.
-template <class T, int N, int kPacks, bool kSum, bool kAhead>
+template <class T, int N, int kPacks, bool kSum, bool kAhead, bool kOffset>
 __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(const __grid_constant__ BackwardArguments<T> a) {
   using In = RowIn<T, N, kPacks, kSum>;
   extern __shared__ uint4 memory[];
@@ -172,7 +178,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(c
       for (int k = 0; k < N; ++k) {
         const float gn = widen(in.dy[p].values[k]) * (widen(in.x[p].values[k]) * in.scale);
         sums[p].values[k] += gn;
-        products += gn * (widen(weight[p].values[k]) + a.offset);
+        products += gn * factor<kOffset>(weight[p].values[k], a.offset);
       }
     }
     const float mean = row_sum(products, shared) / static_cast<float>(a.hidden);
@@ -182,7 +188,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(c
       Pack<T, N> out;
       for (int k = 0; k < N; ++k) {
         const float n = widen(in.x[p].values[k]) * in.scale,
-                    g = widen(in.dy[p].values[k]) * (widen(weight[p].values[k]) + a.offset), dx = in.scale * (g - n * mean);
+                    g = widen(in.dy[p].values[k]) * factor<kOffset>(weight[p].values[k], a.offset), dx = in.scale * (g - n * mean);
         out.values[k] = narrow<T>(kSum ? dx + widen(in.dsum[p].values[k]) : dx);
       }
       store_pack(a.dx + row * a.hidden + i, out);
@@ -237,14 +243,15 @@ RmsNorm::Output forward(const RmsNorm& op) {
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
       const auto blocks = static_cast<unsigned>((rows + layout.rows_per_block - 1) / layout.rows_per_block);
-      forward_rows<T, N, kPacks><<<blocks, threads, 0, device::stream(device)>>>(arguments);
+      const auto kernel = op.offset != 0 ? forward_rows<T, N, kPacks, true> : forward_rows<T, N, kPacks, false>;
+      kernel<<<blocks, threads, 0, device::stream(device)>>>(arguments);
     });
     device::check_launch("rms_norm");
   });
   return out;
 }
 
-template <class T, int N, int kPacks, bool kSum>
+template <class T, int N, int kPacks, bool kSum, bool kOffset>
 void launch_backward(const BackwardArguments<T>& arguments, const Layout& layout, unsigned blocks, Device device) {
   const dim3 threads(layout.group, layout.rows_per_block);
   const size_t sums = layout.rows_per_block > 1 ? sizeof(float) * layout.rows_per_block * arguments.hidden : 0;
@@ -256,9 +263,9 @@ void launch_backward(const BackwardArguments<T>& arguments, const Layout& layout
   if constexpr (kPacks <= kBackwardPacks) {
     const size_t bytes = std::max(sums, RowIn<T, N, kPacks, kSum>::Slots::bytes(threads.x * threads.y));
     if (threads.x * threads.y <= kAheadThreads && static_cast<int64_t>(bytes) <= scratch_bytes(device))
-      return run(backward_rows<T, N, kPacks, kSum, true>, bytes);
+      return run(backward_rows<T, N, kPacks, kSum, true, kOffset>, bytes);
   }
-  run(backward_rows<T, N, kPacks, kSum, false>, sums);
+  run(backward_rows<T, N, kPacks, kSum, false, kOffset>, sums);
 }
 
 struct BackwardCut {
@@ -291,8 +298,11 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
                                          weight.wanted() ? cut.partial.data<float>() : nullptr,
                                          rows,   hidden,     row_stride(x), op.offset};
     visit_layout<T>(cut.layout, [&]<int N, int kPacks>() {
-      dsum.defined() ? launch_backward<T, N, kPacks, true>(arguments, cut.layout, cut.blocks, device)
-                     : launch_backward<T, N, kPacks, false>(arguments, cut.layout, cut.blocks, device);
+      const auto launch = [&]<bool kSum>() {
+        op.offset != 0 ? launch_backward<T, N, kPacks, kSum, true>(arguments, cut.layout, cut.blocks, device)
+                       : launch_backward<T, N, kPacks, kSum, false>(arguments, cut.layout, cut.blocks, device);
+      };
+      dsum.defined() ? launch.template operator()<true>() : launch.template operator()<false>();
     });
     if (weight.wanted()) add_column_sums(cut.partial, weight);
   });

@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_consta
       for (int i = 0; i < N; ++i) {
         float l = widen(head.low.values[i]), h = widen(head.high.values[i]);
         if (kNorm) {
-          l *= scale * (widen(weight.low.values[i]) + job.offset);
-          h *= scale * (widen(weight.high.values[i]) + job.offset);
+          l *= scale * factor<kWhole>(weight.low.values[i], job.offset);
+          h *= scale * factor<kWhole>(weight.high.values[i], job.offset);
         }
         head.low.values[i] = narrow<T>(l * angles.cos[i] - h * angles.sin[i]);
         head.high.values[i] = narrow<T>(h * angles.cos[i] + l * angles.sin[i]);
@@ -83,15 +83,10 @@ struct WeightSums {
   float low[N] = {}, high[N] = {};
 };
 
-// Of all heads.
-struct Norm {
-  float inverse_dim, offset;
-};
-
 // One head back: `dy` becomes dx. x is read only with a norm.
-template <class T, int N, int kGroup, bool kNorm>
+template <class T, int N, int kGroup, bool kNorm, bool kWhole>
 __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>& weight, const Angles<N>& angles,
-                          float scale, const Norm& norm, bool there, WeightSums<N>& sums) {
+                          float scale, const Job<T>& job, bool there, WeightSums<N>& sums) {
   float low[N], high[N];
   for (int i = 0; i < N; ++i) {
     const float l = widen(dy.low.values[i]), h = widen(dy.high.values[i]);
@@ -106,11 +101,11 @@ __device__ void back_head(Head<T, N>& dy, const Head<T, N>& x, const Head<T, N>&
         sums.low[i] += low[i] * nl;
         sums.high[i] += high[i] * nh;
       }
-      low[i] *= widen(weight.low.values[i]) + norm.offset;
-      high[i] *= widen(weight.high.values[i]) + norm.offset;
+      low[i] *= factor<kWhole>(weight.low.values[i], job.offset);
+      high[i] *= factor<kWhole>(weight.high.values[i], job.offset);
       products += low[i] * nl + high[i] * nh;
     }
-    const float mean = group_sum<kGroup>(there ? products : 0.f) * norm.inverse_dim;
+    const float mean = group_sum<kGroup>(there ? products : 0.f) * job.inverse_dim;
     for (int i = 0; i < N; ++i) {
       low[i] = scale * (low[i] - widen(x.low.values[i]) * scale * mean);
       high[i] = scale * (high[i] - widen(x.high.values[i]) * scale * mean);
@@ -172,8 +167,7 @@ __global__ void __launch_bounds__(kThreads, 2) backward_heads(const __grid_const
 #pragma unroll
     for (int b = 0; b < kHeadBatch; ++b) {
       const bool there = place.there() && active && first + b < part.heads;
-      back_head<T, N, kGroup, kNorm>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, {job.inverse_dim, job.offset},
-                                     there, sums);
+      back_head<T, N, kGroup, kNorm, kWhole>(dy[b], x[b], weight, angles, kNorm ? scales[b] : 1.f, job, there, sums);
       if (there) dy[b].store(part.out + token * part.out_stride + (first + b) * 2 * half, spot);
     }
   }
@@ -212,10 +206,10 @@ Job<T> job_of(const Rotary& op) {
           .offset = op.form.offset};
 }
 
-// f.template operator()<norm, halves of whole heads>().
+// f.template operator()<norm, halves of whole heads and weights without offset>().
 template <class T, class F>
 auto with_form(const Job<T>& job, bool norm, F&& f) {
-  if (!job.interleaved && job.pairs == job.half)
+  if (!job.interleaved && job.pairs == job.half && job.offset == 0)
     return norm ? f.template operator()<true, true>() : f.template operator()<false, true>();
   return norm ? f.template operator()<true, false>() : f.template operator()<false, false>();
 }

@@ -40,6 +40,13 @@ __device__ inline float group_sum(float value) {
   return value;
 }
 
+// What a norm multiplies with. kWhole, the usual form of heads, has no offset.
+template <bool kWhole, class T>
+__device__ inline float factor(T weight, float offset) {
+  if constexpr (kWhole) return widen(weight);
+  return widen(weight) + offset;
+}
+
 // Where the two packs of a thread are in a head, N pairs from pair `at` on. kWhole: halves of whole heads.
 // Otherwise pairs may be neighbours, and behind the last pair that is rotated come both halves of the rest.
 template <bool kWhole>

@@ -7,7 +7,8 @@ A case is an adapter's folder as PEFT saves it, and golden.safetensors beside it
   input_ids, labels  one batch; the loss is the mean over all labels that are not -100
   logits, loss       of the model with the adapter, in float32
   grad.KEY           of each trained tensor, by its name in the adapter's file
-  merged.NAME        weights that merge_and_unload changed, of the first layer and outside of layers
+  merged.NAME        weights that merge_and_unload changed, of the first layer and outside of layers; of models whose files
+                     are in float32
 """
 import pathlib
 import shutil
@@ -33,6 +34,13 @@ CASES = {
     "qwen2_all_biases": ("qwen2", dict(r=2, target_modules=["gate_proj"], bias="all")),
     "qwen3_whole": ("qwen3", dict(r=4, target_modules=r".*\.[02]\.(self_attn\.[kv]_proj|mlp\.up_proj)",
                                   modules_to_save=["input_layernorm", "q_norm", "norm", "o_proj"])),
+    # Modules that are fused in files; norms with an offset, behind modules and of all heads; a divided head.
+    "phi3_all_linear": ("phi3_trained", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "gemma3_norms": ("gemma3_text_trained", dict(r=2, target_modules=["down_proj", "embed_tokens"],
+                                                 modules_to_save=["q_norm", "post_feedforward_layernorm", "norm"])),
+    "olmo2_norms": ("olmo2_trained", dict(r=2, target_modules=["v_proj"],
+                                          modules_to_save=["q_norm", "post_attention_layernorm"])),
+    "granite_head": ("granite_trained", dict(r=2, target_modules=["k_proj", "lm_head"])),
 }
 
 
@@ -80,7 +88,8 @@ def make(name, family, settings):
     out.loss.backward()
     golden = {"input_ids": ids, "labels": labels, "logits": out.logits.detach(), "loss": out.loss.detach().reshape(1)}
     golden |= gradients(model, keys)
-    if not base.config.tie_word_embeddings or not any("embed" in key for key in keys):
+    mergeable = not base.config.tie_word_embeddings or not any("embed" in key for key in keys)
+    if mergeable and not family.endswith("_trained"):
         merged = model.merge_and_unload()
         for weight, value in merged.state_dict().items():
             shown = ".layers." not in weight or ".layers.0." in weight

@@ -105,7 +105,7 @@ TINY_CASES = {
     "smollm3_trained": SmolLM3Config(no_rope_layer_interval=2, rope_parameters=PLAIN_ROPE, **NARROW,
                                      **(TINY | dict(num_hidden_layers=3, intermediate_size=12))),
     "olmo2_trained": Olmo2Config(rope_parameters=PLAIN_ROPE, **NARROW, **TINY),
-    "granite_trained": GraniteConfig(embedding_multiplier=6.0, attention_multiplier=0.3, residual_multiplier=0.7,
+    "granite_trained": GraniteConfig(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
                                      logits_scaling=1.5, mlp_bias=True, rope_parameters=PLAIN_ROPE,
                                      **NARROW, **TINY),
     "glm4_trained": Glm4Config(rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.5),
@@ -114,10 +114,8 @@ TINY_CASES = {
 CASES |= TINY_CASES
 # Steps, weight decay and seed of those that do not learn their task with what the others have, or whose gradients cancel
 # out more than bfloat16 can show.
-TRAINING = {"qwen3_moe_trained": (2500, 0.01, 11),
-                 "mixtral_trained": (2500, 0.01, 11),
-                 "granite_trained": (2500, 0.03, 11),
-                 "olmo2_trained": (2000, 0.3, 12)}
+TRAINING = {"qwen3_moe_trained": (2500, 0.01, 11), "mixtral_trained": (2500, 0.01, 11),
+            "granite_trained": (2500, 0.1, 12), "olmo2_trained": (2000, 0.3, 12)}
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
 

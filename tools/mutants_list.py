@@ -6,7 +6,9 @@ DECODER, ROPE, NORM = "src/layers/decoder.cpp", "src/layers/rope.cpp", "src/laye
 ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/gated_mlp.cpp"
 LATENT = "src/mixers/latent_attention/bound_latent_attention.cpp"
 DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
-MIXED = "tape, in.sum, layer.mixer->forward(tape, in.y, pass, state), pass.rows);"
+MIXED = ("in.sum,\n           branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), "
+         "pass.rows);")
+CHANNELED = "branch(tape, layer.channel_norm, layer.channel->forward(tape, middle.y, pass), pass)};"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
 FAST_SCORES = "src/backends/onednn/scores.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
@@ -43,16 +45,16 @@ MUTANTS = [
     dict(name="the softmax scale is removed", found_by=tests(),
          edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
-         edits=[(DECODER, "return {middle.sum, layer.channel->forward(tape, middle.y, pass)};", "return {middle.sum, {}};")]),
+         edits=[(DECODER, CHANNELED, "Var{}};")]),
 
     # The rest of a layer.
     dict(name="attention is removed", found_by=tests(),
-         edits=[(DECODER, MIXED, "tape, in.sum, state == nullptr ? Var{} : Var{}, pass.rows);")]),
+         edits=[(DECODER, MIXED, "in.sum, state == nullptr ? Var{} : Var{}, pass.rows);")]),
     dict(name="the residual around attention is dropped", found_by=tests(),
          edits=[(DECODER, MIXED,
-                 "tape, layer.mixer->forward(tape, in.y, pass, state), {}, pass.rows);")]),
+                 "branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), {}, pass.rows);")]),
     dict(name="the residual around the MLP is the norm's", found_by=tests(),
-         edits=[(DECODER, "return {middle.sum, layer.channel", "return {middle.y, layer.channel")]),
+         edits=[(DECODER, "return {middle.sum, branch(", "return {middle.y, branch(")]),
     dict(name="the biases of q, k and v are dropped", found_by=tests("llama") + tests("qwen2"),
          edits=[(ATTENTION, '"attention.qkv", config.qkv_bias)', '"attention.qkv", false)')]),
     dict(name="the bias of attention's output is dropped", found_by=tests("llama"),
@@ -64,9 +66,34 @@ MUTANTS = [
     dict(name="the softmax scale is removed in bfloat16 alone", found_by=tests(suites=("BFloat16",)),
          edits=[(ATTENTION, "    op.scale = scale_;\n",
                  "    op.scale = heads.q.value.dtype() == DType::kBF16 ? 1.f : scale_;\n")]),
+    # What only some families have.
+    dict(name="norms behind mixers and channels are removed",
+         found_by=tests("gemma3_text") + tests("glm4") + tests("olmo2"),
+         edits=[(DECODER, "if (norm) y = (*norm)(tape, y, {}, pass.rows).y;", "static_cast<void>(norm), static_cast<void>(pass);")]),
+    dict(name="the multiplier of residual branches is ignored", found_by=tests("granite"),
+         edits=[(DECODER, "if (config_.residual_multiplier == 1) return y;", "if (config_.residual_multiplier != 0) return y;")]),
+    dict(name="the multiplier of embeddings is ignored", found_by=tests("granite") + tests("gemma3_text"),
+         edits=[(DECODER, "embedding_multiplier_ == 1 ? x :", "embedding_multiplier_ != 0 ? x :")]),
+    dict(name="the divisor of logits is ignored", found_by=tests("granite"),
+         edits=[("src/layers/vocabulary.cpp", "factor_ == 1 ? hidden :", "factor_ != 0 ? hidden :")]),
+    dict(name="the family's scale of scores is ignored", found_by=tests("granite") + tests("gemma3_text"),
+         edits=[(ATTENTION, "config.scale != 0 ? config.scale", "config.scale < 0 ? config.scale")]),
+    dict(name="the norms of all queries and all keys are removed", found_by=tests("olmo2"),
+         edits=[(ATTENTION, "if (norms_.empty()) return qkv;", "if (norms_.size() < 3) return qkv;")]),
+    dict(name="the offset of norms is ignored", found_by=tests("gemma3_text"),
+         edits=[(NORM, "offset_(static_cast<float>(offset))", "offset_(0 * static_cast<float>(offset))")]),
+    dict(name="the offset of queries' and keys' norms is ignored", found_by=tests("gemma3_text"),
+         edits=[(ATTENTION, "static_cast<float>(config.norm_offset)};", "0.f};")]),
+    dict(name="pairs are halves, not neighbours", found_by=tests("glm4"),
+         edits=[(ATTENTION, "return {config.interleaved,", "return {config.interleaved && config.hidden == 0,")]),
+    dict(name="whole heads are rotated", found_by=tests("phi3") + tests("glm4") + tests("smollm3"),
+         edits=[(ROPE, "static_cast<double>(head_dim) * config.partial_rotary_factor)",
+                 "static_cast<double>(head_dim) + 0 * config.partial_rotary_factor)")]),
+    dict(name="a gate of GELU is one of silu", found_by=tests("gemma3_text"),
+         edits=[(MLP, "activation_(config.activation)", "activation_(ops::Activation::kSilu)")]),
     # What is too small for bfloat16's bounds, float32 finds.
     dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
-         edits=[(NORM, "eps_(static_cast<float>(eps))", "eps_(0 * static_cast<float>(eps))")]),
+         edits=[(NORM, "eps_(static_cast<float>(eps)),", "eps_(0 * static_cast<float>(eps)),")]),
     dict(name="the eps of queries' and keys' norms is ignored", found_by=tests("qwen3", FLOAT32),
          edits=[(ATTENTION, "static_cast<float>(config_.norm_eps), positions", "0.f, positions")]),
     dict(name="theta is ignored", found_by=tests(suites=FLOAT32),
@@ -76,16 +103,18 @@ MUTANTS = [
 
     # One kernel, or one pass, alone.
     dict(name="eager: the norm's weight is ignored", found_by=tests(kernels=("eager",)),
-         edits=[("src/ops/rms_norm/rms_norm.cpp", "p::cast(tape, weight, DType::kF32), eps);",
-                 "tape.constant(Tensor::from(std::vector<float>(static_cast<size_t>(x.shape()[1]), 1.f))), eps);")]),
+         edits=[("src/ops/rms_norm/rms_norm.cpp", "p::cast(tape, sum, DType::kF32), factors, eps);",
+                 "p::cast(tape, sum, DType::kF32), tape.constant(Tensor::from(std::vector<float>("
+                 "static_cast<size_t>(x.shape()[1]), 1.f))), eps);")]),
     dict(name="fast: the norm's weight is ignored", found_by=tests(kernels=("fast",)),
-         edits=[("src/backends/simd/rms_norm.cpp", "store(hn::Mul(normed, load(weight + i, lanes)), y + i, lanes);",
+         edits=[("src/backends/simd/rms_norm.cpp", "store(hn::Mul(normed, hn::Add(load(weight + i, lanes), offset)), y + i, lanes);",
                  "store(normed, y + i, lanes);")]),
     dict(name="eager: the gate is not multiplied", found_by=tests(kernels=("eager",)),
-         edits=[("src/ops/swiglu/swiglu.cpp", "p::mul(tape, gate, p::sigmoid(tape, gate))", "p::sigmoid(tape, gate)")]),
+         edits=[("src/ops/swiglu/swiglu.cpp", "p::mul(tape, gate, p::sigmoid(tape, inner(tape, gate, activation)))",
+                 "p::sigmoid(tape, inner(tape, gate, activation))")]),
     dict(name="fast: the gate is not multiplied", found_by=tests(kernels=("fast",)),
-         edits=[("src/backends/simd/swiglu.cpp", "store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), y + i, lanes);",
-                 "store(hn::Mul(sigmoid(gate), up), y + i, lanes);")]),
+         edits=[("src/backends/simd/swiglu.cpp", "store(hn::Mul(hn::Mul(gate, sigmoid(Act::inner(gate))), up), y + i, lanes);",
+                 "store(hn::Mul(sigmoid(Act::inner(gate)), up), y + i, lanes);")]),
     dict(name="fast: backward forgets the softmax scale", found_by=tests(kernels=("fast",), test="LossAndGradients"),
          edits=[(FAST_SCORES, "store(hn::Mul(hn::Mul(p, fill(scores.scale)), change), grad_at, lanes);",
                  "store(hn::Mul(p, change), grad_at, lanes);")]),

@@ -48,6 +48,7 @@ class AdapterParity : public testing::TestWithParam<AdapterCase> {
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();
     }
+    options.dtype = DType::kF32;
     if (GetParam().kernels == "eager") options.ops = ops::OpsConfig{.fallback = "eager"};
     model_ = models::load_model(base_, options);
     adapter_ = models::load_adapter(*model_, folder_);
@@ -142,6 +143,7 @@ TEST_P(AdapterParity, FilesAreWrittenAsTheyWereRead) {
 // Merging needs no model: once is enough. Also into a model in many files.
 TEST_P(AdapterParity, MergesBitByBit) {
   if (GetParam().kernels != "fast" || GetParam().device != "cpu") GTEST_SKIP() << "the same as on the CPU";
+  if (model_->config.at("dtype").as_string() != "float32") GTEST_SKIP() << "recorded of models in float32";
   const TemporaryDirectory folder;
   const WeightTable& table = model_->decoder.parameters().table();
   const std::string one = folder / "one", sharded = folder / "sharded", again = folder / "again";
@@ -168,8 +170,9 @@ TEST_P(AdapterParity, MergesBitByBit) {
 }
 
 TEST(Goldens, EveryAdapterIsThere) {
-  const std::vector<std::string> expected{"deepseek_v3_attention", "llama_all_linear", "llama_head",
-                                          "qwen2_all_biases",      "qwen2_bias",       "qwen3_whole"};
+  const std::vector<std::string> expected{"deepseek_v3_attention", "gemma3_norms",     "granite_head", "llama_all_linear",
+                                          "llama_head",       "olmo2_norms",  "phi3_all_linear",
+                                          "qwen2_all_biases", "qwen2_bias",   "qwen3_whole"};
   EXPECT_EQ(list_directory(join_path(kGoldens, "adapters")), expected);
 }
 

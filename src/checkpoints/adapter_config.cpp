@@ -129,7 +129,7 @@ Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   return names_json({names.begin(), names.end()});
 }
 
-// PEFT trains each module whole whose name ends so, behind a dot or not: "norm" is every q_norm, too. Where
+// PEFT trains each module in full whose name ends so, behind a dot or not: "norm" is every q_norm, too. Where
 // those are more than the adapter's, the whole names.
 Json saved_json(const LoraConfig& config, const LoraPlan& plan) {
   std::set<std::string, std::less<>> trained;
@@ -165,11 +165,11 @@ void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const st
       missing.push_back(module);
   if (missing.empty()) return;
   const std::string last = missing.size() > 1 ? " to " + missing.back() : "";
-  log_warning(fmt::format(
-      "[{}] of what target_modules names, {} of {} modules have no tensors in the adapter's file and "
-      "stay as they are: {}{}; was it trained on a smaller model?",
-      join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(), missing.front(),
-      last));
+  log_warning(
+      fmt::format("[{}] {} of {} modules that target_modules names have no tensors in the adapter's file and "
+                  "stay as they are: {}{}; was it trained on a smaller model?",
+                  join_path(folder, kAdapterConfig), missing.size(), missing.size() + adapted.size(),
+                  missing.front(), last));
 }
 
 // Whether only some layers are adapted: PEFT takes their numbers, or one number, 0 as well.

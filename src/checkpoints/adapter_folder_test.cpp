@@ -141,8 +141,7 @@ TEST(AdapterConfig, ModulesWithoutTensorsAreOneWarning) {
   EXPECT_EQ(warning({{"target_modules", up}, {"layers_to_transform", Json::Array{0}}}, first), "");
   EXPECT_EQ(
       warning({{"target_modules", up}}, first),
-      "warning: [folder/adapter_config.json] of what target_modules names, 2 of 3 modules have no tensors in "
-      "the "
+      "warning: [folder/adapter_config.json] 2 of 3 modules that target_modules names have no tensors in the "
       "adapter's file and stay as they are: model.layers.1.mlp.up_proj to model.layers.2.mlp.up_proj; was it "
       "trained on a smaller model?\n");
 }

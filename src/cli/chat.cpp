@@ -30,7 +30,7 @@ class Conversation {
     clear();
   }
 
-  // What answers from now on; the conversation goes on.
+  // What answers from now on; the conversation continues.
   void use(const layers::Adapter* adapter) { options_.adapter = adapter; }
 
   void clear() {
@@ -112,7 +112,7 @@ int chat(const ChatArguments& arguments) {
       const rollout::Generation result = conversation.say(line);
       if (arguments.stats) log_info(describe(result));
     } catch (const Error& error) {
-      // Someone who types can go on, for example with /clear when the context is full.
+      // Someone who types can continue, for example with /clear when the context is full.
       if (!terminal) throw;
       log_warning(error.what());
     }

@@ -23,7 +23,7 @@ constexpr const char* kUsage =
   temper data inspect --model.path models/Qwen3-0.6B --data.train chat.jsonl
 
   --rows N        print N rows (3)
-  --first N       begin with row N, counted from 0
+  --first N       start with row N, counted from 0
   --eval          show data.eval, or what data.eval_fraction holds out
   --summary       print only the summary
   --adapter NAME  show the data of one of several adapters

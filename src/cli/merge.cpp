@@ -52,7 +52,7 @@ void add_merge(Program& program) {
     options.positional("output", arguments->output, "The new model's folder.");
     options.option("--base", arguments->base, "The model's folder. Omitted: as the adapter says.");
     options.option("--max-shard-mib", arguments->max_shard_mib,
-                   "The size of a file of weights at most, in MiB.");
+                   "The largest size of a file of weights, in MiB.");
     options.example("temper merge runs/law/adapter models/law");
     return [arguments] { return merge(*arguments); };
   });

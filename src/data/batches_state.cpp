@@ -65,7 +65,8 @@ void BatchMaker::restore(const Json& state, bool mended) {
     check_same(state.at("data"), Json::Object{{"rows", data.at("rows")}}, "data",
                "correct the rows in place without changing their number, or start a new run");
   else
-    check_same(state.at("data"), data, "data", "give the files that the run began with, or start a new run");
+    check_same(state.at("data"), data, "data",
+               "give the files that the run started with, or start a new run");
   check_same(state.at("order"), order_settings(), "settings", "restore the setting, or start a new run");
   const Json::Array& counts = state.at("counts").as_array();
   if (counts.size() != counts_.size())

@@ -14,7 +14,8 @@ namespace {
 
 std::string where_of(const AdapterConfig& adapter) { return fmt::format("adapters.{}.", adapter.name); }
 
-// Keys that say what is adapted and how: of an adapter that goes on they stand in its folder.
+// Keys that decide what is adapted and how; where an adapter starts from another, the other's folder holds
+// them.
 std::vector<std::string> written_shape(const AdapterConfig& adapter) {
   std::vector<std::string> keys;
   const auto add = [&](bool written, const char* key) {
@@ -65,23 +66,25 @@ void describe(config::Schema& s, AdapterPattern& c) {
 
 void describe(config::Schema& s, AdapterConfig& c) {
   s.field("name", c.name, "The adapter's name in reports, and that of its folder.");
-  s.field("from", c.from, "The folder of an adapter to continue, which says what is adapted.").path();
+  s.field("from", c.from, "The folder of an adapter to start from; it decides which modules are adapted.")
+      .path();
   s.field("rank", c.rank, "The rank of the update's matrices. Omitted: 16.");
   s.field("alpha", c.alpha, "The update is scaled by alpha / rank. Omitted: twice the rank.");
   s.field("rslora", c.rslora, "Scale the update by alpha / sqrt(rank).");
-  s.field("dropout", c.dropout, "The dropout of what the update reads, while training. Omitted: 0.")
+  s.field("dropout", c.dropout, "The dropout of the update's input during training. Omitted: 0.")
       .at_least(0)
       .below(1);
   s.choice("bias", c.bias,
            {{"none", LoraBias::kNone}, {"all", LoraBias::kAll}, {"lora_only", LoraBias::kLoraOnly}},
-           "The biases that are trained besides: none, all, or those of adapted modules.");
+           "The biases that are also trained: none, all, or those of adapted modules.");
   s.field(
       "target_modules", c.target_modules,
       "The modules to adapt, by name ([q_proj, v_proj]). Omitted: [all-linear], every linear but the head.");
-  s.field("target_regex", c.target_regex, "A regular expression for whole names of modules to adapt, too.");
+  s.field("target_regex", c.target_regex,
+          "A regular expression that matches whole names of further modules to adapt.");
   s.field("exclude_modules", c.exclude_modules, "The modules that are not adapted, by name.");
   s.field("exclude_regex", c.exclude_regex,
-          "A regular expression for whole names of modules that are not adapted either.");
+          "A regular expression that matches whole names of further modules not to adapt.");
   s.field("modules_to_save", c.modules_to_save, "The modules that are trained in full, as copies.");
   s.list("patterns", c.patterns,
          "Other ranks and alphas for some modules; the first expression that matches counts.");
@@ -119,7 +122,7 @@ void describe(config::Schema& s, AdapterConfig& c) {
 void check_adapters(const RunConfig& config) {
   if (config.model.base_dtype && config.adapters.empty())
     fail(
-        "[model.base_dtype] is {}, which cannot be trained, but there are no adapters: leave it out, or add "
+        "[model.base_dtype] is {}, which cannot be trained, but there are no adapters: remove it, or add "
         "some",
         to_string(*config.model.base_dtype));
   std::vector<std::string> names;
@@ -138,7 +141,8 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
     return {lora, plan_lora(base, lora, where_of(adapter))};
   }
   if (const auto written = written_shape(adapter); !written.empty())
-    fail("[{}from] {} says what is adapted; leave out: {}", where_of(adapter), adapter.from, join(written));
+    fail("[{}from] {} decides which modules are adapted; remove: {}", where_of(adapter), adapter.from,
+         join(written));
   const std::string& from = source_of(adapter);
   AdapterChoice choice{checkpoints::read_adapter_config(from).lora, {}};
   choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from).names(), from);

@@ -16,7 +16,7 @@ struct AdapterChoice {
 };
 AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& base);
 
-// The folder that an adapter goes on from, which a run reads once: later its own copy of it. Empty for one
+// The folder that an adapter starts from, which a run reads once: later its own copy of it. Empty for one
 // that starts anew.
 const std::string& source_of(const AdapterConfig& adapter);
 

@@ -66,7 +66,7 @@ class Learner {
   void commit_save();
   void finish();  // the result, metrics and summary
   // Ends training here, for the summary's reason. By data: what was learnt is saved, and training can
-  // resume with mended rows. Otherwise the last step diverged, and what is in memory is worth nothing.
+  // resume with corrected rows. Otherwise the last step diverged, and what is in memory is worth nothing.
   void stop(const std::string& reason, bool by_data);
   const std::string& stop_reason() const { return stop_reason_; }
 

@@ -17,7 +17,7 @@ constexpr const char* kTensors = "optimizer.safetensors";
 
 std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
 
-// The folder that an adapter goes on from may change while the run is stopped.
+// The folder that an adapter starts from may change while the run is stopped.
 void keep_source(const std::string& from, const std::string& copy) {
   remove_all(copy);
   if (from.empty()) return;
@@ -44,7 +44,7 @@ void Learner::check_folder() const {
         "[{}] holds a run with another configuration, which cannot be continued with this one:\n  {}\n"
         "{}, or restore these keys",
         files_.folder, join(conflicts, "\n  "),
-        is_adapter() ? "Give the adapter another name (from: goes on from what it has learnt)"
+        is_adapter() ? "Give the adapter another name (its key from starts from the saved adapter)"
                      : "Choose another output");
 }
 
@@ -63,7 +63,7 @@ bool Learner::restore() {
   if (const Json* base = state.find("base");
       base != nullptr && is_adapter() && base->as_string() != setup_->base)
     fail(
-        "[{}] was trained on other weights than {} holds now; give the base that the run began with, or "
+        "[{}] was trained on other weights than {} holds now; give the base that the run started with, or "
         "another output",
         files_.folder, config_.model.path);
   check_origin(state);
@@ -91,8 +91,8 @@ void Learner::check_origin(const Json& state) const {
     const Json* is = setup_->origin.find(path);
     if (is == nullptr) continue;
     if (const std::string other = difference_of_origin(path, was, *is); !other.empty())
-      fail("[{}] began with another {}; restore that, or {}", files_.folder, other,
-           is_adapter() ? "give the adapter another name (from: goes on from what it has learnt)"
+      fail("[{}] started with another {}; restore that, or {}", files_.folder, other,
+           is_adapter() ? "give the adapter another name (its key from starts from the saved adapter)"
                         : "choose another output");
   }
 }

@@ -49,7 +49,7 @@ Learner::Check Learner::check() const {
   if (const std::string& from = source_of(adapter); !from.empty())
     checkpoints::check_weights(checkpoints::ModelFolder::open_adapter(from), lora_table(base, plan));
   check.trained =
-      fmt::format("{} adapted modules, {} tensors trained whole", plan.targets.size(), plan.saved.size());
+      fmt::format("{} adapted modules, {} tensors trained in full", plan.targets.size(), plan.saved.size());
   return check;
 }
 

@@ -25,7 +25,7 @@ void check_output(const std::string& folder) {
   if (there.empty()) there.push_back('.');
   if (!is_directory(there))
     fail("[output] '{}' cannot be made: {} is not a folder; choose another output", folder,
-         there == folder ? "what is there" : "'" + there + "'");
+         there == folder ? "the existing path" : "'" + there + "'");
   if (::access(there.c_str(), W_OK | X_OK) != 0)
     fail("[output] '{}' cannot be {}: {}; choose another output", folder,
          there == folder ? "written to" : fmt::format("made in '{}'", there), std::strerror(errno));

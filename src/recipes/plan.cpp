@@ -92,7 +92,7 @@ void check_memory(const RunConfig& config, const Setting& setting, const MemoryP
         "[memory] weights, gradients, optimizer states and workspace need {}, but only {} may be used on {}; "
         "{}",
         format_bytes(fixed_bytes(plan)), format_bytes(limit), device,
-        fits.empty() ? "train a smaller model, or use a device with more memory" : "what would fit: " + fits);
+        fits.empty() ? "train a smaller model, or use a device with more memory" : "this would fit: " + fits);
   log_warning(fmt::format("about {} may be needed and {} may be used on {}; {}", format_bytes(plan.total),
                           format_bytes(limit), device,
                           fits.empty()

@@ -28,11 +28,11 @@ void declare_recipe(config::Schema& s, std::string& recipe) {
   std::vector<std::string> sources;
   for (const auto& [name, each] : recipes) {
     names.emplace_back(name);
-    sources.push_back(fmt::format("{}{} ({})",
+    sources.push_back(fmt::format("{}on {} ({})",
                                   names.size() > 1 && names.size() == recipes.size() ? "or " : "",
                                   each.learns_from, name));
   }
-  config::Field& field = s.field("recipe", recipe, fmt::format("What is learnt from: {}.", join(sources)))
+  config::Field& field = s.field("recipe", recipe, fmt::format("The kind of training: {}.", join(sources)))
                              .one_of(std::move(names));
   for (const auto& [name, each] : recipes)
     for (const auto& [value, text] : each.answers) field.answer(std::string(value), std::string(text));

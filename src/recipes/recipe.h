@@ -33,7 +33,7 @@ struct RowsWanted {
 // A way of training, which a room registers by name. It answers here for all that is its own: nothing else
 // names a recipe. What a room leaves out is the way of supervised fine-tuning.
 struct Recipe {
-  // What it learns from, for the help of the key `recipe`: "examples".
+  // What it learns from, for the help of the key `recipe`, behind "on": "examples".
   std::string_view learns_from;
   // Its keys, a group with its name, and that of them which chooses among its losses ("loss"), if one does.
   OwnKeys keys = {};

@@ -73,9 +73,8 @@ void describe(config::Schema& s, ModelConfig& c) {
       .answer("fp16", "float16 is not supported: write bfloat16")
       .answer("float16", "float16 is not supported: write bfloat16")
       .answer("half", "float16 is not supported: write bfloat16");
-  s.choice(
-      "base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
-      "What the frozen weights of linears are kept in while adapters are trained. Omitted: model.dtype.");
+  s.choice("base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
+           "The format of the frozen weights of linears while adapters are trained. Omitted: model.dtype.");
   s.group("ops_implementation", c.ops_implementation, "The kernel of each op, chosen once.").rare();
 }
 
@@ -105,7 +104,7 @@ void describe(config::Schema& s, SourceConfig& c) {
   s.field("weight", c.weight, "The source's share of the rows, unless data.mixing is concatenate.")
       .at_least(1e-6)
       .at_most(1e6);
-  s.choice("format", c.format, formats, "What the rows of the file are; auto tells them by their fields.");
+  s.choice("format", c.format, formats, "The format of the file's rows; auto decides by their fields.");
   s.group("columns", c.columns, "Columns that have other names in the file: {messages: dialog}.");
   s.field("labels", c.labels, "The names of the classes of a classification, by number.");
   s.field("learn_chosen", c.learn_chosen, "Learn the chosen answer of each preference, with recipe sft.");
@@ -121,10 +120,11 @@ void describe(config::Schema& s, DataConfig& c) {
           "The fraction of the rows of data.train that is held out for evaluation.")
       .at_least(0)
       .below(1);
-  s.choice("mixing", c.mixing, named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
-           "What an epoch is of several sources: all rows, or rows in proportion to the weights until the "
-           "first source, or the last one, was read whole.");
-  s.field("shuffle", c.shuffle, "Shuffle the rows anew in every epoch, instead of reading them in order.");
+  s.choice(
+      "mixing", c.mixing, named({Mixing::kConcatenate, Mixing::kFirstExhausted, Mixing::kAllExhausted}),
+      "The rows of an epoch of several sources: all rows, or rows in proportion to the weights until the "
+      "first source, or the last one, has been read completely.");
+  s.field("shuffle", c.shuffle, "Shuffle the rows again in every epoch, instead of reading them in order.");
   s.choice(
        "loss", c.loss,
        {{"all_turns", LossOn::kAllTurns},
@@ -142,7 +142,7 @@ void describe(config::Schema& s, DataConfig& c) {
        "stay within each document.")
       .answer("true", "write best_fit")
       .answer("false", "write none");
-  s.field("max_length", c.max_length, "The number of tokens in a row at most.").at_least(2);
+  s.field("max_length", c.max_length, "The largest number of tokens in a row.").at_least(2);
   s.choice("overflow", c.overflow,
            {{"truncate", Overflow::kTruncate},
             {"split", Overflow::kSplit},
@@ -154,7 +154,7 @@ void describe(config::Schema& s, DataConfig& c) {
            "What happens to answers without text, calls and reasoning; those left out are counted.")
       .older_runs_had("learn");
   s.choice("on_bad_row", c.on_bad_row, {{"stop", OnBadRow::kStop}, {"skip", OnBadRow::kSkip}},
-           "What a row that cannot be read does to the run; skipped rows are counted and reported.")
+           "What happens when a row cannot be read; skipped rows are counted and reported.")
       .changeable();
   s.field("chat_template", c.chat_template,
           "The chat template to use: a file, or the name of one that the model has. Omitted: the model's "
@@ -223,30 +223,31 @@ void describe(config::Schema& s, TrainConfig& c) {
           "Above 0: an update has as many rows as make so many tokens, instead of train.rows_per_step.")
       .at_least(0);
   s.field("micro_batch_tokens", c.micro_batch_tokens,
-          "The number of tokens that are computed at once (at least one row); 0 is the whole update.")
+          "The largest number of tokens in a micro-batch (at least one row); 0 computes the update in one "
+          "micro-batch.")
       .at_least(0);
-  s.choice("activation_checkpointing", c.activation_checkpointing,
-           {{"none", Checkpointing::kNone},
-            {"selective", Checkpointing::kSelective},
-            {"full", Checkpointing::kFull}},
-           "What is not kept for backward but computed again: selective is what is cheap, full is everything "
-           "but each layer's input.")
+  s.choice(
+       "activation_checkpointing", c.activation_checkpointing,
+       {{"none", Checkpointing::kNone},
+        {"selective", Checkpointing::kSelective},
+        {"full", Checkpointing::kFull}},
+       "The activations that backward recomputes instead of keeping: selective is those that are cheap, full "
+       "is all but each layer's input.")
       .answer("true", "write selective or full")
       .answer("false", "write none")
       .changeable();
-  s.choice(
-       "cuda_graph", c.cuda_graph,
-       {{"auto", training::CudaGraph::kAuto},
-        {"off", training::CudaGraph::kOff},
-        {"on", training::CudaGraph::kOn}},
-       "Whether steps that come again with the same shape are captured on a GPU; auto captures small steps "
-       "where their kernels allow it.")
+  s.choice("cuda_graph", c.cuda_graph,
+           {{"auto", training::CudaGraph::kAuto},
+            {"off", training::CudaGraph::kOff},
+            {"on", training::CudaGraph::kOn}},
+           "Whether steps of a repeated shape are captured in CUDA graphs; auto captures small steps whose "
+           "kernels allow it.")
       .changeable();
   s.choice("gradients", c.gradients, kStateDTypes,
            "The precision in which gradients are kept until the update.");
-  s.field(
-      "master_weights", c.master_weights,
-      "Keep float32 weights beside bfloat16 parameters; without them updates are rounded stochastically.");
+  s.field("master_weights", c.master_weights,
+          "Keep float32 master weights for bfloat16 parameters; without them updates are rounded "
+          "stochastically.");
   s.group("optimizer", c.optimizer, "The optimizer, which is AdamW.");
   s.group("schedule", c.schedule, "The learning rate over time.");
   s.field("max_grad_norm", c.max_grad_norm,
@@ -277,7 +278,7 @@ void describe(config::Schema& s, EvalConfig& c) {
           "The number of held-out questions that are answered greedily before and after training.")
       .at_least(0);
   s.field("max_new_tokens", c.max_new_tokens,
-          "The number of tokens in the answer to one of these questions at most.")
+          "The largest number of tokens in the answer to one of these questions.")
       .at_least(1);
 }
 
@@ -306,7 +307,8 @@ void describe(config::Schema& s, RunConfig& c) {
   s.group("eval", c.eval, "How the model is evaluated while it is trained.").changeable();
   s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.").changeable();
   s.field("memory_limit_mib", c.memory_limit_mib,
-          "The memory of all tensors on the device together at most, in MiB; 0 is nearly all that is free.")
+          "The most memory that all tensors on the device may use together, in MiB; 0 is nearly all that is "
+          "free.")
       .at_least(0)
       .changeable();
   answer_foreign_names(s);

@@ -133,7 +133,7 @@ struct AdapterPattern {
 // data and a schedule of its own; what is left out is the run's.
 struct AdapterConfig {
   std::string name = "adapter";
-  std::string from = {};        // an adapter's folder to go on from, which then says what is adapted
+  std::string from = {};        // an adapter's folder to start from, which then decides what is adapted
   std::string begun_from = {};  // not written: the copy of it that a run keeps which has begun
   std::optional<int64_t> rank = {};
   std::optional<double> alpha = {};

@@ -51,20 +51,20 @@ ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts&
   const Json kernels = Json::parse_file(files.kernels());
   if (const Json* hardware = kernels.find("hardware");
       hardware != nullptr && *hardware != Json(facts.hardware)) {
-    log_warning(fmt::format("the run was on {} so far and is on {} now: it goes on, but not bit for bit",
+    log_warning(fmt::format("the run was on {} before and is on {} now: it resumes, but not bit for bit",
                             kernels.at("device").dump(), facts.name));
     return {ops::remembered(facts, config.model.dtype)};
   }
   // The same kernels on another device of the class use its own instructions and algorithms.
   if (const Json* device = kernels.find("device"); device != nullptr && *device != Json(facts.name))
     log_warning(
-        fmt::format("the run was on {} so far and is on \"{}\" now: it resumes with the same kernels, "
-                    "but results may differ in their last bits from here on",
+        fmt::format("the run was on {} before and is on \"{}\" now: it resumes with the same kernels, "
+                    "but results may differ in their last bits from now on",
                     device->dump(), facts.name));
   for (const Json& choice : kernels.at("choices").as_array())
     if (choice.at("modules").as_string() == "*" && choice.at("kernel").is_string())
       before[ops::field_of(choice.at("field").as_string())] = choice.at("kernel").as_string();
-  return {std::move(before), "as in this run so far"};
+  return {std::move(before), "as earlier in this run"};
 }
 
 KernelsOfRun bind_kernels_of_run(const RunConfig& config, const std::string& hardware) {

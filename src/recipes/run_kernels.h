@@ -10,7 +10,7 @@ namespace temper::recipes {
 // Whether training states of this run are in its folder.
 bool has_states(const RunConfig& config);
 
-// What is tried first for fields that were left out: the kernels that the run had so far, so that it goes on
+// What is tried first for fields that were left out: the kernels that the run had before, so that it resumes
 // bit for bit; for a new run what was measured on this machine. Warns of other hardware.
 ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts& facts);
 

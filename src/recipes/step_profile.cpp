@@ -20,11 +20,13 @@ reports::MachinePeak peak_of(const HardwareFacts& facts, DType dtype) {
 // What the table's last column is a part of.
 std::string limits(const HardwareFacts& facts, const reports::MachinePeak& peak) {
   if (facts.device.type == DeviceType::kCpu)
-    return fmt::format("limits, measured here: products (mul) {:.0f} GFLOP/s, memory (mem) {:.1f} GB/s\n",
-                       peak.flops / 1e9, peak.bytes_per_second / 1e9);
+    return fmt::format(
+        "limits, measured here: matrix multiplications (mul) {:.0f} GFLOP/s, memory (mem) {:.1f} GB/s\n",
+        peak.flops / 1e9, peak.bytes_per_second / 1e9);
   if (peak.flops == 0) return "";
-  return fmt::format("limit, as published for {}: dense bfloat16 products (mul) {:.0f} TFLOP/s\n", facts.name,
-                     peak.flops / 1e12);
+  return fmt::format(
+      "limit, as published for {}: dense bfloat16 matrix multiplications (mul) {:.0f} TFLOP/s\n", facts.name,
+      peak.flops / 1e12);
 }
 
 }  // namespace

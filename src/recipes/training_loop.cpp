@@ -30,7 +30,7 @@ void named(const std::string& adapter, const F& f) {
   }
 }
 
-// Adapters of runs that have begun go on from their own copies.
+// Adapters of runs that have started resume from their own copies.
 RunConfig with_sources(RunConfig config) {
   for (AdapterConfig& adapter : config.adapters) {
     const RunFiles files{run_of_adapter(config, adapter).output};
@@ -115,7 +115,7 @@ void TrainingLoop::begin_and_train() {
   fail_if_any_was_lost();
 }
 
-// Of several adapters those go on whose data can be read.
+// Of several adapters those whose data can be read continue.
 void TrainingLoop::begin_each(void (Learner::*begin)()) {
   for (size_t i = 0; i < learners_.size();) {
     Learner& learner = *learners_[i];
@@ -124,8 +124,8 @@ void TrainingLoop::begin_each(void (Learner::*begin)()) {
       ++i;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput || learners_.size() == 1) throw;
-      log_warning(fmt::format("{}; this adapter does not begin, the others go on", error.what()));
-      refused_.push_back(fmt::format("{} did not begin: {}", learner.name(), error.what()));
+      log_warning(fmt::format("{}; this adapter does not start, the others continue", error.what()));
+      refused_.push_back(fmt::format("{} did not start: {}", learner.name(), error.what()));
       learners_.erase(learners_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
@@ -136,7 +136,7 @@ std::string TrainingLoop::what_is_saved() const {
   for (const auto& learner : learners_)
     lines.push_back(learner->saved_step() == 0
                         ? fmt::format("Nothing of this run is saved in {}", learner->files().folder)
-                        : fmt::format("Step {} is saved in {}: run the same command to go on from there",
+                        : fmt::format("Step {} is saved in {}: run the same command to resume from it",
                                       learner->saved_step(), learner->files().folder));
   return join(lines, "\n");
 }
@@ -158,7 +158,7 @@ void TrainingLoop::train() {
                                             : fmt::format("{} of {}", learner->step(), learner->name()));
     throw Error(
         fmt::format("stopped by a signal after step {}; everything is saved in {}: run the same command "
-                    "to go on",
+                    "to resume",
                     join(steps, ", "), files_.folder),
         ErrorKind::kInterrupted);
   }
@@ -227,7 +227,7 @@ void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
     if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
     throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
   }
-  log_warning(fmt::format("[{}] {}; this adapter stops, the others go on{}", learner.name(), error.what(),
+  log_warning(fmt::format("[{}] {}; this adapter stops, the others continue{}", learner.name(), error.what(),
                           by_data && learner.step() > 0 ? "; " + kept() : std::string()));
 }
 
@@ -239,10 +239,9 @@ void TrainingLoop::fail_if_any_was_lost() const {
           fmt::format("{} after step {}: {}", learner->name(), learner->step(), learner->stop_reason()));
   if (lost.empty()) return;
   fail(
-      "[adapters] {} of {} stopped early, the others are done:\n  {}\nMend rows in their place (as many must "
-      "remain) or set data.on_bad_row: skip, and the same command goes on. With other settings give the "
-      "adapter "
-      "another name; from: goes on from what it has learnt",
+      "[adapters] {} of {} stopped early, the others are done:\n  {}\nCorrect the rows in place (keep "
+      "their number) or set data.on_bad_row: skip, and run the same command to resume. With other settings "
+      "give the adapter another name; its key from starts from the saved adapter",
       lost.size(), learners_.size() + refused_.size(), join(lost, "\n  "));
 }
 
@@ -259,7 +258,7 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
   for (Learner* learner : evaluated) learner->evaluate();
-  // All states appear together: a process that is killed goes on from one step.
+  // All states appear together: a process that is killed resumes from one step.
   for (Learner* learner : saved) learner->prepare_save();
   for (Learner* learner : saved) learner->commit_save();
 }

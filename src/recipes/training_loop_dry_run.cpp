@@ -51,7 +51,7 @@ void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& pl
         learner->total_steps(),
         found.step == 0 ? ""
         : left == 0     ? ": all of them are done, this run is finished"
-                        : fmt::format(": {} are done, the run goes on from there", found.step));
+                        : fmt::format(": {} are done, the run resumes after them", found.step));
     learner->take_rows(found.batch.rows);
   }
   checkpoints::require_free_disk(config.output, plan_disk_of_all());

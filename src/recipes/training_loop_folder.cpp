@@ -1,4 +1,4 @@
-// The folder of the whole run: its lock, console text and configuration, and the kernels that it has.
+// The folder of the run: its lock, console text and configuration, and the kernels that it has.
 #include <fmt/chrono.h>
 
 #include <algorithm>
@@ -30,14 +30,14 @@ int64_t TrainingLoop::plan_disk_of_all() const {
   return bytes;
 }
 
-// Other hardware may have other kernels: the run can go on, but not bit for bit.
+// Other hardware may have other kernels: the run can resume, but not bit for bit.
 void TrainingLoop::store_kernels(const ops::FieldValues& before) const {
   const ops::BoundOps& ops = setup_.model->decoder.ops();
   for (const ops::Choice& choice : ops.choices()) {
     const auto was = before.find(ops::field_of(choice.field));
     if (exists(files_.kernels()) && was != before.end() && choice.modules.empty() &&
         was->second != choice.provider)
-      log_warning(fmt::format("{} was {} so far and is {} now: the run goes on, but not bit for bit",
+      log_warning(fmt::format("{} was {} before and is {} now: the run resumes, but not bit for bit",
                               choice.field, was->second, choice.provider));
   }
   write_file(files_.kernels(), ops::explain_json(ops, setup_.facts).dump(2) + "\n");

@@ -143,7 +143,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
       "train " + config + " --output " + out + " --data.shuffle false --data.packing none";
   const Outcome outcome = run(command);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_NE(outcome.err.find("this adapter stops, the others go on"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("this adapter stops, the others continue"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("ends_badly.jsonl:31"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("1 of 2 stopped early, the others are done"), std::string::npos) << outcome.err;
   EXPECT_EQ(losses(folder_of(out, "good")).size(), 12u);
@@ -152,7 +152,7 @@ TEST_F(AdapterCli, BadDataStopsOneAdapterOnly) {
   EXPECT_LT(done, 12u);
   EXPECT_TRUE(exists(folder_of(out, "bad") + "/adapter/adapter_model.safetensors"));
   EXPECT_TRUE(Json::parse_file(folder_of(out, "bad") + "/summary.json").at("stopped").is_string());
-  // With another way to take such rows it goes on where it stopped, and so it does when the row is mended in
+  // With another way to take such rows it resumes where it stopped, and also when the row is corrected in
   // its place.
   const std::string copy = folder() + "/survivors_again";
   std::filesystem::copy(out, copy, std::filesystem::copy_options::recursive);
@@ -213,7 +213,7 @@ TEST_F(AdapterCli, AnAdapterGoesOnFromAFolder) {
   }
   expect_refused(
       "train " + with_adapters("on2", "  - {from: " + from + ", rank: 4}\n") + " --output " + on + "2", 2,
-      "[adapters.adapter.from] " + from + " says what is adapted; leave out: rank");
+      "[adapters.adapter.from] " + from + " decides which modules are adapted; remove: rank");
 }
 
 // A run reads the folder once: what happens to it later changes nothing.
@@ -253,10 +253,10 @@ TEST_F(AdapterCli, AnAdapterThatCannotBeginStopsNobody) {
                                       "/train.jsonl], eval: [" + bad + "]}\n") +
           " --output " + out + " --train.steps 3 --eval.every_steps 3");
   EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_NE(outcome.err.find("this adapter does not begin, the others go on"), std::string::npos)
+  EXPECT_NE(outcome.err.find("this adapter does not start, the others continue"), std::string::npos)
       << outcome.err;
   EXPECT_NE(
-      outcome.err.find("1 of 2 stopped early, the others are done:\n  bad did not begin: [adapters.bad]"),
+      outcome.err.find("1 of 2 stopped early, the others are done:\n  bad did not start: [adapters.bad]"),
       std::string::npos)
       << outcome.err;
   EXPECT_EQ(losses(folder_of(out, "good")).size(), 3u);
@@ -285,7 +285,7 @@ TEST_F(AdapterCli, AnotherTokenizerOrTemplateIsRefusedOnTheWayOn) {
     const std::string file = base + "/tokenizer_config.json",
                       before = exists(file) ? read_file(file) : std::string("{}");
     write_file(file, before + "\n");
-    expect_refused(command + "4", 2, "began with another " + file);
+    expect_refused(command + "4", 2, "started with another " + file);
     write_file(file, before);
   }
 }

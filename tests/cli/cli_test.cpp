@@ -69,7 +69,8 @@ TEST_F(Cli, AProfileSaysWhereTimeGoes) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("profile of 3 steps"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("linear backward"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("limits, measured here: products (mul)"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("limits, measured here: matrix multiplications (mul)"), std::string::npos)
+      << outcome.err;
   const Json trace = Json::parse_file(run_folder + "/trace.json");
   int steps = 0;
   for (const Json& event : trace.at("traceEvents").as_array()) steps += event.at("name") == Json("step");

@@ -148,7 +148,7 @@ TEST_F(Devices, ATooSmallGpuBudgetSaysWhatToChange) {
                  "[memory]");
 }
 
-// What was timed belongs to the run: it goes on bit for bit where the shared cache is gone, or says
+// What was timed belongs to the run: it resumes bit for bit where the shared cache is gone, or says
 // otherwise.
 TEST_F(Devices, AlgorithmsOfARunAreItsOwn) {
   if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;

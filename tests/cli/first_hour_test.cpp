@@ -116,7 +116,7 @@ TEST_F(Cli, APlainFileAndTheUsersFolderAreEnough) {
 
 TEST_F(Cli, AnOutputThatCannotBeMadeIsRefusedAtOnce) {
   for (const std::string dry : {"", " --dry-run"}) {
-    expect_refused("train " + yaml() + " --output " + yaml() + dry, 2, "what is there is not a folder");
+    expect_refused("train " + yaml() + " --output " + yaml() + dry, 2, "the existing path is not a folder");
     expect_refused("train " + yaml() + " --output " + yaml() + "/run/1" + dry, 2, "is not a folder");
     expect_refused("train " + yaml() + " --output " + folder() + "/" + std::string(300, 'x') + dry, 2,
                    "a name in it has 300 bytes");

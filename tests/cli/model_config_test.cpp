@@ -42,7 +42,8 @@ TEST_F(ModelConfigCli, HarmlessEditsDoNotStopAResume) {
 
   set(model, "rms_norm_eps", 1e-4);
   set(model, "eos_token_id", 3);
-  expect_refused(command + "6", 2, "began with another " + model + "/config.json (rms_norm_eps: 1e-06, now ");
+  expect_refused(command + "6", 2,
+                 "started with another " + model + "/config.json (rms_norm_eps: 1e-06, now ");
   expect_refused(command + "6", 2, "eos_token_id: [2], now [3]); restore that, or choose another output");
 }
 

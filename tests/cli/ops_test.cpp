@@ -139,8 +139,7 @@ TEST_F(Cli, AMeasuredPreferenceDoesNotChangeARunThatGoesOn) {
 }
 
 TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
-  const std::string out = folder() + "/elsewhere",
-                    told = "results may differ in their last bits from here on";
+  const std::string out = folder() + "/elsewhere", told = "results may differ in their last bits from now on";
   ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + out).code, 0);
   EXPECT_EQ(run("train " + yaml() + " --train.steps 2 --output " + out).err.find(told), std::string::npos);
   Json kernels = Json::parse_file(out + "/kernels.json");
@@ -148,7 +147,7 @@ TEST_F(Cli, ARunThatGoesOnElsewhereIsTold) {
   write_file(out + "/kernels.json", kernels.dump());
   const Outcome moved = run("train " + yaml() + " --train.steps 3 --output " + out);
   EXPECT_EQ(moved.code, 0) << moved.err;
-  EXPECT_NE(moved.err.find("the run was on \"another processor\" so far and is on "), std::string::npos)
+  EXPECT_NE(moved.err.find("the run was on \"another processor\" before and is on "), std::string::npos)
       << moved.err;
   EXPECT_NE(moved.err.find(told), std::string::npos) << moved.err;
 }

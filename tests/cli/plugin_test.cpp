@@ -47,10 +47,10 @@ TEST_F(Plugin, BringsHardwareAndKernels) {
   const Outcome moved =
       run("train " + yaml() + " --plugins [" + plugin + "] --device cpu --train.steps 4 --output " + out);
   EXPECT_EQ(moved.code, 0) << moved.err;
-  EXPECT_NE(moved.err.find("the run was on \"Toy accelerator\" so far"), std::string::npos) << moved.err;
+  EXPECT_NE(moved.err.find("the run was on \"Toy accelerator\" before"), std::string::npos) << moved.err;
 }
 
-// A device that fails in the middle of a run: one error that says what is saved, and the run goes on from
+// A device that fails in the middle of a run: one error that says what is saved, and the run resumes from
 // there.
 TEST_F(Plugin, AFailureKeepsWhatWasSaved) {
   const std::string train = "train " + yaml() + " --device toy --output ";
@@ -61,7 +61,7 @@ TEST_F(Plugin, AFailureKeepsWhatWasSaved) {
   const Outcome outcome = run(train + broken + with);
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("the plug-in kernel 'toy' failed with code 7\nStep 5 is saved in " + broken +
-                             ": run the same command to go on from there"),
+                             ": run the same command to resume from it"),
             std::string::npos)
       << outcome.err;
   EXPECT_FALSE(exists(broken + "/model/model.safetensors"));

@@ -13,7 +13,7 @@ void check(const RunConfig& config) {
   if (config.data.loss == data::LossOn::kAll)
     fail("[data.loss] is all, but a preference is about answers; leave it out");
   if (config.data.overflow == data::Overflow::kSplit)
-    fail("[data.overflow] is split, but an answer is judged whole; set truncate, drop or error");
+    fail("[data.overflow] is split, but an answer must stay in one row; set truncate, drop or error");
   if (config.train.z_loss > 0)
     fail("[train.z_loss] is {}, which recipe preference does not have; leave it out", config.train.z_loss);
   check_reference(config);
@@ -90,7 +90,7 @@ Recipe::Objective measured(const ObjectiveInputs& inputs) {
 void register_preference() {
   registry<Recipe>().add(
       "preference",
-      {.learns_from = "answers that were judged",
+      {.learns_from = "judged answers",
        .keys = OwnKeys::of<PreferenceKeys>("How judged answers are learnt from, with recipe preference."),
        .loss_key = "loss",
        .answers = {{"dpo", "write recipe: preference; its preference.loss is dpo"},

@@ -15,10 +15,11 @@ void describe(config::Schema& s, PreferenceKeys& c) {
   s.field("beta", c.beta, "How closely the model is held to its reference; dpo, ipo and kto read it.")
       .above(0);
   s.field("label_smoothing", c.label_smoothing,
-          "The fraction of the pairs that are taken to be the wrong way round; dpo reads it.")
+          "The assumed fraction of pairs whose chosen and rejected answers are swapped; dpo reads it.")
       .at_least(0)
       .below(0.5);
-  s.field("margin", c.margin, "The margin by which the chosen answer must be ahead; dpo reads it.")
+  s.field("margin", c.margin,
+          "The reward margin by which the chosen answer must exceed the rejected one; dpo reads it.")
       .at_least(0);
   s.field("length_normalized", c.length_normalized,
           "Compare log-probabilities per token; dpo and ipo read it.");
@@ -30,8 +31,8 @@ void describe(config::Schema& s, PreferenceKeys& c) {
           "The folder of a model to compare with. Omitted: the model as it was (without its adapter).")
       .path();
   s.field("precompute", c.precompute,
-          "Compute the reference's log-probabilities once and keep them in the run's folder. Omitted: where "
-          "the whole model is trained.");
+          "Compute the reference's log-probabilities once and keep them in the run's folder. Omitted: true "
+          "when all weights are trained.");
   s.field("share_prompts", c.share_prompts, "Compute the prompt of both answers of a pair once.");
 }
 

@@ -48,7 +48,7 @@ ReferenceKind kind_of_reference(const RunConfig& config) {
   const PreferenceKeys& c = preference_keys(config);
   const bool base = !config.adapters.empty() && c.reference.empty(),
              kto = c.loss == PreferenceKeys::Loss::kKto;
-  // A model that is trained whole moves away from what it is compared with.
+  // A model that is trained in full moves away from what it is compared with.
   const bool stored = c.precompute.value_or(!base && c.reference.empty() && !kto);
   if (stored) return ReferenceKind::kStored;
   return base ? ReferenceKind::kBase : ReferenceKind::kSecondModel;

@@ -68,6 +68,7 @@ int inspect(const std::vector<std::string>& arguments) {
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
+  recipes::check_recipe(config);
   config = run_of(config, adapter);
   const recipes::RunSetup setup(config);
   const auto sets = recipes::DataSets::load(config, setup.text, data::Goal::kAny);

@@ -170,6 +170,18 @@ TEST_F(PreferenceCli, StaleNumbersAreRefused) {
   write_file(model, edited.dump());
   expect_refused(again, 2, "another value of the reference model's rms_norm_eps (was 1e-06, is 0.5)");
   write_file(model, before);
+  const std::string reference = read_file(out + "/reference.json");
+  for (const Json& value : {Json(), Json(3)}) {
+    Json stored = Json::parse_file(out + "/reference.json"), from = stored.at("computed_from");
+    from.set("an older word", value);
+    stored.set("computed_from", from);
+    write_file(out + "/reference.json", stored.dump());
+    expect_refused(
+        again, 2,
+        "another value of an older word (was " + value.dump() +
+            ", is absent); restore that, choose another output, or delete the file to compute them again");
+  }
+  write_file(out + "/reference.json", reference);
   as_an_older_version_wrote(out + "/reference.json", folder() + "/model");
   const Outcome older = run(again);
   EXPECT_EQ(older.code, 0) << older.err;
@@ -235,6 +247,9 @@ TEST_F(PreferenceCli, SftReadsNoneOfItsKeys) {
           "[preference.beta] is read by recipe preference only; leave it out, or set recipe: preference");
   refused("--preference.loss orpo", "[preference.loss]");
   refused("--preference.precompute false", "[preference.precompute]");
+  // Rows are shown as a run would read them: of a run that is refused there are none.
+  expect_refused("data inspect " + yaml() + " --preference.share_prompts false", 2,
+                 "[preference.share_prompts] is read by recipe preference only; leave it out, or set");
 }
 
 TEST_F(PreferenceCli, AReferenceReadsTheSameTokens) {

@@ -95,18 +95,19 @@ Json as_older_versions_wrote(const Json& origin, const std::string& model_folder
   return older;
 }
 
-void check_origin(const std::string& file, const Json& stored, Json now) {
-  for (const auto& [name, value] : stored.as_object())
-    if (!now.find(name)) now.set(name, nullptr);
-  for (const auto& [name, value] : now.as_object()) {
-    const Json* was = stored.find(name);
-    if (was != nullptr && *was == value) continue;
+// A key that one side lacks is another value, too: versions may call it otherwise.
+void check_origin(const std::string& file, const Json& stored, const Json& now) {
+  const auto check = [&](const std::string& name) {
+    const Json *was = stored.find(name), *is = now.find(name);
+    if (was != nullptr && is != nullptr && *was == *is) return;
+    const auto shown = [](const Json* value) { return value != nullptr ? value->dump() : "absent"; };
     fail(
         "[{}] holds log-probabilities of a run with another value of {} (was {}, is {}); restore that, "
-        "choose "
-        "another output, or delete the file to compute them again",
-        file, name, was != nullptr ? was->dump() : "absent", value.dump());
-  }
+        "choose another output, or delete the file to compute them again",
+        file, name, shown(was), shown(is));
+  };
+  for (const auto& [name, value] : now.as_object()) check(name);
+  for (const auto& [name, value] : stored.as_object()) check(name);
 }
 
 }  // namespace

@@ -2,19 +2,14 @@
 // each read or written once, over the time, as a share of the speed of a device-to-device copy in the same
 // run.
 //   temper_bench_kernels [SHAPE] [TOKENS]
-// Each is run over several sets of tensors in turn, so that the cache does not hold the next one's, and a few
-// times in a row, as in a step, where the next launch is always waiting; bfloat16 throughout. Medians of 9
-// such rows.
-#include <cuda_runtime.h>
-
+// bfloat16 throughout; timing.h says how times are taken.
 #include <cstdlib>
 #include <functional>
 
 #include "backends/cublaslt/softmax_rows.h"
-#include "base/random.h"
 #include "bench/arguments.h"
+#include "bench/gpu/timing.h"
 #include "bench/shapes.h"
-#include "device/cuda/stream.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -25,7 +20,7 @@
 namespace temper {
 namespace {
 
-constexpr int kSets = 3, kInRow = 12, kRows = 9;
+constexpr int kSets = 3;
 constexpr DType kBrain = DType::kBF16;
 
 struct Bench {
@@ -44,46 +39,8 @@ struct Bench {
   }
 };
 
-void copy(const Bench& bench, void* to, const void* from, int64_t bytes) {
-  device::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                                device::stream(bench.device())),
-                "cudaMemcpyAsync");
-}
-
-// Normal numbers; of a large tensor the same million over and over, which costs no time to make.
 Tensor values(const Bench& bench, const Shape& shape, DType dtype = kBrain, float scale = 1, float mean = 0) {
-  static uint64_t seed = 0;
-  const Random random(++seed, RandomPurpose::kData);
-  std::vector<float> numbers(static_cast<size_t>(std::min<int64_t>(shape.numel(), (1 << 20) - 8)));
-  for (size_t i = 0; i < numbers.size(); ++i)
-    numbers[i] = mean + scale * static_cast<float>(random.normal(i));
-  const Tensor some = Tensor::from(numbers).to(dtype).on(bench.device());
-  const Tensor all = Tensor::empty(shape, dtype, MemoryTag::kData, bench.device());
-  auto* const to = static_cast<std::byte*>(all.raw());
-  copy(bench, to, some.raw(), some.bytes());
-  for (int64_t done = some.bytes(); done < all.bytes(); done *= 2)
-    copy(bench, to + done, to, std::min(done, all.bytes() - done));
-  return all;
-}
-
-double median_seconds(const Bench& bench, const std::vector<std::function<void()>>& sets) {
-  const cudaStream_t stream = device::stream(bench.device());
-  cudaEvent_t begin = nullptr, end = nullptr;
-  device::check(cudaEventCreate(&begin), "cudaEventCreate");
-  device::check(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<float> times;
-  for (const auto& run : sets) run();
-  for (int row = 0; row < kRows; ++row) {
-    device::check(cudaEventRecord(begin, stream), "cudaEventRecord");
-    for (size_t i = 0; i < kInRow; ++i) sets[i % sets.size()]();
-    device::check(cudaEventRecord(end, stream), "cudaEventRecord");
-    device::check(cudaEventSynchronize(end), "cudaEventSynchronize");
-    float milliseconds = 0;
-    device::check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-    times.push_back(milliseconds / kInRow);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] * 1e-3;
+  return random_values(bench.device(), shape, dtype, scale, mean);
 }
 
 using Run = std::function<void()>;
@@ -92,16 +49,9 @@ using Run = std::function<void()>;
 void report(const Bench& bench, const char* name, double bytes, const std::function<Run()>& make) {
   std::vector<Run> sets;
   for (int i = 0; i < kSets; ++i) sets.push_back(make());
-  const double seconds = median_seconds(bench, sets), speed = bytes / seconds;
+  const double seconds = median_seconds(bench.device(), sets), speed = bytes / seconds;
   std::printf("| %-44s | %8.1f us | %5.2f TB/s | %5.1f %% |\n", name, seconds * 1e6, speed * 1e-12,
               100 * speed / bench.copy_speed);
-}
-
-double measured_copy(const Bench& bench) {
-  constexpr int64_t kBytes = int64_t{1} << 30;
-  const Tensor from = Tensor::zeros({kBytes}, DType::kU8, MemoryTag::kData, bench.device()),
-               to = Tensor::empty({kBytes}, DType::kU8, MemoryTag::kData, bench.device());
-  return 2.0 * kBytes / median_seconds(bench, {[&] { copy(bench, to.raw(), from.raw(), kBytes); }});
 }
 
 void norms(const Bench& bench) {
@@ -246,7 +196,7 @@ int run(int argc, char** argv) {
   Bench bench{bench_shape(argc > 1 ? argv[1] : "qwen3-0.6b"), argc > 2 ? std::atoll(argv[2]) : 16384,
               detect_hardware("cuda")};
   if (bench.tokens < 1) fail("'{}' is not a number of tokens", argv[2]);
-  bench.copy_speed = measured_copy(bench);
+  bench.copy_speed = measured_copy(bench.device());
   std::printf("%s, %s, %lld tokens; a copy moves %.2f TB/s\n\n", bench.facts.name.c_str(), bench.shape.name,
               static_cast<long long>(bench.tokens), bench.copy_speed * 1e-12);
   std::printf("| kernel | time | speed | of the copy |\n|---|---|---|---|\n");

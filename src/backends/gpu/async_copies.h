@@ -75,6 +75,14 @@ __device__ inline void load_box_of_two(uint32_t to, const CUtensorMap& map, uint
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"(static_cast<uint16_t>(3))
       : "memory");
 }
+__device__ inline void load_box_of_two(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x, int y,
+                                       int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(static_cast<uint16_t>(3))
+      : "memory");
+}
 // Of a tensor with 1 dimension.
 __device__ inline void load_row(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x) {
   asm volatile(
@@ -89,6 +97,16 @@ __device__ inline void load_bytes(uint32_t to, const void* from, uint32_t bytes,
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
       : "memory");
+}
+// By the thread itself: 16 bytes, of which the last beyond `bytes` (0 or 16) are not read and become zeros.
+__device__ inline void load_chunk(uint32_t to, const void* from, uint32_t bytes = 16) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+}
+// Arrives when all chunks have come that this thread asked for.
+__device__ inline void arrive_with_chunks(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 __device__ inline void store_bytes(void* to, uint32_t from, uint32_t bytes) {
   asm volatile(

@@ -1,0 +1,68 @@
+#include "backends/gpu/expert_rows.h"
+
+#include "backends/gpu/device_code.h"
+
+namespace temper::backends {
+namespace {
+
+// A thread has N neighbouring columns of a token.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    sum_rows(const int* places, int top_k, const T* rows, int64_t columns, int64_t packs, T* y) {
+  const int64_t in_row = columns / N;
+  for (int64_t i = global_thread(); i < packs; i += grid_threads()) {
+    const int64_t token = i / in_row, column = i % in_row * N;
+    const int* const own = places + token * top_k;
+    float sums[N] = {};
+#pragma unroll 8
+    for (int j = 0; j < top_k; ++j) {
+      float values[N];
+      widen_all(load_pack<T, N>(rows + own[j] * columns + column), values);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sums[k] += values[k];
+    }
+    Pack<T, N> sum;
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum.values[k] = narrow<T>(sums[k]);
+    store_pack(y + token * columns + column, sum);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_parts(const int* places, int64_t rows, const float* parts, int count, float* sums) {
+  for (int64_t choice = global_thread(); choice < rows; choice += grid_threads()) {
+    const float* const own = parts + int64_t{places[choice]} * count;
+    float sum = 0;
+    for (int part = 0; part < count; ++part) sum += own[part];
+    sums[choice] = sum;
+  }
+}
+
+}  // namespace
+
+Tensor with_whole_chunks(const Tensor& tensor) { return aligned(tensor); }
+
+void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y) {
+  if (y.numel() == 0 || only_counts(y.device())) return;
+  const int64_t columns = y.dim(1);
+  const int top_k = static_cast<int>(plan.rows / y.dim(0));
+  visit_device_float(y.dtype(), [&]<class T>() {
+    const auto launch = [&]<int N>() {
+      const int64_t packs = y.numel() / N;
+      const auto blocks = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+      sum_rows<T, N><<<blocks, kThreads, 0, device::stream(y.device())>>>(
+          plan.places(), top_k, static_cast<const T*>(rows.raw()), columns, packs, static_cast<T*>(y.raw()));
+    };
+    columns % kLanes<T> == 0 ? launch.template operator()<kLanes<T>>() : launch.template operator()<1>();
+  });
+  device::check_launch("sum_choices");
+}
+
+void sum_parts(const ExpertPlan& plan, const Tensor& parts, const Tensor& sums) {
+  if (plan.rows == 0 || only_counts(sums.device())) return;
+  add_parts<<<blocks_for(plan.rows), kThreads, 0, device::stream(sums.device())>>>(
+      plan.places(), plan.rows, parts.data<float>(), static_cast<int>(parts.dim(1)), sums.data<float>());
+  device::check_launch("sum_parts");
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,17 @@
+#pragma once
+#include "backends/gpu/expert_plan.h"
+
+// What is done with the rows of experts (expert_plan.h) beside the products: each sum in a fixed order.
+namespace temper::backends {
+
+// y[t] = Σ_j rows[place of choice j of token t], j ascending, in float32. y [tokens, columns] and rows
+// [plan's rows, columns] have one dtype.
+void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y);
+
+// sums [tokens, top_k] float32, of each choice: the sum of its row's parts [plan's rows, parts] float32.
+void sum_parts(const ExpertPlan& plan, const Tensor& parts, const Tensor& sums);
+
+// Itself, or a copy that begins where chunks of 16 bytes can.
+Tensor with_whole_chunks(const Tensor& tensor);
+
+}  // namespace temper::backends

@@ -1,0 +1,294 @@
+// Gradients of experts' matrices for Hopper: sums over an expert's rows, which only the GPU knows.
+// A block has tiles of 256 columns of `rows` and 128 of `gathered`, each of its two warpgroups half of the tile's
+// rows, and walks along the expert's rows in steps of 64; a third warpgroup copies `rows` in, four steps ahead, and
+// gathers the others. Two blocks with neighbouring columns of `gathered` form a cluster: each copies half of the step
+// of `rows` into both. Rows of other experts never come in: of an expert's last step its own are copied one by one,
+// and the others are zeros.
+#include <algorithm>
+
+#include "backends/gpu/device_code.h"
+#include "backends/hopper/expert_copies.h"
+#include "backends/hopper/expert_gradients.h"
+
+namespace temper::backends::hopper {
+namespace {
+
+using namespace experts;
+using Arguments = ExpertGradientArguments;
+
+constexpr int kColumnsOfRows = 256, kColumnsGathered = 128;
+constexpr int kDone = -1;
+
+// What a block's consumers compute next; `count` rows, kDone: nothing is left.
+struct Work {
+  int expert, column, gathered_column, count;
+  __device__ static Work from(const Header& h) { return {h.row, h.rows, h.column, h.n}; }
+  __device__ Header header() const { return {expert, column, gathered_column, count}; }
+};
+
+// By four warps.
+class GradientProducer {
+ public:
+  __device__ GradientProducer(const Arguments& g, const Ring& ring, uint32_t rank)
+      : g_(g), ring_(ring), rank_(static_cast<int>(rank)), thread_(static_cast<int>(threadIdx.x)) {}
+
+  __device__ void run() {
+    const int across = (g_.columns + kColumnsOfRows - 1) / kColumnsOfRows,
+              along = (g_.gathered_columns + kCluster * kColumnsGathered - 1) / (kCluster * kColumnsGathered);
+    const int clusters = static_cast<int>(gridDim.x) / kCluster;
+    for (int next = static_cast<int>(blockIdx.x) / kCluster; next < g_.experts * across * along; next += clusters) {
+      const int expert = next / (across * along), in_expert = next % (across * along);
+      const int first = g_.starts[expert], count = g_.starts[expert + 1] - first;
+      if (count == 0 && g_.accumulate) continue;
+      const Work work{expert, in_expert / along * kColumnsOfRows,
+                      (in_expert % along * kCluster + rank_) * kColumnsGathered, count};
+      find_tokens(first, count, 0);
+      int row = 0;
+      do {
+        wait(ring_.empty(), ring_.parity ^ 1);
+        if (thread_ == 0) {
+          if (row == 0) ring_.set_header(work.header());
+          send_whole_step(work, first + row, count - row);
+        }
+        if (count - row < kStep) send_last_rows(work, first + row, count - row);
+        send_gathered(work, count - row);
+        row += kStep;
+        find_tokens(first, count, row);
+        ring_.advance();
+      } while (row < count);
+    }
+    wait(ring_.empty(), ring_.parity ^ 1);
+    if (thread_ == 0) {
+      ring_.set_header(Work{0, 0, 0, kDone}.header());
+      arrive(ring_.full());
+    }
+    arrive_with_chunks(ring_.full());
+  }
+
+ private:
+  static constexpr int kEach = kStep / 16;  // rows of a step that a thread copies a chunk of
+
+  // Half of a step of `rows`, for both blocks; the other block copies the other half.
+  __device__ void send_whole_step(const Work& work, int row, int left) const {
+    if (left < kStep) return arrive(ring_.full());
+    expect_bytes(ring_.full(), kMatrixBytes);
+    for (int box = 2 * rank_; box < 2 * rank_ + 2; ++box)
+      load_box_of_two(ring_.bytes() + box * kBoxBytes, g_.rows, ring_.full(), work.column + 64 * box, row);
+  }
+  __device__ void send_last_rows(const Work& work, int row, int left) const {
+#pragma unroll 1
+    for (int i = 0; i < kEach; ++i) {
+      const int in_step = thread_ / 8 + 16 * i;
+#pragma unroll
+      for (int box = 0; box < 4; ++box) {
+        const int column = work.column + 64 * box + thread_ % 8 * 8;
+        const bool inside = in_step < left && column < g_.columns;
+        const __nv_bfloat16* const from =
+            inside ? g_.row_data + int64_t{row + in_step} * g_.columns + column : g_.row_data;
+        load_chunk(chunk_of(ring_.bytes() + box * kBoxBytes, in_step, thread_ % 8), from, inside ? 16 : 0);
+      }
+    }
+  }
+
+  __device__ void find_tokens(int first, int count, int row) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = row + thread_ / 8 + 16 * i;
+      tokens_[i] = at < count ? g_.tokens[first + at] : 0;
+    }
+  }
+  __device__ void send_gathered(const Work& work, int left) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int in_step = thread_ / 8 + 16 * i;
+#pragma unroll
+      for (int box = 0; box < 2; ++box) {
+        const int column = work.gathered_column + 64 * box + thread_ % 8 * 8;
+        const bool inside = in_step < left && column < g_.gathered_columns;
+        const __nv_bfloat16* const from =
+            inside ? g_.gathered + int64_t{tokens_[i]} * g_.gathered_columns + column : g_.gathered;
+        load_chunk(chunk_of(ring_.bytes() + kMatrixBytes + box * kBoxBytes, in_step, thread_ % 8), from,
+                   inside ? 16 : 0);
+      }
+    }
+    arrive_with_chunks(ring_.full());
+  }
+
+  const Arguments& g_;
+  Ring ring_;
+  int rank_, thread_;
+  int tokens_[kEach];
+};
+
+template <bool kTransposed, class T>
+class GradientConsumer {
+ public:
+  __device__ GradientConsumer(const Arguments& g, const Ring& ring)
+      : g_(g),
+        ring_(ring),
+        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup) {}
+
+  __device__ void run() {
+    for (;;) {
+      wait(ring_.full(), ring_.parity);
+      const Work work = Work::from(ring_.get_header());
+      if (work.count == kDone) break;
+      last_ = 0;
+      for (int row = 0; row == 0 || row < work.count; row += kStep) add(row == 0, work.count - row);
+      wait_products<0>();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) hold(sums_[part]);
+      release(last_);
+      write(work);
+    }
+  }
+
+ private:
+  // Of a tile's sums a warpgroup has [2 x 64, 128], or transposed [64, 256].
+  static constexpr int kParts = kTransposed ? 1 : 2, kSums = 128 / kParts;
+
+  __device__ void add(bool first, int left) {
+    wait(ring_.full(), ring_.parity);
+    fence_shared();  // of what threads copied
+    if (left > 48)
+      multiply<4>(first);
+    else if (left > 32)
+      multiply<3>(first);
+    else if (left > 16)
+      multiply<2>(first);
+    else
+      multiply<1>(first);  // of an expert without rows: zeros
+    wait_products<1>();
+    release(last_);
+    last_ = ring_.empty();
+    ring_.advance();
+  }
+  template <int kCount>
+  __device__ void multiply(bool first) {
+    const uint32_t rows = ring_.bytes(), gathered = rows + kMatrixBytes;
+    const Operand a(kTransposed ? gathered + group_ * kBoxBytes : rows + 2 * group_ * kBoxBytes),
+        b(kTransposed ? rows : gathered, kBoxBytes);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        product<1, 1>(sums_[part], a.at(part * kBoxBytes + 2 * kGroupBytes * i), b.at(2 * kGroupBytes * i),
+                      !first || i > 0);
+    commit_products();
+  }
+  __device__ void release(uint32_t empty) {
+    if (empty != 0 && thread_ < kCluster) arrive_in_cluster(empty, static_cast<uint32_t>(thread_));
+  }
+
+  __device__ __forceinline__ void write(const Work& work) const {
+    if (g_.accumulate)
+      write<true>(work);
+    else
+      write<false>(work);
+  }
+  template <bool kAccumulate>
+  __device__ __forceinline__ void write(const Work& work) const {
+    const int high = kTransposed ? g_.gathered_columns : g_.columns,
+              wide = kTransposed ? g_.columns : g_.gathered_columns;
+    const int lane = thread_ % 32, warp = thread_ / 32;
+    const int first_row = (kTransposed ? work.gathered_column + 64 * group_ : work.column + 128 * group_) +
+                          16 * warp + lane / 4,
+              first_column = (kTransposed ? work.column : work.gathered_column) + 2 * (lane % 4);
+    T* const matrix = static_cast<T*>(g_.d) + int64_t{work.expert} * high * wide;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        const int row = first_row + 64 * part + 8 * below;
+        write_row<kAccumulate>(matrix + int64_t{row} * wide, first_column, row < high ? wide : 0, sums_[part],
+                               below);
+      }
+  }
+  // Several loads are under way at once.
+  template <bool kAccumulate>
+  __device__ __forceinline__ static void write_row(T* to, int first_column, int wide, const float (&sums)[kSums],
+                                                   int below) {
+    constexpr int kAtOnce = 8;
+#pragma unroll
+    for (int i = 0; i < kSums / 4; i += kAtOnce) {
+      float2 before[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        before[k] = float2{};
+        const int column = first_column + 8 * (i + k);
+        if (kAccumulate && column < wide) before[k] = load(to + column);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int column = first_column + 8 * (i + k), at = 4 * (i + k) + 2 * below;
+        if (column < wide) store(to + column, before[k].x + sums[at], before[k].y + sums[at + 1]);
+      }
+    }
+  }
+  __device__ static float2 load(const T* from) {
+    if constexpr (sizeof(T) == sizeof(float))
+      return __ldcs(reinterpret_cast<const float2*>(from));
+    else
+      return unpack(__ldcs(reinterpret_cast<const unsigned*>(from)));
+  }
+  __device__ static void store(T* to, float x, float y) {
+    if constexpr (sizeof(T) == sizeof(float))
+      __stcs(reinterpret_cast<float2*>(to), float2{x, y});
+    else
+      __stcs(reinterpret_cast<unsigned*>(to), pack(x, y));
+  }
+
+  const Arguments& g_;
+  Ring ring_;
+  int group_, thread_;
+  uint32_t last_ = 0;
+  float sums_[kParts][kSums];
+};
+
+template <bool kTransposed, class T>
+__global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
+    expert_gradients(const __grid_constant__ Arguments arguments) {
+  extern __shared__ char memory[];
+  Ring ring{(shared_address(memory) + kGroupBytes - 1) / kGroupBytes * kGroupBytes};
+  const uint32_t rank = rank_in_cluster();
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage, ring.advance()) {
+      init_barrier(ring.full(), 1 + kWarpgroup);
+      init_barrier(ring.empty(), kCluster * kConsumers);
+    }
+    fence_barriers();
+  }
+  ring.stage = 0;
+  ring.parity = 0;
+  sync_cluster();
+  if (threadIdx.x < kWarpgroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    GradientProducer(arguments, ring, rank).run();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    GradientConsumer<kTransposed, T>(arguments, ring).run();
+  }
+  sync_cluster();  // no block's memory goes while the other still copies to it or arrives there
+}
+
+template <bool kTransposed, class T>
+void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
+  allow_scratch(expert_gradients<kTransposed, T>, kSharedBytes);
+  const int blocks = multiprocessors / kCluster * kCluster;
+  expert_gradients<kTransposed, T>
+      <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
+}
+
+}  // namespace
+
+void launch_expert_gradients(const ExpertGradientArguments& arguments, bool transposed, int multiprocessors,
+                             cudaStream_t stream) {
+  if (arguments.bfloat16)
+    (transposed ? launch<true, __nv_bfloat16> : launch<false, __nv_bfloat16>)(arguments, multiprocessors, stream);
+  else
+    (transposed ? launch<true, float> : launch<false, float>)(arguments, multiprocessors, stream);
+}
+
+}  // namespace temper::backends::hopper

@@ -1,0 +1,278 @@
+// Products of experts' rows for Hopper: one launch for all experts, whose rows only the GPU knows.
+// The matrix's columns are the first dimension of a tile's sums and its rows the second, as that has any multiple of
+// 8: an expert's rows are divided evenly, so that few sums are computed for nobody. A block has tiles of 256 columns
+// of the matrix and at most 128 rows, each of its two warpgroups 2 x 64 of the columns, and walks along the depth in
+// steps of 64; a third warpgroup copies operands in, four steps ahead, and gathers rows meanwhile. Two blocks with
+// rows of the same expert form a cluster, and each copies half of the matrix's step into both. A tile is rounded when
+// it is complete, and stored in eight pieces of 16 rows, behind the first eight steps of the next one.
+#include <algorithm>
+
+#include "backends/gpu/device_code.h"
+#include "backends/gpu/swiglu_element.h"
+#include "backends/hopper/expert_copies.h"
+#include "backends/hopper/wgmma_columns.h"
+
+namespace temper::backends::hopper {
+namespace {
+
+using namespace experts;
+using Arguments = ExpertProductArguments;
+
+template <bool kTranspose, bool kGather, Gate kGate>
+class Consumer {
+ public:
+  __device__ Consumer(const Arguments& g, const Ring& ring)
+      : g_(g),
+        ring_(ring),
+        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        stores_(ring.base + kStores + group_ * 2 * kPieceBytes),
+        factors_(ring.base + kFactors + group_ * 2 * kFactorBytes) {}
+
+  __device__ void run() {
+    const int steps = (g_.depth + kStep - 1) / kStep;
+    Header last{};  // nothing is stored of it
+    for (;;) {
+      wait(ring_.full(), ring_.parity);
+      const Header tile = ring_.get_header();
+      if (tile.n == 0) break;
+      last_ = 0;
+      float factor = 0;
+      for (int step = 0; step < steps; ++step) {
+        add(tile.n, step == 0);
+        if (step < kPieces && steps >= kPieces) store(step, last);
+        if constexpr (kGate != Gate::kNone)
+          if (step == steps - 1 && thread_ < tile.rows) factor = g_.weights[g_.choices[tile.row + thread_]];
+      }
+      if (steps < kPieces) store_all(last);
+      wait_products<0>();
+      hold(sums_[0]);
+      hold(sums_[1]);
+      release(last_);
+      round();
+      if constexpr (kGate != Gate::kNone) {
+        turn_ ^= 1;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors() + 4 * thread_), "f"(factor) : "memory");
+      }
+      last = tile;
+    }
+    store_all(last);
+  }
+
+ private:
+  // The next stage's products. They run on while the stage before is handed back.
+  __device__ void add(int n, bool first) {
+    wait(ring_.full(), ring_.parity);
+    if constexpr (kGather) fence_shared();  // of what threads copied
+    const Operand own(ring_.bytes() + group_ * kBoxBytes), rows(ring_.bytes() + kMatrixBytes);
+    visit_columns(n, [&]<int kN>() {
+      begin_products();
+#pragma unroll
+      for (int i = 0; i < kStep / 16; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          product_of_columns<kTranspose ? 0 : 1, kN>(
+              sums_[half], own.at(half * kHalfBytes + (kTranspose ? 32 : 2 * kGroupBytes) * i), rows.at(32 * i),
+              !first || i > 0);
+    });
+    commit_products();
+    wait_products<1>();
+    release(last_);
+    last_ = ring_.empty();
+    ring_.advance();
+  }
+
+  // Tells both blocks that this warpgroup has used a stage; 0: none.
+  __device__ void release(uint32_t empty) {
+    if (empty != 0 && thread_ < kCluster) arrive_in_cluster(empty, static_cast<uint32_t>(thread_));
+  }
+
+  __device__ void round() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < kMostTokens / 4; ++i)
+        rounded_[half][i] = pack(sums_[half][2 * i], sums_[half][2 * i + 1]);
+  }
+
+  __device__ void store_all(const Header& tile) {
+    for (int piece = 0; piece < kPieces; ++piece) store(piece, tile);
+  }
+  // Registers have no index at run time.
+  __device__ void store(int piece, const Header& tile) {
+    if (piece * kPieceTokens >= tile.rows) return;
+    switch (piece) {
+      case 0:
+        return store<0>(tile);
+      case 1:
+        return store<1>(tile);
+      case 2:
+        return store<2>(tile);
+      case 3:
+        return store<3>(tile);
+      case 4:
+        return store<4>(tile);
+      case 5:
+        return store<5>(tile);
+      case 6:
+        return store<6>(tile);
+      default:
+        return store<7>(tile);
+    }
+  }
+
+  // Through shared memory, where 16 rows have 64 columns of either half, to the rows' order: a thread has a chunk of 8
+  // columns of either.
+  template <int kPiece>
+  __device__ void store(const Header& tile) {
+    const uint32_t piece = stores_ + kPiece % 2 * kPieceBytes;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      store_tiles_transposed(
+          chunk_of(piece + half * kPieceTokens * 128, lane() / 16 * 8 + lane() % 8, 2 * warp() + lane() / 8 % 2),
+          rounded_[half] + 4 * kPiece);
+    sync_threads(1 + group_, kWarpgroup);
+    const int in_piece = thread_ / 8, token = kPiece * kPieceTokens + in_piece, chunk = thread_ % 8;
+    const uint4 first = load_shared(chunk_of(piece, in_piece, chunk)),
+                second = load_shared(chunk_of(piece + kPieceTokens * 128, in_piece, chunk));
+    const int column = tile.column + 64 * group_ + 8 * chunk;
+    const bool has_row = token < tile.rows;
+    const int64_t row = tile.row + token;
+    if constexpr (kGate == Gate::kForward) {
+      if (has_row && column < g_.columns) store_gate_up(row, column, first, second, factor_of(token));
+    } else if constexpr (kGate == Gate::kBackward) {
+      store_gradients(row, has_row, column, first, second, tile);
+    } else {
+      __nv_bfloat16* const to = g_.d + row * g_.columns + column;
+      if (has_row && column < g_.columns) store_chunk(to, first);
+      if (has_row && column + kRowsOfMatrix < g_.columns) store_chunk(to + kRowsOfMatrix, second);
+    }
+  }
+
+  __device__ static void store_chunk(__nv_bfloat16* to, const uint4& chunk) {
+    *reinterpret_cast<uint4*>(to) = chunk;
+  }
+  __device__ uint32_t factors() const { return factors_ + turn_ * kFactorBytes; }
+  __device__ float factor_of(int token) const {
+    float factor;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(factor) : "r"(factors() + 4 * token) : "memory");
+    return factor;
+  }
+
+  __device__ static uint32_t weighted_swiglu(uint32_t gates, uint32_t ups, float factor) {
+    const float2 gate = unpack(gates), up = unpack(ups);
+    return pack(factor * swiglu(gate.x, up.x), factor * swiglu(gate.y, up.y));
+  }
+  __device__ void store_gate_up(int64_t row, int column, const uint4& gates, const uint4& ups, float factor) const {
+    if (g_.d != nullptr) {
+      __nv_bfloat16* const to = g_.d + row * 2 * g_.columns + column;
+      store_chunk(to, gates);
+      store_chunk(to + g_.columns, ups);
+    }
+    const uint4 y{weighted_swiglu(gates.x, ups.x, factor), weighted_swiglu(gates.y, ups.y, factor),
+                  weighted_swiglu(gates.z, ups.z, factor), weighted_swiglu(gates.w, ups.w, factor)};
+    store_chunk(g_.y + row * g_.columns + column, y);
+  }
+
+  // The gradient of weight · swiglu to that of gate|up, and what this warpgroup has of the weight's.
+  __device__ void store_gradients(int64_t row, bool has_row, int column, const uint4& first, const uint4& second,
+                                  const Header& tile) const {
+    float dot = 0;
+    const float factor = has_row ? factor_of(static_cast<int>(row) - tile.row) : 0;
+    const bool has_first = has_row && column < g_.columns,
+               has_second = has_row && column + kRowsOfMatrix < g_.columns;
+    if (has_first) store_gradient(row, column, first, factor, dot);
+    if (has_second) store_gradient(row, column + kRowsOfMatrix, second, factor, dot);
+    for (int step = 1; step < 8; step *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, step);
+    if (g_.dots != nullptr && has_row && thread_ % 8 == 0) {
+      const int across = (g_.columns + kTileColumns - 1) / kTileColumns;
+      if (tile.column < g_.columns)
+        g_.dots[row * 2 * across + 2 * (tile.column / kTileColumns) + group_] = dot;
+    }
+  }
+  __device__ void store_gradient(int64_t row, int column, const uint4& chunk, float factor, float& dot) const {
+    const int64_t at = row * 2 * g_.columns + column;
+    const uint4 gates = *reinterpret_cast<const uint4*>(g_.gate_up + at),
+                ups = *reinterpret_cast<const uint4*>(g_.gate_up + at + g_.columns);
+    uint4 dgates, dups, ys;
+    differentiate(gates.x, ups.x, chunk.x, factor, dgates.x, dups.x, ys.x, dot);
+    differentiate(gates.y, ups.y, chunk.y, factor, dgates.y, dups.y, ys.y, dot);
+    differentiate(gates.z, ups.z, chunk.z, factor, dgates.z, dups.z, ys.z, dot);
+    differentiate(gates.w, ups.w, chunk.w, factor, dgates.w, dups.w, ys.w, dot);
+    store_chunk(g_.d + at, dgates);
+    store_chunk(g_.d + at + g_.columns, dups);
+    if (g_.y != nullptr) store_chunk(g_.y + row * g_.columns + column, ys);
+  }
+  __device__ static void differentiate(uint32_t gates, uint32_t ups, uint32_t gradients, float factor,
+                                       uint32_t& dgates, uint32_t& dups, uint32_t& ys, float& dot) {
+    const float2 gate = unpack(gates), up = unpack(ups), gradient = unpack(gradients);
+    const SwigluBackward one = swiglu_backward(gate.x, up.x, factor * gradient.x),
+                         other = swiglu_backward(gate.y, up.y, factor * gradient.y);
+    dgates = pack(one.dgate, other.dgate);
+    dups = pack(one.dup, other.dup);
+    ys = pack(factor * one.y, factor * other.y);
+    dot += gradient.x * one.y + gradient.y * other.y;
+  }
+
+  __device__ int lane() const { return thread_ % 32; }
+  __device__ int warp() const { return thread_ / 32; }  // of the warpgroup
+
+  const Arguments& g_;
+  Ring ring_;
+  int group_, thread_, turn_ = 0;
+  uint32_t stores_, factors_, last_ = 0;
+  float sums_[2][kMostTokens / 2];
+  uint32_t rounded_[2][kMostTokens / 4];
+};
+
+template <bool kTranspose, bool kGather, Gate kGate>
+__global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
+    expert_product(const __grid_constant__ Arguments arguments) {
+  extern __shared__ char memory[];
+  Ring ring{(shared_address(memory) + kGroupBytes - 1) / kGroupBytes * kGroupBytes};
+  const uint32_t rank = rank_in_cluster();
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage, ring.advance()) {
+      init_barrier(ring.full(), kGather ? 1 + kWarpgroup : 1);
+      init_barrier(ring.empty(), kCluster * kConsumers);
+    }
+    fence_barriers();
+  }
+  ring.stage = 0;
+  ring.parity = 0;
+  sync_cluster();
+  if (threadIdx.x < kWarpgroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (kGather || threadIdx.x < 32) Producer<kTranspose, kGather, kGate>(arguments, ring, rank).run();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    Consumer<kTranspose, kGather, kGate>(arguments, ring).run();
+  }
+  sync_cluster();  // no block's memory goes while the other still copies to it or arrives there
+}
+
+template <bool kTranspose, bool kGather, Gate kGate>
+void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
+  allow_scratch(expert_product<kTranspose, kGather, kGate>, kSharedBytes);
+  const int blocks = multiprocessors / kCluster * kCluster;
+  expert_product<kTranspose, kGather, kGate>
+      <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
+}
+
+}  // namespace
+
+void launch_expert_product(const ExpertProductArguments& arguments, bool transpose, Gate gate, int multiprocessors,
+                           cudaStream_t stream) {
+  switch (gate) {
+    case Gate::kForward:
+      return launch<true, true, Gate::kForward>(arguments, multiprocessors, stream);
+    case Gate::kBackward:
+      return launch<false, true, Gate::kBackward>(arguments, multiprocessors, stream);
+    case Gate::kNone:
+      break;
+  }
+  (transpose ? launch<true, false, Gate::kNone> : launch<false, false, Gate::kNone>)(arguments, multiprocessors,
+                                                                                   stream);
+}
+
+}  // namespace temper::backends::hopper

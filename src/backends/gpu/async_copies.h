@@ -114,6 +114,20 @@ __device__ inline void store_bytes(void* to, uint32_t from, uint32_t bytes) {
       "r"(from), "r"(bytes)
       : "memory");
 }
+// A box of a 3-dimensional tensor from shared memory; add_box: added to what is there.
+__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map),
+      "r"(from), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+__device__ inline void add_box(const CUtensorMap& map, uint32_t from, int x, int y, int z) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+          &map),
+      "r"(from), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
 // to += from, in float32.
 __device__ inline void add_floats(void* to, uint32_t from, uint32_t bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
@@ -123,7 +137,10 @@ __device__ inline void add_floats(void* to, uint32_t from, uint32_t bytes) {
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until this thread's stores no longer read shared memory; until they are done.
-__device__ inline void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+template <int kLeft = 0>  // or so many of the last groups do
+__device__ inline void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
 __device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Blocks of a cluster: which of them this is, and how they meet.

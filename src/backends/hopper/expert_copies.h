@@ -10,13 +10,10 @@ constexpr int kCluster = 2, kWarpgroup = 128, kConsumers = 2, kStages = 4;
 constexpr int kBoxBytes = 64 * 128;  // of 64 rows
 constexpr int kHalfBytes = 2 * kBoxBytes, kMatrixBytes = 2 * kHalfBytes, kRowsBytes = 2 * kBoxBytes,
               kStageBytes = kMatrixBytes + kRowsBytes;
-constexpr int kStores = kStages * kStageBytes;  // each warpgroup's piece of d, twice, on its way to memory
-constexpr int kPieceTokens = 16, kPieces = kMostTokens / kPieceTokens, kPieceBytes = 2 * kPieceTokens * 128;
-constexpr int kFactors = kStores + kConsumers * 2 * kPieceBytes;  // each warpgroup's weights of tokens, twice
-constexpr int kFactorBytes = kMostTokens * 4;
-constexpr int kHeaders = kFactors + kConsumers * 2 * kFactorBytes;
-constexpr int kBarriers = kHeaders + kStages * 16;
-constexpr int kSharedBytes = kBarriers + 2 * kStages * 8 + kGroupBytes;  // begins at a multiple of that
+// Shared memory: the stages, their headers and barriers, and what is on its way to memory.
+constexpr int kHeaders = kStages * kStageBytes, kBarriers = kHeaders + kStages * 16,
+              kStores = kStages * kStageBytes + kGroupBytes;
+static_assert(kBarriers + 2 * kStages * 8 <= kStores);
 
 // What a block's consumers compute next.
 struct Header {
@@ -108,9 +105,30 @@ class Tiles {
   int across_, alone_, columns_, rank_, count_, next_, all_;
 };
 
+// Of a block of threads that begins.
+__device__ inline Ring make_ring(const void* memory, uint32_t arrivals) {
+  Ring ring{(shared_address(memory) + kGroupBytes - 1) / kGroupBytes * kGroupBytes};
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage, ring.advance()) {
+      init_barrier(ring.full(), arrivals);
+      init_barrier(ring.empty(), kCluster * kConsumers);
+    }
+    fence_barriers();
+  }
+  ring.stage = 0;
+  ring.parity = 0;
+  sync_cluster();
+  return ring;
+}
+
 // How many columns of swiglu, or of d, a tile has.
 template <Gate kGate>
 constexpr int kColumns = kGate == Gate::kForward ? kTileColumns / 2 : kTileColumns;
+
+// Backward, gate and up come through the ring as steps of their own behind a tile's first ones, with the rows
+// of the tile before, or in front of all if those are fewer.
+constexpr int kGateTokens = 32, kGateSteps = kMostTokens / kGateTokens, kGateBoxBytes = kGateTokens * 128;
+__device__ inline bool hides(const ExpertProductArguments& g) { return g.depth > (kGateSteps - 1) * kStep; }
 
 // By one warp, or with kGather by four.
 template <bool kTranspose, bool kGather, Gate kGate>
@@ -121,13 +139,15 @@ class Producer {
 
   __device__ void run() {
     Tiles tiles(g_.items, (g_.columns + kColumns<kGate> - 1) / kColumns<kGate>, kColumns<kGate>, rank_);
-    for (Tiles::Tile tile; tiles.take(tile);) {
+    Header last{};
+    bool any = false;
+    for (Tiles::Tile tile; tiles.take(tile); last = tile.header, any = true) {
       const Header& header = tile.header;
       if constexpr (kGather) find_rows(header);
+      if (kGate == Gate::kBackward && any && !hides(g_)) send_all_gate_up(last, header);
       for (int depth = 0; depth < g_.depth; depth += kStep) {
-        wait(ring_.empty(), ring_.parity ^ 1);
+        begin_step(depth == 0, header);
         if (thread_ == 0) {
-          if (depth == 0) ring_.set_header(header);
           const int boxes = kGather ? 0 : (header.n + kRowsOfBox - 1) / kRowsOfBox;
           expect_bytes(ring_.full(), kMatrixBytes + boxes * kBoxBytes);
           send_matrix(tile, depth);
@@ -137,17 +157,40 @@ class Producer {
         }
         if constexpr (kGather) send_rows(header.n, depth);
         ring_.advance();
+        const int step = depth / kStep;
+        if (kGate == Gate::kBackward && any && step < kGateSteps && hides(g_)) send_gate_up(last, step);
       }
     }
-    wait(ring_.empty(), ring_.parity ^ 1);
-    if (thread_ == 0) {
-      ring_.set_header({0, 0, 0, 0});
-      arrive(ring_.full());
-    }
+    const Header end{0, 0, 0, 0};
+    if (kGate == Gate::kBackward && any) return send_all_gate_up(last, end);
+    begin_step(true, end);
+    if (thread_ == 0) arrive(ring_.full());
     if constexpr (kGather) arrive_with_chunks(ring_.full());
   }
 
  private:
+  // A tile's header, or that of the end, goes with the first stage behind the tile before.
+  __device__ void begin_step(bool has_header, const Header& header) const {
+    wait(ring_.empty(), ring_.parity ^ 1);
+    if (thread_ == 0 && has_header) ring_.set_header(header);
+  }
+  __device__ void send_all_gate_up(const Header& tile, const Header& next) {
+    for (int step = 0; step < kGateSteps; ++step) send_gate_up(tile, step, step == 0, next);
+  }
+  // kGateTokens rows of gate, then of up. Of every tile the same number of steps: the other block's are in
+  // step.
+  __device__ void send_gate_up(const Header& tile, int step, bool has_next = false, const Header& next = {}) {
+    begin_step(has_next, next);
+    if (thread_ == 0) {
+      expect_bytes(ring_.full(), 8 * kGateBoxBytes);
+      for (int box = 0; box < 8; ++box)
+        load_box(ring_.bytes() + box * kGateBoxBytes, g_.rows, ring_.full(),
+                 (box < 4 ? 0 : g_.columns) + tile.column + box % 4 * 64, tile.row + step * kGateTokens);
+    }
+    arrive_with_chunks(ring_.full());
+    ring_.advance();
+  }
+
   // Two halves of 128 columns, or of gate and of up: each block copies one for both where both use the same.
   __device__ void send_matrix(const Tiles::Tile& tile, int depth) const {
     for (int half = 0; half < 2; ++half) {

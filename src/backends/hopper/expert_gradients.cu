@@ -120,7 +120,11 @@ class GradientProducer {
   int tokens_[kEach];
 };
 
-template <bool kTransposed, class T>
+// A warpgroup's piece of d, 64 rows of 128 bytes, twice.
+constexpr int kPieceBytes = 64 * 128, kSharedBytes = kStores + kConsumers * 2 * kPieceBytes + kGroupBytes;
+
+// By boxes, sums that are rounded to bfloat16 are stored behind the first steps of the next tile, others at once.
+template <bool kTransposed, class T, bool kBoxes>
 class GradientConsumer {
  public:
   __device__ GradientConsumer(const Arguments& g, const Ring& ring)
@@ -130,23 +134,42 @@ class GradientConsumer {
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup) {}
 
   __device__ void run() {
+    Work last{};
+    bool any = false;
     for (;;) {
       wait(ring_.full(), ring_.parity);
       const Work work = Work::from(ring_.get_header());
       if (work.count == kDone) break;
       last_ = 0;
-      for (int row = 0; row == 0 || row < work.count; row += kStep) add(row == 0, work.count - row);
+      const int steps = max(1, (work.count + kStep - 1) / kStep);
+      for (int step = 0; step < steps; ++step) {
+        add(step == 0, work.count - step * kStep);
+        if (kRounds && any && step < kPieces && steps >= kPieces) store_rounded(step, last);
+      }
+      if (kRounds && any && steps < kPieces) store_all(last);
       wait_products<0>();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) hold(sums_[part]);
       release(last_);
-      write(work);
+      if constexpr (kRounds) {
+        round();
+        last = work;
+        any = true;
+      } else if constexpr (kBoxes) {
+        store_sums(work);
+      } else {
+        write(work);
+      }
     }
+    if (kRounds && any) store_all(last);
+    if (kBoxes && thread_ == 0) wait_stores();
   }
 
  private:
   // Of a tile's sums a warpgroup has [2 x 64, 128], or transposed [64, 256].
   static constexpr int kParts = kTransposed ? 1 : 2, kSums = 128 / kParts;
+  static constexpr bool kRounds = kBoxes && sizeof(T) == sizeof(__nv_bfloat16);
+  static constexpr int kPieceColumns = 128 / sizeof(T), kPieces = 256 / kPieceColumns, kPerPart = kPieces / kParts;
 
   __device__ void add(bool first, int left) {
     wait(ring_.full(), ring_.parity);
@@ -182,6 +205,85 @@ class GradientConsumer {
     if (empty != 0 && thread_ < kCluster) arrive_in_cluster(empty, static_cast<uint32_t>(thread_));
   }
 
+  // A piece's place in d, and the shared memory through which it goes.
+  __device__ void begin_piece() const {
+    if (thread_ == 0) wait_stores_read<1>();
+    sync_threads(1 + group_, kWarpgroup);
+  }
+  __device__ uint32_t buffer(int piece) const {
+    return ring_.base + kStores + (2 * group_ + piece % 2) * kPieceBytes;
+  }
+  __device__ void end_piece(const Work& work, int piece) const {
+    fence_shared();
+    sync_threads(1 + group_, kWarpgroup);
+    if (thread_ != 0) return;
+    const int x = (kTransposed ? work.column : work.gathered_column) + piece % kPerPart * kPieceColumns,
+              y = kTransposed ? work.gathered_column + 64 * group_
+                              : work.column + 128 * group_ + 64 * (piece / kPerPart);
+    if (!kRounds && g_.accumulate)
+      add_box(g_.boxes, buffer(piece), x, y, work.expert);
+    else
+      store_box(g_.boxes, buffer(piece), x, y, work.expert);
+    commit_stores();
+  }
+
+  __device__ void round() {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < kSums / 2; ++i)
+        rounded_[part * kSums / 2 + i] = pack(sums_[part][2 * i], sums_[part][2 * i + 1]);
+  }
+  __device__ void store_all(const Work& work) const {
+    for (int piece = 0; piece < kPieces; ++piece) store_rounded(piece, work);
+  }
+  // Registers have no index at run time.
+  __device__ void store_rounded(int piece, const Work& work) const {
+    begin_piece();
+    switch (piece) {
+      case 0:
+        put_rounded<0>();
+        break;
+      case 1:
+        put_rounded<1>();
+        break;
+      case 2:
+        put_rounded<2>();
+        break;
+      default:
+        put_rounded<3>();
+    }
+    end_piece(work, piece);
+  }
+  template <int kPiece>
+  __device__ void put_rounded() const {
+    const int lane = thread_ % 32, warp = thread_ / 32;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      store_tiles(chunk_of(buffer(kPiece), 16 * warp + lane % 16, 2 * i + lane / 16),
+                  rounded_ + 16 * kPiece + 4 * i);
+  }
+  __device__ __forceinline__ void store_sums(const Work& work) const {
+    const int lane = thread_ % 32, row = 16 * (thread_ / 32) + lane / 4;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      begin_piece();
+      const float* const sums = sums_[piece / kPerPart] + 16 * (piece % kPerPart);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int below = 0; below < 2; ++below) {
+          const uint32_t to =
+              chunk_of(buffer(piece), row + 8 * below, 2 * i + lane % 4 / 2) + lane % 2 * 2 * sizeof(float);
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(sums[4 * i + 2 * below]),
+                       "f"(sums[4 * i + 2 * below + 1])
+                       : "memory");
+        }
+      end_piece(work, piece);
+    }
+  }
+
+  // Without boxes: by the threads, as they have the sums.
   __device__ __forceinline__ void write(const Work& work) const {
     if (g_.accumulate)
       write<true>(work);
@@ -245,40 +347,36 @@ class GradientConsumer {
   int group_, thread_;
   uint32_t last_ = 0;
   float sums_[kParts][kSums];
+  uint32_t rounded_[kRounds ? 64 : 1];
 };
 
-template <bool kTransposed, class T>
+template <bool kTransposed, class T, bool kBoxes>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
     expert_gradients(const __grid_constant__ Arguments arguments) {
   extern __shared__ char memory[];
-  Ring ring{(shared_address(memory) + kGroupBytes - 1) / kGroupBytes * kGroupBytes};
-  const uint32_t rank = rank_in_cluster();
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage, ring.advance()) {
-      init_barrier(ring.full(), 1 + kWarpgroup);
-      init_barrier(ring.empty(), kCluster * kConsumers);
-    }
-    fence_barriers();
-  }
-  ring.stage = 0;
-  ring.parity = 0;
-  sync_cluster();
+  const Ring ring = make_ring(memory, 1 + kWarpgroup);
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    GradientProducer(arguments, ring, rank).run();
+    GradientProducer(arguments, ring, rank_in_cluster()).run();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    GradientConsumer<kTransposed, T>(arguments, ring).run();
+    GradientConsumer<kTransposed, T, kBoxes>(arguments, ring).run();
   }
   sync_cluster();  // no block's memory goes while the other still copies to it or arrives there
 }
 
-template <bool kTransposed, class T>
+template <bool kTransposed, class T, bool kBoxes>
 void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  allow_scratch(expert_gradients<kTransposed, T>, kSharedBytes);
+  allow_scratch(expert_gradients<kTransposed, T, kBoxes>, kSharedBytes);
   const int blocks = multiprocessors / kCluster * kCluster;
-  expert_gradients<kTransposed, T>
+  expert_gradients<kTransposed, T, kBoxes>
       <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
+}
+
+template <bool kTransposed, class T>
+void launch_of(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
+  (arguments.by_boxes ? launch<kTransposed, T, true> : launch<kTransposed, T, false>)(arguments, multiprocessors,
+                                                                                     stream);
 }
 
 }  // namespace
@@ -286,9 +384,10 @@ void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream
 void launch_expert_gradients(const ExpertGradientArguments& arguments, bool transposed, int multiprocessors,
                              cudaStream_t stream) {
   if (arguments.bfloat16)
-    (transposed ? launch<true, __nv_bfloat16> : launch<false, __nv_bfloat16>)(arguments, multiprocessors, stream);
+    (transposed ? launch_of<true, __nv_bfloat16> : launch_of<false, __nv_bfloat16>)(arguments, multiprocessors,
+                                                                                   stream);
   else
-    (transposed ? launch<true, float> : launch<false, float>)(arguments, multiprocessors, stream);
+    (transposed ? launch_of<true, float> : launch_of<false, float>)(arguments, multiprocessors, stream);
 }
 
 }  // namespace temper::backends::hopper

@@ -18,6 +18,11 @@ namespace {
 using namespace experts;
 using Arguments = ExpertProductArguments;
 
+// A warpgroup's piece of d, twice, and the weights of its tokens, twice.
+constexpr int kPieceTokens = 16, kPieces = kMostTokens / kPieceTokens, kPieceBytes = 2 * kPieceTokens * 128;
+constexpr int kFactorBytes = kMostTokens * 4, kFactors = kStores + kConsumers * 2 * kPieceBytes;
+constexpr int kSharedBytes = kFactors + kConsumers * 2 * kFactorBytes + kGroupBytes;  // begins at a multiple of that
+
 template <bool kTranspose, bool kGather, Gate kGate>
 class Consumer {
  public:
@@ -29,22 +34,23 @@ class Consumer {
         stores_(ring.base + kStores + group_ * 2 * kPieceBytes),
         factors_(ring.base + kFactors + group_ * 2 * kFactorBytes) {}
 
-  __device__ void run() {
+  // A tile is rounded when it is complete, and stored while the next one's products run.
+  __device__ __forceinline__ void run() {
     const int steps = (g_.depth + kStep - 1) / kStep;
-    Header last{};  // nothing is stored of it
+    const bool hides = steps >= kStoreSteps;
+    Header last{};  // of which nothing is stored
     for (;;) {
       wait(ring_.full(), ring_.parity);
       const Header tile = ring_.get_header();
       if (tile.n == 0) break;
+      if (!hides) store_all(last);
       last_ = 0;
-      float factor = 0;
       for (int step = 0; step < steps; ++step) {
         add(tile.n, step == 0);
-        if (step < kPieces && steps >= kPieces) store(step, last);
-        if constexpr (kGate != Gate::kNone)
-          if (step == steps - 1 && thread_ < tile.rows) factor = g_.weights[g_.choices[tile.row + thread_]];
+        if (step < kStoreSteps && hides) store(step, last);
       }
-      if (steps < kPieces) store_all(last);
+      const float factor =
+          kGate != Gate::kNone && thread_ < tile.rows ? g_.weights[g_.choices[tile.row + thread_]] : 0;
       wait_products<0>();
       hold(sums_[0]);
       hold(sums_[1]);
@@ -61,7 +67,7 @@ class Consumer {
 
  private:
   // The next stage's products. They run on while the stage before is handed back.
-  __device__ void add(int n, bool first) {
+  __device__ __forceinline__ void add(int n, bool first) {
     wait(ring_.full(), ring_.parity);
     if constexpr (kGather) fence_shared();  // of what threads copied
     const Operand own(ring_.bytes() + group_ * kBoxBytes), rows(ring_.bytes() + kMatrixBytes);
@@ -95,36 +101,58 @@ class Consumer {
         rounded_[half][i] = pack(sums_[half][2 * i], sums_[half][2 * i + 1]);
   }
 
-  __device__ void store_all(const Header& tile) {
-    for (int piece = 0; piece < kPieces; ++piece) store(piece, tile);
+  // A tile is stored in so many steps, backward two pieces in each, whose gate and up are the next stage.
+  static constexpr int kStoreSteps = kGate == Gate::kBackward ? kGateSteps : kPieces;
+  __device__ __forceinline__ void store_all(const Header& tile) {
+    for (int step = 0; step < kStoreSteps; ++step) store(step, tile);
+  }
+  __device__ __forceinline__ void store(int step, const Header& tile) {
+    if constexpr (kGate == Gate::kBackward) {
+      if (tile.n == 0) return;
+      wait(ring_.full(), ring_.parity);
+      store_pieces(step, tile);
+      sync_threads(1 + group_, kWarpgroup);  // of whom each has read its part of the stage
+      release(ring_.empty());
+      ring_.advance();
+    } else {
+      store_pieces(step, tile);
+    }
   }
   // Registers have no index at run time.
-  __device__ void store(int piece, const Header& tile) {
-    if (piece * kPieceTokens >= tile.rows) return;
-    switch (piece) {
+  __device__ __forceinline__ void store_pieces(int step, const Header& tile) {
+    constexpr int kEach = kPieces / kStoreSteps;
+    if (step * kEach * kPieceTokens >= tile.rows) return;
+    switch (step) {
       case 0:
-        return store<0>(tile);
+        return store_pieces<0, kEach>(tile);
       case 1:
-        return store<1>(tile);
+        return store_pieces<kEach, kEach>(tile);
       case 2:
-        return store<2>(tile);
+        return store_pieces<2 * kEach, kEach>(tile);
       case 3:
-        return store<3>(tile);
-      case 4:
-        return store<4>(tile);
-      case 5:
-        return store<5>(tile);
-      case 6:
-        return store<6>(tile);
-      default:
-        return store<7>(tile);
+        return store_pieces<3 * kEach, kEach>(tile);
     }
+    if constexpr (kEach == 1) switch (step) {
+        case 4:
+          return store<4>(tile);
+        case 5:
+          return store<5>(tile);
+        case 6:
+          return store<6>(tile);
+        default:
+          return store<7>(tile);
+      }
+  }
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void store_pieces(const Header& tile) {
+    store<kFirst>(tile);
+    if constexpr (kCount > 1) store<kFirst + 1>(tile);
   }
 
   // Through shared memory, where 16 rows have 64 columns of either half, to the rows' order: a thread has a chunk of 8
   // columns of either.
   template <int kPiece>
-  __device__ void store(const Header& tile) {
+  __device__ __forceinline__ void store(const Header& tile) {
     const uint32_t piece = stores_ + kPiece % 2 * kPieceBytes;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -133,19 +161,21 @@ class Consumer {
           rounded_[half] + 4 * kPiece);
     sync_threads(1 + group_, kWarpgroup);
     const int in_piece = thread_ / 8, token = kPiece * kPieceTokens + in_piece, chunk = thread_ % 8;
-    const uint4 first = load_shared(chunk_of(piece, in_piece, chunk)),
-                second = load_shared(chunk_of(piece + kPieceTokens * 128, in_piece, chunk));
+    const uint32_t first = chunk_of(piece, in_piece, chunk), second = first + kPieceTokens * 128;
     const int column = tile.column + 64 * group_ + 8 * chunk;
     const bool has_row = token < tile.rows;
     const int64_t row = tile.row + token;
     if constexpr (kGate == Gate::kForward) {
-      if (has_row && column < g_.columns) store_gate_up(row, column, first, second, factor_of(token));
+      if (has_row && column < g_.columns)
+        store_gate_up(row, column, load_shared(first), load_shared(second), factor_of(token));
     } else if constexpr (kGate == Gate::kBackward) {
-      store_gradients(row, has_row, column, first, second, tile);
+      store_gradients(row, has_row, column, first,
+                      chunk_of(ring_.bytes() + group_ * kGateBoxBytes, kPiece % 2 * kPieceTokens + in_piece, chunk),
+                      tile);
     } else {
       __nv_bfloat16* const to = g_.d + row * g_.columns + column;
-      if (has_row && column < g_.columns) store_chunk(to, first);
-      if (has_row && column + kRowsOfMatrix < g_.columns) store_chunk(to + kRowsOfMatrix, second);
+      if (has_row && column < g_.columns) store_chunk(to, load_shared(first));
+      if (has_row && column + kRowsOfMatrix < g_.columns) store_chunk(to + kRowsOfMatrix, load_shared(second));
     }
   }
 
@@ -174,44 +204,45 @@ class Consumer {
     store_chunk(g_.y + row * g_.columns + column, y);
   }
 
-  // The gradient of weight · swiglu to that of gate|up, and what this warpgroup has of the weight's.
-  __device__ void store_gradients(int64_t row, bool has_row, int column, const uint4& first, const uint4& second,
-                                  const Header& tile) const {
+  // The gradient of weight · swiglu to that of gate|up, and what this warpgroup has of the weight's. `from` and `gates`:
+  // where the thread's chunk of the first half is, and gate's; gate's second half is two boxes further.
+  __device__ __forceinline__ void store_gradients(int64_t row, bool has_row, int column, uint32_t from,
+                                                  uint32_t gates, const Header& tile) const {
     float dot = 0;
     const float factor = has_row ? factor_of(static_cast<int>(row) - tile.row) : 0;
-    const bool has_first = has_row && column < g_.columns,
-               has_second = has_row && column + kRowsOfMatrix < g_.columns;
-    if (has_first) store_gradient(row, column, first, factor, dot);
-    if (has_second) store_gradient(row, column + kRowsOfMatrix, second, factor, dot);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half)
+      if (has_row && column + half * kRowsOfMatrix < g_.columns)
+        store_gradient(row, column + half * kRowsOfMatrix, from + half * kPieceTokens * 128,
+                       gates + half * 2 * kGateBoxBytes, factor, dot);
     for (int step = 1; step < 8; step *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, step);
-    if (g_.dots != nullptr && has_row && thread_ % 8 == 0) {
-      const int across = (g_.columns + kTileColumns - 1) / kTileColumns;
-      if (tile.column < g_.columns)
-        g_.dots[row * 2 * across + 2 * (tile.column / kTileColumns) + group_] = dot;
-    }
+    if (g_.dots != nullptr && has_row && thread_ % 8 == 0 && tile.column < g_.columns)
+      g_.dots[row * 2 * ((g_.columns + kTileColumns - 1) / kTileColumns) + 2 * (tile.column / kTileColumns) +
+              group_] = dot;
   }
-  __device__ void store_gradient(int64_t row, int column, const uint4& chunk, float factor, float& dot) const {
+  // Up is behind all four boxes of gate.
+  __device__ __forceinline__ void store_gradient(int64_t row, int column, uint32_t from, uint32_t at_gates,
+                                                 float factor, float& dot) const {
     const int64_t at = row * 2 * g_.columns + column;
-    const uint4 gates = *reinterpret_cast<const uint4*>(g_.gate_up + at),
-                ups = *reinterpret_cast<const uint4*>(g_.gate_up + at + g_.columns);
-    uint4 dgates, dups, ys;
-    differentiate(gates.x, ups.x, chunk.x, factor, dgates.x, dups.x, ys.x, dot);
-    differentiate(gates.y, ups.y, chunk.y, factor, dgates.y, dups.y, ys.y, dot);
-    differentiate(gates.z, ups.z, chunk.z, factor, dgates.z, dups.z, ys.z, dot);
-    differentiate(gates.w, ups.w, chunk.w, factor, dgates.w, dups.w, ys.w, dot);
-    store_chunk(g_.d + at, dgates);
-    store_chunk(g_.d + at + g_.columns, dups);
+    uint4 gates = load_shared(at_gates), ups = load_shared(at_gates + 4 * kGateBoxBytes), ys = load_shared(from);
+    differentiate(gates.x, ups.x, ys.x, factor, dot);
+    differentiate(gates.y, ups.y, ys.y, factor, dot);
+    differentiate(gates.z, ups.z, ys.z, factor, dot);
+    differentiate(gates.w, ups.w, ys.w, factor, dot);
+    store_chunk(g_.d + at, gates);
+    store_chunk(g_.d + at + g_.columns, ups);
     if (g_.y != nullptr) store_chunk(g_.y + row * g_.columns + column, ys);
   }
-  __device__ static void differentiate(uint32_t gates, uint32_t ups, uint32_t gradients, float factor,
-                                       uint32_t& dgates, uint32_t& dups, uint32_t& ys, float& dot) {
-    const float2 gate = unpack(gates), up = unpack(ups), gradient = unpack(gradients);
-    const SwigluBackward one = swiglu_backward(gate.x, up.x, factor * gradient.x),
-                         other = swiglu_backward(gate.y, up.y, factor * gradient.y);
-    dgates = pack(one.dgate, other.dgate);
-    dups = pack(one.dup, other.dup);
+  // Gate, up and the gradient of weight · swiglu become their gradients, and weight · swiglu.
+  __device__ __forceinline__ static void differentiate(uint32_t& gates, uint32_t& ups, uint32_t& ys, float factor,
+                                                       float& dot) {
+    const float2 gate = unpack(gates), up = unpack(ups), dy = unpack(ys);
+    const SwigluBackward one = swiglu_backward(gate.x, up.x, factor * dy.x),
+                         other = swiglu_backward(gate.y, up.y, factor * dy.y);
+    gates = pack(one.dgate, other.dgate);
+    ups = pack(one.dup, other.dup);
     ys = pack(factor * one.y, factor * other.y);
-    dot += gradient.x * one.y + gradient.y * other.y;
+    dot += dy.x * one.y + dy.y * other.y;
   }
 
   __device__ int lane() const { return thread_ % 32; }
@@ -229,21 +260,10 @@ template <bool kTranspose, bool kGather, Gate kGate>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
     expert_product(const __grid_constant__ Arguments arguments) {
   extern __shared__ char memory[];
-  Ring ring{(shared_address(memory) + kGroupBytes - 1) / kGroupBytes * kGroupBytes};
-  const uint32_t rank = rank_in_cluster();
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage, ring.advance()) {
-      init_barrier(ring.full(), kGather ? 1 + kWarpgroup : 1);
-      init_barrier(ring.empty(), kCluster * kConsumers);
-    }
-    fence_barriers();
-  }
-  ring.stage = 0;
-  ring.parity = 0;
-  sync_cluster();
+  const Ring ring = make_ring(memory, kGather ? 1 + kWarpgroup : 1);
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (kGather || threadIdx.x < 32) Producer<kTranspose, kGather, kGate>(arguments, ring, rank).run();
+    if (kGather || threadIdx.x < 32) Producer<kTranspose, kGather, kGate>(arguments, ring, rank_in_cluster()).run();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     Consumer<kTranspose, kGather, kGate>(arguments, ring).run();

@@ -14,16 +14,19 @@ __nv_bfloat16* bfloat16_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<__nv_bfloat16*>(tensor.raw()) : nullptr;
 }
 
-// Boxes of 64 columns and so many rows of each expert's matrix.
+// Boxes of so many rows of 128 bytes of each expert's matrix.
+CUtensorMap boxes_of_matrices(const Tensor& matrices, const Shape& shape, int rows) {
+  const bool brain = matrices.dtype() == DType::kBF16;
+  const auto bytes = static_cast<cuuint64_t>(size_of(matrices.dtype())),
+             columns = static_cast<cuuint64_t>(shape[2]), high = static_cast<cuuint64_t>(shape[1]);
+  const cuuint64_t sizes[] = {columns, high, static_cast<cuuint64_t>(shape[0])},
+                   strides[] = {columns * bytes, high * columns * bytes};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / bytes), static_cast<cuuint32_t>(rows), 1};
+  return tensor_map<3>(matrices, brain ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                       sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+}
 CUtensorMap boxes_of_matrices(const Tensor& matrices, int64_t experts, int rows) {
-  const auto columns = static_cast<cuuint64_t>(matrices.dim(1)),
-             high = static_cast<cuuint64_t>(matrices.dim(0) / experts),
-             row_bytes = columns * sizeof(uint16_t);
-  const cuuint64_t sizes[] = {columns, high, static_cast<cuuint64_t>(experts)},
-                   strides[] = {row_bytes, high * row_bytes};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(rows), 1};
-  return tensor_map<3>(matrices, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizes, strides, box,
-                       CU_TENSOR_MAP_SWIZZLE_128B);
+  return boxes_of_matrices(matrices, {experts, matrices.dim(0) / experts, matrices.dim(1)}, rows);
 }
 
 }  // namespace
@@ -54,7 +57,7 @@ void Experts::differentiate_gate(const Tensor& items, const Tensor& dy, const Te
   ExpertProductArguments g = arguments(items, matrices, false, gradients, op_.width(), op_.hidden());
   g.d = bfloat16_of(dgate_up);
   g.y = bfloat16_of(y);
-  g.gate_up = bfloat16_of(gate_up);
+  g.rows = backends::boxes_of(gate_up, kRowsOfGateBox);
   g.dots = dots.defined() ? dots.data<float>() : nullptr;
   launch(g, false, Gate::kBackward);
 }
@@ -89,6 +92,12 @@ void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transpo
   g.gathered_columns = static_cast<int>(gathered.dim(1));
   g.bfloat16 = target.buffer.dtype() == DType::kBF16;
   g.accumulate = target.accumulate;
+  g.by_boxes = !(g.bfloat16 && g.accumulate) && reinterpret_cast<uintptr_t>(g.d) % 16 == 0;
+  if (g.by_boxes) {
+    const int64_t high = transposed ? g.gathered_columns : g.columns,
+                  wide = transposed ? g.columns : g.gathered_columns;
+    g.boxes = boxes_of_matrices(target.buffer, {op_.experts, high, wide}, kRowsOfBox);
+  }
   launch_expert_gradients(g, transposed, device::multiprocessors(device_), device::stream(device_));
   device::check_launch("expert_gradients");
 }

@@ -3,6 +3,7 @@
 
 Usage: prepare.py FOLDER
   FOLDER/qwen3-tiny   config.json, tokenizer.json, tokenizer_config.json, generation_config.json
+  FOLDER/qwen3-moe-tiny   the same with experts (examples/moe)
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
   FOLDER/minus*.jsonl, FOLDER/larger*.jsonl   the same for two other questions, for adapters (examples/lora)
@@ -69,6 +70,14 @@ def model_config(end_of_turn):
             "tie_word_embeddings": True, "use_cache": True, "vocab_size": 320}
 
 
+def mixture_config(end_of_turn):
+    """Eight experts in each layer, two for each token, with about as many weights for a token as the dense model."""
+    return model_config(end_of_turn) | {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "decoder_sparse_step": 1,
+        "mlp_only_layers": [], "moe_intermediate_size": 192, "norm_topk_prob": True, "num_experts": 8,
+        "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
+
+
 QUESTIONS = {"": lambda a, b: (f"What is {a} + {b}?", a + b),
              "minus_": lambda a, b: (f"What is {a} - {b}?", a - b),
              "larger_": lambda a, b: (f"Which is larger: {a} or {b}?", max(a, b))}
@@ -113,16 +122,17 @@ def write_json(path, value):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    model = folder / "qwen3-tiny"
-    model.mkdir(parents=True, exist_ok=True)
     tokens = tokenizer()
     end_of_turn = next(token["id"] for token in tokens["added_tokens"] if token["content"] == "<|im_end|>")
-    write_json(model / "tokenizer.json", tokens)
-    write_json(model / "config.json", model_config(end_of_turn))
-    write_json(model / "generation_config.json", {"eos_token_id": end_of_turn, "do_sample": False})
-    write_json(model / "tokenizer_config.json",
-               {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>",
-                "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE})
+    for name, config in (("qwen3-tiny", model_config), ("qwen3-moe-tiny", mixture_config)):
+        model = folder / name
+        model.mkdir(parents=True, exist_ok=True)
+        write_json(model / "tokenizer.json", tokens)
+        write_json(model / "config.json", config(end_of_turn))
+        write_json(model / "generation_config.json", {"eos_token_id": end_of_turn, "do_sample": False})
+        write_json(model / "tokenizer_config.json",
+                   {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>",
+                    "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE})
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(pairs)
     makers = {prefix: lambda a, b, ask=ask: row(*ask(a, b)) for prefix, ask in QUESTIONS.items()}

@@ -24,7 +24,8 @@ constexpr const char* kSingle = "model.layers.0.mlp.experts.3.up_proj.weight";
 class ExpertsOnDisk : public testing::Test {
  protected:
   std::string saved(const char* type, bool stacked, DType dtype = DType::kF32) {
-    const auto model = tiny_model({.type = type, .dtype = dtype, .experts = std::string_view(type) == "deepseek_v3"});
+    const auto model =
+        tiny_model({.type = type, .dtype = dtype, .experts = std::string_view(type) == "deepseek_v3"});
     model->decoder.parameters().set_stacked(stacked);
     const std::string path = folder / (stacked ? "stacked" : "single");
     save_model(*model, path, "");
@@ -122,12 +123,15 @@ TEST(ExpertsConfiguration, IsCheckedByName) {
     config.set(key, std::move(value));
     return error_of([&] { configure(config, "config.json"); });
   };
-  EXPECT_EQ(error("num_experts_per_tok", 7), "[config.json] num_experts_per_tok is 7, but there are 6 experts");
+  EXPECT_EQ(error("num_experts_per_tok", 7),
+            "[config.json] num_experts_per_tok is 7, but there are 6 experts");
   EXPECT_EQ(error("num_experts", 0), "[config.json] num_experts is 0, expected 1 to 4096");
   EXPECT_EQ(error("decoder_sparse_step", 0), "[config.json] decoder_sparse_step is 0, expected 1 or more");
   const Json::Array wrong{Json(2)};
-  EXPECT_EQ(error("mlp_only_layers", wrong), "[config.json] mlp_only_layers has 2, expected layers from 0 to 1");
-  EXPECT_EQ(error("router_aux_loss_coef", -1.0), "[config.json] router_aux_loss_coef is -1, expected 0 or more");
+  EXPECT_EQ(error("mlp_only_layers", wrong),
+            "[config.json] mlp_only_layers has 2, expected layers from 0 to 1");
+  EXPECT_EQ(error("router_aux_loss_coef", -1.0),
+            "[config.json] router_aux_loss_coef is -1, expected 0 or more");
 }
 
 TEST(ExpertsConfiguration, LayersMayBeDense) {

@@ -12,6 +12,7 @@ namespace temper::ops {
 
 struct KernelInfo {
   std::string provider, hardware;  // hardware is empty for eager, which runs everywhere
+  bool batch_invariant = false;
 };
 
 // One run of a kernel on inputs made beforehand: the op's results, then the gradients, as float32.
@@ -36,7 +37,8 @@ template <class Op>
 std::vector<KernelInfo> kernel_infos() {
   std::vector<KernelInfo> all;
   for (const auto& [provider, kernel] : kernels<Op>().entries())
-    all.push_back({provider, kernel.compose != nullptr ? std::string() : std::string(kernel.hardware)});
+    all.push_back({provider, kernel.compose != nullptr ? std::string() : std::string(kernel.hardware),
+                   kernel.batch_invariant});
   return all;
 }
 

@@ -6,12 +6,12 @@ namespace {
 using op_testing::expect_error;
 
 TEST(Overrides, AnOverrideThatNothingReadsIsRefused) {
-  Binder binder({.overrides = {{"layers.0.mlp", {{"moe", "eager"}}}}}, machine());
+  Binder binder({.overrides = {{"layers.0.mlp", {{"causal_conv1d", "eager"}}}}}, machine());
   binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}});
-  expect_error(
-      [&] { binder.finish(); },
-      "[model.ops_implementation.overrides.'layers.0.mlp'] moe_implementation: no op of this version "
-      "reads it; leave it out");
+  expect_error([&] { binder.finish(); },
+               "[model.ops_implementation.overrides.'layers.0.mlp'] causal_conv1d_implementation: no op of "
+               "this version "
+               "reads it; leave it out");
 }
 
 TEST(Overrides, NothingThatIsWrittenVanishes) {

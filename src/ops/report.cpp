@@ -50,6 +50,15 @@ std::vector<PassedOver> not_chosen(const Choice& choice, const HardwareFacts& fa
   return all;
 }
 
+bool is_batch_invariant(const Choice& choice) {
+  const OpInfo* op = choice.op.empty() ? nullptr : op_infos().find(choice.op);
+  if (op == nullptr) return false;
+  const std::vector<KernelInfo> kernels = op->kernels();
+  return std::any_of(kernels.begin(), kernels.end(), [&](const KernelInfo& kernel) {
+    return kernel.provider == choice.provider && kernel.batch_invariant;
+  });
+}
+
 }  // namespace
 
 std::string explain(const std::vector<Choice>& choices, const HardwareFacts& facts) {
@@ -60,6 +69,7 @@ std::string explain(const std::vector<Choice>& choices, const HardwareFacts& fac
         fmt::format("{:<37} {:<8} {}\n", name, choice.op.empty() ? "-" : choice.provider, reason_of(choice));
     const auto line = [&](const std::string& text) { out += fmt::format("{:<37} {}\n", "", text); };
     for (const std::string& tiling : choice.tilings) line("tiles " + tiling);
+    if (is_batch_invariant(choice)) line("a token's result does not depend on the others");
     for (const PassedOver& other : not_chosen(choice, facts))
       line(other.reason.empty() ? fmt::format("or {}", other.provider)
                                 : fmt::format("not {}: {}", other.provider, other.reason));
@@ -103,7 +113,8 @@ Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {
                                    {"modules", choice.modules.empty() ? Json("*") : Json(choice.modules)},
                                    {"others", others},
                                    {"names", names},
-                                   {"tilings", tilings}});
+                                   {"tilings", tilings},
+                                   {"batch_invariant", is_batch_invariant(choice)}});
   }
   return Json::Object{{"hardware", facts.hardware}, {"device", facts.name}, {"choices", choices}};
 }

@@ -109,8 +109,7 @@ TEST(Resolve, NoNameIsOfferedWithoutAKernel) {
       EXPECT_TRUE(has_op(field) || (at != std::string::npos) == must_be_written) << hardware << " " << field;
     }
   }
-  for (const char* field :
-       {"causal_conv1d", "chunk_gated_delta_rule", "load_balancing_loss", "moe", "rms_norm_gated"})
+  for (const char* field : {"causal_conv1d", "chunk_gated_delta_rule", "rms_norm_gated"})
     EXPECT_FALSE(has_op(field)) << field;
 }
 
@@ -130,7 +129,7 @@ TEST(Resolve, NpuNamesNeedAnNpu) {
   const std::string why = "requires Ascend NPU but none is available. Set it to one of ";
   expect_refused("cuda-sm90", "rms_norm", "npu", why + norms_on_gpus());
   expect_refused("cpu-avx512", "rotary_pos_emb", "npu", why + "[eager, simd]");
-  expect_refused("cpu-avx512", "moe", "fused_npu", why + "[eager]");
+  expect_refused("cpu-avx512", "moe", "fused_npu", why + "[eager, onednn]");
   expect_refused("cpu-avx512", "swiglu_mlp", "npu", why + "[eager, simd]");
   expect_refused("cpu-avx512", "attn", "npu", why + "[eager, flash_attention_2, onednn, sdpa]");
   expect_refused("cuda-sm90", "rms_norm", "simd",
@@ -155,7 +154,7 @@ TEST(Resolve, TritonMeansWhatItsFieldSays) {
 }
 
 TEST(Resolve, TheMoeGatesKeepTheirHardware) {
-  const std::string gpu = "requires NVIDIA GPU but none is available. Set it to one of [eager]";
+  const std::string gpu = "requires NVIDIA GPU but none is available. Set it to one of [eager, onednn]";
   for (const char* name : {"fused_triton", "fused_quack", "fused"})
     expect_refused("cpu-avx2", "moe", name, gpu);
   EXPECT_NO_THROW(check("cuda-sm90", "moe", "fused_quack"));

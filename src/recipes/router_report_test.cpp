@@ -5,7 +5,9 @@
 namespace temper::recipes {
 namespace {
 
-training::RouterLoad load(size_t layer, std::vector<int64_t> counts) { return {layer, std::move(counts), 1.5, 8, 0}; }
+training::RouterLoad load(size_t layer, std::vector<int64_t> counts) {
+  return {layer, std::move(counts), 1.5, 8, 0};
+}
 
 TEST(RouterReport, MetricsByLayer) {
   training::StepResult result;
@@ -14,8 +16,9 @@ TEST(RouterReport, MetricsByLayer) {
   Json::Object values;
   reports::TensorBoardWriter::Scalars scalars;
   add_routers(result, 0.01, values, scalars);
-  EXPECT_EQ(Json(values).dump(),
-            R"({"balance_loss": 2.0, "expert_load": [1.0, 4.0], "router_entropy": [1.5, 1.5], "idle_experts": [0, 3]})");
+  EXPECT_EQ(
+      Json(values).dump(),
+      R"({"balance_loss": 2.0, "expert_load": [1.0, 4.0], "router_entropy": [1.5, 1.5], "idle_experts": [0, 3]})");
   EXPECT_EQ(scalars.size(), 7u);
   values.clear();
   add_routers({}, 0.01, values, scalars);

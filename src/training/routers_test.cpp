@@ -1,5 +1,5 @@
-// What training does with the routers of mixtures: the load balancing loss, biases, loads, and what they do when
-// layers are computed again.
+// What training does with the routers of mixtures: the load balancing loss, biases, loads, and what they do
+// when layers are computed again.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -88,7 +88,8 @@ TEST(Routers, TheLoadBalancingLossHasAGradient) {
     const Doubles once = added(balanced(0.5, false), name);
     Doubles twice = added(balanced(1, false), name);
     EXPECT_GT(largest(twice), 1e-3) << name;
-    for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 2e-6 * largest(twice) + 1e-7) << name;
+    for (size_t i = 0; i < once.size(); ++i)
+      EXPECT_NEAR(twice[i], 2 * once[i], 2e-6 * largest(twice) + 1e-7) << name;
   }
 }
 
@@ -124,7 +125,8 @@ TEST(Routers, TheLossOfMicroBatchesIsTheirMean) {
 TEST(Routers, LoadsAreOfTrainingTokensAlone) {
   int64_t tokens = 0;
   for (const PackedRow& row : kRows) tokens += row.size();
-  for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull})
+  for (const Checkpointing checkpointing :
+       {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull})
     for (const int64_t micro_batch : {0, 1}) {
       Bench bench({.micro_batch_tokens = micro_batch, .checkpointing = checkpointing});
       bench.trainer.evaluate(kRows);

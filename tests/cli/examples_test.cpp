@@ -41,6 +41,29 @@ TEST_F(Examples, SeveralAdapters) {
   EXPECT_EQ(losses(out + "/adapters/larger").size(), 200u);
 }
 
+// The example's own model: the fixture's tokenizer, and experts.
+TEST_F(Examples, Mixture) {
+  const std::string out = folder() + "/example_moe", model = folder() + "/moe";
+  Json config = Json::parse_file(folder() + "/model/config.json");
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, Json>>{{"model_type", "qwen3_moe"},
+                                                           {"num_experts", 4},
+                                                           {"num_experts_per_tok", 2},
+                                                           {"moe_intermediate_size", 16}})
+    config.set(key, value);
+  make_directories(folder() + "/moe_config");
+  write_file(folder() + "/moe_config/config.json", config.dump());
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    write_file(folder() + "/moe_config/" + file, read_file(folder() + "/model/" + file));
+  ASSERT_EQ(run("init " + folder() + "/moe_config " + model).code, 0);
+  const Outcome outcome = run_example("moe", out);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json line = metrics(out).at(0);
+  for (const char* key : {"expert_load", "router_entropy", "idle_experts"})
+    EXPECT_EQ(line.at(key).as_array().size(), line.at("router_entropy").as_array().size()) << key;
+  EXPECT_GT(line.at("balance_loss").as_double(), 1);
+}
+
 TEST_F(Examples, BeforePreference) {
   const std::string out = folder() + "/example_both";
   const Outcome outcome = run_example("preference", out, "both");

@@ -87,7 +87,7 @@ TEST_F(Cli, AFieldThatNoOpReadsIsReported) {
   const Json report = Json::parse(run("ops --json").out, "report");
   EXPECT_EQ(report.at("unread_fields").as_array().front().as_string(), "causal_conv1d");
   const std::string out = folder() + "/unread",
-                    fields = " --model.ops_implementation.moe_implementation eager";
+                    fields = " --model.ops_implementation.rms_norm_gated_implementation eager";
   const Outcome outcome = run("train " + yaml() + fields + " --train.steps 2 --output " + out);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("written; " + none), std::string::npos) << outcome.err;
@@ -95,7 +95,7 @@ TEST_F(Cli, AFieldThatNoOpReadsIsReported) {
   const Json kernels = Json::parse_file(out + "/kernels.json");
   for (const Json& choice : kernels.at("choices").as_array())
     why[choice.at("field").as_string()] = choice.at("why").as_string();
-  EXPECT_EQ(why.at("moe_implementation"), "written; " + none);
+  EXPECT_EQ(why.at("rms_norm_gated_implementation"), "written; " + none);
   expect_refused("train " + yaml() + " --model.ops_implementation.load_balancing_loss_implementation triton",
                  2, "needs the package 'triton', but this version has no kernel for it: use eager");
 }

@@ -170,9 +170,9 @@ TEST_P(AdapterParity, MergesBitByBit) {
 }
 
 TEST(Goldens, EveryAdapterIsThere) {
-  const std::vector<std::string> expected{"deepseek_v3_attention", "gemma3_norms",     "granite_head", "llama_all_linear",
-                                          "llama_head",       "olmo2_norms",  "phi3_all_linear",
-                                          "qwen2_all_biases", "qwen2_bias",   "qwen3_whole"};
+  const std::vector<std::string> expected{
+      "deepseek_v3_attention", "gemma3_norms",    "granite_head",     "llama_all_linear", "llama_head",
+      "olmo2_norms",           "phi3_all_linear", "qwen2_all_biases", "qwen2_bias",       "qwen3_whole"};
   EXPECT_EQ(list_directory(join_path(kGoldens, "adapters")), expected);
 }
 

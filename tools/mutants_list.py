@@ -18,6 +18,8 @@ def tests(family="*", suites=("Model", "BFloat16"), kernels=("eager", "fast"), t
     return [f"*/{suite}Parity.{test}/{family}_trained_{kernel}" for suite in suites for kernel in kernels]
 
 
+# The golden with experts.
+WITH_EXPERTS = [f"*/ModelParity.*/deepseek_v3_{kernel}" for kernel in ("eager", "fast")]
 FLOAT32 = ("Model",)
 STEPS = ("Trainer",)
 MUTANTS = [
@@ -113,15 +115,16 @@ MUTANTS = [
          edits=[("src/ops/swiglu/swiglu.cpp", "p::mul(tape, gate, p::sigmoid(tape, inner(tape, gate, activation)))",
                  "p::sigmoid(tape, inner(tape, gate, activation))")]),
     dict(name="fast: the gate is not multiplied", found_by=tests(kernels=("fast",)),
-         edits=[("src/backends/simd/swiglu.cpp", "store(hn::Mul(hn::Mul(gate, sigmoid(Act::inner(gate))), up), y + i, lanes);",
-                 "store(hn::Mul(sigmoid(Act::inner(gate)), up), y + i, lanes);")]),
+         edits=[("src/backends/simd/swiglu.cpp", "store(hn::Mul(hn::Mul(gate, logistic(Act::inner(gate))), up), y + i, lanes);",
+                 "store(hn::Mul(logistic(Act::inner(gate)), up), y + i, lanes);")]),
     dict(name="fast: backward forgets the softmax scale", found_by=tests(kernels=("fast",), test="LossAndGradients"),
          edits=[(FAST_SCORES, "store(hn::Mul(hn::Mul(p, fill(scores.scale)), change), grad_at, lanes);",
                  "store(hn::Mul(p, change), grad_at, lanes);")]),
     dict(name="fast: backward turns heads forward", found_by=tests(kernels=("fast",), test="LossAndGradients"),
          edits=[("src/backends/simd/rotary.cpp", "hn::Neg(load(at.sin + i, lanes)));", "load(at.sin + i, lanes));")]),
     dict(name="recomputed layers lose the MLP's branch", found_by=tests(suites=FLOAT32, test="Checkpointed*"),
-         edits=[(DECODER, "return residual_add(inner, end.x, end.branch);", "return end.x;")]),
+         edits=[(DECODER, "std::vector<Var> results{residual_add(inner, end.x, end.branch)};",
+                 "std::vector<Var> results{end.x};")]),
     dict(name="packed documents see one another", found_by=tests(suites=FLOAT32, test="PackedDocuments*"),
          edits=[(DECODER, "pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;",
                  "pass.cu_seqlens_q = pass.cu_seqlens_k =\n"
@@ -146,6 +149,21 @@ MUTANTS = [
                  "p::cast(tape, p::mul(tape, wide, zeros), kv.dtype());"),
                 ("src/backends/simd/latent_heads.cpp", "k = mover.copy(shared, rope, mover.copy(kv, nope, k));",
                  "k = mover.copy(kv, rope, mover.copy(kv, nope, k));")]),
+
+    # Mixtures of experts.
+    dict(name="weights of experts sum to one where they should not", found_by=tests("qwen3_moe"),
+         edits=[("src/models/qwen3_moe/qwen3_moe.cpp", "normalize = reader.boolean(\"norm_topk_prob\", false);",
+                 "normalize = !reader.boolean(\"norm_topk_prob\", false);")]),
+    dict(name="the load balancing loss has no gradient", found_by=tests("qwen3_moe", test="LossAndGradients"),
+         edits=[("src/ops/load_balancing_loss/load_balancing_loss.cpp", "  return loss;\n}", "  return tape.constant(loss.value);\n}")]),
+    dict(name="the correction bias does not count", found_by=WITH_EXPERTS,
+         edits=[("src/ops/moe_router/choose.cpp", "bias.empty() ? scores[e] : scores[e] + bias[e];", "scores[e];")]),
+    dict(name="all groups of experts may be chosen from", found_by=WITH_EXPERTS,
+         edits=[("src/models/deepseek_v3/mixture.cpp", ".top_groups = mixture.groups_chosen,", ".top_groups = mixture.num_groups,")]),
+    dict(name="routed experts are not scaled", found_by=WITH_EXPERTS,
+         edits=[("src/models/deepseek_v3/mixture.cpp", ".scaling = static_cast<float>(mixture.scale)", ".scaling = 1")]),
+    dict(name="recomputed layers have no load balancing loss", found_by=tests("qwen3_moe", test="Checkpointed*"),
+         edits=[("src/autograd/tape.cpp", "for (size_t i = 0; i < ends.size(); ++i)", "for (size_t i = 0; i < 1; ++i)")]),
 
     # The step.
     dict(name="weight decay is missing", found_by=tests(suites=STEPS),

@@ -25,12 +25,16 @@ SHAPES = {
     "small": (32000, 512, 1536, 8, 8, 4, 64),
     "qwen3-0.6b": (151936, 1024, 3072, 28, 16, 8, 128),
     "demo": (512, 128, 384, 4, 4, 2, 32),
+    "mixture": (32000, 512, 384, 6, 8, 4, 64),
 }
+EXPERTS = {"mixture": (16, 4)}  # how many, of the inner size, and how many a token gets
 # shape, dtype, rows, length, steps, learning rate
 TRAINING = {
     "small-float32": ("small", "float32", 8, 512, 6, 1e-4),
     "small-bfloat16": ("small", "bfloat16", 8, 512, 6, 1e-4),
     "qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 2, 512, 5, 1e-5),
+    "mixture-float32": ("mixture", "float32", 8, 512, 6, 1e-4),
+    "mixture-bfloat16": ("mixture", "bfloat16", 8, 512, 6, 1e-4),
     "demo-float32": ("demo", "float32", 32, 64, 60, 1e-3),
 }
 # dtype, rows, length of packed rows, steps, learning rate
@@ -45,16 +49,23 @@ def make_folder(folder, shape):
         return
     code = """if True:
         import sys, numpy, torch
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-        folder, vocab, hidden, inner, layers, heads, kv_heads, head_dim = sys.argv[1], *map(int, sys.argv[2:])
+        from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+        folder, vocab, hidden, inner, layers, heads, kv_heads, head_dim = sys.argv[1], *map(int, sys.argv[2:9])
         torch.manual_seed(1)
-        Qwen3ForCausalLM(Qwen3Config(
-            vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
-            num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, rope_theta=1e6,
-            max_position_embeddings=4096, tie_word_embeddings=True)).to(torch.bfloat16).save_pretrained(folder)
+        sizes = dict(vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
+                     num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, rope_theta=1e6,
+                     max_position_embeddings=4096, tie_word_embeddings=True)
+        if sys.argv[9:]:
+            experts, top_k = map(int, sys.argv[9:])
+            model = Qwen3MoeForCausalLM(Qwen3MoeConfig(num_experts=experts, num_experts_per_tok=top_k,
+                                                       moe_intermediate_size=inner, norm_topk_prob=True, **sizes))
+        else:
+            model = Qwen3ForCausalLM(Qwen3Config(**sizes))
+        model.to(torch.bfloat16).save_pretrained(folder)
         tokens = numpy.random.default_rng(1).integers(0, vocab, 1 << 17, dtype=numpy.int32)
         tokens.tofile(folder + "/tokens.int32")"""
-    subprocess.run([sys.executable, "-c", code, str(folder), *map(str, SHAPES[shape])], check=True,
+    sizes = map(str, SHAPES[shape] + EXPERTS.get(shape, ()))
+    subprocess.run([sys.executable, "-c", code, str(folder), *sizes], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

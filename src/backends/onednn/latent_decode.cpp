@@ -16,26 +16,55 @@ struct Task {
   int64_t sequence, head, heads, keys;
 };
 
-// y[h] = K_hᵀ q[h, : nope], next to what is left of q[h].
-void absorb(const LatentDecode& op, const Task& task, float* query, float* absorbed) {
+int64_t low_of(const LatentDecode& op) { return op.a.defined() ? op.a.dim(0) : 0; }
+
+// y [size] += Σ_i x[i] rows[i]
+void add_rows(float* x, int64_t count, const Block& rows, int64_t size, float* y) {
+  mix_rows({x, 1, count, count, count, 1, 0, 1}, rows, y, size);
+}
+
+// K_hᵀ q[h, : nope] of each head, next to what is left of q[h]. scratch: [dim + low].
+void absorb(const LatentDecode& op, const Task& task, float* scratch, float* absorbed) {
   const int64_t nope = op.nope_dim(), dim = op.q.dim(2), width = op.cache.dim(2), rank = op.rank();
-  const int64_t rows_per_head = nope + op.value_dim();
+  float *const query = scratch, *const low = scratch + dim;
   for (int64_t h = 0; h < task.heads; ++h) {
-    const int64_t head = task.head + h;
+    const int64_t head = task.head + h, row = head * (nope + op.value_dim());
     copy_block(block_at({op.q.raw(), op.q.dtype(), dim}, task.sequence * op.q.dim(1) + head, 0),
                {query, DType::kF32, dim}, 1, dim);
     float* const to = absorbed + h * width;
     std::fill_n(to, rank, 0.0f);
-    mix_rows({query, 1, nope, nope, nope, 1, 0, 1}, block_of(op.weight, head * rows_per_head), to, rank);
+    add_rows(query, nope, block_of(op.weight, row), rank, to);
+    if (const int64_t size = low_of(op); size > 0) {
+      std::fill_n(low, size, 0.0f);
+      add_rows(query, nope, block_of(op.b, row), size, low);
+      scale_rows(low, 1, size, &op.update_scale);
+      add_rows(low, size, block_of(op.a), rank, to);
+    }
     std::copy_n(query + nope, dim - nope, to + rank);
   }
 }
 
+// V_h of what the softmax mixed, [rank]. scratch: [2 value_dim + low].
+void expand(const LatentDecode& op, int64_t head, float* mixed, float* scratch, const Block& to) {
+  const int64_t value = op.value_dim(), rank = op.rank();
+  const int64_t row = head * (op.nope_dim() + value) + op.nope_dim();
+  const Block x{mixed, DType::kF32, rank}, y{scratch, DType::kF32, value};
+  dot_rows(x, 1, block_of(op.weight, row), nullptr, rank, {}, y, 0, value);
+  if (const int64_t size = low_of(op); size > 0) {
+    const Block update{scratch + value, DType::kF32, value}, low{scratch + 2 * value, DType::kF32, size};
+    dot_rows(x, 1, block_of(op.a), nullptr, rank, {}, low, 0, size);
+    dot_rows(low, 1, block_of(op.b, row), nullptr, size, {}, update, 0, value);
+    for (int64_t i = 0; i < value; ++i) scratch[i] += op.update_scale * scratch[value + i];
+  }
+  copy_block(y, to, 1, value);
+}
+
 void run_task(const LatentDecode& op, const Task& task, const Tensor& y) {
-  const int64_t heads = task.heads, width = op.cache.dim(2), rank = op.rank(), nope = op.nope_dim();
-  Scratch scratch(heads * (width + rank + kKeys + 2) + op.q.dim(2));
-  float* const absorbed = scratch.take(heads * width);
-  absorb(op, task, scratch.take(op.q.dim(2)), absorbed);
+  const int64_t heads = task.heads, width = op.cache.dim(2), rank = op.rank(), value = op.value_dim();
+  const int64_t of_head = std::max(op.q.dim(2), 2 * value) + low_of(op);
+  Scratch scratch(heads * (width + rank + kKeys + 2) + of_head);
+  float *const absorbed = scratch.take(heads * width), *const head_scratch = scratch.take(of_head);
+  absorb(op, task, head_scratch, absorbed);
   float *const mixed = scratch.take(heads * rank), *const scores = scratch.take(heads * kKeys),
                *const largest = scratch.take(heads), *const sum = scratch.take(heads);
   std::fill_n(mixed, heads * rank, 0.0f);
@@ -53,12 +82,10 @@ void run_task(const LatentDecode& op, const Task& task, const Tensor& y) {
   }
   for (int64_t h = 0; h < heads; ++h) sum[h] = 1 / sum[h];
   scale_rows(mixed, heads, rank, sum);
-  const int64_t value = op.value_dim();
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t head = task.head + h;
-    dot_rows({mixed + h * rank, DType::kF32, rank}, 1, block_of(op.weight, head * (nope + value) + nope),
-             nullptr, rank, {}, block_at({y.raw(), y.dtype(), value}, task.sequence * y.dim(1) + head, 0), 0,
-             value);
+    expand(op, head, mixed + h * rank, head_scratch,
+           block_at({y.raw(), y.dtype(), value}, task.sequence * y.dim(1) + head, 0));
   }
 }
 

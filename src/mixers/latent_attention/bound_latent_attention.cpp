@@ -45,11 +45,9 @@ class BoundLatentAttention : public layers::BoundMixer {
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     auto* const kept = static_cast<LatentState*>(state);
     const Projected own = project(tape, x, pass);
-    const Var y =
-        pass.decodes && !updates_kv_b(pass) ? decode(tape, own, pass, *kept) : attend(tape, own, pass, kept);
+    const Var y = pass.decodes ? decode(tape, own, pass, *kept) : attend(tape, own, pass, kept);
     return output_(tape, layers::merge_heads(tape, y), pass.rows);
   }
-  // A step with an adapter of kv_b is led by the host: kernels for devices need a way for it first.
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
@@ -76,12 +74,6 @@ class BoundLatentAttention : public layers::BoundMixer {
     return {rotated.q, kv_norm_(tape, latent, {}, pass.rows).y, rotated.k_rope};
   }
 
-  bool updates_kv_b(const Pass& pass) const {
-    for (const layers::AdapterRows& rows : pass.rows.all())
-      if (layers::update_of(rows, kv_b_.weight()) != nullptr) return true;
-    return false;
-  }
-
   Var decode(Tape& tape, const Projected& own, const Pass& pass, const LatentState& state) const {
     ops::LatentDecode op;
     op.q = own.q.value;
@@ -90,10 +82,16 @@ class BoundLatentAttention : public layers::BoundMixer {
     op.lengths = pass.positions;
     op.scale = scale_;
     // A pass that decodes has one token.
-    const primitives::Matrix weight = pass.rows.all().empty()
-                                          ? kv_b_.weight().matrix(tape)
-                                          : layers::weight_of(tape, pass.rows.all().front(), kv_b_.weight());
-    return tape.constant(ops::latent_decode(decode_, weight, op));
+    const layers::AdapterRows whose =
+        pass.rows.all().empty() ? layers::AdapterRows() : pass.rows.all().front();
+    if (const layers::Adapter::Update* update = layers::update_of(whose, kv_b_.weight())) {
+      invariant(update->slices.size() == 1, "kv_b is one module");
+      const layers::ParameterStore& adapter = whose.adapter->parameters();
+      op.a = adapter[update->a].value;
+      op.b = adapter[update->slices[0].b].value;
+      op.update_scale = update->slices[0].scale;
+    }
+    return tape.constant(ops::latent_decode(decode_, layers::weight_of(tape, whose, kv_b_.weight()), op));
   }
 
   Var attend(Tape& tape, const Projected& own, const Pass& pass, LatentState* state) const {
@@ -111,11 +109,8 @@ class BoundLatentAttention : public layers::BoundMixer {
       whole.rows = tokens;
       rows = {{whole}, tokens};
     }
-    Pass seen = pass;
-    seen.cu_seqlens_q = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(own.q.shape()[0])});
-    seen.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, static_cast<int32_t>(tokens)});
     return attend_to(tape, own.q, tape.constant(all.narrow(1, 0, rank).contiguous()),
-                     tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, seen);
+                     tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, pass);
   }
 
   Var attend_to(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const AdaptedRows& rows,

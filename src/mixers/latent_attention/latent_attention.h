@@ -11,8 +11,7 @@ namespace temper::mixers {
 //   k[h], v[h] = [k_nope | rotated k_pe], v   where kv_b(latent) = [k_nope | v] for each head
 //   y = o(softmax(softmax_scale · q kᵀ) v)
 // Training and prefill compute k and v. A step of decoding works on the latents that the sequence left
-// (ops/latent_decode), unless an adapter changes kv_b: then it expands them. Hugging Face's names are
-// self_attn.*.
+// (ops/latent_decode). Hugging Face's names are self_attn.*.
 struct LatentAttentionConfig {
   int64_t hidden = 0, num_heads = 0;
   int64_t q_lora_rank = 0;  // 0: queries come from x by one linear

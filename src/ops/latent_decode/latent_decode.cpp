@@ -27,6 +27,15 @@ void check_weight_and_cache(const LatentDecode& op, const primitives::Matrix& we
   if (width <= rank || nope < 1 || weight.shape()[0] % heads != 0 || weight.shape()[0] / heads <= nope)
     fail("[latent_decode] weight {} and a cache of {} columns do not fit {} heads of {} entries",
          to_string(weight.shape()), width, heads, op.q.dim(2));
+  if (op.a.defined() || op.b.defined()) {
+    check_ndim(name, "a", op.a, 2);
+    check_shape(name, "a", op.a, {op.a.dim(0), rank});
+    check_shape(name, "b", op.b, {weight.shape()[0], op.a.dim(0)});
+    for (const auto& [label, tensor] : {std::pair{"a", &op.a}, {"b", &op.b}}) {
+      check_dtype(name, label, *tensor, op.q.dtype());
+      check_contiguous(name, label, *tensor);
+    }
+  }
   check_shape(name, "lengths", op.lengths, {sequences});
   check_dtype(name, "lengths", op.lengths, DType::kI32);
   for (const int32_t length : visible_ids(op.lengths))
@@ -51,11 +60,18 @@ Var one_sequence(Tape& tape, const Var& q, const Var& cache, const Var& k, const
   return p::reshape(tape, y, {heads, value});
 }
 
+// The weight with the adapter's update, float32.
+Var updated_weight(Tape& tape, const LatentDecode& op) {
+  const auto wide = [&](const Tensor& x) { return p::cast(tape, tape.constant(x), DType::kF32); };
+  if (!op.a.defined()) return wide(op.weight);
+  const Var update = p::scale(tape, p::matmul(tape, wide(op.b), wide(op.a)), op.update_scale);
+  return p::add(tape, wide(op.weight), update);
+}
+
 Tensor compose(const LatentDecode& op) {
   Tape tape(false);
   const int64_t heads = op.q.dim(1), nope = op.nope_dim(), value = op.value_dim(), width = op.cache.dim(2);
-  const Var weight = p::reshape(tape, p::cast(tape, tape.constant(op.weight), DType::kF32),
-                                {heads, nope + value, op.rank()});
+  const Var weight = p::reshape(tape, updated_weight(tape, op), {heads, nope + value, op.rank()});
   const Var k = p::narrow(tape, weight, 1, 0, nope), v = p::narrow(tape, weight, 1, nope, value);
   const std::vector<int32_t> lengths = append_latents(op);
   const Tensor y =

@@ -27,6 +27,10 @@ struct LatentDecode {
   Tensor lengths;  // [sequences] int32 in [0, capacity): checked on the CPU only
   float scale = 1;
   Tensor weight = {};  // of kv_b, [heads · (nope_dim + value_dim), rank]; set at the front door
+  // An adapter's update, which is added to the weight: update_scale · b a. Undefined: there is none.
+  Tensor a = {};  // [low, rank]
+  Tensor b = {};  // [heads · (nope_dim + value_dim), low]
+  float update_scale = 0;
 
   int64_t rank() const { return weight.dim(1); }
   int64_t nope_dim() const { return q.dim(2) - (cache.dim(2) - rank()); }

@@ -13,14 +13,20 @@ struct Decoding {
   std::vector<int32_t> lengths;
   int64_t capacity, heads = 3, nope = 8, rope = 4, value = 6, rank = 12;
   bool in_8_bits = false;
+  int64_t low = 0;  // of an adapter's update
   int64_t sequences() const { return std::ssize(lengths); }
   int64_t width() const { return rank + rope; }
 };
 
+constexpr float kUpdateScale = 0.75f;
+
 // By the expanded form: keys and values of every token and head. y, then the cache with the new token in it.
 Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inputs) {
-  const Doubles &q = inputs[0], &latent = inputs[1], &weight = inputs[3];
-  Doubles cache = inputs[2], y;
+  const Doubles &q = inputs[0], &latent = inputs[1];
+  Doubles cache = inputs[2], weight = inputs[3], y;
+  for (int64_t i = 0; i < std::ssize(weight); ++i)
+    for (int64_t j = 0; j < s.low; ++j)
+      weight[i] += kUpdateScale * inputs[5][i / s.rank * s.low + j] * inputs[4][j * s.rank + i % s.rank];
   for (int64_t n = 0; n < s.sequences(); ++n) {
     const int64_t length = s.lengths[static_cast<size_t>(n)], first = n * s.capacity * s.width();
     for (int64_t i = 0; i < s.width(); ++i) cache[first + length * s.width() + i] = latent[n * s.width() + i];
@@ -66,6 +72,11 @@ void check_decoding(const Decoding& s) {
               {"latent", latent, normal(2, latent)},
               {"cache", cache, normal(3, cache)},
               {"weight", weight, s.in_8_bits ? meaning_in_8_bits(values, weight) : values}};
+  if (s.low > 0) {
+    const Shape a{s.low, s.rank}, b{weight[0], s.low};
+    c.inputs.push_back({"a", a, normal(5, a, 1 / std::sqrt(static_cast<double>(s.rank)))});
+    c.inputs.push_back({"b", b, normal(6, b, 0.5)});
+  }
   c.inference = true;
   c.terms = std::max(s.capacity, s.rank + s.rope);
   c.reference = [s, scale](const std::vector<Doubles>& inputs) { return decoded(s, scale, inputs); };
@@ -77,6 +88,11 @@ void check_decoding(const Decoding& s) {
     op.cache = kept;
     op.lengths = beside(v[0], ints(s.lengths));
     op.scale = scale;
+    if (s.low > 0) {
+      op.a = v[4].value;
+      op.b = v[5].value;
+      op.update_scale = kUpdateScale;
+    }
     const primitives::Matrix matrix =
         s.in_8_bits ? op_testing::in_8_bits(v[3], values, weight) : primitives::Matrix(v[3]);
     return Result{tape.constant(latent_decode(ops, matrix, op)), {kept}};
@@ -107,6 +123,13 @@ TEST(LatentDecode, LongCaches) {
 
 TEST(LatentDecode, WeightsIn8Bits) {
   check_decoding({.lengths = {40, 7}, .capacity = 41, .rank = 32, .in_8_bits = true});
+}
+
+TEST(LatentDecode, WithAnAdaptersUpdate) {
+  for (const int64_t low : {1, 8, 17})
+    check_decoding({.lengths = {70, 7}, .capacity = 71, .heads = 10, .low = low});
+  check_decoding(
+      {.lengths = {9}, .capacity = 11, .nope = 5, .value = 30, .rank = 9, .in_8_bits = true, .low = 3});
 }
 
 TEST(LatentDecode, ChecksAtTheFrontDoor) {
@@ -140,6 +163,19 @@ TEST(LatentDecode, ChecksAtTheFrontDoor) {
         c.weight = f32({24, 12});
       },
       "[latent_decode] weight [24, 12] and a cache of 16 columns do not fit 3 heads of 12 entries");
+  expect([&](Call& c) { c.op.a = f32({4, 12}); }, "[latent_decode] b is missing");
+  expect(
+      [&](Call& c) {
+        c.op.a = f32({4, 11});
+        c.op.b = f32({42, 4});
+      },
+      "[latent_decode] a is [4, 11], needs [4, 12]");
+  expect(
+      [&](Call& c) {
+        c.op.a = f32({4, 12});
+        c.op.b = f32({42, 3});
+      },
+      "[latent_decode] b is [42, 3], needs [42, 4]");
   expect([&](Call& c) { c.op.lengths = ints({3}); }, "[latent_decode] lengths is [1], needs [2]");
   expect(
       [&](Call& c) {

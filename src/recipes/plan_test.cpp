@@ -26,6 +26,9 @@ Json medium_config(const char* type = "qwen3") {
     if (key == "vocab_size") value = 2048;
     if (key == "max_position_embeddings") value = 256;
   }
+  if (config.front().second == Json("granite"))
+    for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling"})
+      config.emplace_back(key, 0.6);
   return config;
 }
 
@@ -136,7 +139,15 @@ INSTANTIATE_TEST_SUITE_P(Variants, PlanTest,
                                          Variant{DType::kBF16, Checkpointing::kSelective},
                                          Variant{DType::kBF16, Checkpointing::kFull},
                                          Variant{DType::kF32, Checkpointing::kSelective, "deepseek_v3"},
-                                         Variant{DType::kBF16, Checkpointing::kNone, "deepseek_v3"}),
+                                         Variant{DType::kBF16, Checkpointing::kNone, "deepseek_v3"},
+                                         Variant{DType::kF32, Checkpointing::kNone, "qwen3_moe"},
+                                         Variant{DType::kBF16, Checkpointing::kFull, "qwen3_moe"},
+                                         // Norms behind modules, norms of all heads, multipliers.
+                                         Variant{DType::kBF16, Checkpointing::kSelective, "gemma3_text"},
+                                         Variant{DType::kBF16, Checkpointing::kSelective, "olmo2"},
+                                         Variant{DType::kF32, Checkpointing::kNone, "olmo2"},
+                                         Variant{DType::kBF16, Checkpointing::kSelective, "granite"},
+                                         Variant{DType::kF32, Checkpointing::kNone, "granite"}),
                          name_of);
 
 class CheckMemory : public testing::Test {

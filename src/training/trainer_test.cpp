@@ -119,8 +119,8 @@ TEST(Trainer, TellsTheLossOfEachSource) {
 }
 
 TEST(Trainer, CheckpointingChangesNoBits) {
-  // With and without norms of the heads, and by latents.
-  for (const char* type : {"qwen3", "llama", "deepseek_v3"})
+  // With and without norms of the heads, by latents; norms behind modules; parts of heads; experts.
+  for (const char* type : {"qwen3", "llama", "deepseek_v3", "gemma3_text", "olmo2", "glm4", "qwen3_moe"})
     for (const DType dtype : {DType::kF32, DType::kBF16})
       for (const ops::OpsConfig& ops : {ops::all_eager(), ops::OpsConfig()}) {
         const TinyModel tiny{.type = type, .dtype = dtype, .ops = ops};

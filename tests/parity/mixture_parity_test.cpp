@@ -1,5 +1,5 @@
-// Mixtures of experts on packed rows, beside transformers and PEFT on each document alone: losses, the load balancing
-// loss of all rows together, gradients, and three updates (goldens/mixtures).
+// Mixtures of experts on packed rows, beside transformers and PEFT on each document alone: losses, the load
+// balancing loss of all rows together, gradients, and three updates (goldens/mixtures).
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -16,7 +16,9 @@ struct MixtureCase {
   std::string name, kernels;
   bool micro_batches = false;  // one for each row, with loads of the whole update
 };
-void PrintTo(const MixtureCase& c, std::ostream* out) { *out << c.name << " with " << c.kernels << " kernels"; }
+void PrintTo(const MixtureCase& c, std::ostream* out) {
+  *out << c.name << " with " << c.kernels << " kernels";
+}
 
 std::vector<MixtureCase> mixture_cases() {
   std::vector<MixtureCase> cases;
@@ -46,7 +48,9 @@ class MixtureParity : public testing::TestWithParam<MixtureCase> {
   std::vector<data::PackedRow> rows() const {
     std::vector<data::PackedRow> all;
     for (int i = 0; golden_->find(fmt::format("row.{}.input_ids", i)) != nullptr; ++i) {
-      const auto of = [&](const char* what) { return ints(golden_->tensor(fmt::format("row.{}.{}", i, what))); };
+      const auto of = [&](const char* what) {
+        return ints(golden_->tensor(fmt::format("row.{}.{}", i, what)));
+      };
       data::PackedRow row{of("input_ids"), {}, {}};
       const std::vector<int32_t> labels = of("labels");
       size_t at = 0;
@@ -131,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Goldens, MixtureParity, testing::ValuesIn(mixture_cases
                                   (info.param.micro_batches ? "_micro_batches" : "");
                          });
 
-// PEFT's adapter of the attention of a frozen mixture, whose routers' loss reaches it through the hidden states.
+// PEFT's adapter of the attention of a frozen mixture, whose routers' loss reaches it through the hidden
+// states.
 class AdaptedMixture : public MixtureParity {
  protected:
   AdaptedMixture() : MixtureParity("qwen3_moe_lora_attention") {}

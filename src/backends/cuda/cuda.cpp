@@ -14,6 +14,7 @@ void register_cuda() {
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
   ops::kernels<ops::LatentHeads>().add("cuda", cuda_latent_heads_kernel());
   ops::kernels<ops::LatentRotary>().add("cuda", cuda_latent_rotary_kernel());
+  ops::kernels<ops::MoeExperts>().add("cuda", cuda_moe_experts_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());

@@ -8,6 +8,7 @@
 #include "ops/global_norm/global_norm.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/latent_heads/latent_rotary.h"
+#include "ops/moe_experts/moe_experts.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
@@ -23,6 +24,7 @@ ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
 ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> cuda_latent_rotary_kernel();
+ops::Kernel<ops::MoeExperts> cuda_moe_experts_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Sample> cuda_sample_kernel();

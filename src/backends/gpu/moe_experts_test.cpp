@@ -226,6 +226,7 @@ TEST(GpuMoeExperts, TilesThatHideStores) { with_kernels({{600, 640, 520, 3, 2}},
 TEST(GpuMoeExperts, BatchesOfOtherSizes) {
   with_kernels({{1000, 264, 136, 8, 4}, {900, 640, 520, 16, 8, Load::kZipf}}, check_batches);
 }
+TEST(GpuMoeExperts, OddSizes) { with_kernels({{130, 37, 21, 6, 3}, {70, 8, 1, 3, 1}}, check); }
 TEST(GpuMoeExperts, NoTokens) { with_kernels({{0, 64, 32, 4, 2}}, check); }
 
 }  // namespace

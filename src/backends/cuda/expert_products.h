@@ -1,0 +1,32 @@
+#pragma once
+#include "autograd/grad_slot.h"
+#include "backends/gpu/expert_plan.h"
+
+// The steps of moe_experts (ops/moe_experts) in float32, bfloat16 or float16, in the order of the plan's
+// rows; each sum is float32 and has one order, which does not depend on other rows. Tensors are compact; on a
+// device that only counts nothing is computed.
+namespace temper::backends {
+
+// What launches are told of the rows of experts.
+Tensor row_tiles(const ExpertPlan& plan);
+
+// d = rows matrixᵀ or rows matrix, with each expert's matrix. `gathers`: the rows are those of tokens.
+void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& rows, bool gathers,
+                   const Tensor& matrices, bool transpose, const Tensor& d);
+// target (+)= Σ aᵀ b over each expert's rows; either operand's rows may be those of tokens.
+struct ExpertRows {
+  Tensor rows;
+  bool gathers;
+};
+void add_expert_gradient(const ExpertPlan& plan, const ExpertRows& a, const ExpertRows& b,
+                         const GradTarget& target);
+
+// y [rows, width] = weight · swiglu of gate_up [rows, 2 width].
+void weighted_swiglu(const ExpertPlan& plan, const Tensor& gate_up, const Tensor& weights, const Tensor& y);
+// dgate_up from dy [rows, width]; y once more and the gradients of weights where they are defined. y may be
+// dy.
+void weighted_swiglu_backward(const ExpertPlan& plan, const Tensor& gate_up, const Tensor& weights,
+                              const Tensor& dy, const Tensor& dgate_up, const Tensor& y,
+                              const Tensor& dweights);
+
+}  // namespace temper::backends

@@ -65,11 +65,14 @@ void refuse_unsupported(ConfigReader& reader) {
 
 void read_rope_of_heads(ConfigReader& reader, DenseConfig& config, double default_theta) {
   config.rope = read_rope(reader, default_theta, config.max_positions, config.partial_rotary_factor);
+  const double factor = config.rope.partial_rotary_factor;
+  if (!(factor >= 0 && factor <= 1))
+    reader.refuse("partial_rotary_factor", fmt::format("is {}, expected a number from 0 to 1", factor));
   const int64_t rotated = layers::rotated_width(config.rope, config.head_dim);
-  if (rotated < 2 || rotated > config.head_dim || rotated % 2 != 0)
+  if (rotated < 2 || rotated % 2 != 0)
     reader.refuse("partial_rotary_factor",
-                  fmt::format("is {}, which rotates {} of a head of {}; needs an even number up to all of it",
-                              config.rope.partial_rotary_factor, rotated, config.head_dim));
+                  fmt::format("is {}, which rotates {} of a head of {}; needs an even number of at least 2",
+                              factor, rotated, config.head_dim));
 }
 
 }  // namespace

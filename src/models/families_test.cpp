@@ -48,8 +48,11 @@ TEST(Families, PartsOfHeads) {
   for (const char* type : {"glm4", "phi3"}) {
     expect_refused(
         type, R"({"partial_rotary_factor": 0.4})",
-        "partial_rotary_factor is 0.4, which rotates 3 of a head of 8; needs an even number up to all");
-    expect_refused(type, R"({"partial_rotary_factor": 2})", "which rotates 16 of a head of 8");
+        "partial_rotary_factor is 0.4, which rotates 3 of a head of 8; needs an even number of at least 2");
+    expect_refused(type, R"({"partial_rotary_factor": 2})",
+                   "partial_rotary_factor is 2, expected a number from 0 to 1");
+    expect_refused(type, R"({"rope_parameters": {"partial_rotary_factor": 1e300}})",
+                   "partial_rotary_factor is 1e+300, expected a number from 0 to 1");
     expect_refused(type, R"({"partial_rotary_factor": 0})", "which rotates 0 of a head of 8");
     expect_refused(type, R"({"partial_rotary_factor": -1})",
                    "partial_rotary_factor is -1, expected 0 or more");

@@ -209,6 +209,16 @@ void describe(config::Schema& s, RouterConfig& c) {
       .at_least(0);
 }
 
+void describe_threads(config::Schema& s, TrainConfig& c) {
+  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")
+      .at_least(0)
+      .changeable();
+  s.choice(
+       "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
+       "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.")
+      .changeable();
+}
+
 void describe(config::Schema& s, TrainConfig& c) {
   s.field("steps", c.steps, "The number of updates; 0 is as many as train.epochs give.")
       .at_least(0)
@@ -258,13 +268,7 @@ void describe(config::Schema& s, TrainConfig& c) {
   s.group("router", c.router, "The routers of mixtures of experts.");
   s.field("seed", c.seed, "The seed of all random numbers: of shuffling, initialization and dropout.")
       .at_least(0);
-  s.field("threads", c.threads, "The number of threads that compute; 0 is one per core.")
-      .at_least(0)
-      .changeable();
-  s.choice(
-       "pin_threads", c.pin_threads, {{"auto", Pinning::kAuto}, {"off", Pinning::kOff}, {"on", Pinning::kOn}},
-       "Whether each thread stays on a core of its own; auto does so on a CPU with as many threads as cores.")
-      .changeable();
+  describe_threads(s, c);
   s.choice("resume", c.resume, {{"auto", Resume::kAuto}, {"never", Resume::kNever}},
            "What happens when the output folder holds a run: auto resumes it, never refuses the folder.")
       .changeable();

@@ -15,7 +15,7 @@ void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& ro
                    const Tensor& matrices, bool transpose, const Tensor& d);
 // target (+)= Σ aᵀ b over each expert's rows; either operand's rows may be those of tokens.
 struct ExpertRows {
-  Tensor rows;
+  Tensor rows;  // [rows, width], or [tokens, width]
   bool gathers;
 };
 void add_expert_gradient(const ExpertPlan& plan, const ExpertRows& a, const ExpertRows& b,

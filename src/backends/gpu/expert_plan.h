@@ -7,7 +7,7 @@ namespace temper::backends {
 // an expert are together, and those of one expert have the order of their tokens. Made on the GPU alone,
 // without the host: the same choices give the same plan.
 struct ExpertPlan {
-  Tensor memory;  // int32: places, choices, tokens and starts, one after the other
+  Tensor memory;  // [3 rows + experts + 1] int32: places, choices, tokens and starts, one after the other
   int64_t rows = 0, experts = 0;
 
   int* places() const { return memory.data<int32_t>(); }  // [rows]: the row of each choice

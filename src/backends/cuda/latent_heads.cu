@@ -106,7 +106,8 @@ ops::Kernel<LatentHeads> cuda_latent_heads_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = refuse_float16<LatentHeads::Signature>,
           .forward = forward,
-          .backward = backward};
+          .backward = backward,
+          .batch_invariant = true};
 }
 
 }  // namespace temper::backends

@@ -103,7 +103,8 @@ ops::Kernel<LatentRotary> cuda_latent_rotary_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = refuse_float16<LatentRotary::Signature>,
           .forward = forward,
-          .backward = backward};
+          .backward = backward,
+          .batch_invariant = true};
 }
 
 }  // namespace temper::backends

@@ -104,6 +104,8 @@ Tensor forward(const LatentDecode& op) {
 
 }  // namespace
 
-ops::Kernel<LatentDecode> latent_decode_kernel() { return {.accepts = refuse_float16, .forward = forward}; }
+ops::Kernel<LatentDecode> latent_decode_kernel() {
+  return {.accepts = refuse_float16, .forward = forward, .batch_invariant = true};
+}
 
 }  // namespace temper::backends

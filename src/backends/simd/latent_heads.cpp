@@ -107,7 +107,7 @@ LatentHeads::Grads backward(const LatentHeads& op, const Tensor& dk, const Tenso
 }  // namespace
 
 ops::Kernel<LatentHeads> latent_heads_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward};
+  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
 }
 
 }  // namespace temper::backends

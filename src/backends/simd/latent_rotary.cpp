@@ -108,7 +108,7 @@ LatentRotary::Grads backward(const LatentRotary& op, const Tensor& dq, const Ten
 }  // namespace
 
 ops::Kernel<LatentRotary> latent_rotary_kernel() {
-  return {.accepts = refuse_float16, .forward = forward, .backward = backward};
+  return {.accepts = refuse_float16, .forward = forward, .backward = backward, .batch_invariant = true};
 }
 
 }  // namespace temper::backends

@@ -132,6 +132,35 @@ TEST(LatentDecode, WithAnAdaptersUpdate) {
       {.lengths = {9}, .capacity = 11, .nope = 5, .value = 30, .rank = 9, .in_8_bits = true, .low = 3});
 }
 
+// Of kernels that say so: a sequence's token has the same bits whatever sequences are beside it.
+TEST(LatentDecode, ASequenceDoesNotDependOnTheOthers) {
+  constexpr int64_t kSequences = 64, kCapacity = 90, kHeads = 11, kWidth = 20, kRank = 16;
+  const auto brain = [](uint64_t seed, const Shape& shape) {
+    return tensor_of(normal(seed, shape), shape, DType::kBF16);
+  };
+  const Tensor q = brain(1, {kSequences, kHeads, 12}), latent = brain(2, {kSequences, kWidth}),
+               cache = brain(3, {kSequences, kCapacity, kWidth}), weight = brain(4, {kHeads * 14, kRank});
+  std::vector<int32_t> lengths;
+  for (int32_t s = 0; s < kSequences; ++s) lengths.push_back(s * 29 % kCapacity);
+  for (const BoundKernel& kernel : bind_every_kernel<LatentDecode>({DType::kBF16, kHeads, 8, 4, 6, kRank})) {
+    if (!kernel.ops.get<LatentDecode>().batch_invariant) continue;
+    const auto decode = [&](int64_t sequences) {
+      LatentDecode op;
+      op.q = q.narrow(0, 0, sequences);
+      op.latent = latent.narrow(0, 0, sequences);
+      op.cache = cache.narrow(0, 0, sequences).clone();
+      op.lengths = ints({lengths.begin(), lengths.begin() + sequences});
+      op.scale = 0.3f;
+      return values_of(latent_decode(kernel.ops, Var{weight, {}}, op));
+    };
+    const Doubles all = decode(kSequences);
+    for (const int64_t sequences : {1, 7}) {
+      const Doubles some = decode(sequences);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << kernel.provider;
+    }
+  }
+}
+
 TEST(LatentDecode, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<LatentDecode>("eager", {});
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };

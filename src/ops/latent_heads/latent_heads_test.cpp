@@ -1,5 +1,7 @@
 #include "ops/latent_heads/latent_heads.h"
 
+#include <array>
+
 #include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
@@ -64,6 +66,34 @@ TEST(LatentHeads, EveryKernelAgrees) {
   check_sizes({.tokens = 300, .heads = 8, .nope = 24, .rope = 16, .value = 24});
   check_sizes({.tokens = 1, .heads = 4});
   check_sizes({.tokens = 0});
+}
+
+// Of kernels that say so: a token has the same bits alone and among others.
+TEST(LatentHeads, ATokenDoesNotDependOnTheOthers) {
+  constexpr int64_t kTokens = 64, kHeads = 5, kNope = 16, kRope = 8, kValue = 12;
+  constexpr int64_t kWidth = kHeads * (kNope + kValue);
+  const Tensor kv = tensor_of(normal(1, {kTokens, kWidth}), {kTokens, kWidth}, DType::kBF16),
+               k = tensor_of(normal(2, {kTokens, kRope}), {kTokens, kRope}, DType::kBF16);
+  for (const BoundKernel& kernel : bind_everywhere<LatentHeads>({DType::kBF16, kNope, kRope, kValue})) {
+    if (!kernel.ops.get<LatentHeads>().batch_invariant) continue;
+    const auto values = [&](int64_t tokens) {
+      LatentHeads op;
+      op.heads = kHeads;
+      op.nope_dim = kNope;
+      Tape tape;
+      const Var vkv = tape.variable(kv.narrow(0, 0, tokens).on(kernel.device)),
+                vk = tape.variable(k.narrow(0, 0, tokens).on(kernel.device));
+      const Var y = side_by_side(tape, latent_heads(tape, kernel.ops, vkv, vk, op));
+      tape.backward(y, y.value);
+      return std::array{values_of(y.value), values_of(vkv.slot->take()), values_of(vk.slot->take())};
+    };
+    const auto all = values(kTokens);
+    for (const int64_t tokens : {1, 7}) {
+      const auto some = values(tokens);
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_TRUE(std::equal(some[i].begin(), some[i].end(), all[i].begin())) << kernel.provider;
+    }
+  }
 }
 
 TEST(LatentHeads, ChecksAtTheFrontDoor) {

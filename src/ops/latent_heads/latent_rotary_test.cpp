@@ -1,5 +1,6 @@
 #include "ops/latent_heads/latent_rotary.h"
 
+#include <array>
 #include <cmath>
 
 #include "primitives/primitives.h"
@@ -132,6 +133,40 @@ TEST(LatentRotary, AMissingGradientIsZero) {
         EXPECT_EQ(any, (x == &q) == of_q) << kernel.provider;
       }
     }
+}
+
+// Of kernels that say so: a token has the same bits alone and among others.
+TEST(LatentRotary, ATokenDoesNotDependOnTheOthers) {
+  constexpr int64_t kTokens = 64, kHeads = 3, kNope = 16, kRope = 8, kWidth = kHeads * (kNope + kRope);
+  const Tables both = tables(100, kRope / 2);
+  std::vector<int32_t> positions;
+  for (int32_t t = 0; t < kTokens; ++t) positions.push_back(t * 7 % 100);
+  const Tensor q = tensor_of(normal(1, {kTokens, kWidth}), {kTokens, kWidth}, DType::kBF16),
+               k = tensor_of(normal(2, {kTokens, kRope}), {kTokens, kRope}, DType::kBF16);
+  for (const BoundKernel& kernel :
+       bind_everywhere<LatentRotary>({DType::kBF16, kNope + kRope, kRope, true})) {
+    if (!kernel.ops.get<LatentRotary>().batch_invariant) continue;
+    const auto values = [&](int64_t tokens) {
+      LatentRotary op;
+      op.heads = kHeads;
+      op.interleaved = true;
+      op.positions = ints({positions.begin(), positions.begin() + tokens}).on(kernel.device);
+      op.cos = both.cos.on(kernel.device);
+      op.sin = both.sin.on(kernel.device);
+      Tape tape;
+      const Var vq = tape.variable(q.narrow(0, 0, tokens).on(kernel.device)),
+                vk = tape.variable(k.narrow(0, 0, tokens).on(kernel.device));
+      const Var y = join(tape, latent_rotary(tape, kernel.ops, vq, vk, op));
+      tape.backward(y, y.value);
+      return std::array{values_of(y.value), values_of(vq.slot->take()), values_of(vk.slot->take())};
+    };
+    const auto all = values(kTokens);
+    for (const int64_t tokens : {1, 7}) {
+      const auto some = values(tokens);
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_TRUE(std::equal(some[i].begin(), some[i].end(), all[i].begin())) << kernel.provider;
+    }
+  }
 }
 
 TEST(LatentRotary, ChecksAtTheFrontDoor) {

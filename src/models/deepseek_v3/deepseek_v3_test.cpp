@@ -76,7 +76,7 @@ TEST(DeepseekV3, MistakesAreRefusedByName) {
   expect_refused(R"({"moe_layer_freq": 2})", "moe_layer_freq is 2; every layer from");
 }
 
-TEST(DeepseekV3, RoutingThatCannotBeIsRefusedBeforeExpertsAre) {
+TEST(DeepseekV3, RoutingThatCannotBeIsRefused) {
   const auto expect = [](const std::string& changes, const std::string& message) {
     Json config =
         with(R"({"first_k_dense_replace": 1, "n_routed_experts": 8, "n_group": 4, "topk_group": 2})");
@@ -89,7 +89,9 @@ TEST(DeepseekV3, RoutingThatCannotBeIsRefusedBeforeExpertsAre) {
   expect(R"({"topk_group": 5})", "topk_group is 5, more than n_group = 4");
   expect(R"({"num_experts_per_tok": 5})",
          "num_experts_per_tok is 5, more than the 4 experts of topk_group = 2 groups");
-  expect(R"({"num_experts_per_tok": 2})", "first_k_dense_replace is 1, less than num_hidden_layers; layers");
+  const Json fits = with(R"({"first_k_dense_replace": 1, "n_routed_experts": 8, "n_group": 4,
+                             "topk_group": 2, "num_experts_per_tok": 4})");
+  EXPECT_EQ(error_of([&] { configure(fits, "config.json"); }), "");
 }
 
 constexpr int64_t kTokens = 12, kPrompt = 7;

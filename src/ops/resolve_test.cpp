@@ -134,7 +134,7 @@ TEST(Resolve, NpuNamesNeedAnNpu) {
   expect_refused("cpu-avx512", "attn", "npu", why + "[eager, flash_attention_2, onednn, sdpa]");
   expect_refused("cuda-sm90", "rms_norm", "simd",
                  "runs on CPU only, this is NVIDIA GPU. Set it to one of " + norms_on_gpus());
-  expect_refused("cuda-sm80", "moe", "fused_npu", why + "[eager]");
+  expect_refused("cuda-sm80", "moe", "fused_npu", why + "[cuda, eager, fused_triton]");
 }
 
 TEST(Resolve, TritonMeansWhatItsFieldSays) {
@@ -158,8 +158,9 @@ TEST(Resolve, TheMoeGatesKeepTheirHardware) {
   for (const char* name : {"fused_triton", "fused_quack", "fused"})
     expect_refused("cpu-avx2", "moe", name, gpu);
   EXPECT_NO_THROW(check("cuda-sm90", "moe", "fused_quack"));
-  expect_refused("cuda-sm80", "moe", "fused_quack",
-                 "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [eager]");
+  expect_refused(
+      "cuda-sm80", "moe", "fused_quack",
+      "needs compute capability 9.0, NVIDIA A100 has 8.0. Set it to one of [cuda, eager, fused_triton]");
   testing::internal::CaptureStderr();
   check("cuda-sm90", "moe", "fused");
   EXPECT_NE(testing::internal::GetCapturedStderr().find(

@@ -155,13 +155,19 @@ void GoldenCase::for_each_weight(
     const WeightSpec& spec = parameters.spec(i);
     if (spec.buffer) continue;
     const Tensor whole = of(i);
-    if (!spec.stacked.empty()) {  // as transformers has it in memory
-      check(spec.stacked, whole.defined() ? whole.reshape(spec.stacked_shape) : whole);
+    // As transformers has them in memory.
+    const auto in_memory = [](std::string name) {
+      const std::string old = ".block_sparse_moe.";
+      const size_t at = name.find(old);
+      return at == std::string::npos ? name : name.replace(at, old.size(), ".mlp.");
+    };
+    if (!spec.stacked.empty()) {
+      check(in_memory(spec.stacked), whole.defined() ? whole.reshape(spec.stacked_shape) : whole);
       continue;
     }
     int64_t row = 0;
     for (const WeightSource& source : spec.sources) {
-      check(source.name, whole.defined() ? whole.narrow(0, row, source.rows) : whole);
+      check(in_memory(source.name), whole.defined() ? whole.narrow(0, row, source.rows) : whole);
       row += source.rows;
     }
   }

@@ -181,6 +181,33 @@ const RequiredKernels<ops::Sample>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::MoeRouter>& required_kernels() {
+  static const RequiredKernels<ops::MoeRouter> table{
+      {.experts = 128, .top_k = 8}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::MoeExperts>& required_kernels() {
+  const auto by_eights = [](const ops::MoeExperts::Signature& s) {
+    return s.hidden % 8 == 0 && s.width % 8 == 0;
+  };
+  static const RequiredKernels<ops::MoeExperts> table{
+      {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide},
+       {"hopper", "hopper", kHopper, kBFloat16, by_eights},
+       {"cuda", "cuda", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LoadBalancingLoss>& required_kernels() {
+  static const RequiredKernels<ops::LoadBalancingLoss> table{{.experts = 128}, kAll, {}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::Swiglu>& required_kernels() {
   static const RequiredKernels<ops::Swiglu> table{
       {.intermediate = 3072}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};

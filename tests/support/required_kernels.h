@@ -15,7 +15,10 @@
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/latent_heads/latent_rotary.h"
 #include "ops/linear/linear.h"
+#include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/lora_linear/lora_linear.h"
+#include "ops/moe_experts/moe_experts.h"
+#include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
@@ -89,6 +92,12 @@ const RequiredKernels<ops::Linear>& required_kernels();
 template <>
 const RequiredKernels<ops::LoraLinear>& required_kernels();
 template <>
+const RequiredKernels<ops::LoadBalancingLoss>& required_kernels();
+template <>
+const RequiredKernels<ops::MoeExperts>& required_kernels();
+template <>
+const RequiredKernels<ops::MoeRouter>& required_kernels();
+template <>
 const RequiredKernels<ops::RmsNorm>& required_kernels();
 template <>
 const RequiredKernels<ops::Rotary>& required_kernels();
@@ -104,7 +113,8 @@ void visit_required_ops(F&& f) {
   all.template
   operator()<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::DecodeAttention, ops::Dropout,
              ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
-             ops::Linear, ops::LoraLinear, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
+             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::MoeExperts, ops::MoeRouter,
+             ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

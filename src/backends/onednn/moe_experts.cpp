@@ -274,8 +274,8 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   const Returned returned = empty_returned(op);
   const int64_t count = op.tokens() * op.top_k();
   if (only_counts(op.x.device())) {
+    const Tensor results = workspace(op.x, {wanted.x ? count : op.tokens(), op.hidden()});
     take_for_tasks(op);
-    workspace(op.x, {wanted.x ? count : op.tokens(), op.hidden()});
     return grads;
   }
   const ExpertRows rows(op.ids, op.experts);

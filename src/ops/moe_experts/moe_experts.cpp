@@ -87,6 +87,8 @@ void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix&
   check_contiguous(op, "weights", weights.value);
   check_weight(op, gate_up, x.dtype(), "gate_up");
   check_weight(op, down, x.dtype(), "down");
+  if (down.shape()[0] % std::max<int64_t>(x.shape()[1], 1) != 0)
+    fail("[{}] down is {}, needs {} rows for each expert", op, to_string(down.shape()), x.shape()[1]);
   const int64_t experts = experts_of(x, down);
   if (experts < 1 || ids.dim(1) > experts)
     fail("[{}] top {} of {} experts, needs no more than there are", op, ids.dim(1), experts);
@@ -178,10 +180,12 @@ Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
                                     of_rows(2 * op.hidden(), op.x.dtype())};
   return tape.record(
       empty_like(op.x, op.x.shape()), {&x, &weights, &gate_up, &down},
-      [op, kept, x = x.slot, weights = weights.slot](const Tensor& dy) {
+      [op, kept, x = x.slot, weights = weights.slot, in = gate_up.slot, out = down.slot](const Tensor& dy) {
         const auto grads = outline_backward(op, {}, dy, {x != nullptr, weights != nullptr}, {}, {});
         if (x) x->add(grads.x);
         if (weights) weights->add(grads.weights);
+        if (in) in->target(op.gate_up);
+        if (out) out->target(op.down);
       });
 }
 

@@ -246,7 +246,8 @@ TEST(MoeExperts, ChecksAtTheFrontDoor) {
   expect_error(call(x, ids, weights.to(DType::kBF16), gate_up, down),
                "[moe_experts] weights is bfloat16, needs float32");
   expect_error(call(x, ids, weights, f32({15, 8}), down), "[moe_experts] gate_up is [15, 8], needs [16, 8]");
-  expect_error(call(x, ids, weights, gate_up, f32({15, 4})), "[moe_experts] down is [15, 4], needs [16, 4]");
+  expect_error(call(x, ids, weights, gate_up, f32({15, 4})),
+               "[moe_experts] down is [15, 4], needs 8 rows for each expert");
   expect_error(call(x, Tensor::from(std::vector<int32_t>{0, 2, 1}).reshape({3, 1}), weights, gate_up, down),
                "[moe_experts] ids has expert 2, needs 0 to 1");
   expect_error(call(x, Tensor::zeros({3, 3}, DType::kI32), f32({3, 3}), gate_up, down),

@@ -27,12 +27,18 @@ __global__ void __launch_bounds__(kMost) add_up(int* counts, int blocks, int exp
   __shared__ int sums[kMost / 32];
   const int expert = static_cast<int>(threadIdx.x), lane = expert % 32;
   int total = 0;
+  constexpr int kAtOnce = 16;  // loads under way
   if (expert < experts)
-#pragma unroll 8
-    for (int block = 0; block < blocks; ++block) {
-      const int own = counts[block * experts + expert];
-      counts[block * experts + expert] = total;
-      total += own;
+    for (int first = 0; first < blocks; first += kAtOnce) {
+      int own[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        own[i] = first + i < blocks ? counts[(first + i) * experts + expert] : 0;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i < blocks) counts[(first + i) * experts + expert] = total;
+        total += own[i];
+      }
     }
   int before = total;  // and this one
   for (int step = 1; step < 32; step *= 2) {

@@ -127,7 +127,8 @@ constexpr int kColumns = kGate == Gate::kForward ? kTileColumns / 2 : kTileColum
 
 // Backward, gate and up come through the ring as steps of their own behind a tile's first ones, with the rows
 // of the tile before, or in front of all if those are fewer.
-constexpr int kGateTokens = 32, kGateSteps = kMostTokens / kGateTokens, kGateBoxBytes = kGateTokens * 128;
+constexpr int kGateTokens = kRowsOfGateBox, kGateSteps = kMostTokens / kGateTokens,
+              kGateBoxBytes = kGateTokens * 128;
 __device__ inline bool hides(const ExpertProductArguments& g) { return g.depth > (kGateSteps - 1) * kStep; }
 
 // By one warp, or with kGather by four.

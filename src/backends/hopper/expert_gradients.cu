@@ -123,8 +123,9 @@ class GradientProducer {
 // A warpgroup's piece of d, 64 rows of 128 bytes, twice.
 constexpr int kPieceBytes = 64 * 128, kSharedBytes = kStores + kConsumers * 2 * kPieceBytes + kGroupBytes;
 
-// By boxes, sums that are rounded to bfloat16 are stored behind the first steps of the next tile, others at once.
-template <bool kTransposed, class T, bool kBoxes>
+// Sums that are rounded to bfloat16 are stored behind the first steps of the next tile, others at once. What is
+// there is added to the former in registers, before they are rounded, to the latter in memory.
+template <bool kTransposed, class T>
 class GradientConsumer {
  public:
   __device__ GradientConsumer(const Arguments& g, const Ring& ring)
@@ -142,11 +143,19 @@ class GradientConsumer {
       if (work.count == kDone) break;
       last_ = 0;
       const int steps = max(1, (work.count + kStep - 1) / kStep);
+      const bool hides = steps > kPieces;
       for (int step = 0; step < steps; ++step) {
         add(step == 0, work.count - step * kStep);
-        if (kRounds && any && step < kPieces && steps >= kPieces) store_rounded(step, last);
+        if constexpr (kRounds) {
+          if (any && hides && step < kPieces) store_rounded(step, last);
+          if (g_.accumulate && hides && step == kPieces) load_before(work);
+        }
+        hand_back();
       }
-      if (kRounds && any && steps < kPieces) store_all(last);
+      if constexpr (kRounds) {
+        if (any && !hides) store_all(last);
+        if (g_.accumulate && !hides) load_before(work);
+      }
       wait_products<0>();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) hold(sums_[part]);
@@ -155,20 +164,19 @@ class GradientConsumer {
         round();
         last = work;
         any = true;
-      } else if constexpr (kBoxes) {
-        store_sums(work);
       } else {
-        write(work);
+        store_sums(work);
       }
     }
-    if (kRounds && any) store_all(last);
-    if (kBoxes && thread_ == 0) wait_stores();
+    if constexpr (kRounds)
+      if (any) store_all(last);
+    if (thread_ == 0) wait_stores();
   }
 
  private:
   // Of a tile's sums a warpgroup has [2 x 64, 128], or transposed [64, 256].
   static constexpr int kParts = kTransposed ? 1 : 2, kSums = 128 / kParts;
-  static constexpr bool kRounds = kBoxes && sizeof(T) == sizeof(__nv_bfloat16);
+  static constexpr bool kRounds = sizeof(T) == sizeof(__nv_bfloat16);
   static constexpr int kPieceColumns = 128 / sizeof(T), kPieces = 256 / kPieceColumns, kPerPart = kPieces / kParts;
 
   __device__ void add(bool first, int left) {
@@ -182,10 +190,14 @@ class GradientConsumer {
       multiply<2>(first);
     else
       multiply<1>(first);  // of an expert without rows: zeros
+    used_ = ring_.empty();
+    ring_.advance();
+  }
+  // The stage before, whose products are done then.
+  __device__ void hand_back() {
     wait_products<1>();
     release(last_);
-    last_ = ring_.empty();
-    ring_.advance();
+    last_ = used_;
   }
   template <int kCount>
   __device__ void multiply(bool first) {
@@ -227,12 +239,36 @@ class GradientConsumer {
     commit_stores();
   }
 
+  // What is in d, in pairs, where its sums are going to be.
+  __device__ __forceinline__ void load_before(const Work& work) {
+    const int high = kTransposed ? g_.gathered_columns : g_.columns,
+              wide = kTransposed ? g_.columns : g_.gathered_columns;
+    const int lane = thread_ % 32;
+    const int first_row = (kTransposed ? work.gathered_column + 64 * group_ : work.column + 128 * group_) +
+                          16 * (thread_ / 32) + lane / 4,
+              first_column = (kTransposed ? work.column : work.gathered_column) + 2 * (lane % 4);
+    const auto* const matrix = static_cast<const __nv_bfloat16*>(g_.d) + int64_t{work.expert} * high * wide;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        const int row = first_row + 64 * part + 8 * below, end = row < high ? wide : 0;
+        const __nv_bfloat16* const from = matrix + int64_t{row} * wide + first_column;
+#pragma unroll
+        for (int i = 0; i < kSums / 4; ++i)
+          rounded_[part * kSums / 2 + 2 * i + below] =
+              first_column + 8 * i < end ? *reinterpret_cast<const uint32_t*>(from + 8 * i) : 0;
+      }
+  }
   __device__ void round() {
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
-      for (int i = 0; i < kSums / 2; ++i)
-        rounded_[part * kSums / 2 + i] = pack(sums_[part][2 * i], sums_[part][2 * i + 1]);
+      for (int i = 0; i < kSums / 2; ++i) {
+        uint32_t& to = rounded_[part * kSums / 2 + i];
+        const float2 before = g_.accumulate ? unpack(to) : float2{};
+        to = pack(before.x + sums_[part][2 * i], before.y + sums_[part][2 * i + 1]);
+      }
   }
   __device__ void store_all(const Work& work) const {
     for (int piece = 0; piece < kPieces; ++piece) store_rounded(piece, work);
@@ -283,74 +319,15 @@ class GradientConsumer {
     }
   }
 
-  // Without boxes: by the threads, as they have the sums.
-  __device__ __forceinline__ void write(const Work& work) const {
-    if (g_.accumulate)
-      write<true>(work);
-    else
-      write<false>(work);
-  }
-  template <bool kAccumulate>
-  __device__ __forceinline__ void write(const Work& work) const {
-    const int high = kTransposed ? g_.gathered_columns : g_.columns,
-              wide = kTransposed ? g_.columns : g_.gathered_columns;
-    const int lane = thread_ % 32, warp = thread_ / 32;
-    const int first_row = (kTransposed ? work.gathered_column + 64 * group_ : work.column + 128 * group_) +
-                          16 * warp + lane / 4,
-              first_column = (kTransposed ? work.column : work.gathered_column) + 2 * (lane % 4);
-    T* const matrix = static_cast<T*>(g_.d) + int64_t{work.expert} * high * wide;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part)
-#pragma unroll
-      for (int below = 0; below < 2; ++below) {
-        const int row = first_row + 64 * part + 8 * below;
-        write_row<kAccumulate>(matrix + int64_t{row} * wide, first_column, row < high ? wide : 0, sums_[part],
-                               below);
-      }
-  }
-  // Several loads are under way at once.
-  template <bool kAccumulate>
-  __device__ __forceinline__ static void write_row(T* to, int first_column, int wide, const float (&sums)[kSums],
-                                                   int below) {
-    constexpr int kAtOnce = 8;
-#pragma unroll
-    for (int i = 0; i < kSums / 4; i += kAtOnce) {
-      float2 before[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        before[k] = float2{};
-        const int column = first_column + 8 * (i + k);
-        if (kAccumulate && column < wide) before[k] = load(to + column);
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int column = first_column + 8 * (i + k), at = 4 * (i + k) + 2 * below;
-        if (column < wide) store(to + column, before[k].x + sums[at], before[k].y + sums[at + 1]);
-      }
-    }
-  }
-  __device__ static float2 load(const T* from) {
-    if constexpr (sizeof(T) == sizeof(float))
-      return __ldcs(reinterpret_cast<const float2*>(from));
-    else
-      return unpack(__ldcs(reinterpret_cast<const unsigned*>(from)));
-  }
-  __device__ static void store(T* to, float x, float y) {
-    if constexpr (sizeof(T) == sizeof(float))
-      __stcs(reinterpret_cast<float2*>(to), float2{x, y});
-    else
-      __stcs(reinterpret_cast<unsigned*>(to), pack(x, y));
-  }
-
   const Arguments& g_;
   Ring ring_;
   int group_, thread_;
-  uint32_t last_ = 0;
+  uint32_t used_ = 0, last_ = 0;
   float sums_[kParts][kSums];
   uint32_t rounded_[kRounds ? 64 : 1];
 };
 
-template <bool kTransposed, class T, bool kBoxes>
+template <bool kTransposed, class T>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
     expert_gradients(const __grid_constant__ Arguments arguments) {
   extern __shared__ char memory[];
@@ -360,23 +337,17 @@ __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_di
     GradientProducer(arguments, ring, rank_in_cluster()).run();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    GradientConsumer<kTransposed, T, kBoxes>(arguments, ring).run();
+    GradientConsumer<kTransposed, T>(arguments, ring).run();
   }
   sync_cluster();  // no block's memory goes while the other still copies to it or arrives there
 }
 
-template <bool kTransposed, class T, bool kBoxes>
-void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  allow_scratch(expert_gradients<kTransposed, T, kBoxes>, kSharedBytes);
-  const int blocks = multiprocessors / kCluster * kCluster;
-  expert_gradients<kTransposed, T, kBoxes>
-      <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
-}
-
 template <bool kTransposed, class T>
-void launch_of(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
-  (arguments.by_boxes ? launch<kTransposed, T, true> : launch<kTransposed, T, false>)(arguments, multiprocessors,
-                                                                                     stream);
+void launch(const Arguments& arguments, int multiprocessors, cudaStream_t stream) {
+  allow_scratch(expert_gradients<kTransposed, T>, kSharedBytes);
+  const int blocks = multiprocessors / kCluster * kCluster;
+  expert_gradients<kTransposed, T>
+      <<<static_cast<unsigned>(blocks), (1 + kConsumers) * kWarpgroup, kSharedBytes, stream>>>(arguments);
 }
 
 }  // namespace
@@ -384,10 +355,10 @@ void launch_of(const Arguments& arguments, int multiprocessors, cudaStream_t str
 void launch_expert_gradients(const ExpertGradientArguments& arguments, bool transposed, int multiprocessors,
                              cudaStream_t stream) {
   if (arguments.bfloat16)
-    (transposed ? launch_of<true, __nv_bfloat16> : launch_of<false, __nv_bfloat16>)(arguments, multiprocessors,
+    (transposed ? launch<true, __nv_bfloat16> : launch<false, __nv_bfloat16>)(arguments, multiprocessors,
                                                                                    stream);
   else
-    (transposed ? launch_of<true, float> : launch_of<false, float>)(arguments, multiprocessors, stream);
+    (transposed ? launch<true, float> : launch<false, float>)(arguments, multiprocessors, stream);
 }
 
 }  // namespace temper::backends::hopper

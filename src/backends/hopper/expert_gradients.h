@@ -15,13 +15,12 @@ struct ExpertGradientArguments {
   const __nv_bfloat16* row_data;  // the same
   const __nv_bfloat16* gathered;  // [tokens, gathered_columns], compact
   const int *tokens, *starts;     // of the plan
-  void* d;                        // [experts, columns, gathered_columns], or the last two exchanged
-  CUtensorMap boxes;              // of d, if it is stored by boxes: 64 rows of 128 bytes, swizzled
+  void* d;  // from a multiple of 16 bytes on: [experts, columns, gathered_columns], or the last two exchanged
+  CUtensorMap boxes;  // of d: 64 rows of 128 bytes, swizzled
   int experts, columns, gathered_columns;
-  bool bfloat16, accumulate, by_boxes;
+  bool bfloat16, accumulate;
 };
 
-// Boxes are for d that begins at a multiple of 16 bytes, and not for sums that are added to bfloat16.
 // Both numbers of columns are multiples of 8. Sums are float32, over an expert's rows in their order; an
 // expert without rows has zeros.
 void launch_expert_gradients(const ExpertGradientArguments& arguments, bool transposed, int multiprocessors,

@@ -37,7 +37,7 @@ class Consumer {
   // A tile is rounded when it is complete, and stored while the next one's products run.
   __device__ __forceinline__ void run() {
     const int steps = (g_.depth + kStep - 1) / kStep;
-    const bool hides = steps >= kStoreSteps;
+    const bool hides = steps >= kPieces;
     Header last{};  // of which nothing is stored
     for (;;) {
       wait(ring_.full(), ring_.parity);
@@ -46,8 +46,11 @@ class Consumer {
       if (!hides) store_all(last);
       last_ = 0;
       for (int step = 0; step < steps; ++step) {
-        add(tile.n, step == 0);
-        if (step < kStoreSteps && hides) store(step, last);
+        multiply(tile.n, step == 0);
+        // Gate and up would take one stage more from those that are copied ahead.
+        if constexpr (kGate == Gate::kBackward) hand_back();
+        if (step < kPieces && hides) store(step, last);
+        if constexpr (kGate != Gate::kBackward) hand_back();
       }
       const float factor =
           kGate != Gate::kNone && thread_ < tile.rows ? g_.weights[g_.choices[tile.row + thread_]] : 0;
@@ -66,8 +69,8 @@ class Consumer {
   }
 
  private:
-  // The next stage's products. They run on while the stage before is handed back.
-  __device__ __forceinline__ void add(int n, bool first) {
+  // The next stage's products, which run on.
+  __device__ __forceinline__ void multiply(int n, bool first) {
     wait(ring_.full(), ring_.parity);
     if constexpr (kGather) fence_shared();  // of what threads copied
     const Operand own(ring_.bytes() + group_ * kBoxBytes), rows(ring_.bytes() + kMatrixBytes);
@@ -82,10 +85,14 @@ class Consumer {
               !first || i > 0);
     });
     commit_products();
+    used_ = ring_.empty();
+    ring_.advance();
+  }
+  // The stage before, whose products are done then.
+  __device__ __forceinline__ void hand_back() {
     wait_products<1>();
     release(last_);
-    last_ = ring_.empty();
-    ring_.advance();
+    last_ = used_;
   }
 
   // Tells both blocks that this warpgroup has used a stage; 0: none.
@@ -101,67 +108,32 @@ class Consumer {
         rounded_[half][i] = pack(sums_[half][2 * i], sums_[half][2 * i + 1]);
   }
 
-  // A tile is stored in so many steps, backward two pieces in each, whose gate and up are the next stage.
-  static constexpr int kStoreSteps = kGate == Gate::kBackward ? kGateSteps : kPieces;
+  // Backward, a piece's gate and up are the next stage.
   __device__ __forceinline__ void store_all(const Header& tile) {
-    for (int step = 0; step < kStoreSteps; ++step) store(step, tile);
+    for (int piece = 0; piece < kPieces; ++piece) store(piece, tile);
   }
-  __device__ __forceinline__ void store(int step, const Header& tile) {
+  __device__ __forceinline__ void store(int piece, const Header& tile) {
     if constexpr (kGate == Gate::kBackward) {
       if (tile.n == 0) return;
       wait(ring_.full(), ring_.parity);
-      store_pieces(step, tile);
+      store_piece(piece, tile);
       sync_threads(1 + group_, kWarpgroup);  // of whom each has read its part of the stage
       release(ring_.empty());
       ring_.advance();
     } else {
-      store_pieces(step, tile);
+      store_piece(piece, tile);
     }
   }
-  // Registers have no index at run time.
-  __device__ __forceinline__ void store_pieces(int step, const Header& tile) {
-    constexpr int kEach = kPieces / kStoreSteps;
-    if (step * kEach * kPieceTokens >= tile.rows) return;
-    switch (step) {
-      case 0:
-        return store_pieces<0, kEach>(tile);
-      case 1:
-        return store_pieces<kEach, kEach>(tile);
-      case 2:
-        return store_pieces<2 * kEach, kEach>(tile);
-      case 3:
-        return store_pieces<3 * kEach, kEach>(tile);
-    }
-    if constexpr (kEach == 1) switch (step) {
-        case 4:
-          return store<4>(tile);
-        case 5:
-          return store<5>(tile);
-        case 6:
-          return store<6>(tile);
-        default:
-          return store<7>(tile);
-      }
-  }
-  template <int kFirst, int kCount>
-  __device__ __forceinline__ void store_pieces(const Header& tile) {
-    store<kFirst>(tile);
-    if constexpr (kCount > 1) store<kFirst + 1>(tile);
-  }
-
   // Through shared memory, where 16 rows have 64 columns of either half, to the rows' order: a thread has a chunk of 8
-  // columns of either.
-  template <int kPiece>
-  __device__ __forceinline__ void store(const Header& tile) {
-    const uint32_t piece = stores_ + kPiece % 2 * kPieceBytes;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      store_tiles_transposed(
-          chunk_of(piece + half * kPieceTokens * 128, lane() / 16 * 8 + lane() % 8, 2 * warp() + lane() / 8 % 2),
-          rounded_[half] + 4 * kPiece);
+  // columns of either. Only what is different code for each piece is there more than once, as the others' would
+  // have to be read from memory every time.
+  __device__ __forceinline__ void store_piece(int piece, const Header& tile) {
+    if (piece * kPieceTokens >= tile.rows) return;
+    const uint32_t to = stores_ + piece % 2 * kPieceBytes;
+    put(piece, chunk_of(to, lane() / 16 * 8 + lane() % 8, 2 * warp() + lane() / 8 % 2));
     sync_threads(1 + group_, kWarpgroup);
-    const int in_piece = thread_ / 8, token = kPiece * kPieceTokens + in_piece, chunk = thread_ % 8;
-    const uint32_t first = chunk_of(piece, in_piece, chunk), second = first + kPieceTokens * 128;
+    const int in_piece = thread_ / 8, token = piece * kPieceTokens + in_piece, chunk = thread_ % 8;
+    const uint32_t first = chunk_of(to, in_piece, chunk), second = first + kPieceTokens * 128;
     const int column = tile.column + 64 * group_ + 8 * chunk;
     const bool has_row = token < tile.rows;
     const int64_t row = tile.row + token;
@@ -170,13 +142,41 @@ class Consumer {
         store_gate_up(row, column, load_shared(first), load_shared(second), factor_of(token));
     } else if constexpr (kGate == Gate::kBackward) {
       store_gradients(row, has_row, column, first,
-                      chunk_of(ring_.bytes() + group_ * kGateBoxBytes, kPiece % 2 * kPieceTokens + in_piece, chunk),
+                      chunk_of(ring_.bytes() + group_ * kGateBoxBytes, in_piece, chunk),
                       tile);
     } else {
-      __nv_bfloat16* const to = g_.d + row * g_.columns + column;
-      if (has_row && column < g_.columns) store_chunk(to, load_shared(first));
-      if (has_row && column + kRowsOfMatrix < g_.columns) store_chunk(to + kRowsOfMatrix, load_shared(second));
+      __nv_bfloat16* const d = g_.d + row * g_.columns + column;
+      if (has_row && column < g_.columns) store_chunk(d, load_shared(first));
+      if (has_row && column + kRowsOfMatrix < g_.columns) store_chunk(d + kRowsOfMatrix, load_shared(second));
     }
+  }
+
+  // Registers have no index at run time.
+  __device__ __forceinline__ void put(int piece, uint32_t to) const {
+    switch (piece) {
+      case 0:
+        return put<0>(to);
+      case 1:
+        return put<1>(to);
+      case 2:
+        return put<2>(to);
+      case 3:
+        return put<3>(to);
+      case 4:
+        return put<4>(to);
+      case 5:
+        return put<5>(to);
+      case 6:
+        return put<6>(to);
+      default:
+        return put<7>(to);
+    }
+  }
+  template <int kPiece>
+  __device__ __forceinline__ void put(uint32_t to) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      store_tiles_transposed(to + half * kPieceTokens * 128, rounded_[half] + 4 * kPiece);
   }
 
   __device__ static void store_chunk(__nv_bfloat16* to, const uint4& chunk) {
@@ -251,7 +251,7 @@ class Consumer {
   const Arguments& g_;
   Ring ring_;
   int group_, thread_, turn_ = 0;
-  uint32_t stores_, factors_, last_ = 0;
+  uint32_t stores_, factors_, used_ = 0, last_ = 0;
   float sums_[2][kMostTokens / 2];
   uint32_t rounded_[2][kMostTokens / 4];
 };

@@ -11,7 +11,7 @@ namespace temper::backends::hopper {
 
 // Boxes by which operands are copied, of 64 columns and swizzled: of matrices, kRowsOfMatrix rows where the
 // depth lies along the columns, else kStep; of rows that are not gathered; of gate_up.
-inline constexpr int kRowsOfMatrix = 128, kRowsOfBox = 64, kRowsOfGateBox = 32;
+inline constexpr int kRowsOfMatrix = 128, kRowsOfBox = 64, kRowsOfGateBox = 16;
 
 // Of each expert e, with its matrix and its rows, all bfloat16: the rows times matrix_eᵀ, or times matrix_e.
 // Rows of `d` are as the plan has them. With a gate (product_kernel.h) the weight of a row's choice is a

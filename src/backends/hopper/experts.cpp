@@ -75,11 +75,20 @@ void Experts::multiply(const Tensor& items, const Tensor& given, bool transpose,
 void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transposed,
                            const GradTarget& target) const {
   if (!target.wanted() || only_counts(device_)) return;
+  if (with_whole_chunks(target.buffer).raw() != target.buffer.raw()) {  // boxes begin at chunks
+    const Tensor whole =
+        Tensor::empty(target.buffer.shape(), target.buffer.dtype(), MemoryTag::kWorkspace, device_);
+    add_gradient(rows, given, transposed, {whole, false});
+    target.accumulate ? add_in_place(target.buffer, whole) : target.buffer.copy_from(whole);
+    return;
+  }
   const Tensor gathered = with_whole_chunks(given);
   if (rows_ == 0) {
     if (!target.accumulate) target.buffer.fill_zero();
     return;
   }
+  const int64_t high = transposed ? gathered.dim(1) : rows.dim(1),
+                wide = transposed ? rows.dim(1) : gathered.dim(1);
   ExpertGradientArguments g{};
   g.rows = backends::boxes_of(rows, kStep);
   g.row_data = bfloat16_of(rows);
@@ -87,17 +96,12 @@ void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transpo
   g.tokens = plan_.tokens();
   g.starts = plan_.starts();
   g.d = target.buffer.raw();
+  g.boxes = boxes_of_matrices(target.buffer, {op_.experts, high, wide}, kRowsOfBox);
   g.experts = static_cast<int>(op_.experts);
   g.columns = static_cast<int>(rows.dim(1));
   g.gathered_columns = static_cast<int>(gathered.dim(1));
   g.bfloat16 = target.buffer.dtype() == DType::kBF16;
   g.accumulate = target.accumulate;
-  g.by_boxes = !(g.bfloat16 && g.accumulate) && reinterpret_cast<uintptr_t>(g.d) % 16 == 0;
-  if (g.by_boxes) {
-    const int64_t high = transposed ? g.gathered_columns : g.columns,
-                  wide = transposed ? g.columns : g.gathered_columns;
-    g.boxes = boxes_of_matrices(target.buffer, {op_.experts, high, wide}, kRowsOfBox);
-  }
   launch_expert_gradients(g, transposed, device::multiprocessors(device_), device::stream(device_));
   device::check_launch("expert_gradients");
 }

@@ -18,7 +18,7 @@ using ops::MoeExperts;
 
 constexpr DType kBrain = DType::kBF16;
 
-struct Shape5 {
+struct Sizes {
   int64_t tokens = 8192, hidden = 2048, width = 768, experts = 128, top_k = 8;
 };
 
@@ -29,7 +29,7 @@ constexpr std::pair<Load, const char*> kLoads[] = {{Load::kBalanced, "balanced"}
                                                    {Load::kZipf, "Zipf"},
                                                    {Load::kCrowded, "all to the same experts"}};
 
-Tensor choose(const Shape5& s, Load load) {
+Tensor choose(const Sizes& s, Load load) {
   const Random random(7, RandomPurpose::kData);
   std::vector<int32_t> chosen;
   std::vector<float> scores(static_cast<size_t>(s.experts));
@@ -59,7 +59,7 @@ Tensor choose(const Shape5& s, Load load) {
 
 class Bench {
  public:
-  Bench(const Shape5& s, Device device) : s_(s), device_(device), copy_(measured_copy(device)) {
+  Bench(const Sizes& s, Device device) : s_(s), device_(device), copy_(measured_copy(device)) {
     op_.x = random_values(device, {s.tokens, s.hidden}, kBrain);
     op_.weights = random_values(device, {s.tokens, s.top_k}, DType::kF32);
     op_.gate_up = random_values(device, {s.experts * 2 * s.width, s.hidden}, kBrain, 0.02f);
@@ -131,7 +131,7 @@ class Bench {
                 100 * count / seconds / copy_);
   }
 
-  Shape5 s_;
+  Sizes s_;
   Device device_;
   double copy_;
   MoeExperts op_;
@@ -139,7 +139,7 @@ class Bench {
 };
 
 int run(int argc, char** argv) {
-  Shape5 s;
+  Sizes s;
   std::string word;
   for (BenchArguments arguments(argc, argv, word); arguments.next();)
     if (!arguments.take("--tokens", s.tokens) && !arguments.take("--hidden", s.hidden) &&

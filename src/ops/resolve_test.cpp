@@ -61,12 +61,11 @@ TEST(Resolve, OnAnNpuMissingFieldsAreNamedAtOnceWithABlockToPaste) {
   OpsConfig config = minimal_npu();
   config.written.erase("moe");
   config.written.erase("rms_norm");
-  // Every field that must be there, also those that nothing reads; no name without a kernel.
-  const std::string unread = "eager  # no op of this version reads it\n";
+  // Every field that must be there; no name without a kernel.
   const std::string block =
       "model:\n  ops_implementation:\n    attn_implementation: eager\n"
-      "    cross_entropy_loss_implementation: eager\n    load_balancing_loss_implementation: " +
-      unread + "    moe_implementation: " + unread +
+      "    cross_entropy_loss_implementation: eager\n    load_balancing_loss_implementation: eager\n"
+      "    moe_implementation: eager\n"
       "    rms_norm_implementation: eager\n    rotary_pos_emb_implementation: eager\n"
       "    swiglu_mlp_implementation: eager\n";
   expect_error([&] { check_ops_config(config, known_hardware("ascend-910b")); },

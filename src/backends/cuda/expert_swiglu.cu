@@ -19,10 +19,20 @@ __global__ void __launch_bounds__(kThreads)
     y[row * width + i] = narrow<T>(weight * swiglu(widen(gate[i]), widen(up[i])));
 }
 
+// y and dweights may be null.
+template <class T>
+struct Backward {
+  const T* gate_up;
+  const float* weights;
+  const T* dy;
+  T *dgate_up, *y;
+  float* dweights;
+};
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_rows(const int* choices, int64_t rows, const T* gate_up, const float* weights, const T* dy, T* dgate_up,
-                  T* y, float* dweights, int64_t width) {
+    backward_rows(const int* choices, int64_t rows, Backward<T> tensors, int64_t width) {
+  const auto [gate_up, weights, dy, dgate_up, y, dweights] = tensors;
   const int64_t row = row_of_warp();
   if (row >= rows) return;
   const float weight = weights[choices[row]];
@@ -62,11 +72,12 @@ void weighted_swiglu_backward(const ExpertPlan& plan, const Tensor& gate_up, con
                               const Tensor& dgate_up, const Tensor& y, const Tensor& dweights) {
   if (dy.numel() == 0 || only_counts(dy.device())) return;
   visit_device_float(dy.dtype(), [&]<class T>() {
-    backward_rows<<<blocks_of(plan.rows), kThreads, 0, device::stream(dy.device())>>>(
-        plan.choices(), plan.rows, static_cast<const T*>(gate_up.raw()), weights.data<float>(),
-        static_cast<const T*>(dy.raw()), static_cast<T*>(dgate_up.raw()),
-        y.defined() ? static_cast<T*>(y.raw()) : nullptr, dweights.defined() ? dweights.data<float>() : nullptr,
-        dy.dim(1));
+    const Backward<T> tensors{static_cast<const T*>(gate_up.raw()), weights.data<float>(),
+                              static_cast<const T*>(dy.raw()), static_cast<T*>(dgate_up.raw()),
+                              y.defined() ? static_cast<T*>(y.raw()) : nullptr,
+                              dweights.defined() ? dweights.data<float>() : nullptr};
+    backward_rows<<<blocks_of(plan.rows), kThreads, 0, device::stream(dy.device())>>>(plan.choices(), plan.rows,
+                                                                                      tensors, dy.dim(1));
   });
   device::check_launch("swiglu of experts, backward");
 }

@@ -54,9 +54,13 @@ __global__ void __launch_bounds__(kMost) add_up(int* counts, int blocks, int exp
   }
 }
 
+// A plan's, but for its starts.
+struct Lists {
+  int *places, *choices, *tokens;
+};
+
 __global__ void __launch_bounds__(kChoices)
-    place(const int* ids, int rows, int experts, int top_k, const int* starts, const int* counts, int* places,
-          int* choices, int* tokens) {
+    place(const int* ids, int rows, int experts, int top_k, const int* starts, const int* counts, Lists lists) {
   __shared__ uint16_t before[kWarps][kMost];  // of a warp: choices of the expert in it, then in those before
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   for (int i = thread; i < kWarps * experts; i += kChoices) before[i / experts][i % experts] = 0;
@@ -78,9 +82,9 @@ __global__ void __launch_bounds__(kChoices)
   if (expert < 0) return;
   const int row = starts[expert] + counts[static_cast<int>(blockIdx.x) * experts + expert] +
                   before[warp][expert] + __popc(lower);
-  places[choice] = row;
-  choices[row] = choice;
-  tokens[row] = choice / top_k;
+  lists.places[choice] = row;
+  lists.choices[row] = choice;
+  lists.tokens[row] = choice / top_k;
 }
 
 }  // namespace
@@ -104,7 +108,7 @@ ExpertPlan plan_experts(const Tensor& ids, int64_t experts) {
   add_up<<<1, kMost, 0, stream>>>(sums, block_count, expert_count, plan.starts());
   if (blocks > 0)
     place<<<block_count, kChoices, 0, stream>>>(chosen, row_count, expert_count, top_k, plan.starts(), sums,
-                                                plan.places(), plan.choices(), plan.tokens());
+                                                Lists{plan.places(), plan.choices(), plan.tokens()});
   device::check_launch("plan_experts");
   return plan;
 }

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backends/floats.h"
-#include "backends/onednn/expert_rows.h"
+#include "backends/onednn/choices_by_expert.h"
 #include "backends/onednn/gated_rows.h"
 #include "backends/onednn/onednn.h"
 #include "backends/onednn/packed_tile.h"
@@ -42,14 +42,14 @@ struct Weights {
 };
 
 // Calls f(piece, first, count) on all threads for some rows of an expert and some of `columns` columns.
-using Task = std::function<void(const ExpertRows::Piece& piece, int64_t first, int64_t count)>;
-void for_tasks(const ExpertRows& rows, int64_t columns, const Task& f) {
+using Task = std::function<void(const ChoicesByExpert::Piece& piece, int64_t first, int64_t count)>;
+void for_tasks(const ChoicesByExpert& rows, int64_t columns, const Task& f) {
   struct Strip {
-    ExpertRows::Piece piece;
+    ChoicesByExpert::Piece piece;
     int64_t first, count;
   };
   std::vector<Strip> parts;
-  for (const ExpertRows::Piece& piece : rows.pieces(kRows)) {
+  for (const ChoicesByExpert::Piece& piece : rows.pieces(kRows)) {
     const int64_t step = piece.rows <= kFewRows ? kColumnsOfFew : kColumns;
     for (int64_t first = 0; first < columns; first += step)
       parts.push_back({piece, first, std::min(step, columns - first)});
@@ -75,25 +75,25 @@ Matrix transposed(Matrix matrix) {
 }
 
 // The tokens' rows of a piece, compact.
-Tensor gathered(const ExpertRows& rows, const Tensor& x, const ExpertRows::Piece& piece) {
+Tensor gathered(const ChoicesByExpert& rows, const Tensor& x, const ChoicesByExpert::Piece& piece) {
   const Tensor own = workspace(x, {piece.rows, x.dim(1)});
   rows.gather(x, piece.row, piece.rows, own.raw());
   return own;
 }
 
 // The weights of rows, in their order.
-std::vector<float> weights_of(const ExpertRows& rows, const Tensor& weights) {
+std::vector<float> weights_of(const ChoicesByExpert& rows, const Tensor& weights) {
   std::vector<float> all;
   for (int64_t row = 0; row < rows.count(); ++row) all.push_back(weights.data<float>()[rows.choice(row)]);
   return all;
 }
 
 // gate|up of all rows, and what `down` reads.
-void enter(const MoeExperts& op, const ExpertRows& rows, const Tensor& gate_up, const Tensor& y) {
+void enter(const MoeExperts& op, const ChoicesByExpert& rows, const Tensor& gate_up, const Tensor& y) {
   const int64_t width = op.width(), hidden = op.hidden();
   const std::vector<float> weights = weights_of(rows, op.weights);
   const Weights matrix{op.gate_up, op.gate_up_scales, 2 * width};
-  for_tasks(rows, width, [&](const ExpertRows::Piece& piece, int64_t first, int64_t count) {
+  for_tasks(rows, width, [&](const ChoicesByExpert::Piece& piece, int64_t first, int64_t count) {
     const Tensor x = gathered(rows, op.x, piece);
     for (const int64_t half : {int64_t{0}, width}) {
       Tensor made;
@@ -108,10 +108,10 @@ void enter(const MoeExperts& op, const ExpertRows& rows, const Tensor& gate_up, 
 }
 
 // results = a times each expert's matrix, transposed or not; [rows, columns].
-void multiply_all(const ExpertRows& rows, const Tensor& a, const Weights& matrix, bool transpose,
+void multiply_all(const ChoicesByExpert& rows, const Tensor& a, const Weights& matrix, bool transpose,
                   const Tensor& results) {
   const int64_t depth = a.dim(1);
-  for_tasks(rows, results.dim(1), [&](const ExpertRows::Piece& piece, int64_t first, int64_t count) {
+  for_tasks(rows, results.dim(1), [&](const ChoicesByExpert::Piece& piece, int64_t first, int64_t count) {
     Tensor made;
     const Matrix b = transpose ? transposed(matrix.at(piece.expert, first, count, a.dtype(), made))
                                : matrix.at(piece.expert, 0, depth, a.dtype(), made).block(0, first);
@@ -143,7 +143,7 @@ MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
     take_for_tasks(op);
     return out;
   }
-  const ExpertRows rows(op.ids, op.experts);
+  const ChoicesByExpert rows(op.ids, op.experts);
   enter(op, rows, gate_up, y);
   multiply_all(rows, y, {op.down, op.down_scales, op.hidden()}, true, results);
   rows.sum(results, out.y);
@@ -163,13 +163,13 @@ Returned empty_returned(const MoeExperts& op) {
           workspace(op.x, {count, ceil_div(op.width(), kColumnsOfFew)}, DType::kF32)};
 }
 
-void go_back(const MoeExperts& op, const ExpertRows& rows, const Tensor& gate_up, const Tensor& dy,
+void go_back(const MoeExperts& op, const ChoicesByExpert& rows, const Tensor& gate_up, const Tensor& dy,
              const Returned& to) {
   const int64_t width = op.width(), hidden = op.hidden();
   const std::vector<float> weights = weights_of(rows, op.weights);
   const Weights matrix{op.down, {}, hidden};
   to.dots.fill_zero();
-  for_tasks(rows, width, [&](const ExpertRows::Piece& piece, int64_t first, int64_t count) {
+  for_tasks(rows, width, [&](const ChoicesByExpert::Piece& piece, int64_t first, int64_t count) {
     const Tensor grads = gathered(rows, dy, piece), da = workspace(op.x, {piece.rows, count}, DType::kF32);
     Tensor made;
     const Matrix b = matrix.at(piece.expert, 0, hidden, op.x.dtype(), made).block(0, first);
@@ -193,8 +193,8 @@ struct Part {
 };
 
 // target (+)= aᵀ b of the rows of each expert in [begin, end); experts without rows get zeros.
-void add_gradients(const ExpertRows& rows, std::pair<int64_t, int64_t> experts, const Part& a, const Part& b,
-                   const GradTarget& target) {
+void add_gradients(const ChoicesByExpert& rows, std::pair<int64_t, int64_t> experts, const Part& a,
+                   const Part& b, const GradTarget& target) {
   constexpr int64_t kTall = 192, kWide = 512;
   const int64_t height = a.rows.dim(1), size = b.rows.dim(1), down = ceil_div(height, kTall),
                 across = ceil_div(size, kWide);
@@ -222,7 +222,8 @@ void add_gradients(const ExpertRows& rows, std::pair<int64_t, int64_t> experts, 
 }
 
 // Experts one after the other whose rows fit `most`: each has at most as many as there are tokens.
-std::vector<std::pair<int64_t, int64_t>> cut_experts(const ExpertRows& rows, int64_t experts, int64_t most) {
+std::vector<std::pair<int64_t, int64_t>> cut_experts(const ChoicesByExpert& rows, int64_t experts,
+                                                     int64_t most) {
   std::vector<std::pair<int64_t, int64_t>> all;
   for (int64_t first = 0, end = 0; first < experts; first = end) {
     for (end = first + 1; end < experts && rows.first(end + 1) - rows.first(first) <= most;) ++end;
@@ -232,7 +233,7 @@ std::vector<std::pair<int64_t, int64_t>> cut_experts(const ExpertRows& rows, int
 }
 
 // Calls f(experts, their tokens' rows of x) for all experts, some at a time.
-void for_gathered(const MoeExperts& op, const ExpertRows& rows, const Tensor& x,
+void for_gathered(const MoeExperts& op, const ChoicesByExpert& rows, const Tensor& x,
                   const std::function<void(std::pair<int64_t, int64_t>, const Part&)>& f) {
   constexpr int64_t kAtOnce = 64;
   const Tensor some = workspace(op.x, {op.tokens(), op.hidden()});
@@ -245,7 +246,7 @@ void for_gathered(const MoeExperts& op, const ExpertRows& rows, const Tensor& x,
   }
 }
 
-void add_matrix_gradients(const MoeExperts& op, const ExpertRows& rows, const Tensor& dy,
+void add_matrix_gradients(const MoeExperts& op, const ChoicesByExpert& rows, const Tensor& dy,
                           const Returned& returned, const GradTarget& gate_up, const GradTarget& down) {
   if (gate_up.wanted())
     for_gathered(op, rows, op.x, [&](std::pair<int64_t, int64_t> experts, const Part& x) {
@@ -258,7 +259,7 @@ void add_matrix_gradients(const MoeExperts& op, const ExpertRows& rows, const Te
 }
 
 // dweights of each choice: the sum of its row's dots.
-void sum_dots(const ExpertRows& rows, const Tensor& dots, const Tensor& dweights) {
+void sum_dots(const ChoicesByExpert& rows, const Tensor& dots, const Tensor& dweights) {
   const int64_t strips = dots.dim(1);
   for (int64_t row = 0; row < rows.count(); ++row) {
     const float* const own = dots.data<float>() + row * strips;
@@ -278,7 +279,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
     take_for_tasks(op);
     return grads;
   }
-  const ExpertRows rows(op.ids, op.experts);
+  const ChoicesByExpert rows(op.ids, op.experts);
   go_back(op, rows, saved.gate_up, dy, returned);
   if (wanted.weights) sum_dots(rows, returned.dots, grads.weights);
   if (wanted.x) {

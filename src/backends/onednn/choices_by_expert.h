@@ -7,9 +7,9 @@ namespace temper::backends {
 
 // The choices of all tokens (a token's place times top_k, plus which of its choices), put together by expert:
 // those of an expert in the order of the tokens, which differ. "Rows" are places in that order.
-class ExpertRows {
+class ChoicesByExpert {
  public:
-  ExpertRows(const Tensor& ids, int64_t experts);  // ids [tokens, top_k] int32 on the CPU
+  ChoicesByExpert(const Tensor& ids, int64_t experts);  // ids [tokens, top_k] int32 on the CPU
 
   int64_t count() const { return static_cast<int64_t>(choices_.size()); }
   int64_t first(int64_t expert) const { return starts_[static_cast<size_t>(expert)]; }

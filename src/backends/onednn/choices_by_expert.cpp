@@ -1,4 +1,4 @@
-#include "backends/onednn/expert_rows.h"
+#include "backends/onednn/choices_by_expert.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace temper::backends {
 
-ExpertRows::ExpertRows(const Tensor& ids, int64_t experts)
+ChoicesByExpert::ChoicesByExpert(const Tensor& ids, int64_t experts)
     : top_k_(ids.dim(1)), starts_(static_cast<size_t>(experts + 1)) {
   const auto list = ids.values<int32_t>();
   for (const int32_t id : list) ++starts_[static_cast<size_t>(id) + 1];
@@ -24,7 +24,7 @@ ExpertRows::ExpertRows(const Tensor& ids, int64_t experts)
   }
 }
 
-std::vector<ExpertRows::Piece> ExpertRows::pieces(int64_t most) const {
+std::vector<ChoicesByExpert::Piece> ChoicesByExpert::pieces(int64_t most) const {
   std::vector<Piece> all;
   for (int64_t e = 0; e + 1 < static_cast<int64_t>(starts_.size()); ++e)
     for (int64_t row = first(e); row < first(e + 1); row += most)
@@ -32,7 +32,7 @@ std::vector<ExpertRows::Piece> ExpertRows::pieces(int64_t most) const {
   return all;
 }
 
-void ExpertRows::gather(const Tensor& x, int64_t first, int64_t count, void* to) const {
+void ChoicesByExpert::gather(const Tensor& x, int64_t first, int64_t count, void* to) const {
   const int64_t bytes = x.dim(1) * size_of(x.dtype());
   const auto* const from = static_cast<const std::byte*>(x.raw());
   auto* at = static_cast<std::byte*>(to);
@@ -40,7 +40,7 @@ void ExpertRows::gather(const Tensor& x, int64_t first, int64_t count, void* to)
     std::memcpy(at, from + token(row) * bytes, static_cast<size_t>(bytes));
 }
 
-void ExpertRows::sum(const Tensor& results, const Tensor& y) const {
+void ChoicesByExpert::sum(const Tensor& results, const Tensor& y) const {
   constexpr int64_t kElements = 1 << 15;
   const int64_t size = y.dim(1);
   parallel_ranges(y.dim(0), std::max<int64_t>(1, kElements / size), [&](int64_t begin, int64_t end) {

@@ -125,11 +125,11 @@ class Consumer {
     }
   }
   // Through shared memory, where 16 rows have 64 columns of either half, to the rows' order: a thread has a chunk of 8
-  // columns of either. Only what is different code for each piece is there more than once, as the others' would
-  // have to be read from memory every time.
+  // columns of either. Only the code that differs from piece to piece is there more than once.
   __device__ __forceinline__ void store_piece(int piece, const Header& tile) {
     if (piece * kPieceTokens >= tile.rows) return;
-    const uint32_t to = stores_ + piece % 2 * kPieceBytes;
+    const uint32_t to = stores_ + other_ * kPieceBytes;  // each has read what was there before the last piece
+    other_ ^= 1;
     put(piece, chunk_of(to, lane() / 16 * 8 + lane() % 8, 2 * warp() + lane() / 8 % 2));
     sync_threads(1 + group_, kWarpgroup);
     const int in_piece = thread_ / 8, token = piece * kPieceTokens + in_piece, chunk = thread_ % 8;
@@ -142,8 +142,7 @@ class Consumer {
         store_gate_up(row, column, load_shared(first), load_shared(second), factor_of(token));
     } else if constexpr (kGate == Gate::kBackward) {
       store_gradients(row, has_row, column, first,
-                      chunk_of(ring_.bytes() + group_ * kGateBoxBytes, in_piece, chunk),
-                      tile);
+                      chunk_of(ring_.bytes() + group_ * kGateBoxBytes, in_piece, chunk), tile);
     } else {
       __nv_bfloat16* const d = g_.d + row * g_.columns + column;
       if (has_row && column < g_.columns) store_chunk(d, load_shared(first));
@@ -250,7 +249,7 @@ class Consumer {
 
   const Arguments& g_;
   Ring ring_;
-  int group_, thread_, turn_ = 0;
+  int group_, thread_, turn_ = 0, other_ = 0;
   uint32_t stores_, factors_, used_ = 0, last_ = 0;
   float sums_[2][kMostTokens / 2];
   uint32_t rounded_[2][kMostTokens / 4];

@@ -175,17 +175,23 @@ Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
   const MoeExperts op{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts};
   const int64_t rows = op.tokens() * op.top_k();
   const auto of_rows = [&](int64_t width, DType dtype) { return empty_like(op.x, {rows, width}, dtype); };
-  const std::vector<Tensor> kept = {of_rows(op.hidden(), op.x.dtype()), of_rows(2 * op.width(), op.x.dtype()),
-                                    of_rows(6 * op.width(), DType::kF32),
-                                    of_rows(2 * op.hidden(), op.x.dtype())};
+  std::vector<Tensor> kept = {of_rows(op.hidden(), op.x.dtype()), of_rows(2 * op.width(), op.x.dtype()),
+                              of_rows(6 * op.width(), DType::kF32), of_rows(2 * op.hidden(), op.x.dtype())};
+  if (op.x.dtype() != DType::kF32) kept.push_back(of_rows(2 * (op.hidden() + op.width()), DType::kF32));
   return tape.record(
       empty_like(op.x, op.x.shape()), {&x, &weights, &gate_up, &down},
       [op, kept, x = x.slot, weights = weights.slot, in = gate_up.slot, out = down.slot](const Tensor& dy) {
         const auto grads = outline_backward(op, {}, dy, {x != nullptr, weights != nullptr}, {}, {});
         if (x) x->add(grads.x);
         if (weights) weights->add(grads.weights);
-        if (in) in->target(op.gate_up);
-        if (out) out->target(op.down);
+        // Each expert's part of a matrix has a gradient as large as the whole, which is added to the others'.
+        const auto whole = [](const Tensor& matrix) {
+          return empty_like(matrix, matrix.shape(), DType::kF32);
+        };
+        if (out) out->add(whole(op.down));
+        if (!in) return;
+        const Tensor last = whole(op.gate_up);
+        in->add(whole(op.gate_up));
       });
 }
 

@@ -15,48 +15,34 @@ namespace {
 namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 
-// One token's row of the tables.
-struct Angles {
-  const float *cos, *sin;
-  int64_t half;
-  bool interleaved;
-
-  Angles(const ops::LatentRotary& op, int64_t token) : half(op.cos.dim(1)), interleaved(op.interleaved) {
-    const int64_t position = op.positions.data<int32_t>()[token];
-    cos = op.cos.data<float>() + position * half;
-    sin = op.sin.data<float>() + position * half;
-  }
-};
-
-template <class T>
+// What comes out are halves, whatever the pairs of x are.
+template <class Pairs, class T>
 void rotate_part(const T* x, const Angles& at, T* y) {
   sweep(at.half, [&](int64_t i, auto lanes) HWY_ATTR {
-    const Pair pair = at.interleaved ? load_neighbours(x + 2 * i, lanes) : load_pair(x + i, at.half, lanes);
-    store_pair(rotate(pair, load(at.cos + i, lanes), load(at.sin + i, lanes)), y + i, at.half, lanes);
+    const Pair pair = Pairs::load(Pairs::at(x, i), at.half, lanes);
+    HalfSplit::store(rotate(pair, load(at.cos + i, lanes), load(at.sin + i, lanes)), y + i, at.half, lanes);
   });
 }
 
-template <class T>
+template <class Pairs, class T>
 void rotate_back(const T* dy, const Angles& at, T* dx) {
   sweep(at.half, [&](int64_t i, auto lanes) HWY_ATTR {
-    const Pair pair =
-        rotate(load_pair(dy + i, at.half, lanes), load(at.cos + i, lanes), hn::Neg(load(at.sin + i, lanes)));
-    if (at.interleaved)
-      store_neighbours(pair, dx + 2 * i, lanes);
-    else
-      store_pair(pair, dx + i, at.half, lanes);
+    const Pair pair = rotate(HalfSplit::load(dy + i, at.half, lanes), load(at.cos + i, lanes),
+                             hn::Neg(load(at.sin + i, lanes)));
+    Pairs::store(pair, Pairs::at(dx, i), at.half, lanes);
   });
 }
 
 // Of q and k_rope [tokens, …] to those of `to`, forward, or of gradients back.
-void rotate_tokens(const ops::LatentRotary& op, bool back, const ops::LatentRotary::Output& from,
-                   const ops::LatentRotary::Output& to, int64_t begin, int64_t end) {
+template <class Pairs>
+void rotate_pairs(const ops::LatentRotary& op, bool back, const ops::LatentRotary::Output& from,
+                  const ops::LatentRotary::Output& to, int64_t begin, int64_t end) {
   const int64_t rope = 2 * op.cos.dim(1), dim = to.q.numel() / (to.q.dim(0) * op.heads), nope = dim - rope;
   visit_wide(to.q.dtype(), [&]<class T>() HWY_ATTR {
     for (int64_t token = begin; token < end; ++token) {
       const Angles at(op, token);
       const auto part = [&](const T* x, T* y)
-                            HWY_ATTR { back ? rotate_back(x, at, y) : rotate_part(x, at, y); };
+                            HWY_ATTR { back ? rotate_back<Pairs>(x, at, y) : rotate_part<Pairs>(x, at, y); };
       const T* x = from.q.data<T>() + token * from.q.stride(0);
       T* y = to.q.data<T>() + token * to.q.stride(0);
       for (int64_t head = 0; head < op.heads; ++head, x += dim, y += dim) {
@@ -67,6 +53,12 @@ void rotate_tokens(const ops::LatentRotary& op, bool back, const ops::LatentRota
            to.k_rope.data<T>() + token * to.k_rope.stride(0));
     }
   });
+}
+
+void rotate_tokens(const ops::LatentRotary& op, bool back, const ops::LatentRotary::Output& from,
+                   const ops::LatentRotary::Output& to, int64_t begin, int64_t end) {
+  op.interleaved ? rotate_pairs<Interleaved>(op, back, from, to, begin, end)
+                 : rotate_pairs<HalfSplit>(op, back, from, to, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "backends/simd/rotary.cpp"
 #include <hwy/foreach_target.h>
 
+#include "backends/simd/rotation-inl.h"
 #include "backends/simd/squares-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,70 +18,16 @@ namespace {
 namespace HWY_NAMESPACE {
 using namespace temper::backends::HWY_NAMESPACE;
 
-// One token's row of the tables. A head has `half` pairs, and behind them what is not rotated.
-struct Angles {
-  const float *cos, *sin;
-  int64_t half, dim;
-
-  Angles(const ops::Rotary& op, int64_t token) : half(op.cos.dim(1)), dim(op.head_dim()) {
-    const int64_t position = op.positions.data<int32_t>()[token];
-    cos = op.cos.data<float>() + position * half;
-    sin = op.sin.data<float>() + position * half;
-  }
-};
-
-struct Pair {
-  Lanes low, high;
-};
-
-// Where the two elements of a pair are. at() points to element 0 of pair i.
-struct HalfSplit {
-  template <class T>
-  static T* at(T* head, int64_t i) {
-    return head + i;
-  }
-  template <class T, class Count>
-  static HWY_INLINE Pair load(const T* x, int64_t half, Count lanes) {
-    return {backends::HWY_NAMESPACE::load(x, lanes), backends::HWY_NAMESPACE::load(x + half, lanes)};
-  }
-  template <class T, class Count>
-  static HWY_INLINE void store(const Pair& pair, T* y, int64_t half, Count lanes) {
-    backends::HWY_NAMESPACE::store(pair.low, y, lanes);
-    backends::HWY_NAMESPACE::store(pair.high, y + half, lanes);
-  }
-};
-struct Interleaved {
-  static constexpr int64_t kMost = 2 * hn::MaxLanes(Floats());
-  static HWY_INLINE int64_t count(Whole) { return 2 * width(); }
-  static HWY_INLINE int64_t count(Part part) { return 2 * part.count; }
-  template <class T>
-  static T* at(T* head, int64_t i) {
-    return head + 2 * i;
-  }
-  template <class T, class Count>
-  static HWY_INLINE Pair load(const T* x, int64_t, Count lanes) {
-    HWY_ALIGN float both[kMost] = {};
-    convert(x, both, count(lanes));
-    Pair pair;
-    hn::LoadInterleaved2(Floats(), both, pair.low, pair.high);
-    return pair;
-  }
-  template <class T, class Count>
-  static HWY_INLINE void store(const Pair& pair, T* y, int64_t, Count lanes) {
-    HWY_ALIGN float both[kMost];
-    hn::StoreInterleaved2(pair.low, pair.high, Floats(), both);
-    convert(both, y, count(lanes));
-  }
+// A head has `half` pairs, and behind them what is not rotated.
+struct HeadAngles : Angles {
+  HeadAngles(const ops::Rotary& op, int64_t token) : Angles(op, token), dim(op.head_dim()) {}
+  int64_t dim;
 };
 
 HWY_INLINE Pair add(const Pair& a, Lanes b) { return {hn::Add(a.low, b), hn::Add(a.high, b)}; }
 
 HWY_INLINE Pair multiply(const Pair& a, const Pair& b) {
   return {hn::Mul(a.low, b.low), hn::Mul(a.high, b.high)};
-}
-
-HWY_INLINE Pair rotate(const Pair& x, Lanes cos, Lanes sin) {
-  return {hn::NegMulAdd(x.high, sin, hn::Mul(x.low, cos)), hn::MulAdd(x.low, sin, hn::Mul(x.high, cos))};
 }
 
 // What one head is normed with; weight null: no norm.
@@ -101,7 +48,7 @@ struct HeadNorm {
 };
 
 template <class Pairs, class T>
-void forward_head(const T* x, const HeadNorm<T>& norm, const Angles& at, T* y) {
+void forward_head(const T* x, const HeadNorm<T>& norm, const HeadAngles& at, T* y) {
   const Lanes scale = fill(norm.inv_rms);
   sweep(at.half, [&](int64_t i, auto lanes) HWY_ATTR {
     Pair n = Pairs::load(Pairs::at(x, i), at.half, lanes);
@@ -125,8 +72,8 @@ template <class Pairs>
 void forward_tokens(const ops::Rotary& op, const ops::Rotary::Output& out, int64_t begin, int64_t end) {
   const int64_t dim = out.q.dim(2), normed = op.heads + op.kv_heads, width = op.qkv.dim(1);
   visit_wide(op.qkv.dtype(), [&]<class T>() HWY_ATTR {
-    const auto heads = [&](const T* x, int64_t count, const Tensor& weight, float* inv_rms, const Angles& at,
-                           T* y) HWY_ATTR {
+    const auto heads = [&](const T* x, int64_t count, const Tensor& weight, float* inv_rms,
+                           const HeadAngles& at, T* y) HWY_ATTR {
       const T* factors = weight.defined() ? weight.data<T>() : nullptr;
       for (int64_t head = 0; head < count; ++head, x += dim, y += dim) {
         if (factors != nullptr) inv_rms[head] = inverse_rms(square_sum(x, dim), dim, op.eps);
@@ -135,7 +82,7 @@ void forward_tokens(const ops::Rotary& op, const ops::Rotary::Output& out, int64
       }
     };
     for (int64_t token = begin; token < end; ++token) {
-      const Angles at(op, token);
+      const HeadAngles at(op, token);
       const T* x = op.qkv.data<T>() + token * width;
       float* inv_rms = out.inv_rms.defined() ? out.inv_rms.data<float>() + token * normed : nullptr;
       heads(x, op.heads, op.q_weight, inv_rms, at, out.q.data<T>() + token * op.heads * dim);
@@ -148,7 +95,7 @@ void forward_tokens(const ops::Rotary& op, const ops::Rotary::Output& out, int64
 // The gradient of a normed head before the rotation, g: dx = inv_rms (g w - n · mean(g w n)) with
 // n = x · inv_rms and w = offset + weight. Adds g n to dweight.
 template <class Pairs, class T>
-void backward_head(const T* x, const HeadNorm<T>& norm, const Angles& at, const T* dy, T* dx) {
+void backward_head(const T* x, const HeadNorm<T>& norm, const HeadAngles& at, const T* dy, T* dx) {
   const int64_t half = at.half, first = 2 * half, rest = at.dim - first;
   const Lanes scale = fill(norm.inv_rms);
   const auto rotated_back = [&](int64_t i, auto lanes) HWY_ATTR {
@@ -204,7 +151,7 @@ void backward_tokens(const ops::Rotary& op, const Tensor& inv_rms, const HeadGra
     const T* k_weight = op.k_weight.defined() ? op.k_weight.data<T>() : nullptr;
     float* k_sums = sums == nullptr ? nullptr : sums + dim;
     for (int64_t token = begin; token < end; ++token) {
-      const Angles at(op, token);
+      const HeadAngles at(op, token);
       const T *x = op.qkv.data<T>() + token * width, *dq = grads.dq.data<T>() + token * grads.dq.stride(0),
               *dk = grads.dk.data<T>() + token * grads.dk.stride(0);
       T* dx = grads.dqkv.data<T>() + token * width;

@@ -159,9 +159,11 @@ MUTANTS = [
     dict(name="the correction bias does not count", found_by=WITH_EXPERTS,
          edits=[("src/ops/moe_router/choose.cpp", "bias.empty() ? scores[e] : scores[e] + bias[e];", "scores[e];")]),
     dict(name="all groups of experts may be chosen from", found_by=WITH_EXPERTS,
-         edits=[("src/models/deepseek_v3/mixture.cpp", ".top_groups = mixture.groups_chosen,", ".top_groups = mixture.num_groups,")]),
+         edits=[("src/models/deepseek_v3/mixture.cpp", "routing.top_groups = reader.positive(\"topk_group\", 4, kMostExperts);",
+                 "routing.top_groups = routing.groups;\n  reader.find(\"topk_group\");")]),
     dict(name="routed experts are not scaled", found_by=WITH_EXPERTS,
-         edits=[("src/models/deepseek_v3/mixture.cpp", ".scaling = static_cast<float>(mixture.scale)", ".scaling = 1")]),
+         edits=[("src/models/deepseek_v3/mixture.cpp", "static_cast<float>(reader.number(\"routed_scaling_factor\", 2.5));",
+                 "0 * static_cast<float>(reader.number(\"routed_scaling_factor\", 2.5)) + 1;")]),
     dict(name="recomputed layers have no load balancing loss", found_by=tests("qwen3_moe", test="Checkpointed*"),
          edits=[("src/autograd/tape.cpp", "for (size_t i = 0; i < ends.size(); ++i)", "for (size_t i = 0; i < 1; ++i)")]),
 

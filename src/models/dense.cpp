@@ -5,20 +5,24 @@
 
 namespace temper::models {
 
+layers::DecoderConfig without_blocks(const DenseConfig& c) {
+  return {.vocab_size = c.vocab_size,
+          .hidden_size = c.hidden_size,
+          .max_positions = c.max_positions,
+          .rms_norm_eps = c.rms_norm_eps,
+          .initializer_range = c.initializer_range,
+          .tied_head = c.tied_head,
+          .blocks = {},
+          .norms = c.norms,
+          .norm_offset = c.norm_offset,
+          .embedding_multiplier = c.embedding_multiplier,
+          .rounds_embedding_multiplier = c.rounds_embedding_multiplier,
+          .residual_multiplier = c.residual_multiplier,
+          .logits_divisor = c.logits_divisor};
+}
+
 layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_of) {
-  layers::DecoderConfig decoder{.vocab_size = c.vocab_size,
-                                .hidden_size = c.hidden_size,
-                                .max_positions = c.max_positions,
-                                .rms_norm_eps = c.rms_norm_eps,
-                                .initializer_range = c.initializer_range,
-                                .tied_head = c.tied_head,
-                                .blocks = {},
-                                .norms = c.norms,
-                                .norm_offset = c.norm_offset,
-                                .embedding_multiplier = c.embedding_multiplier,
-                                .rounds_embedding_multiplier = c.rounds_embedding_multiplier,
-                                .residual_multiplier = c.residual_multiplier,
-                                .logits_divisor = c.logits_divisor};
+  layers::DecoderConfig decoder = without_blocks(c);
   const auto mlp = channels::gated_mlp({.hidden = c.hidden_size,
                                         .intermediate = c.intermediate_size,
                                         .bias = c.mlp_bias,

@@ -47,6 +47,8 @@ struct DenseConfig {
   std::vector<layers::RopeConfig> ropes = {};  // per layer, where they differ; empty: rope in all of them
 };
 
+// All but the blocks.
+layers::DecoderConfig without_blocks(const DenseConfig& config);
 // The channel of a layer that has none of its own is the gated MLP.
 using ChannelOf = std::function<std::shared_ptr<const layers::Channel>(int64_t layer)>;
 layers::DecoderConfig decoder_of(const DenseConfig& config, const ChannelOf& channel_of = nullptr);

@@ -58,17 +58,10 @@ layers::DecoderConfig configure_deepseek_v3(ConfigReader& reader) {
   read_decoder(reader, c, 10000);
   const auto mixer = mixers::latent_attention(read_attention(reader, c));
   const auto dense = channels::gated_mlp({c.hidden_size, c.intermediate_size});
-  const DeepseekMixture mixture = read_mixture(reader, c.num_layers);
-  layers::DecoderConfig decoder{.vocab_size = c.vocab_size,
-                                .hidden_size = c.hidden_size,
-                                .max_positions = c.max_positions,
-                                .rms_norm_eps = c.rms_norm_eps,
-                                .initializer_range = c.initializer_range,
-                                .tied_head = c.tied_head,
-                                .blocks = {}};
-  const auto experts = mixture_channel(mixture, c.hidden_size);
+  const DeepseekMixture mixture = read_mixture(reader, c.hidden_size, c.num_layers);
+  layers::DecoderConfig decoder = without_blocks(c);
   for (int64_t layer = 0; layer < c.num_layers; ++layer)
-    decoder.blocks.push_back({mixer, layer < mixture.first_layer ? dense : experts});
+    decoder.blocks.push_back({mixer, layer < mixture.first_layer ? dense : mixture.channel});
   return decoder;
 }
 

@@ -9,7 +9,6 @@
 #include "layers/glue.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
-#include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/sample/sample.h"
 #include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
@@ -199,6 +198,7 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                        first_router, routers_.count()});
     router_layers_.resize(routers_.count(), i);
   }
+  if (!router_layers_.empty()) balance_ = ops_.at<ops::LoadBalancingLoss>("routers");
 }
 
 SequenceState Decoder::make_state(int64_t capacity) const {
@@ -349,12 +349,18 @@ bool Decoder::decodes_on_device() const {
 
 std::string_view Decoder::asks_host() const {
   if (head_.asks_host()) return ops::CrossEntropy::kName;
-  if (!router_layers_.empty() && !ops_.at<ops::LoadBalancingLoss>("routers").repeats)
-    return ops::LoadBalancingLoss::kName;
+  if (!router_layers_.empty() && !balance_->repeats) return ops::LoadBalancingLoss::kName;
   for (const Layer& layer : layers_)
     for (const std::string_view op : {layer.mixer->asks_host(), layer.channel->asks_host()})
       if (!op.empty()) return op;
   return {};
+}
+
+std::shared_ptr<RouterTrace> Decoder::watch_routers() const {
+  if (router_layers_.empty()) return nullptr;
+  auto trace = std::make_shared<RouterTrace>();
+  trace->wanted = true;
+  return trace;
 }
 
 Var Decoder::balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const {
@@ -368,7 +374,7 @@ Var Decoder::balance_loss(Tape& tape, const RouterTrace& trace, size_t part, con
   op.top_k = routing_of(config_)->top_k;
   op.factor = balance.factor;
   op.inverse_tokens = balance.inverse_tokens;
-  return ops::load_balancing_loss(tape, ops_.at<ops::LoadBalancingLoss>("routers"), sums, std::move(op));
+  return ops::load_balancing_loss(tape, balance_, sums, std::move(op));
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {

@@ -5,6 +5,7 @@
 #include "layers/block.h"
 #include "layers/norm.h"
 #include "layers/vocabulary.h"
+#include "ops/load_balancing_loss/load_balancing_loss.h"
 
 namespace temper::layers {
 
@@ -119,6 +120,8 @@ class Decoder {
     return head_.loss(tape, hidden, targets, factors, rows);
   }
   size_t num_routers() const { return router_layers_.size(); }
+  // For a pass that is asked what its routers do; null where the model has none.
+  std::shared_ptr<RouterTrace> watch_routers() const;
   // Of the channel of a layer; null: it has none.
   const BoundWeight* choice_bias(size_t layer) const { return layers_[layer].channel->choice_bias(); }
   // The layers that have routers, in order.
@@ -163,6 +166,7 @@ class Decoder {
   mutable RopeTableSet rope_;  // grown to the longest position seen
   RouterSet routers_;
   std::vector<size_t> router_layers_;
+  ops::Bound<ops::LoadBalancingLoss> balance_;  // where there are routers
   Embedding embedding_;
   float embedding_multiplier_;
   std::vector<Layer> layers_;

@@ -103,9 +103,8 @@ std::vector<int32_t> GoldenCase::targets(int64_t* count) const {
 }
 
 std::shared_ptr<layers::RouterTrace> GoldenCase::routes(const models::Model& model) const {
-  auto routers = std::make_shared<layers::RouterTrace>();
-  routers->wanted = true;
-  if (model.decoder.num_routers() == 0 || model.decoder.parameters().dtype() == DType::kF32) return routers;
+  auto routers = model.decoder.watch_routers();
+  if (routers == nullptr || model.decoder.parameters().dtype() == DType::kF32) return routers;
   Tape tape(false);
   layers::Decoder::Options options;
   options.routers = routers;

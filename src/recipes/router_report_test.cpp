@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "recipes/run_setup.h"
+#include "tests/support/errors.h"
+#include "tests/support/tiny_model.h"
+
 namespace temper::recipes {
 namespace {
 
@@ -42,6 +46,39 @@ TEST(RouterReport, ExpertsWithoutTokensAreNoticedOnce) {
       EXPECT_TRUE(warnings.empty()) << step;
     }
   }
+}
+
+TEST(RouterKeys, WhatTheModelHasNotIsRefused) {
+  const auto error = [](const TinyModel& tiny, const RunConfig& config) {
+    const auto model = tiny_model(tiny);
+    return error_of([&] { trainer_options(config, model->decoder, 1); });
+  };
+  const TinyModel dense, plain{.type = "qwen3_moe"}, biased{.type = "deepseek_v3", .experts = true};
+  RunConfig config;
+  EXPECT_EQ(error(dense, config), "");
+  config.train.router.balance_loss = 0.1;
+  EXPECT_EQ(error(dense, config), "[train.router] is set, but the model has no routers; leave it out");
+  EXPECT_EQ(error(plain, config), "");
+  config.train.router.bias_rate = 0.5;
+  EXPECT_EQ(error(biased, config), "");
+  EXPECT_EQ(error(plain, config),
+            "[train.router.bias_rate] is 0.5, but the model's routers have no correction bias; leave it out");
+  config.adapters.emplace_back();
+  EXPECT_EQ(error(biased, config),
+            "[train.router.bias_rate] is 0.5, but a frozen model's biases stay as they are; leave it out");
+  config.train.router.global_balance = true;
+  EXPECT_EQ(
+      error(biased, config),
+      "[train.router.balance_scope] is global, which training of adapters does not have; use micro_batch, "
+      "with train.micro_batch_tokens: 0 for the loads of the whole update");
+}
+
+TEST(RouterKeys, TheModelSaysTheFactorUnlessTheRunDoes) {
+  const auto model = tiny_model({.type = "qwen3_moe"});
+  RunConfig config;
+  EXPECT_EQ(trainer_options(config, model->decoder, 1).routers.balance_factor, 0);
+  config.train.router.balance_loss = 0.25;
+  EXPECT_EQ(trainer_options(config, model->decoder, 1).routers.balance_factor, 0.25);
 }
 
 }  // namespace

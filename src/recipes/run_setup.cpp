@@ -77,6 +77,10 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
   const auto& layers = model.router_layers();
   const bool biased =
       std::any_of(layers.begin(), layers.end(), [&](size_t i) { return model.choice_bias(i) != nullptr; });
+  if (router.global_balance && !config.adapters.empty())
+    fail(
+        "[train.router.balance_scope] is global, which training of adapters does not have; use micro_batch, "
+        "with train.micro_batch_tokens: 0 for the loads of the whole update");
   if (router.bias_rate > 0 && (!biased || !config.adapters.empty()))
     fail("[train.router.bias_rate] is {}, but {}; leave it out", router.bias_rate,
          biased ? "a frozen model's biases stay as they are" : "the model's routers have no correction bias");

@@ -100,10 +100,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
     forward.adapters.push_back(part.rows);
     counts.push_back(part.rows.rows);
   }
-  if (model_.num_routers() > 0) {
-    forward.routers = std::make_shared<layers::RouterTrace>();
-    forward.routers->wanted = true;
-  }
+  forward.routers = model_.watch_routers();
   const Var all = model_.forward(tape, batch.input, forward);
   const std::vector<Var> hidden =
       parts.size() == 1 ? std::vector{all} : layers::split_rows(tape, all, counts);
@@ -140,8 +137,7 @@ std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& 
   const trace::Span span("step");
   Step step(shares, ranks_);
   for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
-  if (model_.num_routers() > 0)
-    for (PendingStep& pending : step.pending) pending.watch_routers(model_);
+  for (PendingStep& pending : step.pending) pending.watch_routers(model_);
   for (const auto& [begin, end] : cut_micro_batches(step.rows, options_.micro_batch_tokens))
     run(step, begin, end);
   const trace::Span update("update");

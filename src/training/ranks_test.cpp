@@ -40,6 +40,7 @@ std::vector<float> numbers_of(const Tensor& tensor) {
 std::vector<float> gradients_of(const layers::ParameterStore& parameters) {
   std::vector<float> all;
   for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters.spec(i).buffer) continue;
     const std::vector<float> one = numbers_of(parameters[i].grad->grad());
     all.insert(all.end(), one.begin(), one.end());
   }
@@ -98,6 +99,10 @@ void expect_same_step(const StepResult& found, const StepResult& expected) {
     expect_close(found.sources[i].sum, expected.sources[i].sum, "loss of a source");
     EXPECT_EQ(found.sources[i].target_tokens, expected.sources[i].target_tokens);
   }
+  expect_close(found.balance_loss, expected.balance_loss, "load balancing loss");
+  ASSERT_EQ(found.routers.size(), expected.routers.size());
+  for (size_t i = 0; i < found.routers.size(); ++i)
+    EXPECT_EQ(found.routers[i].counts, expected.routers[i].counts);
   ASSERT_EQ(found.preference.has_value(), expected.preference.has_value());
   if (!found.preference) return;
   expect_close(found.preference->chosen_reward, expected.preference->chosen_reward, "reward");
@@ -170,9 +175,10 @@ Rows rows_of(uint32_t step) {
   return rows;
 }
 
-Learn model_course(const TrainerOptions& options, const std::vector<size_t>& parts) {
+Learn model_course(const TrainerOptions& options, const std::vector<size_t>& parts,
+                   const TinyModel& tiny = by_fast_kernels()) {
   return [=](Group& ranks) {
-    const auto model = tiny_model(by_fast_kernels());
+    const auto model = tiny_model(tiny);
     optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), damped());
     Trainer trainer(model->decoder, optimizer, options, nullptr, ranks);
     Course course;
@@ -193,6 +199,19 @@ TEST(Ranks, MicroBatchesAndRanksWithoutRowsDoNotMatter) {
   expect_one(2, model_course({.micro_batch_tokens = 16}, {2, 3}));
   expect_one(2, model_course({}, {5, 0}));
   expect_one(2, model_course({.micro_batch_tokens = 1, .checkpointing = Checkpointing::kFull}, {1, 4}));
+}
+
+// With the loads of the whole update, and biases that move by them.
+TEST(Ranks, RoutersLearnWhatTheyLearnOnOneRank) {
+  TrainerOptions options{.micro_batch_tokens = 20};
+  options.routers = {.balance_factor = 0.1, .global_balance = true, .bias_rate = 0.01};
+  for (const char* type : {"qwen3_moe", "deepseek_v3"}) {
+    TinyModel tiny = calm();
+    tiny.type = type;
+    tiny.experts = tiny.type != std::string_view("qwen3_moe");
+    expect_one(2, model_course(options, {2, 3}, tiny));
+    expect_one(2, model_course(options, {5, 0}, tiny));
+  }
 }
 
 // Dropout counts the tokens of the whole update.

@@ -46,7 +46,7 @@ PendingStep::PendingStep(const std::vector<data::PackedRow>& rows, size_t num_so
                          collectives::Group& ranks)
     : ranks_(&ranks) {
   known_.target_tokens = ranks.sum("target tokens of the update", count_targets(rows));
-  update_tokens_ = ranks.sum("tokens of the update", count_tokens(rows));
+  update_tokens_ = count_tokens(rows);
   if (num_sources > 1) known_.sources.resize(num_sources);
   if (known_.target_tokens == 0)
     fail("a step has no target token; check the data with 'temper data inspect'");
@@ -68,6 +68,17 @@ void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
   known_.loss += loss;
   if (!known_.preference) known_.preference.emplace();
   known_.preference->add(sums);
+}
+
+void PendingStep::watch_routers(const layers::Decoder& model) {
+  if (model.num_routers() == 0) return;
+  routers_ = PendingLoads(model);
+  update_tokens_ = ranks_->sum("tokens of the update", update_tokens_);
+}
+
+const std::vector<RouterLoad>& PendingStep::loads() {
+  if (!loads_) loads_ = routers_.wait(*ranks_);
+  return *loads_;
 }
 
 void PendingStep::add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance) {
@@ -146,7 +157,7 @@ StepResult PendingStep::wait() {
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   sum_over(*ranks_, result);
-  result.routers = routers_.wait(*ranks_);
+  result.routers = loads();
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());

@@ -70,10 +70,11 @@ class PendingStep {
   // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
-  // Of a mixture: of each micro-batch what its routers told, and what they add to the loss, or undefined.
-  void watch_routers(const layers::Decoder& model) { routers_ = PendingLoads(model); }
+  // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
+  // micro-batch what its routers told, and what they add to the loss, or undefined.
+  void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
-  std::vector<RouterLoad> loads() const { return routers_.wait(*ranks_); }  // of what was added so far
+  const std::vector<RouterLoad>& loads();  // waits for all micro-batches, which have been added
   float inverse_tokens() const { return static_cast<float>(1 / static_cast<double>(update_tokens_)); }
   void set_grad_norm(const Tensor& norm);
 
@@ -84,9 +85,10 @@ class PendingStep {
  private:
   collectives::Group* ranks_;
   StepResult known_;
-  int64_t update_tokens_ = 0;                                           // of all ranks
+  int64_t update_tokens_ = 0;  // of this rank; of all of them, where routers are watched
   std::vector<std::shared_ptr<Reading>> losses_, z_losses_, balances_;  // one per micro-batch
   PendingLoads routers_;
+  std::optional<std::vector<RouterLoad>> loads_;
   // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;

@@ -56,10 +56,7 @@ void Trainer::compute(StepData& data) {
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-    if (model_.num_routers() > 0) {
-      forward.routers = std::make_shared<layers::RouterTrace>();
-      forward.routers->wanted = true;
-    }
+    forward.routers = model_.watch_routers();
     // The hidden states are not kept while backward runs.
     Var loss = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data);
     loss = with_balance(tape, loss, forward.routers, counts, data);
@@ -91,8 +88,7 @@ std::vector<Tensor> Trainer::global_counts(const StepData& data) const {
   for (const MicroBatch& batch : data.batches) {
     Tape tape(false);
     layers::Decoder::Options forward;
-    forward.routers = std::make_shared<layers::RouterTrace>();
-    forward.routers->wanted = true;
+    forward.routers = model_.watch_routers();
     model_.forward(tape, batch.input, forward);
     loads.add(*forward.routers, 0);
   }
@@ -147,8 +143,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   }
   StepData data;
   data.scale.set(pending.scale());
+  pending.watch_routers(model_);
   data.inverse_tokens.set(pending.inverse_tokens());
-  if (model_.num_routers() > 0) pending.watch_routers(model_);
   double flops = 0;
   for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
     data.batches.push_back(gather(rows, begin, end, fills_up(model_)));

@@ -6,11 +6,11 @@
 #include <limits>
 
 #include "base/error.h"
-#include "layers/glue.h"
+#include "models/adapter.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/trainer.h"
+#include "training/adapter_trainer.h"
 
 namespace temper::training {
 namespace {
@@ -209,6 +209,17 @@ TEST(Routers, BiasesMoveOnceAStepByCountsOfTrainingTokens) {
     }
 }
 
+TEST(Routers, BiasesStayWhereAStepChangesNothing) {
+  TrainerOptions options;
+  options.routers.bias_rate = 0.25;
+  Bench bench(options, fast("deepseek_v3", true));
+  bench.set("norm.weight", std::numeric_limits<float>::quiet_NaN());  // behind all routers
+  const Doubles before = bench.of("layers.0.mlp.down.weight", false);
+  EXPECT_THROW(bench.trainer.step(kRows, 1e-2), Error);
+  EXPECT_EQ(bench.of("layers.0.mlp.down.weight", false), before);
+  EXPECT_EQ(bench.of("layers.1.mlp.gate.correction_bias", false), Doubles(8));
+}
+
 TEST(Routers, BiasesStayWithoutARate) {
   Bench bench({}, fast("deepseek_v3", true));
   bench.trainer.step(kRows, 1e-2);
@@ -230,6 +241,44 @@ TEST(Routers, WhatIsNoNumberStopsTheStepAndNamesTheLayer) {
         << error.what();
   }
   EXPECT_EQ(bench.of("layers.0.attention.qkv.weight", false), before);
+}
+
+// What each of two adapters tells of its tokens, and learns, is what it would alone.
+TEST(Routers, AdaptersInOnePassAreToldApart) {
+  const auto model = tiny_model(fast("qwen3_moe"));
+  const LoraConfig config{.rank = 2, .alpha = 2};
+  const std::vector<std::vector<PackedRow>> rows{{kRows[0], kRows[1]}, {kRows[2]}};
+  const auto learn = [&](const std::vector<size_t>& which, Checkpointing checkpointing) {
+    std::vector<std::unique_ptr<layers::Adapter>> adapters;
+    std::vector<std::unique_ptr<optimizers::AdamW>> optimizers;
+    std::vector<AdapterShare> shares;
+    for (const size_t i : which) {
+      adapters.push_back(models::new_adapter(*model, config, i + 1, ""));
+      optimizers.push_back(std::make_unique<optimizers::AdamW>(
+          adapters.back()->parameters(), model->decoder.ops(), optimizers::AdamWOptions{}));
+      shares.push_back({adapters.back().get(), optimizers.back().get(), &rows[i], 1e-2, i, 1});
+    }
+    TrainerOptions options = balanced(0.5, false);
+    options.checkpointing = checkpointing;
+    AdapterTrainer trainer(model->decoder, options);
+    std::vector<StepResult> results;
+    for (int step = 0; step < 3; ++step) {
+      results.clear();
+      for (PendingStep& pending : trainer.begin(shares)) results.push_back(pending.wait());
+    }
+    return results;
+  };
+  for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kFull}) {
+    const auto together = learn({0, 1}, checkpointing);
+    for (const size_t i : {0, 1}) {
+      const StepResult alone = learn({i}, checkpointing)[0];
+      EXPECT_NEAR(together[i].loss, alone.loss, 1e-5 * alone.loss);
+      EXPECT_NEAR(together[i].balance_loss, alone.balance_loss, 1e-5);
+      EXPECT_NEAR(together[i].grad_norm, alone.grad_norm, 1e-4 * alone.grad_norm);
+      for (size_t layer = 0; layer < 2; ++layer)
+        EXPECT_EQ(together[i].routers[layer].counts, alone.routers[layer].counts);
+    }
+  }
 }
 
 // An expert that gets no token keeps moments of zero, and a state that was saved continues bit for bit.

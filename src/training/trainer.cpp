@@ -1,5 +1,6 @@
 #include "training/trainer.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "base/trace.h"
@@ -58,8 +59,8 @@ void Trainer::compute(StepData& data) {
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
     forward.routers = model_.watch_routers();
     // The hidden states are not kept while backward runs.
-    Var loss = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data);
-    loss = with_balance(tape, loss, forward.routers, counts, data);
+    const Var own = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data),
+              loss = with_balance(tape, own, forward.routers, counts, data);
     const trace::Span backward("backward");
     tape.backward(loss);
   }
@@ -119,7 +120,7 @@ Var Trainer::with_balance(Tape& tape, const Var& loss, const std::shared_ptr<lay
 void Trainer::move_biases(const std::vector<RouterLoad>& loads) {
   for (const RouterLoad& load : loads) {
     const layers::BoundWeight* const bias = model_.choice_bias(load.layer);
-    if (bias == nullptr || load.not_finite > 0) continue;
+    if (bias == nullptr) continue;
     const int64_t all = std::accumulate(load.counts.begin(), load.counts.end(), int64_t{0});
     const Tensor moved = bias->value().on({}).clone();
     for (size_t e = 0; e < load.counts.size(); ++e) {
@@ -161,7 +162,8 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     if (output.loss.defined()) pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
   }
   pending.set_grad_norm(done.grad_norm);
-  if (options_.routers.bias_rate > 0) move_biases(pending.loads());
+  // Not after a step that changed nothing.
+  if (options_.routers.bias_rate > 0 && std::isfinite(done.grad_norm.item())) move_biases(pending.loads());
   return pending;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/random.h"
+#include "device/cpu_features.h"
 #include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
@@ -224,7 +225,10 @@ TEST(MoeExperts, TokensDoNotDependOnOneAnother) {
           EXPECT_EQ(run(first, count), Doubles(begin, begin + count * n.hidden)) << first << ", " << count;
         }
     }
-  EXPECT_GT(tested, 0);
+  // By tiles of our own, which AMX's owner leaves to a library.
+  const bool has_tiles = has_cpu_feature("avx2") && has_cpu_feature("fma") && !has_cpu_feature("amx_bf16");
+  EXPECT_TRUE(tested > 0 || !has_tiles);
+  if (tested == 0) GTEST_SKIP() << "no kernel on this processor promises that: it lacks AVX2, or has AMX";
 }
 
 TEST(MoeExperts, ChecksAtTheFrontDoor) {

@@ -104,7 +104,7 @@ def restore(before):
 
 def summary(names):
     """How many tests of each suite, of which models and with which kernels."""
-    parts = [re.fullmatch(r"Goldens/(\w+)Parity\.\w+/(\w+)_trained_(\w+)", name).groups() for name in names]
+    parts = [re.fullmatch(r"Goldens/(\w+)Parity\.\w+/(\w+?)(?:_trained)?_(eager|fast)", name).groups() for name in names]
     if not parts:
         return "none"
     suites, models, kernels = ([part[i] for part in parts] for i in range(3))

@@ -24,10 +24,12 @@ function(temper_group_sources target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TEMPER_UNITY} UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# Distributes sources over the library, the folder's tests and the benchmarks.
+# Distributes sources over the library, the folder's tests and the benchmarks. ONCE: the folder's code runs once a run,
+# or once an update; what optimising it costs a build it would never pay back (temper_once, a part of the library).
 function(temper_add_sources folder)
+  cmake_parse_arguments(folder "ONCE" "" "" ${ARGN})
   set(library "")
-  foreach(source ${ARGN})
+  foreach(source ${folder_UNPARSED_ARGUMENTS})
     if(source MATCHES "_test\\.cpp$")
       set_property(GLOBAL APPEND PROPERTY temper_tests_${folder} ${source})
       set_property(GLOBAL APPEND PROPERTY temper_test_folders ${folder})
@@ -37,8 +39,12 @@ function(temper_add_sources folder)
       list(APPEND library ${source})
     endif()
   endforeach()
-  target_sources(temper_lib PRIVATE ${library})
-  temper_group_sources(temper_lib ${library})
+  set(target temper_lib)
+  if(folder_ONCE)
+    set(target temper_once)
+  endif()
+  target_sources(${target} PRIVATE ${library})
+  temper_group_sources(${target} ${library})
 endfunction()
 
 # *.cu, where there is a compiler for them; `architectures`: of the GPUs that they are compiled for where these are not
@@ -60,11 +66,11 @@ function(temper_add_device_code folder architectures)
   target_sources(temper_lib PRIVATE $<TARGET_OBJECTS:temper_device_code_${name}>)
 endfunction()
 
-# A floor without rooms: all of src/<folder>/**/*.cpp.
+# A floor without rooms: all of src/<folder>/**/*.cpp. ONCE: as temper_add_sources has it.
 function(add_floor folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
   temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${folder} "")
-  temper_add_sources(${folder} ${sources})
+  temper_add_sources(${folder} ${ARGN} ${sources})
 endfunction()
 
 # A folder inside a kind; `built` becomes whether its packages are there.
@@ -96,7 +102,8 @@ function(temper_add_folder name built)
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   temper_add_device_code(${CMAKE_CURRENT_SOURCE_DIR}/${name} "${room_DEVICE_CODE}")
-  temper_add_sources(${kind} ${sources})
+  get_property(once GLOBAL PROPERTY temper_once_${kind})
+  temper_add_sources(${kind} ${once} ${sources})
   include(${CMAKE_CURRENT_SOURCE_DIR}/${name}/room.cmake OPTIONAL)
   set(${built} TRUE PARENT_SCOPE)
 endfunction()
@@ -116,12 +123,17 @@ function(add_shared name)
 endfunction()
 
 # Enters src/<kind>: its own files, its rooms, and the generated call list temper::<kind>::register_all(); none for a
-# PLAIN kind, whose rooms are included by those who want them.
+# PLAIN kind, whose rooms are included by those who want them. ONCE: as temper_add_sources has it, for all rooms.
 function(add_kind kind)
-  cmake_parse_arguments(kind "PLAIN" "" "" ${ARGN})
+  cmake_parse_arguments(kind "PLAIN;ONCE" "" "" ${ARGN})
+  set(once "")
+  if(kind_ONCE)
+    set(once ONCE)
+  endif()
+  set_property(GLOBAL PROPERTY temper_once_${kind} ${once})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${kind}/*.cpp)
   temper_add_device_code(${PROJECT_SOURCE_DIR}/src/${kind} "")
-  temper_add_sources(${kind} ${sources})
+  temper_add_sources(${kind} ${once} ${sources})
   add_subdirectory(src/${kind})
   if(kind_PLAIN)
     return()
@@ -156,7 +168,7 @@ function(temper_add_tests)
   target_compile_definitions(temper_test_support PUBLIC TEMPER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     TEMPER_BACKENDS="${backends}")
   # Tests are compiled more often than they run: little optimisation, and their headers only once.
-  target_compile_options(temper_test_support PUBLIC -O1)
+  target_compile_options(temper_test_support PUBLIC -Og)
   target_precompile_headers(temper_test_support PRIVATE <gtest/gtest.h> <algorithm> <fmt/core.h> <functional> <map>
     <memory> <optional> <string> <unordered_map> <vector>)
   get_property(folders GLOBAL PROPERTY temper_test_folders)

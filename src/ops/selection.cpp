@@ -39,13 +39,44 @@ Binder::Binder(OpsConfig config, HardwareFacts facts, std::string family)
     for (const auto& [field, name] : values) unmatched_.emplace(pattern, field);
 }
 
-const Binder::Candidate* Binder::choose(const Named& named, const Wanted& wanted,
+Binder::~Binder() = default;
+
+std::vector<Binder::Candidate> Binder::candidates(const AnyOp& op, const std::vector<size_t>& uses) const {
+  const NameQuery query{std::string(op.field), facts_, family_};
+  std::vector<Candidate> all;
+  for (const auto& added : family_table(family_).added)
+    if (added.field == op.field && added.hardware == facts_.hardware && added.kernel != nullptr)
+      all.push_back(
+          {added.name.provider, added.kernel, true, not_by_default(query, added.name.provider, &added)});
+  for (const auto& [provider, kernel] : op.registered) all.push_back({provider, kernel});
+  for (Candidate& candidate : all) {
+    const KernelFacts kernel = op.facts(candidate.kernel);
+    candidate.deterministic = kernel.deterministic;
+    candidate.elsewhere = !kernel.composes && kernel.hardware != facts_.hardware;
+    if (candidate.elsewhere)
+      candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
+    else if (!candidate.family)
+      candidate.refusal = not_by_default(query, candidate.provider);
+    for (const size_t use : uses) {
+      if (candidate.refusal) break;
+      Answer answer = op.ask(candidate.kernel, use);
+      candidate.refusal = std::move(answer.refusal);
+      if (candidate.refusal || !answer.tilings) continue;
+      Tiling tiling;
+      candidate.refusal = choose_tiling(*answer.tilings, facts_, &tiling);
+      candidate.tilings.push_back(tiling.name);
+    }
+  }
+  return all;
+}
+
+const Binder::Candidate* Binder::choose(const AnyOp& op, const Wanted& wanted,
                                         const std::vector<Candidate>& candidates, Choice& choice) const {
-  choice.op = named.op;
-  choice.field = named.field + "_implementation";
+  choice.op = op.op;
+  choice.field = std::string(op.field) + "_implementation";
   if (wanted.written) choice.written = wanted.name;
   choice.fallback = !wanted.written && !wanted.name.empty();
-  const NameQuery query{named.field, facts_, family_, wanted.pattern};
+  const NameQuery query{std::string(op.field), facts_, family_, wanted.pattern};
   // A fallback is a provider; what a user writes is a name.
   const ResolvedName resolved = wanted.written ? resolve_name(query, wanted.name) : ResolvedName{wanted.name};
 
@@ -105,32 +136,34 @@ const FieldValues* Binder::override_of(const std::string& module, const std::str
   return found;
 }
 
-void Binder::bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
-                     const Candidates& candidates) {
-  invariant(!result_.kernels_.contains(key),
-            fmt::format("op {} was bound twice: name all signatures at once", named.op));
+void Binder::bind_op(const AnyOp& op) {
+  invariant(!result_.kernels_.contains(op.op),
+            fmt::format("op {} was bound twice: name all signatures at once", op.op));
+  const std::vector<std::string>& modules = op.modules;
+  const std::string field(op.field);
+  for (const std::string& module : modules) result_.uses_[op.op].insert(module);
   std::map<std::string, std::vector<size_t>> groups;  // uses by the override that names them; "" without one
   groups[""];
   for (size_t i = 0; i < modules.size(); ++i) {
     std::string pattern;
-    override_of(modules[i], named.field, &pattern);
+    override_of(modules[i], field, &pattern);
     groups[pattern].push_back(i);
   }
   for (const auto& [pattern, members] : groups) {
     const FieldValues& values = pattern.empty() ? config_.written : config_.overrides.at(pattern);
-    const auto written = values.find(named.field);
+    const auto written = values.find(field);
     const bool is_written = written != values.end();
     const auto& best = config_.without_fallback;
-    const bool falls_back = std::find(best.begin(), best.end(), named.field) == best.end();
+    const bool falls_back = std::find(best.begin(), best.end(), field) == best.end();
     const Wanted wanted{is_written   ? written->second
                         : falls_back ? config_.fallback
                                      : "",
                         is_written, pattern};
     Choice choice;
     choice.modules = pattern;
-    std::vector<Candidate> asked = candidates(members);
+    std::vector<Candidate> asked = candidates(op, members);
     const auto& first = config_.preferred.kernels;
-    const auto preferred = first.find(named.field);
+    const auto preferred = first.find(field);
     if (wanted.name.empty() && preferred != first.end()) {
       // Only among those that would be tried anyway: what was measured does not bring a kernel in.
       const auto place = std::find_if(asked.begin(), asked.end(), [&](const Candidate& candidate) {
@@ -141,11 +174,11 @@ void Binder::bind_op(const Named& named, std::string_view key, const std::vector
         std::rotate(asked.begin(), place, place + 1);
       }
     }
-    const void* kernel = choose(named, wanted, asked, choice)->kernel;
+    const void* kernel = choose(op, wanted, asked, choice)->kernel;
     if (pattern.empty())
-      result_.kernels_[key] = kernel;
+      result_.kernels_[op.op] = kernel;
     else
-      for (const size_t member : members) overridden_[modules[member]][key] = kernel;
+      for (const size_t member : members) overridden_[modules[member]][op.op] = kernel;
     // Where overrides name every use, what stands behind them is nobody's choice.
     if (!members.empty() || modules.empty()) result_.choices_.push_back(std::move(choice));
   }
@@ -182,6 +215,13 @@ BoundOps Binder::finish() {
                    [](const Choice& a, const Choice& b) { return a.field < b.field; });
   return std::move(result_);
 }
+
+BoundOps::BoundOps() = default;
+BoundOps::BoundOps(const BoundOps&) = default;
+BoundOps::BoundOps(BoundOps&&) noexcept = default;
+BoundOps& BoundOps::operator=(const BoundOps&) = default;
+BoundOps& BoundOps::operator=(BoundOps&&) noexcept = default;
+BoundOps::~BoundOps() = default;
 
 void BoundOps::check_use(std::string_view op, std::string_view module) const {
   const auto found = uses_.find(op);

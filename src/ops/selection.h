@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +33,13 @@ struct Choice {
 // The kernels of one model, chosen once: nothing can bind an op of a living model anew.
 class BoundOps {
  public:
+  BoundOps();
+  BoundOps(const BoundOps&);
+  BoundOps(BoundOps&&) noexcept;
+  BoundOps& operator=(const BoundOps&);
+  BoundOps& operator=(BoundOps&&) noexcept;
+  ~BoundOps();
+
   template <class Op>
   const Kernel<Op>& get() const {
     const auto found = kernels_.find(Op::kName);
@@ -85,6 +93,7 @@ class Bound {
 class Binder {
  public:
   Binder(OpsConfig config, HardwareFacts facts, std::string family = "");
+  ~Binder();
 
   // A module of the model that uses an op.
   template <class Signature>
@@ -96,11 +105,22 @@ class Binder {
   // All uses of an op at once; its kernel must accept each of their signatures.
   template <class Op>
   void bind(const std::vector<Use<typename Op::Signature>>& uses) {
-    std::vector<std::string> modules;
-    for (const auto& use : uses) modules.push_back(use.module);
-    for (const std::string& module : modules) result_.uses_[Op::kName].insert(module);
-    bind_op({std::string(Op::kName), std::string(Op::kField)}, Op::kName, modules,
-            [&](const std::vector<size_t>& members) { return candidates<Op>(uses, members); });
+    AnyOp op{Op::kName, Op::kField};
+    for (const auto& use : uses) op.modules.push_back(use.module);
+    for (const auto& [provider, kernel] : kernels<Op>().entries())
+      op.registered.push_back({std::string(provider), &kernel});
+    op.ask = [&uses, this](const void* any, size_t use) {
+      const auto& kernel = *static_cast<const Kernel<Op>*>(any);
+      const auto& signature = uses[use].signature;
+      Answer answer{kernel.accepts(signature, facts_), {}};
+      if (!answer.refusal && kernel.tilings != nullptr) answer.tilings = kernel.tilings(signature);
+      return answer;
+    };
+    op.facts = [](const void* any) {
+      const auto& kernel = *static_cast<const Kernel<Op>*>(any);
+      return KernelFacts{kernel.compose != nullptr, kernel.deterministic, kernel.hardware};
+    };
+    bind_op(op);
   }
   template <class Op>
   void bind(const std::vector<typename Op::Signature>& signatures) {
@@ -142,50 +162,32 @@ class Binder {
     bool written = false;
     std::string pattern = {};  // of an override
   };
-  struct Named {
-    std::string op, field;
+  // An op and its uses, whatever its type.
+  struct KernelFacts {
+    bool composes = false, deterministic = true;
+    std::string_view hardware;
+  };
+  struct Answer {
+    Refusal refusal;
+    std::optional<std::vector<Tiling>> tilings;
+  };
+  struct AnyOp {
+    std::string_view op, field;
+    std::vector<std::string> modules = {};                             // of each use
+    std::vector<std::pair<std::string, const void*>> registered = {};  // provider, kernel
+    std::function<KernelFacts(const void* kernel)> facts = {};
+    std::function<Answer(const void* kernel, size_t use)> ask = {};
   };
   struct Collected {
     std::string_view op;
     std::shared_ptr<void> uses;  // a vector of the op's Use
     std::function<void(Binder&)> bind;
   };
-  using Candidates = std::function<std::vector<Candidate>(const std::vector<size_t>& uses)>;
 
+  void bind_op(const AnyOp& op);
   // The family's kernels, then the registry's, each asked about the uses.
-  template <class Op>
-  std::vector<Candidate> candidates(const std::vector<Use<typename Op::Signature>>& uses,
-                                    const std::vector<size_t>& members) const {
-    const NameQuery query{std::string(Op::kField), facts_, family_};
-    std::vector<Candidate> all;
-    for (const auto& added : family_table(family_).added)
-      if (added.field == Op::kField && added.hardware == facts_.hardware && added.kernel != nullptr)
-        all.push_back(
-            {added.name.provider, added.kernel, true, not_by_default(query, added.name.provider, &added)});
-    for (const auto& [provider, kernel] : kernels<Op>().entries()) all.push_back({provider, &kernel});
-    for (Candidate& candidate : all) {
-      const auto& kernel = *static_cast<const Kernel<Op>*>(candidate.kernel);
-      candidate.deterministic = kernel.deterministic;
-      candidate.elsewhere = kernel.compose == nullptr && kernel.hardware != facts_.hardware;
-      if (candidate.elsewhere)
-        candidate.refusal = fmt::format("is for {}, this is {}", kernel.hardware, facts_.hardware);
-      else if (!candidate.family)
-        candidate.refusal = not_by_default(query, candidate.provider);
-      for (const size_t member : members) {
-        const auto& signature = uses[member].signature;
-        if (!candidate.refusal) candidate.refusal = kernel.accepts(signature, facts_);
-        if (candidate.refusal || kernel.tilings == nullptr) continue;
-        Tiling tiling;
-        candidate.refusal = choose_tiling(kernel.tilings(signature), facts_, &tiling);
-        candidate.tilings.push_back(tiling.name);
-      }
-    }
-    return all;
-  }
-
-  void bind_op(const Named& named, std::string_view key, const std::vector<std::string>& modules,
-               const Candidates& candidates);
-  const Candidate* choose(const Named& named, const Wanted& wanted, const std::vector<Candidate>& candidates,
+  std::vector<Candidate> candidates(const AnyOp& op, const std::vector<size_t>& uses) const;
+  const Candidate* choose(const AnyOp& op, const Wanted& wanted, const std::vector<Candidate>& candidates,
                           Choice& choice) const;
   const FieldValues* override_of(const std::string& module, const std::string& field, std::string* pattern);
 

@@ -255,18 +255,17 @@ unsigned* counters(Device device) {
   return static_cast<unsigned*>(found.raw());
 }
 
-// Calls f.template operator()<N, P, group>(): lanes that hold a head, in packs where heads are whole packs.
+// Calls f.template operator()<N, P, group>(): lanes that hold a head, in packs where heads are whole packs. Few models
+// have other heads, or narrow ones: those have lanes without work instead of kernels of their own.
 template <class T, class F>
 void visit_group(int dim, F&& f) {
-  const auto groups = [&]<int N>() {
-    const int packs = (dim + N - 1) / N;
-    if (packs <= 4) return f.template operator()<N, 1, 4>();
-    if (packs <= 8) return f.template operator()<N, 1, 8>();
-    if (packs <= 16) return f.template operator()<N, 1, 16>();
-    if (packs <= 32) return f.template operator()<N, 1, 32>();
-    if constexpr (N * 32 < kLargestHead) return f.template operator()<N, 2, 32>();
-  };
-  dim % kLanes<T> == 0 ? groups.template operator()<kLanes<T>>() : groups.template operator()<1>();
+  constexpr int N = kLanes<T>;
+  if (dim % N != 0) return f.template operator()<1, 2, 32>();
+  const int packs = dim / N;
+  if (packs <= 8) return f.template operator()<N, 1, 8>();
+  if (packs <= 16) return f.template operator()<N, 1, 16>();
+  if (packs <= 32) return f.template operator()<N, 1, 32>();
+  if constexpr (N * 32 < kLargestHead) return f.template operator()<N, 2, 32>();
 }
 
 template <class F>

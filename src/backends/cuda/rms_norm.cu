@@ -198,6 +198,14 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : 1024) backward_rows(c
   if (a.dweight != nullptr) store_sums(sums, a.dweight + int64_t{blockIdx.x} * a.hidden, a.hidden);
 }
 
+// Calls f.template operator()<offset>(). Rows that are no whole packs are rare: they have kernels with an offset alone.
+template <int N, class F>
+void visit_offset(float offset, F&& f) {
+  if constexpr (N > 1)
+    if (offset == 0) return f.template operator()<false>();
+  f.template operator()<true>();
+}
+
 // Calls f.template operator()<lanes, packs>().
 template <class T, class F>
 void visit_layout(const Layout& layout, F&& f) {
@@ -243,8 +251,9 @@ RmsNorm::Output forward(const RmsNorm& op) {
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
       const auto blocks = static_cast<unsigned>((rows + layout.rows_per_block - 1) / layout.rows_per_block);
-      const auto kernel = op.offset != 0 ? forward_rows<T, N, kPacks, true> : forward_rows<T, N, kPacks, false>;
-      kernel<<<blocks, threads, 0, device::stream(device)>>>(arguments);
+      visit_offset<N>(op.offset, [&]<bool kOffset>() {
+        forward_rows<T, N, kPacks, kOffset><<<blocks, threads, 0, device::stream(device)>>>(arguments);
+      });
     });
     device::check_launch("rms_norm");
   });
@@ -260,7 +269,7 @@ void launch_backward(const BackwardArguments<T>& arguments, const Layout& layout
     kernel<<<blocks, threads, bytes, device::stream(device)>>>(arguments);
     device::check_launch("rms_norm backward");
   };
-  if constexpr (kPacks <= kBackwardPacks) {
+  if constexpr (kPacks <= kBackwardPacks && N > 1) {
     const size_t bytes = std::max(sums, RowIn<T, N, kPacks, kSum>::Slots::bytes(threads.x * threads.y));
     if (threads.x * threads.y <= kAheadThreads && static_cast<int64_t>(bytes) <= scratch_bytes(device))
       return run(backward_rows<T, N, kPacks, kSum, true, kOffset>, bytes);
@@ -299,8 +308,9 @@ Tensor backward(const RmsNorm& op, const Tensor& inv_rms, const Tensor& given_dy
                                          rows,   hidden,     row_stride(x), op.offset};
     visit_layout<T>(cut.layout, [&]<int N, int kPacks>() {
       const auto launch = [&]<bool kSum>() {
-        op.offset != 0 ? launch_backward<T, N, kPacks, kSum, true>(arguments, cut.layout, cut.blocks, device)
-                       : launch_backward<T, N, kPacks, kSum, false>(arguments, cut.layout, cut.blocks, device);
+        visit_offset<N>(op.offset, [&]<bool kOffset>() {
+          launch_backward<T, N, kPacks, kSum, kOffset>(arguments, cut.layout, cut.blocks, device);
+        });
       };
       dsum.defined() ? launch.template operator()<true>() : launch.template operator()<false>();
     });

@@ -21,7 +21,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROWS = {"qwen3-0.6b": 4, "qwen3-1.7b": 4, "qwen3-8b": 2, "small": 2}
+ROWS = {"qwen3-0.6b": 4, "qwen3-1.7b": 4, "qwen3-8b": 2, "small": 2, "qwen3-30b-a3b-12": 2, "moonlight-12": 2,
+        "small-mixture": 2, "small-latent": 2}
 WARMUP = 2  # steps that are not timed; their losses count
 
 

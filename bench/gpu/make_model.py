@@ -4,27 +4,25 @@ Face's format, an adapter of it in PEFT's (--lora RANK), and random tokens. On a
 import argparse
 import pathlib
 
-from shapes import PROJECTIONS, SHAPES
+from shapes import EXPERTS, PROJECTIONS, SHAPES, is_mixture
 
 
 def random_model(shape, device):
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    vocab, hidden, inner, layers, heads, kv_heads, head_dim, tied = SHAPES[shape]
+    kind, sizes = SHAPES[shape]
     torch.manual_seed(1)
-    torch.set_default_dtype(torch.bfloat16)
     with torch.device(device):
-        return Qwen3ForCausalLM(Qwen3Config(
-            vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
-            num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, tie_word_embeddings=tied,
-            rope_theta=1e6, max_position_embeddings=4096))
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes), dtype=torch.bfloat16)
 
 
-def save_adapter(model, folder, rank):
+def save_adapter(model, folder, shape, rank):
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=PROJECTIONS, task_type="CAUSAL_LM")
+    present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=[name for name in PROJECTIONS if name in present],
+                        target_parameters=EXPERTS if is_mixture(shape) else None, task_type="CAUSAL_LM")
     get_peft_model(model, config, autocast_adapter_dtype=False).save_pretrained(folder)
 
 
@@ -42,8 +40,8 @@ def main():
     model = random_model(args.shape, args.device)
     model.save_pretrained(args.folder / "model", max_shard_size="4GB")
     if args.lora:
-        save_adapter(model, args.folder / "adapter", args.lora)
-    ids = torch.randint(0, SHAPES[args.shape][0], (args.tokens,), dtype=torch.int32)
+        save_adapter(model, args.folder / "adapter", args.shape, args.lora)
+    ids = torch.randint(0, SHAPES[args.shape][1]["vocab_size"], (args.tokens,), dtype=torch.int32)
     (args.folder / "tokens.int32").write_bytes(ids.numpy().tobytes())
 
 

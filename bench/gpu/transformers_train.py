@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Training on a GPU in transformers, as people run it: torch.compile, SDPA, fused AdamW, bfloat16 parameters, gradients
-and moments; with --adapter PEFT's LoRA of a frozen model. Rows of tokens come from a file of int32. Prints one line of
-JSON. compare.py calls it."""
+"""Training on a GPU in transformers, as people run it: torch.compile, SDPA, grouped_mm for experts, fused AdamW,
+bfloat16 parameters, gradients and moments; with --adapter PEFT's LoRA of a frozen model. Rows of tokens come from a
+file of int32. Prints one line of JSON. compare.py calls it."""
 import argparse
 import json
 import pathlib
@@ -15,10 +15,12 @@ START = time.time()
 def load(args):
     """The model, and the parameters that learn."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = AutoConfig.from_pretrained(args.model)
+    experts = {"experts_implementation": "grouped_mm"} if hasattr(config, "num_experts_per_tok") else {}
     model = AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=torch.bfloat16, attn_implementation="sdpa").to(args.device)
+        args.model, config=config, dtype=torch.bfloat16, attn_implementation="sdpa", **experts).to(args.device)
     model.config.use_cache = False
     if args.checkpointing == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

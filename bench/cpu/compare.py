@@ -6,7 +6,8 @@ losses agree and prints a table.
     python3 bench/cpu/compare.py [--cases small-float32 ...] [--turns N] [--folder WORK] [--isa avx2]
 
 transformers, PyTorch and numpy are needed for this comparison only. The programs take turns, each in a process of its
-own: transformers eager, transformers with torch.compile, Temper. A turn's speed is the median of its steps; the table has
+own: transformers eager, transformers with torch.compile (both with its default for experts, grouped_mm), for mixtures
+transformers with a loop over the experts, Temper. A turn's speed is the median of its steps; the table has
 the best turn of each, because what else a shared machine does can only slow a turn down, and, as the ratio of
 medians, what the turns had in the middle. Memory is the most that was resident; parameters, gradients and moments have
 the dtype of the case in both."""
@@ -26,8 +27,10 @@ SHAPES = {
     "qwen3-0.6b": (151936, 1024, 3072, 28, 16, 8, 128),
     "demo": (512, 128, 384, 4, 4, 2, 32),
     "mixture": (32000, 512, 384, 6, 8, 4, 64),
+    "fine-mixture": (8192, 512, 192, 6, 8, 4, 64),
+    "demo-mixture": (512, 128, 192, 4, 4, 2, 32),
 }
-EXPERTS = {"mixture": (16, 4)}  # how many, of the inner size, and how many a token gets
+EXPERTS = {"mixture": (16, 4), "fine-mixture": (64, 8), "demo-mixture": (8, 2)}  # how many, of the inner size, and how many a token gets
 # shape, dtype, rows, length, steps, learning rate
 TRAINING = {
     "small-float32": ("small", "float32", 8, 512, 6, 1e-4),
@@ -35,6 +38,10 @@ TRAINING = {
     "qwen3-0.6b-bfloat16": ("qwen3-0.6b", "bfloat16", 2, 512, 5, 1e-5),
     "mixture-float32": ("mixture", "float32", 8, 512, 6, 1e-4),
     "mixture-bfloat16": ("mixture", "bfloat16", 8, 512, 6, 1e-4),
+    "fine-mixture-float32": ("fine-mixture", "float32", 8, 512, 6, 1e-4),
+    "fine-mixture-bfloat16": ("fine-mixture", "bfloat16", 8, 512, 6, 1e-4),
+    "demo-mixture-float32": ("demo-mixture", "float32", 32, 64, 30, 1e-4),
+    "demo-mixture-bfloat16": ("demo-mixture", "bfloat16", 32, 64, 30, 1e-4),
     "demo-float32": ("demo", "float32", 32, 64, 60, 1e-3),
 }
 # dtype, rows, length of packed rows, steps, learning rate
@@ -122,12 +129,13 @@ def train(case, args, folder):
               "--length", length, "--lr", lr, "--dtype", dtype, "--threads", args.threads]
     ours = [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
             length, "--lr", lr, "--dtype", dtype, "--threads", args.threads, "--checkpointing", args.checkpointing]
-    compare_training(case, args, dtype, ours, theirs)
+    compare_training(case, args, dtype, ours, theirs, {"loops": ["--experts", "eager"]} if shape in EXPERTS else {})
 
 
-def compare_training(case, args, dtype, ours, theirs):
-    results = take_turns({"eager": theirs, "compile": [*theirs, "--compile"], "temper": ours}, args.turns,
-                         args.threads)
+def compare_training(case, args, dtype, ours, theirs, ways=None):
+    """`ways`: more of the peer's, by name, with their arguments."""
+    peers = {name: [*theirs, *more] for name, more in {"eager": [], "compile": ["--compile"], **(ways or {})}.items()}
+    results = take_turns({**peers, "temper": ours}, args.turns, args.threads)
     difference = apart(results["temper"][0]["losses"], results["eager"][0]["losses"])
     if difference > MOST_APART[dtype]:
         raise SystemExit(f"{case}: the losses differ by {difference:.1e}")

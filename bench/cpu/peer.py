@@ -11,6 +11,7 @@ def arguments(description, tokens):
     parser.add_argument("tokens", type=pathlib.Path, help=tokens)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--experts", default="", help="experts_implementation of a mixture; omitted: the default")
     return parser
 
 
@@ -21,7 +22,8 @@ def load(args):
 
     torch.set_num_threads(args.threads)
     return AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=getattr(torch, args.dtype), attn_implementation="sdpa")
+        args.model, dtype=getattr(torch, args.dtype), attn_implementation="sdpa",
+        **({"experts_implementation": args.experts} if args.experts else {}))
 
 
 def tokens(args):

@@ -29,6 +29,8 @@ struct Pass {
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
   std::shared_ptr<RouterTrace> routers = {};        // null: nobody asks what routers do
+  // [parts of the rows] int32, on the model's device: how many tokens of each are no padding; undefined: all.
+  Tensor counted = {};
 };
 
 // A mixer with its kernels and parameters.

@@ -282,6 +282,7 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
                    });
   Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}, options.state};
   pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;
+  if (input.counted.defined() && routers_.count() > 0) pass.counted = from_host(input.counted, device());
   invariant(options.state == nullptr || (input.cu_seqlens.numel() == 2 && input.continued.empty()),
             "a state continues one document");
   if (options.state != nullptr) {

@@ -55,6 +55,9 @@ struct DecoderInput {
   // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.
   // Empty: none does.
   std::vector<int32_t> continued = {};
+  // Of the tokens of each adapter, or of all: how many come first that are no padding, which routers do not
+  // count. [adapters] int32; undefined: all of them.
+  Tensor counted = {};
 };
 DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
                         std::vector<int32_t> continued = {});

@@ -17,7 +17,13 @@ class GpuGenerator : public testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-    gpu_ = tiny_model({.ops = {}, .facts = detect_hardware("cuda")});
+    compare_models("qwen3");
+  }
+
+  void compare_models(const char* type) {
+    const bool experts = std::string_view(type) == "deepseek_v3";
+    cpu_ = tiny_model({.type = type, .experts = experts});
+    gpu_ = tiny_model({.type = type, .ops = {}, .facts = detect_hardware("cuda"), .experts = experts});
     for (size_t i = 0; i < cpu_->decoder.parameters().size(); ++i)
       gpu_->decoder.parameters()[i].value.copy_from(
           cpu_->decoder.parameters()[i].value.on(gpu_->decoder.device()));
@@ -34,7 +40,7 @@ class GpuGenerator : public testing::Test {
     return found.ids;
   }
 
-  std::unique_ptr<models::Model> cpu_ = tiny_model(), gpu_;
+  std::unique_ptr<models::Model> cpu_, gpu_;
   std::unique_ptr<Generator> here_, there_;
 };
 
@@ -43,6 +49,18 @@ TEST_F(GpuGenerator, GreedyIsThatOfTheCpu) {
   EXPECT_EQ(both({3, 14, 15, 9, 26}, {.max_new_tokens = 30}).size(), 30u);
   both({7}, {.max_new_tokens = 1});
   both({7}, {.max_new_tokens = 2});
+}
+
+TEST_F(GpuGenerator, MixturesAndLatentAttentionDecodeOnTheDevice) {
+  for (const char* type : {"qwen3_moe", "deepseek_v3"}) {
+    SCOPED_TRACE(type);
+    compare_models(type);
+    EXPECT_TRUE(gpu_->decoder.decodes_on_device());
+    const Ids answer = both({3, 14, 15, 9, 26}, {.max_new_tokens = 30});
+    Ids prompt{3, 14, 15, 9, 26};
+    prompt.insert(prompt.end(), answer.begin(), answer.begin() + 9);
+    both(prompt, {.max_new_tokens = 20});
+  }
 }
 
 TEST_F(GpuGenerator, AConversationContinuesFromTheCache) {

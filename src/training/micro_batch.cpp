@@ -54,12 +54,13 @@ int64_t DocumentSpan::shared() const {
 
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
                   std::span<const size_t> owners) {
-  std::vector<int32_t> ids, targets;
+  std::vector<int32_t> ids, targets, counted;
   MicroBatch batch;
   Parts parts;
   const auto ends_here = [&](size_t i) {
     return i + 1 == end || (!owners.empty() && owners[i] != owners[i + 1]);
   };
+  int64_t tokens = 0;  // of rows of one owner
   for (size_t i = begin; i < end; ++i) {
     const data::PackedRow& row = rows[i];
     ids.insert(ids.end(), row.ids.begin(), row.ids.end());
@@ -71,11 +72,16 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
       first += row.document_lengths[d];
     }
     batch.tokens += row.size();
-    if (fill_up && ends_here(i)) fill_tokens(ids, targets, parts);
+    tokens += row.size();
+    if (!fill_up || !ends_here(i)) continue;
+    counted.push_back(static_cast<int32_t>(tokens));
+    tokens = 0;
+    fill_tokens(ids, targets, parts);
   }
   while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   if (!parts.any_continues()) parts.continued.clear();
   batch.input = layers::make_input(ids, parts.lengths, std::move(parts.continued));
+  if (fill_up) batch.input.counted = Tensor::from(counted);
   batch.targets = Tensor::from(targets);
   return batch;
 }
@@ -89,6 +95,7 @@ void assign(MicroBatch& to, const MicroBatch& from) {
   to.input.ids.copy_from(from.input.ids);
   to.input.positions.copy_from(from.input.positions);
   to.input.cu_seqlens.copy_from(from.input.cu_seqlens);
+  if (to.input.counted.defined()) to.input.counted.copy_from(from.input.counted);
   to.targets.copy_from(from.targets);
   to.documents = from.documents;
   to.tokens = from.tokens;

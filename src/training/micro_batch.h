@@ -34,10 +34,8 @@ inline constexpr int64_t filled_up(int64_t tokens) {
   return (tokens + kTokenStep - 1) / kTokenStep * kTokenStep;
 }
 
-// Where that is done: not of mixtures, whose loads would count what fills up.
-inline bool fills_up(const layers::Decoder& model) {
-  return is_apart(model.device()) && model.num_routers() == 0;
-}
+// Where that is done.
+inline bool fills_up(const layers::Decoder& model) { return is_apart(model.device()); }
 
 // Rows [begin, end). Where each of the rows has an owner, all of an owner's neighbouring rows are filled up.
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,

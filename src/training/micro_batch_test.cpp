@@ -77,6 +77,7 @@ TEST(MicroBatch, TakesTheContentsOfAnotherOfItsShape) {
   for (const auto& [a, b] : {std::pair{&to.input.ids, &alike.input.ids},
                              {&to.input.positions, &alike.input.positions},
                              {&to.input.cu_seqlens, &alike.input.cu_seqlens},
+                             {&to.input.counted, &alike.input.counted},
                              {&to.targets, &alike.targets}})
     for (int64_t i = 0; i < a->numel(); ++i) EXPECT_EQ(a->data<int32_t>()[i], b->data<int32_t>()[i]);
 }
@@ -104,6 +105,41 @@ TEST(MicroBatch, FillingChangesNoNumbers) {
   ASSERT_EQ(gradients[1].size(), gradients[0].size());
   for (size_t i = 0; i < gradients[0].size(); ++i)
     EXPECT_NEAR(gradients[1][i], gradients[0][i], 1e-6 + 1e-4 * std::abs(gradients[0][i])) << i;
+}
+
+// Nor does it count in the loads of a mixture, in the load balancing loss or in what that adds to gradients.
+TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
+  const std::vector<data::PackedRow> rows{row_of({30, 17}, 3)};
+  for (const char* kernels : {"eager", ""}) {
+    const auto model = tiny_model({.type = "qwen3_moe", .ops = {.fallback = kernels}});
+    layers::ParameterStore& parameters = model->decoder.parameters();
+    parameters.enable_gradients(DType::kF32);
+    double losses[2];
+    std::vector<std::vector<double>> seen(2);
+    for (const bool fill_up : {false, true})
+      for (const bool checkpoint : {false, true}) {
+        const MicroBatch batch = gather(rows, 0, 1, fill_up);
+        parameters.reset_gradients();
+        Tape tape;
+        layers::Decoder::Options options;
+        options.routers = model->decoder.watch_routers();
+        options.checkpoint_layers = checkpoint;
+        model->decoder.forward(tape, batch.input, options);
+        const Var loss = model->decoder.balance_loss(tape, *options.routers, 0, {1, 1.f / 47, {}});
+        losses[fill_up] = loss.value.item();
+        tape.backward(loss);
+        for (const layers::RouterTrace::Router& router : options.routers->routers)
+          for (const int32_t count : router.parts[0].counts.on({}).values<int32_t>())
+            seen[fill_up].push_back(count);
+        for (size_t i = 0; i < parameters.size(); ++i)
+          if (parameters[i].grad->grad().defined())
+            for (const float g : parameters[i].grad->grad().values<float>()) seen[fill_up].push_back(g);
+      }
+    EXPECT_NEAR(losses[1], losses[0], 1e-5);
+    ASSERT_EQ(seen[1].size(), seen[0].size());
+    for (size_t i = 0; i < seen[0].size(); ++i)
+      EXPECT_NEAR(seen[1][i], seen[0][i], 1e-6 + 1e-4 * std::abs(seen[0][i])) << i;
+  }
 }
 
 }  // namespace

@@ -118,8 +118,9 @@ TEST(StepGraphs, OnIsAnErrorWhereItCannotBe) {
 }
 
 struct Setting {
-  TrainerOptions options;
+  TrainerOptions options = {};
   layers::StateFormat format = {};
+  const char* type = "qwen3";
 };
 
 class GpuStepGraphs : public testing::Test {
@@ -130,7 +131,8 @@ class GpuStepGraphs : public testing::Test {
 
   struct Run {
     Run(Setting setting, CudaGraph choice)
-        : model(tiny_model({.dtype = DType::kBF16, .ops = {}, .facts = detect_hardware("cuda")})),
+        : model(tiny_model(
+              {.type = setting.type, .dtype = DType::kBF16, .ops = {}, .facts = detect_hardware("cuda")})),
           optimizer(model->decoder.parameters(), model->decoder.ops(),
                     {.weight_decay = 0.1, .format = setting.format}),
           trainer(model->decoder, optimizer, with(setting.options, choice)) {}
@@ -155,6 +157,12 @@ class GpuStepGraphs : public testing::Test {
     EXPECT_EQ(found.z_loss, expected.z_loss);
     EXPECT_EQ(found.grad_norm, expected.grad_norm);
     EXPECT_EQ(found.tokens, expected.tokens);
+    EXPECT_EQ(found.balance_loss, expected.balance_loss);
+    ASSERT_EQ(found.routers.size(), expected.routers.size());
+    for (size_t i = 0; i < found.routers.size(); ++i) {
+      EXPECT_EQ(found.routers[i].counts, expected.routers[i].counts);
+      EXPECT_EQ(found.routers[i].entropy, expected.routers[i].entropy);
+    }
     ASSERT_EQ(found.sources.size(), expected.sources.size());
     for (size_t i = 0; i < found.sources.size(); ++i)
       EXPECT_EQ(found.sources[i].sum, expected.sources[i].sum);
@@ -182,6 +190,16 @@ TEST_F(GpuStepGraphs, HaveTheBitsOfPlainSteps) {
         Setting{{.checkpointing = Checkpointing::kSelective}, small},
         Setting{{.max_grad_norm = 0, .checkpointing = Checkpointing::kFull}}})
     compare(setting);
+}
+
+TEST_F(GpuStepGraphs, OfMixturesHaveTheBitsOfPlainSteps) {
+  Setting balanced{.type = "qwen3_moe"};
+  balanced.options.routers.balance_factor = 0.5;
+  Setting cut = balanced;
+  cut.options.micro_batch_tokens = 200;
+  Setting again = balanced;
+  again.options.checkpointing = Checkpointing::kFull;
+  for (const Setting& setting : {Setting{.type = "qwen3_moe"}, balanced, cut, again}) compare(setting);
 }
 
 TEST_F(GpuStepGraphs, ShareTheDeviceWithOthers) {

@@ -101,10 +101,12 @@ const RequiredKernels<ops::GlobalNorm>& required_kernels() {
 
 template <>
 const RequiredKernels<ops::LatentDecode>& required_kernels() {
+  using S = ops::LatentDecode::Signature;
+  constexpr auto rows = [](const S& s) { return s.rank + s.rope_dim <= 576; };
   static const RequiredKernels<ops::LatentDecode> table{
       {.heads = 16, .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .rank = 512},
       kAll,
-      {{"onednn", "onednn", kCpu, kWide}}};
+      {{"onednn", "onednn", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, rows}}};
   return table;
 }
 
@@ -182,8 +184,11 @@ const RequiredKernels<ops::Sample>& required_kernels() {
 
 template <>
 const RequiredKernels<ops::MoeRouter>& required_kernels() {
+  constexpr auto few = [](const ops::MoeRouter::Signature& s) { return s.experts <= 1024; };
   static const RequiredKernels<ops::MoeRouter> table{
-      {.experts = 128, .top_k = 8}, kAll, {{"simd", "simd", kCpu, kWide}}};
+      {.experts = 128, .top_k = 8},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide, few}}};
   return table;
 }
 
@@ -203,7 +208,8 @@ const RequiredKernels<ops::MoeExperts>& required_kernels() {
 
 template <>
 const RequiredKernels<ops::LoadBalancingLoss>& required_kernels() {
-  static const RequiredKernels<ops::LoadBalancingLoss> table{{.experts = 128}, kAll, {}};
+  static const RequiredKernels<ops::LoadBalancingLoss> table{
+      {.experts = 128}, kAll, {{"cuda", "cuda", kGpu, kAll}}};
   return table;
 }
 

@@ -12,9 +12,12 @@ void register_cuda() {
   ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
+  ops::kernels<ops::LatentDecode>().add("cuda", cuda_latent_decode_kernel());
   ops::kernels<ops::LatentHeads>().add("cuda", cuda_latent_heads_kernel());
   ops::kernels<ops::LatentRotary>().add("cuda", cuda_latent_rotary_kernel());
+  ops::kernels<ops::LoadBalancingLoss>().add("cuda", cuda_load_balancing_loss_kernel());
   ops::kernels<ops::MoeExperts>().add("cuda", cuda_moe_experts_kernel());
+  ops::kernels<ops::MoeRouter>().add("cuda", cuda_moe_router_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());

@@ -6,9 +6,12 @@
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
+#include "ops/latent_decode/latent_decode.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/latent_heads/latent_rotary.h"
+#include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/moe_experts/moe_experts.h"
+#include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
@@ -22,9 +25,12 @@ ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
+ops::Kernel<ops::LatentDecode> cuda_latent_decode_kernel();
 ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> cuda_latent_rotary_kernel();
+ops::Kernel<ops::LoadBalancingLoss> cuda_load_balancing_loss_kernel();
 ops::Kernel<ops::MoeExperts> cuda_moe_experts_kernel();
+ops::Kernel<ops::MoeRouter> cuda_moe_router_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Sample> cuda_sample_kernel();

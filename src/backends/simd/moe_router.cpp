@@ -131,10 +131,16 @@ struct Sums {
   std::vector<float> parts;
 };
 
+// How many of the first tokens are no padding.
+int64_t counted_tokens(const MoeRouter& op) {
+  return op.counted.defined() ? op.counted.values<int32_t>()[0] : op.logits.dim(0);
+}
+
 void choose_rows(const MoeRouter& op, const MoeRouter::Output& out, int64_t begin, int64_t end, Sums* sums) {
   Scores row(op.routing);
   ops::ExpertChooser chooser(op.routing);
   const auto bias = op.bias.defined() ? op.bias.values<float>() : std::span<const float>();
+  const int64_t counted = counted_tokens(op);
   for (int64_t token = begin; token < end; ++token) {
     row.read(op.logits, token);
     const std::span<int32_t> ids = row_of(out.ids, token);
@@ -142,7 +148,7 @@ void choose_rows(const MoeRouter& op, const MoeRouter::Output& out, int64_t begi
     const float factor = op.routing.scaling / divisor(op.routing, row, ids);
     float* weights = out.weights.data<float>() + token * op.routing.top_k;
     for (const int32_t id : ids) *weights++ = row.scores[static_cast<size_t>(id)] * factor;
-    if (sums != nullptr) sums->add(row, ids);
+    if (sums != nullptr && token < counted) sums->add(row, ids);
   }
 }
 
@@ -199,7 +205,7 @@ void to_logits(const Scores& row, std::vector<float>& grads) {
 
 Tensor backward(const MoeRouter& op, const MoeRouter::Output& out, const Tensor& dweights,
                 const Tensor& dsums) {
-  const int64_t experts = op.routing.experts;
+  const int64_t experts = op.routing.experts, counted = counted_tokens(op);
   const Tensor dlogits = Tensor::empty(op.logits.shape(), op.logits.dtype());
   parallel_ranges(op.logits.dim(0), kTokens, [&](int64_t begin, int64_t end) {
     Scores row(op.routing);
@@ -210,7 +216,7 @@ Tensor backward(const MoeRouter& op, const MoeRouter::Output& out, const Tensor&
       if (dweights.defined())
         add_of_weights(op.routing, row, row_of(out.ids, token),
                        dweights.data<float>() + token * op.routing.top_k, grads);
-      if (dsums.defined()) add_of_sums(row, dsums.data<float>(), grads);
+      if (dsums.defined() && token < counted) add_of_sums(row, dsums.data<float>(), grads);
       to_logits(row, grads);
       HWY_DYNAMIC_DISPATCH(narrow_row)
       (grads.data(), static_cast<std::byte*>(dlogits.raw()) + token * experts * size_of(dlogits.dtype()),

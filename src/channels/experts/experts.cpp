@@ -61,21 +61,22 @@ class BoundExperts : public layers::BoundChannel {
     const Var all = logits(tape, x);
     const auto& rows = pass.rows.all();
     if (!pass.routers->wanted || rows.size() <= 1) {
+      if (pass.routers->wanted) op.counted = pass.counted;
       const auto routes = ops::moe_router(tape, router_, all, op, pass.routers->wanted);
       trace->ids = routes.ids;
       if (pass.routers->wanted) trace->parts.push_back({routes.counts, routes.sums});
       return routes;
     }
-    return route_parts(tape, all, op, rows, *trace);
+    return route_parts(tape, all, op, pass, *trace);
   }
 
-  ops::MoeRouter::Routes route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op,
-                                     std::span<const layers::AdapterRows> rows,
+  ops::MoeRouter::Routes route_parts(Tape& tape, const Var& all, const ops::MoeRouter& op, const Pass& pass,
                                      RouterTrace::Router& trace) const {
     std::vector<Var> ids, weights;
     int64_t first = 0;
-    for (const Var& logits : layers::parts_of(tape, all, rows)) {
+    for (const Var& logits : layers::parts_of(tape, all, pass.rows.all())) {
       ops::MoeRouter own = op;
+      if (pass.counted.defined()) own.counted = pass.counted.narrow(0, std::ssize(trace.parts), 1);
       const int64_t count = logits.shape()[0];
       if (op.given.defined()) own.given = op.given.narrow(0, first, count);
       const auto routes = ops::moe_router(tape, router_, logits, own, true);

@@ -1,5 +1,6 @@
 #include "ops/moe_router/moe_router.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/trace.h"
@@ -29,9 +30,16 @@ struct Chosen {
   Tensor ids, counts;  // on the CPU
 };
 
+// How many of the first tokens are no padding, for who is led by the host.
+int64_t counted_tokens(const MoeRouter& op, int64_t tokens) {
+  return op.counted.defined() ? std::clamp<int64_t>(op.counted.on({}).values<int32_t>()[0], 0, tokens)
+                              : tokens;
+}
+
 // By scores on the CPU.
 Chosen choose(const MoeRouter& op, const Tensor& logits, const Tensor& scores) {
-  const int64_t tokens = scores.dim(0), experts = op.routing.experts, top_k = op.routing.top_k;
+  const int64_t tokens = scores.dim(0), experts = op.routing.experts, top_k = op.routing.top_k,
+                counted = counted_tokens(op, tokens);
   const Tensor given = op.given.defined() ? op.given.on({}) : Tensor(),
                bias = op.bias.defined() ? op.bias.on({}) : Tensor();
   Chosen chosen{Tensor::empty({tokens, top_k}, DType::kI32, MemoryTag::kData),
@@ -48,6 +56,7 @@ Chosen choose(const MoeRouter& op, const Tensor& logits, const Tensor& scores) {
     if (!given.defined())
       chooser.choose(row_of(scores.values<float>(), t, experts),
                      bias.defined() ? bias.values<float>() : std::span<const float>(), own);
+    if (t >= counted) continue;
     for (const int32_t id : own) ++counts[id];
     bool finite = true;
     for (const float logit : row_of(logits.values<float>(), t, experts))
@@ -84,7 +93,8 @@ MoeRouter::Routes compose(Tape& tape, const Var& given_logits, const MoeRouter& 
   MoeRouter::Routes routes{chosen.ids.on(device), p::scale(tape, weights, routing.scaling), {}, {}};
   if (!want_sums) return routes;
   routes.counts = chosen.counts.on(device);
-  const Var parts = routing.sigmoid ? p::div(tape, scores, p::sum_last(tape, scores)) : scores;
+  const Var all = routing.sigmoid ? p::div(tape, scores, p::sum_last(tape, scores)) : scores,
+            parts = p::narrow(tape, all, 0, 0, counted_tokens(op, all.shape()[0]));
   routes.sums = with_entropy(tape, sum_tokens(tape, parts), parts.value);
   return routes;
 }
@@ -112,6 +122,10 @@ void check(const Var& logits, const MoeRouter& op) {
   if (op.bias.defined()) {
     check_shape(kOp, "bias", op.bias, {op.routing.experts});
     check_dtype(kOp, "bias", op.bias, DType::kF32);
+  }
+  if (op.counted.defined()) {
+    check_shape(kOp, "counted", op.counted, {1});
+    check_dtype(kOp, "counted", op.counted, DType::kI32);
   }
   if (!op.given.defined()) return;
   check_shape(kOp, "given", op.given, {tokens, op.routing.top_k});

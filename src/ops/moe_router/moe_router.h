@@ -34,11 +34,14 @@ struct MoeRouter {
   // pass chose them; undefined: none.
   Tensor given;
   Routing routing;
+  // [1] int32, on the logits' device: how many of the first tokens are no padding; undefined: all of them.
+  // Padding gets experts and weights, but counts and sums, and their gradient, leave it out.
+  Tensor counted = {};
 
   struct Output {
     Tensor ids;      // [tokens, top_k] int32, by descending score + bias
     Tensor weights;  // [tokens, top_k] float32
-    // What people and losses want to know of all tokens; undefined unless wanted.
+    // What people and losses want to know of all counted tokens; undefined unless wanted.
     Tensor counts;  // [experts + 1] int32: how often each was chosen; tokens with a logit that is not finite
     // [experts + 1] float32, of p = softmax(logits), or sigmoids that are divided by their sum: Σ_tokens p,
     // then Σ_tokens of the entropy -Σ p log p.

@@ -130,6 +130,7 @@ TEST(MoeRouter, EveryKernelAgrees) {
   check({.experts = 128, .top_k = 8, .normalize = true, .scaling = 1.5f}, 9);
   check({.experts = 8, .top_k = 8, .sigmoid = true, .normalize = true}, 5);
   check({.experts = 5, .top_k = 1}, 0);
+  check({.experts = 300, .top_k = 9, .normalize = true}, 17);
 }
 
 TEST(MoeRouter, GroupsLimitTheChoiceAndTheBiasOnlyDecides) {
@@ -226,6 +227,27 @@ TEST(MoeRouter, ChoosesAsExactScoresSay) {
   }
 }
 
+// So many that rounded to 16 bits some would be equal.
+TEST(MoeRouter, ManyExperts) {
+  constexpr int64_t kTokens = 5;
+  for (const auto& [experts, top_k] : {std::pair<int64_t, int64_t>{512, 22}, {1024, 1}, {1024, 40}}) {
+    const Routing r{.experts = experts, .top_k = top_k, .normalize = true};
+    const Tensor logits = tensor_of(normal(13, {kTokens, experts}), {kTokens, experts}, DType::kF32);
+    const Doubles expected = reference(r, kTokens, values_of(logits), {});
+    const auto choices = static_cast<size_t>(kTokens * top_k), width = static_cast<size_t>(experts + 1);
+    for (const BoundKernel& kernel : bind_everywhere<MoeRouter>({DType::kF32, experts, top_k})) {
+      SCOPED_TRACE(kernel.provider);
+      Doubles weights, counts;
+      const auto ids = ids_of(kernel, r, logits, {}, &weights, &counts);
+      for (size_t i = 0; i < choices; ++i) {
+        EXPECT_EQ(ids[i], expected[choices + width + i]) << i;
+        EXPECT_NEAR(weights[i], expected[i], 1e-6) << i;
+      }
+      EXPECT_EQ(counts, Doubles(expected.end() - static_cast<std::ptrdiff_t>(width), expected.end()));
+    }
+  }
+}
+
 TEST(MoeRouter, GivenExpertsGetTheScoresOfAllExperts) {
   const Routing r{.experts = 8, .top_k = 2, .normalize = true};
   const Tensor logits = tensor_of(normal(5, {3, 8}), {3, 8}, DType::kF32);
@@ -245,6 +267,43 @@ TEST(MoeRouter, GivenExpertsGetTheScoresOfAllExperts) {
       EXPECT_NEAR(weights[2 * t + 1], b / (a + b), 1e-6);
     }
   }
+}
+
+// Padding gets experts, but counts nothing: neither in the sums nor in their gradient.
+TEST(MoeRouter, PaddingIsNotCounted) {
+  for (const bool sigmoid : {false, true})
+    for (const int32_t counted : {0, 1, 5, 9}) {
+      const Routing r{.experts = 12, .top_k = 3, .sigmoid = sigmoid, .normalize = true};
+      Case c = make_case(r, 9);
+      c.name += fmt::format(", {} counted", counted);
+      const Doubles factors = normal(4, {12});
+      c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+        MoeRouter op;
+        op.routing = r;
+        op.counted = beside(v[0], ints({counted}));
+        const auto routes = moe_router(tape, ops, v[0], op, true);
+        const Var some = primitives::narrow(tape, routes.sums, 0, 0, 12);
+        const Tensor weights = beside(v[0], tensor_of(factors, {12}, DType::kF32));
+        const Var by_expert = primitives::sum_last(tape, primitives::mul(tape, some, tape.constant(weights)));
+        const Var squares = primitives::sum_last(
+            tape, primitives::reshape(tape, primitives::mul(tape, routes.weights, routes.weights), {27}));
+        return Result{primitives::cast(tape, primitives::add(tape, by_expert, squares), v[0].dtype()),
+                      {routes.sums.value, routes.counts}};
+      };
+      c.reference = [=](const std::vector<Doubles>& inputs) {
+        const Doubles all = reference(r, 9, inputs[0], {}),
+                      told = reference(r, counted, {inputs[0].begin(), inputs[0].begin() + counted * 12}, {});
+        double sum = 0;
+        for (size_t i = 0; i < 27; ++i) sum += all[i] * all[i];
+        const auto first = static_cast<size_t>(counted) * 3;
+        for (size_t e = 0; e < 12; ++e) sum += factors[e] * told[first + e];
+        Doubles found{sum};
+        found.insert(found.end(), told.begin() + counted * 3, told.begin() + counted * 3 + 13);
+        found.insert(found.end(), told.end() - 13, told.end());
+        return found;
+      };
+      check_every_kernel<MoeRouter>(c, {.experts = 12, .top_k = 3});
+    }
 }
 
 // Tokens whose logits are no numbers are counted, get experts that exist, and leave the others alone.
@@ -309,6 +368,13 @@ TEST(MoeRouter, ChecksAtTheFrontDoor) {
   expect_error(call(r, logits, Tensor::zeros({7}, DType::kF32)), "[moe_router] bias is [7], needs [8]");
   expect_error(call(r, logits, Tensor::zeros({8}, DType::kBF16)),
                "[moe_router] bias is bfloat16, needs float32");
+  const auto counts = [&](const Tensor& counted) {
+    return [&tape, &ops, r, logits, counted] {
+      moe_router(tape, ops, tape.constant(logits), {{}, {}, {}, r, counted}, false);
+    };
+  };
+  expect_error(counts(ints({1, 2})), "[moe_router] counted is [2], needs [1]");
+  expect_error(counts(Tensor::zeros({1}, DType::kF32)), "[moe_router] counted is float32, needs int32");
   expect_error(call(r, logits, {}, Tensor::zeros({3, 1}, DType::kI32)),
                "[moe_router] given is [3, 1], needs [3, 2]");
   expect_error(call(r, logits, {}, Tensor::from(std::vector<int32_t>{0, 1, 2, 3, 4, 8}).reshape({3, 2})),

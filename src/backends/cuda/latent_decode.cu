@@ -1,0 +1,327 @@
+// The query of each head is brought to the width of the cache once (absorb); then the cache of a sequence passes by,
+// cut into splits of its positions, each row for several heads (attend); what the splits found is merged in their
+// order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
+// results have the same bits whatever others are beside it.
+#include "backends/cuda/cuda.h"
+#include "backends/gpu/device_code.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::LatentDecode;
+
+constexpr int kWarps = 8;
+constexpr int kHeads = 4;         // of a block, which share the rows that are read
+constexpr int kAtOnce = 4;        // rows whose loads are in flight together
+constexpr int kColumns = 64;      // of absorb's block
+constexpr int kRows = 32;         // of expand's block
+constexpr int kMostSplits = 32;
+constexpr int kMinSplit = 64;     // positions that are worth a block of their own
+constexpr int kMostPacks = 9;     // pairs of a row that a lane holds
+constexpr float kNothing = -1e30f;  // below every score, and finite
+
+template <class T>
+struct Arguments {
+  const T *q, *latent, *weight, *a, *b;
+  T *cache, *y;
+  const int* lengths;
+  float* absorbed;  // [sequences, heads, width], with the scale and log2(e): scores are powers of two
+  float* partial;   // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
+  int heads, nope, rope, value, rank, low, capacity;
+  float scale, update_scale;
+
+  __device__ int width() const { return rank + rope; }
+  __device__ int64_t row(int head) const { return int64_t{head} * (nope + value); }  // of the weight
+};
+
+// How a sequence's positions are cut.
+struct Splits {
+  int size, used;
+};
+__device__ inline Splits splits_of(int total) {
+  const int size = max((total + kMostSplits - 1) / kMostSplits, kMinSplit);
+  return {size, (total + size - 1) / size};
+}
+
+// A block: one sequence and head, some columns. Each warp adds up every kWarps-th row.
+template <class T>
+__global__ void __launch_bounds__(kWarps * 32) absorb(Arguments<T> a) {
+  extern __shared__ float shared[];  // [nope + low], then [warps, columns]
+  const int sequence = blockIdx.z, head = blockIdx.y, first = blockIdx.x * kColumns;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = a.width();
+  float *const query = shared, *const low = query + a.nope, *const sums = low + a.low;
+  const T* q = a.q + (int64_t{sequence} * a.heads + head) * (a.nope + a.rope);
+  for (int i = threadIdx.x; i < a.nope; i += blockDim.x) query[i] = widen(q[i]);
+  __syncthreads();
+  if (a.low > 0) {
+    for (int i = threadIdx.x; i < a.low; i += blockDim.x) {
+      float sum = 0;
+      for (int row = 0; row < a.nope; ++row) sum += query[row] * widen(a.b[(a.row(head) + row) * a.low + i]);
+      low[i] = a.update_scale * sum;
+    }
+    __syncthreads();
+  }
+  float mine[kColumns / 32] = {};
+#pragma unroll 4
+  for (int row = warp; row < a.nope; row += kWarps)
+#pragma unroll
+    for (int c = 0; c < kColumns / 32; ++c) {
+      const int column = first + lane + 32 * c;
+      if (column < a.rank) mine[c] += query[row] * widen(a.weight[(a.row(head) + row) * a.rank + column]);
+    }
+  for (int row = warp; row < a.low; row += kWarps)
+#pragma unroll
+    for (int c = 0; c < kColumns / 32; ++c) {
+      const int column = first + lane + 32 * c;
+      if (column < a.rank) mine[c] += low[row] * widen(a.a[int64_t{row} * a.rank + column]);
+    }
+#pragma unroll
+  for (int c = 0; c < kColumns / 32; ++c) sums[warp * kColumns + lane + 32 * c] = mine[c];
+  __syncthreads();
+  for (int i = threadIdx.x; i < kColumns; i += blockDim.x) {
+    const int column = first + i;
+    if (column >= width) continue;
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += sums[w * kColumns + i];
+    if (column >= a.rank) sum = widen(q[a.nope + column - a.rank]);
+    a.absorbed[(int64_t{sequence} * a.heads + head) * width + column] = sum * a.scale;
+  }
+}
+
+__device__ inline float power(float score, float largest) { return exp2f(score - largest); }
+
+// The softmax of some positions for one head: the sum of the weights relative to the largest score.
+struct Running {
+  float largest, sum;
+};
+
+// A block: one sequence, kHeads heads, one split. A warp reads kAtOnce rows at once, a lane N neighbours of each in P
+// packs.
+template <class T, int N, int P>
+__global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
+  const int sequence = blockIdx.z, split = blockIdx.x, first_head = blockIdx.y * kHeads;
+  const int count = min(kHeads, a.heads - first_head), length = a.lengths[sequence], width = a.width();
+  if (length < 0 || length >= a.capacity) return;
+  const Splits splits = splits_of(length + 1);
+  if (split >= splits.used) return;
+  const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  T* const cache = a.cache + int64_t{sequence} * a.capacity * width;
+  const T* const latent = a.latent + int64_t{sequence} * width;
+
+  float q[kHeads][P * N], y[kHeads][P * N] = {};
+  Running state[kHeads];
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    state[h] = {kNothing, 0};
+    const float* row = a.absorbed + (int64_t{sequence} * a.heads + first_head + h) * width;
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const int column = (p * 32 + lane) * N + i;
+        q[h][p * N + i] = h < count && column < width ? row[column] : 0.f;
+      }
+  }
+  for (int base = begin; base < end; base += kWarps * kAtOnce) {
+    Pack<T, N> rows[kAtOnce][P];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int position = base + u * kWarps + warp;
+      // The new token comes from its own place.
+      const T* from = position == length ? latent : cache + int64_t{position} * width;
+#pragma unroll
+      for (int p = 0; p < P; ++p) {
+        const int column = (p * 32 + lane) * N;
+        rows[u][p] = {};
+        if (position >= end || column >= width) continue;
+        rows[u][p] = load_pack<T, N>(from + column);
+        if (position == length && blockIdx.y == 0)
+          store_pack(cache + int64_t{position} * width + column, rows[u][p]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      float scores[kAtOnce], largest = state[h].largest;
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        float dot = 0;
+#pragma unroll
+        for (int p = 0; p < P; ++p)
+#pragma unroll
+          for (int i = 0; i < N; ++i) dot += q[h][p * N + i] * widen(rows[u][p].values[i]);
+        dot = warp_sum(dot);
+        scores[u] = base + u * kWarps + warp < end ? dot : kNothing;
+        largest = fmaxf(largest, scores[u]);
+      }
+      const float shrink = power(state[h].largest, largest);
+      state[h] = {largest, state[h].sum * shrink};
+#pragma unroll
+      for (int i = 0; i < P * N; ++i) y[h][i] *= shrink;
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const float weight = base + u * kWarps + warp < end ? power(scores[u], largest) : 0.f;
+        state[h].sum += weight;
+#pragma unroll
+        for (int p = 0; p < P; ++p)
+#pragma unroll
+          for (int i = 0; i < N; ++i) y[h][p * N + i] += weight * widen(rows[u][p].values[i]);
+      }
+    }
+  }
+
+  // The warps become one, in their order.
+  extern __shared__ float shared[];  // [warps, heads, rank + 2]
+  const int size = a.rank + 2;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    float* row = shared + (warp * kHeads + h) * size;
+    if (lane == 0) {
+      row[0] = state[h].largest;
+      row[1] = state[h].sum;
+    }
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const int column = (p * 32 + lane) * N + i;
+        if (column < a.rank) row[2 + column] = y[h][p * N + i];
+      }
+  }
+  __syncthreads();
+  for (int h = 0; h < count; ++h) {
+    float largest = kNothing;
+    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared[(w * kHeads + h) * size]);
+    float* to = a.partial + ((int64_t{sequence} * a.heads + first_head + h) * kMostSplits + split) * size;
+    for (int i = threadIdx.x; i < size; i += blockDim.x) {
+      float sum = 0;
+      for (int w = 0; w < kWarps; ++w) {
+        const float* row = shared + (w * kHeads + h) * size;
+        sum += power(row[0], largest) * row[i];
+      }
+      to[i] = i == 0 ? largest : sum;
+    }
+  }
+}
+
+// A block: one sequence and head, some rows of its values.
+template <class T>
+__global__ void __launch_bounds__(kWarps * 32) expand(Arguments<T> a) {
+  extern __shared__ float shared[];  // [rank], then [low]
+  __shared__ float factors[kMostSplits];
+  const int sequence = blockIdx.z, head = blockIdx.y, length = a.lengths[sequence];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, size = a.rank + 2;
+  if (length < 0 || length >= a.capacity) return;
+  const int used = splits_of(length + 1).used;
+  const float* partial = a.partial + (int64_t{sequence} * a.heads + head) * kMostSplits * size;
+  if (warp == 0) {
+    const float largest = lane < used ? partial[int64_t{lane} * size] : kNothing;
+    const float of_all = warp_max(largest);
+    factors[lane] = lane < used ? power(largest, of_all) : 0.f;
+  }
+  __syncthreads();
+  float sum = 0;
+  for (int split = 0; split < used; ++split) sum += factors[split] * partial[int64_t{split} * size + 1];
+  float *const mixed = shared, *const low = mixed + a.rank;
+  for (int i = threadIdx.x; i < a.rank; i += blockDim.x) {
+    float value = 0;
+#pragma unroll 8
+    for (int split = 0; split < used; ++split) value += factors[split] * partial[int64_t{split} * size + 2 + i];
+    mixed[i] = value / sum;
+  }
+  __syncthreads();
+  for (int i = warp; i < a.low; i += kWarps) {
+    float dot = 0;
+    for (int k = lane; k < a.rank; k += 32) dot += mixed[k] * widen(a.a[int64_t{i} * a.rank + k]);
+    dot = warp_sum(dot);
+    if (lane == 0) low[i] = a.update_scale * dot;
+  }
+  __syncthreads();
+  const int begin = blockIdx.x * kRows, end = min(begin + kRows, a.value);
+  for (int i = begin + warp; i < end; i += kWarps) {
+    const int64_t row = a.row(head) + a.nope + i;
+    float dot = 0;
+#pragma unroll 8
+    for (int k = lane; k < a.rank; k += 32) dot += mixed[k] * widen(a.weight[row * a.rank + k]);
+    for (int k = lane; k < a.low; k += 32) dot += low[k] * widen(a.b[row * a.low + k]);
+    dot = warp_sum(dot);
+    if (lane == 0) a.y[(int64_t{sequence} * a.heads + head) * a.value + i] = narrow<T>(dot);
+  }
+}
+
+// Calls f.template operator()<N, P>(): lanes that hold a row, in pairs where it is whole pairs.
+template <class F>
+void visit_row(int width, F&& f) {
+  if (width % 2 != 0) return f.template operator()<1, 2 * kMostPacks>();
+  if (width <= 64) return f.template operator()<2, 1>();
+  f.template operator()<2, kMostPacks>();
+}
+
+Tensor forward(const LatentDecode& op) {
+  const Device device = op.q.device();
+  const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = op.rank(), width = op.cache.dim(2);
+  const int64_t low = op.a.defined() ? op.a.dim(0) : 0, value = op.value_dim();
+  const Tensor y = Tensor::empty({sequences, heads, value}, op.q.dtype(), MemoryTag::kActivations, device);
+  if (y.numel() == 0) return y;
+  const auto scratch = [&](const Shape& shape) {
+    return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, device);
+  };
+  const Tensor absorbed = scratch({sequences, heads, width}),
+               partial = scratch({sequences, heads, kMostSplits, rank + 2});
+  const Tensor latent = aligned(op.latent), weight = op.weight.contiguous();
+  const cudaStream_t stream = device::stream(device);
+  visit_wide_or_brain(op.q.dtype(), [&]<class T>() {
+    const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
+    const auto number = [](int64_t size) { return static_cast<int>(size); };
+    const Arguments<T> arguments{at(op.q),
+                                 at(latent),
+                                 at(weight),
+                                 at(op.a),
+                                 at(op.b),
+                                 at(op.cache),
+                                 at(y),
+                                 op.lengths.data<int32_t>(),
+                                 absorbed.data<float>(),
+                                 partial.data<float>(),
+                                 number(heads),
+                                 number(op.nope_dim()),
+                                 number(width - rank),
+                                 number(value),
+                                 number(rank),
+                                 number(low),
+                                 number(op.cache.dim(1)),
+                                 op.scale * kLog2E,
+                                 op.update_scale};
+    const auto grid = [&](int64_t parts, int64_t rows) {
+      return dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows), static_cast<unsigned>(sequences));
+    };
+    const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
+    absorb<T><<<grid((width + kColumns - 1) / kColumns, heads), kWarps * 32,
+                floats(op.nope_dim() + low + kWarps * kColumns), stream>>>(arguments);
+    visit_row(number(width), [&]<int N, int P>() {
+      const size_t shared = floats(kWarps * kHeads * (rank + 2));
+      allow_scratch(attend<T, N, P>, shared);
+      const int64_t splits = std::min<int64_t>(kMostSplits, (op.cache.dim(1) + kMinSplit - 1) / kMinSplit);
+      attend<T, N, P><<<grid(splits, (heads + kHeads - 1) / kHeads), kWarps * 32, shared, stream>>>(arguments);
+    });
+    expand<T><<<grid((value + kRows - 1) / kRows, heads), kWarps * 32, floats(rank + low), stream>>>(arguments);
+  });
+  device::check_launch("latent_decode");
+  return y;
+}
+
+ops::Refusal accepts(const LatentDecode::Signature& s, const HardwareFacts&) {
+  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  constexpr int64_t kMost = int64_t{kMostPacks} * 64;
+  if (s.rank + s.rope_dim > kMost)
+    return fmt::format("the cache's rows must have at most {} entries, have {}", kMost, s.rank + s.rope_dim);
+  return std::nullopt;
+}
+
+}  // namespace
+
+ops::Kernel<LatentDecode> cuda_latent_decode_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true};
+}
+
+}  // namespace temper::backends

@@ -10,6 +10,7 @@
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/latent_heads/latent_rotary.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -29,6 +30,7 @@ ops::Kernel<ops::LatentDecode> cuda_latent_decode_kernel();
 ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> cuda_latent_rotary_kernel();
 ops::Kernel<ops::LoadBalancingLoss> cuda_load_balancing_loss_kernel();
+ops::Kernel<ops::LoraMoeExperts> cuda_lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> cuda_moe_experts_kernel();
 ops::Kernel<ops::MoeRouter> cuda_moe_router_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();

@@ -37,12 +37,12 @@ __global__ void __launch_bounds__(kMostExperts)
 template <class T>
 struct Rows {
   const T* memory;
-  int64_t columns;
+  int64_t columns, stride;
   const int* tokens;  // of each row, or null: rows are as they are
   bool whole;         // can be loaded by chunks of 16 bytes
 
   __device__ const T* row(int64_t index) const {
-    return memory + (tokens == nullptr ? index : tokens[index]) * columns;
+    return memory + (tokens == nullptr ? index : tokens[index]) * stride;
   }
 };
 
@@ -167,25 +167,42 @@ struct Sums {
   }
 };
 
-// d = rows matrixᵀ, or rows matrix. `high`: rows of a matrix.
+// rows matrixᵀ, or rows matrix. `high`: rows of an expert's matrix.
+template <class T>
+struct Factors {
+  Rows<T> rows, matrices;
+  int64_t high;
+};
+template <class T>
+struct Products {
+  Factors<T> one, update;  // whose sum is d
+};
 template <class T, bool kTranspose>
 __global__ void __launch_bounds__(kBlock)
-    multiply(const RowTile* tiles, Rows<T> rows, Rows<T> matrices, int64_t high, T* d, int64_t columns) {
+    multiply(const RowTile* tiles, const __grid_constant__ Products<T> products, T* d, int64_t columns) {
   __shared__ Operand<T, false> a;
   __shared__ Operand<T, !kTranspose> b;
   const RowTile tile = tiles[blockIdx.x];
   if (tile.rows == 0) return;
-  const int64_t first = int64_t{blockIdx.y} * kTile, depth = rows.columns, matrix = tile.expert * high;
+  const int64_t first = int64_t{blockIdx.y} * kTile;
   Sums sums;
-  for (int64_t k = 0; k < depth; k += kDepth) {
-    a.strip.load(rows, tile.row, tile.rows, k);
-    if constexpr (kTranspose)
-      b.strip.load(matrices, matrix + first, static_cast<int>(min(high - first, int64_t{kTile})), k);
-    else
-      b.strip.load(matrices, matrix + k, static_cast<int>(min(depth - k, int64_t{kDepth})), first);
-    __syncthreads();
-    sums.add(a, b, T{});
-    __syncthreads();
+  const auto rows_left = [](int64_t left, int most) {
+    return static_cast<int>(max(int64_t{0}, min(left, int64_t{most})));
+  };
+#pragma unroll 1
+  for (int part = 0; part < 2; ++part) {
+    const Factors<T>& f = part == 0 ? products.one : products.update;
+    const int64_t depth = f.rows.columns, matrix = tile.expert * f.high;
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      a.strip.load(f.rows, tile.row, tile.rows, k);
+      if constexpr (kTranspose)
+        b.strip.load(f.matrices, matrix + first, rows_left(f.high - first, kTile), k);
+      else
+        b.strip.load(f.matrices, matrix + k, rows_left(f.high - k, kDepth), first);
+      __syncthreads();
+      sums.add(a, b, T{});
+      __syncthreads();
+    }
   }
   sums.for_each([&](int row, int column, float sum) {
     if (row < tile.rows && first + column < columns)
@@ -193,10 +210,11 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-// target (+)= aᵀ b over an expert's rows.
+// target (+)= scale · aᵀ b over an expert's rows.
 template <class T, class Target>
 __global__ void __launch_bounds__(kBlock)
-    multiply_transposed(const int* starts, Rows<T> left, Rows<T> right, Target* target, bool accumulate) {
+    multiply_transposed(const int* starts, Rows<T> left, Rows<T> right, Target* target, bool accumulate,
+                        float scale) {
   __shared__ Operand<T, true> a, b;
   const int64_t expert = blockIdx.x, row = int64_t{blockIdx.y} * kTile, column = int64_t{blockIdx.z} * kTile;
   const int end = starts[expert + 1];
@@ -212,14 +230,22 @@ __global__ void __launch_bounds__(kBlock)
   sums.for_each([&](int r, int c, float sum) {
     if (row + r >= left.columns || column + c >= right.columns) return;
     Target& to = target[(expert * left.columns + row + r) * right.columns + column + c];
-    to = narrow<Target>(accumulate ? widen(to) + sum : sum);
+    to = narrow<Target>(accumulate ? widen(to) + scale * sum : scale * sum);
   });
 }
 
 template <class T>
 Rows<T> rows_of(const Tensor& matrix, const int* tokens = nullptr) {
-  return {static_cast<const T*>(matrix.raw()), matrix.dim(1), tokens,
+  return {static_cast<const T*>(matrix.raw()), matrix.dim(1), matrix.dim(1), tokens,
           is_aligned(matrix) && matrix.dim(1) % kLanes<T> == 0};
+}
+template <class T>
+Rows<T> columns_of(const ExpertPlan& plan, const RowColumns& part) {
+  Rows<T> rows = rows_of<T>(part.rows, part.gathers ? plan.tokens() : nullptr);
+  rows.memory += part.column;
+  rows.columns = part.columns;
+  rows.whole = rows.whole && part.column % kLanes<T> == 0 && part.columns % kLanes<T> == 0;
+  return rows;
 }
 
 unsigned tiles_of(int64_t size) { return static_cast<unsigned>((size + kTile - 1) / kTile); }
@@ -240,29 +266,33 @@ Tensor row_tiles(const ExpertPlan& plan) {
 }
 
 void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& rows, bool gathers,
-                   const Tensor& matrices, bool transpose, const Tensor& d) {
+                   const Tensor& matrices, bool transpose, const Tensor& d, const ExpertUpdate& update) {
   if (d.numel() == 0 || only_counts(d.device())) return;
   const int64_t columns = d.dim(1);
   visit_device_float(d.dtype(), [&]<class T>() {
     auto* const kernel = transpose ? multiply<T, true> : multiply<T, false>;
     kernel<<<dim3(static_cast<unsigned>(tiles.dim(0)), tiles_of(columns)), kBlock, 0, device::stream(d.device())>>>(
-        static_cast<const RowTile*>(tiles.raw()), rows_of<T>(rows, gathers ? plan.tokens() : nullptr),
-        rows_of<T>(matrices), matrices.dim(0) / plan.experts, static_cast<T*>(d.raw()), columns);
+        static_cast<const RowTile*>(tiles.raw()),
+        Products<T>{{rows_of<T>(rows, gathers ? plan.tokens() : nullptr), rows_of<T>(matrices),
+                     matrices.dim(0) / plan.experts},
+                    update.low.defined() ? Factors<T>{rows_of<T>(update.low), rows_of<T>(update.matrices),
+                                                      update.matrices.dim(0) / plan.experts}
+                                         : Factors<T>{}},
+        static_cast<T*>(d.raw()), columns);
   });
   device::check_launch("expert products");
 }
 
-void add_expert_gradient(const ExpertPlan& plan, const ExpertRows& a, const ExpertRows& b,
-                         const GradTarget& target) {
+void add_expert_gradient(const ExpertPlan& plan, const RowColumns& a, const RowColumns& b, const GradTarget& target,
+                         float scale) {
   if (!target.wanted() || only_counts(target.buffer.device())) return;
   const Device device = target.buffer.device();
-  const dim3 blocks(static_cast<unsigned>(plan.experts), tiles_of(a.rows.dim(1)), tiles_of(b.rows.dim(1)));
-  const auto tokens = [&](const ExpertRows& rows) { return rows.gathers ? plan.tokens() : nullptr; };
+  const dim3 blocks(static_cast<unsigned>(plan.experts), tiles_of(a.columns), tiles_of(b.columns));
   visit_device_float(a.rows.dtype(), [&]<class T>() {
     visit_wide_or_brain(target.buffer.dtype(), [&]<class Target>() {
       multiply_transposed<T, Target><<<blocks, kBlock, 0, device::stream(device)>>>(
-          plan.starts(), rows_of<T>(a.rows, tokens(a)), rows_of<T>(b.rows, tokens(b)),
-          static_cast<Target*>(target.buffer.raw()), target.accumulate);
+          plan.starts(), columns_of<T>(plan, a), columns_of<T>(plan, b), static_cast<Target*>(target.buffer.raw()),
+          target.accumulate, scale);
     });
   });
   device::check_launch("expert gradients");

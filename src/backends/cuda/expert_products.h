@@ -1,6 +1,5 @@
 #pragma once
-#include "autograd/grad_slot.h"
-#include "backends/gpu/expert_plan.h"
+#include "backends/gpu/lora_moe_experts.h"
 
 // The steps of moe_experts (ops/moe_experts) in float32, bfloat16 or float16, in the order of the plan's
 // rows; each sum is float32 and has one order, which does not depend on other rows. Tensors are compact; on a
@@ -10,16 +9,14 @@ namespace temper::backends {
 // What launches are told of the rows of experts.
 Tensor row_tiles(const ExpertPlan& plan);
 
-// d = rows matrixᵀ or rows matrix, with each expert's matrix. `gathers`: the rows are those of tokens.
+// d = rows matrixᵀ or rows matrix, with each expert's matrix, and the update, whose matrices may have fewer
+// rows than low has columns. `gathers`: the rows are those of tokens. Columns of d beyond those of the
+// product are zero.
 void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& rows, bool gathers,
-                   const Tensor& matrices, bool transpose, const Tensor& d);
-// target (+)= Σ aᵀ b over each expert's rows; either operand's rows may be those of tokens.
-struct ExpertRows {
-  Tensor rows;  // [rows, width], or [tokens, width]
-  bool gathers;
-};
-void add_expert_gradient(const ExpertPlan& plan, const ExpertRows& a, const ExpertRows& b,
-                         const GradTarget& target);
+                   const Tensor& matrices, bool transpose, const Tensor& d, const ExpertUpdate& update = {});
+// target (+)= scale · Σ aᵀ b over each expert's rows.
+void add_expert_gradient(const ExpertPlan& plan, const RowColumns& a, const RowColumns& b,
+                         const GradTarget& target, float scale = 1);
 
 // y [rows, width] = weight · swiglu of gate_up [rows, 2 width].
 void weighted_swiglu(const ExpertPlan& plan, const Tensor& gate_up, const Tensor& weights, const Tensor& y);

@@ -48,9 +48,9 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
     multiply_rows(plan, tiles, dy, true, op.down, false, inner);
     weighted_swiglu_backward(plan, saved.gate_up, op.weights, inner, dgate_up,
                              down.wanted() ? inner : Tensor(), grads.weights);
-    add_expert_gradient(plan, {dy, true}, {inner, false}, down);
+    add_expert_gradient(plan, all_columns(dy, true), all_columns(inner, false), down);
   }
-  add_expert_gradient(plan, {dgate_up, false}, {op.x, true}, gate_up);
+  add_expert_gradient(plan, all_columns(dgate_up, false), all_columns(op.x, true), gate_up);
   if (wanted.x) {
     const Tensor rows = make_rows(op, plan, op.hidden());
     multiply_rows(plan, tiles, dgate_up, false, op.gate_up, false, rows);

@@ -129,7 +129,7 @@ constexpr int kColumns = kGate == Gate::kForward ? kTileColumns / 2 : kTileColum
 // of the tile before, or in front of all if those are fewer.
 constexpr int kGateTokens = kRowsOfGateBox, kGateSteps = kMostTokens / kGateTokens,
               kGateBoxBytes = kGateTokens * 128;
-__device__ inline bool hides(const ExpertProductArguments& g) { return g.depth > (kGateSteps - 1) * kStep; }
+__device__ inline bool hides(const ExpertProductArguments& g) { return steps_of(g) >= kGateSteps; }
 
 // By one warp, or with kGather by four.
 template <bool kTranspose, bool kGather, Gate kGate>
@@ -146,19 +146,14 @@ class Producer {
       const Header& header = tile.header;
       if constexpr (kGather) find_rows(header);
       if (kGate == Gate::kBackward && any && !hides(g_)) send_all_gate_up(last, header);
-      for (int depth = 0; depth < g_.depth; depth += kStep) {
-        begin_step(depth == 0, header);
-        if (thread_ == 0) {
-          const int boxes = kGather ? 0 : (header.n + kRowsOfBox - 1) / kRowsOfBox;
-          expect_bytes(ring_.full(), kMatrixBytes + boxes * kBoxBytes);
-          send_matrix(tile, depth);
-          for (int box = 0; box < boxes; ++box)
-            load_box(ring_.bytes() + kMatrixBytes + box * kBoxBytes, g_.rows, ring_.full(), depth,
-                     header.row + box * kRowsOfBox);
-        }
-        if constexpr (kGather) send_rows(header.n, depth);
+      const int own_steps = steps_of(g_.depth), steps = steps_of(g_);
+      for (int step = 0; step < steps; ++step) {
+        begin_step(step == 0, header);
+        if (step < own_steps)
+          send_step<false>(tile, step * kStep);
+        else
+          send_step<true>(tile, (step - own_steps) * kStep);
         ring_.advance();
-        const int step = depth / kStep;
         if (kGate == Gate::kBackward && any && step < kGateSteps && hides(g_)) send_gate_up(last, step);
       }
     }
@@ -178,6 +173,22 @@ class Producer {
   __device__ void send_all_gate_up(const Header& tile, const Header& next) {
     for (int step = 0; step < kGateSteps; ++step) send_gate_up(tile, step, step == 0, next);
   }
+  // A step along the depth of the product, or of its update.
+  template <bool kUpdate>
+  __device__ __forceinline__ void send_step(const Tiles::Tile& tile, int depth) const {
+    const Header& header = tile.header;
+    if (thread_ == 0) {
+      const int boxes = kGather ? 0 : (header.n + kRowsOfBox - 1) / kRowsOfBox;
+      expect_bytes(ring_.full(), kMatrixBytes + boxes * kBoxBytes);
+      send_matrix(kUpdate ? g_.update_matrices : g_.matrices, tile, depth);
+      for (int box = 0; box < boxes; ++box)
+        load_box(ring_.bytes() + kMatrixBytes + box * kBoxBytes, kUpdate ? g_.update_rows : g_.rows,
+                 ring_.full(), depth, header.row + box * kRowsOfBox);
+    }
+    if constexpr (kGather && kUpdate) send_low(header, depth);
+    if constexpr (kGather && !kUpdate) send_rows(header.n, depth);
+  }
+
   // kGateTokens rows of gate, then of up. Of every tile the same number of steps: the other block's are in
   // step.
   __device__ void send_gate_up(const Header& tile, int step, bool has_next = false, const Header& next = {}) {
@@ -193,23 +204,25 @@ class Producer {
   }
 
   // Two halves of 128 columns, or of gate and of up: each block copies one for both where both use the same.
-  __device__ void send_matrix(const Tiles::Tile& tile, int depth) const {
+  __device__ void send_matrix(const CUtensorMap& matrices, const Tiles::Tile& tile, int depth) const {
     for (int half = 0; half < 2; ++half) {
       if (tile.shared && half != static_cast<int>(rank_)) continue;
       const int column = tile.header.column + half * (kGate == Gate::kForward ? g_.columns : kRowsOfMatrix);
       const uint32_t to = ring_.bytes() + half * kHalfBytes;
       if constexpr (kTranspose) {
-        send_box(tile, to, depth, column);
+        send_box(matrices, tile, to, depth, column);
       } else {
-        for (int box = 0; box < 2; ++box) send_box(tile, to + box * kBoxBytes, column + 64 * box, depth);
+        for (int box = 0; box < 2; ++box)
+          send_box(matrices, tile, to + box * kBoxBytes, column + 64 * box, depth);
       }
     }
   }
-  __device__ void send_box(const Tiles::Tile& tile, uint32_t to, int x, int y) const {
+  __device__ void send_box(const CUtensorMap& matrices, const Tiles::Tile& tile, uint32_t to, int x,
+                           int y) const {
     if (tile.shared)
-      load_box_of_two(to, g_.matrices, ring_.full(), x, y, tile.expert);
+      load_box_of_two(to, matrices, ring_.full(), x, y, tile.expert);
     else
-      load_box(to, g_.matrices, ring_.full(), x, y, tile.expert);
+      load_box(to, matrices, ring_.full(), x, y, tile.expert);
   }
 
   // A thread copies one chunk of every 16th row of a step; rows beyond the tile's are its last once more.
@@ -229,6 +242,21 @@ class Producer {
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
       if (thread_ / 8 + 16 * i < n) load_chunk(to + i * 16 * 128, from + offsets_[i], bytes);
+    arrive_with_chunks(ring_.full());
+  }
+
+  // The same of the update's rows, which are in the plan's order.
+  __device__ void send_low(const Header& header, int depth) const {
+    const int column = depth + thread_ % 8 * 8;
+    const uint32_t bytes = column < g_.update_depth ? 16 : 0;
+    const uint32_t to = chunk_of(ring_.bytes() + kMatrixBytes, thread_ / 8, thread_ % 8);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int row = thread_ / 8 + 16 * i;
+      if (row >= header.n) continue;
+      const int64_t at = header.row + min(row, header.rows - 1);
+      load_chunk(to + i * 16 * 128, g_.low + (bytes == 0 ? 0 : at * g_.update_depth + column), bytes);
+    }
     arrive_with_chunks(ring_.full());
   }
 

@@ -36,7 +36,7 @@ class Consumer {
 
   // A tile is rounded when it is complete, and stored while the next one's products run.
   __device__ __forceinline__ void run() {
-    const int steps = (g_.depth + kStep - 1) / kStep;
+    const int steps = steps_of(g_);
     const bool hides = steps >= kPieces;
     Header last{};  // of which nothing is stored
     for (;;) {
@@ -255,16 +255,22 @@ class Consumer {
   uint32_t rounded_[2][kMostTokens / 4];
 };
 
+// Of each thread, so that neither side spills more than it must; 504 together.
+template <Gate kGate>
+constexpr int kProducerRegisters = kGate == Gate::kForward ? 56 : 40;
+template <Gate kGate>
+constexpr int kConsumerRegisters = (504 - kProducerRegisters<kGate>) / kConsumers;
+
 template <bool kTranspose, bool kGather, Gate kGate>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) __cluster_dims__(kCluster, 1, 1)
     expert_product(const __grid_constant__ Arguments arguments) {
   extern __shared__ char memory[];
   const Ring ring = make_ring(memory, kGather ? 1 + kWarpgroup : 1);
   if (threadIdx.x < kWarpgroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters<kGate>));
     if (kGather || threadIdx.x < 32) Producer<kTranspose, kGather, kGate>(arguments, ring, rank_in_cluster()).run();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters<kGate>));
     Consumer<kTranspose, kGather, kGate>(arguments, ring).run();
   }
   sync_cluster();  // no block's memory goes while the other still copies to it or arrives there

@@ -41,17 +41,19 @@ Tensor Experts::rows_of(int64_t columns, MemoryTag tag, DType dtype) const {
 
 Tensor Experts::items() const { return expert_items(plan_); }
 
-void Experts::multiply_gate_up(const Tensor& items, const Tensor& d, const Tensor& y) const {
+void Experts::multiply_gate_up(const Tensor& items, const Tensor& d, const Tensor& y,
+                               const ExpertUpdate& update) const {
   if (!computes()) return;
   const Tensor matrices = with_whole_chunks(op_.gate_up), x = with_whole_chunks(op_.x);
   ExpertProductArguments g = arguments(items, matrices, true, x, op_.width(), op_.hidden());
   g.d = bfloat16_of(d);
   g.y = bfloat16_of(y);
-  launch(g, true, Gate::kForward);
+  launch(g, true, Gate::kForward, update);
 }
 
 void Experts::differentiate_gate(const Tensor& items, const Tensor& dy, const Tensor& gate_up,
-                                 const Tensor& dgate_up, const Tensor& y, const Tensor& dots) const {
+                                 const Tensor& dgate_up, const Tensor& y, const Tensor& dots,
+                                 const ExpertUpdate& update) const {
   if (!computes()) return;
   const Tensor matrices = with_whole_chunks(op_.down), gradients = with_whole_chunks(dy);
   ExpertProductArguments g = arguments(items, matrices, false, gradients, op_.width(), op_.hidden());
@@ -59,17 +61,17 @@ void Experts::differentiate_gate(const Tensor& items, const Tensor& dy, const Te
   g.y = bfloat16_of(y);
   g.rows = backends::boxes_of(gate_up, kRowsOfGateBox);
   g.dots = dots.defined() ? dots.data<float>() : nullptr;
-  launch(g, false, Gate::kBackward);
+  launch(g, false, Gate::kBackward, update);
 }
 
 void Experts::multiply(const Tensor& items, const Tensor& given, bool transpose, const Tensor& rows,
-                       const Tensor& d) const {
+                       const Tensor& d, const ExpertUpdate& update) const {
   if (!computes()) return;
   const Tensor matrices = with_whole_chunks(given);
   ExpertProductArguments g = arguments(items, matrices, transpose, {}, d.dim(1), rows.dim(1));
   g.rows = backends::boxes_of(rows, kRowsOfBox);
   g.d = bfloat16_of(d);
-  launch(g, transpose, Gate::kNone);
+  launch(g, transpose, Gate::kNone, update);
 }
 
 void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transposed,
@@ -120,7 +122,13 @@ ExpertProductArguments Experts::arguments(const Tensor& items, const Tensor& mat
   return g;
 }
 
-void Experts::launch(const ExpertProductArguments& g, bool transpose, Gate gate) const {
+void Experts::launch(ExpertProductArguments& g, bool transpose, Gate gate, const ExpertUpdate& update) const {
+  if (update.low.defined()) {
+    g.update_matrices = boxes_of_matrices(update.matrices, op_.experts, transpose ? kRowsOfMatrix : kStep);
+    g.update_rows = backends::boxes_of(update.low, kRowsOfBox);
+    g.low = bfloat16_of(update.low);
+    g.update_depth = static_cast<int>(update.low.dim(1));
+  }
   launch_expert_product(g, transpose, gate, device::multiprocessors(device_), device::stream(device_));
   device::check_launch("expert_product");
 }

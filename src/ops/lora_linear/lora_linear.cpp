@@ -17,27 +17,6 @@ Var zeros_beside(Tape& tape, const Var& x, Shape shape) {
   return tape.constant(Tensor::zeros(shape, x.dtype(), MemoryTag::kActivations, x.value.device()));
 }
 
-// The update of all outputs for a group's rows: zero between its slices.
-Var compose_update(Tape& tape, const Var& input, const LoraGroup<Var>& group, int64_t out) {
-  const Var low = p::matmul(tape, input, group.a, {.transpose_b = true});
-  Var update = zeros_beside(tape, input, {group.rows, out});
-  int64_t first = 0;
-  for (const auto& slice : group.slices) {
-    const int64_t rank = slice.b.shape()[1], width = slice.b.shape()[0];
-    const Var part =
-        p::scale(tape, p::matmul(tape, p::narrow(tape, low, 1, first, rank), slice.b, {.transpose_b = true}),
-                 slice.scale);
-    const int64_t after = out - slice.column - width;
-    Var row = part;
-    if (slice.column > 0)
-      row = p::concat_last(tape, zeros_beside(tape, input, {group.rows, slice.column}), row);
-    if (after > 0) row = p::concat_last(tape, row, zeros_beside(tape, input, {group.rows, after}));
-    update = p::add(tape, update, row);
-    first += rank;
-  }
-  return update;
-}
-
 Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Groups& groups) {
   Var y = p::matmul(tape, x, weight, {.transpose_b = true});
   if (bias.value.defined()) y = p::add(tape, y, bias);
@@ -47,7 +26,7 @@ Var compose(Tape& tape, const Var& x, const Var& weight, const Var& bias, const 
         group.input.value.defined() ? group.input : p::narrow(tape, x, 0, group.row, group.rows);
     std::vector<Var> pieces;
     if (group.row > 0) pieces.push_back(zeros_beside(tape, x, {group.row, out}));
-    pieces.push_back(compose_update(tape, input, group, out));
+    pieces.push_back(compose_update(tape, input, group.a, group.slices, out));
     const int64_t after = rows - group.row - group.rows;
     if (after > 0) pieces.push_back(zeros_beside(tape, x, {after, out}));
     y = p::add(tape, y, p::concat_first(tape, pieces));

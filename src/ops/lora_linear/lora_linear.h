@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/low_rank.h"
 #include "ops/selection.h"
 #include "ops/weights.h"
 
@@ -8,11 +9,7 @@ namespace temper::ops {
 // read and have a slice each; the rows of `a` belong to the slices in their order.
 template <class T>
 struct LoraGroup {
-  struct Slice {
-    int64_t column = 0;  // the first of the outputs that it updates
-    T b;                 // [outputs, rank]
-    float scale = 1;
-  };
+  using Slice = LowRankSlice<T>;
   int64_t row = 0, rows = 0;  // of x and y
   T input;                    // [rows, in], what the adapter reads, after dropout; undefined: these rows of x
   T a;                        // [Σ ranks, in]

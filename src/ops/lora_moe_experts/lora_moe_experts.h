@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/low_rank.h"
 #include "ops/moe_experts/moe_experts.h"
 
 namespace temper::ops {
@@ -7,13 +8,15 @@ namespace temper::ops {
 // (gate|up) share what they read and may have a slice each.
 template <class T>
 struct ExpertsUpdate {
-  struct Slice {
-    int64_t column = 0;  // the first of an expert's outputs that it updates
-    T b;                 // [experts · outputs, rank], an expert's rows together
-    float scale = 1;
-  };
-  T a;                        // [experts · Σ ranks, in]; an expert's rows together, those of slices in their order
-  std::vector<Slice> slices;  // by ascending columns, none of which belongs to two; none: no update, and no `a`
+  using Slice = LowRankSlice<T>;  // b [experts · outputs, rank]; columns are those of one expert
+  T a;                        // [experts · Σ ranks, in]; an expert's rows together, in the slices' order
+  std::vector<Slice> slices;  // by ascending columns, none of which belongs to two; none: no update
+};
+
+// The matrices of one product, which may be in 8 bits, and their update.
+struct AdaptedExperts {
+  primitives::Matrix matrices;
+  ExpertsUpdate<Var> update = {};
 };
 
 // moe_experts, in whose products each expert's matrix W_e [out, in] is joined by the adapter's update of the
@@ -48,15 +51,13 @@ struct LoraMoeExperts {
   // dy [tokens, hidden], compact. `op` holds the matrices, not codes.
   using Backward = MoeExperts::Grads(const LoraMoeExperts& op, const Output& saved, const Tensor& dy,
                                      const Targets& targets);
-  using Compose = Var(Tape&, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
-                      const Var& down, int64_t experts, const ExpertsUpdate<Var>& gate_up_update,
-                      const ExpertsUpdate<Var>& down_update);
+  using Compose = Var(Tape&, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
+                      const AdaptedExperts& gate_up, const AdaptedExperts& down);
   using Traits = MoeExperts::Traits;
 };
 
-// The matrices are frozen and may be in 8 bits; either update may have no slices.
+// The matrices are frozen; either update may have no slices.
 Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, const Tensor& ids,
-                     const Var& weights, const primitives::Matrix& gate_up, const primitives::Matrix& down,
-                     const ExpertsUpdate<Var>& gate_up_update, const ExpertsUpdate<Var>& down_update);
+                     const Var& weights, const AdaptedExperts& gate_up, const AdaptedExperts& down);
 
 }  // namespace temper::ops

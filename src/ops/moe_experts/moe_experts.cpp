@@ -4,6 +4,7 @@
 
 #include "base/trace.h"
 #include "ops/checks.h"
+#include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"
 #include "primitives/primitives.h"
 
@@ -12,69 +13,20 @@ namespace {
 
 namespace p = primitives;
 
-// The rows that one expert computes: places in the list of all choices, token by token.
-struct OneExpert {
-  std::vector<int32_t> choices, tokens;
-};
-
-std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
-  std::vector<OneExpert> all(static_cast<size_t>(experts));
-  const Tensor seen = ids.on({});
-  const auto list = seen.values<int32_t>();
-  for (size_t i = 0; i < list.size(); ++i) {
-    OneExpert& own = all[static_cast<size_t>(list[i])];
-    own.choices.push_back(static_cast<int32_t>(i));
-    own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
-  }
-  return all;
-}
-
-// silu(gate) * up * weight, [rows, width] of gate_up's dtype.
-Var gated(Tape& tape, const Var& gate_up, const Var& weight) {
-  const int64_t width = gate_up.shape()[1] / 2;
-  const Var wide = p::cast(tape, gate_up, DType::kF32);
-  const Var gate = p::narrow(tape, wide, 1, 0, width), up = p::narrow(tape, wide, 1, width, width);
-  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
-  return p::cast(tape, p::mul(tape, y, weight), gate_up.dtype());
-}
-
-Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
-  return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
-}
-
 Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
             const Var& down, int64_t experts) {
-  const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
-  const Var weight = p::reshape(tape, weights, {choices, 1});
-  const std::vector<OneExpert> all = by_expert(ids, experts);
-  std::vector<Var> results;
-  std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
-  int32_t place = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    const OneExpert& own = all[static_cast<size_t>(e)];
-    if (own.choices.empty() && tokens > 0) continue;
-    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
-    const auto part = [&](const Var& matrix) {
-      const int64_t rows = matrix.shape()[0] / experts;
-      return p::narrow(tape, matrix, 0, e * rows, rows);
+  const auto by = [&](const Var& matrices) {
+    return [&](int64_t expert, const Var& rows) {
+      return p::matmul(tape, rows, matrix_of_expert(tape, matrices, expert, experts), {.transpose_b = true});
     };
-    const Var gated_rows =
-        gated(tape, p::matmul(tape, rows_of(tape, x, own.tokens), part(gate_up), {.transpose_b = true}),
-              rows_of(tape, weight, own.choices));
-    results.push_back(p::matmul(tape, gated_rows, part(down), {.transpose_b = true}));
-  }
-  const Var chosen = rows_of(tape, p::concat_first(tape, results), places);
-  const Var by_token = p::transpose(tape, p::reshape(tape, chosen, {tokens, top_k, hidden}), 1, 2);
-  return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
+  };
+  return compose_experts(tape, x, ids, weights, experts, by(gate_up), by(down));
 }
 
-int64_t experts_of(const Var& x, const p::Matrix& down) {
-  return down.shape()[0] / std::max<int64_t>(x.shape()[1], 1);
-}
+}  // namespace
 
-void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix& gate_up,
-           const p::Matrix& down) {
-  constexpr auto op = MoeExperts::kName;
+int64_t check_experts(std::string_view op, const Var& x, const Tensor& ids, const Var& weights,
+                      const p::Matrix& gate_up, const p::Matrix& down) {
   check_ndim(op, "x", x.value, 2);
   check_float(op, "x", x.value);
   check_contiguous(op, "x", x.value);
@@ -89,7 +41,7 @@ void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix&
   check_weight(op, down, x.dtype(), "down");
   if (down.shape()[0] % std::max<int64_t>(x.shape()[1], 1) != 0)
     fail("[{}] down is {}, needs {} rows for each expert", op, to_string(down.shape()), x.shape()[1]);
-  const int64_t experts = experts_of(x, down);
+  const int64_t experts = down.shape()[0] / std::max<int64_t>(x.shape()[1], 1);
   if (experts < 1 || ids.dim(1) > experts)
     fail("[{}] top {} of {} experts, needs no more than there are", op, ids.dim(1), experts);
   const int64_t width = down.shape()[1];
@@ -97,7 +49,10 @@ void check(const Var& x, const Tensor& ids, const Var& weights, const p::Matrix&
   check_shape(op, "down", down.value.value, {experts * x.shape()[1], width});
   for (const int32_t id : visible_ids(ids))
     if (id < 0 || id >= experts) fail("[{}] ids has expert {}, needs 0 to {}", op, id, experts - 1);
+  return experts;
 }
+
+namespace {
 
 // Of each of the two products, with those of its gradients.
 trace::OpWork work(const MoeExperts& op) {
@@ -112,8 +67,7 @@ trace::OpWork work(const MoeExperts& op) {
 
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
                 const p::Matrix& gate_up, const p::Matrix& down) {
-  check(x, ids, weights, gate_up, down);
-  const int64_t experts = experts_of(x, down);
+  const int64_t experts = check_experts(MoeExperts::kName, x, ids, weights, gate_up, down);
   const auto& kernel = *bound;
   const trace::Span span(MoeExperts::kName, [&] {
     return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});

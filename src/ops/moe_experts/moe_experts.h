@@ -58,6 +58,10 @@ struct MoeExperts {
   };
 };
 
+// What both ops of experts take is what they say, or an Error "[op] …". How many experts there are.
+int64_t check_experts(std::string_view op, const Var& x, const Tensor& ids, const Var& weights,
+                      const primitives::Matrix& gate_up, const primitives::Matrix& down);
+
 // The matrices may be frozen and in 8 bits; `down` says how many experts there are.
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
                 const primitives::Matrix& gate_up, const primitives::Matrix& down);

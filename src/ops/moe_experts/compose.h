@@ -1,0 +1,19 @@
+#pragma once
+#include <functional>
+
+#include "autograd/tape.h"
+
+// moe_experts composed of primitives, with products of the caller's.
+namespace temper::ops {
+
+// [rows, in] to [rows, out], by the matrix of one expert.
+using ExpertProduct = std::function<Var(int64_t expert, const Var& rows)>;
+
+// As ops/moe_experts says: x [tokens, hidden], ids [tokens, top_k] int32, weights [tokens, top_k] float32.
+Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
+                    const ExpertProduct& gate_up, const ExpertProduct& down);
+
+// Of matrices [experts · rows, columns], one after the other.
+Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts);
+
+}  // namespace temper::ops

@@ -14,6 +14,7 @@ void register_onednn() {
   ops::kernels<ops::LatentDecode>().add("onednn", latent_decode_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
   ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
+  ops::kernels<ops::LoraMoeExperts>().add("onednn", lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());
   registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }

@@ -5,6 +5,7 @@
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/moe_experts.h"
 
 namespace temper::backends {
@@ -15,6 +16,7 @@ ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
 ops::Kernel<ops::LatentDecode> latent_decode_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+ops::Kernel<ops::LoraMoeExperts> lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 
 // Up to this many rows the weights' way through memory costs more than the products: they are read as they

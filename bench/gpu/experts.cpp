@@ -1,12 +1,14 @@
 // Experts of a mixture on a GPU of compute capability 9.0: the speed of each product, of the sums and of
 // whole passes, under several loads. bfloat16; timing.h says how times are taken.
-//   temper_bench_experts [--tokens N] [--hidden N] [--width N] [--experts N] [--top-k N]
+// An adapter of rank R on all three products is timed beside them.
+//   temper_bench_experts [--tokens N] [--hidden N] [--width N] [--experts N] [--top-k N] [--rank R]
 #include <cmath>
 #include <numeric>
 
 #include "backends/gpu/expert_rows.h"
 #include "backends/hopper/expert_products.h"
 #include "backends/hopper/experts.h"
+#include "backends/hopper/narrow_experts.h"
 #include "bench/arguments.h"
 #include "bench/gpu/timing.h"
 #include "ops/kernel.h"
@@ -19,7 +21,7 @@ using ops::MoeExperts;
 constexpr DType kBrain = DType::kBF16;
 
 struct Sizes {
-  int64_t tokens = 8192, hidden = 2048, width = 768, experts = 128, top_k = 8;
+  int64_t tokens = 8192, hidden = 2048, width = 768, experts = 128, top_k = 8, rank = 16;
 };
 
 // Of each token the top_k experts with the largest scores.
@@ -66,6 +68,8 @@ class Bench {
     op_.down = random_values(device, {s.experts * s.hidden, s.width}, kBrain, 0.02f);
     op_.experts = s.experts;
     dy_ = random_values(device, {s.tokens, s.hidden}, kBrain);
+    gate_up_ = update({{0, s.width}, {s.width, s.width}}, s.hidden);
+    down_ = update({{0, s.hidden}}, s.width);
   }
 
   void run(Load load, const char* name) {
@@ -103,9 +107,87 @@ class Bench {
         flops("gradient of down, " + how, product, [&] { experts.add_gradient(inner, dy_, true, ddown); });
       }
     passes(product);
+    updates(experts, items, product);
   }
 
  private:
+  using LoraMoeExperts = ops::LoraMoeExperts;
+  // Slices of some columns from one on.
+  LoraMoeExperts::Update update(const std::vector<std::pair<int64_t, int64_t>>& slices, int64_t in) const {
+    LoraMoeExperts::Update made;
+    for (const auto& [column, columns] : slices)
+      made.slices.push_back(
+          {column, random_values(device_, {s_.experts * columns, s_.rank}, kBrain, 0.02f), 2.0f});
+    const auto ranks = static_cast<int64_t>(slices.size()) * s_.rank;
+    made.a = random_values(device_, {s_.experts * ranks, in}, kBrain, 0.02f);
+    return made;
+  }
+
+  // The frozen products with an adapter's updates, what these need, and whole passes; of passes the speed
+  // counts the frozen products alone.
+  void updates(const backends::hopper::Experts& experts, const Tensor& items, double product) {
+    const backends::ExpertPlan& plan = experts.plan();
+    const auto rows = [&](int64_t columns) { return experts.rows_of(columns); };
+    const int64_t hidden = s_.hidden, width = s_.width;
+    const Tensor gate_up = rows(2 * width), inner = rows(width), wide = rows(hidden),
+                 dgate_up = rows(2 * width);
+    const Tensor low = rows(backends::low_columns(gate_up_, s_.experts)),
+                 low_down = rows(backends::low_columns(down_, s_.experts));
+    const Tensor of_gate_up = backends::matrices_of_slices(gate_up_, s_.experts, 2 * width),
+                 of_down = backends::matrices_of_slices(down_, s_.experts, hidden);
+    const auto read = [](const Tensor& from, const Tensor& to) {
+      return static_cast<double>(from.bytes() + to.bytes());
+    };
+    bytes("gate_up's slices side by side", read(of_gate_up, of_gate_up),
+          [&] { backends::matrices_of_slices(gate_up_, s_.experts, 2 * width); });
+    bytes("low of gate_up, rows gathered", read(wide, low),
+          [&] { backends::hopper::narrow_product(plan, op_.x, true, gate_up_.a, true, low); });
+    flops("x gate_upT and its update, swiglu", 2 * product, [&] {
+      experts.multiply_gate_up(items, gate_up, inner, {low, of_gate_up});
+    });
+    bytes("low of down", read(inner, low_down),
+          [&] { backends::hopper::narrow_product(plan, inner, false, down_.a, true, low_down); });
+    flops("down and its update", product, [&] {
+      experts.multiply(items, op_.down, true, inner, wide, {low_down, of_down});
+    });
+    bytes("backward: low of down, dy's rows gathered", read(wide, low_down),
+          [&] { backends::hopper::narrow_product(plan, dy_, true, of_down, false, low_down); });
+    flops("backward: dy down and its update, swiglu", product, [&] {
+      experts.differentiate_gate(items, dy_, gate_up, dgate_up, inner, {}, {low_down, down_.a});
+    });
+    flops("backward: gradient of x's rows, update", 2 * product, [&] {
+      experts.multiply(items, op_.gate_up, false, dgate_up, wide, {low, gate_up_.a});
+    });
+    const auto target = [&](const Tensor& matrix) {
+      return GradTarget{Tensor::zeros(matrix.shape(), DType::kF32, MemoryTag::kGradients, device_), false};
+    };
+    const GradTarget da = target(gate_up_.a), db = target(down_.slices[0].b);
+    bytes("gradient of gate_up's a, rows gathered", read(wide, da.buffer), [&] {
+      backends::hopper::narrow_gradient(plan, backends::all_columns(op_.x, true),
+                                        backends::all_columns(low, false), true, 1, da);
+    });
+    bytes("gradient of down's b, rows gathered", read(wide, db.buffer), [&] {
+      backends::hopper::narrow_gradient(plan, backends::all_columns(dy_, true),
+                                        backends::all_columns(low_down, false), false, 2, db);
+    });
+    const LoraMoeExperts op{op_, gate_up_, down_};
+    const auto* const kernel = ops::kernels<LoraMoeExperts>().find("hopper");
+    const LoraMoeExperts::Output saved = kernel->forward(op, true);
+    flops("forward with updates", 3 * product, [&] { kernel->forward(op, true); });
+    LoraMoeExperts::Targets targets{true, true, {}, {}};
+    for (auto [update, to] : {std::pair{&gate_up_, &targets.gate_up}, std::pair{&down_, &targets.down}}) {
+      to->a = target(update->a);
+      for (const auto& slice : update->slices) to->b.push_back(target(slice.b));
+    }
+    flops("backward with updates, all their gradients", 3 * product,
+          [&] { kernel->backward(op, saved, dy_, targets); });
+    const auto* const frozen = ops::kernels<MoeExperts>().find("hopper");
+    const MoeExperts::Output kept = frozen->forward(op_, true);
+    flops("backward of frozen experts alone", 3 * product, [&] {
+      frozen->backward(op_, kept, dy_, {true, true}, {}, {});
+    });
+  }
+
   void passes(double product) {
     const auto* const kernel = ops::kernels<MoeExperts>().find("hopper");
     const MoeExperts::Output saved = kernel->forward(op_, true);
@@ -136,6 +218,7 @@ class Bench {
   double copy_;
   MoeExperts op_;
   Tensor dy_;
+  LoraMoeExperts::Update gate_up_, down_;
 };
 
 int run(int argc, char** argv) {
@@ -144,7 +227,7 @@ int run(int argc, char** argv) {
   for (BenchArguments arguments(argc, argv, word); arguments.next();)
     if (!arguments.take("--tokens", s.tokens) && !arguments.take("--hidden", s.hidden) &&
         !arguments.take("--width", s.width) && !arguments.take("--experts", s.experts) &&
-        !arguments.take("--top-k", s.top_k))
+        !arguments.take("--top-k", s.top_k) && !arguments.take("--rank", s.rank))
       arguments.refuse();
   const HardwareFacts facts = detect_hardware("cuda");
   Bench bench(s, facts.device);

@@ -16,14 +16,20 @@ struct Part {
   float scale;
 };
 
-template <class T>
+// A thread has N neighbouring columns.
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads) write_part(Part<T> p, int64_t count) {
+  const auto in_row = static_cast<uint32_t>(p.width / N), outputs = static_cast<uint32_t>(p.outputs);
   for (int64_t i = global_thread(); i < count; i += grid_threads()) {
-    const int64_t all = i / p.width, column = i % p.width, expert = all / p.outputs,
-                  row = all % p.outputs - p.row;
-    const bool inside = row >= 0 && row < p.rows && column < p.rank;
-    p.to[all * p.columns + p.first + column] =
-        inside ? narrow<T>(p.scale * widen(p.b[(expert * p.rows + row) * p.rank + column])) : narrow<T>(0.0f);
+    const int64_t all = i / in_row, expert = all / outputs, row = all - expert * outputs - p.row;
+    const int64_t column = (i - all * in_row) * N;
+    Pack<T, N> values{};
+    if (row >= 0 && row < p.rows && column < p.rank) {
+      values = load_pack<T, N>(p.b + (expert * p.rows + row) * p.rank + column);
+#pragma unroll
+      for (int k = 0; k < N; ++k) values.values[k] = narrow<T>(p.scale * widen(values.values[k]));
+    }
+    store_pack(p.to + all * p.columns + p.first + column, values);
   }
 }
 
@@ -43,12 +49,16 @@ Tensor matrices_of_slices(const ops::LoraMoeExperts::Update& update, int64_t exp
   visit_device_float(all.dtype(), [&]<class T>() {
     int64_t first = 0;
     for (size_t s = 0; s < update.slices.size(); ++s) {
-      const auto& slice = update.slices[s];
-      const int64_t rank = slice.b.dim(1), width = s + 1 == update.slices.size() ? columns - first : rank,
-                    count = experts * outputs * width;
-      const Part<T> part{static_cast<const T*>(slice.b.raw()), static_cast<T*>(all.raw()), outputs, columns,
-                         slice.column, slice.b.dim(0) / experts, first, rank, width, slice.scale};
-      write_part<T><<<blocks_for(count), kThreads, 0, device::stream(device)>>>(part, count);
+      const Tensor b = aligned(update.slices[s].b);
+      const int64_t rank = b.dim(1), width = s + 1 == update.slices.size() ? columns - first : rank;
+      const Part<T> part{static_cast<const T*>(b.raw()), static_cast<T*>(all.raw()), outputs, columns,
+                         update.slices[s].column, b.dim(0) / experts, first, rank, width, update.slices[s].scale};
+      const auto launch = [&]<int N>() {
+        const int64_t count = experts * outputs * width / N;
+        write_part<T, N><<<blocks_for(count), kThreads, 0, device::stream(device)>>>(part, count);
+      };
+      constexpr int kMost = kLanes<T>;
+      (rank % kMost == 0 && first % kMost == 0) ? launch.template operator()<kMost>() : launch.template operator()<1>();
       first += rank;
     }
   });

@@ -13,23 +13,45 @@ constexpr int kBlock = 128, kRows = 64, kDeep = 64, kAhead = 3;
 constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 numbers, swizzled (chunk_of)
 constexpr int kMostColumns = 64;     // of low that a block has
 
-// A box of a matrix: rows [first, first + rows), columns from `column` on; what is outside becomes zeros.
+// How many rows of a box of so many rows and chunks of 16 bytes a thread has a chunk of.
+template <int kHigh, int kChunks>
+constexpr int kEach = kHigh * kChunks / kBlock;
+
+// A matrix of which boxes are copied; what is outside becomes zeros.
 struct Source {
   const __nv_bfloat16* memory;
   int64_t stride;
   const int* tokens;  // of each row, or null
 
+  // Where the rows [first, first + rows) are of which this thread copies chunks, -1 beyond the last.
   template <int kHigh, int kChunks = 8>
-  __device__ void send(uint32_t to, int64_t first, int rows, int column, int columns) const {
+  __device__ void find(int first, int rows, int (&found)[kEach<kHigh, kChunks>]) const {
     static_assert(kHigh * kChunks % kBlock == 0);
 #pragma unroll
-    for (int i = 0; i < kHigh * kChunks / kBlock; ++i) {
-      const int at = i * kBlock + static_cast<int>(threadIdx.x), row = at / kChunks, chunk = at % kChunks;
-      const bool inside = row < rows && column + 8 * chunk < columns;
-      const int64_t source = !inside ? 0 : tokens == nullptr ? first + row : tokens[first + row];
-      load_chunk(chunk_of(to, row, chunk), memory + (inside ? source * stride + column + 8 * chunk : 0),
-                 inside ? 16 : 0);
+    for (int i = 0; i < kEach<kHigh, kChunks>; ++i) {
+      const int in_box = static_cast<int>(threadIdx.x) / kChunks + i * (kBlock / kChunks);
+      found[i] = in_box >= rows ? -1 : tokens == nullptr ? first + in_box : tokens[first + in_box];
     }
+  }
+  // kBoxes of 64 columns each.
+  template <int kHigh, int kChunks = 8, int kBoxes = 1>
+  __device__ void send(uint32_t to, const int (&found)[kEach<kHigh, kChunks>], int column, int columns) const {
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks, in_box = static_cast<int>(threadIdx.x) / kChunks;
+#pragma unroll
+    for (int i = 0; i < kEach<kHigh, kChunks>; ++i)
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box) {
+        const int at = column + 64 * box + 8 * chunk;
+        const bool inside = found[i] >= 0 && at < columns;
+        load_chunk(chunk_of(to + box * kBoxBytes, in_box + i * (kBlock / kChunks), chunk),
+                   memory + (inside ? found[i] * stride + at : 0), inside ? 16 : 0);
+      }
+  }
+  template <int kHigh, int kChunks = 8>
+  __device__ void send(uint32_t to, int first, int rows, int column, int columns) const {
+    int found[kEach<kHigh, kChunks>];
+    find<kHigh, kChunks>(first, rows, found);
+    send<kHigh, kChunks>(to, found, column, columns);
   }
 };
 
@@ -103,10 +125,12 @@ __global__ void __launch_bounds__(kBlock) multiply_narrow(const ProductArguments
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first = static_cast<int>(blockIdx.y) * kMostColumns, matrix = tile.expert * g.high;
   float sums[kColumns / 8][4] = {};
+  int own[kEach<kRows, 8>];
+  g.rows.find<kRows>(tile.row, tile.rows, own);
   pipeline(
       first_group(memory), 2 * kBoxBytes, (g.depth + kDeep - 1) / kDeep,
       [&](uint32_t to, int step) {
-        g.rows.send<kRows>(to, tile.row, tile.rows, step * kDeep, g.depth);
+        g.rows.send<kRows>(to, own, step * kDeep, g.depth);
         if constexpr (kTranspose)
           g.matrices.send<kColumns>(to + kBoxBytes, matrix + first, g.high - first, step * kDeep, g.depth);
         else
@@ -168,12 +192,14 @@ __global__ void __launch_bounds__(kBlock) add_narrow_gradient(const GradientArgu
   const int wide = g.wide_first + static_cast<int>(blockIdx.x) * kWide,
             low = g.low_first + static_cast<int>(blockIdx.z) * kMostColumns;
   float sums[2][kColumns / 8][4] = {};
+  int next[kEach<kRows, 8>];  // found one step before they are copied
+  g.wide.find<kRows>(begin, end - begin, next);
   pipeline(
       first_group(memory), 3 * kBoxBytes, (end - begin + kRows - 1) / kRows,
       [&](uint32_t to, int step) {
         const int row = begin + step * kRows;
-        for (int box = 0; box < 2; ++box)
-          g.wide.send<kRows>(to + box * kBoxBytes, row, end - row, wide + 64 * box, g.wide_columns);
+        g.wide.send<kRows, 8, 2>(to, next, wide, g.wide_columns);
+        g.wide.find<kRows>(row + kRows, end - row - kRows, next);
         g.low.send<kRows, kColumns / 8>(to + 2 * kBoxBytes, row, end - row, low, g.low_columns);
       },
       [&](uint32_t at, int) {

@@ -3,7 +3,7 @@
 // order and expanded to the head's values (expand). All depends on the sequence's length alone, so that a sequence's
 // results have the same bits whatever others are beside it.
 #include "backends/cuda/cuda.h"
-#include "backends/gpu/device_code.h"
+#include "backends/cuda/latent_decode.h"
 
 namespace temper::backends {
 namespace {
@@ -11,41 +11,15 @@ namespace {
 using ops::LatentDecode;
 
 constexpr int kWarps = 8;
-constexpr int kHeads = 4;         // of a block, which share the rows that are read
-constexpr int kAtOnce = 4;        // rows whose loads are in flight together
+constexpr int kHeads = 2;         // of a block, which share the rows that are read
+constexpr int kAtOnce = 2;        // rows whose loads are in flight together
 constexpr int kColumns = 64;      // of absorb's block
 constexpr int kRows = 32;         // of expand's block
-constexpr int kMostSplits = 32;
-constexpr int kMinSplit = 64;     // positions that are worth a block of their own
 constexpr int kMostPacks = 9;     // pairs of a row that a lane holds
-constexpr float kNothing = -1e30f;  // below every score, and finite
-
-template <class T>
-struct Arguments {
-  const T *q, *latent, *weight, *a, *b;
-  T *cache, *y;
-  const int* lengths;
-  float* absorbed;  // [sequences, heads, width], with the scale and log2(e): scores are powers of two
-  float* partial;   // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
-  int heads, nope, rope, value, rank, low, capacity;
-  float scale, update_scale;
-
-  __device__ int width() const { return rank + rope; }
-  __device__ int64_t row(int head) const { return int64_t{head} * (nope + value); }  // of the weight
-};
-
-// How a sequence's positions are cut.
-struct Splits {
-  int size, used;
-};
-__device__ inline Splits splits_of(int total) {
-  const int size = max((total + kMostSplits - 1) / kMostSplits, kMinSplit);
-  return {size, (total + size - 1) / size};
-}
 
 // A block: one sequence and head, some columns. Each warp adds up every kWarps-th row.
 template <class T>
-__global__ void __launch_bounds__(kWarps * 32) absorb(Arguments<T> a) {
+__global__ void __launch_bounds__(kWarps * 32) absorb(LatentArguments<T> a) {
   extern __shared__ float shared[];  // [nope + low], then [warps, columns]
   const int sequence = blockIdx.z, head = blockIdx.y, first = blockIdx.x * kColumns;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = a.width();
@@ -88,8 +62,6 @@ __global__ void __launch_bounds__(kWarps * 32) absorb(Arguments<T> a) {
   }
 }
 
-__device__ inline float power(float score, float largest) { return exp2f(score - largest); }
-
 // The softmax of some positions for one head: the sum of the weights relative to the largest score.
 struct Running {
   float largest, sum;
@@ -98,11 +70,11 @@ struct Running {
 // A block: one sequence, kHeads heads, one split. A warp reads kAtOnce rows at once, a lane N neighbours of each in P
 // packs.
 template <class T, int N, int P>
-__global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
+__global__ void __launch_bounds__(kWarps * 32) attend(LatentArguments<T> a) {
   const int sequence = blockIdx.z, split = blockIdx.x, first_head = blockIdx.y * kHeads;
   const int count = min(kHeads, a.heads - first_head), length = a.lengths[sequence], width = a.width();
   if (length < 0 || length >= a.capacity) return;
-  const Splits splits = splits_of(length + 1);
+  const LatentSplits splits = latent_splits(length + 1);
   if (split >= splits.used) return;
   const int begin = split * splits.size, end = min(begin + splits.size, length + 1);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -113,7 +85,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   Running state[kHeads];
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
-    state[h] = {kNothing, 0};
+    state[h] = {kNoScore, 0};
     const float* row = a.absorbed + (int64_t{sequence} * a.heads + first_head + h) * width;
 #pragma unroll
     for (int p = 0; p < P; ++p)
@@ -151,16 +123,16 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
 #pragma unroll
           for (int i = 0; i < N; ++i) dot += q[h][p * N + i] * widen(rows[u][p].values[i]);
         dot = warp_sum(dot);
-        scores[u] = base + u * kWarps + warp < end ? dot : kNothing;
+        scores[u] = base + u * kWarps + warp < end ? dot : kNoScore;
         largest = fmaxf(largest, scores[u]);
       }
-      const float shrink = power(state[h].largest, largest);
+      const float shrink = power_below(state[h].largest, largest);
       state[h] = {largest, state[h].sum * shrink};
 #pragma unroll
       for (int i = 0; i < P * N; ++i) y[h][i] *= shrink;
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        const float weight = base + u * kWarps + warp < end ? power(scores[u], largest) : 0.f;
+        const float weight = base + u * kWarps + warp < end ? power_below(scores[u], largest) : 0.f;
         state[h].sum += weight;
 #pragma unroll
         for (int p = 0; p < P; ++p)
@@ -190,14 +162,14 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   }
   __syncthreads();
   for (int h = 0; h < count; ++h) {
-    float largest = kNothing;
+    float largest = kNoScore;
     for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared[(w * kHeads + h) * size]);
-    float* to = a.partial + ((int64_t{sequence} * a.heads + first_head + h) * kMostSplits + split) * size;
+    float* to = a.split_of(sequence, first_head + h, split);
     for (int i = threadIdx.x; i < size; i += blockDim.x) {
       float sum = 0;
       for (int w = 0; w < kWarps; ++w) {
         const float* row = shared + (w * kHeads + h) * size;
-        sum += power(row[0], largest) * row[i];
+        sum += power_below(row[0], largest) * row[i];
       }
       to[i] = i == 0 ? largest : sum;
     }
@@ -206,28 +178,32 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
 
 // A block: one sequence and head, some rows of its values.
 template <class T>
-__global__ void __launch_bounds__(kWarps * 32) expand(Arguments<T> a) {
+__global__ void __launch_bounds__(kWarps * 32) expand(LatentArguments<T> a) {
   extern __shared__ float shared[];  // [rank], then [low]
-  __shared__ float factors[kMostSplits];
+  __shared__ float factors[kLatentSplits];  // what each split counts
   const int sequence = blockIdx.z, head = blockIdx.y, length = a.lengths[sequence];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, size = a.rank + 2;
   if (length < 0 || length >= a.capacity) return;
-  const int used = splits_of(length + 1).used;
-  const float* partial = a.partial + (int64_t{sequence} * a.heads + head) * kMostSplits * size;
+  const int used = latent_splits(length + 1).used;
+  const float* partial = a.split_of(sequence, head, 0);
   if (warp == 0) {
-    const float largest = lane < used ? partial[int64_t{lane} * size] : kNothing;
-    const float of_all = warp_max(largest);
-    factors[lane] = lane < used ? power(largest, of_all) : 0.f;
+    float largest = kNoScore, sum = 0;
+    for (int split = lane; split < used; split += 32) largest = fmaxf(largest, partial[int64_t{split} * size]);
+    largest = warp_max(largest);
+    for (int split = lane; split < used; split += 32) {
+      factors[split] = power_below(partial[int64_t{split} * size], largest);
+      sum += factors[split] * partial[int64_t{split} * size + 1];
+    }
+    sum = warp_sum(sum);
+    for (int split = lane; split < used; split += 32) factors[split] /= sum;
   }
   __syncthreads();
-  float sum = 0;
-  for (int split = 0; split < used; ++split) sum += factors[split] * partial[int64_t{split} * size + 1];
   float *const mixed = shared, *const low = mixed + a.rank;
   for (int i = threadIdx.x; i < a.rank; i += blockDim.x) {
     float value = 0;
-#pragma unroll 8
+#pragma unroll 16
     for (int split = 0; split < used; ++split) value += factors[split] * partial[int64_t{split} * size + 2 + i];
-    mixed[i] = value / sum;
+    mixed[i] = value;
   }
   __syncthreads();
   for (int i = warp; i < a.low; i += kWarps) {
@@ -267,13 +243,13 @@ Tensor forward(const LatentDecode& op) {
     return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, device);
   };
   const Tensor absorbed = scratch({sequences, heads, width}),
-               partial = scratch({sequences, heads, kMostSplits, rank + 2});
+               partial = scratch({sequences, heads, kLatentSplits, rank + 2});
   const Tensor latent = aligned(op.latent), weight = op.weight.contiguous();
   const cudaStream_t stream = device::stream(device);
   visit_wide_or_brain(op.q.dtype(), [&]<class T>() {
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
     const auto number = [](int64_t size) { return static_cast<int>(size); };
-    const Arguments<T> arguments{at(op.q),
+    const LatentArguments<T> arguments{at(op.q),
                                  at(latent),
                                  at(weight),
                                  at(op.a),
@@ -298,13 +274,22 @@ Tensor forward(const LatentDecode& op) {
     const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
     absorb<T><<<grid((width + kColumns - 1) / kColumns, heads), kWarps * 32,
                 floats(op.nope_dim() + low + kWarps * kColumns), stream>>>(arguments);
+    const auto expanded = [&] {
+      expand<T><<<grid((value + kRows - 1) / kRows, heads), kWarps * 32, floats(rank + low), stream>>>(arguments);
+    };
+    const int64_t splits = std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      if (fits_latent_tiles(rank, width, device) && is_aligned(op.cache)) {
+        attend_in_tiles(arguments, splits, sequences, device);
+        expanded();
+        return;
+      }
     visit_row(number(width), [&]<int N, int P>() {
       const size_t shared = floats(kWarps * kHeads * (rank + 2));
       allow_scratch(attend<T, N, P>, shared);
-      const int64_t splits = std::min<int64_t>(kMostSplits, (op.cache.dim(1) + kMinSplit - 1) / kMinSplit);
       attend<T, N, P><<<grid(splits, (heads + kHeads - 1) / kHeads), kWarps * 32, shared, stream>>>(arguments);
     });
-    expand<T><<<grid((value + kRows - 1) / kRows, heads), kWarps * 32, floats(rank + low), stream>>>(arguments);
+    expanded();
   });
   device::check_launch("latent_decode");
   return y;

@@ -53,8 +53,10 @@ __device__ void keep_best_groups(const RoutingArguments& a, const float (&choice
     groups[i] = 0;
     if (group >= a.groups) continue;
     float first = -INFINITY, second = -INFINITY;
-    for (int k = 0, e = lane % size; k < size; ++k, e = e + 1 == size ? 0 : e + 1) {  // lanes use different banks
-      const float value = shared[group * size + e];
+#pragma unroll 8
+    for (int k = 0; k < size; ++k) {
+      const int e = lane % size + k;  // so that lanes use different banks
+      const float value = shared[group * size + (e < size ? e : e - size)];
       second = fmaxf(second, fminf(first, value));
       first = fmaxf(first, value);
     }
@@ -102,12 +104,15 @@ struct Results {
 template <int kHeld>
 __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
     route(RoutingArguments a, const float* bias, const int* given, int per_warp, Results out) {
-  extern __shared__ float memory[];  // [warps, 2, experts], at least [warps, experts + 1]
+  extern __shared__ float memory[];  // [warps, 2, experts + 1], then counts [experts + 1]
   constexpr int kWarps = kRouterWarps<kHeld>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float* const scores = memory + warp * 2 * (a.experts + 1);
   int* const ids = reinterpret_cast<int*>(scores + a.experts + 1);
-  float sums[kHeld] = {}, chosen[kHeld] = {}, entropy = 0, not_finite = 0;
+  int* const counts = reinterpret_cast<int*>(memory + kWarps * 2 * (a.experts + 1));
+  for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) counts[e] = 0;
+  __syncthreads();
+  float sums[kHeld] = {}, entropy = 0;
   const int counted = a.counted != nullptr ? *a.counted : a.tokens;
   const int begin = (blockIdx.x * kWarps + warp) * per_warp, end = min(begin + per_warp, a.tokens);
   for (int token = begin; token < end; ++token) {
@@ -135,38 +140,32 @@ __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
       out.weights[place + k] = scores[ids[k]] * factor;
     }
     if (out.partial != nullptr && token < counted) {
-      for (int k = 0; k < a.top_k; ++k)
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) chosen[i] += ids[k] == lane + 32 * i ? 1.f : 0.f;
+      for (int k = lane; k < a.top_k; k += 32) atomicAdd(counts + ids[k], 1);
+      if (lane == 0 && !row.finite) atomicAdd(counts + a.experts, 1);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) sums[i] += row.scores[i] / row.whole;
       entropy += row.entropy;
-      not_finite += row.finite ? 0.f : 1.f;
     }
     __syncwarp();  // before the next token's scores
   }
   if (out.partial == nullptr) return;
-  // The warps' sums, one after the other; twice in the same memory.
+  __syncthreads();
   const int width = a.experts + 1;
-  const auto add_warps = [&](const float (&values)[kHeld], float last, float* to) {
-    __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (lane + 32 * i < a.experts) memory[warp * width + lane + 32 * i] = values[i];
-    if (lane == 0) memory[warp * width + a.experts] = last;
-    __syncthreads();
-    for (int e = threadIdx.x; e < width; e += blockDim.x) {
-      float sum = 0;
-      for (int w = 0; w < kWarps; ++w) sum += memory[w * width + e];
-      to[e] = sum;
-    }
-  };
+  for (int i = 0; i < kHeld; ++i)
+    if (lane + 32 * i < a.experts) memory[warp * width + lane + 32 * i] = sums[i];
+  if (lane == 0) memory[warp * width + a.experts] = entropy;
+  __syncthreads();
   float* const mine = out.partial + int64_t{blockIdx.x} * 2 * width;
-  add_warps(chosen, not_finite, mine);
-  add_warps(sums, entropy, mine + width);
+  for (int e = threadIdx.x; e < width; e += blockDim.x) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += memory[w * width + e];
+    mine[e] = __int_as_float(counts[e]);
+    mine[width + e] = sum;
+  }
 }
 
-// Counts are exact: a block's are small, all are added up as integers.
+// In each column the blocks' counts, which are integers, or their sums.
 __global__ void add_blocks(const float* partial, int blocks, int width, int* counts, float* sums) {
   constexpr int kSide = 32;
   __shared__ float shared[kSide][kSide + 1];
@@ -179,7 +178,7 @@ __global__ void add_blocks(const float* partial, int blocks, int width, int* cou
     for (int block = threadIdx.y; block < blocks; block += kSide) {
       const float value = partial[int64_t{block} * 2 * width + column];
       if (counted)
-        count += static_cast<int>(value);
+        count += __float_as_int(value);
       else
         sum += value;
     }
@@ -232,7 +231,7 @@ MoeRouter::Output forward(const MoeRouter& op, bool want_sums) {
       const Results results{out.ids.data<int32_t>(), out.weights.data<float>(),
                             want_sums ? partial.data<float>() : nullptr};
       route<kHeld><<<static_cast<unsigned>(pieces.blocks), kWarps * 32,
-                     static_cast<size_t>(kWarps * 2 * width) * sizeof(float), stream>>>(
+                     static_cast<size_t>((kWarps * 2 + 1) * width) * sizeof(float), stream>>>(
           routing_arguments(op), op.bias.defined() ? op.bias.data<float>() : nullptr,
           op.given.defined() ? op.given.data<int32_t>() : nullptr, static_cast<int>(pieces.per_warp), results);
     });

@@ -121,6 +121,22 @@ TEST(LatentDecode, LongCaches) {
   check_decoding({.lengths = {2500, 3}, .capacity = 2501, .heads = 2, .rank = 32});
 }
 
+// Of the width that published models have, for which there are kernels of their own.
+TEST(LatentDecode, RowsOf576) {
+  const auto check = [](const std::vector<int32_t>& lengths, int64_t capacity, int64_t heads, int64_t inner) {
+    check_decoding({.lengths = lengths,
+                    .capacity = capacity,
+                    .heads = heads,
+                    .nope = inner,
+                    .rope = 64,
+                    .value = inner,
+                    .rank = 512});
+  };
+  check({0, 31, 32, 63, 64, 127, 250}, 251, 17, 2);
+  check({100}, 101, 16, 3);
+  check({8300}, 8301, 1, 1);
+}
+
 TEST(LatentDecode, WeightsIn8Bits) {
   check_decoding({.lengths = {40, 7}, .capacity = 41, .rank = 32, .in_8_bits = true});
 }
@@ -133,25 +149,26 @@ TEST(LatentDecode, WithAnAdaptersUpdate) {
 }
 
 // Of kernels that say so: a sequence's token has the same bits whatever sequences are beside it.
-TEST(LatentDecode, ASequenceDoesNotDependOnTheOthers) {
-  constexpr int64_t kSequences = 64, kCapacity = 90, kHeads = 11, kWidth = 20, kRank = 16;
+void check_sequences_are_apart(int64_t rank, int64_t rope) {
+  constexpr int64_t kSequences = 64, kCapacity = 90, kHeads = 11;
+  const int64_t width = rank + rope;
   const auto brain = [](uint64_t seed, const Shape& shape) {
     return tensor_of(normal(seed, shape), shape, DType::kBF16);
   };
-  const Tensor q = brain(1, {kSequences, kHeads, 12}), latent = brain(2, {kSequences, kWidth}),
-               cache = brain(3, {kSequences, kCapacity, kWidth}), weight = brain(4, {kHeads * 14, kRank});
+  const Tensor q = brain(1, {kSequences, kHeads, 8 + rope}), latent = brain(2, {kSequences, width}),
+               cache = brain(3, {kSequences, kCapacity, width}), weight = brain(4, {kHeads * 14, rank});
   std::vector<int32_t> lengths;
   for (int32_t s = 0; s < kSequences; ++s) lengths.push_back(s * 29 % kCapacity);
-  for (const BoundKernel& kernel : bind_every_kernel<LatentDecode>({DType::kBF16, kHeads, 8, 4, 6, kRank})) {
+  for (const BoundKernel& kernel : bind_everywhere<LatentDecode>({DType::kBF16, kHeads, 8, rope, 6, rank})) {
     if (!kernel.ops.get<LatentDecode>().batch_invariant) continue;
     const auto decode = [&](int64_t sequences) {
       LatentDecode op;
-      op.q = q.narrow(0, 0, sequences);
-      op.latent = latent.narrow(0, 0, sequences);
-      op.cache = cache.narrow(0, 0, sequences).clone();
-      op.lengths = ints({lengths.begin(), lengths.begin() + sequences});
+      op.q = q.narrow(0, 0, sequences).on(kernel.device);
+      op.latent = latent.narrow(0, 0, sequences).on(kernel.device);
+      op.cache = cache.narrow(0, 0, sequences).clone().on(kernel.device);
+      op.lengths = ints({lengths.begin(), lengths.begin() + sequences}).on(kernel.device);
       op.scale = 0.3f;
-      return values_of(latent_decode(kernel.ops, Var{weight, {}}, op));
+      return values_of(latent_decode(kernel.ops, Var{weight.on(kernel.device), {}}, op));
     };
     const Doubles all = decode(kSequences);
     for (const int64_t sequences : {1, 7}) {
@@ -159,6 +176,11 @@ TEST(LatentDecode, ASequenceDoesNotDependOnTheOthers) {
       EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << kernel.provider;
     }
   }
+}
+
+TEST(LatentDecode, ASequenceDoesNotDependOnTheOthers) {
+  check_sequences_are_apart(16, 4);
+  check_sequences_are_apart(512, 64);
 }
 
 TEST(LatentDecode, ChecksAtTheFrontDoor) {

@@ -1,0 +1,45 @@
+#pragma once
+#include "backends/gpu/device_code.h"
+
+// What the kernels of latent_decode share.
+namespace temper::backends {
+
+inline constexpr int kLatentSplits = 128;   // of a sequence's positions, at most
+inline constexpr int kLatentMinSplit = 64;  // positions that are worth a block of their own
+inline constexpr float kNoScore = -1e30f;   // below every score, and finite
+
+template <class T>
+struct LatentArguments {
+  const T *q, *latent, *weight, *a, *b;
+  T *cache, *y;
+  const int* lengths;
+  float* absorbed;  // [sequences, heads, width], with the scale and log2(e): scores are powers of two
+  float* partial;   // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
+  int heads, nope, rope, value, rank, low, capacity;
+  float scale, update_scale;
+
+  __device__ int width() const { return rank + rope; }
+  __device__ int64_t row(int head) const { return int64_t{head} * (nope + value); }  // of the weight
+  __device__ float* split_of(int sequence, int head, int split) const {
+    return partial + ((int64_t{sequence} * heads + head) * kLatentSplits + split) * (rank + 2);
+  }
+};
+
+// How a sequence's positions are cut: by their number alone.
+struct LatentSplits {
+  int size, used;
+};
+__device__ inline LatentSplits latent_splits(int positions) {
+  const int even = (positions + kLatentSplits - 1) / kLatentSplits;
+  const int size = max((even + 31) / 32 * 32, kLatentMinSplit);
+  return {size, (positions + size - 1) / size};
+}
+
+__device__ inline float power_below(float score, float largest) { return exp2f(score - largest); }
+
+// By tensor cores: rows of 512 + 64 entries in bfloat16, on GPUs that have the shared memory.
+bool fits_latent_tiles(int64_t rank, int64_t width, Device device);
+void attend_in_tiles(const LatentArguments<__nv_bfloat16>& arguments, int64_t splits, int64_t sequences,
+                     Device device);
+
+}  // namespace temper::backends

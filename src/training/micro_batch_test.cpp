@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tests/support/tiny_model.h"
 
@@ -139,6 +140,26 @@ TEST(MicroBatch, RoutersDoNotCountWhatFillsUp) {
     ASSERT_EQ(seen[1].size(), seen[0].size());
     for (size_t i = 0; i < seen[0].size(); ++i)
       EXPECT_NEAR(seen[1][i], seen[0][i], 1e-6 + 1e-4 * std::abs(seen[0][i])) << i;
+  }
+}
+
+// Where rows have several owners, each has its own padding.
+TEST(MicroBatch, RoutersDoNotCountWhatFillsUpTheRowsOfAnOwner) {
+  const std::vector<data::PackedRow> rows{row_of({30, 17}, 3), row_of({50, 50}, 1), row_of({40}, 2)};
+  const std::vector<size_t> owners{0, 0, 1};
+  const auto model = tiny_model({.type = "qwen3_moe"});
+  const MicroBatch batch = gather(rows, 0, 3, true, owners);
+  layers::Decoder::Options options;
+  options.routers = model->decoder.watch_routers();
+  options.adapters = {{nullptr, 256}, {nullptr, 128}};
+  Tape tape;
+  model->decoder.forward(tape, batch.input, options);
+  for (const layers::RouterTrace::Router& router : options.routers->routers) {
+    ASSERT_EQ(router.parts.size(), 2u);
+    for (const size_t part : {0, 1}) {
+      const auto counts = router.parts[part].counts.values<int32_t>();
+      EXPECT_EQ(std::accumulate(counts.begin(), counts.end() - 1, 0), 2 * (part == 0 ? 147 : 40));
+    }
   }
 }
 

@@ -233,63 +233,82 @@ void visit_row(int width, F&& f) {
   f.template operator()<2, kMostPacks>();
 }
 
-Tensor forward(const LatentDecode& op) {
+// What a step takes beside its operands.
+struct Scratch {
+  explicit Scratch(const LatentDecode& op)
+      : latent(aligned(op.latent)),
+        weight(op.weight.contiguous()),
+        absorbed(empty(op, {op.q.dim(0), op.q.dim(1), op.cache.dim(2)})),
+        partial(empty(op, {op.q.dim(0), op.q.dim(1), kLatentSplits, op.rank() + 2})) {}
+  static Tensor empty(const LatentDecode& op, const Shape& shape) {
+    return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
+  }
+  Tensor latent, weight, absorbed, partial;
+};
+
+template <class T>
+LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, const Tensor& y) {
+  const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
+  const auto number = [](int64_t size) { return static_cast<int>(size); };
+  return {at(op.q),
+          at(scratch.latent),
+          at(scratch.weight),
+          at(op.a),
+          at(op.b),
+          at(op.cache),
+          at(y),
+          op.lengths.data<int32_t>(),
+          scratch.absorbed.data<float>(),
+          scratch.partial.data<float>(),
+          number(op.q.dim(1)),
+          number(op.nope_dim()),
+          number(op.cache.dim(2) - op.rank()),
+          number(op.value_dim()),
+          number(op.rank()),
+          number(op.a.defined() ? op.a.dim(0) : 0),
+          number(op.cache.dim(1)),
+          op.scale * kLog2E,
+          op.update_scale};
+}
+
+size_t floats(int64_t count) { return static_cast<size_t>(count) * sizeof(float); }
+
+template <class T>
+void attend_to_cache(const LatentArguments<T>& arguments, const LatentDecode& op) {
   const Device device = op.q.device();
   const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = op.rank(), width = op.cache.dim(2);
-  const int64_t low = op.a.defined() ? op.a.dim(0) : 0, value = op.value_dim();
+  const int64_t splits =
+      std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    if (fits_latent_tiles(rank, width, device) && is_aligned(op.cache))
+      return attend_in_tiles(arguments, splits, sequences, device);
+  visit_row(static_cast<int>(width), [&]<int N, int P>() {
+    const size_t shared = floats(kWarps * kHeads * (rank + 2));
+    allow_scratch(attend<T, N, P>, shared);
+    const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>((heads + kHeads - 1) / kHeads),
+                    static_cast<unsigned>(sequences));
+    attend<T, N, P><<<grid, kWarps * 32, shared, device::stream(device)>>>(arguments);
+  });
+}
+
+Tensor forward(const LatentDecode& op) {
+  const Device device = op.q.device();
+  const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = op.rank(), value = op.value_dim();
+  const int64_t low = op.a.defined() ? op.a.dim(0) : 0;
   const Tensor y = Tensor::empty({sequences, heads, value}, op.q.dtype(), MemoryTag::kActivations, device);
   if (y.numel() == 0) return y;
-  const auto scratch = [&](const Shape& shape) {
-    return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, device);
-  };
-  const Tensor absorbed = scratch({sequences, heads, width}),
-               partial = scratch({sequences, heads, kLatentSplits, rank + 2});
-  const Tensor latent = aligned(op.latent), weight = op.weight.contiguous();
+  const Scratch scratch(op);
   const cudaStream_t stream = device::stream(device);
+  const auto grid = [&](int64_t size, int64_t of_block) {
+    return dim3(static_cast<unsigned>((size + of_block - 1) / of_block), static_cast<unsigned>(heads),
+                static_cast<unsigned>(sequences));
+  };
   visit_wide_or_brain(op.q.dtype(), [&]<class T>() {
-    const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
-    const auto number = [](int64_t size) { return static_cast<int>(size); };
-    const LatentArguments<T> arguments{at(op.q),
-                                 at(latent),
-                                 at(weight),
-                                 at(op.a),
-                                 at(op.b),
-                                 at(op.cache),
-                                 at(y),
-                                 op.lengths.data<int32_t>(),
-                                 absorbed.data<float>(),
-                                 partial.data<float>(),
-                                 number(heads),
-                                 number(op.nope_dim()),
-                                 number(width - rank),
-                                 number(value),
-                                 number(rank),
-                                 number(low),
-                                 number(op.cache.dim(1)),
-                                 op.scale * kLog2E,
-                                 op.update_scale};
-    const auto grid = [&](int64_t parts, int64_t rows) {
-      return dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows), static_cast<unsigned>(sequences));
-    };
-    const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
-    absorb<T><<<grid((width + kColumns - 1) / kColumns, heads), kWarps * 32,
-                floats(op.nope_dim() + low + kWarps * kColumns), stream>>>(arguments);
-    const auto expanded = [&] {
-      expand<T><<<grid((value + kRows - 1) / kRows, heads), kWarps * 32, floats(rank + low), stream>>>(arguments);
-    };
-    const int64_t splits = std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
-    if constexpr (std::is_same_v<T, __nv_bfloat16>)
-      if (fits_latent_tiles(rank, width, device) && is_aligned(op.cache)) {
-        attend_in_tiles(arguments, splits, sequences, device);
-        expanded();
-        return;
-      }
-    visit_row(number(width), [&]<int N, int P>() {
-      const size_t shared = floats(kWarps * kHeads * (rank + 2));
-      allow_scratch(attend<T, N, P>, shared);
-      attend<T, N, P><<<grid(splits, (heads + kHeads - 1) / kHeads), kWarps * 32, shared, stream>>>(arguments);
-    });
-    expanded();
+    const auto arguments = arguments_of<T>(op, scratch, y);
+    absorb<T><<<grid(op.cache.dim(2), kColumns), kWarps * 32, floats(op.nope_dim() + low + kWarps * kColumns),
+                stream>>>(arguments);
+    attend_to_cache<T>(arguments, op);
+    expand<T><<<grid(value, kRows), kWarps * 32, floats(rank + low), stream>>>(arguments);
   });
   device::check_launch("latent_decode");
   return y;

@@ -101,6 +101,26 @@ struct Results {
   float *weights, *partial;  // [blocks, 2 (experts + 1)]: counts, then sums; null: they are not wanted
 };
 
+// What the block's warps counted and added up, in their order. memory: [warps, experts + 1].
+template <int kHeld>
+__device__ inline void write_block(const RoutingArguments& a, const float (&sums)[kHeld], float entropy,
+                                   const int* counts, float* memory, float* mine) {
+  __syncthreads();
+  constexpr int kWarps = kRouterWarps<kHeld>;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = a.experts + 1;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (lane + 32 * i < a.experts) memory[warp * width + lane + 32 * i] = sums[i];
+  if (lane == 0) memory[warp * width + a.experts] = entropy;
+  __syncthreads();
+  for (int e = threadIdx.x; e < width; e += blockDim.x) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += memory[w * width + e];
+    mine[e] = __int_as_float(counts[e]);
+    mine[width + e] = sum;
+  }
+}
+
 template <int kHeld>
 __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
     route(RoutingArguments a, const float* bias, const int* given, int per_warp, Results out) {
@@ -149,20 +169,7 @@ __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
     __syncwarp();  // before the next token's scores
   }
   if (out.partial == nullptr) return;
-  __syncthreads();
-  const int width = a.experts + 1;
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i)
-    if (lane + 32 * i < a.experts) memory[warp * width + lane + 32 * i] = sums[i];
-  if (lane == 0) memory[warp * width + a.experts] = entropy;
-  __syncthreads();
-  float* const mine = out.partial + int64_t{blockIdx.x} * 2 * width;
-  for (int e = threadIdx.x; e < width; e += blockDim.x) {
-    float sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += memory[w * width + e];
-    mine[e] = __int_as_float(counts[e]);
-    mine[width + e] = sum;
-  }
+  write_block(a, sums, entropy, counts, memory, out.partial + int64_t{blockIdx.x} * 2 * (a.experts + 1));
 }
 
 // In each column the blocks' counts, which are integers, or their sums.

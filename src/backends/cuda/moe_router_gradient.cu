@@ -6,6 +6,30 @@ namespace {
 
 using ops::MoeRouter;
 
+// The gradients of a token's scores from those of its weights; `scores` is the warp's room for them.
+template <int kHeld>
+__device__ inline void add_of_weights(const RoutingArguments& a, const RouterScores<kHeld>& row, float* scores,
+                                      const int* ids, const float* dweights, float (&grads)[kHeld]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (lane + 32 * i < a.experts) scores[lane + 32 * i] = row.scores[i];
+  __syncwarp();
+  float divisor = 1, along = 0;
+  if (a.normalize) {
+    divisor = 0;
+    for (int k = 0; k < a.top_k; ++k) divisor += scores[ids[k]];
+    divisor += 1e-20f;
+    for (int k = 0; k < a.top_k; ++k) along += dweights[k] * scores[ids[k]] / divisor;
+  }
+  const float factor = a.scaling / divisor;
+  for (int k = 0; k < a.top_k; ++k) {
+    const float grad = factor * (dweights[k] - along);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) grads[i] += ids[k] == lane + 32 * i ? grad : 0.f;
+  }
+}
+
 template <int kHeld>
 __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
     route_backward(RoutingArguments a, const int* ids, const float* dweights, const float* dsums, void* dlogits) {
@@ -16,28 +40,9 @@ __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
   RouterScores<kHeld> row;
   row.read(a, token, lane, false);
   float grads[kHeld] = {};  // of the scores
-  if (dweights != nullptr) {
-    float* const scores = memory + warp * a.experts;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i)
-      if (lane + 32 * i < a.experts) scores[lane + 32 * i] = row.scores[i];
-    __syncwarp();
-    const int* own = ids + int64_t{token} * a.top_k;
-    const float* cotangents = dweights + int64_t{token} * a.top_k;
-    float divisor = 1, along = 0;
-    if (a.normalize) {
-      divisor = 0;
-      for (int k = 0; k < a.top_k; ++k) divisor += scores[own[k]];
-      divisor += 1e-20f;
-      for (int k = 0; k < a.top_k; ++k) along += cotangents[k] * scores[own[k]] / divisor;
-    }
-    const float factor = a.scaling / divisor;
-    for (int k = 0; k < a.top_k; ++k) {
-      const float grad = factor * (cotangents[k] - along);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) grads[i] += own[k] == lane + 32 * i ? grad : 0.f;
-    }
-  }
+  if (dweights != nullptr)
+    add_of_weights(a, row, memory + warp * a.experts, ids + int64_t{token} * a.top_k,
+                   dweights + int64_t{token} * a.top_k, grads);
   if (dsums != nullptr && (a.counted == nullptr || token < *a.counted)) {
     float of_experts[kHeld], along = 0;
 #pragma unroll

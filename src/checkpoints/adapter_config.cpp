@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
+#include "weights/lora_experts.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -90,6 +91,10 @@ const Setters& setters() {
        [](const Json& v, AdapterConfig& c) {
          if (!v.is_null()) c.lora.modules_to_save = strings_of(v);
        }},
+      {"target_parameters",
+       [](const Json& v, AdapterConfig& c) {
+         if (!v.is_null()) c.lora.parameters = strings_of(v);
+       }},
       {"rank_pattern",
        [](const Json& v, AdapterConfig& c) { c.lora.rank_pattern = patterns_of<int64_t>(v, &Json::as_int); }},
       {"alpha_pattern",
@@ -118,6 +123,10 @@ Json choice_json(const ModuleChoice& choice) {
   return choice.names.empty() ? Json(choice.regex) : names_json(choice.names);
 }
 
+bool by_parameter(const LoraConfig& config, const LoraTarget& target) {
+  return !config.targets.contains(target.module) && names_parameter(config, target.module + ".weight");
+}
+
 Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   const bool all = stands_for_linears(config.targets.names);  // which PEFT takes by itself only
   const bool whole_names =
@@ -125,7 +134,13 @@ Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   if (!all && !whole_names) return choice_json(config.targets);
   std::set<std::string> names;
   for (const LoraTarget& target : plan.targets)
-    names.insert(whole_names ? target.module : target.module.substr(target.module.rfind('.') + 1));
+    if (!target.stacked() && !by_parameter(config, target)) {
+      if (!whole_names)
+        names.insert(target.module.substr(target.module.rfind('.') + 1));
+      else if (target.each.empty())
+        names.insert(target.module);
+      names.insert(target.each.begin(), whole_names ? target.each.end() : target.each.begin());
+    }
   return names_json({names.begin(), names.end()});
 }
 
@@ -157,7 +172,10 @@ Json number_json(double value) {
 void warn_of_missing(const AdapterConfig& config, const LoraPlan& plan, const std::string& folder) {
   const ModuleChoice whole{.names = config.lora.modules_to_save};
   std::set<std::string, std::less<>> adapted;
-  for (const LoraTarget& target : plan.targets) adapted.insert(target.module);
+  for (const LoraTarget& target : plan.targets) {
+    adapted.insert(target.module);
+    adapted.insert(target.each.begin(), target.each.end());
+  }
   std::vector<std::string> missing;
   for (const std::string& module : plan.modules)
     if (config.lora.targets.contains(module) && !config.lora.excluded.contains(module) &&
@@ -275,6 +293,7 @@ Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const s
       {"r", config.rank},
       {"rank_pattern", patterns_json(config.rank_pattern)},
       {"target_modules", targets_json(config, plan)},
+      {"target_parameters", config.parameters.empty() ? Json() : names_json(config.parameters)},
       {"task_type", "CAUSAL_LM"},
       {"use_dora", false},
       {"use_rslora", config.stabilized}};

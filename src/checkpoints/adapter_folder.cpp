@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "checkpoints/file_forms.h"
 #include "checkpoints/staged_folder.h"
 
 namespace temper::checkpoints {
@@ -29,10 +30,7 @@ void save_adapter(const std::string& path, const WeightTable& table, const Weigh
   for (const WeightSpec& spec : table.specs()) {
     int64_t row = 0;
     for (const WeightSource& part : spec.sources) {
-      Shape shape = spec.shape;
-      shape[0] = part.rows;
-      if (spec.transposed) std::swap(shape[0], shape[1]);
-      infos.push_back({part.name, shape, source(spec).dtype()});
+      infos.push_back({part.name, shape_in_files(spec, part.rows), source(spec).dtype()});
       pieces.push_back({&spec, row, part.rows});
       row += part.rows;
     }
@@ -42,7 +40,7 @@ void save_adapter(const std::string& path, const WeightTable& table, const Weigh
   SafetensorsWriter writer(folder / "adapter_model.safetensors", std::move(infos));
   for (const Piece& piece : pieces) {
     const Tensor rows = source(*piece.spec).narrow(0, piece.row, piece.rows).on({}, MemoryTag::kWorkspace);
-    writer.add(piece.spec->transposed ? rows.transpose(0, 1) : rows);
+    writer.add(to_file(*piece.spec, rows));
   }
   writer.close();
   FileWriter text(folder / kAdapterConfig);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/names.h"
@@ -14,9 +15,7 @@ struct Misfits {
   std::vector<std::string> missing, unknown, unlike, both;
 
   void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
-    Shape expected = spec.shape;
-    expected[0] = rows;
-    if (spec.transposed) std::swap(expected[0], expected[1]);
+    Shape expected = shape_in_files(spec, rows);
     if (entry.name == spec.stacked) expected = spec.stacked_shape;
     const std::vector<int64_t> wanted(expected.begin(), expected.end());
     if (entry.shape != wanted)
@@ -117,7 +116,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
       Tensor from = folder.tensor(source.name);
       if (source.name == spec.stacked) from = from.reshape(spec.shape);
       for (const Slice& slice : layout[i].own_rows(first, source.rows))
-        hand_over(folder, source.name, spec.transposed ? from.transpose(0, 1) : from, slice.whole - first,
+        hand_over(folder, source.name, from_file(spec, from), slice.whole - first,
                   slice.whole - first + slice.count,
                   [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
       first += source.rows;

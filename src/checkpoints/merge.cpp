@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "checkpoints/adapter_folder.h"
+#include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
 
 namespace temper::checkpoints {
@@ -89,6 +90,8 @@ class Merger {
       rows.copy_from(source.name == spec.stacked ? own.reshape(spec.shape) : own);
       row += source.rows;
     }
+    for (const LoraTarget& target : plan_.targets)
+      if (target.experts > 0 && target.spec->name == spec.name) update_experts(merged, target);
     return merged;
   }
 
@@ -130,13 +133,13 @@ class Merger {
     const Tensor own = base_.tensor(name);
     check_finite(own, 0, name, base_.path());
     for (const LoraTarget& target : plan_.targets)
-      if (target.module + ".weight" == name) return updated(own, target);
+      if (target.experts == 0 && target.module + ".weight" == name) return updated(own, target);
     return own;
   }
 
   Tensor updated(const Tensor& own, const LoraTarget& target) const {
     const Tensor sum = own.to(DType::kF32, MemoryTag::kWorkspace).clone(MemoryTag::kWorkspace);
-    const auto files = lora_file_names(target);
+    const LoraFileNames files = lora_file_names(target).front();
     Tensor a = floats(adapter_.tensor(files.a)), b = floats(adapter_.tensor(files.b));
     if (target.spec->lora == LoraRole::kEmbedding) {
       std::swap(a, b);  // (B A)ᵀ = Aᵀ Bᵀ
@@ -145,6 +148,35 @@ class Merger {
     }
     add_low_rank(sum, b, a, static_cast<float>(target.scale));
     return sum;
+  }
+
+  // Each expert's rows, rounded once.
+  void update_experts(const Tensor& matrices, const LoraTarget& target) const {
+    const Tensor a = floats(adapter_parameter(lora_a_name(*target.spec))),
+                 b = floats(adapter_parameter(lora_b_name(target)));
+    const int64_t rows = matrices.dim(0) / target.experts, ranks = a.dim(0) / target.experts;
+    int64_t first = 0;  // of the target's rows of an expert's A
+    for (const LoraTarget& other : plan_.targets)
+      if (other.spec == target.spec && other.row < target.row) first += other.rank;
+    for (int64_t e = 0; e < target.experts; ++e) {
+      const Tensor own = matrices.narrow(0, e * rows + target.row, target.rows);
+      const Tensor sum = own.to(DType::kF32, MemoryTag::kWorkspace).clone(MemoryTag::kWorkspace);
+      add_low_rank(sum, b.narrow(0, e * target.rows, target.rows),
+                   a.narrow(0, e * ranks + first, target.rank), static_cast<float>(target.scale));
+      own.copy_from(sum);
+    }
+  }
+
+  Tensor adapter_parameter(const std::string& name) const {
+    const WeightSpec& spec = *adapter_table_.find(name);
+    const Tensor whole =
+        Tensor::empty(spec.shape, adapter_.tensor(spec.sources.front().name).dtype(), MemoryTag::kWorkspace);
+    int64_t row = 0;
+    for (const WeightSource& source : spec.sources) {
+      whole.narrow(0, row, source.rows).copy_from(from_file(spec, adapter_.tensor(source.name)));
+      row += source.rows;
+    }
+    return whole;
   }
 
   ModelFolder adapter_, base_;

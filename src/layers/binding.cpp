@@ -48,7 +48,8 @@ void WeightScope::router(const std::string& name, const Matrix& matrix, const We
   table_.add({.name = scope_ + name,
               .shape = {module.rows, matrix.width},
               .axes = {matrix.out, matrix.in},
-              .sources = {{source_scope_ + module.name + ".weight", module.rows}}});
+              .sources = {{source_scope_ + module.name + ".weight", module.rows}},
+              .lora = LoraRole::kRouter});
 }
 
 void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t experts,
@@ -56,6 +57,7 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   WeightSpec spec;
   spec.name = scope_ + name + ".weight";
   spec.axes = {matrix.out, matrix.in};
+  spec.lora = LoraRole::kExperts;
   spec.quantize = true;
   int64_t rows = 0;
   for (const WeightSource& module : modules) {

@@ -26,7 +26,7 @@ class WeightScope {
     bool bias = false;
   };
   void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
-  // A matrix that is no linear of adapters and quantizers.
+  // A matrix that is no linear of quantizers, nor one that "all linears" of adapters has.
   void router(const std::string& name, const Matrix& matrix, const WeightSource& module);
   // The same for `experts` matrices of equal sizes, which stand above one another: `modules` are those of the
   // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].

@@ -27,6 +27,7 @@ std::vector<std::string> written_shape(const AdapterConfig& adapter) {
   add(adapter.bias.has_value(), "bias");
   add(!adapter.target_modules.empty(), "target_modules");
   add(!adapter.target_regex.empty(), "target_regex");
+  add(!adapter.target_parameters.empty(), "target_parameters");
   add(!adapter.exclude_modules.empty(), "exclude_modules");
   add(!adapter.exclude_regex.empty(), "exclude_regex");
   add(!adapter.modules_to_save.empty(), "modules_to_save");
@@ -41,7 +42,8 @@ LoraConfig lora_of(const AdapterConfig& adapter) {
   lora.stabilized = adapter.rslora.value_or(false);
   lora.dropout = adapter.dropout.value_or(0);
   lora.bias = adapter.bias.value_or(LoraBias::kNone);
-  if (!adapter.target_modules.empty() || !adapter.target_regex.empty())
+  lora.parameters = adapter.target_parameters;
+  if (!adapter.target_modules.empty() || !adapter.target_regex.empty() || !adapter.target_parameters.empty())
     lora.targets = {adapter.target_modules, adapter.target_regex};
   lora.excluded = {adapter.exclude_modules, adapter.exclude_regex};
   lora.modules_to_save = adapter.modules_to_save;
@@ -77,11 +79,16 @@ void describe(config::Schema& s, AdapterConfig& c) {
   s.choice("bias", c.bias,
            {{"none", LoraBias::kNone}, {"all", LoraBias::kAll}, {"lora_only", LoraBias::kLoraOnly}},
            "The biases that are also trained: none, all, or those of adapted modules.");
-  s.field(
-      "target_modules", c.target_modules,
-      "The modules to adapt, by name ([q_proj, v_proj]). Omitted: [all-linear], every linear but the head.");
+  s.field("target_modules", c.target_modules,
+          "The modules to adapt, by name ([q_proj, v_proj]). Omitted: [all-linear], every linear but the "
+          "head, routers "
+          "and experts.");
   s.field("target_regex", c.target_regex,
           "A regular expression that matches whole names of further modules to adapt.");
+  s.field(
+      "target_parameters", c.target_parameters,
+      "The stacked tensors of experts to adapt, by name ([mlp.experts.gate_up_proj, mlp.experts.down_proj]); "
+      "where they are given and target_modules is omitted, nothing else is adapted.");
   s.field("exclude_modules", c.exclude_modules, "The modules that are not adapted, by name.");
   s.field("exclude_regex", c.exclude_regex,
           "A regular expression that matches whole names of further modules not to adapt.");
@@ -148,6 +155,7 @@ AdapterChoice choose_adapter(const AdapterConfig& adapter, const WeightTable& ba
   choice.plan = plan_lora_of(base, choice.lora, checkpoints::ModelFolder::open_adapter(from).names(), from);
   check_products(base, choice.plan, from);
   choice.lora.dropout = adapter.dropout.value_or(choice.lora.dropout);
+  check_dropout(choice.plan, choice.lora.dropout, where_of(adapter) + "dropout");
   return choice;
 }
 

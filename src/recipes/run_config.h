@@ -141,6 +141,7 @@ struct AdapterConfig {
   std::optional<double> dropout = {};
   std::optional<LoraBias> bias = {};
   std::vector<std::string> target_modules = {}, exclude_modules = {}, modules_to_save = {};
+  std::vector<std::string> target_parameters = {};
   std::string target_regex = {}, exclude_regex = {};
   std::vector<AdapterPattern> patterns = {};
   std::vector<SourceConfig> train = {}, eval = {};

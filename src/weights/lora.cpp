@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "weights/lora_experts.h"
 
 namespace temper {
 namespace {
@@ -92,6 +95,21 @@ LoraTarget target_of(const Module& module, const LoraConfig& config) {
           module.place.rows, config.rank_of(module.name), config.scale_of(module.name)};
 }
 
+// Of one product, by the names of its modules or of its stacked tensor.
+void add_experts(const WeightTable& base, const WeightSpec& spec, const LoraConfig& config,
+                 const std::function<bool(const std::string&)>& chosen, const std::string& where,
+                 LoraPlan& plan) {
+  std::vector<LoraTarget> targets = targets_of_modules(spec, chosen, config, where + "target_modules");
+  for (LoraTarget& target : targets_of_parameters(base, config)) {
+    if (target.spec != &spec) continue;
+    if (!targets.empty())
+      fail("[{}target_parameters] '{}' would be adapted twice: target_modules names its experts, too", where,
+           target.module);
+    targets.push_back(std::move(target));
+  }
+  for (LoraTarget& target : targets) plan.targets.push_back(std::move(target));
+}
+
 // Modules that are trained whole, with their biases, and the biases that are trained besides.
 void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan) {
   std::set<std::string, std::less<>> adapted;
@@ -114,6 +132,17 @@ void add_saved(const WeightTable& base, const LoraConfig& config, LoraPlan& plan
 }
 
 }  // namespace
+
+void check_dropout(const LoraPlan& plan, double dropout, const std::string& where) {
+  if (dropout == 0) return;
+  for (const LoraTarget& target : plan.targets)
+    if (target.spec->lora == LoraRole::kExperts || target.spec->lora == LoraRole::kRouter)
+      fail(
+          "[{}] is {}, but what experts and routers read has no dropout, as in PEFT, and '{}' is adapted; "
+          "set it "
+          "to 0, or adapt them by an adapter of their own",
+          where, dropout, target.module);
+}
 
 bool stands_for_linears(const std::vector<std::string>& targets) {
   return std::find(targets.begin(), targets.end(), kAllLinear) != targets.end();
@@ -157,17 +186,32 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   check_regex(config.excluded.regex, plan.modules, where + "exclude_regex");
   check_plain_names(config.modules_to_save, plan.modules, where + "modules_to_save");
   check_pattern_syntax(config, fmt::format("[{}patterns]", where), fmt::format("[{}patterns]", where));
+  check_parameters(base, config, where + "target_parameters");
   const ModuleChoice whole{.names = config.modules_to_save};
   const bool all = stands_for_linears(config.targets.names);
+  const auto by_name = [&](const std::string& module) {
+    return config.targets.contains(module) && !config.excluded.contains(module);
+  };
+  const WeightSpec* experts = nullptr;  // whose modules are done
   for (const Module& module : modules) {
     const LoraRole role = module.place.spec->lora;
-    if (!(all && role == LoraRole::kLinear) && !config.targets.contains(module.name)) continue;
+    if (role == LoraRole::kExperts) {
+      if (whole.contains(module.name))
+        fail("[{}modules_to_save] '{}' is an expert, of which an adapter has no copy; adapt the experts",
+             where, module.name);
+      if (std::exchange(experts, module.place.spec) != module.place.spec)
+        add_experts(base, *experts, config, by_name, where, plan);
+      continue;
+    }
+    const bool named = by_name(module.name) || names_parameter(config, module.name + std::string(kWeight));
+    if (!(all && role == LoraRole::kLinear) && !named) continue;
     if (config.excluded.contains(module.name) || whole.contains(module.name)) continue;
     if (role == LoraRole::kNone)
-      fail("[{}target_modules] '{}' cannot be adapted; linears, the embedding and the head can: {}", where,
-           module.name, join(adaptable(modules), ", ").substr(0, 300));
+      fail("[{}target_modules] '{}' cannot be adapted; linears, experts, the embedding and the head can: {}",
+           where, module.name, join(adaptable(modules), ", ").substr(0, 300));
     plan.targets.push_back(target_of(module, config));
   }
+  check_dropout(plan, config.dropout, where + "dropout");
   if (plan.targets.empty())
     fail("[{}target_modules] without exclude_modules and modules_to_save leave no module to adapt", where);
   check_patterns(config.rank_pattern, plan.targets, where, "rank");

@@ -29,6 +29,9 @@ struct LoraConfig {
   ModuleChoice excluded = {};
   std::vector<std::string> modules_to_save =
       {};  // trained whole, as copies, not adapted; names as of targets
+  // Stacked tensors of experts ("mlp.experts.gate_up_proj"), and weights of modules ("mlp.gate.weight"), by
+  // whole names or what they end with behind a dot.
+  std::vector<std::string> parameters = {};
   // Other ranks and alphas by matches_module_pattern; the first that matches counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
   std::vector<std::pair<std::string, double>> alpha_pattern = {};
@@ -41,13 +44,20 @@ struct LoraConfig {
 // Whether names of targets hold kAllLinear.
 bool stands_for_linears(const std::vector<std::string>& targets);
 
-// One adapted module: some rows of a parameter.
+// One adapted module: some rows of a parameter, or of each expert's part of one.
 struct LoraTarget {
-  std::string module;  // "model.layers.0.self_attn.q_proj"
+  std::string module;  // "model.layers.0.self_attn.q_proj"; of experts the first one's, or the stacked tensor
   const WeightSpec* spec = nullptr;
   int64_t row = 0, rows = 0;
   int64_t rank = 0;
   double scale = 0;
+  // Of experts: how many, and the modules of each; none where the adapter's file has one pair of matrices for
+  // all of them, as PEFT has for target_parameters: then `file` is the module that holds it there.
+  int64_t experts = 0;
+  std::vector<std::string> each = {};
+  std::string file = {};
+
+  bool stacked() const { return experts > 0 && each.empty(); }
 };
 
 // A tensor of the model of which the adapter has its own copy, trained whole.
@@ -87,16 +97,20 @@ LoraPlan plan_lora_of(const WeightTable& base, const LoraConfig& config,
 //   layers.0.attention.qkv.lora_B.q_proj  [rows of q_proj, rank]
 //   embedding.lora_A                      [vocab, rank], transposed in files
 //   saved.lm_head.weight                  as in the model
+// Those of experts stand above one another: A [experts · Σ ranks, in], B [experts · rows, rank].
 WeightTable lora_table(const WeightTable& base, const LoraPlan& plan);
 
 // An Error "[where] …" for modules that share a parameter where some are adapted and others trained whole.
 void check_products(const WeightTable& base, const LoraPlan& plan, const std::string& where);
 
-// What PEFT calls both matrices of a module.
+// What PEFT calls both matrices of a module; of experts one by one: of each.
 struct LoraFileNames {
   std::string a, b;
 };
-LoraFileNames lora_file_names(const LoraTarget& target);
+std::vector<LoraFileNames> lora_file_names(const LoraTarget& target);
+
+// An Error "[where] …" for dropout of what experts or routers read, which PEFT does not have.
+void check_dropout(const LoraPlan& plan, double dropout, const std::string& where);
 
 std::string lora_a_name(const WeightSpec& spec);
 std::string lora_b_name(const LoraTarget& target);

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "weights/lora.h"
+#include "weights/lora_experts.h"
 
 namespace temper {
 namespace {
@@ -26,27 +26,40 @@ WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
   if (base.lora == LoraRole::kEmbedding) {
     spec.shape = {base.shape[0], targets.front().rank};
     spec.axes = {base.axes[0], "rank"};
-    spec.sources = {{lora_file_names(targets.front()).a, base.shape[0]}};
+    spec.sources = {{lora_file_names(targets.front()).front().a, base.shape[0]}};
     spec.transposed = true;
     return spec;
   }
+  const int64_t experts = std::max<int64_t>(targets.front().experts, 1);
   int64_t ranks = 0;
-  for (const LoraTarget& target : targets) {
-    spec.sources.push_back({lora_file_names(target).a, target.rank});
-    ranks += target.rank;
+  for (const LoraTarget& target : targets) ranks += target.rank;
+  if (targets.front().stacked()) {
+    spec.sources = {{lora_file_names(targets.front()).front().a, experts * ranks}};
+  } else {
+    std::vector<std::vector<LoraFileNames>> names;
+    for (const LoraTarget& target : targets) names.push_back(lora_file_names(target));
+    for (size_t e = 0; e < static_cast<size_t>(experts); ++e)
+      for (size_t i = 0; i < targets.size(); ++i) spec.sources.push_back({names[i][e].a, targets[i].rank});
   }
-  spec.shape = {ranks, base.shape[1]};
-  spec.axes = {"rank", base.axes[1]};
+  spec.shape = {experts * ranks, base.shape[1]};
+  spec.axes = {targets.front().experts > 0 ? "experts*rank" : "rank", base.axes[1]};
   return spec;
 }
 
 WeightSpec spec_of_b(const LoraTarget& target) {
   const bool embedding = target.spec->lora == LoraRole::kEmbedding;
-  const int64_t rows = embedding ? target.spec->shape[1] : target.rows;
-  return {.name = lora_b_name(target),
-          .shape = {rows, target.rank},
-          .axes = {target.spec->axes[embedding ? 1 : 0], "rank"},
-          .sources = {{lora_file_names(target).b, rows}}};
+  const int64_t rows = embedding ? target.spec->shape[1] : target.rows,
+                experts = std::max<int64_t>(target.experts, 1);
+  WeightSpec spec;
+  spec.name = lora_b_name(target);
+  spec.shape = {experts * rows, target.rank};
+  spec.axes = {target.spec->axes[embedding ? 1 : 0], "rank"};
+  const std::vector<LoraFileNames> names = lora_file_names(target);
+  for (const LoraFileNames& each : names)
+    spec.sources.push_back({each.b, experts * rows / static_cast<int64_t>(names.size())});
+  spec.transposed = target.stacked();
+  spec.transposed_rows = target.stacked() ? experts : 0;
+  return spec;
 }
 
 WeightSpec spec_of_saved(const WeightTable& base, const LoraSaved& saved) {
@@ -62,7 +75,8 @@ WeightSpec spec_of_saved(const WeightTable& base, const LoraSaved& saved) {
 // Sorts the tensors of a file by what they are.
 class FileReader {
  public:
-  FileReader(const WeightTable& base, const LoraConfig& config) : base_(base), config_(config) {}
+  FileReader(const WeightTable& base, const LoraConfig& config)
+      : base_(base), config_(config), stacked_(targets_of_parameters(base, config)) {}
 
   void add(const std::string& file) {
     std::string name = file;
@@ -86,6 +100,9 @@ class FileReader {
     const bool tied = unchanged || ModuleChoice{.names = config_.modules_to_save}.contains(module_of(name));
     if ((tied ? base_.find_target(name) : base_.find_source(name)).spec == nullptr)
       return strangers_.push_back(file);
+    if (!unchanged && base_.find_source(name).spec != nullptr &&
+        base_.find_source(name).spec->lora == LoraRole::kExperts)
+      return strangers_.push_back(file);
     (unchanged ? plan_.unchanged : plan_.saved).push_back({name, file});
   }
 
@@ -104,13 +121,18 @@ class FileReader {
     for (const LoraSaved& second : second_) add_second(second);
     if (targets_.empty()) fail("[{}] holds no tensor of a LoRA adapter (NAME.lora_A.weight)", where);
     plan_.modules = module_names(base_);
-    for (const WeightSpec& spec : base_.specs()) take_targets(spec);
-    for (const WeightTable::Tied& tied : base_.tied()) take_targets(tied.spec);
+    for (const WeightSpec& spec : base_.specs()) take_targets(spec, where);
+    for (const WeightTable::Tied& tied : base_.tied()) take_targets(tied.spec, where);
     return std::move(plan_);
   }
 
  private:
   void add_target(const std::string& module, const std::string& file) {
+    for (const LoraTarget& target : stacked_)
+      if (target.file == module) {
+        targets_[target.module] = target;
+        return;
+      }
     const WeightTable::Place place = base_.find_target(module + ".weight");
     if (place.spec == nullptr || place.spec->lora == LoraRole::kNone) return strangers_.push_back(file);
     targets_[module] = {
@@ -125,15 +147,25 @@ class FileReader {
       plan_.repeated.push_back(second.file);
   }
 
-  void take_targets(const WeightSpec& spec) {
+  void take_targets(const WeightSpec& spec, const std::string& where) {
+    if (spec.lora == LoraRole::kExperts) return take_experts(spec, where);
     for (const WeightSource& source : spec.sources)
       if (const auto found = targets_.find(module_of(source.name));
           found != targets_.end() && found->second.spec == &spec)
         plan_.targets.push_back(found->second);
   }
 
+  void take_experts(const WeightSpec& spec, const std::string& where) {
+    if (const auto found = targets_.find(spec.stacked); found != targets_.end())
+      return plan_.targets.push_back(found->second);
+    const auto present = [&](const std::string& module) { return targets_.contains(module); };
+    for (LoraTarget& target : targets_of_modules(spec, present, config_, where))
+      plan_.targets.push_back(std::move(target));
+  }
+
   const WeightTable& base_;
   const LoraConfig& config_;
+  std::vector<LoraTarget> stacked_;  // that the configuration names
   LoraPlan plan_;
   std::vector<LoraSaved> second_;  // which count where there is no first
   std::map<std::string, LoraTarget> targets_;
@@ -142,11 +174,17 @@ class FileReader {
 
 }  // namespace
 
-LoraFileNames lora_file_names(const LoraTarget& target) {
-  const std::string prefix = std::string(kAdapterPrefix) + target.module;
+std::vector<LoraFileNames> lora_file_names(const LoraTarget& target) {
+  const std::string prefix(kAdapterPrefix);
+  const auto pair = [&](const std::string& module) {
+    return LoraFileNames{prefix + module + ".lora_A.weight", prefix + module + ".lora_B.weight"};
+  };
   if (target.spec->lora == LoraRole::kEmbedding)
-    return {prefix + ".lora_embedding_A", prefix + ".lora_embedding_B"};
-  return {prefix + ".lora_A.weight", prefix + ".lora_B.weight"};
+    return {{prefix + target.module + ".lora_embedding_A", prefix + target.module + ".lora_embedding_B"}};
+  std::vector<LoraFileNames> all;
+  for (const std::string& module : target.each) all.push_back(pair(module));
+  if (all.empty()) all.push_back(pair(target.stacked() ? target.file : target.module));
+  return all;
 }
 
 std::string lora_a_name(const WeightSpec& spec) { return module_of(spec.name) + ".lora_A"; }

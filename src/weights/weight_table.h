@@ -11,8 +11,8 @@
 namespace temper {
 
 // How adapters may target a parameter: as a linear, as a table of rows, or as the head, which "all linears"
-// leaves out. Not at all: norms and biases.
-enum class LoraRole : uint8_t { kNone, kLinear, kEmbedding, kHead };
+// leaves out as it does routers and experts. Not at all: norms and biases.
+enum class LoraRole : uint8_t { kNone, kLinear, kEmbedding, kHead, kRouter, kExperts };
 
 // One Hugging Face tensor that a parameter is made of: `rows` consecutive rows of dimension 0.
 struct WeightSource {
@@ -33,6 +33,9 @@ struct WeightSpec {
   bool quantize = false;    // quantizers may target it
   bool zeros = false;       // where a new model starts; else matrices random, biases zero, norms one
   bool transposed = false;  // files hold the transpose: of a matrix with one source
+  // 0: that of the matrix. Otherwise of as many rows as there are experts, with all elements of an expert in
+  // one; files see that transpose as [rows of one expert, columns · experts].
+  int64_t transposed_rows = 0;
   // Files may hold all sources as one tensor of this name and shape instead, whose elements are the
   // parameter's in their order; "": they may not.
   std::string stacked = {};

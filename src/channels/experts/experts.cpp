@@ -1,8 +1,10 @@
 #include "channels/experts/experts.h"
 
+#include <algorithm>
+
 #include "layers/glue.h"
 #include "layers/linear.h"
-#include "ops/moe_experts/moe_experts.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "primitives/primitives.h"
 
 namespace temper::channels {
@@ -23,14 +25,14 @@ class BoundExperts : public layers::BoundChannel {
         linear_(binding.kernel<ops::Linear>(config.module + ".gate")),
         router_(binding.kernel<ops::MoeRouter>(config.module)),
         experts_(binding.kernel<ops::MoeExperts>(config.module)),
+        adapted_(binding.kernel<ops::LoraMoeExperts>(config.module)),
         shared_(std::move(shared)) {
     if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const ops::MoeRouter::Routes routes = route(tape, x, pass);
-    const Var y = ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, gate_up_.matrix(tape),
-                                   down_.matrix(tape));
+    const Var y = choose(tape, x, routes, pass.rows.all());
     return shared_ ? layers::residual_add(tape, shared_->forward(tape, x, pass), y) : y;
   }
   const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }
@@ -38,15 +40,81 @@ class BoundExperts : public layers::BoundChannel {
   std::string_view asks_host() const override {
     if (!router_->repeats) return ops::MoeRouter::kName;
     if (!experts_->repeats) return ops::MoeExperts::kName;
+    if (!adapted_->repeats) return ops::LoraMoeExperts::kName;
     return shared_ ? shared_->asks_host() : std::string_view();
   }
 
  private:
-  Var logits(Tape& tape, const Var& x) const {
-    const Var weight = gate_.leaf(tape);
-    if (!config_.float32_router) return ops::linear(tape, linear_, x, weight);
-    return ops::linear(tape, linear_, primitives::cast(tape, x, DType::kF32),
-                       primitives::cast(tape, weight, DType::kF32));
+  // The experts of each adapter's rows apart, where one changes them.
+  Var choose(Tape& tape, const Var& x, const ops::MoeRouter::Routes& routes,
+             std::span<const layers::AdapterRows> all) const {
+    const auto adapts = [&](const layers::AdapterRows& rows) {
+      return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
+    };
+    if (std::none_of(all.begin(), all.end(), adapts))
+      return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, gate_up_.matrix(tape),
+                              down_.matrix(tape));
+    const std::vector<Var> parts = layers::parts_of(tape, x, all),
+                           weights = layers::parts_of(tape, routes.weights, all);
+    std::vector<Var> results;
+    int64_t first = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Tensor ids = routes.ids.narrow(0, first, all[i].rows);
+      results.push_back(adapts(all[i])
+                            ? ops::lora_moe_experts(tape, adapted_, parts[i], ids, weights[i],
+                                                    {gate_up_.matrix(tape), update(tape, all[i], gate_up_)},
+                                                    {down_.matrix(tape), update(tape, all[i], down_)})
+                            : ops::moe_experts(tape, experts_, parts[i], ids, weights[i],
+                                               gate_up_.matrix(tape), down_.matrix(tape)));
+      first += all[i].rows;
+    }
+    return results.size() == 1 ? results.front() : primitives::concat_first(tape, results);
+  }
+
+  static ops::ExpertsUpdate<Var> update(Tape& tape, const layers::AdapterRows& rows,
+                                        const layers::BoundWeight& matrices) {
+    const layers::Adapter::Update* found = update_of(rows, matrices);
+    if (found == nullptr) return {};
+    const layers::ParameterStore& own = rows.adapter->parameters();
+    ops::ExpertsUpdate<Var> update{tape.leaf(own[found->a]), {}};
+    for (const layers::Adapter::Slice& slice : found->slices)
+      update.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
+    return update;
+  }
+
+  Var logits(Tape& tape, const Var& given, const layers::AdaptedRows& rows) const {
+    const auto wide = [&](const Var& value) {
+      return config_.float32_router ? primitives::cast(tape, value, DType::kF32) : value;
+    };
+    const layers::BoundWeight* const weights[] = {&gate_};
+    if (rows.all().empty()) return ops::linear(tape, linear_, wide(given), wide(gate_.leaf(tape)));
+    return rows.by_pieces(tape, {given}, weights, [&](const layers::AdaptedRows::Piece& piece) {
+      const Var x = wide(piece.inputs[0]);
+      const Var y = ops::linear(tape, linear_, x, wide(piece.weights[0].value));
+      std::vector<Var> updates;
+      const std::vector<Var> parts = layers::parts_of(tape, x, piece.rows);
+      for (size_t i = 0; i < parts.size(); ++i)
+        updates.push_back(of_router(tape, parts[i], piece.rows[i], wide));
+      const auto none = [](const Var& update) { return !update.value.defined(); };
+      if (std::all_of(updates.begin(), updates.end(), none)) return std::vector{y};
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (none(updates[i]))
+          updates[i] = tape.constant(Tensor::zeros({parts[i].shape()[0], y.shape()[1]}, y.dtype(),
+                                                   MemoryTag::kActivations, y.value.device()));
+      return std::vector{primitives::add(tape, y, primitives::concat_first(tape, updates))};
+    })[0];
+  }
+
+  // What an adapter adds to the logits of its rows; Var{}: nothing.
+  template <class Widen>
+  Var of_router(Tape& tape, const Var& x, const layers::AdapterRows& rows, const Widen& wide) const {
+    const layers::Adapter::Update* found = update_of(rows, gate_);
+    if (found == nullptr) return {};
+    const layers::ParameterStore& own = rows.adapter->parameters();
+    std::vector<ops::LowRankSlice<Var>> slices;
+    for (const layers::Adapter::Slice& slice : found->slices)
+      slices.push_back({slice.column, wide(tape.leaf(own[slice.b])), slice.scale});
+    return ops::compose_update(tape, x, wide(tape.leaf(own[found->a])), slices, config_.routing.experts);
   }
 
   // The tokens of each adapter are told apart where somebody asks what routers do.
@@ -55,10 +123,10 @@ class BoundExperts : public layers::BoundChannel {
     ops::MoeRouter op;
     op.routing = config_.routing;
     op.bias = bias_.exists() ? bias_.value() : Tensor();
-    if (trace == nullptr) return ops::moe_router(tape, router_, logits(tape, x), op, false);
+    if (trace == nullptr) return ops::moe_router(tape, router_, logits(tape, x, pass.rows), op, false);
     trace->parts.clear();
     op.given = trace->ids;
-    const Var all = logits(tape, x);
+    const Var all = logits(tape, x, pass.rows);
     const auto& rows = pass.rows.all();
     if (!pass.routers->wanted || rows.size() <= 1) {
       if (pass.routers->wanted) op.counted = pass.counted;
@@ -95,6 +163,7 @@ class BoundExperts : public layers::BoundChannel {
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;
+  ops::Bound<ops::LoraMoeExperts> adapted_;
   std::unique_ptr<layers::BoundChannel> shared_;
 };
 
@@ -131,6 +200,7 @@ class Experts : public layers::Channel {
     ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, false});
     ops.use<ops::MoeRouter>(c_.module, {routed, experts, top_k});
     ops.use<ops::MoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
+    ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
     if (shared_) shared_->name_ops(ops);
   }
 

@@ -46,7 +46,8 @@ void check_update(const ExpertsUpdate<Var>& update, const Var& x, int64_t expert
     check_matrix("b", slice.b.value);
     const int64_t rows = slice.b.shape()[0], rank = slice.b.shape()[1];
     if (rank < 1) fail("[{}] a slice has rank 0", op);
-    if (rows % experts != 0) fail("[{}] b has {} rows, needs as many for each of {} experts", op, rows, experts);
+    if (rows % experts != 0)
+      fail("[{}] b has {} rows, needs as many for each of {} experts", op, rows, experts);
     if (slice.column < column)
       fail("[{}] a slice begins at output {}, where another ends at {}", op, slice.column, column);
     column = slice.column + rows / experts;
@@ -71,8 +72,9 @@ trace::OpWork work(const Var& x, const Tensor& ids, int64_t experts, const Adapt
   const int64_t hidden = x.shape()[1], width = down.matrices.shape()[1];
   const double base = 6 * rows * static_cast<double>(hidden * width);
   const double low = flops_of(gate_up.update, rows, experts) + flops_of(down.update, rows, experts);
-  const double bytes = static_cast<double>(gate_up.matrices.value.value.bytes() + down.matrices.value.value.bytes()) +
-                       rows * static_cast<double>((2 * hidden + 3 * width) * size_of(x.dtype()));
+  const double bytes =
+      static_cast<double>(gate_up.matrices.value.value.bytes() + down.matrices.value.value.bytes()) +
+      rows * static_cast<double>((2 * hidden + 3 * width) * size_of(x.dtype()));
   return {{base + low, bytes}, {base + 2 * low, bytes}};
 }
 
@@ -95,7 +97,8 @@ LoraMoeExperts::Update values_of(const ExpertsUpdate<Var>& update) {
 
 // Where the gradients of an update go.
 struct UpdateSlots {
-  explicit UpdateSlots(const ExpertsUpdate<Var>& update) : a(update.slices.empty() ? nullptr : update.a.slot) {
+  explicit UpdateSlots(const ExpertsUpdate<Var>& update)
+      : a(update.slices.empty() ? nullptr : update.a.slot) {
     for (const auto& slice : update.slices) b.push_back(slice.b.slot);
   }
   LoraMoeExperts::UpdateTargets targets(const LoraMoeExperts::Update& update) const {
@@ -138,22 +141,22 @@ Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, cons
   const Tensor y = std::exchange(out.y, {});
   // Nothing is kept that can be made again.
   base.x = base.gate_up = base.down = base.gate_up_scales = base.down_scales = {};
-  return tape.record(
-      y, inputs,
-      [op, out, x_saved = x.saved(), in_saved = gate_up.matrices.value.saved(),
-       out_saved = down.matrices.value.saved(), x_slot = x.slot, weights_slot = weights.slot,
-       in_slots = UpdateSlots(gate_up.update), out_slots = UpdateSlots(down.update),
-       &kernel](const Tensor& dy) {
-        LoraMoeExperts whole = op;
-        whole.experts.x = x_saved.get();
-        whole.experts.gate_up = in_saved.get();
-        whole.experts.down = out_saved.get();
-        const auto grads = kernel.backward(whole, out, dy.contiguous(),
+  return tape.record(y, inputs,
+                     [op, out, x_saved = x.saved(), in_saved = gate_up.matrices.value.saved(),
+                      out_saved = down.matrices.value.saved(), x_slot = x.slot, weights_slot = weights.slot,
+                      in_slots = UpdateSlots(gate_up.update), out_slots = UpdateSlots(down.update),
+                      &kernel](const Tensor& dy) {
+                       LoraMoeExperts whole = op;
+                       whole.experts.x = x_saved.get();
+                       whole.experts.gate_up = in_saved.get();
+                       whole.experts.down = out_saved.get();
+                       const auto grads =
+                           kernel.backward(whole, out, dy.contiguous(),
                                            {x_slot != nullptr, weights_slot != nullptr,
                                             in_slots.targets(op.gate_up), out_slots.targets(op.down)});
-        if (x_slot) x_slot->add(grads.x);
-        if (weights_slot) weights_slot->add(grads.weights);
-      });
+                       if (x_slot) x_slot->add(grads.x);
+                       if (weights_slot) weights_slot->add(grads.weights);
+                     });
 }
 
 namespace {
@@ -188,12 +191,14 @@ MoeExperts::Grads outline_backward(const LoraMoeExperts& op, const LoraMoeExpert
 Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
                     const AdaptedExperts& gate_up, const AdaptedExperts& down) {
   const Var in = gate_up.matrices.widened(), matrix_out = down.matrices.widened();
-  const LoraMoeExperts op{
-      {x.value, ids, weights.value, in.value, {}, matrix_out.value, {}, experts},
-      values_of(gate_up.update),
-      values_of(down.update)};
-  const int64_t rows = op.experts.tokens() * op.experts.top_k(), hidden = x.shape()[1], width = op.experts.width();
-  const auto of_rows = [&](int64_t columns, DType dtype) { return empty_like(x.value, {rows, columns}, dtype); };
+  const LoraMoeExperts op{{x.value, ids, weights.value, in.value, {}, matrix_out.value, {}, experts},
+                          values_of(gate_up.update),
+                          values_of(down.update)};
+  const int64_t rows = op.experts.tokens() * op.experts.top_k(), hidden = x.shape()[1],
+                width = op.experts.width();
+  const auto of_rows = [&](int64_t columns, DType dtype) {
+    return empty_like(x.value, {rows, columns}, dtype);
+  };
   // Of both updates their product beside the frozen one's.
   std::vector<Tensor> kept = {of_rows(4 * hidden, x.dtype()), of_rows(6 * width, x.dtype()),
                               of_rows(6 * width, DType::kF32), outline_low(op.gate_up, op.experts),
@@ -218,10 +223,9 @@ Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
 Probe lora_moe_experts_probe;
 
 void register_lora_moe_experts() {
-  register_op<LoraMoeExperts>(compose, lora_moe_experts_probe,
-                              {outline_forward, outline_backward, outline_compose},
-                              {.cpu = {{{"onednn", "onednn"}}},
-                               .gpu = {{{"hopper", "hopper", "", 90}, {"cuda", "cuda"}}}});
+  register_op<LoraMoeExperts>(
+      compose, lora_moe_experts_probe, {outline_forward, outline_backward, outline_compose},
+      {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"hopper", "hopper", "", 90}, {"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

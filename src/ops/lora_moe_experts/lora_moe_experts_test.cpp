@@ -46,7 +46,8 @@ struct Update {
       for (int64_t row = 0; row < s.outputs; ++row)
         for (int64_t r = 0; r < s.rank; ++r)
           for (int64_t column = 0; column < in; ++column)
-            matrix[(s.column + row) * in + column] += s.scale * (*b[i])[(expert * s.outputs + row) * s.rank + r] *
+            matrix[(s.column + row) * in + column] += s.scale *
+                                                      (*b[i])[(expert * s.outputs + row) * s.rank + r] *
                                                       (*a)[(expert * ranks + first + r) * in + column];
       first += s.rank;
     }
@@ -55,7 +56,8 @@ struct Update {
 };
 
 // Inputs: x, weights, then a and each b of gate_up, and of down.
-Doubles reference(const Sizes& n, const Doubles& gate_up, const Doubles& down, const std::vector<Doubles>& v) {
+Doubles reference(const Sizes& n, const Doubles& gate_up, const Doubles& down,
+                  const std::vector<Doubles>& v) {
   size_t next = 2;
   const auto take = [&](const std::vector<SliceSizes>& slices) {
     Update update{slices};
@@ -90,15 +92,16 @@ void add_update(Case& c, const std::vector<SliceSizes>& slices, int64_t experts,
   int64_t ranks = 0;
   for (const SliceSizes& s : slices) ranks += s.rank;
   const double deviation = 1 / std::sqrt(static_cast<double>(in));
-  c.inputs.push_back({"a", {experts * ranks, in}, normal(seed, {experts * ranks, in}, deviation),
-                      Role::kParameter});
+  c.inputs.push_back(
+      {"a", {experts * ranks, in}, normal(seed, {experts * ranks, in}, deviation), Role::kParameter});
   for (const SliceSizes& s : slices) {
     const Shape shape{experts * s.outputs, s.rank};
     c.inputs.push_back({"b", shape, normal(++seed, shape, 0.7), Role::kParameter});
   }
 }
 
-ExpertsUpdate<Var> take_update(const std::vector<SliceSizes>& slices, const std::vector<Var>& v, size_t& next) {
+ExpertsUpdate<Var> take_update(const std::vector<SliceSizes>& slices, const std::vector<Var>& v,
+                               size_t& next) {
   ExpertsUpdate<Var> update;
   if (!slices.empty()) update.a = v[next++];
   for (const SliceSizes& s : slices) update.slices.push_back({s.column, v[next++], s.scale});
@@ -107,8 +110,8 @@ ExpertsUpdate<Var> take_update(const std::vector<SliceSizes>& slices, const std:
 
 Case make_case(const Sizes& n) {
   Case c;
-  c.name = fmt::format("{} tokens of {}, {} of {} experts of {}, {} and {} slices", n.tokens, n.hidden, n.top_k,
-                       n.experts, n.width, n.gate_up.size(), n.down.size());
+  c.name = fmt::format("{} tokens of {}, {} of {} experts of {}, {} and {} slices", n.tokens, n.hidden,
+                       n.top_k, n.experts, n.width, n.gate_up.size(), n.down.size());
   // Values that bfloat16 has, since they are no inputs of the case.
   const auto frozen = [](uint64_t seed, int64_t rows, int64_t columns) {
     Doubles values = normal(seed, {rows, columns}, 1 / std::sqrt(static_cast<double>(columns)));
@@ -137,8 +140,8 @@ Case make_case(const Sizes& n) {
     size_t next = 2;
     AdaptedExperts in{matrix(gate_up, {n.experts * 2 * n.width, n.hidden}), take_update(n.gate_up, v, next)};
     AdaptedExperts out{matrix(down, {n.experts * n.hidden, n.width}), take_update(n.down, v, next)};
-    return Result{
-        lora_moe_experts(tape, ops, v[0], ids, primitives::cast(tape, v[1], DType::kF32), in, out), {}};
+    return Result{lora_moe_experts(tape, ops, v[0], ids, primitives::cast(tape, v[1], DType::kF32), in, out),
+                  {}};
   };
   c.terms = std::max({n.tokens, n.hidden, n.width}) * n.top_k;
   c.roundings = 9;  // of gate and up, their product, each expert's result and y; of both updates, twice each
@@ -195,10 +198,13 @@ TEST(LoraMoeExperts, WrongUpdatesAreRefused) {
   };
   Tape tape;
   const auto zeros = [&](Shape shape) { return tape.constant(Tensor::zeros(shape, DType::kF32)); };
-  refuses({zeros({6, 8}), {{0, zeros({47, 2}), 1}}}, "[lora_moe_experts] b has 47 rows, needs as many for each of 3 experts");
+  refuses({zeros({6, 8}), {{0, zeros({47, 2}), 1}}},
+          "[lora_moe_experts] b has 47 rows, needs as many for each of 3 experts");
   refuses({zeros({5, 8}), {{0, zeros({48, 2}), 1}}}, "[lora_moe_experts] a is [5, 8], needs [6, 8]");
-  refuses({zeros({6, 8}), {{8, zeros({48, 2}), 1}}}, "[lora_moe_experts] a slice has outputs 8 to 24 of an expert, which has 16");
-  refuses({zeros({12, 8}), {{0, zeros({48, 2}), 1}, {8, zeros({24, 2}), 1}}}, "[lora_moe_experts] a slice begins at output 8, where another ends at 16");
+  refuses({zeros({6, 8}), {{8, zeros({48, 2}), 1}}},
+          "[lora_moe_experts] a slice has outputs 8 to 24 of an expert, which has 16");
+  refuses({zeros({12, 8}), {{0, zeros({48, 2}), 1}, {8, zeros({24, 2}), 1}}},
+          "[lora_moe_experts] a slice begins at output 8, where another ends at 16");
 }
 
 }  // namespace

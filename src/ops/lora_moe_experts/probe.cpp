@@ -1,6 +1,6 @@
+#include "ops/probe.h"
 #include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/probe_ids.h"
-#include "ops/probe.h"
 
 namespace temper::ops {
 
@@ -16,15 +16,15 @@ ProbeRun lora_moe_experts_probe(const std::string& provider, DType dtype, const 
                a_out = probe_values(facts, 8, {p.experts * kRank, p.width}, dtype, 0.1),
                b_out = probe_values(facts, 10, {p.experts * p.hidden, kRank}, dtype, 0.1);
   const Tensor dy = probe_values(facts, 9, {kProbeTokens, p.hidden}, dtype), ids = p.ids(facts);
-  return [=, ops = bind_probe<LoraMoeExperts>(provider, {dtype, p.hidden, p.width, p.experts, p.top_k},
-                                              facts)] {
-    Tape tape;
-    const Var vx = tape.variable(x), vw = tape.variable(weights), va = tape.variable(a_in),
-              vb = tape.variable(b_in), wa = tape.variable(a_out), wb = tape.variable(b_out);
-    const Var y = lora_moe_experts(tape, ops, vx, ids, vw, {tape.constant(gate_up), {va, {{0, vb, 2}}}},
-                                   {tape.constant(down), {wa, {{0, wb, 2}}}});
-    return probe_backward(tape, y, dy, {&vx, &vw, &va, &vb, &wa, &wb});
-  };
+  return
+      [=, ops = bind_probe<LoraMoeExperts>(provider, {dtype, p.hidden, p.width, p.experts, p.top_k}, facts)] {
+        Tape tape;
+        const Var vx = tape.variable(x), vw = tape.variable(weights), va = tape.variable(a_in),
+                  vb = tape.variable(b_in), wa = tape.variable(a_out), wb = tape.variable(b_out);
+        const Var y = lora_moe_experts(tape, ops, vx, ids, vw, {tape.constant(gate_up), {va, {{0, vb, 2}}}},
+                                       {tape.constant(down), {wa, {{0, wb, 2}}}});
+        return probe_backward(tape, y, dy, {&vx, &vw, &va, &vb, &wa, &wb});
+      };
 }
 
 }  // namespace temper::ops

@@ -1,0 +1,15 @@
+#pragma once
+#include "tensor/tensor.h"
+#include "weights/weight_table.h"
+
+// How files hold the elements of a parameter, where that is not as memory does (WeightSpec::transposed).
+namespace temper::checkpoints {
+
+// Of a source with `rows` of the parameter's rows.
+Shape shape_in_files(const WeightSpec& spec, int64_t rows);
+// What a file holds of a source, as the parameter's rows [rows, …], and back. Views, but where a transpose is
+// seen in another shape.
+Tensor from_file(const WeightSpec& spec, const Tensor& held);
+Tensor to_file(const WeightSpec& spec, const Tensor& rows);
+
+}  // namespace temper::checkpoints

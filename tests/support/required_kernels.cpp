@@ -192,17 +192,28 @@ const RequiredKernels<ops::MoeRouter>& required_kernels() {
   return table;
 }
 
-template <>
-const RequiredKernels<ops::MoeExperts>& required_kernels() {
+// Of both ops, whose kernels take the same.
+template <class Op>
+RequiredKernels<Op> experts_table() {
   const auto by_eights = [](const ops::MoeExperts::Signature& s) {
     return s.hidden % 8 == 0 && s.width % 8 == 0;
   };
-  static const RequiredKernels<ops::MoeExperts> table{
-      {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
-      kAll,
-      {{"onednn", "onednn", kCpu, kWide},
-       {"hopper", "hopper", kHopper, kBFloat16, by_eights},
-       {"cuda", "cuda", kGpu, kAll}}};
+  return {{.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+          kAll,
+          {{"onednn", "onednn", kCpu, kWide},
+           {"hopper", "hopper", kHopper, kBFloat16, by_eights},
+           {"cuda", "cuda", kGpu, kAll}}};
+}
+
+template <>
+const RequiredKernels<ops::MoeExperts>& required_kernels() {
+  static const auto table = experts_table<ops::MoeExperts>();
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::LoraMoeExperts>& required_kernels() {
+  static const auto table = experts_table<ops::LoraMoeExperts>();
   return table;
 }
 

@@ -17,6 +17,7 @@
 #include "ops/linear/linear.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
 #include "ops/lora_linear/lora_linear.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -94,6 +95,8 @@ const RequiredKernels<ops::LoraLinear>& required_kernels();
 template <>
 const RequiredKernels<ops::LoadBalancingLoss>& required_kernels();
 template <>
+const RequiredKernels<ops::LoraMoeExperts>& required_kernels();
+template <>
 const RequiredKernels<ops::MoeExperts>& required_kernels();
 template <>
 const RequiredKernels<ops::MoeRouter>& required_kernels();
@@ -113,8 +116,8 @@ void visit_required_ops(F&& f) {
   all.template
   operator()<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::DecodeAttention, ops::Dropout,
              ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
-             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::MoeExperts, ops::MoeRouter,
-             ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
+             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts,
+             ops::MoeRouter, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

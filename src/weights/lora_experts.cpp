@@ -45,7 +45,8 @@ std::vector<LoraTarget> targets_of_modules(const WeightSpec& spec,
     const int64_t rows = spec.sources[kind].rows;
     if (!adapted.empty()) {
       check_all(adapted, all, where);
-      LoraTarget target{all.front(), &spec, row, rows, config.rank_of(all.front()), config.scale_of(all.front())};
+      LoraTarget target{
+          all.front(), &spec, row, rows, config.rank_of(all.front()), config.scale_of(all.front())};
       target.experts = spec.stacked_shape[0];
       target.each = std::move(all);
       check_alike(target, config, where);
@@ -60,7 +61,11 @@ std::vector<LoraTarget> targets_of_parameters(const WeightTable& base, const Lor
   std::vector<LoraTarget> targets;
   for (const WeightSpec& spec : base.specs()) {
     if (spec.lora != LoraRole::kExperts || !names_parameter(config, spec.stacked)) continue;
-    LoraTarget target{spec.stacked, &spec, 0, spec.stacked_shape[1], config.rank_of(spec.stacked),
+    LoraTarget target{spec.stacked,
+                      &spec,
+                      0,
+                      spec.stacked_shape[1],
+                      config.rank_of(spec.stacked),
                       config.scale_of(spec.stacked)};
     target.experts = spec.stacked_shape[0];
     targets.push_back(std::move(target));

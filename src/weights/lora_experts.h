@@ -10,7 +10,8 @@
 namespace temper {
 
 // Of the experts' matrices `spec`, a target for each kind of module (gate_proj, up_proj) that `chosen` has.
-// Errors, which begin with "[where] ": kinds that only some experts have adapted, or with other ranks or alphas.
+// Errors, which begin with "[where] ": kinds that only some experts have adapted, or with other ranks or
+// alphas.
 std::vector<LoraTarget> targets_of_modules(const WeightSpec& spec,
                                            const std::function<bool(const std::string& module)>& chosen,
                                            const LoraConfig& config, const std::string& where);

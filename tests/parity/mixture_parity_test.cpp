@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "checkpoints/file_forms.h"
 #include "checkpoints/safetensors.h"
 #include "models/adapter.h"
 #include "tests/parity/golden_case.h"
@@ -94,7 +95,7 @@ class MixtureParity : public testing::TestWithParam<MixtureCase> {
       const Tensor grad = parameters[i].grad->grad();
       int64_t row = 0;
       for (const WeightSource& source : WeightTable::sources_in_files(spec, true)) {
-        Tensor own = grad.narrow(0, row, source.rows);
+        Tensor own = checkpoints::to_file(spec, grad.narrow(0, row, source.rows));
         if (source.name == spec.stacked) own = own.reshape(spec.stacked_shape);
         EXPECT_LE(relative_error(own, golden_->tensor("grad." + source.name)), 2e-5) << source.name;
         row += source.rows;
@@ -135,11 +136,11 @@ INSTANTIATE_TEST_SUITE_P(Goldens, MixtureParity, testing::ValuesIn(mixture_cases
                                   (info.param.micro_batches ? "_micro_batches" : "");
                          });
 
-// PEFT's adapter of the attention of a frozen mixture, whose routers' loss reaches it through the hidden
-// states.
+// PEFT's adapters of a frozen mixture: of its attention, which the routers' loss reaches through the hidden
+// states, and of its experts' stacked tensors besides.
 class AdaptedMixture : public MixtureParity {
  protected:
-  AdaptedMixture() : MixtureParity("qwen3_moe_lora_attention") {}
+  AdaptedMixture() : MixtureParity(GetParam().name) {}
 };
 
 TEST_P(AdaptedMixture, ThreeUpdates) {
@@ -159,9 +160,42 @@ TEST_P(AdaptedMixture, ThreeUpdates) {
   }
 }
 
+// Written and read again, and merged into files of either layout.
+TEST_P(AdaptedMixture, FilesAndMergedModelsComputeTheSame) {
+  const auto model = load(join_path(folder_, "base"), GetParam().kernels);
+  const auto adapter = models::load_adapter(*model, folder_);
+  const TemporaryDirectory written;
+  models::save_adapter(*adapter, written / "adapter", "");
+  const checkpoints::SafetensorsFile ours(written / "adapter/adapter_model.safetensors"),
+      theirs(folder_ + "/adapter_model.safetensors");
+  for (const auto& entry : theirs.entries())
+    EXPECT_EQ(relative_error(ours.tensor(entry.name), theirs.tensor(entry.name)), 0) << entry.name;
+  EXPECT_EQ(ours.entries().size(), theirs.entries().size());
+  EXPECT_EQ(models::load_adapter(*model, written / "adapter")->config(), adapter->config());
+  models::merge_adapter(folder_, join_path(folder_, "base"), written / "merged", int64_t{1} << 30);
+  const auto merged = load(written / "merged", GetParam().kernels);
+  for (int i = 0; i < 2; ++i) {
+    const data::PackedRow row = rows()[static_cast<size_t>(i)];
+    const std::vector<int32_t> lengths(row.document_lengths.begin(), row.document_lengths.end());
+    const Tensor expected = golden_->tensor(fmt::format("row.{}.logits", i));
+    Tape tape(false);
+    const auto input = layers::make_input(row.ids, lengths);
+    const auto logits = [&](const models::Model& of) {
+      return of.decoder.logits(tape, of.decoder.forward(tape, input)).value;
+    };
+    EXPECT_LE(relative_error(logits(*merged), expected), 2e-5) << i;
+    EXPECT_GE(relative_error(logits(*model), expected), 1e-3) << "the adapter changes nothing";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens, AdaptedMixture,
-                         testing::Values(MixtureCase{"lora", "eager"}, MixtureCase{"lora", "fast"}),
-                         [](const testing::TestParamInfo<MixtureCase>& info) { return info.param.kernels; });
+                         testing::Values(MixtureCase{"qwen3_moe_lora_attention", "eager"},
+                                         MixtureCase{"qwen3_moe_lora_attention", "fast"},
+                                         MixtureCase{"qwen3_moe_lora_experts", "eager"},
+                                         MixtureCase{"qwen3_moe_lora_experts", "fast"}),
+                         [](const testing::TestParamInfo<MixtureCase>& info) {
+                           return info.param.name + "_" + info.param.kernels;
+                         });
 
 }  // namespace
 }  // namespace temper::parity

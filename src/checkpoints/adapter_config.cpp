@@ -132,15 +132,21 @@ Json targets_json(const LoraConfig& config, const LoraPlan& plan) {
   const bool whole_names =
       config.targets.empty() || !is_expressible(config.targets) || !is_expressible(config.excluded);
   if (!all && !whole_names) return choice_json(config.targets);
+  std::set<std::string, std::less<>> modules;
+  for (const LoraTarget& target : plan.targets) {
+    if (target.stacked() || by_parameter(config, target)) continue;
+    if (target.each.empty()) modules.insert(target.module);
+    modules.insert(target.each.begin(), target.each.end());
+  }
   std::set<std::string> names;
-  for (const LoraTarget& target : plan.targets)
-    if (!target.stacked() && !by_parameter(config, target)) {
-      if (!whole_names)
-        names.insert(target.module.substr(target.module.rfind('.') + 1));
-      else if (target.each.empty())
-        names.insert(target.module);
-      names.insert(target.each.begin(), whole_names ? target.each.end() : target.each.begin());
-    }
+  for (const std::string& module : modules) {
+    // The short name, unless it is one of others, too: of experts that are left alone.
+    const std::string name = module.substr(module.rfind('.') + 1);
+    const bool more = std::any_of(plan.modules.begin(), plan.modules.end(), [&](const std::string& other) {
+      return is_module(other, name) && !modules.contains(other);
+    });
+    names.insert(whole_names || more ? module : name);
+  }
   return names_json({names.begin(), names.end()});
 }
 

@@ -246,9 +246,12 @@ TEST(Routers, WhatIsNoNumberStopsTheStepAndNamesTheLayer) {
 // What each of two adapters tells of its tokens, and learns, is what it would alone.
 TEST(Routers, AdaptersInOnePassAreToldApart) {
   const auto model = tiny_model(fast("qwen3_moe"));
-  const LoraConfig config{.rank = 2, .alpha = 2};
+  const LoraConfig linears{.rank = 2, .alpha = 2};
+  LoraConfig all = linears;
+  all.parameters = {"experts.gate_up_proj", "experts.down_proj", "gate.weight"};
   const std::vector<std::vector<PackedRow>> rows{{kRows[0], kRows[1]}, {kRows[2]}};
-  const auto learn = [&](const std::vector<size_t>& which, Checkpointing checkpointing) {
+  const auto learn = [&](const LoraConfig& config, const std::vector<size_t>& which,
+                         Checkpointing checkpointing) {
     std::vector<std::unique_ptr<layers::Adapter>> adapters;
     std::vector<std::unique_ptr<optimizers::AdamW>> optimizers;
     std::vector<AdapterShare> shares;
@@ -268,10 +271,13 @@ TEST(Routers, AdaptersInOnePassAreToldApart) {
     }
     return results;
   };
-  for (const Checkpointing checkpointing : {Checkpointing::kNone, Checkpointing::kFull}) {
-    const auto together = learn({0, 1}, checkpointing);
+  using Checked = std::pair<const LoraConfig*, Checkpointing>;
+  for (const auto& [config, checkpointing] :
+       {Checked(&linears, Checkpointing::kNone), Checked(&linears, Checkpointing::kFull),
+        Checked(&all, Checkpointing::kNone), Checked(&all, Checkpointing::kFull)}) {
+    const auto together = learn(*config, {0, 1}, checkpointing);
     for (const size_t i : {0, 1}) {
-      const StepResult alone = learn({i}, checkpointing)[0];
+      const StepResult alone = learn(*config, {i}, checkpointing)[0];
       EXPECT_NEAR(together[i].loss, alone.loss, 1e-5 * alone.loss);
       EXPECT_NEAR(together[i].balance_loss, alone.balance_loss, 1e-5);
       EXPECT_NEAR(together[i].grad_norm, alone.grad_norm, 1e-4 * alone.grad_norm);

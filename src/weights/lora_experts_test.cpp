@@ -114,9 +114,10 @@ TEST(LoraOfExperts, ModulesOneByOneStandTogether) {
   names.erase(names.begin());
   names.erase(std::find(names.begin(), names.end(),
                         "base_model.model.model.layers.0.mlp.experts.0.gate_proj.lora_B.weight"));
-  EXPECT_EQ(error_of([&] { plan_lora_of(base, config, names, "folder"); }),
-            "[folder] 2 of 3 experts would be adapted, 'model.layers.0.mlp.experts.0.gate_proj' not; adapt all "
-            "experts of a layer, or none");
+  EXPECT_EQ(
+      error_of([&] { plan_lora_of(base, config, names, "folder"); }),
+      "[folder] 2 of 3 experts would be adapted, 'model.layers.0.mlp.experts.0.gate_proj' not; adapt all "
+      "experts of a layer, or none");
 }
 
 TEST(LoraOfExperts, WhatCannotBeIsRefused) {
@@ -130,10 +131,11 @@ TEST(LoraOfExperts, WhatCannotBeIsRefused) {
             "target_modules names its experts, too");
   config = of_parameters({"experts.down_proj"});
   config.dropout = 0.1;
-  EXPECT_EQ(refusal_of(config),
-            "[lora.dropout] is 0.1, but what experts and routers read has no dropout, as in PEFT, and "
-            "'model.layers.0.mlp.experts.down_proj' is adapted; set it to 0, or adapt them by an adapter of their "
-            "own");
+  EXPECT_EQ(
+      refusal_of(config),
+      "[lora.dropout] is 0.1, but what experts and routers read has no dropout, as in PEFT, and "
+      "'model.layers.0.mlp.experts.down_proj' is adapted; set it to 0, or adapt them by an adapter of their "
+      "own");
   config = of_modules({"down_proj"});
   config.rank_pattern = {{"experts\\.1\\..*", 2}};
   EXPECT_EQ(refusal_of(config),
@@ -141,9 +143,10 @@ TEST(LoraOfExperts, WhatCannotBeIsRefused) {
             "'model.layers.0.mlp.experts.1.down_proj' 2, or other alphas; experts of a layer need the same");
   config = of_modules({"q_proj"});
   config.modules_to_save = {"experts.0.up_proj"};
-  EXPECT_EQ(refusal_of(config),
-            "[lora.modules_to_save] 'model.layers.0.mlp.experts.0.up_proj' is an expert, of which an adapter has "
-            "no copy; adapt the experts");
+  EXPECT_EQ(
+      refusal_of(config),
+      "[lora.modules_to_save] 'model.layers.0.mlp.experts.0.up_proj' is an expert, of which an adapter has "
+      "no copy; adapt the experts");
   EXPECT_NE(refusal_of(of_parameters({"experts.gate_up"})).find("'experts.gate_up'"), std::string::npos);
 }
 

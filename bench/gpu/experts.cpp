@@ -170,6 +170,11 @@ class Bench {
       backends::hopper::narrow_gradient(plan, backends::all_columns(dy_, true),
                                         backends::all_columns(low_down, false), false, 2, db);
     });
+    passes_with_updates(product, target);
+  }
+
+  template <class Target>
+  void passes_with_updates(double product, const Target& target) {
     const LoraMoeExperts op{op_, gate_up_, down_};
     const auto* const kernel = ops::kernels<LoraMoeExperts>().find("hopper");
     const LoraMoeExperts::Output saved = kernel->forward(op, true);

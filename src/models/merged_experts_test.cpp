@@ -53,7 +53,8 @@ TEST(MergedExperts, MergedModelsComputeTheSame) {
     for (const char* kernels : {"eager", ""})
       for (const bool stacked : {false, true})
         for (const Form& form : kForms) {
-          if (std::string_view(type) == "deepseek_v3" && form.modules.size() == 2 && form.modules[0] == "q_proj")
+          if (std::string_view(type) == "deepseek_v3" && form.modules.size() == 2 &&
+              form.modules[0] == "q_proj")
             continue;  // which it calls otherwise
           SCOPED_TRACE(fmt::format("{}, {}, {} kernels, {}", type, form.name, kernels,
                                    stacked ? "stacked" : "one by one"));
@@ -66,7 +67,8 @@ TEST(MergedExperts, MergedModelsComputeTheSame) {
           config.parameters = form.parameters;
           const auto adapter = new_adapter(*model, config, 1, "");
           const Tensor before = logits_of(*model, nullptr);
-          EXPECT_EQ(relative_error(logits_of(*model, adapter.get()), before), 0) << "a fresh one changes something";
+          EXPECT_EQ(relative_error(logits_of(*model, adapter.get()), before), 0)
+              << "a fresh one changes something";
           disturb(*adapter);
           const Tensor expected = logits_of(*model, adapter.get());
           EXPECT_GE(relative_error(expected, before), 1e-3);
@@ -77,7 +79,8 @@ TEST(MergedExperts, MergedModelsComputeTheSame) {
           merge_adapter(folder / "adapter", folder / "base", folder / "merged", int64_t{1} << 30);
           BuildOptions options{.dtype = DType::kF32};
           if (*kernels != 0) options.ops = ops::OpsConfig{.fallback = kernels};
-          EXPECT_LE(relative_error(logits_of(*load_model(folder / "merged", options), nullptr), expected), 1e-5);
+          EXPECT_LE(relative_error(logits_of(*load_model(folder / "merged", options), nullptr), expected),
+                    1e-5);
         }
 }
 

@@ -94,7 +94,17 @@ void check_parameters(const WeightTable& base, const LoraConfig& config, const s
     else if (spec.lora != LoraRole::kNone)
       for (const WeightSource& source : spec.sources) names.push_back(source.name);
   }
-  check_names(config.parameters, names, where);
+  for (const std::string& name : config.parameters) {
+    const auto is = [&](const std::string& parameter) { return is_module(parameter, name); };
+    if (std::any_of(names.begin(), names.end(), is)) continue;
+    const std::string nearest = nearest_name(name, names);
+    fail(
+        "[{}] no parameter is called '{}'{}; expected a stacked tensor of experts, where the model has them, "
+        "or a "
+        "module's weight, for example '{}'",
+        where, name, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest),
+        names.empty() ? "" : names.back());
+  }
 }
 
 }  // namespace temper

@@ -265,15 +265,15 @@ Tensor row_tiles(const ExpertPlan& plan) {
   return tiles;
 }
 
-void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& rows, bool gathers,
-                   const Tensor& matrices, bool transpose, const Tensor& d, const ExpertUpdate& update) {
+void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const GivenRows& rows, const Tensor& matrices,
+                   bool transpose, const Tensor& d, const ExpertUpdate& update) {
   if (d.numel() == 0 || only_counts(d.device())) return;
   const int64_t columns = d.dim(1);
   visit_device_float(d.dtype(), [&]<class T>() {
     auto* const kernel = transpose ? multiply<T, true> : multiply<T, false>;
     kernel<<<dim3(static_cast<unsigned>(tiles.dim(0)), tiles_of(columns)), kBlock, 0, device::stream(d.device())>>>(
         static_cast<const RowTile*>(tiles.raw()),
-        Products<T>{{rows_of<T>(rows, gathers ? plan.tokens() : nullptr), rows_of<T>(matrices),
+        Products<T>{{rows_of<T>(rows.rows, rows.gathers ? plan.tokens() : nullptr), rows_of<T>(matrices),
                      matrices.dim(0) / plan.experts},
                     update.low.defined() ? Factors<T>{rows_of<T>(update.low), rows_of<T>(update.matrices),
                                                       update.matrices.dim(0) / plan.experts}

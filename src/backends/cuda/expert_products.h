@@ -10,10 +10,14 @@ namespace temper::backends {
 Tensor row_tiles(const ExpertPlan& plan);
 
 // d = rows matrixᵀ or rows matrix, with each expert's matrix, and the update, whose matrices may have fewer
-// rows than low has columns. `gathers`: the rows are those of tokens. Columns of d beyond those of the
+// rows than low has columns. Columns of d beyond those of the
 // product are zero.
-void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const Tensor& rows, bool gathers,
-                   const Tensor& matrices, bool transpose, const Tensor& d, const ExpertUpdate& update = {});
+struct GivenRows {
+  const Tensor& rows;  // [rows, ·], or [tokens, ·] where it gathers
+  bool gathers;
+};
+void multiply_rows(const ExpertPlan& plan, const Tensor& tiles, const GivenRows& rows, const Tensor& matrices,
+                   bool transpose, const Tensor& d, const ExpertUpdate& update = {});
 // target (+)= scale · Σ aᵀ b over each expert's rows.
 void add_expert_gradient(const ExpertPlan& plan, const RowColumns& a, const RowColumns& b,
                          const GradTarget& target, float scale = 1);

@@ -16,7 +16,7 @@ class Products {
   Tensor narrow(const Tensor& rows, bool gathers, const Tensor& matrices, bool transpose, int64_t columns,
                 MemoryTag tag) const {
     const Tensor low = make_rows(columns, tag);
-    multiply_rows(plan_, tiles_, rows, gathers, matrices, transpose, low);
+    multiply_rows(plan_, tiles_, {rows, gathers}, matrices, transpose, low);
     return low;
   }
   void gradient(const RowColumns& wide, const RowColumns& low, bool transposed, float scale,
@@ -25,17 +25,17 @@ class Products {
   }
   void enter(const Tensor& gate_up, const Tensor& inner, const ExpertUpdate& update) const {
     const Tensor both = gate_up.defined() ? gate_up : make_rows(2 * op_.width(), MemoryTag::kWorkspace);
-    multiply_rows(plan_, tiles_, op_.x, true, op_.gate_up, true, both, update);
+    multiply_rows(plan_, tiles_, {op_.x, true}, op_.gate_up, true, both, update);
     weighted_swiglu(plan_, both, op_.weights, inner);
   }
   void multiply(const Tensor& matrices, bool transpose, const Tensor& rows, const Tensor& d,
                 const ExpertUpdate& update) const {
-    multiply_rows(plan_, tiles_, rows, false, matrices, transpose, d, update);
+    multiply_rows(plan_, tiles_, {rows, false}, matrices, transpose, d, update);
   }
   void go_back(const Tensor& dy, const Tensor& gate_up, const Tensor& dgate_up, const Tensor& inner,
                const Tensor& dweights, const ExpertUpdate& update) const {
     const Tensor dinner = inner.defined() ? inner : make_rows(op_.width(), MemoryTag::kWorkspace);
-    multiply_rows(plan_, tiles_, dy, true, op_.down, false, dinner, update);
+    multiply_rows(plan_, tiles_, {dy, true}, op_.down, false, dinner, update);
     weighted_swiglu_backward(plan_, gate_up, op_.weights, dinner, dgate_up, inner, dweights);
   }
 

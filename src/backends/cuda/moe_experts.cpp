@@ -29,9 +29,9 @@ MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
   }
   const Tensor tiles = row_tiles(plan), inner = make_rows(op, plan, op.width()),
                rows = make_rows(op, plan, op.hidden());
-  multiply_rows(plan, tiles, op.x, true, op.gate_up, true, gate_up);
+  multiply_rows(plan, tiles, {op.x, true}, op.gate_up, true, gate_up);
   weighted_swiglu(plan, gate_up, op.weights, inner);
-  multiply_rows(plan, tiles, inner, false, op.down, true, rows);
+  multiply_rows(plan, tiles, {inner, false}, op.down, true, rows);
   sum_choices(plan, rows, out.y);
   return out;
 }
@@ -45,7 +45,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   const Tensor tiles = row_tiles(plan), dgate_up = make_rows(op, plan, 2 * op.width());
   {
     const Tensor inner = make_rows(op, plan, op.width());  // its gradient, then itself
-    multiply_rows(plan, tiles, dy, true, op.down, false, inner);
+    multiply_rows(plan, tiles, {dy, true}, op.down, false, inner);
     weighted_swiglu_backward(plan, saved.gate_up, op.weights, inner, dgate_up,
                              down.wanted() ? inner : Tensor(), grads.weights);
     add_expert_gradient(plan, all_columns(dy, true), all_columns(inner, false), down);
@@ -53,7 +53,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   add_expert_gradient(plan, all_columns(dgate_up, false), all_columns(op.x, true), gate_up);
   if (wanted.x) {
     const Tensor rows = make_rows(op, plan, op.hidden());
-    multiply_rows(plan, tiles, dgate_up, false, op.gate_up, false, rows);
+    multiply_rows(plan, tiles, {dgate_up, false}, op.gate_up, false, rows);
     sum_choices(plan, rows, grads.x);
   }
   return grads;

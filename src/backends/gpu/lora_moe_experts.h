@@ -14,12 +14,13 @@ namespace temper::backends {
 
 // What continues the sums of a product: low times each expert's matrix, transposed or not as that product's.
 struct ExpertUpdate {
-  Tensor low, matrices;
+  Tensor low;       // [rows, ranks]
+  Tensor matrices;  // [experts · ranks, columns], or [experts · columns, ranks]
 };
 
 // Some columns of rows in the plan's order, or of tokens' rows.
 struct RowColumns {
-  Tensor rows;
+  Tensor rows;  // [rows, ·], or [tokens, ·]
   bool gathers = false;
   int64_t column = 0, columns = 0;
 };
@@ -73,11 +74,11 @@ class LoraMoeExpertsBy {
       const Tensor dlow = up_from_rank(op, products, op.down, dy, true, base.hidden());
       const Tensor inner = targets.down.a.wanted() ? rows_of(base, plan, base.width()) : Tensor();
       products.go_back(dy, saved.gate_up, dgate_up, inner, grads.weights, {dlow, op.down.a});
-      add_gradients(products, op.down, dlow, saved.low_down, {inner, false}, {dy, true}, targets.down,
+      add_gradients(products, op.down, {dlow, saved.low_down}, {inner, false}, {dy, true}, targets.down,
                     base.experts);
     }
     const Tensor dlow = up_from_rank(op, products, op.gate_up, dgate_up, false, 2 * base.width());
-    add_gradients(products, op.gate_up, dlow, saved.low_gate_up, {base.x, true}, {dgate_up, false},
+    add_gradients(products, op.gate_up, {dlow, saved.low_gate_up}, {base.x, true}, {dgate_up, false},
                   targets.gate_up, base.experts);
     if (targets.x) {
       const Tensor rows = rows_of(base, plan, base.hidden());
@@ -105,12 +106,15 @@ class LoraMoeExpertsBy {
                            low_columns(update, op.experts.experts), MemoryTag::kWorkspace);
   }
   // `read`: what `a` is multiplied with; `d`: the gradients of all outputs.
-  static void add_gradients(const Products& products, const Update& update, const Tensor& dlow,
-                            const Tensor& low, const RowColumns& read, const RowColumns& d,
-                            const Op::UpdateTargets& targets, int64_t experts) {
+  struct LowRows {
+    const Tensor &d, &low;  // [rows, Σ ranks]
+  };
+  static void add_gradients(const Products& products, const Update& update, const LowRows& narrow,
+                            const RowColumns& read, const RowColumns& d, const Op::UpdateTargets& targets,
+                            int64_t experts) {
     if (update.slices.empty()) return;
     if (targets.a.wanted()) {
-      const RowColumns own{dlow, false, 0, update.a.dim(0) / experts};
+      const RowColumns own{narrow.d, false, 0, update.a.dim(0) / experts};
       products.gradient(all_columns(read.rows, read.gathers), own, true, 1, targets.a);
     }
     int64_t first = 0;
@@ -118,7 +122,7 @@ class LoraMoeExpertsBy {
       const auto& slice = update.slices[s];
       const int64_t rank = slice.b.dim(1), outputs = slice.b.dim(0) / experts;
       if (targets.b[s].wanted())
-        products.gradient({d.rows, d.gathers, slice.column, outputs}, {low, false, first, rank}, false,
+        products.gradient({d.rows, d.gathers, slice.column, outputs}, {narrow.low, false, first, rank}, false,
                           slice.scale, targets.b[s]);
       first += rank;
     }

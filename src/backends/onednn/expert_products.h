@@ -15,9 +15,9 @@ namespace temper::backends {
 
 // A matrix of experts [experts · rows, columns], or its codes.
 struct ExpertMatrix {
-  const Tensor& matrix;
-  const Tensor scales;
-  int64_t rows;  // of an expert
+  const Tensor& matrix;  // [experts · rows, columns]
+  const Tensor scales;   // [experts · rows] of codes, or undefined
+  int64_t rows;          // of an expert
 
   // Some rows of one expert's, of `dtype`; the tensor keeps what was made.
   Matrix at(int64_t expert, int64_t first, int64_t count, DType dtype, Tensor& made) const;
@@ -66,7 +66,7 @@ void narrow_by_experts(const ChoicesByExpert& rows, const Tensor& given, bool ga
 
 // Rows of some neighbouring experts, the first of which is row `first` of all.
 struct RowsOfExperts {
-  const Tensor rows;
+  const Tensor rows;  // [rows, columns]
   int64_t first = 0;
   Tensor of(int64_t row, int64_t count) const { return rows.narrow(0, row - first, count); }
 };

@@ -104,20 +104,24 @@ LoraMoeExperts::Output forward(const LoraMoeExperts& lora, bool want_saved) {
   return out;
 }
 
+struct BothTerms {
+  const ExpertTerms &gate_up, &down;
+};
+
 void add_gradients(const LoraMoeExperts& lora, const ChoicesByExpert& rows,
                    const LoraMoeExperts::Output& saved, const Tensor& dy, const ReturnedRows& returned,
-                   const ExpertTerms& gate_up, const ExpertTerms& down,
-                   const LoraMoeExperts::Targets& targets) {
+                   const BothTerms& terms, const LoraMoeExperts::Targets& targets) {
   const MoeExperts& op = lora.experts;
   const ExpertRange all{0, op.experts};
-  if (targets.down.a.wanted()) add_expert_gradients(rows, all, {down.low}, {returned.y}, targets.down.a);
+  if (targets.down.a.wanted())
+    add_expert_gradients(rows, all, {terms.down.low}, {returned.y}, targets.down.a);
   if (any_b(targets.down))
     for_gathered_experts(op, rows, dy, [&](ExpertRange experts, const RowsOfExperts& d) {
       add_b_gradients(rows, lora.down, op.experts, experts, d, saved.low_down, targets.down);
     });
   if (targets.gate_up.a.wanted())
     for_gathered_experts(op, rows, op.x, [&](ExpertRange experts, const RowsOfExperts& x) {
-      add_expert_gradients(rows, experts, {gate_up.low}, x, targets.gate_up.a);
+      add_expert_gradients(rows, experts, {terms.gate_up.low}, x, targets.gate_up.a);
     });
   add_b_gradients(rows, lora.gate_up, op.experts, all, {returned.dgate_up}, saved.low_gate_up,
                   targets.gate_up);
@@ -148,7 +152,7 @@ MoeExperts::Grads backward(const LoraMoeExperts& lora, const LoraMoeExperts::Out
     multiply_by_experts(rows, returned.dgate_up, {op.gate_up, {}, 2 * op.width()}, false, gate_up, results);
     rows.sum(results, grads.x);
   }
-  add_gradients(lora, rows, saved, dy, returned, gate_up, down, targets);
+  add_gradients(lora, rows, saved, dy, returned, {gate_up, down}, targets);
   return grads;
 }
 

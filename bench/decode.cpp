@@ -4,8 +4,9 @@
 //                       [--runs N] [--threads N] [--temperature T] [--top-k N] [--top-p P] [--eager FIELD]
 //                       [--base-dtype float8_e4m3fn]
 // Prints one line of JSON, of the run with the median decoding speed; the ids are those of the last run.
-// `gb_per_second` counts the weights and the part of the cache that a token reads, once each; `of_peak` is
-// its share of the speed of a copy, measured on the same device at the end of the run.
+// `gb_per_second` counts the weights (of experts those that are chosen) and the part of the cache that a
+// token reads, once each; `of_peak` is its share of the speed of a copy, measured on the same device at the
+// end of the run.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -28,20 +29,32 @@ struct Options {
   ops::OpsConfig ops = {};
 };
 
-// All parameters as they are kept, but an embedding that is only looked up, and keys and values of the
-// average length.
+// The part of the experts' matrices that a token's experts are.
+double chosen_part(const layers::DecoderConfig& config) {
+  for (const layers::Block& block : config.blocks)
+    if (const ops::Routing* routing = block.channel->routing())
+      return static_cast<double>(routing->top_k) / static_cast<double>(routing->experts);
+  return 1;
+}
+
+// All parameters as they are kept, but an embedding that is only looked up and experts that are not chosen,
+// and keys and values, or latents, of the average length.
 double bytes_per_token(const models::Model& model, const Options& options) {
   const layers::DecoderConfig& c = model.decoder.config();
   const layers::ParameterStore& parameters = model.decoder.parameters();
-  int64_t weights = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) weights += parameters[i].value.bytes();
-  if (!c.tied_head) weights -= parameters.at("embedding.weight").value.bytes();
+  double weights = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool experts = parameters.spec(i).lora == LoraRole::kExperts;
+    weights += static_cast<double>(parameters[i].value.bytes()) * (experts ? chosen_part(c) : 1);
+  }
+  if (!c.tied_head) weights -= static_cast<double>(parameters.at("embedding.weight").value.bytes());
   const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
   const Json sizes = layers::describe(model.decoder.config());
   const auto size = [&](const char* key) { return static_cast<double>(sizes.at(key).as_int()); };
-  const double cache =
-      length * 2 * size("num_hidden_layers") * size("num_key_value_heads") * size("head_dim");
-  return static_cast<double>(weights) + cache * static_cast<double>(size_of(options.dtype));
+  const double of_token = sizes.find("kv_lora_rank") != nullptr
+                              ? size("kv_lora_rank") + size("qk_rope_head_dim")
+                              : 2 * size("num_key_value_heads") * size("head_dim");
+  return weights + length * size("num_hidden_layers") * of_token * static_cast<double>(size_of(options.dtype));
 }
 
 std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t run) {

@@ -54,7 +54,8 @@ double bytes_per_token(const models::Model& model, const Options& options) {
   const double of_token = sizes.find("kv_lora_rank") != nullptr
                               ? size("kv_lora_rank") + size("qk_rope_head_dim")
                               : 2 * size("num_key_value_heads") * size("head_dim");
-  return weights + length * size("num_hidden_layers") * of_token * static_cast<double>(size_of(options.dtype));
+  return weights +
+         length * size("num_hidden_layers") * of_token * static_cast<double>(size_of(options.dtype));
 }
 
 std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t run) {

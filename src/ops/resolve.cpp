@@ -35,10 +35,10 @@ bool is_backed(const NameQuery& query, const KernelName& name) {
 // kernel that it is for.
 Refusal missing(const KernelName& name, const HardwareFacts& facts, bool backed) {
   if (!name.package.empty() && !facts.has_package(name.package))
-    return backed ? fmt::format("needs the package '{}', which is not installed: install it or use eager",
-                                name.package)
-                  : fmt::format("needs the package '{}', but this version has no kernel for it: use eager",
-                                name.package);
+    return backed
+               ? fmt::format("needs the package '{}', which is not installed: install it or use eager",
+                             name.package)
+               : fmt::format("needs the package '{}', but this version has no kernel for it", name.package);
   if (name.min_capability > facts.compute_capability)
     return fmt::format("needs compute capability {}.{}, {} has {}.{}", name.min_capability / 10,
                        name.min_capability % 10, facts.name, facts.compute_capability / 10,

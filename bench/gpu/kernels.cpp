@@ -8,6 +8,7 @@
 
 #include "backends/cublaslt/softmax_rows.h"
 #include "bench/arguments.h"
+#include "bench/gpu/gpu_bench.h"
 #include "bench/gpu/timing.h"
 #include "bench/shapes.h"
 #include "ops/adamw/adamw.h"
@@ -23,20 +24,9 @@ namespace {
 constexpr int kSets = 3;
 constexpr DType kBrain = DType::kBF16;
 
-struct Bench {
+struct Bench : GpuBench {
   BenchShape shape;
   int64_t tokens;
-  HardwareFacts facts;
-  double copy_speed = 0;  // bytes read and written per second
-
-  Device device() const { return facts.device; }
-
-  template <class Op>
-  ops::BoundOps bind(const typename Op::Signature& signature) const {
-    ops::Binder binder({}, facts);
-    binder.bind<Op>({signature});
-    return binder.finish();
-  }
 };
 
 Tensor values(const Bench& bench, const Shape& shape, DType dtype = kBrain, float scale = 1, float mean = 0) {
@@ -193,8 +183,9 @@ void update(const Bench& bench) {
 }
 
 int run(int argc, char** argv) {
-  Bench bench{bench_shape(argc > 1 ? argv[1] : "qwen3-0.6b"), argc > 2 ? std::atoll(argv[2]) : 16384,
-              detect_hardware("cuda")};
+  Bench bench{{detect_hardware("cuda")},
+              bench_shape(argc > 1 ? argv[1] : "qwen3-0.6b"),
+              argc > 2 ? std::atoll(argv[2]) : 16384};
   if (bench.tokens < 1) fail("'{}' is not a number of tokens", argv[2]);
   bench.copy_speed = measured_copy(bench.device());
   std::printf("%s, %s, %lld tokens; a copy moves %.2f TB/s\n\n", bench.facts.name.c_str(), bench.shape.name,

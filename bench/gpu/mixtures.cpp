@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "bench/arguments.h"
+#include "bench/gpu/gpu_bench.h"
 #include "bench/gpu/timing.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
@@ -18,20 +19,7 @@ namespace {
 constexpr int kRepeats = 20;
 constexpr DType kBrain = DType::kBF16;
 
-struct Bench {
-  HardwareFacts facts;
-  double copy_speed = 0;  // bytes read and written per second
-
-  Device device() const { return facts.device; }
-  template <class Op>
-  ops::BoundOps bind(const typename Op::Signature& signature) const {
-    ops::Binder binder({}, facts);
-    binder.bind<Op>({signature});
-    return binder.finish();
-  }
-};
-
-void report(const Bench& bench, const std::string& name, double bytes, const std::function<void()>& run) {
+void report(const GpuBench& bench, const std::string& name, double bytes, const std::function<void()>& run) {
   RepeatedWork many(bench.device(), std::make_shared<Arena>(bench.device()), [&run] {
     for (int i = 0; i < kRepeats; ++i) run();
   });
@@ -43,7 +31,7 @@ void report(const Bench& bench, const std::string& name, double bytes, const std
               100 * floor / seconds);
 }
 
-void router(const Bench& bench, int64_t tokens, const ops::Routing& routing) {
+void router(const GpuBench& bench, int64_t tokens, const ops::Routing& routing) {
   const ops::BoundOps ops = bench.bind<ops::MoeRouter>({kBrain, routing.experts, routing.top_k});
   const auto& kernel = ops.get<ops::MoeRouter>();
   ops::MoeRouter op;
@@ -63,7 +51,7 @@ void router(const Bench& bench, int64_t tokens, const ops::Routing& routing) {
   report(bench, name("backward"), 2 * logits + choices, [&] { kernel.backward(op, out, dweights, dsums); });
 }
 
-void balance(const Bench& bench, int routers, int64_t experts) {
+void balance(const GpuBench& bench, int routers, int64_t experts) {
   const ops::BoundOps ops = bench.bind<ops::LoadBalancingLoss>({kBrain, experts});
   const auto& kernel = ops.get<ops::LoadBalancingLoss>();
   ops::LoadBalancingLoss op;
@@ -76,7 +64,7 @@ void balance(const Bench& bench, int routers, int64_t experts) {
   report(bench, name, static_cast<double>(8 * routers * experts), [&] { kernel.forward(op); });
 }
 
-void latent(const Bench& bench, DType dtype, int64_t sequences, int64_t heads, int64_t length) {
+void latent(const GpuBench& bench, DType dtype, int64_t sequences, int64_t heads, int64_t length) {
   constexpr int64_t kNope = 128, kRope = 64, kValue = 128, kRank = 512;
   const ops::BoundOps ops = bench.bind<ops::LatentDecode>({dtype, heads, kNope, kRope, kValue, kRank});
   const auto& kernel = ops.get<ops::LatentDecode>();
@@ -98,7 +86,7 @@ void latent(const Bench& bench, DType dtype, int64_t sequences, int64_t heads, i
 }
 
 int run(int, char**) {
-  Bench bench{detect_hardware("cuda")};
+  GpuBench bench{detect_hardware("cuda")};
   bench.copy_speed = measured_copy(bench.device());
   std::printf("%s; a copy moves %.2f TB/s\n\n| kernel | time | of the bytes | share |\n|---|---|---|---|\n",
               bench.facts.name.c_str(), bench.copy_speed * 1e-12);

@@ -81,8 +81,7 @@ void describe(config::Schema& s, AdapterConfig& c) {
            "The biases that are also trained: none, all, or those of adapted modules.");
   s.field("target_modules", c.target_modules,
           "The modules to adapt, by name ([q_proj, v_proj]). Omitted: [all-linear], every linear but the "
-          "head, routers "
-          "and experts.");
+          "head, routers and experts.");
   s.field("target_regex", c.target_regex,
           "A regular expression that matches whole names of further modules to adapt.");
   s.field(

@@ -96,16 +96,16 @@ LoraTarget target_of(const Module& module, const LoraConfig& config) {
 }
 
 // Of one product, by the names of its modules or of its stacked tensor.
-void add_experts(const WeightTable& base, const WeightSpec& spec, const LoraConfig& config,
+void add_experts(const std::vector<LoraTarget>& stacked, const WeightSpec& spec, const LoraConfig& config,
                  const std::function<bool(const std::string&)>& chosen, const std::string& where,
                  LoraPlan& plan) {
   std::vector<LoraTarget> targets = targets_of_modules(spec, chosen, config, where + "target_modules");
-  for (LoraTarget& target : targets_of_parameters(base, config)) {
+  for (const LoraTarget& target : stacked) {
     if (target.spec != &spec) continue;
     if (!targets.empty())
       fail("[{}target_parameters] '{}' would be adapted twice: target_modules names its experts, too", where,
            target.module);
-    targets.push_back(std::move(target));
+    targets.push_back(target);
   }
   for (LoraTarget& target : targets) plan.targets.push_back(std::move(target));
 }
@@ -192,6 +192,7 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
   const auto by_name = [&](const std::string& module) {
     return config.targets.contains(module) && !config.excluded.contains(module);
   };
+  const std::vector<LoraTarget> stacked = targets_of_parameters(base, config);
   const WeightSpec* experts = nullptr;  // whose modules are done
   for (const Module& module : modules) {
     const LoraRole role = module.place.spec->lora;
@@ -200,7 +201,7 @@ LoraPlan plan_lora(const WeightTable& base, const LoraConfig& config, const std:
         fail("[{}modules_to_save] '{}' is an expert, of which an adapter has no copy; adapt the experts",
              where, module.name);
       if (std::exchange(experts, module.place.spec) != module.place.spec)
-        add_experts(base, *experts, config, by_name, where, plan);
+        add_experts(stacked, *experts, config, by_name, where, plan);
       continue;
     }
     const bool named = by_name(module.name) || names_parameter(config, module.name + std::string(kWeight));

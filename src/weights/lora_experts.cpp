@@ -100,8 +100,7 @@ void check_parameters(const WeightTable& base, const LoraConfig& config, const s
     const std::string nearest = nearest_name(name, names);
     fail(
         "[{}] no parameter is called '{}'{}; expected a stacked tensor of experts, where the model has them, "
-        "or a "
-        "module's weight, for example '{}'",
+        "or a module's weight, for example '{}'",
         where, name, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest),
         names.empty() ? "" : names.back());
   }

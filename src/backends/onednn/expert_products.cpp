@@ -149,6 +149,18 @@ void multiply_by_experts(const ChoicesByExpert& rows, const Tensor& a, const Exp
   });
 }
 
+void run_experts(const ops::MoeExperts& op, const MakeTerms& of_gate_up, const MakeTerms& of_down,
+                 const Tensor& gate_up, const Tensor& y) {
+  const int64_t count = op.tokens() * op.top_k();
+  const Tensor inner = expert_workspace(op, {count, op.width()}),
+               results = expert_workspace(op, {count, op.hidden()});
+  if (only_counts(op.x.device())) return take_for_expert_tasks(op);
+  const ChoicesByExpert rows(op.ids, op.experts);
+  enter_experts(op, rows, of_gate_up(rows, op.x), gate_up, inner);
+  multiply_by_experts(rows, inner, {op.down, op.down_scales, op.hidden()}, true, of_down(rows, inner), results);
+  rows.sum(results, y);
+}
+
 ReturnedRows empty_returned_rows(const MoeExperts& op) {
   const int64_t count = op.tokens() * op.top_k();
   return {expert_workspace(op, {count, 2 * op.width()}), expert_workspace(op, {count, op.width()}),

@@ -90,17 +90,15 @@ LoraMoeExperts::Output forward(const LoraMoeExperts& lora, bool want_saved) {
     out.low_gate_up = low_gate_up;
     out.low_down = low_down;
   }
-  const Tensor y = expert_workspace(op, {count, op.width()}),
-               results = expert_workspace(op, {count, op.hidden()});
-  if (only_counts(op.x.device())) {
-    take_for_expert_tasks(op);
-    return out;
-  }
-  const ChoicesByExpert rows(op.ids, op.experts);
-  enter_experts(op, rows, forward_update(op, rows, lora.gate_up, op.x, true, low_gate_up), gate_up, y);
-  multiply_by_experts(rows, y, {op.down, op.down_scales, op.hidden()}, true,
-                      forward_update(op, rows, lora.down, y, false, low_down), results);
-  rows.sum(results, out.y);
+  run_experts(
+      op,
+      [&](const ChoicesByExpert& rows, const Tensor& x) {
+        return forward_update(op, rows, lora.gate_up, x, true, low_gate_up);
+      },
+      [&](const ChoicesByExpert& rows, const Tensor& inner) {
+        return forward_update(op, rows, lora.down, inner, false, low_down);
+      },
+      gate_up, out.y);
   return out;
 }
 

@@ -15,16 +15,8 @@ MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
   const Shape wide{count, 2 * op.width()};
   const Tensor gate_up = want_saved ? ops::empty_like(op.x, wide) : expert_workspace(op, wide);
   if (want_saved) out.gate_up = gate_up;
-  const Tensor y = expert_workspace(op, {count, op.width()}),
-               results = expert_workspace(op, {count, op.hidden()});
-  if (only_counts(op.x.device())) {
-    take_for_expert_tasks(op);
-    return out;
-  }
-  const ChoicesByExpert rows(op.ids, op.experts);
-  enter_experts(op, rows, {}, gate_up, y);
-  multiply_by_experts(rows, y, {op.down, op.down_scales, op.hidden()}, true, {}, results);
-  rows.sum(results, out.y);
+  const auto none = [](const ChoicesByExpert&, const Tensor&) { return ExpertTerms{}; };
+  run_experts(op, none, none, gate_up, out.y);
   return out;
 }
 

@@ -108,13 +108,10 @@ class BoundExperts : public layers::BoundChannel {
   // What an adapter adds to the logits of its rows; Var{}: nothing.
   template <class Widen>
   Var of_router(Tape& tape, const Var& x, const layers::AdapterRows& rows, const Widen& wide) const {
-    const layers::Adapter::Update* found = update_of(rows, gate_);
-    if (found == nullptr) return {};
-    const layers::ParameterStore& own = rows.adapter->parameters();
-    std::vector<ops::LowRankSlice<Var>> slices;
-    for (const layers::Adapter::Slice& slice : found->slices)
-      slices.push_back({slice.column, wide(tape.leaf(own[slice.b])), slice.scale});
-    return ops::compose_update(tape, x, wide(tape.leaf(own[found->a])), slices, config_.routing.experts);
+    ops::ExpertsUpdate<Var> found = update(tape, rows, gate_);
+    if (found.slices.empty()) return {};
+    for (auto& slice : found.slices) slice.b = wide(slice.b);
+    return ops::compose_update(tape, x, wide(found.a), found.slices, config_.routing.experts);
   }
 
   // The tokens of each adapter are told apart where somebody asks what routers do.

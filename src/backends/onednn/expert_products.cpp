@@ -157,7 +157,8 @@ void run_experts(const ops::MoeExperts& op, const MakeTerms& of_gate_up, const M
   if (only_counts(op.x.device())) return take_for_expert_tasks(op);
   const ChoicesByExpert rows(op.ids, op.experts);
   enter_experts(op, rows, of_gate_up(rows, op.x), gate_up, inner);
-  multiply_by_experts(rows, inner, {op.down, op.down_scales, op.hidden()}, true, of_down(rows, inner), results);
+  multiply_by_experts(rows, inner, {op.down, op.down_scales, op.hidden()}, true, of_down(rows, inner),
+                      results);
   rows.sum(results, y);
 }
 

@@ -47,8 +47,8 @@ void multiply_by_experts(const ChoicesByExpert& rows, const Tensor& a, const Exp
 
 // What continues the sums of a product, made when the rows that the product reads are there.
 using MakeTerms = std::function<ExpertTerms(const ChoicesByExpert& rows, const Tensor& read)>;
-// The whole op: y [tokens, hidden]; gate_up [rows, 2 width] gets gate|up. On a device that only counts it takes
-// its memory alone.
+// The whole op: y [tokens, hidden]; gate_up [rows, 2 width] gets gate|up. On a device that only counts it
+// takes its memory alone.
 void run_experts(const ops::MoeExperts& op, const MakeTerms& of_gate_up, const MakeTerms& of_down,
                  const Tensor& gate_up, const Tensor& y);
 

@@ -44,6 +44,8 @@ const std::vector<Form> kForms{
     {"stacked", {}, {"experts.gate_up_proj", "experts.down_proj"}},
     {"one by one", {"gate_proj", "up_proj", "down_proj"}, {}},
     {"of one product", {"q_proj", "up_proj"}, {}},
+    {"gate and up", {}, {"experts.gate_up_proj"}},
+    {"down", {}, {"experts.down_proj"}},
     {"router", {"mlp.gate", "down_proj"}, {}},
     {"router by its weight", {"all-linear"}, {"mlp.gate.weight", "experts.down_proj"}},
 };
@@ -64,6 +66,7 @@ TEST(MergedExperts, MergedModelsComputeTheSame) {
           save_model(*model, folder / "base", "");
           LoraConfig config{.rank = 3, .alpha = 6};
           config.targets = {.names = form.modules};
+          if (form.modules.size() == 3) config.rank_pattern = {{"up_proj", 2}};
           config.parameters = form.parameters;
           const auto adapter = new_adapter(*model, config, 1, "");
           const Tensor before = logits_of(*model, nullptr);
@@ -76,6 +79,7 @@ TEST(MergedExperts, MergedModelsComputeTheSame) {
           save_adapter(*adapter, folder / "adapter", folder / "base");
           const auto read = load_adapter(*model, folder / "adapter");
           EXPECT_EQ(relative_error(logits_of(*model, read.get()), expected), 0);
+          EXPECT_EQ(read->num_update_elements(), adapter->num_update_elements());
           merge_adapter(folder / "adapter", folder / "base", folder / "merged", int64_t{1} << 30);
           BuildOptions options{.dtype = DType::kF32};
           if (*kernels != 0) options.ops = ops::OpsConfig{.fallback = kernels};

@@ -11,6 +11,7 @@
 #include "ops/dropout/dropout.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/lora_linear/lora_linear.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/measure.h"
 #include "ops/report.h"
 #include "ops/sample/sample.h"
@@ -22,6 +23,14 @@
 namespace temper::recipes {
 namespace {
 
+// "all-linear", the default, leaves out experts.
+bool may_adapt_experts(const AdapterConfig& adapter) {
+  const auto others = std::count(adapter.target_modules.begin(), adapter.target_modules.end(), "all-linear") <
+                      std::ssize(adapter.target_modules);
+  return others || !adapter.from.empty() || !adapter.target_parameters.empty() ||
+         !adapter.target_regex.empty();
+}
+
 bool computes(const RunConfig& config, const std::string& op) {
   const auto drops = [](const AdapterConfig& adapter) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
@@ -29,6 +38,8 @@ bool computes(const RunConfig& config, const std::string& op) {
   if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName || op == ops::Sample::kName)
     return config.eval.exact_match > 0;
   if (op == ops::LoraLinear::kName) return !config.adapters.empty();
+  if (op == ops::LoraMoeExperts::kName)
+    return std::any_of(config.adapters.begin(), config.adapters.end(), may_adapt_experts);
   if (op == ops::Dropout::kName) return std::any_of(config.adapters.begin(), config.adapters.end(), drops);
   return true;
 }

@@ -63,6 +63,9 @@ using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
                const TakeRows& take);
 
+// The folder's tensors that the table keeps (WeightTable::keep).
+std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table);
+
 // Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked).
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table);
 
@@ -73,6 +76,7 @@ struct SaveOptions {
   std::optional<DType> dtype = {};  // what floating-point weights become; absent: they stay as they are
   int64_t max_shard_bytes = 5'000'000'000;  // of tensors per file
   std::string original = {};                // the folder that extra files are copied from; "": none
+  const ModelFolder* kept = nullptr;        // has the tensors that the table keeps; null: there are none
   std::vector<std::string> extra_files = {
       "generation_config.json", "tokenizer.json",      "tokenizer_config.json",
       "tokenizer.model",        "vocab.json",          "merges.txt",

@@ -58,8 +58,12 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
         misfits.check_source(*entry, spec, source.rows);
     }
   }
+  for (const std::string& name : kept_names(folder, table))
+    if (!supported_dtype(*folder.find(name)))
+      misfits.unlike.push_back(
+          fmt::format("'{}' is {}, which cannot be written back", name, folder.find(name)->dtype));
   for (const std::string& name : folder.names())
-    if (table.find_source(name).spec == nullptr && !table.ignored().contains(name))
+    if (table.find_source(name).spec == nullptr && !table.ignored().contains(name) && !table.keeps(name))
       misfits.unknown.push_back(name);
   return misfits;
 }
@@ -84,6 +88,13 @@ void hand_over(const ModelFolder& folder, const std::string& name, const Tensor&
 }
 
 }  // namespace
+
+std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table) {
+  std::vector<std::string> kept;
+  for (const std::string& name : folder.names())
+    if (table.keeps(name) && table.find_source(name).spec == nullptr) kept.push_back(name);
+  return kept;
+}
 
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
   return std::any_of(table.specs().begin(), table.specs().end(),

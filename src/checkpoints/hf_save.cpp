@@ -10,10 +10,10 @@
 namespace temper::checkpoints {
 namespace {
 
-// One tensor of the files: some rows of a parameter.
+// One tensor of the files: some rows of a parameter, or a tensor that is kept as it is.
 struct Piece {
   TensorInfo info;
-  const WeightSpec* spec = nullptr;
+  const WeightSpec* spec = nullptr;  // null: kept
   int64_t row = 0, rows = 0;
   int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
 };
@@ -47,6 +47,11 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
       row += part.rows;
     }
   }
+  if (options.kept != nullptr)
+    for (const std::string& name : kept_names(*options.kept, table)) {
+      const Tensor tensor = options.kept->tensor(name);
+      pieces.push_back({{name, tensor.shape(), tensor.dtype()}});
+    }
   // Wider dtypes first, so that no tensor of a file is misaligned.
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return size_of(a.info.dtype) > size_of(b.info.dtype);
@@ -73,8 +78,8 @@ std::string shard_name(size_t index, size_t count) {
   return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
 }
 
-void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards,
-                   const WeightTensors& source) {
+void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards, const WeightTensors& source,
+                   const ModelFolder* kept) {
   const WeightSpec* held = nullptr;
   Tensor tensor;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -82,6 +87,10 @@ void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards,
     for (const Piece& piece : shards[i]) infos.push_back(piece.info);
     SafetensorsWriter writer(folder / shard_name(i, shards.size()), std::move(infos));
     for (const Piece& piece : shards[i]) {
+      if (piece.spec == nullptr) {
+        writer.add(kept->tensor(piece.info.name));
+        continue;
+      }
       if (piece.spec != held) {
         tensor = Tensor();  // before the next one is made
         tensor = checked_source(*piece.spec, source)
@@ -161,7 +170,7 @@ void save_model(const std::string& path, const WeightTable& table, const WeightT
   int64_t bytes = 0;
   for (const Shard& shard : shards) bytes += bytes_of(shard);
   require_free_disk(folder.path(), bytes);
-  write_weights(folder, shards, source);
+  write_weights(folder, shards, source, options.kept);
   if (shards.size() > 1) write_index(folder, shards);
   write_synced(folder / "config.json", written_config.dump(2, true) + "\n");
   copy_extra_files(folder, options);

@@ -95,6 +95,7 @@ class Merger {
     return merged;
   }
 
+  const ModelFolder& base() const { return base_; }
   bool stacked(const WeightTable& table) const { return holds_stacked(base_, table); }
 
   // What all of the base's tensors have; nothing where they differ.
@@ -205,6 +206,7 @@ void merge_adapter(const std::string& adapter, const std::string& base, const We
   options.dtype = merger.dtype(table);
   options.max_shard_bytes = max_shard_bytes;
   options.original = base;
+  options.kept = &merger.base();
   save_model(
       output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); },
       Json::parse_file(join_path(base, "config.json")), options);

@@ -44,12 +44,17 @@ void WeightScope::linear(const std::string& name, const Matrix& matrix,
   if (matrix.bias) vector(name + ".bias", matrix.out, biases);
 }
 
-void WeightScope::router(const std::string& name, const Matrix& matrix, const WeightSource& module) {
+void WeightScope::router(const std::string& name, const Matrix& matrix, const WeightSource& module,
+                         const std::string& stacked) {
+  const bool renamed = stacked != module.name;
+  const Shape shape{module.rows, matrix.width};
   table_.add({.name = scope_ + name,
-              .shape = {module.rows, matrix.width},
+              .shape = shape,
               .axes = {matrix.out, matrix.in},
               .sources = {{source_scope_ + module.name + ".weight", module.rows}},
-              .lora = LoraRole::kRouter});
+              .lora = LoraRole::kRouter,
+              .stacked = renamed ? source_scope_ + stacked + ".weight" : std::string(),
+              .stacked_shape = renamed ? shape : Shape()});
 }
 
 void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t experts,

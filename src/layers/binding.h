@@ -27,7 +27,9 @@ class WeightScope {
   };
   void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
   // A matrix that is no linear of quantizers, nor one that "all linears" of adapters has.
-  void router(const std::string& name, const Matrix& matrix, const WeightSource& module);
+  // `stacked`: the module's name in files that have experts as stacked tensors.
+  void router(const std::string& name, const Matrix& matrix, const WeightSource& module,
+              const std::string& stacked);
   // The same for `experts` matrices of equal sizes, which stand above one another: `modules` are those of the
   // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].
   void experts(const std::string& name, const Matrix& matrix, int64_t experts,
@@ -44,13 +46,22 @@ class WeightScope {
   std::string scope_, source_scope_;
 };
 
+// How a run changes the routers of a model, whatever its family.
+struct RouterOptions {
+  bool float32 = false;   // they multiply in float32, whatever the model computes in
+  bool balanced = false;  // tokens take experts in turn: for measuring speed, as a model learns nothing so
+
+  bool operator==(const RouterOptions&) const = default;
+};
+
 // Names the ops of modules, whose kernels are then chosen at once.
 class OpScope {
  public:
-  OpScope(ops::Binder& binder, std::string scope, DType dtype)
-      : binder_(binder), scope_(std::move(scope)), dtype_(dtype) {}
+  OpScope(ops::Binder& binder, std::string scope, DType dtype, const RouterOptions& routers = {})
+      : binder_(binder), scope_(std::move(scope)), dtype_(dtype), routers_(routers) {}
 
   DType dtype() const { return dtype_; }
+  const RouterOptions& routers() const { return routers_; }
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);
@@ -61,6 +72,7 @@ class OpScope {
   ops::Binder& binder_;
   std::string scope_;
   DType dtype_;
+  RouterOptions routers_;
 };
 
 // The rotary tables of a model, one for all mixers that rotate alike.
@@ -89,10 +101,13 @@ class RopeTableSet {
 // The routers of a model, in the order of its layers: each has a place in a pass's RouterTrace.
 class RouterSet {
  public:
+  explicit RouterSet(const RouterOptions& options = {}) : options_(options) {}
+  const RouterOptions& options() const { return options_; }
   size_t add() { return count_++; }
   size_t count() const { return count_; }
 
  private:
+  RouterOptions options_;
   size_t count_ = 0;
 };
 

@@ -31,6 +31,9 @@ struct Pass {
   std::shared_ptr<RouterTrace> routers = {};        // null: nobody asks what routers do
   // [parts of the rows] int32, on the model's device: how many tokens of each are no padding; undefined: all.
   Tensor counted = {};
+  // [tokens, top_k] int32, on the model's device: experts that routers use instead of choosing; undefined:
+  // they choose.
+  Tensor experts = {};
 };
 
 // A mixer with its kernels and parameters.

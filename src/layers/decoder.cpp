@@ -77,6 +77,17 @@ const ops::Routing* routing_of(const DecoderConfig& config) {
   return nullptr;
 }
 
+// Of each token the experts that follow those of the token before it: [tokens, top_k] int32.
+Tensor experts_in_turn(const ops::Routing& routing, int64_t tokens, Device device) {
+  const int64_t count = tokens * routing.top_k;
+  return from_host(
+      fmt::format("{} of {} experts in turn for {} tokens", routing.top_k, routing.experts, tokens),
+      {tokens, routing.top_k}, DType::kI32, device, [count, n = routing.experts](std::byte* to) {
+        auto* const ids = reinterpret_cast<int32_t*>(to);
+        for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(i % n);
+      });
+}
+
 }  // namespace
 
 Json describe(const DecoderConfig& config) {
@@ -113,6 +124,8 @@ Json describe(const DecoderConfig& config) {
     const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
     json.set(key, alike ? values.front() : Json(values));
   }
+  if (config.routers.float32) json.set("routers in float32", true);
+  if (config.routers.balanced) json.set("experts in turn", true);
   return json;
 }
 
@@ -146,18 +159,19 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   WeightScope model(table, "", "model.");
   Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
   declare_head(table, config.vocabulary());
+  for (const std::string& beginning : config.kept_tensors) table.keep(beginning);
   return table;
 }
 
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
                            const HardwareFacts& facts, const std::string& family, const StateFormat& format) {
   ops::Binder binder(ops, facts, family);
-  OpScope model(binder, "", dtype);
+  OpScope model(binder, "", dtype, config.routers);
   const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
   name_vocabulary_ops(model, config.vocabulary());
   model.use<ops::RmsNorm>("norm", norm);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
-    OpScope layer(binder, scope_of(i), dtype);
+    OpScope layer(binder, scope_of(i), dtype, config.routers);
     for (const auto& [module, source] : modules_of(config.norms))
       if (!source->empty()) layer.use<ops::RmsNorm>(module, norm);
     config.blocks[i].mixer->name_ops(layer);
@@ -176,6 +190,7 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       parameters_(decoder_weight_table(config_), dtype, device, frozen),
       ops_(std::move(ops)),
       rope_(config_.max_positions, device),
+      routers_(config_.routers),
       embedding_({parameters_, ops_, rope_, routers_}),
       embedding_multiplier_(static_cast<float>(config_.embedding_multiplier)),
       norm_({parameters_, ops_, rope_, routers_}, "norm", config_.rms_norm_eps, config_.norm_offset),
@@ -283,6 +298,8 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
   Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}, options.state};
   pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;
   if (input.counted.defined() && routers_.count() > 0) pass.counted = from_host(input.counted, device());
+  if (config_.routers.balanced && routers_.count() > 0)
+    pass.experts = experts_in_turn(*routing_of(config_), input.ids.numel(), device());
   invariant(options.state == nullptr || (input.cu_seqlens.numel() == 2 && input.continued.empty()),
             "a state continues one document");
   if (options.state != nullptr) {

@@ -34,6 +34,9 @@ struct DecoderConfig {
   bool rounds_embedding_multiplier = false;  // to the model's dtype, before it multiplies
   double residual_multiplier = 1;            // of what is added to the stream
   double logits_divisor = 1;
+  RouterOptions routers = {};
+  // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
+  std::vector<std::string> kept_tensors = {};
 
   VocabularySize vocabulary() const { return {vocab_size, hidden_size, tied_head, logits_divisor}; }
 };

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "base/files.h"
 #include "checkpoints/hf_folder.h"
+#include "models/adapter.h"
 #include "models/model.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
@@ -78,6 +80,79 @@ TEST_F(ExpertsOnDisk, BothLayoutsAreReadAndTheInputsIsWritten) {
       check(again);
       expect_same(*load_model(again, {}), *model);
     }
+}
+
+// transformers 5 renames the module where it stacks experts.
+TEST_F(ExpertsOnDisk, MixtralHasTheNamesOfEitherLayout) {
+  Json config = tiny_config("mixtral");
+  config.set("num_local_experts", 4);
+  config.set("num_experts_per_tok", 2);
+  const auto model = build_model(config, "tiny", {});
+  model->decoder.parameters().initialize(7, 0.3);
+  for (const bool stacked : {false, true}) {
+    const std::string path = folder / (stacked ? "stacked" : "single"), again = path + "-again";
+    const auto check = [&](const std::string& where) {
+      const ModelFolder files = ModelFolder::open(where);
+      EXPECT_EQ(files.find("model.layers.0.block_sparse_moe.gate.weight") != nullptr, !stacked);
+      EXPECT_EQ(files.find("model.layers.0.block_sparse_moe.experts.3.w2.weight") != nullptr, !stacked);
+      EXPECT_EQ(files.find("model.layers.0.mlp.gate.weight") != nullptr, stacked);
+      ASSERT_EQ(files.find("model.layers.0.mlp.experts.gate_up_proj") != nullptr, stacked);
+      if (stacked) {
+        EXPECT_EQ(files.find("model.layers.0.mlp.experts.gate_up_proj")->shape,
+                  (std::vector<int64_t>{4, 96, 32}));
+      }
+    };
+    model->decoder.parameters().set_stacked(stacked);
+    save_model(*model, path, "");
+    check(path);
+    const auto read = load_model(path, {});
+    expect_same(*read, *model);
+    save_model(*read, again, "");
+    check(again);
+  }
+  rewrite(folder / "stacked", [](auto& tensors) {
+    tensors["model.layers.0.block_sparse_moe.gate.weight"] = tensors["model.layers.0.mlp.gate.weight"];
+  });
+  expect_has(error_of([&] { load_model(folder / "stacked", {}); }),
+             "'model.layers.0.block_sparse_moe.gate.weight' beside 'model.layers.0.mlp.gate.weight'");
+}
+
+// Layers that predict several tokens are no part of a pass: they are written back bit by bit.
+TEST_F(ExpertsOnDisk, LayersBehindTheLastOneAreKept) {
+  const std::string path = saved("deepseek_v3", false), again = folder / "again", merged = folder / "merged";
+  const std::map<std::string, Tensor> more = {
+      {"model.layers.2.eh_proj.weight", Tensor::from(std::vector<float>{0.1f, 0.2f, 0.3f})},
+      {"model.layers.2.enorm.weight", Tensor::from(std::vector<float>{1.5f, -2.25f}).to(DType::kBF16)},
+      {"model.layers.2.mlp.experts.0.up_proj.weight",
+       Tensor::from(std::vector<float>{2.5f, 7, 1, 4}).reshape({2, 2}).to(DType::kF16)}};
+  rewrite(path, [&](auto& tensors) { tensors.insert(more.begin(), more.end()); });
+  expect_has(error_of([&] { load_model(path, {}); }), "3 unknown: 'model.layers.2.eh_proj.weight'");
+  Json config = checkpoints::read_model_config(path);
+  config.set("num_nextn_predict_layers", 1);
+  write_file(join_path(path, "config.json"), config.dump());
+
+  const auto model = load_model(path, {});
+  model->decoder.parameters().initialize(3, 0.3);
+  save_model(*model, again, path);
+  save_adapter(*new_adapter(*model, {.rank = 2}, 1, ""), folder / "adapter", "");
+  merge_adapter(folder / "adapter", path, merged, 4000);  // cut into shards
+  for (const std::string& written : {again, merged}) {
+    const ModelFolder files = ModelFolder::open(written);
+    for (const auto& [name, tensor] : more) {
+      ASSERT_NE(files.find(name), nullptr) << written << name;
+      const Tensor found = files.tensor(name);
+      EXPECT_EQ(found.dtype(), tensor.dtype());
+      ASSERT_EQ(found.shape(), tensor.shape());
+      EXPECT_EQ(std::memcmp(found.raw(), tensor.raw(), static_cast<size_t>(tensor.bytes())), 0) << name;
+    }
+  }
+  expect_same(*load_model(again, {}), *model);
+  rewrite(path,
+          [&](auto& tensors) { tensors["model.layers.3.enorm.weight"] = Tensor::zeros({5}, DType::kF32); });
+  expect_has(error_of([&] { load_model(path, {}); }), "1 unknown: 'model.layers.3.enorm.weight'");
+  config.set("num_nextn_predict_layers", -1);
+  EXPECT_EQ(error_of([&] { configure(config, "config.json"); }),
+            "[config.json] num_nextn_predict_layers is -1, expected 0 to 64");
 }
 
 TEST_F(ExpertsOnDisk, WhatIsWrongIsNamed) {

@@ -71,12 +71,23 @@ Json typical_config() {
       {"num_key_value_heads", 8},  {"head_dim", 128},        {"max_position_embeddings", 4096}};
 }
 
+namespace {
+
+layers::DecoderConfig configure_built(const Json& config, const std::string& where,
+                                      const BuildOptions& options) {
+  layers::DecoderConfig architecture = configure(config, where);
+  architecture.routers = options.routers;
+  return architecture;
+}
+
+}  // namespace
+
 ops::BoundOps bind_kernels(const Json& config, const std::string& where, const BuildOptions& options) {
   if (options.purpose == Purpose::kTraining && !options.ops)
     fail("[{}] a model is built for training without a choice of kernels; give one, or ops::all_eager()",
          where);
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
-  const layers::DecoderConfig architecture = configure(config, where);
+  const layers::DecoderConfig architecture = configure_built(config, where, options);
   return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
                               config.at("model_type").as_string(), options.format);
 }
@@ -90,9 +101,9 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
     ops = ops.outlined();
     device = {DeviceType::kCounted, options.facts.hardware == hardware::kCpu ? 0 : 1};
   }
-  return std::make_unique<Model>(
-      Model{"", config,
-            layers::Decoder(configure(config, where), dtype, std::move(ops), device, options.base_dtype)});
+  return std::make_unique<Model>(Model{"", config,
+                                       layers::Decoder(configure_built(config, where, options), dtype,
+                                                       std::move(ops), device, options.base_dtype)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
@@ -104,6 +115,12 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
   report_unused(config, where);
+  if (const auto kept = checkpoints::kept_names(files, layers::decoder_weight_table(architecture));
+      !kept.empty())
+    log_info(
+        fmt::format("[{}] {} tensors are not part of the model that is computed, '{}' for example; they are "
+                    "written back as they are when the model is saved",
+                    folder, kept.size(), kept.front()));
   auto model = build_model(config, where, options);
   model->folder = folder;
   auto& parameters = model->decoder.parameters();
@@ -120,6 +137,9 @@ void save_model(const Model& model, const std::string& folder, const std::string
   checkpoints::SaveOptions options;
   options.dtype = parameters.dtype();
   options.original = files_from;
+  std::optional<checkpoints::ModelFolder> read;
+  if (!model.folder.empty() && parameters.table().keeps_some())
+    options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));
   checkpoints::save_model(
       folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); },
       model.config, options);

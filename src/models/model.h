@@ -38,6 +38,7 @@ struct BuildOptions {
   Purpose purpose = Purpose::kInference;
   HardwareFacts facts = detect_cpu();  // and the device that the model lives on
   layers::StateFormat format = {};
+  layers::RouterOptions routers = {};
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;
 };

@@ -207,6 +207,11 @@ void describe(config::Schema& s, RouterConfig& c) {
        "By how much an update moves the correction bias of each expert towards the mean load; 0 leaves the "
        "biases as they are.")
       .at_least(0);
+  s.field("float32", c.options.float32,
+          "Compute the logits of routers in float32, whatever model.dtype is and the family does.");
+  s.field("force_balance", c.options.balanced,
+          "Give tokens their experts in turn instead of by the routers' choice: for measuring speed only, as "
+          "the model learns nothing of use.");
 }
 
 void describe_threads(config::Schema& s, TrainConfig& c) {

@@ -9,6 +9,7 @@
 #include "base/pinning.h"
 #include "config/schema.h"
 #include "data/batches.h"
+#include "layers/binding.h"
 #include "layers/parameters.h"
 #include "ops/selection.h"
 #include "recipes/recipe_keys.h"
@@ -98,6 +99,7 @@ struct RouterConfig {
   std::optional<double> balance_loss;  // none: as the model's config.json says
   bool global_balance = false;
   double bias_rate = 0;
+  layers::RouterOptions options = {};
 };
 
 struct TrainConfig {

@@ -71,7 +71,8 @@ std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& fo
 training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
                                          size_t num_sources) {
   const RouterConfig& router = config.train.router;
-  const bool any = router.balance_loss.value_or(0) > 0 || router.global_balance || router.bias_rate > 0;
+  const bool any = router.balance_loss.value_or(0) > 0 || router.global_balance || router.bias_rate > 0 ||
+                   router.options != layers::RouterOptions{};
   if (any && model.num_routers() == 0)
     fail("[train.router] is set, but the model has no routers; leave it out");
   const auto& layers = model.router_layers();
@@ -108,6 +109,7 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   build.purpose = models::Purpose::kTraining;
   build.facts = facts;
   build.format = config.train.format();
+  build.routers = config.train.router.options;
   return build;
 }
 
@@ -119,6 +121,11 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        config.model.kept_in()));
+  if (config.train.router.options.balanced)
+    log_warning(
+        "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "
+        "speed "
+        "of such a run, but do not use what it learns");
   log_info(describe_kernels(config, model->decoder.ops(), facts, verbose));
 }
 

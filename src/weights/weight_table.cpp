@@ -66,6 +66,11 @@ const WeightTable::Tied* WeightTable::find_tied(std::string_view name) const {
   return found == tied_.end() ? nullptr : &*found;
 }
 
+bool WeightTable::keeps(std::string_view hf_name) const {
+  return std::any_of(kept_.begin(), kept_.end(),
+                     [&](const std::string& beginning) { return hf_name.starts_with(beginning); });
+}
+
 void WeightTable::keep_together(const std::string& axis, int64_t entries) {
   const auto [unit, added] = units_.emplace(axis, entries);
   invariant(added || unit->second == entries,

@@ -82,6 +82,12 @@ class WeightTable {
   }
   const std::unordered_map<std::string, std::string>& ignored() const { return ignored_; }
 
+  // Tensors whose names begin so are no parameters: they are neither loaded nor missed, but a folder that is
+  // saved gets them from the one that was read, bit by bit.
+  void keep(std::string beginning) { kept_.push_back(std::move(beginning)); }
+  bool keeps(std::string_view hf_name) const;
+  bool keeps_some() const { return !kept_.empty(); }
+
   // Entries of an axis that stay together wherever it is cut: a head's. One by itself unless said.
   // An axis has one size of them: a defect otherwise.
   void keep_together(const std::string& axis, int64_t entries);
@@ -93,6 +99,7 @@ class WeightTable {
   std::unordered_map<std::string, size_t> by_name_;
   std::unordered_map<std::string, std::pair<size_t, size_t>> by_source_;  // spec, source
   std::unordered_map<std::string, std::string> ignored_;
+  std::vector<std::string> kept_;
   std::unordered_map<std::string, int64_t> units_;
   bool stacked_ = false;
 };

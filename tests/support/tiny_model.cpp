@@ -51,6 +51,7 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   build.facts = options.facts;
   build.format = options.format;
   build.base_dtype = options.base_dtype;
+  build.routers = options.routers;
   Json config = tiny_config(options.type);
   if (options.experts) add_experts(config);
   auto model = models::build_model(config, "tiny", build);

@@ -16,6 +16,7 @@ struct TinyModel {
   layers::StateFormat format = {};  // of what is trained
   std::optional<DType> base_dtype = {};
   bool experts = false;
+  layers::RouterOptions routers = {};
 };
 
 // Of qwen3_moe both layers have 6 experts of 16, two for each token; with `experts` the second layer of

@@ -19,6 +19,7 @@ class BoundExperts : public layers::BoundChannel {
                std::unique_ptr<layers::BoundChannel> shared)
       : config_(config),
         place_(binding.routers.add()),
+        float32_router_(config.float32_router || binding.routers.options().float32),
         gate_(binding.weight(config.module + ".gate.weight")),
         gate_up_(binding.weight(config.module + ".experts.gate_up.weight")),
         down_(binding.weight(config.module + ".experts.down.weight")),
@@ -84,7 +85,7 @@ class BoundExperts : public layers::BoundChannel {
 
   Var logits(Tape& tape, const Var& given, const layers::AdaptedRows& rows) const {
     const auto wide = [&](const Var& value) {
-      return config_.float32_router ? primitives::cast(tape, value, DType::kF32) : value;
+      return float32_router_ ? primitives::cast(tape, value, DType::kF32) : value;
     };
     const layers::BoundWeight* const weights[] = {&gate_};
     if (rows.all().empty()) return ops::linear(tape, linear_, wide(given), wide(gate_.leaf(tape)));
@@ -120,9 +121,10 @@ class BoundExperts : public layers::BoundChannel {
     ops::MoeRouter op;
     op.routing = config_.routing;
     op.bias = bias_.exists() ? bias_.value() : Tensor();
+    op.given = pass.experts;
     if (trace == nullptr) return ops::moe_router(tape, router_, logits(tape, x, pass.rows), op, false);
     trace->parts.clear();
-    op.given = trace->ids;
+    if (trace->ids.defined()) op.given = trace->ids;
     const Var all = logits(tape, x, pass.rows);
     const auto& rows = pass.rows.all();
     if (!pass.routers->wanted || rows.size() <= 1) {
@@ -156,6 +158,7 @@ class BoundExperts : public layers::BoundChannel {
 
   ExpertsConfig config_;
   size_t place_;
+  bool float32_router_;
   layers::BoundWeight gate_, gate_up_, down_, bias_;
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::MoeRouter> router_;
@@ -171,8 +174,9 @@ class Experts : public layers::Channel {
 
   void declare(layers::WeightScope& weights) const override {
     const int64_t experts = c_.routing.experts;
+    const std::string& module = c_.stacked_module.empty() ? c_.module : c_.stacked_module;
     weights.router(c_.module + ".gate.weight", {"experts", "hidden", c_.hidden, false},
-                   {c_.module + ".gate", experts});
+                   {c_.module + ".gate", experts}, module + ".gate");
     if (c_.correction_bias)
       weights.buffer(c_.module + ".gate.correction_bias", "experts",
                      {c_.module + ".gate.e_score_correction_bias", experts});
@@ -183,17 +187,16 @@ class Experts : public layers::Channel {
       in.push_back({expert + c_.up, c_.width});
       out.push_back({expert + c_.down, c_.hidden});
     }
-    const std::string stacked = c_.module + ".experts.";
-    weights.experts(stacked + "gate_up", {"experts*expert_width", "hidden", c_.hidden, false}, experts, in,
-                    stacked + "gate_up_proj");
-    weights.experts(stacked + "down", {"experts*hidden", "expert_width", c_.width, false}, experts, out,
-                    stacked + "down_proj");
+    weights.experts(c_.module + ".experts.gate_up", {"experts*expert_width", "hidden", c_.hidden, false},
+                    experts, in, module + ".experts.gate_up_proj");
+    weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
+                    out, module + ".experts.down_proj");
     if (shared_) shared_->declare(weights);
   }
 
   void name_ops(layers::OpScope& ops) const override {
     const int64_t experts = c_.routing.experts, top_k = c_.routing.top_k;
-    const DType routed = c_.float32_router ? DType::kF32 : ops.dtype();
+    const DType routed = c_.float32_router || ops.routers().float32 ? DType::kF32 : ops.dtype();
     ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, false});
     ops.use<ops::MoeRouter>(c_.module, {routed, experts, top_k});
     ops.use<ops::MoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});

@@ -12,6 +12,7 @@ struct ExpertsConfig {
   bool float32_router = false;
   bool correction_bias = false;  // of the choice: gate.e_score_correction_bias
   std::string module = "mlp";
+  std::string stacked_module = {};  // its name in files with stacked experts; empty: the same
   // Of each expert's matrices in files that hold them one by one.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
 };

@@ -11,7 +11,7 @@
 namespace temper::models {
 namespace {
 
-constexpr int64_t kMostHeadDim = 4096, kMostRank = int64_t{1} << 20;
+constexpr int64_t kMostHeadDim = 4096, kMostRank = int64_t{1} << 20, kMostPredictLayers = 64;
 // transformers passes no eps to the norms of latents, whatever rms_norm_eps says.
 constexpr double kLatentNormEps = 1e-6;
 
@@ -62,6 +62,13 @@ layers::DecoderConfig configure_deepseek_v3(ConfigReader& reader) {
   layers::DecoderConfig decoder = without_blocks(c);
   for (int64_t layer = 0; layer < c.num_layers; ++layer)
     decoder.blocks.push_back({mixer, layer < mixture.first_layer ? dense : mixture.channel});
+  // Layers that predict the tokens after the next one stand behind the last layer.
+  const int64_t more = reader.integer("num_nextn_predict_layers", 0);
+  if (more < 0 || more > kMostPredictLayers)
+    reader.refuse("num_nextn_predict_layers",
+                  fmt::format("is {}, expected 0 to {}", more, kMostPredictLayers));
+  for (int64_t layer = c.num_layers; layer < c.num_layers + more; ++layer)
+    decoder.kept_tensors.push_back(fmt::format("model.layers.{}.", layer));
   return decoder;
 }
 

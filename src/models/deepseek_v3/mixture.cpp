@@ -52,9 +52,7 @@ DeepseekMixture read_mixture(ConfigReader& reader, int64_t hidden, int64_t num_l
   reader.expect("scoring_func", "sigmoid", "routers of this model_type have sigmoid scores only");
   reader.expect("topk_method", "noaux_tc", "routers of this model_type choose by noaux_tc only");
   reader.expect("moe_layer_freq", 1, "every layer from first_k_dense_replace on is a mixture");
-  // Neither is part of a forward pass: layers for speculation behind the last one, and what it returns.
-  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "output_router_logits"})
-    reader.find(key);
+  for (const char* key : {"num_mtp_layers", "output_router_logits"}) reader.find(key);  // of no pass
   if (mixture.first_layer < num_layers) check_groups(reader, config.routing);
   mixture.channel = channels::experts(config, channels::gated_mlp({.hidden = hidden,
                                                                    .intermediate = config.width * num_shared,

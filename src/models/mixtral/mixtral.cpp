@@ -20,6 +20,7 @@ layers::DecoderConfig configure_mixtral(ConfigReader& reader) {
       read_experts(reader, config.hidden_size, {{"num_local_experts", "num_experts"}, "intermediate_size"});
   experts.routing.normalize = true;
   experts.module = "block_sparse_moe";
+  experts.stacked_module = "mlp";
   experts.gate = "w1";
   experts.up = "w3";
   experts.down = "w2";

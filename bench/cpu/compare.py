@@ -130,6 +130,10 @@ def train(case, args, folder):
     ours = [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
             length, "--lr", lr, "--dtype", dtype, "--threads", args.threads, "--checkpointing", args.checkpointing]
     compare_training(case, args, dtype, ours, theirs, {"loops": ["--experts", "eager"]} if shape in EXPERTS else {})
+    if args.balanced and shape in EXPERTS:
+        runs = [measure([*ours, "--balanced"], args.threads) for _ in range(args.turns)]
+        print(f"| {case} balanced | | | | {max(speeds(runs)):,.1f} | {runs[0]['memory_gib']:.2f} | | | "
+              f"| {100 * max(run['of_peak'] for run in runs):.0f} % | tokens take their experts in turn |", flush=True)
 
 
 def compare_training(case, args, dtype, ours, theirs, ways=None):
@@ -181,6 +185,8 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--isa", choices=LIMITS, help="both programs as on a processor with no more than this")
+    parser.add_argument("--balanced", action="store_true",
+                        help="mixtures once more in Temper alone, with tokens that take their experts in turn")
     parser.add_argument("--checkpointing", default="none", choices=["none", "selective", "full"])
     parser.add_argument("--bench", type=pathlib.Path, default=HERE.parents[1] / "build/release/bench",
                         help="folder of Temper's benchmarks")

@@ -23,6 +23,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = {"qwen3-0.6b": 4, "qwen3-1.7b": 4, "qwen3-8b": 2, "small": 2, "qwen3-30b-a3b-12": 2, "moonlight-12": 2,
         "small-mixture": 2, "small-latent": 2}
+MIXTURES = {"qwen3-30b-a3b-12", "moonlight-12", "small-mixture", "small-latent"}
 WARMUP = 2  # steps that are not timed; their losses count
 
 
@@ -186,6 +187,12 @@ def cells(theirs, ours):
             norms], losses_agree and norms_agree
 
 
+def balanced_row(name, case, ours):
+    """Of Temper alone, whose tokens take their experts in turn: the speed that routers leave."""
+    row, _ = cells(Failure("experts in turn"), ours)
+    return "| " + " | ".join([f"{name} balanced", case.what, str(ROWS[case.shape]), *row]) + " |"
+
+
 def outcome(programs, make_command):
     try:
         return programs.figures(make_command())
@@ -201,6 +208,10 @@ def compare(programs, name):
         results.append(outcome(programs, lambda: command(args, case, folder_of(programs, case.shape))))
     row, agree = cells(*results)
     print("| " + " | ".join([name, case.what, str(ROWS[case.shape]), *row]) + " |", flush=True)
+    if args.balanced and case.shape in MIXTURES:
+        ours = outcome(programs, lambda: [*temper_command(args, case, folder_of(programs, case.shape)), "--balanced"])
+        print(balanced_row(name, case, ours), flush=True)
+        agree = agree and not isinstance(ours, Failure)
     if args.results:
         peer, temper = (str(found) if isinstance(found, Failure) else found for found in results)
         with args.results.open("a") as file:
@@ -223,6 +234,8 @@ def parse(arguments):
     parser.add_argument("--folder", type=pathlib.Path, help="keeps models and tokens there for another run")
     parser.add_argument("--results", type=pathlib.Path, help="gets a line of JSON per case with all figures")
     parser.add_argument("--attention", default="", help="Temper's attn_implementation")
+    parser.add_argument("--balanced", action="store_true",
+                        help="mixtures once more in Temper alone, with tokens that take their experts in turn")
     parser.add_argument("--eager", action="store_true", help="the peer without torch.compile")
     parser.add_argument("--device", default="cuda", help="Temper's")
     parser.add_argument("--peer-device", default="cuda", help="PyTorch's name of the same")

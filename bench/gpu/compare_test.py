@@ -85,6 +85,13 @@ class Compare(unittest.TestCase):
         self.assertEqual(len(tempers), 4)  # both adapters stand beside one run
         self.assertEqual([c[c.index("--checkpointing") + 1] for c in tempers], ["none", "full", "selective", "none"])
 
+    def test_mixtures_run_once_more_with_balanced_loads(self):
+        rows, code = self.table(PEER, TEMPER, "small-mixture", "qwen3-0.6b", "--balanced")
+        self.assertEqual([row[0] for row in rows], ["small-mixture", "small-mixture balanced", "qwen3-0.6b"])
+        self.assertEqual(rows[1][3], "experts in turn")
+        self.assertEqual(sum("--balanced" in command for command in self.commands), 1)
+        self.assertEqual(code, 0)
+
     def test_the_time_is_bounded(self):
         rows, code = self.table(PEER, TEMPER, "qwen3-8b", "--minutes", "0.1")
         self.assertIn("left out: the time is spent", rows[0][3])

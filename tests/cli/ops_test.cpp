@@ -59,6 +59,42 @@ TEST_F(Cli, OpsOfARunSayWhatTheRunSays) {
   EXPECT_EQ(report.at("hardware").as_string(), "cpu");
 }
 
+// Experts with adapters are computed where an adapter may target experts; "all-linear" leaves them out.
+TEST_F(Cli, OpsOfAMixtureNameAdaptersOfExpertsWhereThereAreSome) {
+  const std::string model = folder() + "/moe_ops";
+  Json config = Json::parse_file(folder() + "/model/config.json");
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, Json>>{{"model_type", "qwen3_moe"},
+                                                           {"num_experts", 4},
+                                                           {"num_experts_per_tok", 2},
+                                                           {"moe_intermediate_size", 16}})
+    config.set(key, value);
+  make_directories(model + "_config");
+  write_file(model + "_config/config.json", config.dump());
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    write_file(model + "_config/" + file, read_file(folder() + "/model/" + file));
+  ASSERT_EQ(run("init " + model + "_config " + model).code, 0);
+  const std::string command = "ops " + yaml() + " --model.path " + model;
+  const auto names = [&](const std::string& options) {
+    const Outcome asked = run(command + options);
+    EXPECT_EQ(asked.code, 0) << asked.err;
+    EXPECT_NE(asked.out.find("moe_implementation"), std::string::npos) << asked.out;
+    return asked.out.find("lora_moe_implementation") != std::string::npos;
+  };
+  EXPECT_FALSE(names(""));
+  EXPECT_FALSE(names(" --adapters '[{rank: 4}]'"));
+  EXPECT_FALSE(names(" --adapters '[{rank: 4, target_modules: [all-linear]}]'"));
+  EXPECT_TRUE(names(" --adapters '[{rank: 4, target_modules: [up_proj, gate_proj, down_proj]}]'"));
+  EXPECT_TRUE(names(" --adapters '[{rank: 4, target_parameters: [experts.down_proj]}]'"));
+  const Outcome forced = run("train " + yaml() + " --model.path " + model + " --output " + model +
+                             "_run --train.steps 1 --train.router.force_balance true");
+  EXPECT_EQ(forced.code, 0) << forced.err;
+  EXPECT_NE(forced.err.find("[train.router.force_balance] tokens take experts in turn"), std::string::npos)
+      << forced.err;
+  expect_refused("train " + yaml() + " --output " + model + "_dense --train.router.float32 true", 2,
+                 "[train.router] is set, but the model has no routers; leave it out");
+}
+
 TEST_F(Cli, OpsOfARunFailAsTheRunDoes) {
   const std::string wrong = yaml() + " --model.ops_implementation.attn_implementation magic";
   const Outcome asked = run("ops " + wrong), trained = run("train " + wrong + " --output " + folder() + "/x");

@@ -1,6 +1,7 @@
 #include "weights/module_choice.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -14,8 +15,16 @@ tokenizers::Pattern whole(const std::string& regex, std::string_view where) {
   return tokenizers::Pattern::regex("\\A(?:" + regex + ")\\z", where);
 }
 
+// Compiled once: a mixture has thousands of modules that each expression is asked about.
 bool matches_whole(std::string_view module, const std::string& regex) {
-  return whole(regex, "[modules]").find(module, 0).has_value();
+  constexpr size_t kMost = 64;  // expressions, far more than a configuration has
+  thread_local std::map<std::string, tokenizers::Pattern> compiled;
+  auto found = compiled.find(regex);
+  if (found == compiled.end()) {
+    if (compiled.size() >= kMost) compiled.clear();
+    found = compiled.emplace(regex, whole(regex, "[modules]")).first;
+  }
+  return found->second.find(module, 0).has_value();
 }
 
 // The last parts of the names, which is what people write.

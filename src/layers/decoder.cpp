@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "layers/forced_balance.h"
 #include "layers/glue.h"
 #include "ops/adamw/adamw.h"
 #include "ops/global_norm/global_norm.h"
@@ -75,17 +76,6 @@ const ops::Routing* routing_of(const DecoderConfig& config) {
   for (const Block& block : config.blocks)
     if (const ops::Routing* routing = block.channel->routing()) return routing;
   return nullptr;
-}
-
-// Of each token the experts that follow those of the token before it: [tokens, top_k] int32.
-Tensor experts_in_turn(const ops::Routing& routing, int64_t tokens, Device device) {
-  const int64_t count = tokens * routing.top_k;
-  return from_host(
-      fmt::format("{} of {} experts in turn for {} tokens", routing.top_k, routing.experts, tokens),
-      {tokens, routing.top_k}, DType::kI32, device, [count, n = routing.experts](std::byte* to) {
-        auto* const ids = reinterpret_cast<int32_t*>(to);
-        for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(i % n);
-      });
 }
 
 }  // namespace

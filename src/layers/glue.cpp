@@ -1,6 +1,7 @@
 #include "layers/glue.h"
 
 #include "base/error.h"
+#include "primitives/primitives.h"
 
 namespace temper::layers {
 
@@ -13,38 +14,12 @@ Var residual_add(Tape& tape, const Var& x, const Var& branch) {
   });
 }
 
-namespace {
-
-std::vector<Var> split(Tape& tape, const Var& x, int dim, const std::vector<int64_t>& counts) {
-  std::vector<Tensor> pieces;
-  int64_t begin = 0;
-  for (const int64_t count : counts) {
-    pieces.push_back(x.value.narrow(dim, begin, count));
-    begin += count;
-  }
-  invariant(begin == x.shape()[dim], "all of it is split");
-  // Of x nothing is kept, as whoever reads a piece may need little of it.
-  const auto backward = [slot = x.slot, shape = x.shape(), dtype = x.dtype(), device = x.value.device(), dim,
-                         counts](const std::vector<Tensor>& grads) {
-    const Tensor dx = Tensor::empty(shape, dtype, MemoryTag::kActivations, device);
-    int64_t first = 0;
-    for (size_t i = 0; i < counts.size(); first += counts[i++]) {
-      const Tensor part = dx.narrow(dim, first, counts[i]);
-      grads[i].defined() ? part.copy_from(grads[i]) : part.fill_zero();
-    }
-    slot->add(dx);
-  };
-  return tape.record(std::move(pieces), {&x}, backward);
-}
-
-}  // namespace
-
 std::vector<Var> split_rows(Tape& tape, const Var& x, const std::vector<int64_t>& counts) {
-  return split(tape, x, 0, counts);
+  return primitives::split(tape, x, 0, counts);
 }
 
 std::vector<Var> split_columns(Tape& tape, const Var& x, const std::vector<int64_t>& widths) {
-  return split(tape, x, 1, widths);
+  return primitives::split(tape, x, 1, widths);
 }
 
 Var compact(Tape& tape, const Var& x) {

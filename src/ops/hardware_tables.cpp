@@ -4,23 +4,15 @@
 namespace temper::ops {
 namespace {
 
-// Of ops to come; those that exist bring their own fields.
 HardwareTable cpu_table() {
   HardwareTable table;
   table.label = "CPU";
-  table.fields = {{"rms_norm_gated", {}}, {"causal_conv1d", {}}, {"chunk_gated_delta_rule", {}}};
   return table;
 }
 
 HardwareTable gpu_table() {
-  const FieldNames linear_attention{{{"cuda", "cuda"}, {"fla", "cuda"}}};
   HardwareTable table;
   table.label = "NVIDIA GPU";
-  table.fields = {
-      {"rms_norm_gated", linear_attention},
-      {"causal_conv1d", linear_attention},
-      {"chunk_gated_delta_rule", linear_attention},
-  };
   return table;
 }
 
@@ -29,7 +21,6 @@ HardwareTable npu_table() {
   table.label = "Ascend NPU";
   table.own_names = {"npu", "fused_npu"};
   table.strict = true;
-  table.fields = {{"rms_norm_gated", {}}, {"causal_conv1d", {}}, {"chunk_gated_delta_rule", {}}};
   table.must_be_written = {
       "attn", "moe", "cross_entropy_loss", "rms_norm", "swiglu_mlp", "rotary_pos_emb", "load_balancing_loss"};
   table.suggested = {{"attn", "flash_attention_2"},

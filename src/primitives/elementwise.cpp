@@ -55,6 +55,7 @@ Var exp(Tape& tape, const Var& x) { return unary(tape, x, Exp{}); }
 Var log(Tape& tape, const Var& x) { return unary(tape, x, Log{}); }
 Var rsqrt(Tape& tape, const Var& x) { return unary(tape, x, Rsqrt{}); }
 Var sigmoid(Tape& tape, const Var& x) { return unary(tape, x, Sigmoid{}); }
+Var softplus(Tape& tape, const Var& x) { return unary(tape, x, Softplus{}); }
 
 Var cast(Tape& tape, const Var& x, DType dtype) {
   if (x.dtype() == dtype) return x;

@@ -32,7 +32,11 @@ struct Sigmoid {
   constexpr float value(float x) const { return 1 / (1 + std::exp(-x)); }
   constexpr float slope(float, float y) const { return y * (1 - y); }
 };
-using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid>;
+struct Softplus {
+  constexpr float value(float x) const { return (x > 0 ? x : 0) + std::log1p(std::exp(x > 0 ? -x : x)); }
+  constexpr float slope(float x, float) const { return 1 / (1 + std::exp(-x)); }
+};
+using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus>;
 
 // f(a, b) and its derivatives with respect to a and b.
 struct Add {

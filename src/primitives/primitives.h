@@ -24,6 +24,7 @@ Var exp(Tape& tape, const Var& x);
 Var log(Tape& tape, const Var& x);
 Var rsqrt(Tape& tape, const Var& x);
 Var sigmoid(Tape& tape, const Var& x);
+Var softplus(Tape& tape, const Var& x);  // log(1 + exp(x))
 Var cast(Tape& tape, const Var& x, DType dtype);
 
 // Over the last dimension, which stays with size 1.
@@ -36,6 +37,8 @@ Var normalize_last(Tape& tape, const Var& x, const Var& weight, float eps);
 Var reshape(Tape& tape, const Var& x, Shape shape);
 Var transpose(Tape& tape, const Var& x, int a, int b);
 Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length);
+// Consecutive parts along a dimension, as views; gradients are put together again.
+std::vector<Var> split(Tape& tape, const Var& x, int dim, const std::vector<int64_t>& counts);
 Var concat_first(Tape& tape, const std::vector<Var>& parts);  // along dimension 0
 Var concat_last(Tape& tape, const Var& a, const Var& b);      // along the last dimension
 

@@ -116,6 +116,7 @@ TEST(Primitives, FunctionsOfOneValue) {
     check_unary("log", positive(1, shape), log, [](double x) { return std::log(x); });
     check_unary("rsqrt", positive(1, shape), rsqrt, [](double x) { return 1 / std::sqrt(x); });
     check_unary("sigmoid", input(1, shape, 3), sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
+    check_unary("softplus", input(1, shape, 3), softplus, [](double x) { return std::log1p(std::exp(x)); });
     check_unary(
         "scale", input(1, shape), [](Tape& tape, const Var& x) { return scale(tape, x, -1.5f); },
         [](double x) { return -1.5 * x; });
@@ -124,6 +125,8 @@ TEST(Primitives, FunctionsOfOneValue) {
         [](double x) { return x + 0.75; });
   }
   check_unary("sigmoid", input(1, {20}, 80), sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
+  check_unary("softplus", input(1, {20}, 80), softplus,
+              [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); });
 }
 
 TEST(Primitives, StridedInputs) {

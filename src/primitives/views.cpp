@@ -24,6 +24,28 @@ Var narrow(Tape& tape, const Var& x, int dim, int64_t start, int64_t length) {
   });
 }
 
+std::vector<Var> split(Tape& tape, const Var& x, int dim, const std::vector<int64_t>& counts) {
+  std::vector<Tensor> pieces;
+  int64_t begin = 0;
+  for (const int64_t count : counts) {
+    pieces.push_back(x.value.narrow(dim, begin, count));
+    begin += count;
+  }
+  invariant(begin == x.shape()[dim], "all of it is split");
+  // Of x nothing is kept, as whoever reads a piece may need little of it.
+  const auto backward = [slot = x.slot, shape = x.shape(), dtype = x.dtype(), device = x.value.device(), dim,
+                         counts](const std::vector<Tensor>& grads) {
+    const Tensor dx = Tensor::empty(shape, dtype, MemoryTag::kActivations, device);
+    int64_t first = 0;
+    for (size_t i = 0; i < counts.size(); first += counts[i++]) {
+      const Tensor part = dx.narrow(dim, first, counts[i]);
+      grads[i].defined() ? part.copy_from(grads[i]) : part.fill_zero();
+    }
+    slot->add(dx);
+  };
+  return tape.record(std::move(pieces), {&x}, backward);
+}
+
 Var concat_first(Tape& tape, const std::vector<Var>& parts) {
   if (parts.empty()) fail("concatenation of nothing");
   for (const Var& part : parts) check_alike(parts[0], part);

@@ -5,13 +5,12 @@ namespace {
 
 using op_testing::expect_error;
 
-TEST(Overrides, AnOverrideThatNothingReadsIsRefused) {
+TEST(Overrides, AnOverrideThatTheModelDoesNotReadIsRefused) {
   Binder binder({.overrides = {{"layers.0.mlp", {{"causal_conv1d", "eager"}}}}}, machine());
   binder.bind<Probe>(std::vector<Use>{{"layers.0.mlp", {64}}});
   expect_error([&] { binder.finish(); },
-               "[model.ops_implementation.overrides.'layers.0.mlp'] causal_conv1d_implementation: no op of "
-               "this version "
-               "reads it; leave it out");
+               "[model.ops_implementation.overrides.'layers.0.mlp'] names no module that has causal_conv1d; "
+               "modules are named as in 'layers.0.mlp', ranges as in 'layers.0-3.*'");
 }
 
 TEST(Overrides, NothingThatIsWrittenVanishes) {

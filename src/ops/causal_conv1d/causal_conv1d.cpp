@@ -59,12 +59,12 @@ Convolved causal_conv1d(Tape& tape, Bound<CausalConv1d> bound, const Var& x, con
     again.x = x_saved.get();
     const bool has_final = grads.size() > 1 && grads[1].defined();
     // Where only the final window had a gradient.
-    const Tensor dy = grads[0].defined() ? grads[0].contiguous()
-                                         : Tensor::zeros(y, again.x.dtype(), MemoryTag::kActivations,
-                                                         again.x.device());
-    const CausalConv1d::Grads own =
-        kernel.backward(again, dy, has_final ? grads[1].contiguous() : Tensor(),
-                        {x != nullptr, initial != nullptr}, weight ? weight->target(op.weight) : GradTarget{});
+    const Tensor dy = grads[0].defined()
+                          ? grads[0].contiguous()
+                          : Tensor::zeros(y, again.x.dtype(), MemoryTag::kActivations, again.x.device());
+    const CausalConv1d::Grads own = kernel.backward(again, dy, has_final ? grads[1].contiguous() : Tensor(),
+                                                    {x != nullptr, initial != nullptr},
+                                                    weight ? weight->target(op.weight) : GradTarget{});
     if (x) x->add(own.x);
     if (initial) initial->add(own.initial);
   };
@@ -104,9 +104,8 @@ Tensor outline_update(const CausalConv1dUpdate& op) { return empty_like(op.x, op
 Probe causal_conv1d_probe, causal_conv1d_update_probe;
 
 void register_causal_conv1d() {
-  register_op<CausalConv1d>(
-      compose_causal_conv1d, causal_conv1d_probe, {outline_forward, outline_backward},
-      {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}, {"fla", "cuda"}}}});
+  register_op<CausalConv1d>(compose_causal_conv1d, causal_conv1d_probe, {outline_forward, outline_backward},
+                            {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}, {"fla", "cuda"}}}});
   register_op<CausalConv1dUpdate>(compose_causal_conv1d_update, causal_conv1d_update_probe, {outline_update},
                                   {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }

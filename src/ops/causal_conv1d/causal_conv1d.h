@@ -23,8 +23,8 @@ struct CausalConv1d {
     int64_t channels = 0, width = 0;
   };
 
-  Tensor x;               // [tokens, channels]; tokens may have any stride
-  Tensor weight;          // [channels, width], compact; width is 1 to 16
+  Tensor x;       // [tokens, channels]; tokens may have any stride
+  Tensor weight;  // [channels, width], compact; width is 1 to 16
   Documents documents;
   // [documents, width - 1, channels], x's dtype, compact; of documents that continue another it is not read.
   // Undefined: zeros.

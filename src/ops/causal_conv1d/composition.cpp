@@ -46,9 +46,9 @@ Convolved compose_causal_conv1d(Tape& tape, const Var& x, const Var& weight, con
   for (int64_t d = 0; d < documents; ++d) {
     const auto at = static_cast<size_t>(d);
     const int64_t before = op.documents.continues(d);
-    const Var window = before >= 0          ? windows[static_cast<size_t>(before)]
-                       : given.empty()      ? tape.constant(zeros_beside(x.value, {kept, channels}))
-                                            : p::reshape(tape, given[at], {kept, channels});
+    const Var window = before >= 0     ? windows[static_cast<size_t>(before)]
+                       : given.empty() ? tape.constant(zeros_beside(x.value, {kept, channels}))
+                                       : p::reshape(tape, given[at], {kept, channels});
     const Var whole = p::concat_first(tape, {window, inputs[at]});
     windows.push_back(p::narrow(tape, whole, 0, lengths[at], kept));
     parts.push_back(convolve(tape, whole, columns));
@@ -68,8 +68,7 @@ Tensor compose_causal_conv1d_update(const CausalConv1dUpdate& op) {
                    DType::kF32);
   };
   const std::vector<Var> columns = columns_of(tape, tape.constant(op.weight));
-  const Tensor y =
-      Tensor::empty({sequences, channels}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
+  const Tensor y = Tensor::empty({sequences, channels}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
   for (int64_t s = 0; s < sequences; ++s) {
     const Var whole = p::concat_first(tape, {rows(op.window, s, width - 1), rows(op.x, s, 1)});
     y.narrow(0, s, 1).copy_from(convolve(tape, whole, columns).value);

@@ -106,8 +106,12 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
                                              : Tensor::zeros(y_shape, again.v.dtype(),
                                                              MemoryTag::kActivations, again.v.device());
         const auto own = kernel.backward(again, kept, dy, has_final ? grads[1].contiguous() : Tensor());
-        for (const auto& [slot, grad] : {std::pair{&q, &own.q}, {&k, &own.k}, {&v, &own.v}, {&g, &own.g},
-                                         {&beta, &own.beta}, {&initial, &own.initial}})
+        for (const auto& [slot, grad] : {std::pair{&q, &own.q},
+                                         {&k, &own.k},
+                                         {&v, &own.v},
+                                         {&g, &own.g},
+                                         {&beta, &own.beta},
+                                         {&initial, &own.initial}})
           if (*slot) (*slot)->add(*grad);
       });
   return {vars[0], want_final ? vars[1] : Var{}};
@@ -126,15 +130,16 @@ namespace {
 ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op,
                                             ChunkGatedDeltaRule::Wanted wanted) {
   const Shape state{op.documents.count(), op.heads(), op.key_dim(), op.value_dim()};
-  return {empty_like(op.v, op.v.shape()), wanted.final_state ? empty_like(op.v, state, DType::kF32) : Tensor(),
+  return {empty_like(op.v, op.v.shape()),
+          wanted.final_state ? empty_like(op.v, state, DType::kF32) : Tensor(),
           {}};
 }
 
 ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>&,
                                             const Tensor&, const Tensor&) {
   const auto like = [](const Tensor& x) { return empty_like(x, x.shape()); };
-  return {like(op.q),    like(op.k), like(op.v), like(op.g), like(op.beta),
-          op.initial.defined() ? like(op.initial) : Tensor()};
+  return {like(op.q), like(op.k),    like(op.v),
+          like(op.g), like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};
 }
 
 Tensor outline_step(const RecurrentGatedDeltaRule& op) { return empty_like(op.v, op.v.shape()); }

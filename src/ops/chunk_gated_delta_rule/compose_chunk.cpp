@@ -9,8 +9,7 @@ namespace p = primitives;
 // [size, size] float32: 1 where `holds(row, column)`.
 template <class Holds>
 Tensor mask(int64_t size, Device device, const Holds& holds) {
-  if (only_counts(device))
-    return Tensor::empty({size, size}, DType::kF32, MemoryTag::kActivations, device);
+  if (only_counts(device)) return Tensor::empty({size, size}, DType::kF32, MemoryTag::kActivations, device);
   Tensor ones = Tensor::zeros({size, size}, DType::kF32);
   float* cell = ones.data<float>();
   for (int64_t row = 0; row < size; ++row)
@@ -55,8 +54,8 @@ Var decays(Tape& tape, const Var& g) {
   const auto later = [](int64_t s, int64_t i) { return i > s; };
   const auto up_to = [](int64_t t, int64_t i) { return i <= t; };
   const auto seen = [](int64_t s, int64_t t) { return s <= t; };
-  const Var terms = p::mul(tape, p::reshape(tape, g, {heads, 1, size}),
-                           tape.constant(mask(size, device, later)));
+  const Var terms =
+      p::mul(tape, p::reshape(tape, g, {heads, 1, size}), tape.constant(mask(size, device, later)));
   const Var sums = p::matmul(tape, p::reshape(tape, terms, {heads * size, size}),
                              tape.constant(mask(size, device, up_to)), {.transpose_b = true});
   return p::mul(tape, p::reshape(tape, p::exp(tape, sums), {heads, size, size}),
@@ -79,8 +78,8 @@ Var updates(Tape& tape, const DeltaChunk& c, const Var& state, const Var& decay,
   const Var known = p::mul(tape, from_start, p::matmul(tape, c.k, state));
   const Var wanted = p::mul(tape, p::sub(tape, c.v, known), beta);
   if (size == 1) return wanted;
-  const Var strict = tape.constant(
-      mask(size, c.k.value.device(), [](int64_t t, int64_t s) { return s < t; }));
+  const Var strict =
+      tape.constant(mask(size, c.k.value.device(), [](int64_t t, int64_t s) { return s < t; }));
   const Var alike = p::mul(tape, p::matmul(tape, c.k, c.k, {.transpose_b = true}), decay);
   const Var a = p::mul(tape, p::mul(tape, alike, beta), strict);
   return p::matmul(tape, inverse_of(tape, a), wanted);

@@ -28,7 +28,9 @@ struct Parts {
   DeltaChunk of(Tape& tape, size_t at, const p::ChosenRows* repeated) const {
     const auto turn = [&](const Var& x) { return p::transpose(tape, x, 0, 1); };
     const auto keys = [&](const Var& x) {
-      return repeated == nullptr ? turn(x) : p::gather_rows(tape, turn(x), *repeated);
+      const Var turned = turn(x);
+      return repeated == nullptr ? turned
+                                 : p::gather_rows(tape, p::reshape(tape, turned, turned.shape()), *repeated);
     };
     return {keys(q[at]), keys(k[at]), turn(v[at]), turn(g[at]), turn(beta[at])};
   }
@@ -91,7 +93,8 @@ DeltaResult compose_delta_chunks(Tape& tape, const ChunkGatedDeltaRule::Inputs& 
   }
   DeltaResult out;
   if (rows.empty())
-    out.y = tape.record(empty_like(in.v.value, in.v.shape()), {&in.q, &in.k, &in.v}, [](const Tensor&) {});
+    out.y = tape.record(empty_like(in.v.value, in.v.shape()), {&in.q, &in.k, &in.v, &in.g, &in.beta},
+                        [](const Tensor&) {});
   else
     out.y = p::cast(tape, p::concat_first(tape, rows), in.v.dtype());
   if (!want_final) return out;

@@ -48,9 +48,9 @@ Gates delta_gates(Tape& tape, Bound<DeltaGates> bound, const Var& a, const Var& 
   const auto backward = [op, a = a.slot, b = b.slot, a_log = a_log.slot, dt_bias = dt_bias.slot,
                          &kernel](const std::vector<Tensor>& grads) {
     const auto whole = [&](const Tensor& grad) {
-      return grad.defined() ? grad.contiguous()
-                            : Tensor::zeros(op.a.shape(), DType::kF32, MemoryTag::kActivations,
-                                            op.a.device());
+      return grad.defined()
+                 ? grad.contiguous()
+                 : Tensor::zeros(op.a.shape(), DType::kF32, MemoryTag::kActivations, op.a.device());
     };
     const auto target = [](const auto& slot, const Tensor& value) {
       return slot ? slot->target(value) : GradTarget{};

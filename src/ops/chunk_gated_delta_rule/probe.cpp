@@ -52,8 +52,7 @@ ProbeRun recurrent_gated_delta_rule_probe(const std::string& provider, DType dty
   return [=, ops = bind_probe<RecurrentGatedDeltaRule>(
                  provider, {dtype, kKeyHeads, kValueHeads, kProbeHeadDim, kProbeHeadDim}, facts)] {
     const Tensor held = state.clone();
-    const Tensor y =
-        recurrent_gated_delta_rule(ops, {in.q, in.k, in.v, in.g, in.beta, held, 0.125f});
+    const Tensor y = recurrent_gated_delta_rule(ops, {in.q, in.k, in.v, in.g, in.beta, held, 0.125f});
     return as_float({y.on({}), held.on({})});
   };
 }

@@ -44,16 +44,16 @@ Var rms_norm_gated(Tape& tape, Bound<RmsNormGated> bound, const Var& x, const Va
   const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, x, gate, weight, eps);
   const RmsNormGated::Output out = kernel.forward({x.value, gate.value, weight.value, eps});
-  return tape.record(out.y, {&x, &gate, &weight},
-                     [inv_rms = out.inv_rms, x_saved = x.saved(), gate_saved = gate.saved(),
-                      weight_value = weight.value, eps, x = x.slot, gate = gate.slot, weight = weight.slot,
-                      &kernel](const Tensor& dy) {
-                       const RmsNormGated op{x_saved.get(), gate_saved.get(), weight_value, eps};
-                       const RmsNormGated::Grads grads = kernel.backward(
-                           op, inv_rms, dy.contiguous(), weight ? weight->target(weight_value) : GradTarget{});
-                       if (x) x->add(grads.x);
-                       if (gate) gate->add(grads.gate);
-                     });
+  return tape.record(
+      out.y, {&x, &gate, &weight},
+      [inv_rms = out.inv_rms, x_saved = x.saved(), gate_saved = gate.saved(), weight_value = weight.value,
+       eps, x = x.slot, gate = gate.slot, weight = weight.slot, &kernel](const Tensor& dy) {
+        const RmsNormGated op{x_saved.get(), gate_saved.get(), weight_value, eps};
+        const RmsNormGated::Grads grads = kernel.backward(
+            op, inv_rms, dy.contiguous(), weight ? weight->target(weight_value) : GradTarget{});
+        if (x) x->add(grads.x);
+        if (gate) gate->add(grads.gate);
+      });
 }
 
 namespace {

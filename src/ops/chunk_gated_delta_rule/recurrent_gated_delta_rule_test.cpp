@@ -1,0 +1,110 @@
+#include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ops/chunk_gated_delta_rule/delta_test_support.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+using namespace op_testing;
+namespace p = primitives;
+
+// One token of each sequence: documents of one token with initial states.
+void check_step(DeltaSetup s) {
+  s.lengths.assign(s.lengths.size(), 1);
+  s.initial = true;
+  Case c;
+  c.name = fmt::format("{} sequences, {} of {} heads, {} x {}", s.documents(), s.key_heads, s.heads,
+                       s.key_dim, s.value_dim);
+  c.inputs = delta_inputs(s);
+  c.inference = true;
+  c.terms = s.key_dim * 4;
+  c.reference = [s](const std::vector<Doubles>& inputs) { return delta_reference(s, inputs); };
+  c.run = [s](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    const auto wide = [&](const Var& x) { return p::cast(tape, x, DType::kF32).value; };
+    const Tensor state = wide(v[5]).clone();
+    const Tensor y = recurrent_gated_delta_rule(
+        ops, {v[0].value, v[1].value, v[2].value, wide(v[3]), wide(v[4]), state, s.scale, s.norms});
+    return Result{tape.constant(y), {state}};
+  };
+  check_every_kernel<RecurrentGatedDeltaRule>(c, {.key_heads = s.key_heads,
+                                                  .heads = s.heads,
+                                                  .key_dim = s.key_dim,
+                                                  .value_dim = s.value_dim,
+                                                  .norms = s.norms});
+}
+
+TEST(RecurrentGatedDeltaRule, EveryKernelAgrees) {
+  check_step({.lengths = {1}});
+  check_step({.lengths = {1, 1, 1}, .key_heads = 2, .heads = 6, .fused = true});
+  for (const auto& [key, value] :
+       {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {128, 128}, {256, 256}, {7, 5}})
+    check_step({.lengths = {1, 1}, .key_dim = key, .value_dim = value});
+  check_step({.lengths = {1}, .norms = false});
+  check_step({.lengths = {1, 1}, .decays = {0, -40}});
+}
+
+TEST(RecurrentGatedDeltaRule, ChecksAtTheFrontDoor) {
+  const BoundOps step = bind_kernel<RecurrentGatedDeltaRule>("eager", {}),
+                 ops = bind_kernel<ChunkGatedDeltaRule>("eager", {});
+  Tape tape;
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
+  struct Arguments {
+    Tensor q, k, v, g, beta, initial = {};
+    Documents documents{ints({0, 2, 5})};
+    float eps = 1e-6f;
+  };
+  const auto expect = [&](const std::function<void(Arguments&)>& change, std::string_view message) {
+    Arguments a{f32({5, 2, 8}), f32({5, 2, 8}), f32({5, 4, 6}), f32({5, 4}), f32({5, 4})};
+    change(a);
+    ChunkGatedDeltaRule op;
+    op.documents = a.documents;
+    op.eps = a.eps;
+    expect_error(
+        [&] {
+          chunk_gated_delta_rule(
+              tape, ops, {{a.q, {}}, {a.k, {}}, {a.v, {}}, {a.g, {}}, {a.beta, {}}, {a.initial, {}}}, op);
+        },
+        fmt::format("[chunk_gated_delta_rule] {}", message));
+  };
+  const auto gate = [](Tensor& gates, float value) { gates.values<float>()[6] = value; };
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  expect([&](Arguments& a) { a.q = {}; }, "q is missing");
+  expect([&](Arguments& a) { a.k = f32({5, 1, 8}); }, "k is [5, 1, 8], needs [5, 2, 8]");
+  expect([&](Arguments& a) { a.v = f32({4, 4, 6}); }, "v is [4, 4, 6], needs [5, 4, 6]");
+  expect([&](Arguments& a) { a.v = a.v.to(DType::kBF16); }, "v is bfloat16, needs float32");
+  expect([&](Arguments& a) { a.v = f32({5, 3, 6}); }, "3 value heads are not a multiple of 2 key heads");
+  expect([&](Arguments& a) { a.g = f32({5, 2}); }, "g is [5, 2], needs [5, 4]");
+  expect([&](Arguments& a) { a.beta = a.beta.to(DType::kBF16); }, "beta is bfloat16, needs float32");
+  expect([&](Arguments& a) { gate(a.g, nan); },
+         "g of token 1, head 2 is nan, needs a finite value of at most 0");
+  expect([&](Arguments& a) { gate(a.g, -inf); },
+         "g of token 1, head 2 is -inf, needs a finite value of at most 0");
+  expect([&](Arguments& a) { gate(a.g, 0.5f); },
+         "g of token 1, head 2 is 0.5, needs a finite value of at most 0");
+  expect([&](Arguments& a) { gate(a.beta, inf); }, "beta of token 1, head 2 is inf, needs a finite value");
+  expect([&](Arguments& a) { a.initial = f32({2, 4, 6, 8}); }, "initial is [2, 4, 6, 8], needs [2, 4, 8, 6]");
+  expect(
+      [&](Arguments& a) {
+        a.initial = f32({2, 4, 8, 6}).to(DType::kBF16);
+      },
+      "initial is bfloat16, needs float32");
+  expect(
+      [&](Arguments& a) {
+        a.documents.starts = ints({0, 4});
+      },
+      "starts must rise from 0 to 5 without falling");
+  expect([&](Arguments& a) { a.eps = 0; }, "eps is 0, needs a value above 0");
+  expect_error(
+      [&] {
+        recurrent_gated_delta_rule(step, {f32({2, 2, 8}), f32({2, 2, 8}), f32({2, 4, 6}), f32({2, 4}),
+                                          f32({2, 4}), f32({2, 4, 6, 8})});
+      },
+      "[recurrent_gated_delta_rule] state is [2, 4, 6, 8], needs [2, 4, 8, 6]");
+}
+
+}  // namespace
+}  // namespace temper::ops

@@ -85,6 +85,14 @@ void WeightScope::buffer(const std::string& name, const std::string& axis, const
               .buffer = true});
 }
 
+void WeightScope::convolution(const std::string& name, const std::string& axis, int64_t width,
+                              const WeightSource& module) {
+  table_.add({.name = scope_ + name,
+              .shape = {module.rows, 1, width},
+              .axes = {axis, "one", "width"},
+              .sources = {{source_scope_ + module.name + ".weight", module.rows}}});
+}
+
 void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }
 
 void WeightScope::ignore(const std::string& source, const std::string& reason) {

@@ -38,6 +38,9 @@ class WeightScope {
   void buffer(const std::string& name, const std::string& axis, const WeightSource& source);
   // Ranks share an axis in pieces of this size (WeightTable::keep_together).
   void keep_together(const std::string& axis, int64_t size);
+  // The weight of a convolution of each channel by itself, [channels, 1, width].
+  void convolution(const std::string& name, const std::string& axis, int64_t width,
+                   const WeightSource& module);
   // A tensor of files that is not loaded, with the reason.
   void ignore(const std::string& source, const std::string& reason);
 

@@ -28,7 +28,9 @@ struct Pass {
   // holds, or the rows that `seen` chooses.
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
   std::optional<primitives::ChosenRows> seen = {};  // none: all once
-  std::shared_ptr<RouterTrace> routers = {};        // null: nobody asks what routers do
+  // [documents] int32 on the CPU: the document that each continues, or -1 (ops/documents.h); undefined: none.
+  Tensor continued = {};
+  std::shared_ptr<RouterTrace> routers = {};  // null: nobody asks what routers do
   // [parts of the rows] int32, on the model's device: how many tokens of each are no padding; undefined: all.
   Tensor counted = {};
   // [tokens, top_k] int32, on the model's device: experts that routers use instead of choosing; undefined:

@@ -305,6 +305,7 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
       return now == found;
     });
     pass.cu_seqlens_k = Tensor::from(starts_k);
+    pass.continued = Tensor::from(input.continued);
   }
   return pass;
 }

@@ -1,5 +1,7 @@
 #include "layers/glue.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "primitives/primitives.h"
 
@@ -72,6 +74,70 @@ Var merge_heads(Tape& tape, const Var& x) {
   return tape.record(
       x.value.contiguous().reshape({shape[0], shape[1] * shape[2]}), {&x},
       [slot = x.slot, shape](const Tensor& grad) { slot->add(grad.contiguous().reshape(shape)); });
+}
+
+Var split_heads(Tape& tape, const Var& x, int64_t head_dim) {
+  return tape.record(x.value.split_dim(1, head_dim), {&x},
+                     [slot = x.slot, shape = x.shape()](const Tensor& grad) {
+                       slot->add(grad.contiguous().reshape(shape));
+                     });
+}
+
+namespace {
+
+using Widths = std::vector<std::vector<int64_t>>;
+
+// Calls f(column of a group, result, first column of the result, width) for each part.
+template <class F>
+void for_each_part(const Widths& widths, int64_t groups, const F& f) {
+  int64_t column = 0;
+  for (size_t result = 0; result < widths.size(); ++result) {
+    int64_t first = 0;
+    for (const int64_t width : widths[result]) {
+      f(column, result, first, width);
+      column += width;
+      first += groups * width;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Var> ungroup_columns(Tape& tape, const Var& x, int64_t groups, const Widths& widths) {
+  const int64_t rows = x.shape()[0];
+  const auto grouped = [groups](const Tensor& all) { return all.split_dim(1, all.dim(1) / groups); };
+  std::vector<Tensor> results;
+  for (const std::vector<int64_t>& parts : widths) {
+    int64_t columns = 0;
+    for (const int64_t width : parts) columns += groups * width;
+    results.push_back(Tensor::empty({rows, columns}, x.dtype(), MemoryTag::kActivations, x.value.device()));
+  }
+  for_each_part(widths, groups, [&](int64_t column, size_t result, int64_t first, int64_t width) {
+    results[result]
+        .narrow(1, first, groups * width)
+        .split_dim(1, width)
+        .copy_from(grouped(x.value).narrow(2, column, width));
+  });
+  const auto backward = [slot = x.slot, shape = x.shape(), dtype = x.dtype(), device = x.value.device(),
+                         groups, widths, grouped](const std::vector<Tensor>& grads) {
+    const Tensor dx = Tensor::empty(shape, dtype, MemoryTag::kActivations, device);
+    if (std::any_of(grads.begin(), grads.end(), [](const Tensor& grad) { return !grad.defined(); }))
+      dx.fill_zero();
+    for_each_part(widths, groups, [&](int64_t column, size_t result, int64_t first, int64_t width) {
+      if (grads[result].defined())
+        grouped(dx)
+            .narrow(2, column, width)
+            .copy_from(grads[result].narrow(1, first, groups * width).split_dim(1, width));
+    });
+    slot->add(dx);
+  };
+  return tape.record(std::move(results), {&x}, backward);
+}
+
+Var sigmoid_gated(Tape& tape, const Var& x, const Var& gate) {
+  namespace p = primitives;
+  const Var open = p::sigmoid(tape, p::cast(tape, gate, DType::kF32));
+  return p::cast(tape, p::mul(tape, p::cast(tape, x, DType::kF32), open), x.dtype());
 }
 
 }  // namespace temper::layers

@@ -17,7 +17,7 @@ int64_t SequenceState::truncate(int64_t length) {
   for (bool agreed = false; !agreed;) {
     agreed = true;
     for (const auto& layer : layers_) {
-      const int64_t reached = layer->truncate(left);
+      const int64_t reached = layer->truncate(left, length_);
       agreed = agreed && reached == left;
       left = reached;
     }

@@ -11,9 +11,9 @@ class MixerState {
   virtual ~MixerState() = default;
   // Room for so many tokens, keeping the first `length`.
   virtual void reserve(int64_t capacity, int64_t length) = 0;
-  // Forgets what follows the first `length` tokens, and returns how many are left: fewer where a state cannot
-  // go back to that point.
-  virtual int64_t truncate(int64_t length) = 0;
+  // Forgets what follows the first `length` of the `held` tokens, and returns how many are left: fewer where
+  // a state cannot go back to that point.
+  virtual int64_t truncate(int64_t length, int64_t held) = 0;
 };
 
 // What a model keeps of one sequence: the states of its mixers, filled front to back.

@@ -86,7 +86,9 @@ void expect_activation(ConfigReader& reader, const std::string& key, const std::
 void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope_theta) {
   config.vocab_size = reader.positive("vocab_size", kMostTokens);
   config.hidden_size = reader.positive("hidden_size", kMostHidden);
-  config.intermediate_size = reader.positive("intermediate_size", kMostInner);
+  config.intermediate_size = config.intermediate_size > 0
+                                 ? reader.positive("intermediate_size", config.intermediate_size, kMostInner)
+                                 : reader.positive("intermediate_size", kMostInner);
   config.num_layers = reader.positive("num_hidden_layers", kMostLayers);
   read_heads(reader, config);
   config.max_positions = reader.positive("max_position_embeddings", kMostPositions);

@@ -29,6 +29,7 @@ struct DenseConfig {
   bool qk_norm = false;          // RMS norm of each query and key head
   bool norms_all_heads = false;  // qk_norm of all heads together
   double norm_offset = 0;        // added to the weights of all norms
+  bool output_gate = false;      // of attention
   double attention_scale = 0;    // 0: 1 / sqrt(head_dim)
   bool interleaved_rotation = false;
   bool fused_qkv = false, fused_gate_up = false;  // in files

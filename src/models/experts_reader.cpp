@@ -27,6 +27,23 @@ channels::ExpertsConfig read_experts(ConfigReader& reader, int64_t hidden, const
   return config;
 }
 
+std::vector<bool> read_mixed_layers(ConfigReader& reader, int64_t layers) {
+  const int64_t step = reader.integer("decoder_sparse_step", 1);
+  if (step < 1) reader.refuse("decoder_sparse_step", fmt::format("is {}, expected 1 or more", step));
+  std::vector<bool> all;
+  for (int64_t i = 0; i < layers; ++i) all.push_back((i + 1) % step == 0);
+  if (const Json* dense = reader.find("mlp_only_layers")) {
+    if (!dense->is_array()) reader.refuse("mlp_only_layers", "must be a list of layers");
+    for (const Json& layer : dense->as_array()) {
+      if (!layer.is_int() || layer.as_int() < 0 || layer.as_int() >= layers)
+        reader.refuse("mlp_only_layers",
+                      fmt::format("has {}, expected layers from 0 to {}", layer.dump(), layers - 1));
+      all[static_cast<size_t>(layer.as_int())] = false;
+    }
+  }
+  return all;
+}
+
 double read_balance_factor(ConfigReader& reader) {
   const double factor = reader.not_negative("router_aux_loss_coef", 0.001);
   return reader.boolean("output_router_logits", false) ? factor : 0;

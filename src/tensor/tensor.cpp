@@ -165,6 +165,22 @@ Tensor Tensor::transpose(int a, int b) const {
   return view;
 }
 
+Tensor Tensor::split_dim(int dim, int64_t inner) const {
+  dim = normal_dim(dim, ndim());
+  Tensor view = *this;
+  std::vector<int64_t> shape, strides;
+  for (int i = 0; i < ndim(); ++i) {
+    shape.push_back(i == dim ? div_exact(shape_[i], inner) : shape_[i]);
+    strides.push_back(i == dim ? strides_[i] * inner : strides_[i]);
+    if (i != dim) continue;
+    shape.push_back(inner);
+    strides.push_back(strides_[i]);
+  }
+  view.shape_ = Shape(shape);
+  view.strides_ = Shape(strides);
+  return view;
+}
+
 Tensor Tensor::bytes_as(int64_t first, Shape shape, DType dtype) const {
   require_contiguous();
   const int64_t at = offset_ + first;

@@ -82,6 +82,7 @@ class Tensor {
   Tensor reshape(Shape shape) const;
   Tensor narrow(int dim, int64_t start, int64_t length) const;
   Tensor transpose(int a, int b) const;
+  Tensor split_dim(int dim, int64_t inner) const;  // one dimension as two, the second of size `inner`
   Tensor bytes_as(int64_t first, Shape shape, DType dtype) const;  // of compact uint8, from byte `first` on
 
   Tensor contiguous(MemoryTag tag = MemoryTag::kActivations) const;  // itself, or a compact copy

@@ -16,7 +16,7 @@ using layers::RouterTrace;
 class BoundExperts : public layers::BoundChannel {
  public:
   BoundExperts(const ExpertsConfig& config, const layers::Binding& binding,
-               std::unique_ptr<layers::BoundChannel> shared)
+               std::unique_ptr<layers::BoundChannel> shared, const std::string& shared_gate)
       : config_(config),
         place_(binding.routers.add()),
         float32_router_(config.float32_router || binding.routers.options().float32),
@@ -28,13 +28,17 @@ class BoundExperts : public layers::BoundChannel {
         experts_(binding.kernel<ops::MoeExperts>(config.module)),
         adapted_(binding.kernel<ops::LoraMoeExperts>(config.module)),
         shared_(std::move(shared)) {
+    if (!shared_gate.empty()) shared_gate_.emplace(binding, shared_gate, false);
     if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const ops::MoeRouter::Routes routes = route(tape, x, pass);
     const Var y = choose(tape, x, routes, pass.rows.all());
-    return shared_ ? layers::residual_add(tape, shared_->forward(tape, x, pass), y) : y;
+    if (!shared_) return y;
+    Var shared = shared_->forward(tape, x, pass);
+    if (shared_gate_) shared = layers::sigmoid_gated(tape, shared, (*shared_gate_)(tape, x, pass.rows));
+    return layers::residual_add(tape, shared, y);
   }
   const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }
   bool decodes_on_device() const override { return asks_host().empty(); }
@@ -165,12 +169,13 @@ class BoundExperts : public layers::BoundChannel {
   ops::Bound<ops::MoeExperts> experts_;
   ops::Bound<ops::LoraMoeExperts> adapted_;
   std::unique_ptr<layers::BoundChannel> shared_;
+  std::optional<layers::Linear> shared_gate_;
 };
 
 class Experts : public layers::Channel {
  public:
-  Experts(const ExpertsConfig& config, std::shared_ptr<const layers::Channel> shared)
-      : c_(config), shared_(std::move(shared)) {}
+  Experts(const ExpertsConfig& config, std::shared_ptr<const layers::Channel> shared, std::string shared_gate)
+      : c_(config), shared_(std::move(shared)), shared_gate_(std::move(shared_gate)) {}
 
   void declare(layers::WeightScope& weights) const override {
     const int64_t experts = c_.routing.experts;
@@ -192,6 +197,8 @@ class Experts : public layers::Channel {
     weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
                     out, module + ".experts.down_proj");
     if (shared_) shared_->declare(weights);
+    if (!shared_gate_.empty())
+      weights.linear(shared_gate_, {"one", "hidden", c_.hidden, false}, {{shared_gate_, 1}});
   }
 
   void name_ops(layers::OpScope& ops) const override {
@@ -202,15 +209,18 @@ class Experts : public layers::Channel {
     ops.use<ops::MoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
     ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
     if (shared_) shared_->name_ops(ops);
+    if (!shared_gate_.empty()) ops.linear(shared_gate_, c_.hidden, 1, false);
   }
 
   std::unique_ptr<layers::BoundChannel> bind(const layers::Binding& binding) const override {
-    return std::make_unique<BoundExperts>(c_, binding, shared_ ? shared_->bind(binding) : nullptr);
+    return std::make_unique<BoundExperts>(c_, binding, shared_ ? shared_->bind(binding) : nullptr,
+                                          shared_gate_);
   }
 
   // Of the experts that are chosen.
   double flops(int64_t tokens) const override {
-    const int64_t each = c_.routing.experts + 3 * c_.routing.top_k * c_.width;
+    const int64_t each =
+        c_.routing.experts + 3 * c_.routing.top_k * c_.width + (shared_gate_.empty() ? 0 : 1);
     return 2 * static_cast<double>(tokens) * static_cast<double>(c_.hidden * each) +
            (shared_ ? shared_->flops(tokens) : 0);
   }
@@ -231,19 +241,22 @@ class Experts : public layers::Channel {
                      {"correction bias of experts", c_.correction_bias}};
     if (shared_)
       for (auto& [key, value] : shared_->describe()) all.emplace_back("shared experts: " + key, value);
+    if (!shared_gate_.empty()) all.emplace_back("gate of the shared expert", true);
     return all;
   }
 
  private:
   ExpertsConfig c_;
   std::shared_ptr<const layers::Channel> shared_;
+  std::string shared_gate_;
 };
 
 }  // namespace
 
 std::shared_ptr<const layers::Channel> experts(const ExpertsConfig& config,
-                                               std::shared_ptr<const layers::Channel> shared) {
-  return std::make_shared<Experts>(config, std::move(shared));
+                                               std::shared_ptr<const layers::Channel> shared,
+                                               const std::string& shared_gate) {
+  return std::make_shared<Experts>(config, std::move(shared), shared_gate);
 }
 
 }  // namespace temper::channels

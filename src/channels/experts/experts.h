@@ -17,8 +17,10 @@ struct ExpertsConfig {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
-// `shared` computes every token, too; null: none.
+// `shared` computes every token, too; null: none. `shared_gate`: the sigmoid of a linear of this name, one
+// number a token, multiplies what it gives; empty: nothing does.
 std::shared_ptr<const layers::Channel> experts(const ExpertsConfig& config,
-                                               std::shared_ptr<const layers::Channel> shared = nullptr);
+                                               std::shared_ptr<const layers::Channel> shared = nullptr,
+                                               const std::string& shared_gate = {});
 
 }  // namespace temper::channels

@@ -47,8 +47,9 @@ class BoundAttention : public layers::BoundMixer {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     auto* const kept = static_cast<KvState*>(state);
-    const Var y = mix(tape, rotate(tape, normed(tape, qkv_(tape, x, pass.rows), pass), pass), pass, kept);
-    return output_(tape, y, pass.rows);
+    auto [qkv, gate] = cut(tape, qkv_(tape, x, pass.rows));
+    const Var y = mix(tape, rotate(tape, normed(tape, qkv, pass), pass), pass, kept);
+    return output_(tape, gate.value.defined() ? layers::sigmoid_gated(tape, y, gate) : y, pass.rows);
   }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
   std::string_view asks_host() const override {
@@ -56,6 +57,17 @@ class BoundAttention : public layers::BoundMixer {
   }
 
  private:
+  struct Projected {
+    Var qkv, gate;  // gate [tokens, heads head_dim], or Var{}
+  };
+  Projected cut(Tape& tape, const Var& all) const {
+    if (!config_.output_gate) return {all, {}};
+    const int64_t dim = config_.head_dim, q = config_.num_heads * dim, kv = config_.num_kv_heads * dim;
+    const std::vector<Var> parts = layers::split_columns(tape, all, {2 * q, 2 * kv});
+    const std::vector<Var> heads = layers::ungroup_columns(tape, parts[0], config_.num_heads, {{dim}, {dim}});
+    return {layers::join_columns(tape, {heads[0], parts[1]}), heads[1]};
+  }
+
   // Of all heads together; norms of each head belong to the rotation.
   Var normed(Tape& tape, Var qkv, const Pass& pass) const {
     if (norms_.empty()) return qkv;
@@ -133,7 +145,7 @@ class Attention : public layers::Mixer {
   void declare(layers::WeightScope& weights) const override {
     weights.keep_together("heads*head_dim", c_.head_dim);
     std::vector<WeightSource> parts{
-        {"self_attn.q_proj", q()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}};
+        {"self_attn.q_proj", q_proj()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}};
     if (c_.fused_in_files) parts = {{"self_attn.qkv_proj", q() + 2 * kv()}};
     weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias}, parts);
     if (c_.qk_norm)
@@ -149,7 +161,7 @@ class Attention : public layers::Mixer {
 
   void name_ops(layers::OpScope& ops) const override {
     const bool window = c_.window > 0;
-    ops.linear("attention.qkv", c_.hidden, q() + 2 * kv(), c_.qkv_bias);
+    ops.linear("attention.qkv", c_.hidden, q_proj() + 2 * kv(), c_.qkv_bias);
     ops.linear("attention.output", q(), c_.hidden, c_.output_bias);
     ops.use<ops::Rotary>(kName, {ops.dtype(), c_.head_dim, c_.qk_norm && !c_.norms_all_heads,
                                  c_.head_dim - layers::rotated_width(c_.rope, c_.head_dim), form_of(c_)});
@@ -179,7 +191,7 @@ class Attention : public layers::Mixer {
       attended += w * (w + 1) / 2 + (n - w) * w;
     }
     const auto wide = static_cast<double>(q()),
-               weights = static_cast<double>(c_.hidden * (2 * q() + 2 * kv()));
+               weights = static_cast<double>(c_.hidden * (q_proj() + q() + 2 * kv()));
     return 2 * tokens * weights + 4 * wide * attended;
   }
 
@@ -195,12 +207,14 @@ class Attention : public layers::Mixer {
     if (c_.norm_offset != 0) all.emplace_back("norm_offset of q and k", c_.norm_offset);
     if (c_.scale != 0) all.emplace_back("attention scale", c_.scale);
     if (c_.interleaved) all.emplace_back("interleaved rotation", true);
+    if (c_.output_gate) all.emplace_back("gate of attention's output", true);
     for (auto& entry : layers::describe(c_.rope)) all.push_back(std::move(entry));
     return all;
   }
 
  private:
   int64_t q() const { return c_.num_heads * c_.head_dim; }
+  int64_t q_proj() const { return c_.output_gate ? 2 * q() : q(); }
   int64_t kv() const { return c_.num_kv_heads * c_.head_dim; }
 
   AttentionConfig c_;

@@ -16,6 +16,8 @@ struct AttentionConfig {
   double scale = 0;                         // of scores; 0: 1 / sqrt(head_dim)
   bool interleaved = false;                 // neighbours are rotated together, not halves
   bool fused_in_files = false;              // files have one qkv_proj
+  // Each query head of q_proj has as wide a gate behind it, whose sigmoid multiplies the head's result.
+  bool output_gate = false;
   layers::RopeConfig rope;
 
   bool operator==(const AttentionConfig&) const = default;

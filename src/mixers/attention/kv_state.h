@@ -17,7 +17,8 @@ class KvState : public layers::MixerState {
   Tensor values() const { return as_sequence(v_); }
 
   void reserve(int64_t capacity, int64_t length) override;
-  int64_t truncate(int64_t length) override { return length; }  // what is behind is written over
+  // What is behind is written over.
+  int64_t truncate(int64_t length, int64_t) override { return length; }
 
  private:
   static Tensor as_sequence(const Tensor& all) {

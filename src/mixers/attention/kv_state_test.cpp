@@ -44,7 +44,7 @@ TEST(KvState, GrowsPerLayerAndForgetsTheEnd) {
 // A state that can only go back to its beginning takes the others along.
 struct AllOrNothing : layers::MixerState {
   void reserve(int64_t, int64_t) override {}
-  int64_t truncate(int64_t length) override { return held = length == held ? length : 0; }
+  int64_t truncate(int64_t length, int64_t) override { return held = length == held ? length : 0; }
   int64_t held = 3;
 };
 
@@ -63,7 +63,7 @@ TEST(SequenceState, GoesBackAsFarAsItsLastLayer) {
 struct InSteps : layers::MixerState {
   explicit InSteps(int64_t step) : step(step) {}
   void reserve(int64_t, int64_t) override {}
-  int64_t truncate(int64_t length) override { return length - length % step; }
+  int64_t truncate(int64_t length, int64_t) override { return length - length % step; }
   int64_t step;
 };
 

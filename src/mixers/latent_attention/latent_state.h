@@ -17,7 +17,8 @@ class LatentState : public layers::MixerState {
   Tensor all() const { return rows_.reshape({1, rows_.dim(0), rows_.dim(1)}); }
 
   void reserve(int64_t capacity, int64_t length) override;
-  int64_t truncate(int64_t length) override { return length; }  // what is behind is written over
+  // What is behind is written over.
+  int64_t truncate(int64_t length, int64_t) override { return length; }
 
  private:
   Tensor rows_;  // [capacity, rank + rope_dim]

@@ -20,7 +20,7 @@ TEST(LatentState, GrowsAndForgetsTheEnd) {
   ASSERT_EQ(seen.shape(), (Shape{2, 5}));
   EXPECT_EQ(std::vector<float>(seen.values<float>().begin(), seen.values<float>().end()),
             (std::vector<float>{1, 1, 1, 2, 2, 1, 1, 1, 2, 2}));
-  EXPECT_EQ(state.truncate(1), 1);
+  EXPECT_EQ(state.truncate(1, 2), 1);
   const Tensor again = state.append(1, filled(3, 3, 7), filled(3, 2, 8));
   EXPECT_EQ(again.values<float>()[4], 2);
   EXPECT_EQ(again.values<float>()[5], 7);

@@ -81,13 +81,34 @@ class HfSave : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(HfSave, ReadingThenWritingKeepsEverything) {
-  save({.original = golden(GetParam())});
+  save({.kept = &model});
   expect_same_tensors(model, ModelFolder::open(target));
   EXPECT_EQ(read_file(target + "/config.json"), read_file(golden(GetParam()) + "/config.json"));
   EXPECT_EQ(list_directory(target),
             (std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors"}));
   EXPECT_EQ(file_size(target + "/model.safetensors"), file_size(golden(GetParam()) + "/model.safetensors"));
   expect_only_target();
+}
+
+// Tensors that are no parameters of the model: of predictors of several tokens, say.
+TEST_P(HfSave, KeptTensorsAreThoseOfTheOriginal) {
+  WeightTable fewer;
+  for (const WeightSpec& spec : table.specs())
+    if (!spec.name.starts_with("model.layers.1.")) fewer.add(spec);
+  EXPECT_THROW(check_weights(model, fewer), Error);
+  fewer.keep("model.layers.1.");
+  EXPECT_NO_THROW(check_weights(model, fewer));
+  table = fewer;
+  save({.dtype = DType::kBF16, .max_shard_bytes = 150'000, .kept = &model});
+  const ModelFolder saved = ModelFolder::open(target);
+  EXPECT_EQ(saved.names().size(), model.names().size());
+  for (const std::string& name : model.names()) {
+    const bool kept = name.starts_with("model.layers.1.");
+    const Tensor expected = kept ? model.tensor(name) : model.tensor(name).to(DType::kBF16),
+                 found = saved.tensor(name);
+    ASSERT_EQ(found.dtype(), expected.dtype()) << name;
+    EXPECT_EQ(std::memcmp(expected.raw(), found.raw(), static_cast<size_t>(found.bytes())), 0) << name;
+  }
 }
 
 TEST_P(HfSave, CutsIntoShards) {

@@ -25,6 +25,23 @@ Json tiny_config(const char* type) {
                                                              {"moe_intermediate_size", 16},
                                                              {"norm_topk_prob", true}})
       config.set(key, value);
+  const std::string_view family = type;
+  if (family == "qwen3_next" || family == "qwen3_5_text" || family == "qwen3_5_moe_text")
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, Json>>{
+             {"layer_types", Json::Array{"linear_attention", "full_attention"}},
+             {"linear_num_key_heads", 2},
+             {"linear_num_value_heads", 4},
+             {"linear_key_head_dim", 4},
+             {"linear_value_head_dim", 6},
+             {"linear_conv_kernel_dim", 4}})
+      config.set(key, value);
+  if (family == "qwen3_next" || family == "qwen3_5_moe_text")
+    for (const auto& [key, value] :
+         std::initializer_list<std::pair<const char*, int64_t>>{{"num_experts", 6},
+                                                                {"num_experts_per_tok", 2},
+                                                                {"moe_intermediate_size", 16},
+                                                                {"shared_expert_intermediate_size", 8}})
+      config.set(key, value);
   return config;
 }
 

@@ -33,7 +33,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import (AutoModelForCausalLM, DeepseekV3Config, Gemma3TextConfig, Glm4Config, GraniteConfig,
                           LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config,
-                          Qwen3MoeConfig, SmolLM3Config)
+                          Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config)
 
 GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 VOCAB, WIDTH, ROWS = 40, 32, 4
@@ -111,6 +111,17 @@ TINY_CASES = {
     "glm4_trained": Glm4Config(rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.5),
                                **WIDE, **(TINY | dict(eos_token_id=-1))),
 }
+# A layer of the gated delta rule, then one of attention; grouped value heads, keys and values of unequal widths.
+DELTA = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+             linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4, partial_rotary_factor=0.5,
+             rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.5), **WIDE, **TINY)
+MIXED = dict(moe_intermediate_size=16, shared_expert_intermediate_size=8, num_experts=4, num_experts_per_tok=2,
+             output_router_logits=True, router_aux_loss_coef=0.02)
+TINY_CASES |= {
+    "qwen3_5_moe_text_trained": Qwen3_5MoeTextConfig(**MIXED, **DELTA),
+    "qwen3_5_text_trained": Qwen3_5TextConfig(**(DELTA | dict(linear_conv_kernel_dim=3))),
+    "qwen3_next_trained": Qwen3NextConfig(**MIXED, **DELTA),
+}
 CASES |= TINY_CASES
 # Steps, weight decay and seed of those that do not learn their task with what the others have, or whose gradients cancel
 # out more than bfloat16 can show.
@@ -158,6 +169,32 @@ def train(config, steps, weight_decay, seed):
         if step % 200 == 199:
             print(f"  step {step + 1}: loss {loss.item():.4f}", flush=True)
     return model.to(torch.bfloat16)
+
+
+def delta_rule(query, key, value, g, beta, use_qk_l2norm_in_kernel, initial_state=None, output_final_state=False, **_):
+    """The gated delta rule token by token in float64: gradients of its gates cancel out in transformers' chunks."""
+    assert use_qk_l2norm_in_kernel
+    q, k = (x.double() * (x.double().square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (query, key))
+    q, k = (x.repeat_interleave(value.shape[2] // x.shape[2], 2) for x in (q * q.shape[-1] ** -0.5, k))
+    state = q.new_zeros(value.shape[0], value.shape[2], k.shape[-1], value.shape[-1])
+    if initial_state is not None:
+        state = initial_state.double()
+    results = []
+    for t in range(value.shape[1]):
+        state = state * g[:, t, :, None, None].double().exp()
+        known = torch.einsum("bhkv,bhk->bhv", state, k[:, t])
+        update = (value[:, t].double() - known) * beta[:, t, :, None].double()
+        state = state + k[:, t, :, :, None] * update[:, :, None]
+        results.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
+    return torch.stack(results, 1).to(query.dtype), state.float() if output_final_state else None
+
+
+def use_delta_rule(model):
+    for module in model.modules():
+        for name in ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"):
+            if type(module).__name__.endswith("GatedDeltaNet"):
+                setattr(sys.modules[type(module).__module__], name, delta_rule)
+                setattr(module, name, delta_rule)
 
 
 def batch():
@@ -229,6 +266,7 @@ def make(name, config, train_again):
         usual = (2000, 0.3, 11) if name in TINY_CASES else (1000, 0.01, 11)
         train(config, *TRAINING.get(name, usual)).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    use_delta_rule(model)
     ids, labels, periods = batch()
     golden = forward_and_gradients(model, ids, labels)
     known = predictable(ids, periods)[:, 1:]

@@ -24,7 +24,10 @@ const std::vector<std::string> kCases{"deepseek_v3",
                                       "qwen2",
                                       "qwen2_trained",
                                       "qwen3",
+                                      "qwen3_5_moe_text_trained",
+                                      "qwen3_5_text_trained",
                                       "qwen3_moe_trained",
+                                      "qwen3_next_trained",
                                       "qwen3_trained",
                                       "smollm3_trained"};
 

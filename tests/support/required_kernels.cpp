@@ -57,6 +57,15 @@ const RequiredKernels<ops::Attention>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels() {
+  static const RequiredKernels<ops::ChunkGatedDeltaRule> table{
+      {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::CrossEntropy>& required_kernels() {
   static const RequiredKernels<ops::CrossEntropy> table{
       {.hidden = 1024, .vocab = 151936},

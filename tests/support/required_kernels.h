@@ -6,6 +6,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
@@ -73,6 +74,8 @@ const RequiredKernels<ops::AdamW>& required_kernels();
 template <>
 const RequiredKernels<ops::Attention>& required_kernels();
 template <>
+const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels();
+template <>
 const RequiredKernels<ops::CrossEntropy>& required_kernels();
 template <>
 const RequiredKernels<ops::DecodeAttention>& required_kernels();
@@ -114,10 +117,10 @@ template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
   all.template
-  operator()<ops::AdamW, ops::Attention, ops::CrossEntropy, ops::DecodeAttention, ops::Dropout,
-             ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
-             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts,
-             ops::MoeRouter, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
+  operator()<ops::AdamW, ops::Attention, ops::ChunkGatedDeltaRule, ops::CrossEntropy, ops::DecodeAttention,
+             ops::Dropout, ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
+             ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
+             ops::MoeExperts, ops::MoeRouter, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

@@ -9,6 +9,7 @@ void register_onednn();
 void register_onednn() {
   limit_vector_targets();
   ops::kernels<ops::Attention>().add("onednn", attention_kernel());
+  ops::kernels<ops::ChunkGatedDeltaRule>().add("onednn", delta_rule_kernel());
   ops::kernels<ops::CrossEntropy>().add("onednn", cross_entropy_kernel());
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
   ops::kernels<ops::LatentDecode>().add("onednn", latent_decode_kernel());

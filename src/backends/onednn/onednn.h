@@ -1,6 +1,7 @@
 #pragma once
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/linear/linear.h"
@@ -13,6 +14,7 @@ namespace temper::backends {
 ops::Kernel<ops::Attention> attention_kernel();
 ops::Kernel<ops::CrossEntropy> cross_entropy_kernel();
 ops::Kernel<ops::DecodeAttention> decode_attention_kernel();
+ops::Kernel<ops::ChunkGatedDeltaRule> delta_rule_kernel();
 ops::Kernel<ops::LatentDecode> latent_decode_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();

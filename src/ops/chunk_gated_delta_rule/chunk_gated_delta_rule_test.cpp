@@ -56,7 +56,7 @@ TEST(ChunkGatedDeltaRule, Documents) {
 }
 
 TEST(ChunkGatedDeltaRule, ChunkBorders) {
-  for (const int32_t border : {16, 32, 64, 128})
+  for (const int32_t border : {32, 64, 128})
     check({.lengths = {border - 2, border - 1, border, border + 1, border + 2},
            .heads = 1,
            .key_dim = 4,
@@ -72,21 +72,20 @@ TEST(ChunkGatedDeltaRule, Heads) {
 TEST(ChunkGatedDeltaRule, HeadDims) {
   for (const auto& [key, value] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {64, 64}, {24, 8}, {7, 5}})
     check({.lengths = {10, 4}, .key_dim = key, .value_dim = value});
-  for (const int64_t dim : {128, 256})
-    check({.lengths = {70, 3}, .heads = 2, .key_dim = dim, .value_dim = dim, .scale = 0.1f});
+  check({.lengths = {5, 2}, .heads = 1, .key_dim = 256, .value_dim = 256, .scale = 0.1f});
 }
 
 // What kernels for training are written for.
 TEST(ChunkGatedDeltaRule, WideHeads) {
-  check({.lengths = {140, 65, 1},
-         .key_heads = 2,
-         .heads = 4,
+  check({.lengths = {66, 3, 1},
+         .key_heads = 1,
+         .heads = 2,
          .key_dim = 128,
          .value_dim = 128,
          .fused = true,
          .scale = 0.09f});
-  check({.lengths = {70, 60, 30},
-         .heads = 2,
+  check({.lengths = {65, 2, 3},
+         .heads = 1,
          .key_dim = 128,
          .value_dim = 128,
          .continued = {-1, 0, 0},

@@ -1,0 +1,108 @@
+// The gated delta rule, forward.
+#include "backends/onednn/delta_rule.h"
+
+#include "backends/floats.h"
+#include "backends/onednn/onednn.h"
+#include "base/threads.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::ChunkGatedDeltaRule;
+
+int64_t state_size(const ChunkGatedDeltaRule& op) { return op.key_dim() * op.value_dim(); }
+
+// Beside the chunk's: P, Y, and the states before and behind a document.
+int64_t floats_of(const ChunkGatedDeltaRule& op) {
+  return DeltaChunks::floats(op) + kDeltaChunk * (kDeltaStride + op.value_dim()) +
+         2 * op.group() * state_size(op);
+}
+
+struct Forward {
+  const ChunkGatedDeltaRule& op;
+  const ChunkGatedDeltaRule::Output& out;
+  DeltaChunks& chunks;
+  float *p, *y;
+};
+
+void write_chunk(const Forward& f, int64_t head, const float* state) {
+  const KeyChunk& keys = f.chunks.keys();
+  const ValueChunk& values = f.chunks.values();
+  const int64_t dim = f.op.value_dim(), key_dim = f.op.key_dim();
+  delta_product({keys.q, key_dim}, {state, dim}, keys.size, dim, key_dim, f.y, dim);
+  for (int64_t t = 0; t < keys.size; ++t)
+    for (int64_t i = t * dim; i < (t + 1) * dim; ++i) f.y[i] *= values.start[t];
+  f.chunks.mix(f.p);
+  delta_product({f.p, kDeltaStride}, {values.u, dim}, keys.size, dim, keys.size, f.y, dim, true);
+  for (int64_t i = 0; i < keys.size * dim; ++i) f.y[i] *= f.op.scale;
+  copy_block({f.y, DType::kF32, dim}, heads_at(f.out.y, keys.first, head), keys.size, dim);
+}
+
+// From `states` [group, key_dim, value_dim], which move on.
+void run_document(const Forward& f, int64_t document, int64_t key_head, float* states) {
+  const int64_t begin = f.op.documents.start(document), end = begin + f.op.documents.length(document);
+  for (int64_t first = begin; first < end; first += kDeltaChunk) {
+    f.chunks.load_keys(key_head, first, std::min(kDeltaChunk, end - first));
+    for (int64_t h = 0; h < f.op.group(); ++h) {
+      float* const state = states + h * state_size(f.op);
+      f.chunks.load_values(key_head * f.op.group() + h, state);
+      write_chunk(f, key_head * f.op.group() + h, state);
+      f.chunks.advance(state);
+    }
+  }
+}
+
+void run_family(const ChunkGatedDeltaRule& op, const ChunkGatedDeltaRule::Output& out,
+                const DeltaFamily& family, int64_t key_head) {
+  Scratch scratch(floats_of(op));
+  DeltaChunks chunks(op, scratch);
+  const int64_t size = op.group() * state_size(op);
+  const Forward f{op, out, chunks, scratch.take(kDeltaChunk * kDeltaStride),
+                  scratch.take(kDeltaChunk * op.value_dim())};
+  float *const states = scratch.take(size), *const shared = scratch.take(size);
+  const auto at = [&](const Tensor& all, int64_t document) {
+    return all.data<float>() + document * op.heads() * state_size(op) + key_head * size;
+  };
+  if (op.initial.defined())
+    std::copy_n(at(op.initial, family.front()), size, shared);
+  else
+    std::fill_n(shared, size, 0.f);
+  for (const int64_t document : family) {
+    std::copy_n(shared, size, states);
+    run_document(f, document, key_head, states);
+    if (document == family.front()) std::copy_n(states, size, shared);
+    if (out.final_state.defined()) std::copy_n(states, size, at(out.final_state, document));
+  }
+}
+
+ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
+  ChunkGatedDeltaRule::Output out{Tensor::empty(op.v.shape(), op.v.dtype()), {}, {}};
+  if (wanted.final_state)
+    out.final_state =
+        Tensor::empty({op.documents.count(), op.heads(), op.key_dim(), op.value_dim()}, DType::kF32);
+  const std::vector<DeltaFamily> families = delta_families(op.documents);
+  parallel_for(std::ssize(families) * op.key_heads(), [&](int64_t i) {
+    run_family(op, out, families[static_cast<size_t>(i / op.key_heads())], i % op.key_heads());
+  });
+  return out;
+}
+
+ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op,
+                                            ChunkGatedDeltaRule::Wanted wanted) {
+  const auto out = ops::outline<ChunkGatedDeltaRule>().forward(op, wanted);
+  const size_t tasks = delta_families(op.documents).size() * static_cast<size_t>(op.key_heads());
+  hold_largest(std::vector<int64_t>(tasks, TaskMemory::pooled_bytes(floats_of(op))), op.q.device());
+  return out;
+}
+
+}  // namespace
+
+ops::Kernel<ChunkGatedDeltaRule> delta_rule_kernel() {
+  return {.accepts = refuse_float16,
+          .forward = forward,
+          .backward = delta_rule_backward,
+          .batch_invariant = true,
+          .outline = {outline_forward, outline_delta_rule_backward}};
+}
+
+}  // namespace temper::backends

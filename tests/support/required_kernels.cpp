@@ -57,6 +57,41 @@ const RequiredKernels<ops::Attention>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::CausalConv1d>& required_kernels() {
+  static const RequiredKernels<ops::CausalConv1d> table{
+      {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::CausalConv1dUpdate>& required_kernels() {
+  static const RequiredKernels<ops::CausalConv1dUpdate> table{
+      {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::DeltaGates>& required_kernels() {
+  static const RequiredKernels<ops::DeltaGates> table{{.heads = 32}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::RecurrentGatedDeltaRule>& required_kernels() {
+  static const RequiredKernels<ops::RecurrentGatedDeltaRule> table{
+      {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::RmsNormGated>& required_kernels() {
+  static const RequiredKernels<ops::RmsNormGated> table{{.dim = 128}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels() {
   static const RequiredKernels<ops::ChunkGatedDeltaRule> table{
       {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},

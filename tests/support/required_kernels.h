@@ -6,7 +6,10 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
+#include "ops/chunk_gated_delta_rule/delta_gates.h"
+#include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
@@ -22,6 +25,7 @@
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/moe_router/moe_router.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
@@ -74,6 +78,16 @@ const RequiredKernels<ops::AdamW>& required_kernels();
 template <>
 const RequiredKernels<ops::Attention>& required_kernels();
 template <>
+const RequiredKernels<ops::CausalConv1d>& required_kernels();
+template <>
+const RequiredKernels<ops::CausalConv1dUpdate>& required_kernels();
+template <>
+const RequiredKernels<ops::DeltaGates>& required_kernels();
+template <>
+const RequiredKernels<ops::RecurrentGatedDeltaRule>& required_kernels();
+template <>
+const RequiredKernels<ops::RmsNormGated>& required_kernels();
+template <>
 const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels();
 template <>
 const RequiredKernels<ops::CrossEntropy>& required_kernels();
@@ -116,11 +130,12 @@ const RequiredKernels<ops::Swiglu>& required_kernels();
 template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template
-  operator()<ops::AdamW, ops::Attention, ops::ChunkGatedDeltaRule, ops::CrossEntropy, ops::DecodeAttention,
-             ops::Dropout, ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
-             ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
-             ops::MoeExperts, ops::MoeRouter, ops::RmsNorm, ops::Rotary, ops::Sample, ops::Swiglu>();
+  all.template operator()<ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate,
+                          ops::ChunkGatedDeltaRule, ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates,
+                          ops::Dropout, ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
+                          ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear,
+                          ops::LoraMoeExperts, ops::MoeExperts, ops::MoeRouter, ops::RecurrentGatedDeltaRule,
+                          ops::RmsNorm, ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

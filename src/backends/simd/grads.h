@@ -8,6 +8,9 @@ namespace temper::backends {
 struct NormGrads {
   Tensor dy, dsum, dx;  // [rows, width]; dsum: undefined where no gradient reached the sum by other ways
 };
+struct GatedGrads {
+  Tensor dy, dx, dgate;  // [tokens, heads, dim]
+};
 struct HeadGrads {
   Tensor dq, dk, dv;  // [tokens, heads, head_dim], of dk and dv kv_heads
   Tensor dqkv;        // [tokens, (heads + 2 kv_heads) · head_dim]

@@ -1,0 +1,87 @@
+#include <cmath>
+
+#include "backends/floats.h"
+#include "backends/simd/simd.h"
+#include "base/threads.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/simd/recurrent_gated_delta_rule.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/simd/squares-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+
+template <class T>
+void load_key(const T* from, int64_t size, const ops::RecurrentGatedDeltaRule& op, float* to) {
+  convert(from, to, size);
+  if (!op.norms) return;
+  const Lanes scale = fill(1 / std::sqrt(square_sum(to, size) + op.eps));
+  sweep(size,
+        [&](int64_t i, auto lanes) HWY_ATTR { store(hn::Mul(load(to + i, lanes), scale), to + i, lanes); });
+}
+
+// One value head of one sequence. `memory`: q, k [key_dim], then what the state knows and y [value_dim].
+void step(const ops::RecurrentGatedDeltaRule& op, const Tensor& y, int64_t sequence, int64_t head,
+          float* memory) {
+  const int64_t key_dim = op.q.dim(2), dim = op.v.dim(2), heads = op.v.dim(1);
+  const int64_t key_head = head / (heads / op.q.dim(1)), gate = sequence * heads + head;
+  float *const q = memory, *const k = q + key_dim, *const known = k + key_dim, *const out = known + dim;
+  float* const state = op.state.data<float>() + gate * key_dim * dim;
+  visit_wide(op.q.dtype(), [&]<class T>() HWY_ATTR {
+    load_key(op.q.data<T>() + sequence * op.q.stride(0) + key_head * key_dim, key_dim, op, q);
+    load_key(op.k.data<T>() + sequence * op.k.stride(0) + key_head * key_dim, key_dim, op, k);
+    const T* v = op.v.data<T>() + sequence * op.v.stride(0) + head * dim;
+    const Lanes decay = fill(std::exp(op.g.data<float>()[gate])), beta = fill(op.beta.data<float>()[gate]);
+    sweep(dim, [&](int64_t e, auto lanes) HWY_ATTR {
+      Lanes sum = none();
+      for (int64_t i = 0; i < key_dim; ++i)
+        sum = hn::MulAdd(hn::Mul(decay, load(state + i * dim + e, lanes)), fill(k[i]), sum);
+      const Lanes u = hn::Mul(beta, hn::Sub(load(v + e, lanes), sum));
+      Lanes read = none();
+      for (int64_t i = 0; i < key_dim; ++i) {
+        float* const at = state + i * dim + e;
+        const Lanes moved = hn::MulAdd(u, fill(k[i]), hn::Mul(decay, load(at, lanes)));
+        store(moved, at, lanes);
+        read = hn::MulAdd(moved, fill(q[i]), read);
+      }
+      store(hn::Mul(read, fill(op.scale)), out + e, lanes);
+    });
+    convert(out, y.data<T>() + gate * dim, dim);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace temper::backends {
+namespace {
+
+using ops::RecurrentGatedDeltaRule;
+HWY_EXPORT(step);
+
+Tensor run_forward(const RecurrentGatedDeltaRule& op) {
+  const Tensor y = Tensor::empty(op.v.shape(), op.v.dtype());
+  const int64_t heads = op.v.dim(1);
+  parallel_for(op.v.dim(0) * heads, [&](int64_t i) {
+    std::vector<float> memory(static_cast<size_t>(2 * (op.q.dim(2) + op.v.dim(2))));
+    HWY_DYNAMIC_DISPATCH(step)(op, y, i / heads, i % heads, memory.data());
+  });
+  return y;
+}
+
+}  // namespace
+
+ops::Kernel<RecurrentGatedDeltaRule> recurrent_gated_delta_rule_kernel() {
+  return {.accepts = refuse_float16, .forward = run_forward, .batch_invariant = true};
+}
+
+}  // namespace temper::backends
+#endif  // HWY_ONCE

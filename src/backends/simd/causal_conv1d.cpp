@@ -255,6 +255,15 @@ CausalConv1d::Grads run_backward(const CausalConv1d& op, const Tensor& dy, const
   return out;
 }
 
+CausalConv1d::Grads outline_backward(const CausalConv1d& op, const Tensor& dy, const Tensor& dfinal,
+                                     CausalConv1d::Wanted wanted, const GradTarget& weight) {
+  const int64_t size = op.channels() * op.width(),
+                sums = weight.wanted() ? RowSums::floats(op.tokens(), size, size) : 0;
+  const Tensor workspace = Tensor::empty({op.tokens() * op.channels() + size + sums}, DType::kF32,
+                                         MemoryTag::kWorkspace, op.x.device());
+  return ops::outline<CausalConv1d>().backward(op, dy, dfinal, wanted, weight);
+}
+
 Tensor run_update(const ops::CausalConv1dUpdate& op) {
   CausalConv1d whole;  // each sequence is a document of one token
   std::vector<int32_t> starts;
@@ -271,8 +280,11 @@ Tensor run_update(const ops::CausalConv1dUpdate& op) {
 }  // namespace
 
 ops::Kernel<CausalConv1d> causal_conv1d_kernel() {
-  return {
-      .accepts = refuse_float16, .forward = run_forward, .backward = run_backward, .batch_invariant = true};
+  return {.accepts = refuse_float16,
+          .forward = run_forward,
+          .backward = run_backward,
+          .batch_invariant = true,
+          .outline = {.backward = outline_backward}};
 }
 ops::Kernel<ops::CausalConv1dUpdate> causal_conv1d_update_kernel() {
   return {.accepts = refuse_float16, .forward = run_update, .batch_invariant = true};

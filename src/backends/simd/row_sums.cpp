@@ -8,11 +8,20 @@
 
 namespace temper::backends {
 
+int64_t RowSums::grain_of(int64_t rows, int64_t row_size) {
+  constexpr int64_t kMaxPieces = 64;
+  return std::max(rows_per_task(row_size), (rows + kMaxPieces - 1) / kMaxPieces);
+}
+
+int64_t RowSums::floats(int64_t rows, int64_t row_size, int64_t width) {
+  const int64_t grain = grain_of(rows, row_size);
+  return (rows + grain - 1) / grain * width;
+}
+
 RowSums::RowSums(int64_t rows, int64_t row_size, int64_t width)
     : width_(width), grain_(rows_per_task(row_size)) {
   if (width == 0) return;
-  constexpr int64_t kMaxPieces = 64;
-  grain_ = std::max(grain_, (rows + kMaxPieces - 1) / kMaxPieces);
+  grain_ = grain_of(rows, row_size);
   pieces_ = (rows + grain_ - 1) / grain_;
   partial_ = Tensor::empty({pieces_, width}, DType::kF32, MemoryTag::kWorkspace);
 }

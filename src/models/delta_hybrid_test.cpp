@@ -2,6 +2,9 @@
 // packed rows give what whole sequences give alone.
 #include "models/delta_hybrid.h"
 
+#include "base/files.h"
+#include "base/random.h"
+#include "models/adapter.h"
 #include "models/config_test_support.h"
 #include "primitives/primitives.h"
 #include "tests/support/relative_error.h"
@@ -165,6 +168,70 @@ TEST(DeltaHybrid, DocumentsThatContinueAPrefix) {
         for (size_t i = 0; i < sums.size(); ++i) add_in_place(sums[i], alone.grads[i]);
     }
     expect_same_gradients(*model, shared.grads, sums, 2e-5);
+  }
+}
+
+// Updates of all projections, and own copies of the convolution and of the gated norm.
+std::unique_ptr<layers::Adapter> adapter_of(const Model& model, uint64_t seed) {
+  auto adapter = new_adapter(
+      model, {.rank = 2, .alpha = 4, .modules_to_save = {"linear_attn.conv1d", "linear_attn.norm"}}, seed,
+      "");
+  layers::ParameterStore& parameters = adapter->parameters();
+  const Random random(seed, RandomPurpose::kData);
+  uint64_t at = 0;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (float& value : parameters[i].value.values<float>())
+      value += 0.2f * (static_cast<float>(random.below(2001, at++)) / 1000.f - 1);
+  return adapter;
+}
+
+Tensor adapted(const Model& model, std::span<const int32_t> ids, const std::vector<int32_t>& lengths,
+               const std::vector<layers::AdapterRows>& rows) {
+  Tape tape(false);
+  layers::Decoder::Options options;
+  options.adapters = rows;
+  return model.decoder.forward(tape, layers::make_input(ids, lengths), options).value;
+}
+
+TEST(DeltaHybrid, AdaptersInOnePassAreWhatTheyAreAlone) {
+  for (const char* type : kTypes) {
+    SCOPED_TRACE(type);
+    const auto model = build(type);
+    const auto first = adapter_of(*model, 1), second = adapter_of(*model, 2);
+    const Tensor all =
+        adapted(*model, kIds, {6, 1, 9, 4}, {{first.get(), 7}, {nullptr, 9}, {second.get(), 4}});
+    const auto part = [&](int64_t begin, int64_t count) {
+      return std::span(kIds).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    };
+    const Tensor of_first = adapted(*model, part(0, 7), {6, 1}, {{first.get(), 7}});
+    EXPECT_LE(relative_error(all.narrow(0, 0, 7), of_first), 2e-6);
+    EXPECT_LE(relative_error(all.narrow(0, 7, 9), adapted(*model, part(7, 9), {9}, {})), 2e-6);
+    EXPECT_LE(relative_error(all.narrow(0, 16, 4), adapted(*model, part(16, 4), {4}, {{second.get(), 4}})),
+              2e-6);
+    EXPECT_GT(relative_error(of_first, adapted(*model, part(0, 7), {6, 1}, {})), 1e-2);
+    const TemporaryDirectory folder;
+    save_adapter(*first, folder / "adapter", "");
+    const auto loaded = load_adapter(*model, folder / "adapter");
+    EXPECT_EQ(relative_error(adapted(*model, part(0, 7), {6, 1}, {{loaded.get(), 7}}), of_first), 0);
+  }
+}
+
+TEST(DeltaHybrid, DecodingWithAnAdapter) {
+  for (const char* type : kTypes) {
+    const auto model = build(type);
+    const auto adapter = adapter_of(*model, 1);
+    const Tensor expected = adapted(*model, kIds, {kTokens}, {{adapter.get(), kTokens}});
+    layers::SequenceState state = model->decoder.make_state(kTokens);
+    for (int32_t at = 0; at < kTokens; ++at) {
+      Tape tape(false);
+      const layers::NextToken next{Tensor::from(std::vector{kIds[static_cast<size_t>(at)]}),
+                                   Tensor::from(std::vector{at}), model->decoder.prepare_positions(kTokens),
+                                   adapter.get()};
+      EXPECT_LE(relative_error(model->decoder.decode(tape, next, state).value, expected.narrow(0, at, 1)),
+                2e-5)
+          << type << ", token " << at;
+      state.advance(1);
+    }
   }
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "primitives/internal.h"
@@ -36,11 +37,11 @@ std::vector<Var> split(Tape& tape, const Var& x, int dim, const std::vector<int6
   const auto backward = [slot = x.slot, shape = x.shape(), dtype = x.dtype(), device = x.value.device(), dim,
                          counts](const std::vector<Tensor>& grads) {
     const Tensor dx = Tensor::empty(shape, dtype, MemoryTag::kActivations, device);
+    if (std::any_of(grads.begin(), grads.end(), [](const Tensor& grad) { return !grad.defined(); }))
+      dx.fill_zero();
     int64_t first = 0;
-    for (size_t i = 0; i < counts.size(); first += counts[i++]) {
-      const Tensor part = dx.narrow(dim, first, counts[i]);
-      grads[i].defined() ? part.copy_from(grads[i]) : part.fill_zero();
-    }
+    for (size_t i = 0; i < counts.size(); first += counts[i++])
+      if (grads[i].defined()) dx.narrow(dim, first, counts[i]).copy_from(grads[i]);
     slot->add(dx);
   };
   return tape.record(std::move(pieces), {&x}, backward);

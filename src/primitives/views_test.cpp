@@ -50,6 +50,18 @@ TEST(Views, Transpose) {
              [](Tape& tape, const std::vector<Var>& v) { return transpose(tape, v[0], 1, 0); });
 }
 
+TEST(Views, Split) {
+  check_view("columns, put together in another order", {view_input(1, {2, 4})}, {3, 0, 7, 4},
+             [](Tape& tape, const std::vector<Var>& v) {
+               const std::vector<Var> parts = split(tape, v[0], 1, {1, 2, 1});
+               return concat_last(tape, parts[2], parts[0]);
+             });
+  check_view("rows", {view_input(1, {4, 2})}, {6, 7, 0, 1, 2, 3}, [](Tape& tape, const std::vector<Var>& v) {
+    const std::vector<Var> parts = split(tape, v[0], 0, {2, 1, 1});
+    return concat_first(tape, {parts[2], parts[0]});
+  });
+}
+
 TEST(Views, Narrow) {
   check_view("columns", {view_input(1, {2, 4}, Role::kParameter)}, {1, 2, 5, 6},
              [](Tape& tape, const std::vector<Var>& v) { return narrow(tape, v[0], 1, 1, 2); });

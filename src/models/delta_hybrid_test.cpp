@@ -247,6 +247,12 @@ TEST(DeltaHybrid, Layers) {
             Json(Json::Array{Json(), true}));
   EXPECT_EQ(described("qwen3_next", R"({"mlp_only_layers": [0]})").at("num_experts"),
             Json(Json::Array{Json(), 6}));
+  // Sections of positions of images are all the same for text.
+  const Json sections = described("qwen3_5_text", R"({"rope_theta": null, "rope_parameters":
+      {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.5, "mrope_interleaved": true,
+       "mrope_section": [1, 1, 0]}})");
+  EXPECT_EQ(sections.at("rope_theta"), Json(Json::Array{Json(), 1e7}));
+  EXPECT_EQ(sections.at("partial_rotary_factor"), Json(Json::Array{Json(), 0.5}));
   // No layer of the mixture has an intermediate_size.
   EXPECT_EQ(described("qwen3_5_moe_text", R"({"intermediate_size": null})").at("norm_topk_prob"), Json(true));
 }

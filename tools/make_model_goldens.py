@@ -171,9 +171,9 @@ def train(config, steps, weight_decay, seed):
     return model.to(torch.bfloat16)
 
 
-def delta_rule(query, key, value, g, beta, use_qk_l2norm_in_kernel, initial_state=None, output_final_state=False, **_):
+def delta_rule(query, key, value, g, beta, initial_state=None, **options):
     """The gated delta rule token by token in float64: gradients of its gates cancel out in transformers' chunks."""
-    assert use_qk_l2norm_in_kernel
+    assert options["use_qk_l2norm_in_kernel"]
     q, k = (x.double() * (x.double().square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (query, key))
     q, k = (x.repeat_interleave(value.shape[2] // x.shape[2], 2) for x in (q * q.shape[-1] ** -0.5, k))
     state = q.new_zeros(value.shape[0], value.shape[2], k.shape[-1], value.shape[-1])
@@ -186,7 +186,7 @@ def delta_rule(query, key, value, g, beta, use_qk_l2norm_in_kernel, initial_stat
         update = (value[:, t].double() - known) * beta[:, t, :, None].double()
         state = state + k[:, t, :, :, None] * update[:, :, None]
         results.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
-    return torch.stack(results, 1).to(query.dtype), state.float() if output_final_state else None
+    return torch.stack(results, 1).to(query.dtype), state.float() if options["output_final_state"] else None
 
 
 def use_delta_rule(model):

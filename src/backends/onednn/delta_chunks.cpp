@@ -22,7 +22,7 @@ void solve(const float* n, float* u, int64_t size, int64_t width) {
   for (int64_t begin = 0; begin < size; begin += kSolveBlock) {
     const int64_t end = std::min(size, begin + kSolveBlock);
     if (begin > 0)
-      delta_product({n + begin * kDeltaStride, kDeltaStride}, {u, width}, end - begin, width, begin,
+      delta_product({n + begin * kDeltaStride, kDeltaStride}, {u, width}, {end - begin, width, begin},
                     u + begin * width, width, true);
     for (int64_t t = begin + 1; t < end; ++t)
       for (int64_t s = begin; s < t; ++s) {
@@ -46,13 +46,13 @@ std::vector<DeltaFamily> delta_families(const ops::Documents& documents) {
   return families;
 }
 
-void delta_product(const Operand& a, const Operand& b, int64_t m, int64_t n, int64_t k, float* c,
-                   int64_t stride, bool accumulate) {
+void delta_product(const Operand& a, const Operand& b, const ProductSizes& sizes, float* c, int64_t stride,
+                   bool accumulate) {
   multiply(Tile{.a = {a.data, DType::kF32, a.stride, a.transposed},
                 .b = {b.data, DType::kF32, b.stride, b.transposed},
-                .m = m,
-                .n = n,
-                .k = k,
+                .m = sizes.m,
+                .n = sizes.n,
+                .k = sizes.k,
                 .c = c,
                 .stride = stride,
                 .accumulate = accumulate});
@@ -84,8 +84,8 @@ void DeltaChunks::load_keys(int64_t key_head, int64_t first, int64_t size) {
     norm_rows(keys_.q, size, dim, op_.eps, keys_.q_scale);
     norm_rows(keys_.k, size, dim, op_.eps, keys_.k_scale);
   }
-  delta_product({keys_.k, dim}, {keys_.k, dim, true}, size, size, dim, keys_.kk, kDeltaStride);
-  delta_product({keys_.q, dim}, {keys_.k, dim, true}, size, size, dim, keys_.qk, kDeltaStride);
+  delta_product({keys_.k, dim}, {keys_.k, dim, true}, {size, size, dim}, keys_.kk, kDeltaStride);
+  delta_product({keys_.q, dim}, {keys_.k, dim, true}, {size, size, dim}, keys_.qk, kDeltaStride);
 }
 
 // Products of the tokens' own decays: a difference of sums of logarithms would lose what follows a large one.
@@ -103,7 +103,7 @@ void DeltaChunks::load_values(int64_t head, const float* state) {
   const int64_t size = keys_.size, key_dim = op_.key_dim(), dim = op_.value_dim();
   load_decays(head);
   copy_block(heads_at(op_.v, keys_.first, head), {values_.v, DType::kF32, dim}, size, dim);
-  delta_product({keys_.k, key_dim}, {state, dim}, size, dim, key_dim, values_.known, dim);
+  delta_product({keys_.k, key_dim}, {state, dim}, {size, dim, key_dim}, values_.known, dim);
   const float* const last = values_.decay + (size - 1) * kDeltaStride;
   for (int64_t t = 0; t < size; ++t) {
     const float strength = beta(head, t), start = values_.start[t];
@@ -120,7 +120,8 @@ void DeltaChunks::advance(float* state) const {
   const int64_t key_dim = op_.key_dim(), dim = op_.value_dim();
   const float whole = values_.start[keys_.size - 1];
   for (int64_t i = 0; i < key_dim * dim; ++i) state[i] *= whole;
-  delta_product({values_.kept, key_dim, true}, {values_.u, dim}, key_dim, dim, keys_.size, state, dim, true);
+  delta_product({values_.kept, key_dim, true}, {values_.u, dim}, {key_dim, dim, keys_.size}, state, dim,
+                true);
 }
 
 void DeltaChunks::mix(float* p) const {

@@ -29,11 +29,11 @@ void write_chunk(const Forward& f, int64_t head, const float* state) {
   const KeyChunk& keys = f.chunks.keys();
   const ValueChunk& values = f.chunks.values();
   const int64_t dim = f.op.value_dim(), key_dim = f.op.key_dim();
-  delta_product({keys.q, key_dim}, {state, dim}, keys.size, dim, key_dim, f.y, dim);
+  delta_product({keys.q, key_dim}, {state, dim}, {keys.size, dim, key_dim}, f.y, dim);
   for (int64_t t = 0; t < keys.size; ++t)
     for (int64_t i = t * dim; i < (t + 1) * dim; ++i) f.y[i] *= values.start[t];
   f.chunks.mix(f.p);
-  delta_product({f.p, kDeltaStride}, {values.u, dim}, keys.size, dim, keys.size, f.y, dim, true);
+  delta_product({f.p, kDeltaStride}, {values.u, dim}, {keys.size, dim, keys.size}, f.y, dim, true);
   for (int64_t i = 0; i < keys.size * dim; ++i) f.y[i] *= f.op.scale;
   copy_block({f.y, DType::kF32, dim}, heads_at(f.out.y, keys.first, head), keys.size, dim);
 }

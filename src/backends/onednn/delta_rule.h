@@ -67,8 +67,11 @@ struct Operand {
   int64_t stride;
   bool transposed = false;
 };
-void delta_product(const Operand& a, const Operand& b, int64_t m, int64_t n, int64_t k, float* c,
-                   int64_t stride, bool accumulate = false);
+struct ProductSizes {
+  int64_t m, n, k;
+};
+void delta_product(const Operand& a, const Operand& b, const ProductSizes& sizes, float* c, int64_t stride,
+                   bool accumulate = false);
 
 ops::ChunkGatedDeltaRule::Grads delta_rule_backward(const ops::ChunkGatedDeltaRule& op,
                                                     const std::vector<Tensor>& kept, const Tensor& dy,

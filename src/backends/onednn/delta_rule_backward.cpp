@@ -52,7 +52,7 @@ void solve_transposed(const float* n, float* u, int64_t size, int64_t width) {
     const int64_t end = std::min(size, begin + kBlock);
     if (end < size)
       delta_product({n + end * kDeltaStride + begin, kDeltaStride, true}, {u + end * width, width},
-                    end - begin, width, size - end, u + begin * width, width, true);
+                    {end - begin, width, size - end}, u + begin * width, width, true);
     for (int64_t t = end - 1; t >= begin; --t)
       for (int64_t s = t + 1; s < end; ++s) {
         const float factor = n[s * kDeltaStride + t];
@@ -198,7 +198,7 @@ class Backward {
     const KeyChunk& keys = chunks_.keys();
     const ValueChunk& values = chunks_.values();
     const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
-    delta_product({keys.q, key_dim}, {state, dim}, size, dim, key_dim, w_.qs, dim);
+    delta_product({keys.q, key_dim}, {state, dim}, {size, dim, key_dim}, w_.qs, dim);
     for (int64_t t = 0; t < size; ++t) {
       w_.dstart[t] = dot(w_.dy + t * dim, w_.qs + t * dim, dim);
       for (int64_t i = t * dim; i < (t + 1) * dim; ++i) w_.x[i] = values.start[t] * w_.dy[i];
@@ -206,13 +206,13 @@ class Backward {
     const float whole = values.start[size - 1];
     w_.dstart[size - 1] += dot(dstate, state, one_);
     for (int64_t i = 0; i < one_; ++i) dbefore_[i] = whole * dstate[i];
-    delta_product({w_.x, dim}, {state, dim, true}, size, key_dim, dim, w_.dq, key_dim, true);
-    delta_product({keys.q, key_dim, true}, {w_.x, dim}, key_dim, dim, size, dbefore_, dim, true);
+    delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dq, key_dim, true);
+    delta_product({keys.q, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
     chunks_.mix(w_.p);
-    delta_product({w_.p, kDeltaStride, true}, {w_.dy, dim}, size, dim, size, w_.du, dim);
-    delta_product({values.kept, key_dim}, {dstate, dim}, size, dim, key_dim, w_.du, dim, true);
-    delta_product({w_.dy, dim}, {values.u, dim, true}, size, size, dim, w_.dp, kDeltaStride);
-    delta_product({values.u, dim}, {dstate, dim, true}, size, key_dim, dim, w_.dkept, key_dim);
+    delta_product({w_.p, kDeltaStride, true}, {w_.dy, dim}, {size, dim, size}, w_.du, dim);
+    delta_product({values.kept, key_dim}, {dstate, dim}, {size, dim, key_dim}, w_.du, dim, true);
+    delta_product({w_.dy, dim}, {values.u, dim, true}, {size, size, dim}, w_.dp, kDeltaStride);
+    delta_product({values.u, dim}, {dstate, dim, true}, {size, key_dim, dim}, w_.dkept, key_dim);
     const float* const last = values.decay + (size - 1) * kDeltaStride;
     for (int64_t s = 0; s < size; ++s) {
       w_.dlast[s] = dot(w_.dkept + s * key_dim, keys.k + s * key_dim, key_dim);
@@ -226,7 +226,7 @@ class Backward {
     const ValueChunk& values = chunks_.values();
     const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
     solve_transposed(values.n, w_.du, size, dim);
-    delta_product({w_.du, dim}, {values.u, dim, true}, size, size, dim, w_.g, kDeltaStride);
+    delta_product({w_.du, dim}, {values.u, dim, true}, {size, size, dim}, w_.g, kDeltaStride);
     for (int64_t t = 0; t < size; ++t) {
       const float beta = chunks_.beta(head, t), start = values.start[t];
       const float of_known = dot(w_.du + t * dim, values.known + t * dim, dim);
@@ -238,8 +238,8 @@ class Backward {
       }
     }
     copy_block({w_.du, DType::kF32, dim}, heads_at(grads_.v, keys.first, head), size, dim);
-    delta_product({w_.x, dim}, {state, dim, true}, size, key_dim, dim, w_.dk, key_dim, true);
-    delta_product({keys.k, key_dim, true}, {w_.x, dim}, key_dim, dim, size, dbefore_, dim, true);
+    delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dk, key_dim, true);
+    delta_product({keys.k, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
   }
 
   // A_ts = beta_t D_ts k̂_t·k̂_s and P_ts = D_ts q̂_t·k̂_s: gradients of beta, Q̂, K̂ and g.
@@ -263,10 +263,10 @@ class Backward {
       }
     }
     const Operand k{keys.k, dim};
-    delta_product({of_kk, kDeltaStride}, k, size, dim, size, w_.dk, dim, true);
-    delta_product({of_kk, kDeltaStride, true}, k, size, dim, size, w_.dk, dim, true);
-    delta_product({of_qk, kDeltaStride}, k, size, dim, size, w_.dq, dim, true);
-    delta_product({of_qk, kDeltaStride, true}, {keys.q, dim}, size, dim, size, w_.dk, dim, true);
+    delta_product({of_kk, kDeltaStride}, k, {size, dim, size}, w_.dk, dim, true);
+    delta_product({of_kk, kDeltaStride, true}, k, {size, dim, size}, w_.dk, dim, true);
+    delta_product({of_qk, kDeltaStride}, k, {size, dim, size}, w_.dq, dim, true);
+    delta_product({of_qk, kDeltaStride, true}, {keys.q, dim}, {size, dim, size}, w_.dk, dim, true);
     write_gates(head);
   }
 

@@ -171,79 +171,88 @@ TEST(CausalConv1dUpdate, MovesTheWindow) {
   }
 }
 
-TEST(CausalConv1d, ChecksAtTheFrontDoor) {
+struct Arguments {
+  Tensor x = Tensor::zeros({5, 6}, DType::kF32), weight = Tensor::zeros({6, 4}, DType::kF32), initial = {};
+  Documents documents{ints({0, 2, 5})};
+};
+
+void expect_refused(const std::function<void(Arguments&)>& change, std::string_view message) {
   const BoundOps ops = bind_kernel<CausalConv1d>("eager", {});
   Tape tape;
-  struct Arguments {
-    Tensor x = Tensor::zeros({5, 6}, DType::kF32), weight = Tensor::zeros({6, 4}, DType::kF32), initial = {};
-    Documents documents{ints({0, 2, 5})};
-  };
-  const auto expect = [&](const std::function<void(Arguments&)>& change, std::string_view message) {
-    Arguments a;
-    change(a);
-    expect_error(
-        [&] {
-          causal_conv1d(tape, ops, {a.x, {}}, {a.weight, {}}, {a.initial, {}}, {{}, {}, a.documents});
-        },
-        message);
-  };
+  Arguments a;
+  change(a);
+  expect_error(
+      [&] {
+        causal_conv1d(tape, ops, {a.x, {}}, {a.weight, {}}, {a.initial, {}}, {{}, {}, a.documents});
+      },
+      message);
+}
+
+TEST(CausalConv1d, ChecksAtTheFrontDoor) {
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
-  expect([&](Arguments& a) { a.x = {}; }, "[causal_conv1d] x is missing");
-  expect([&](Arguments& a) { a.x = f32({5}); }, "[causal_conv1d] x is [5], needs 2 dimensions");
-  expect([&](Arguments& a) { a.weight = f32({5, 4}); }, "[causal_conv1d] weight is [5, 4], needs [6, 4]");
-  expect(
+  expect_refused([&](Arguments& a) { a.x = {}; }, "[causal_conv1d] x is missing");
+  expect_refused([&](Arguments& a) { a.x = f32({5}); }, "[causal_conv1d] x is [5], needs 2 dimensions");
+  expect_refused(
+      [&](Arguments& a) {
+        a.weight = f32({5, 4});
+      },
+      "[causal_conv1d] weight is [5, 4], needs [6, 4]");
+  expect_refused(
       [&](Arguments& a) {
         a.weight = f32({6, 1});
       },
       "[causal_conv1d] weight is [6, 1], needs 2 to 16 columns");
-  expect(
+  expect_refused(
       [&](Arguments& a) {
         a.weight = f32({6, 17});
       },
       "[causal_conv1d] weight is [6, 17], needs 2 to 16 columns");
-  expect([&](Arguments& a) { a.weight = a.weight.to(DType::kBF16); },
-         "[causal_conv1d] weight is bfloat16, needs float32");
-  expect(
+  expect_refused([&](Arguments& a) { a.weight = a.weight.to(DType::kBF16); },
+                 "[causal_conv1d] weight is bfloat16, needs float32");
+  expect_refused(
       [&](Arguments& a) {
         a.x = f32({6, 5}).transpose(0, 1);
       },
       "[causal_conv1d] x [5, 6] has strides [1, 5], needs them without gaps");
-  expect(
+  expect_refused(
       [&](Arguments& a) {
         a.initial = f32({2, 4, 6});
       },
       "[causal_conv1d] initial is [2, 4, 6], needs [2, 3, 6]");
-  expect(
+  expect_refused(
       [&](Arguments& a) {
         a.initial = f32({1, 3, 6});
       },
       "[causal_conv1d] initial is [1, 3, 6], needs [2, 3, 6]");
-  expect(
+  expect_refused(
       [&](Arguments& a) {
         a.initial = f32({2, 3, 6}).to(DType::kBF16);
       },
       "[causal_conv1d] initial is bfloat16, needs float32");
-  for (const auto& starts : std::vector<std::vector<int32_t>>{{0}, {1, 2, 5}, {0, 2, 4}, {0, 6, 5}})
-    expect([&](Arguments& a) { a.documents.starts = ints(starts); },
-           "[causal_conv1d] starts must rise from 0 to 5 without falling");
-  expect([&](Arguments& a) { a.documents.continued = ints({-1}); },
-         "[causal_conv1d] continued is [1], needs [2]");
-  expect(
-      [&](Arguments& a) {
-        a.documents.continued = ints({-1, 1});
-      },
-      "[causal_conv1d] document 1 continues document 1, needs -1 or one before it that continues none");
-  expect(
-      [&](Arguments& a) {
-        a.documents = {ints({0, 2, 4, 5}), ints({-1, 0, 1})};
-      },
-      "[causal_conv1d] document 2 continues document 1, needs -1 or one before it that continues none");
   const BoundOps step = bind_kernel<CausalConv1dUpdate>("eager", {});
   expect_error(
       [&] {
         causal_conv1d_update(step, {f32({2, 6}), f32({6, 4}), f32({2, 2, 6})});
       },
       "[causal_conv1d_update] window is [2, 2, 6], needs [2, 3, 6]");
+}
+
+TEST(CausalConv1d, ChecksDocuments) {
+  for (const auto& starts : std::vector<std::vector<int32_t>>{{0}, {1, 2, 5}, {0, 2, 4}, {0, 6, 5}})
+    expect_refused([&](Arguments& a) { a.documents.starts = ints(starts); },
+                   "[causal_conv1d] starts must rise from 0 to 5 without falling");
+  expect_refused([&](Arguments& a) { a.documents.continued = ints({-1}); },
+                 "[causal_conv1d] continued is [1], needs [2]");
+  expect_refused(
+      [&](Arguments& a) {
+        a.documents.continued = ints({-1, 1});
+      },
+      "[causal_conv1d] document 1 continues document 1, needs -1 or one before it that continues none");
+  expect_refused(
+      [&](Arguments& a) {
+        a.documents = {ints({0, 2, 4, 5}), ints({-1, 0, 1})};
+      },
+      "[causal_conv1d] document 2 continues document 1, needs -1 or one before it that continues none");
 }
 
 }  // namespace

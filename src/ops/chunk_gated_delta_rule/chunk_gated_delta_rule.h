@@ -56,13 +56,15 @@ struct ChunkGatedDeltaRule {
   struct Output {
     Tensor y;            // [tokens, heads, value_dim], compact
     Tensor final_state;  // [documents, heads, key_dim, value_dim] float32, compact; undefined unless wanted
-    std::vector<Tensor> kept;  // what backward reads, of the kernel's own making; empty unless wanted
+    // Of any shape: what backward reads, of the kernel's own making; empty unless wanted.
+    std::vector<Tensor> kept;  // []
   };
   struct Wanted {
     bool final_state = false, kept = false;
   };
   struct Grads {
-    Tensor q, k, v;  // of the inputs' shapes and dtype, compact
+    Tensor q, k;     // [tokens, key_heads, key_dim], q's dtype, compact
+    Tensor v;        // [tokens, heads, value_dim], q's dtype, compact
     Tensor g, beta;  // [tokens, heads] float32, compact
     Tensor initial;  // of its shape, float32, zero where it is not read; undefined unless there is one
   };
@@ -71,7 +73,8 @@ struct ChunkGatedDeltaRule {
   using Backward = Grads(const ChunkGatedDeltaRule&, const std::vector<Tensor>& kept, const Tensor& dy,
                          const Tensor& dfinal);
   struct Inputs {
-    Var q, k, v, g, beta, initial;  // initial may be Var{}
+    Var q, k, v, g, beta;  // [tokens, …] each, as above
+    Var initial;           // [documents, …], or Var{}
   };
   using Compose = DeltaResult(Tape&, const Inputs&, const ChunkGatedDeltaRule&, bool want_final);
 };

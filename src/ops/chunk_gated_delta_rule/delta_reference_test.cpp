@@ -56,14 +56,19 @@ Doubles unit(const DeltaSetup& s, const double* x) {
   return y;
 }
 
+struct Step {
+  Doubles q, k;
+  const double* v;
+  double g, beta;
+};
+
 // One token of one head: the state moves on, and y is added to `out`.
-void step(const DeltaSetup& s, const Doubles& q, const Doubles& k, const double* v, double g, double beta,
-          double* state, Doubles& out) {
+void run_step(const DeltaSetup& s, const Step& in, double* state, Doubles& out) {
   for (int64_t e = 0; e < s.value_dim; ++e) {
     double known = 0, y = 0;
-    for (int64_t i = 0; i < s.key_dim; ++i) known += (state[i * s.value_dim + e] *= std::exp(g)) * k[i];
-    const double u = beta * (v[e] - known);
-    for (int64_t i = 0; i < s.key_dim; ++i) y += (state[i * s.value_dim + e] += k[i] * u) * q[i];
+    for (int64_t i = 0; i < s.key_dim; ++i) known += (state[i * s.value_dim + e] *= std::exp(in.g)) * in.k[i];
+    const double u = in.beta * (in.v[e] - known);
+    for (int64_t i = 0; i < s.key_dim; ++i) y += (state[i * s.value_dim + e] += in.k[i] * u) * in.q[i];
     out.push_back(s.scale * y);
   }
 }
@@ -85,8 +90,10 @@ Doubles delta_reference(const DeltaSetup& s, const std::vector<Doubles>& in) {
     for (const int64_t end = t + s.lengths[at]; t < end; ++t)
       for (int64_t h = 0; h < s.heads; ++h) {
         const int64_t key = (t * s.key_heads + h / group) * s.key_dim, gate = t * s.heads + h;
-        step(s, unit(s, &in[0][key]), unit(s, &in[1][key]), &in[2][gate * s.value_dim], in[3][gate],
-             in[4][gate], states + h * s.key_dim * s.value_dim, y);
+        run_step(s,
+                 {unit(s, &in[0][key]), unit(s, &in[1][key]), &in[2][gate * s.value_dim], in[3][gate],
+                  in[4][gate]},
+                 states + h * s.key_dim * s.value_dim, y);
       }
   }
   y.insert(y.end(), finals.begin(), finals.end());

@@ -81,7 +81,7 @@ class HfSave : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(HfSave, ReadingThenWritingKeepsEverything) {
-  save({.kept = &model});
+  save({.original = golden(GetParam())});
   expect_same_tensors(model, ModelFolder::open(target));
   EXPECT_EQ(read_file(target + "/config.json"), read_file(golden(GetParam()) + "/config.json"));
   EXPECT_EQ(list_directory(target),

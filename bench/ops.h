@@ -14,6 +14,7 @@ namespace temper::bench {
 
 void add_adamw();
 void add_attention();
+void add_chunk_gated_delta_rule();
 void add_cross_entropy();
 void add_decode_attention();
 void add_embedding();

@@ -8,6 +8,7 @@ void register_cuda() {
   register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::Attention>().add("cuda", cuda_attention_kernel());
+  ops::kernels<ops::ChunkGatedDeltaRule>().add("cuda", cuda_chunk_gated_delta_rule_kernel());
   ops::kernels<ops::DecodeAttention>().add("cuda", cuda_decode_attention_kernel());
   ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());

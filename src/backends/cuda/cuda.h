@@ -3,6 +3,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
@@ -22,6 +23,7 @@ namespace temper::backends {
 
 ops::Kernel<ops::AdamW> cuda_adamw_kernel();
 ops::Kernel<ops::Attention> cuda_attention_kernel();
+ops::Kernel<ops::ChunkGatedDeltaRule> cuda_chunk_gated_delta_rule_kernel();
 ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();

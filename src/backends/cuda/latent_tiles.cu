@@ -1,7 +1,7 @@
 // Scores and weighted sums of 16 heads at once by tensor cores. Queries and weights are float32 and cut into two
 // bfloat16 each, whose products are added up: what is left is far below the rounding of the result.
 #include "backends/cuda/latent_decode.h"
-#include "backends/gpu/async_copies.h"
+#include "backends/gpu/matrix_products.h"
 
 namespace temper::backends {
 namespace {
@@ -22,26 +22,6 @@ struct Shared {
   float scores[2][kHeads][kKeys + 1];  // of both halves of a row
   float shrink[kHeads];
 };
-
-__device__ inline void load_matrices(uint32_t (&to)[4], const Brain* from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(from))
-               : "memory");
-}
-__device__ inline void load_transposed(uint32_t (&to)[4], const Brain* from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(from))
-               : "memory");
-}
-__device__ inline void multiply(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // value = high + low, but for some 2^-17 of it.
 __device__ inline void cut_in_two(float value, Brain* high, Brain* low) {

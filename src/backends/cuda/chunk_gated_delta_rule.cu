@@ -1,0 +1,241 @@
+#include <array>
+#include <vector>
+
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/delta_rule.h"
+#include "tensor/host_inputs.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::ChunkGatedDeltaRule;
+using ops::Documents;
+
+// A block's shared memory is the most of its four kernels: that of chunk_gradients.
+constexpr int64_t kScratchBits = int64_t{8} * 161'856;
+
+// Where documents and their chunks are. Work that is repeated may have other documents, therefore there are as
+// many chunks as so many documents of so many tokens can have.
+struct Cut {
+  Tensor chunks, documents;
+  int chunk_count, document_count;
+};
+
+std::vector<DeltaDocument> list_documents(const Documents& documents) {
+  std::vector<DeltaDocument> all;
+  int chunk = 0;
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    const int tokens = static_cast<int>(documents.length(d));
+    all.push_back({static_cast<int>(documents.start(d)), tokens, chunk, documents.continues(d) < 0, -1});
+    chunk += (tokens + kChunk - 1) / kChunk;
+  }
+  for (int64_t d = documents.count() - 1; d >= 0; --d)
+    if (const int64_t root = documents.continues(d); root >= 0) {
+      auto& own = all[static_cast<size_t>(d)];
+      own.next = std::exchange(all[static_cast<size_t>(root)].next, static_cast<int>(d));
+    }
+  return all;
+}
+
+std::vector<DeltaChunk> list_chunks(const Documents& documents, size_t most) {
+  std::vector<DeltaChunk> all;
+  for (const DeltaDocument& d : list_documents(documents))
+    for (int first = 0; first < d.tokens; first += kChunk)
+      all.push_back({d.first + first, std::min(kChunk, d.tokens - first)});
+  all.resize(most);
+  return all;
+}
+
+template <class List>
+Tensor bring(const char* what, const Documents& documents, int count, Device device, List list) {
+  using Entry = typename decltype(list())::value_type;
+  const auto name = fmt::format("delta {} {} {}", what, name_of(documents.starts),
+                                documents.continued.defined() ? name_of(documents.continued) : "");
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(Entry));
+  return from_host(name, {bytes}, DType::kU8, device, [list, bytes](std::byte* to) {
+    std::memcpy(to, list().data(), static_cast<size_t>(bytes));
+  });
+}
+
+Cut cut(const ChunkGatedDeltaRule& op) {
+  const Documents& documents = op.documents;
+  Cut cut;
+  cut.document_count = static_cast<int>(documents.count());
+  cut.chunk_count = static_cast<int>(op.tokens() / kChunk) + cut.document_count;
+  const Device device = op.q.device();
+  cut.chunks = bring("chunks", documents, cut.chunk_count, device, [=, most = static_cast<size_t>(cut.chunk_count)] {
+    return list_chunks(documents, most);
+  });
+  cut.documents =
+      bring("documents", documents, cut.document_count, device, [=] { return list_documents(documents); });
+  return cut;
+}
+
+// Heads of a token one behind the other, tokens at any distance that keeps packs aligned.
+Tensor with_aligned_rows(const Tensor& x) {
+  const bool heads = x.stride(2) == 1 && x.stride(1) == x.dim(2);
+  return heads && is_aligned(x) && x.stride(0) % kLanes<Brain> == 0 ? x : x.clone();
+}
+
+Tensor workspace(const Shape& shape, DType dtype, Device device) {
+  return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, device);
+}
+
+// What all steps read: the op's tensors, and what the first step makes of them.
+struct Prepared {
+  Cut list;
+  Tensor q, k, v, initial, inverse, scores, factors;
+  DeltaInput input;
+
+  explicit Prepared(const ChunkGatedDeltaRule& op)
+      : list(cut(op)), q(with_aligned_rows(op.q)), k(with_aligned_rows(op.k)), v(with_aligned_rows(op.v)), initial(aligned(op.initial)) {
+    const int64_t heads = op.heads(), chunks = list.chunk_count;
+    const Device device = op.q.device();
+    inverse = workspace({chunks, heads, kChunk, kChunk}, DType::kBF16, device);
+    scores = workspace(inverse.shape(), DType::kBF16, device);
+    factors = workspace({chunks, heads, kFactors, kChunk}, DType::kF32, device);
+    const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
+    input = {.q = brain(q),
+             .k = brain(k),
+             .v = brain(v),
+             .q_stride = q.stride(0),
+             .k_stride = k.stride(0),
+             .v_stride = v.stride(0),
+             .g = op.g.data<float>(),
+             .beta = op.beta.data<float>(),
+             .key_heads = static_cast<int>(op.key_heads()),
+             .heads = static_cast<int>(heads),
+             .key_dim = static_cast<int>(op.key_dim()),
+             .value_dim = static_cast<int>(op.value_dim()),
+             .scale = op.scale,
+             .eps = op.eps,
+             .norms = op.norms,
+             .chunk_count = list.chunk_count,
+             .document_count = list.document_count,
+             .chunks = static_cast<const DeltaChunk*>(list.chunks.raw()),
+             .documents = static_cast<const DeltaDocument*>(list.documents.raw()),
+             .inverse = brain(inverse),
+             .scores = brain(scores),
+             .factors = factors.data<float>()};
+    prepare_delta(input, device::stream(device));
+  }
+};
+
+Shape state_shape(const ChunkGatedDeltaRule& op, int64_t count) {
+  return {count, op.heads(), op.key_dim(), op.value_dim()};
+}
+const float* floats_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
+
+ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
+  const Device device = op.q.device();
+  ChunkGatedDeltaRule::Output out{Tensor::empty(op.v.shape(), op.v.dtype(), MemoryTag::kActivations, device), {}, {}};
+  if (wanted.final_state)
+    out.final_state =
+        Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, device);
+  if (op.documents.count() == 0) return out;
+  const Prepared prepared(op);
+  scan_delta_states(prepared.input,
+                    {.initial = floats_or_null(prepared.initial),
+                     .final_state = wanted.final_state ? out.final_state.data<float>() : nullptr,
+                     .y = static_cast<Brain*>(out.y.raw())},
+                    device::stream(device));
+  return out;
+}
+
+// What backward makes beside what is prepared: states before chunks and their gradients behind them, U and W.
+struct Between {
+  Tensor states, dstates, updates, w;
+  Between(const ChunkGatedDeltaRule& op, int64_t chunks)
+      : states(workspace(state_shape(op, chunks), DType::kBF16, op.q.device())),
+        dstates(workspace(states.shape(), DType::kBF16, op.q.device())),
+        updates(workspace(op.v.shape(), DType::kBF16, op.q.device())),
+        w(workspace(op.v.shape(), DType::kBF16, op.q.device())) {}
+};
+
+ChunkGatedDeltaRule::Grads empty_grads(const ChunkGatedDeltaRule& op) {
+  const auto like = [](const Tensor& x) {
+    return Tensor::empty(x.shape(), x.dtype(), MemoryTag::kActivations, x.device());
+  };
+  return {like(op.q),    like(op.k),
+          like(op.v),    like(op.g),
+          like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};
+}
+
+ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>&, const Tensor& given_dy,
+                                    const Tensor& given_dfinal) {
+  const ChunkGatedDeltaRule::Grads grads = empty_grads(op);
+  if (op.documents.count() == 0) return grads;
+  const cudaStream_t stream = device::stream(op.q.device());
+  const Tensor dy = aligned(given_dy), dfinal = aligned(given_dfinal);
+  const Prepared prepared(op);
+  const Between between(op, prepared.list.chunk_count);
+  const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
+  scan_delta_states(prepared.input,
+                    {.initial = floats_or_null(prepared.initial),
+                     .states = brain(between.states),
+                     .updates = brain(between.updates)},
+                    stream);
+  const DeltaGradients gradients{.dy = brain(dy),
+                                 .states = brain(between.states),
+                                 .updates = brain(between.updates),
+                                 .dfinal = floats_or_null(dfinal),
+                                 .dinitial = grads.initial.defined() ? grads.initial.data<float>() : nullptr,
+                                 .dstates = brain(between.dstates),
+                                 .w = brain(between.w),
+                                 .dq = brain(grads.q),
+                                 .dk = brain(grads.k),
+                                 .dv = brain(grads.v),
+                                 .dg = grads.g.data<float>(),
+                                 .dbeta = grads.beta.data<float>()};
+  scan_delta_gradients(prepared.input, gradients, stream);
+  delta_chunk_gradients(prepared.input, gradients, stream);
+  return grads;
+}
+
+// Results, and for as long as they are made what is between.
+struct OutlinedPrepared {
+  Tensor inverse, scores, factors;
+  OutlinedPrepared(const ChunkGatedDeltaRule& op, int64_t chunks)
+      : inverse(workspace({chunks, op.heads(), kChunk, kChunk}, DType::kBF16, op.q.device())),
+        scores(workspace(inverse.shape(), DType::kBF16, op.q.device())),
+        factors(workspace({chunks, op.heads(), kFactors, kChunk}, DType::kF32, op.q.device())) {}
+};
+int64_t most_chunks(const ChunkGatedDeltaRule& op) { return op.tokens() / kChunk + op.documents.count(); }
+
+ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
+  const OutlinedPrepared prepared(op, most_chunks(op));
+  return ops::outline<ChunkGatedDeltaRule>().forward(op, wanted);
+}
+ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
+                                            const Tensor& dy, const Tensor& dfinal) {
+  const OutlinedPrepared prepared(op, most_chunks(op));
+  const Between between(op, most_chunks(op));
+  return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal);
+}
+
+ops::Refusal accepts(const ChunkGatedDeltaRule::Signature& s, const HardwareFacts&) {
+  if (s.dtype != DType::kBF16) return "dtype must be bfloat16";
+  for (const auto& [name, dim] : {std::pair("key", s.key_dim), {"value", s.value_dim}})
+    if (dim % 8 != 0 || dim > kMostDim)
+      return fmt::format("{} heads must be a multiple of 8 and at most {} wide, are {}", name, kMostDim, dim);
+  return std::nullopt;
+}
+
+std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature&) {
+  return {{fmt::format("{} tokens x {} values", kChunk, kSlice), kScratchBits}};
+}
+
+}  // namespace
+
+ops::Kernel<ChunkGatedDeltaRule> cuda_chunk_gated_delta_rule_kernel() {
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .batch_invariant = true,
+          .repeats = true,
+          .tilings = tilings,
+          .outline = {outline_forward, outline_backward}};
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,337 @@
+// Of each chunk and key head, the gradients of Q, K, and of g and beta of its value heads. Everything is in the
+// space of q and k as they are; the norms' own gradients come last.
+#include "backends/cuda/delta_scan.h"
+
+namespace temper::backends {
+namespace {
+
+constexpr int kGradientThreads = 256, kHalfDim = kMostDim / 2, kHalfChunk = kChunk / 2;
+
+enum Dot { kOfQueries, kOfKnown, kOfKept, kOfValues, kDots };  // what dots are with; each of two halves of a row
+
+struct Coefficients {  // gradients of q kᵀ and of k kᵀ
+  Brain qk[kChunk][kSquarePitch], kk[kChunk][kSquarePitch];
+};
+struct Shared {
+  Brain q[kChunk][kWidePitch], k[kChunk][kWidePitch];
+  Brain dy[kChunk][kWidePitch], u[kChunk][kWidePitch], w[kChunk][kWidePitch];
+  union {
+    struct {
+      Brain state[kMostDim][kWidePitch], dstate[kMostDim][kWidePitch];
+    };
+    Coefficients of;  // once the states are no longer read
+  };
+  float factors[kFactors][kChunk];
+  double sums[kChunk];
+  float q_norms[kChunk], k_norms[kChunk];
+  float dots[kDots][2][kChunk];
+  float rows[2][kChunk], betas[2][kChunk];  // of the gradients of decays, by row; of beta
+  float columns[4][kChunk];                 // the same by column, of 16 rows each
+  float whole[kGradientThreads / 32], own[kChunk];
+};
+
+// The sum over the four lanes that have a row.
+__device__ float over_row(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 1);
+  return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+// The sum over the eight lanes that have a column.
+__device__ float over_column(float value) {
+  for (int step = 4; step < 32; step *= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+// [16, 64] of a warp: rows are tokens, columns half of a key's.
+struct KeySums {
+  float values[kHalfDim / 8][4] = {};
+
+  template <class F>
+  __device__ void each_pair(F&& f) {  // f(row of the warp's, column of the half, value, next value)
+#pragma unroll
+    for (int n = 0; n < kHalfDim / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) f(sum_row(i), n * 8 + sum_column(), values[n][i], values[n][i + 1]);
+  }
+  // += `rows` [64, values] times stateᵀ.
+  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&state)[kMostDim][kWidePitch],
+                              int row, int column) {
+#pragma unroll
+    for (int k = 0; k < kMostDim; k += 16) {
+      uint32_t left[4];
+      view(rows).left(left, row, k);
+      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(state).right_turned(b, k, column + n); });
+    }
+  }
+  // += a lower triangle, or its transpose, times `rows` [64, keys].
+  template <bool kTurned>
+  __device__ void add_triangle(const Brain (&triangle)[kChunk][kSquarePitch], const Brain (&rows)[kChunk][kWidePitch],
+                               int row, int column) {
+#pragma unroll
+    for (int k = 0; k < kChunk; k += 16) {
+      if (kTurned ? k < row : k > row) continue;
+      uint32_t left[4];
+      if constexpr (kTurned)
+        view(triangle).left_turned(left, row, k);
+      else
+        view(triangle).left(left, row, k);
+      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(rows).right(b, k, column + n); });
+    }
+  }
+};
+
+// [16, 32] of a warp: rows and columns are tokens.
+struct PairSums {
+  float values[kHalfChunk / 8][4] = {};
+
+  // += `rows` `others`ᵀ, both [64, 128].
+  __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&others)[kChunk][kWidePitch],
+                              int row, int column) {
+    if (column > row + 15) return;  // right of the diagonal
+#pragma unroll
+    for (int k = 0; k < kMostDim; k += 16) {
+      uint32_t left[4];
+      view(rows).left(left, row, k);
+      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(others).right_turned(b, k, column + n); });
+    }
+  }
+};
+
+class Gradients {
+ public:
+  __device__ Gradients(const DeltaInput& a, const DeltaGradients& o, Shared& s)
+      : a_(a), o_(o), s_(s), warp_(static_cast<int>(threadIdx.x) / 32), row_(warp_ % 4 * 16), half_(warp_ / 4) {}
+
+  __device__ void run() {
+    chunk_ = a_.chunks[blockIdx.x];
+    if (chunk_.tokens == 0) return;
+    load_keys();
+    for (int i = 0; i < a_.group(); ++i) {
+      head_ = blockIdx.y * a_.group() + i;
+      load_values();
+      if (i == 0) start();
+      from_states();
+      __syncthreads();  // coefficients take the states' place
+      from_pairs();
+      __syncthreads();
+      from_coefficients();
+      write_gates();
+      __syncthreads();
+    }
+    write(dq_, s_.q, s_.q_norms, o_.dq);
+    write(dk_, s_.k, s_.k_norms, o_.dk);
+  }
+
+ private:
+  __device__ int64_t token(int t) const { return int64_t{chunk_.first} + t; }
+
+  __device__ void load_keys() {
+    const int64_t first = chunk_.first;
+    const int column = blockIdx.y * a_.key_dim;
+    load_rows<kChunk, kMostDim>(s_.q, a_.q + first * a_.q_stride + column, a_.q_stride, chunk_.tokens, a_.key_dim);
+    load_rows<kChunk, kMostDim>(s_.k, a_.k + first * a_.k_stride + column, a_.k_stride, chunk_.tokens, a_.key_dim);
+  }
+
+  __device__ void load_values() {
+    const int64_t place = a_.place(blockIdx.x, head_), stride = int64_t{a_.heads} * a_.value_dim,
+                  from = chunk_.first * stride + int64_t{head_} * a_.value_dim,
+                  state = place * a_.key_dim * a_.value_dim;
+    load_rows<kChunk, kMostDim>(s_.dy, o_.dy + from, stride, chunk_.tokens, a_.value_dim);
+    load_rows<kMostDim, kMostDim>(s_.state, o_.states + state, a_.value_dim, a_.key_dim, a_.value_dim);
+    load_rows<kChunk, kMostDim>(s_.w, o_.w + from, stride, chunk_.tokens, a_.value_dim);
+    load_rows<kChunk, kMostDim>(s_.u, o_.updates + from, stride, chunk_.tokens, a_.value_dim);
+    load_rows<kMostDim, kMostDim>(s_.dstate, o_.dstates + state, a_.value_dim, a_.key_dim, a_.value_dim);
+    load_factors(s_.factors, a_, place);
+    commit_chunks();
+    if (warp_ == 0) sum_gates(s_.sums, a_.g + token(0) * a_.heads + head_, a_.heads, chunk_.tokens);
+    wait_chunks<0>();
+    __syncthreads();
+  }
+
+  __device__ void start() {
+    const int t = threadIdx.x % kChunk;
+    if (threadIdx.x < kChunk) s_.q_norms[t] = norm_of(s_.q[t], a_);
+    if (threadIdx.x / kChunk == 1) s_.k_norms[t] = norm_of(s_.k[t], a_);
+    qk_.add_product(s_.q, s_.k, row_, half_ * kHalfChunk);
+    kk_.add_product(s_.k, s_.k, row_, half_ * kHalfChunk);
+  }
+
+  // sums += factor(t) · rows stateᵀ, and what each of its rows has in common with `along`.
+  template <class Factor>
+  __device__ void add_scaled(KeySums& sums, const Brain (&rows)[kChunk][kWidePitch],
+                             const Brain (&state)[kMostDim][kWidePitch], const Brain (&along)[kChunk][kWidePitch],
+                             Dot dot, Factor&& factor) {
+    KeySums own;
+    own.add_product(rows, state, row_, half_ * kHalfDim);
+    float dots[2] = {};
+    const float factors[2] = {factor(row_ + sum_row()), factor(row_ + sum_row(2))};
+#pragma unroll
+    for (int n = 0; n < kHalfDim / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const float2 other = load_pair(&along[row_ + sum_row(i)][half_ * kHalfDim + n * 8 + sum_column()]);
+        dots[i / 2] += own.values[n][i] * other.x + own.values[n][i + 1] * other.y;
+        sums.values[n][i] += factors[i / 2] * own.values[n][i];
+        sums.values[n][i + 1] += factors[i / 2] * own.values[n][i + 1];
+      }
+    for (int i = 0; i < 2; ++i) {
+      const float sum = over_row(dots[i]);
+      if (lane() % 4 == 0) s_.dots[dot][half_][row_ + sum_row(2 * i)] = sum;
+    }
+  }
+
+  __device__ void from_states() {
+    const auto& f = s_.factors;
+    add_scaled(dq_, s_.dy, s_.state, s_.q, kOfQueries, [&](int t) { return f[kQueryStart][t]; });
+    add_scaled(dk_, s_.w, s_.state, s_.k, kOfKnown, [&](int t) { return -f[kKeyStart][t] * f[kBeta][t]; });
+    add_scaled(dk_, s_.u, s_.dstate, s_.k, kOfKept, [&](int t) { return f[kKeyEnd][t]; });
+    float both = 0;  // of the states: the gradient of the decay over the whole chunk
+    for (int i = threadIdx.x; i < kMostDim * kMostDim / 2; i += kGradientThreads) {
+      const int key = i / kHalfDim, column = i % kHalfDim * 2;
+      const float2 state = load_pair(&s_.state[key][column]), dstate = load_pair(&s_.dstate[key][column]);
+      both += state.x * dstate.x + state.y * dstate.y;
+    }
+    both = warp_sum(both);
+    if (lane() == 0) s_.whole[warp_] = both;
+    dot_values();
+  }
+
+  // W and V, by four lanes a token.
+  __device__ void dot_values() {
+    constexpr int kEach = kMostDim / 4;
+    const int t = threadIdx.x / 4, first = threadIdx.x % 4 * kEach;
+    float sum = 0;
+    if (t < chunk_.tokens)
+      for (int i = first; i < min(first + kEach, a_.value_dim); i += 8) {
+        float v[8], w[8];
+        widen_all(load_pack<Brain, 8>(a_.v + token(t) * a_.v_stride + int64_t{head_} * a_.value_dim + i), v);
+        widen_all(load_pack<Brain, 8>(&s_.w[t][i]), w);
+        for (int j = 0; j < 8; ++j) sum += v[j] * w[j];
+      }
+    sum = over_row(sum);
+    if (lane() % 4 == 0) s_.dots[kOfValues][0][t] = sum;
+  }
+
+  __device__ void from_pairs() {
+    PairSums scores, solved;  // dY Uᵀ, W Uᵀ
+    scores.add_product(s_.dy, s_.u, row_, half_ * kHalfChunk);
+    solved.add_product(s_.w, s_.u, row_, half_ * kHalfChunk);
+    float rows[2] = {}, betas[2] = {};
+#pragma unroll
+    for (int n = 0; n < kHalfChunk / 8; ++n) {
+      float columns[2] = {};
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = row_ + sum_row(i), from = half_ * kHalfChunk + n * 8 + sum_column();
+        float of_qk[2], of_kk[2];
+        for (int j = 0; j < 2; ++j) {
+          const int s = from + j;
+          const float along = s <= t ? decay(s_.sums[t], s_.sums[s]) * s_.k_norms[s] : 0.f;
+          const float of_beta = s < t ? -solved.values[n][i + j] * along * s_.k_norms[t] : 0.f;
+          of_qk[j] = a_.scale * scores.values[n][i + j] * along * s_.q_norms[t];
+          of_kk[j] = of_beta * s_.factors[kBeta][t];
+          const float of_decay = s < t ? of_qk[j] * qk_.values[n][i + j] + of_kk[j] * kk_.values[n][i + j] : 0.f;
+          rows[i / 2] += of_decay;
+          columns[j] += of_decay;
+          betas[i / 2] += of_beta * kk_.values[n][i + j];
+        }
+        store_pair(&s_.of.qk[t][from], of_qk[0], of_qk[1]);
+        store_pair(&s_.of.kk[t][from], of_kk[0], of_kk[1]);
+      }
+      for (int j = 0; j < 2; ++j) {
+        const float sum = over_column(columns[j]);
+        if (lane() < 4) s_.columns[warp_ % 4][half_ * kHalfChunk + n * 8 + sum_column(j)] = sum;
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      const float row = over_row(rows[i]), beta = over_row(betas[i]);
+      if (lane() % 4 != 0) continue;
+      s_.rows[half_][row_ + sum_row(2 * i)] = row;
+      s_.betas[half_][row_ + sum_row(2 * i)] = beta;
+    }
+  }
+
+  __device__ void from_coefficients() {
+    dq_.add_triangle<false>(s_.of.qk, s_.k, row_, half_ * kHalfDim);
+    dk_.add_triangle<true>(s_.of.qk, s_.q, row_, half_ * kHalfDim);
+    dk_.add_triangle<false>(s_.of.kk, s_.k, row_, half_ * kHalfDim);
+    dk_.add_triangle<true>(s_.of.kk, s_.k, row_, half_ * kHalfDim);
+  }
+
+  __device__ float dot(Dot which, int t) const { return s_.dots[which][0][t] + s_.dots[which][1][t]; }
+
+  // A decay from s to t is the product of those of the tokens behind s up to t; that to the end, of all behind s;
+  // that from the beginning, of all up to t.
+  __device__ void write_gates() {
+    const int t = threadIdx.x;
+    const auto& f = s_.factors;
+    if (t < kChunk) {
+      float column = 0;
+      for (int i = 0; i < 4; ++i) column += s_.columns[i][t];
+      const float of_known = f[kKeyStart][t] * dot(kOfKnown, t);
+      s_.own[t] = f[kQueryStart][t] * dot(kOfQueries, t) - f[kBeta][t] * of_known + (s_.rows[0][t] + s_.rows[1][t]) -
+                  column;
+      if (t < chunk_.tokens)
+        o_.dbeta[token(t) * a_.heads + head_] =
+            s_.dots[kOfValues][0][t] - of_known + (s_.betas[0][t] + s_.betas[1][t]);
+    }
+    __syncthreads();
+    if (t >= chunk_.tokens) return;
+    float sum = 0;
+    for (const float part : s_.whole) sum += part;
+    sum *= f[kWhole][0];
+    for (int s = 0; s < t; ++s) sum += f[kKeyEnd][s] * dot(kOfKept, s);
+    float own = 0;
+    for (int s = chunk_.tokens - 1; s >= t; --s) own += s_.own[s];
+    o_.dg[token(t) * a_.heads + head_] = sum + own;
+  }
+
+  // With r = 1 / |x| and d the gradient of x where r were constant: d - r² (d·x) x.
+  __device__ void write(KeySums& sums, const Brain (&x)[kChunk][kWidePitch], const float (&norms)[kChunk], Brain* to) {
+    float dots[2] = {};
+    sums.each_pair([&](int row, int column, float first, float second) {
+      const float2 own = load_pair(&x[row_ + row][half_ * kHalfDim + column]);
+      dots[row / 8] += first * own.x + second * own.y;
+    });
+    __syncthreads();  // rows of sums are read no longer
+    for (int i = 0; i < 2; ++i) {
+      const float sum = over_row(dots[i]);
+      if (lane() % 4 == 0) s_.rows[half_][row_ + sum_row(2 * i)] = sum;
+    }
+    __syncthreads();
+    sums.each_pair([&](int row, int column, float first, float second) {
+      const int t = row_ + row, at = half_ * kHalfDim + column;
+      if (t >= chunk_.tokens || at >= a_.key_dim) return;
+      const float2 own = load_pair(&x[t][at]);
+      const float factor = a_.norms ? norms[t] * norms[t] * (s_.rows[0][t] + s_.rows[1][t]) : 0.f;
+      store_pair(to + (token(t) * a_.key_heads + blockIdx.y) * a_.key_dim + at, first - factor * own.x,
+                 second - factor * own.y);
+    });
+  }
+
+  const DeltaInput& a_;
+  const DeltaGradients& o_;
+  Shared& s_;
+  int warp_, row_, half_, head_ = 0;
+  DeltaChunk chunk_;
+  PairSums qk_, kk_;
+  KeySums dq_, dk_;
+};
+
+__global__ void __launch_bounds__(kGradientThreads, 1)
+    chunk_gradients(const __grid_constant__ DeltaInput a, const __grid_constant__ DeltaGradients o) {
+  extern __shared__ __align__(16) char memory[];
+  Gradients(a, o, *reinterpret_cast<Shared*>(memory)).run();
+}
+
+}  // namespace
+
+int64_t delta_scratch_bytes() { return sizeof(Shared); }
+
+void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream) {
+  allow_scratch(chunk_gradients, sizeof(Shared));
+  chunk_gradients<<<dim3(input.chunk_count, input.key_heads), kGradientThreads, sizeof(Shared), stream>>>(input,
+                                                                                                         gradients);
+  device::check_launch("chunk_gated_delta_rule backward");
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,123 @@
+#pragma once
+#include "backends/gpu/matrix_products.h"
+
+// The gated delta rule in chunks on tensor cores, in five steps over chunks of 64 tokens. The letters are
+// those of ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h. Forward: for all chunks at once (I + A)⁻¹ and
+// the scores P (prepare), then along each document the states and Y (scan_states). Backward: both again,
+// keeping the states and U; then along each document in reverse the gradients of states and of V
+// (scan_gradients); then for all chunks at once those of Q, K, g and beta (chunk_gradients).
+//
+// Norms are never multiplied into q and k: with r_t = 1 / |k_t| the key r_t k_t stands in float32 factors of
+// products with k as it is.
+namespace temper::backends {
+
+using Brain = __nv_bfloat16;
+
+inline constexpr int kChunk = 64, kMostDim = 128, kSlice = 32;  // kSlice: of the values, by a block of a scan
+inline constexpr int kWidePitch = kMostDim + 8, kSquarePitch = kChunk + 8, kSlicePitch = kSlice + 8;
+inline constexpr int kScanThreads = 256;
+
+struct DeltaChunk {
+  int first, tokens;  // none where it only fills up the list
+};
+struct DeltaDocument {
+  int first, tokens, first_chunk;
+  int root;  // whether it continues none
+  int next;  // another one that continues the same root, or -1; of a root: the first that continues it
+};
+
+// What prepare leaves of a chunk and a head: of each token, then of the whole chunk.
+enum DeltaFactor { kKeyStart, kQueryStart, kKeyEnd, kBeta, kWhole, kFactors };
+
+struct DeltaInput {
+  const Brain *q, *k, *v;  // [tokens, key_heads, key_dim], twice; [tokens, heads, value_dim]
+  int64_t q_stride, k_stride, v_stride;
+  const float *g, *beta;  // [tokens, heads]
+  int key_heads, heads, key_dim, value_dim;
+  float scale, eps;
+  int norms;
+  int chunk_count, document_count;
+  const DeltaChunk* chunks;
+  const DeltaDocument* documents;
+  Brain *inverse, *scores;  // [chunks, heads, 64, 64]: (I + A)⁻¹ and scale P, but for squares of 16 x 16
+                            // right of the diagonal, which nobody reads
+  float* factors;  // [chunks, heads, kFactors, 64]: e_t r_t, scale e_t / |q_t|, D_Lt r_t, beta_t; e_L
+
+  __host__ __device__ int group() const { return heads / key_heads; }
+  __device__ int64_t place(int chunk, int head) const { return int64_t{chunk} * heads + head; }
+};
+
+struct DeltaStates {
+  const float* initial;  // [documents, heads, key_dim, value_dim], or null
+  float* final_state;    // the same
+  Brain* y;              // [tokens, heads, value_dim], or null:
+  Brain *states,
+      *updates;  // [chunks, heads, key_dim, value_dim] before each chunk; U [tokens, heads, value_dim]
+};
+
+struct DeltaGradients {
+  const Brain *dy, *states, *updates;
+  const float* dfinal;  // or null
+  float* dinitial;      // or null
+  Brain *dstates, *w;   // like states and updates: behind each chunk; (I + A)⁻ᵀ dU
+  Brain *dq, *dk, *dv;
+  float *dg, *dbeta;
+};
+
+void prepare_delta(const DeltaInput& input, cudaStream_t stream);
+void scan_delta_states(const DeltaInput& input, const DeltaStates& states, cudaStream_t stream);
+void scan_delta_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
+void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
+// Shared memory of a block, bytes: the most of the four.
+int64_t delta_scratch_bytes();
+
+// `rows` of rows of up to kColumns elements, zeros beyond them and beyond `columns`.
+template <int kRows, int kColumns, int kPitch>
+__device__ void load_rows(Brain (&to)[kRows][kPitch], const Brain* from, int64_t stride, int rows,
+                          int columns) {
+  constexpr int kPacks = kColumns / 8;
+  for (int i = threadIdx.x; i < kRows * kPacks; i += blockDim.x) {
+    const int row = i / kPacks, column = i % kPacks * 8;
+    const bool there = row < rows && column < columns;
+    load_chunk(shared_address(&to[row][column]), there ? from + row * stride + column : from, there ? 16 : 0);
+  }
+}
+// A matrix of 64 x 64 without the squares right of the diagonal.
+__device__ inline void load_triangle(Brain (&to)[kChunk][kSquarePitch], const Brain* from) {
+  for (int i = threadIdx.x; i < kChunk * kChunk / 8; i += blockDim.x) {
+    const int row = i / 8, column = i % 8 * 8;
+    if (column / 16 <= row / 16) load_chunk(shared_address(&to[row][column]), from + row * kChunk + column);
+  }
+}
+
+// sums[t] = Σ_{i ≤ t} g_i, by one warp, for two tokens of each lane. In double precision: differences of sums
+// are decays, however long and strong the decay before them was.
+__device__ inline void sum_gates(double (&sums)[kChunk], const float* g, int stride, int tokens) {
+  const int t = 2 * lane();
+  const double first = t < tokens ? g[int64_t{t} * stride] : 0,
+               second = t + 1 < tokens ? g[int64_t{t + 1} * stride] : 0;
+  double until = first + second;
+  for (int step = 1; step < 32; step *= 2) {
+    const double other = __shfl_up_sync(0xffffffffu, until, step);
+    if (lane() >= step) until += other;
+  }
+  double before = __shfl_up_sync(0xffffffffu, until, 1);
+  if (lane() == 0) before = 0;
+  sums[t] = before + first;
+  sums[t + 1] = before + first + second;
+}
+__device__ inline float decay(double until, double from) { return expf(static_cast<float>(until - from)); }
+
+// 1 / |row|, or 1 where rows are not normed.
+__device__ inline float norm_of(const Brain (&row)[kWidePitch], const DeltaInput& a) {
+  if (!a.norms) return 1;
+  float squares = 0;
+  for (int i = 0; i < kMostDim; i += 8) {
+    float values[8];
+    widen_all(load_pack<Brain, 8>(row + i), values);
+    for (const float value : values) squares += value * value;
+  }
+  return 1 / sqrtf(squares + a.eps);
+}
+
+}  // namespace temper::backends

@@ -11,9 +11,6 @@ namespace {
 using ops::ChunkGatedDeltaRule;
 using ops::Documents;
 
-// A block's shared memory is the most of its four kernels: that of chunk_gradients.
-constexpr int64_t kScratchBits = int64_t{8} * 161'856;
-
 // Where documents and their chunks are. Work that is repeated may have other documents, therefore there are as
 // many chunks as so many documents of so many tokens can have.
 struct Cut {
@@ -222,7 +219,7 @@ ops::Refusal accepts(const ChunkGatedDeltaRule::Signature& s, const HardwareFact
 }
 
 std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature&) {
-  return {{fmt::format("{} tokens x {} values", kChunk, kSlice), kScratchBits}};
+  return {{fmt::format("{} tokens x {} values", kChunk, kSlice), int64_t{8} * kDeltaScratch}};
 }
 
 }  // namespace

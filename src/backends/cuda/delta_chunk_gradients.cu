@@ -1,6 +1,6 @@
 // Of each chunk and key head, the gradients of Q, K, and of g and beta of its value heads. Everything is in the
 // space of q and k as they are; the norms' own gradients come last.
-#include "backends/cuda/delta_scan.h"
+#include "backends/cuda/delta_rule.h"
 
 namespace temper::backends {
 namespace {
@@ -17,7 +17,7 @@ struct Shared {
   Brain dy[kChunk][kWidePitch], u[kChunk][kWidePitch], w[kChunk][kWidePitch];
   union {
     struct {
-      Brain state[kMostDim][kWidePitch], dstate[kMostDim][kWidePitch];
+      Brain state[kMostDim][kWidePitch], dstate[kMostDim][kWidePitch];  // transposed
     };
     Coefficients of;  // once the states are no longer read
   };
@@ -52,14 +52,14 @@ struct KeySums {
 #pragma unroll
       for (int i = 0; i < 4; i += 2) f(sum_row(i), n * 8 + sum_column(), values[n][i], values[n][i + 1]);
   }
-  // += `rows` [64, values] times stateᵀ.
+  // += `rows` [64, values] times a transposed state.
   __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&state)[kMostDim][kWidePitch],
                               int row, int column) {
 #pragma unroll
     for (int k = 0; k < kMostDim; k += 16) {
       uint32_t left[4];
       view(rows).left(left, row, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(state).right_turned(b, k, column + n); });
+      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(state).right(b, k, column + n); });
     }
   }
   // += a lower triangle, or its transpose, times `rows` [64, keys].
@@ -105,14 +105,16 @@ class Gradients {
     chunk_ = a_.chunks[blockIdx.x];
     if (chunk_.tokens == 0) return;
     load_keys();
+    load_tokens(first_head());
     for (int i = 0; i < a_.group(); ++i) {
-      head_ = blockIdx.y * a_.group() + i;
-      load_values();
+      head_ = first_head() + i;
+      load_states();
       if (i == 0) start();
       from_states();
       __syncthreads();  // coefficients take the states' place
       from_pairs();
       __syncthreads();
+      if (i + 1 < a_.group()) load_tokens(head_ + 1);
       from_coefficients();
       write_gates();
       __syncthreads();
@@ -122,28 +124,35 @@ class Gradients {
   }
 
  private:
+  __device__ int first_head() const { return static_cast<int>(blockIdx.y) * a_.group(); }
   __device__ int64_t token(int t) const { return int64_t{chunk_.first} + t; }
 
   __device__ void load_keys() {
     const int64_t first = chunk_.first;
     const int column = blockIdx.y * a_.key_dim;
-    load_rows<kChunk, kMostDim>(s_.q, a_.q + first * a_.q_stride + column, a_.q_stride, chunk_.tokens, a_.key_dim);
-    load_rows<kChunk, kMostDim>(s_.k, a_.k + first * a_.k_stride + column, a_.k_stride, chunk_.tokens, a_.key_dim);
+    load_rows<kChunk, kMostDim, kGradientThreads>(s_.q, a_.q + first * a_.q_stride + column, a_.q_stride, chunk_.tokens, a_.key_dim, threadIdx.x);
+    load_rows<kChunk, kMostDim, kGradientThreads>(s_.k, a_.k + first * a_.k_stride + column, a_.k_stride, chunk_.tokens, a_.key_dim, threadIdx.x);
   }
 
-  __device__ void load_values() {
-    const int64_t place = a_.place(blockIdx.x, head_), stride = int64_t{a_.heads} * a_.value_dim,
-                  from = chunk_.first * stride + int64_t{head_} * a_.value_dim,
-                  state = place * a_.key_dim * a_.value_dim;
-    load_rows<kChunk, kMostDim>(s_.dy, o_.dy + from, stride, chunk_.tokens, a_.value_dim);
-    load_rows<kMostDim, kMostDim>(s_.state, o_.states + state, a_.value_dim, a_.key_dim, a_.value_dim);
-    load_rows<kChunk, kMostDim>(s_.w, o_.w + from, stride, chunk_.tokens, a_.value_dim);
-    load_rows<kChunk, kMostDim>(s_.u, o_.updates + from, stride, chunk_.tokens, a_.value_dim);
-    load_rows<kMostDim, kMostDim>(s_.dstate, o_.dstates + state, a_.value_dim, a_.key_dim, a_.value_dim);
-    load_factors(s_.factors, a_, place);
+  __device__ void load_tokens(int head) {
+    const int64_t stride = int64_t{a_.heads} * a_.value_dim,
+                  from = chunk_.first * stride + int64_t{head} * a_.value_dim;
+    load_rows<kChunk, kMostDim, kGradientThreads>(s_.dy, o_.dy + from, stride, chunk_.tokens, a_.value_dim, threadIdx.x);
+    load_rows<kChunk, kMostDim, kGradientThreads>(s_.w, o_.w + from, stride, chunk_.tokens, a_.value_dim, threadIdx.x);
+    load_rows<kChunk, kMostDim, kGradientThreads>(s_.u, o_.updates + from, stride, chunk_.tokens, a_.value_dim, threadIdx.x);
+    commit_chunks();
+  }
+
+  // All but the states' gradient has come then.
+  __device__ void load_states() {
+    const int64_t place = a_.place(blockIdx.x, head_), state = place * a_.key_dim * a_.value_dim;
+    load_rows<kMostDim, kMostDim, kGradientThreads>(s_.state, o_.states + state, a_.key_dim, a_.value_dim, a_.key_dim, threadIdx.x);
+    load_factors<kGradientThreads>(s_.factors, a_, place, threadIdx.x);
+    commit_chunks();
+    load_rows<kMostDim, kMostDim, kGradientThreads>(s_.dstate, o_.dstates + state, a_.key_dim, a_.value_dim, a_.key_dim, threadIdx.x);
     commit_chunks();
     if (warp_ == 0) sum_gates(s_.sums, a_.g + token(0) * a_.heads + head_, a_.heads, chunk_.tokens);
-    wait_chunks<0>();
+    wait_chunks<1>();
     __syncthreads();
   }
 
@@ -183,16 +192,18 @@ class Gradients {
     const auto& f = s_.factors;
     add_scaled(dq_, s_.dy, s_.state, s_.q, kOfQueries, [&](int t) { return f[kQueryStart][t]; });
     add_scaled(dk_, s_.w, s_.state, s_.k, kOfKnown, [&](int t) { return -f[kKeyStart][t] * f[kBeta][t]; });
+    dot_values();
+    wait_chunks<0>();
+    __syncthreads();
     add_scaled(dk_, s_.u, s_.dstate, s_.k, kOfKept, [&](int t) { return f[kKeyEnd][t]; });
     float both = 0;  // of the states: the gradient of the decay over the whole chunk
     for (int i = threadIdx.x; i < kMostDim * kMostDim / 2; i += kGradientThreads) {
-      const int key = i / kHalfDim, column = i % kHalfDim * 2;
-      const float2 state = load_pair(&s_.state[key][column]), dstate = load_pair(&s_.dstate[key][column]);
+      const int value = i / kHalfDim, key = i % kHalfDim * 2;
+      const float2 state = load_pair(&s_.state[value][key]), dstate = load_pair(&s_.dstate[value][key]);
       both += state.x * dstate.x + state.y * dstate.y;
     }
     both = warp_sum(both);
     if (lane() == 0) s_.whole[warp_] = both;
-    dot_values();
   }
 
   // W and V, by four lanes a token.
@@ -275,14 +286,34 @@ class Gradients {
             s_.dots[kOfValues][0][t] - of_known + (s_.betas[0][t] + s_.betas[1][t]);
     }
     __syncthreads();
-    if (t >= chunk_.tokens) return;
-    float sum = 0;
-    for (const float part : s_.whole) sum += part;
-    sum *= f[kWhole][0];
-    for (int s = 0; s < t; ++s) sum += f[kKeyEnd][s] * dot(kOfKept, s);
-    float own = 0;
-    for (int s = chunk_.tokens - 1; s >= t; --s) own += s_.own[s];
-    o_.dg[token(t) * a_.heads + head_] = sum + own;
+    if (warp_ == 0) sum_gradients();
+  }
+  // By one warp, two tokens of each lane.
+  __device__ void sum_gradients() {
+    const auto& f = s_.factors;
+    float whole = 0;
+    for (const float part : s_.whole) whole += part;
+    whole *= f[kWhole][0];
+    const int t = 2 * lane();
+    float kept[2], own[2];
+    for (int i = 0; i < 2; ++i) {
+      kept[i] = f[kKeyEnd][t + i] * dot(kOfKept, t + i);
+      own[i] = s_.own[t + i];
+    }
+    float before = kept[0] + kept[1], behind = own[0] + own[1];  // of this lane's and all lanes' before, behind it
+    for (int step = 1; step < 32; step *= 2) {
+      const float left = __shfl_up_sync(0xffffffffu, before, step),
+                  right = __shfl_down_sync(0xffffffffu, behind, step);
+      if (lane() >= step) before += left;
+      if (lane() + step < 32) behind += right;
+    }
+    before = __shfl_up_sync(0xffffffffu, before, 1);
+    behind = __shfl_down_sync(0xffffffffu, behind, 1);
+    if (lane() == 0) before = 0;
+    if (lane() == 31) behind = 0;
+    const float sums[2] = {before + (own[0] + own[1] + behind), before + kept[0] + (own[1] + behind)};
+    for (int i = 0; i < 2; ++i)
+      if (t + i < chunk_.tokens) o_.dg[token(t + i) * a_.heads + head_] = whole + sums[i];
   }
 
   // With r = 1 / |x| and d the gradient of x where r were constant: d - r² (d·x) x.
@@ -323,9 +354,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   Gradients(a, o, *reinterpret_cast<Shared*>(memory)).run();
 }
 
-}  // namespace
+static_assert(sizeof(Shared) <= kDeltaScratch);
 
-int64_t delta_scratch_bytes() { return sizeof(Shared); }
+}  // namespace
 
 void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream) {
   allow_scratch(chunk_gradients, sizeof(Shared));

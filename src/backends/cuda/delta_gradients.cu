@@ -4,18 +4,25 @@
 namespace temper::backends {
 namespace {
 
-struct Stage {
-  Brain k[kChunk][kWidePitch], q[kChunk][kWidePitch];
+constexpr uint32_t kTaken = 1;  // the barrier where what was handed over has been taken
+
+struct Carried {  // what moves the gradient of the state
+  Brain k[kChunk][kWidePitch];
+  Brain inverse[kChunk][kSquarePitch];
+  float factors[kFactors][kChunk];
+};
+struct Given {  // what is added to it, of Y's gradient
+  Brain q[kChunk][kWidePitch];
   Brain dy[kChunk][kSlicePitch];
-  Brain inverse[kChunk][kSquarePitch], scores[kChunk][kSquarePitch];
+  Brain scores[kChunk][kSquarePitch];
   float factors[kFactors][kChunk];
 };
 struct Shared {
-  Stage stages[2];  // one is read while the other is filled
-  Brain dstate[kMostDim][kSlicePitch];
-  Brain reads[kChunk][kSlicePitch];  // diag(scale e / |q|) dY
-  Brain du[kChunk][kSlicePitch];
-  Brain known[kChunk][kSlicePitch];  // - diag(e r beta) W
+  Carried carried[2];  // one is read while the other is filled
+  Given given[2];
+  Handover<float4, kDimTiles> states[kPairs];     // (diag(scale e / |q|) dY)ᵀ Q
+  Handover<float4, kChunkTiles> updates[kPairs];  // (scale Pᵀ dY)ᵀ
+  Handover<float4, kDimTiles> roots[kPairs];      // behind the root, whose continuations add to it
 };
 
 class Scan {
@@ -25,91 +32,127 @@ class Scan {
   __device__ void run() {
     const int root = blockIdx.x;
     if (!a_.documents[root].root) return;
-    StateSums shared;
-    shared.load(o_.dfinal, root, a_, at_);
-    for (int d = a_.documents[root].next; d >= 0; d = a_.documents[d].next) {
-      dstate_.load(o_.dfinal, d, a_, at_);
-      run_document(d);
-      shared.add(dstate_);
-      dstate_.clear();
-      dstate_.store(o_.dinitial, d, a_, at_);  // which it does not read
+    auto& behind = s_.roots[at_.pair];  // of the carrying warp alone
+    if (at_.carries) {
+      load_state(dstate_, o_.dfinal, root, a_, at_);
+      behind.put(dstate_.values);
     }
-    dstate_ = shared;
+    for (int d = a_.documents[root].next; d >= 0; d = a_.documents[d].next) {
+      if (at_.carries) load_state(dstate_, o_.dfinal, d, a_, at_);
+      run_document(d);
+      if (!at_.carries) continue;
+      add(behind, 1);
+      behind.put(dstate_.values);
+      dstate_.clear();
+      store_state(dstate_, o_.dinitial, d, a_, at_);  // which it does not read
+    }
+    if (at_.carries) behind.take(dstate_.values);
     run_document(root);
-    dstate_.store(o_.dinitial, root, a_, at_);
+    if (at_.carries) store_state(dstate_, o_.dinitial, root, a_, at_);
   }
 
  private:
-  __device__ void load(int stage, const DeltaChunk& chunk, int index) {
-    Stage& to = s_.stages[stage];
-    const int64_t place = a_.place(index, at_.head), first = chunk.first, stride = int64_t{a_.heads} * a_.value_dim;
-    load_rows<kChunk, kMostDim>(to.k, a_.k + first * a_.k_stride + at_.key_head * a_.key_dim, a_.k_stride, chunk.tokens,
-                                a_.key_dim);
-    load_rows<kChunk, kMostDim>(to.q, a_.q + first * a_.q_stride + at_.key_head * a_.key_dim, a_.q_stride, chunk.tokens,
-                                a_.key_dim);
-    load_values(to.dy, o_.dy + first * stride, stride, chunk.tokens, a_, at_);
-    load_triangle(to.inverse, a_.inverse + place * kChunk * kChunk);
-    load_triangle(to.scores, a_.scores + place * kChunk * kChunk);
-    load_factors(to.factors, a_, place);
+  // The carrying warps are a chunk behind the others.
+  __device__ void run_document(int document) {
+    const DeltaDocument d = a_.documents[document];
+    const int chunks = (d.tokens + kChunk - 1) / kChunk, last = d.first_chunk + chunks - 1;
+    __syncthreads();  // nobody reads what the document before has loaded
+    if (!at_.carries && chunks > 0) load_given(last, 0);
+    for (int i = 0; i <= chunks; ++i) {
+      if (!at_.carries) wait_chunks<0>();
+      __syncthreads();
+      if (at_.carries) {
+        if (i > 0) carry(last - i + 1, (i - 1) % 2);
+        continue;
+      }
+      if (i + 1 < chunks) load_given(last - i - 1, (i + 1) % 2);
+      if (i < chunks) {
+        load_carried(last - i, i % 2);
+        give(s_.given[i % 2], i > 0);
+      } else if (i > 0) {
+        sync_threads(kTaken, kScanThreads);
+      }
+    }
+  }
+
+  __device__ void load_carried(int index, int stage) {
+    const int64_t place = a_.place(index, at_.head);
+    Carried& to = s_.carried[stage];
+    load_keys(to.k, a_.k, a_.k_stride, a_.chunks[index], a_, at_);
+    load_triangle<kHelpers>(to.inverse, a_.inverse + place * kChunk * kChunk, helper());
+    load_factors<kHelpers>(to.factors, a_, place, helper());
+    commit_chunks();
+  }
+  __device__ void load_given(int index, int stage) {
+    const DeltaChunk chunk = a_.chunks[index];
+    const int64_t place = a_.place(index, at_.head);
+    Given& to = s_.given[stage];
+    load_keys(to.q, a_.q, a_.q_stride, chunk, a_, at_);
+    load_values(to.dy, o_.dy, int64_t{a_.heads} * a_.value_dim, chunk, a_, at_);
+    load_triangle<kHelpers>(to.scores, a_.scores + place * kChunk * kChunk, helper());
+    load_factors<kHelpers>(to.factors, a_, place, helper());
     commit_chunks();
   }
 
-  __device__ void run_document(int document) {
-    const DeltaDocument d = a_.documents[document];
-    const int last = (d.tokens + kChunk - 1) / kChunk - 1;
-    __syncthreads();  // nobody reads what the document before has loaded
-    if (last >= 0) load(last % 2, a_.chunks[d.first_chunk + last], d.first_chunk + last);
-    for (int i = last; i >= 0; --i) {
-      const int index = d.first_chunk + i;
-      dstate_.share(s_.dstate, at_.warp);
-      wait_chunks<0>();
-      __syncthreads();
-      if (i > 0) load((i + 1) % 2, a_.chunks[index - 1], index - 1);
-      run_chunk(s_.stages[i % 2], a_.chunks[index], index);
-    }
+  // `waits`: for what was given before.
+  __device__ void give(const Given& in, bool waits) {
+    TokenRows dy(in.dy, at_.column);
+    TokenSums updates;
+    updates.clear();
+    add_triangle<false>(updates, dy, in.scores);
+    dy.each_pair([&](uint32_t& pair, int t) {
+      const float2 factor = *reinterpret_cast<const float2*>(&in.factors[kQueryStart][t]), own = widen_pair(pair);
+      pair = pair_of(factor.x * own.x, factor.y * own.y);
+    });
+    KeySums states;
+    states.clear();
+    add_by_tokens(states, dy, in.q);
+    if (waits) sync_threads(kTaken, kScanThreads);
+    s_.states[at_.pair].put(states.values);
+    s_.updates[at_.pair].put(updates.values);
   }
 
-  __device__ void run_chunk(const Stage& in, const DeltaChunk& chunk, int index) {
-    store_state(o_.dstates, a_.place(index, at_.head), s_.dstate, a_, at_);
-    scale_gradient(in);
-    TokenSums du, w;
-    du.add_product(in.k, s_.dstate, at_);
-    du.each_pair(at_, [&](int t, int, float& first, float& second) {
-      first *= in.factors[kKeyEnd][t];
-      second *= in.factors[kKeyEnd][t];
-    });
-    du.add_triangle<true>(in.scores, in.dy, at_);
-    du.each_pair(at_, [&](int t, int column, float first, float second) { store_pair(&s_.du[t][column], first, second); });
-    __syncthreads();
-    w.add_triangle<true>(in.inverse, s_.du, at_);
-    w.each_pair(at_, [&](int t, int column, float first, float second) {
-      const float beta = in.factors[kBeta][t], start = -in.factors[kKeyStart][t] * beta;
-      store_pair(&s_.known[t][column], start * first, start * second);
-      if (t >= chunk.tokens || column >= at_.columns(a_)) return;
-      const int64_t to = ((int64_t{chunk.first} + t) * a_.heads + at_.head) * a_.value_dim + at_.column + column;
-      store_pair(o_.w + to, first, second);
-      store_pair(o_.dv + to, beta * first, beta * second);
-    });
-    __syncthreads();
-    dstate_.scale(in.factors[kWhole][0]);
-    dstate_.add_product(in.q, s_.reads, at_.warp);
-    dstate_.add_product(in.k, s_.known, at_.warp);
+  __device__ void carry(int index, int stage) {
+    const Carried& in = s_.carried[stage];
+    const DeltaChunk chunk = a_.chunks[index];
+    KeyRows behind(dstate_);
+    TokenSums du, given;
+    add(s_.states[at_.pair], in.factors[kWhole][0]);
+    s_.updates[at_.pair].take(given.values);
+    arrive_at(kTaken, kScanThreads);
+    store_rows(behind, o_.dstates, a_.place(index, at_.head), a_, at_);
+    du.clear();
+    add_by_keys(du, behind, in.k);
+    du.scale(in.factors[kKeyEnd]);
+    for (int n = 0; n < kChunkTiles; ++n)
+      for (int i = 0; i < 4; ++i) du.values[n][i] += given.values[n][i];
+    TokenSums w;
+    w.clear();
+    add_triangle<false>(w, TokenRows(du), in.inverse);
+    store_tokens(TokenRows(w), o_.w, chunk, a_, at_);
+    w.scale(in.factors[kBeta]);
+    store_tokens(TokenRows(w), o_.dv, chunk, a_, at_);
+    w.scale(in.factors[kKeyStart]);
+    TokenRows known(w);
+    known.each_pair([](uint32_t& pair, int) { pair ^= 0x80008000u; });  // - diag(e r beta) W
+    add_by_tokens(dstate_, known, in.k);
   }
-
-  __device__ void scale_gradient(const Stage& in) {
-    const int t = threadIdx.x / (kSlice / 8), column = threadIdx.x % (kSlice / 8) * 8;
-    const float factor = in.factors[kQueryStart][t];
-    for (int i = 0; i < 8; i += 2) {
-      const float2 dy = load_pair(&in.dy[t][column + i]);
-      store_pair(&s_.reads[t][column + i], factor * dy.x, factor * dy.y);
-    }
+  // The state's gradient becomes factor · itself + other.
+  __device__ void add(const Handover<float4, kDimTiles>& other, float factor) {
+    other.take([&](int n, const float4& part) {
+      float(&own)[4] = dstate_.values[n];
+      own[0] = factor * own[0] + part.x;
+      own[1] = factor * own[1] + part.y;
+      own[2] = factor * own[2] + part.z;
+      own[3] = factor * own[3] + part.w;
+    });
   }
 
   const DeltaInput& a_;
   const DeltaGradients& o_;
   Shared& s_;
   ScanPlace at_;
-  StateSums dstate_;
+  KeySums dstate_;  // transposed
 };
 
 __global__ void __launch_bounds__(kScanThreads, 1)
@@ -117,7 +160,8 @@ __global__ void __launch_bounds__(kScanThreads, 1)
   extern __shared__ __align__(16) char memory[];
   Scan(a, o, *reinterpret_cast<Shared*>(memory)).run();
 }
-static_assert(kScanThreads == kChunk * kSlice / 8);
+
+static_assert(sizeof(Shared) <= kDeltaScratch);
 
 }  // namespace
 

@@ -41,19 +41,27 @@ __device__ void write_matrices(Shared& s, int half, const Products& p, const Del
   const int warp = threadIdx.x / 32;
   const double* const sums = s.sums[half];
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-    if (n > 2 * warp + 1) continue;
+  for (int first = 0; first < kTiles; first += 4) {
+    if (first > 2 * warp + 1) continue;
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
-      const int t = 16 * warp + sum_row(i), s0 = 8 * n + sum_column();
-      float scores[2];
-      for (int j = 0; j < 2; ++j) {
-        const int from = s0 + j;
-        const float along = from <= t ? decay(sums[t], sums[from]) * s.k_norms[from] : 0.f;
-        scores[j] = a.scale * along * p.qk[n][i + j] * s.q_norms[t];
-        s.matrix[half][t][from] = from < t ? s.beta[half][t] * along * p.kk[n][i + j] * s.k_norms[t] : 0.f;
+      const int t = 16 * warp + sum_row(i);
+      uint32_t scores[4];
+#pragma unroll
+      for (int n = first; n < first + 4; ++n) {
+        float pair[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int from = 8 * n + sum_column(j);
+          const float along = from <= t ? decay(sums[t], sums[from]) * s.k_norms[from] : 0.f;
+          pair[j] = a.scale * along * p.qk[n][i + j] * s.q_norms[t];
+          s.matrix[half][t][from] = from < t ? s.beta[half][t] * along * p.kk[n][i + j] * s.k_norms[t] : 0.f;
+        }
+        scores[n - first] = pair_of(pair[0], pair[1]);
       }
-      store_pair(a.scores + (place * kChunk + t) * kChunk + s0, scores[0], scores[1]);
+      turn_quads(scores);
+      *reinterpret_cast<uint4*>(a.scores + (place * kChunk + t) * kChunk + 8 * (first + lane() % 4)) = {
+          scores[0], scores[1], scores[2], scores[3]};
     }
   }
 }
@@ -96,8 +104,8 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant
   if (chunk.tokens == 0) return;
   const int key_head = blockIdx.y, tokens = chunk.tokens;
   const int half = threadIdx.x / kChunk, t = threadIdx.x % kChunk;
-  load_rows<kChunk, kMostDim>(s.q, a.q + chunk.first * a.q_stride + key_head * a.key_dim, a.q_stride, tokens, a.key_dim);
-  load_rows<kChunk, kMostDim>(s.k, a.k + chunk.first * a.k_stride + key_head * a.key_dim, a.k_stride, tokens, a.key_dim);
+  load_rows<kChunk, kMostDim, kPrepareThreads>(s.q, a.q + chunk.first * a.q_stride + key_head * a.key_dim, a.q_stride, tokens, a.key_dim, threadIdx.x);
+  load_rows<kChunk, kMostDim, kPrepareThreads>(s.k, a.k + chunk.first * a.k_stride + key_head * a.key_dim, a.k_stride, tokens, a.key_dim, threadIdx.x);
   commit_chunks();
   wait_chunks<0>();
   __syncthreads();

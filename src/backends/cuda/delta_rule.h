@@ -15,7 +15,6 @@ using Brain = __nv_bfloat16;
 
 inline constexpr int kChunk = 64, kMostDim = 128, kSlice = 32;  // kSlice: of the values, by a block of a scan
 inline constexpr int kWidePitch = kMostDim + 8, kSquarePitch = kChunk + 8, kSlicePitch = kSlice + 8;
-inline constexpr int kScanThreads = 256;
 
 struct DeltaChunk {
   int first, tokens;  // none where it only fills up the list
@@ -68,25 +67,43 @@ void prepare_delta(const DeltaInput& input, cudaStream_t stream);
 void scan_delta_states(const DeltaInput& input, const DeltaStates& states, cudaStream_t stream);
 void scan_delta_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
 void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
-// Shared memory of a block, bytes: the most of the four.
-int64_t delta_scratch_bytes();
+inline constexpr size_t kDeltaScratch = 160 << 10;  // bytes of shared memory of a block, at most
 
-// `rows` of rows of up to kColumns elements, zeros beyond them and beyond `columns`.
-template <int kRows, int kColumns, int kPitch>
+// `rows` of rows of up to kColumns elements, zeros beyond them and beyond `columns`, brought by kLoaders
+// threads of which this is `thread`.
+template <int kRows, int kColumns, int kLoaders, int kPitch>
 __device__ void load_rows(Brain (&to)[kRows][kPitch], const Brain* from, int64_t stride, int rows,
-                          int columns) {
-  constexpr int kPacks = kColumns / 8;
-  for (int i = threadIdx.x; i < kRows * kPacks; i += blockDim.x) {
-    const int row = i / kPacks, column = i % kPacks * 8;
-    const bool there = row < rows && column < columns;
-    load_chunk(shared_address(&to[row][column]), there ? from + row * stride + column : from, there ? 16 : 0);
+                          int columns, int thread) {
+  constexpr int kPacks = kColumns / 8, kStep = kLoaders / kPacks;
+  static_assert(kLoaders % kPacks == 0 && kRows % kStep == 0);
+  const int first = thread / kPacks, column = thread % kPacks * 8;
+  const Brain* source = from + first * stride + column;
+  if (column >= columns) rows = 0;
+#pragma unroll
+  for (int i = 0; i < kRows / kStep; ++i, source += kStep * stride) {
+    const bool there = first + i * kStep < rows;
+    load_chunk(shared_address(&to[first + i * kStep][column]), there ? source : from, there ? 16 : 0);
   }
 }
 // A matrix of 64 x 64 without the squares right of the diagonal.
-__device__ inline void load_triangle(Brain (&to)[kChunk][kSquarePitch], const Brain* from) {
-  for (int i = threadIdx.x; i < kChunk * kChunk / 8; i += blockDim.x) {
-    const int row = i / 8, column = i % 8 * 8;
+template <int kLoaders>
+__device__ void load_triangle(Brain (&to)[kChunk][kSquarePitch], const Brain* from, int thread) {
+  constexpr int kPacks = kChunk / 8, kStep = kLoaders / kPacks;
+  const int first = thread / kPacks, column = thread % kPacks * 8;
+#pragma unroll
+  for (int i = 0; i < kChunk / kStep; ++i) {
+    const int row = first + i * kStep;
     if (column / 16 <= row / 16) load_chunk(shared_address(&to[row][column]), from + row * kChunk + column);
+  }
+}
+template <int kLoaders>
+__device__ void load_factors(float (&to)[kFactors][kChunk], const DeltaInput& a, int64_t place, int thread) {
+  constexpr int kPacks = kFactors * kChunk / 4;
+#pragma unroll
+  for (int i = 0; i < (kPacks + kLoaders - 1) / kLoaders; ++i) {
+    const int at = thread + i * kLoaders;
+    if (at < kPacks)
+      load_chunk(shared_address(&to[0][0] + 4 * at), a.factors + place * kFactors * kChunk + 4 * at);
   }
 }
 

@@ -1,150 +1,243 @@
 #pragma once
 #include "backends/cuda/delta_rule.h"
 
-// What both scans over the chunks of a document share. A block has kSlice columns of the values of one head;
-// each warp has 16 rows of the state, and of what has a row for each token 16 rows and half of the columns.
+// What both scans over the chunks of a document share. A block has kSlice values of one head and two pairs of
+// warps; a pair has 16 of the values. Its first warp carries the state along the document, transposed, in
+// registers: sums of one product are operands of the next, and nothing but a chunk's own tensors is read. The
+// second warp brings these tensors, and does what the state does not wait for.
 namespace temper::backends {
 
+inline constexpr int kScanThreads = 128, kPairs = 2, kPairValues = kSlice / kPairs,
+                     kHelpers = kScanThreads / 2;
+inline constexpr int kChunkTiles = kChunk / 8, kDimTiles = kMostDim / 8;
+
 struct ScanPlace {
-  int head, key_head, column, warp;  // column: the first of the values
+  int head, key_head, pair;
+  int slice;   // the first of the block's values
+  int column;  // of those, the first of the pair's
+  bool carries;
 
   __device__ explicit ScanPlace(const DeltaInput& a)
       : head(blockIdx.y),
         key_head(head / a.group()),
-        column(blockIdx.z * kSlice),
-        warp(static_cast<int>(threadIdx.x) / 32) {}
-  __device__ int row() const { return warp % 4 * 16; }             // of tokens
-  __device__ int half() const { return warp / 4 * (kSlice / 2); }  // columns of them
-  __device__ int columns(const DeltaInput& a) const { return min(kSlice, a.value_dim - column); }
+        pair(static_cast<int>(threadIdx.x) / 32 % kPairs),
+        slice(blockIdx.z * kSlice),
+        column(pair * kPairValues),
+        carries(static_cast<int>(threadIdx.x) / 32 < kPairs) {}
+  __device__ int value() const { return slice + column; }
 };
 
-// A part of a state, or of its gradient: [16, kSlice] of a warp.
-struct StateSums {
-  float values[kSlice / 8][4];
+// Sums [16 values, 8 kTiles] of a warp.
+template <int kTiles>
+struct ValueSums {
+  float values[kTiles][4];
 
-  __device__ void scale(float factor) {
-    for (auto& tile : values)
-      for (float& value : tile) value *= factor;
-  }
-  __device__ void add(const StateSums& other) {
-#pragma unroll
-    for (int n = 0; n < kSlice / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[n][i] += other.values[n][i];
-  }
-  // f(key, column of the slice, value, value of the next column), of what exists.
-  template <class F>
-  __device__ void each_pair(const DeltaInput& a, const ScanPlace& at, F&& f) {
-#pragma unroll
-    for (int n = 0; n < kSlice / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const int key = at.warp * 16 + sum_row(i), column = n * 8 + sum_column();
-        if (key < a.key_dim && column < at.columns(a)) f(key, column, values[n][i], values[n][i + 1]);
-      }
-  }
   __device__ void clear() {
     for (auto& tile : values)
       for (float& value : tile) value = 0;
   }
-  // `from`, `to`: [documents, heads, key_dim, value_dim], or null: zeros.
-  __device__ void load(const float* from, int document, const DeltaInput& a, const ScanPlace& at) {
-    clear();
-    if (from == nullptr) return;
-    from += a.place(document, at.head) * a.key_dim * a.value_dim + at.column;
-    each_pair(a, at, [&](int key, int column, float& first, float& second) {
-      const float2 pair = *reinterpret_cast<const float2*>(from + key * a.value_dim + column);
-      first = pair.x;
-      second = pair.y;
-    });
-  }
-  __device__ void store(float* to, int document, const DeltaInput& a, const ScanPlace& at) {
-    if (to == nullptr) return;
-    to += a.place(document, at.head) * a.key_dim * a.value_dim + at.column;
-    each_pair(a, at, [&](int key, int column, float first, float second) {
-      *reinterpret_cast<float2*>(to + key * a.value_dim + column) = {first, second};
-    });
-  }
-  // A copy for products, of all keys.
-  __device__ void share(Brain (&to)[kMostDim][kSlicePitch], int warp) const {
-#pragma unroll
-    for (int n = 0; n < kSlice / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; i += 2)
-        store_pair(&to[warp * 16 + sum_row(i)][n * 8 + sum_column()], values[n][i], values[n][i + 1]);
-  }
-  // += matrixᵀ other, with [64 tokens, keys] and [64 tokens, kSlice].
-  __device__ void add_product(const Brain (&matrix)[kChunk][kWidePitch],
-                              const Brain (&other)[kChunk][kSlicePitch], int warp) {
-#pragma unroll
-    for (int k = 0; k < kChunk; k += 16) {
-      uint32_t left[4];
-      view(matrix).left_turned(left, 16 * warp, k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(other).right(b, k, n); });
-    }
-  }
-};
-
-// [16, kSlice / 2] of a warp, whose rows are tokens.
-struct TokenSums {
-  float values[kSlice / 16][4] = {};
-
-  // += rows of `matrix` [64 tokens, keys] times `state`.
-  __device__ void add_product(const Brain (&matrix)[kChunk][kWidePitch],
-                              const Brain (&state)[kMostDim][kSlicePitch], const ScanPlace& at) {
-#pragma unroll
-    for (int k = 0; k < kMostDim; k += 16) {
-      uint32_t left[4];
-      view(matrix).left(left, at.row(), k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(state).right(b, k, at.half() + n); });
-    }
-  }
-  // += a lower triangle times `other`, or its transpose.
-  template <bool kTurned>
-  __device__ void add_triangle(const Brain (&triangle)[kChunk][kSquarePitch],
-                               const Brain (&other)[kChunk][kSlicePitch], const ScanPlace& at) {
-#pragma unroll
-    for (int k = 0; k < kChunk; k += 16) {
-      if (kTurned ? k < at.row() : k > at.row()) continue;
-      uint32_t left[4];
-      if constexpr (kTurned)
-        view(triangle).left_turned(left, at.row(), k);
-      else
-        view(triangle).left(left, at.row(), k);
-      multiply_row(values, left, [&](uint32_t(&b)[4], int n) { view(other).right(b, k, at.half() + n); });
-    }
-  }
-  // f(token, column of the slice, value, value of the next column).
+  // f(sum, sum of the next column, column): columns of pairs.
   template <class F>
-  __device__ void each_pair(const ScanPlace& at, F&& f) {
+  __device__ void each_pair(F&& f) {
 #pragma unroll
-    for (int n = 0; n < kSlice / 16; ++n)
+    for (int n = 0; n < kTiles; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; i += 2)
-        f(at.row() + sum_row(i), at.half() + n * 8 + sum_column(), values[n][i], values[n][i + 1]);
+      for (int i = 0; i < 4; i += 2) f(values[n][i], values[n][i + 1], n * 8 + sum_column());
+  }
+  // Each column times the factor of its token.
+  __device__ void scale(const float (&factors)[kChunk]) {
+    each_pair([&](float& first, float& second, int t) {
+      const float2 factor = *reinterpret_cast<const float2*>(&factors[t]);
+      first *= factor.x;
+      second *= factor.y;
+    });
+  }
+};
+using TokenSums = ValueSums<kChunkTiles>;
+using KeySums = ValueSums<kDimTiles>;
+
+// A [16 values, 16 kSteps] to the left of products, rounded to bfloat16.
+template <int kSteps>
+struct ValueRows {
+  uint32_t parts[kSteps][4];
+
+  __device__ ValueRows() = default;
+  __device__ explicit ValueRows(const ValueSums<2 * kSteps>& sums) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) left_of_sums(parts[k], sums.values[2 * k], sums.values[2 * k + 1]);
+  }
+  // From rows of tokens: 16 values from `column` on.
+  template <int kPitch>
+  __device__ ValueRows(const Brain (&rows)[16 * kSteps][kPitch], int column) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) view(rows).left_turned(parts[k], column, 16 * k);
+  }
+  // f(pair of values, the first one's column).
+  template <class F>
+  __device__ void each_pair(F&& f) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(parts[k][i], 16 * k + i / 2 * 8 + sum_column());
+  }
+};
+using TokenRows = ValueRows<kChunk / 16>;
+using KeyRows = ValueRows<kMostDim / 16>;
+
+// Products in groups of up to four operands from shared memory, each for two tiles of sums: those of the next
+// group are on their way while one is multiplied. load(group, i, b) and multiply(group, i, b).
+template <int kGroups, class Load, class Multiply>
+__device__ void multiply_groups(Load&& load, Multiply&& multiply) {
+  uint32_t b[2][4][4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) load(0, i, b[0][i]);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    if (group + 1 < kGroups)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load(group + 1, i, b[(group + 1) % 2][i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) multiply(group, i, b[group % 2][i]);
+  }
+}
+template <int kTiles>
+__device__ void multiply_two(ValueSums<kTiles>& sums, int n, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  multiply(sums.values[2 * n], a, b[0], b[1]);
+  multiply(sums.values[2 * n + 1], a, b[2], b[3]);
+}
+
+// sums [16, tokens] += rows [16, keys] matrixᵀ, of a matrix [tokens, keys].
+__device__ inline void add_by_keys(TokenSums& sums, const KeyRows& rows,
+                                   const Brain (&matrix)[kChunk][kWidePitch]) {
+  multiply_groups<kMostDim / 16>(
+      [&](int k, int n, uint32_t(&b)[4]) { view(matrix).right_turned(b, 16 * k, 16 * n); },
+      [&](int k, int n, const uint32_t(&b)[4]) { multiply_two(sums, n, rows.parts[k], b); });
+}
+// sums [16, keys] += rows [16, tokens] matrix, of a matrix [tokens, keys].
+__device__ inline void add_by_tokens(KeySums& sums, const TokenRows& rows,
+                                     const Brain (&matrix)[kChunk][kWidePitch]) {
+  multiply_groups<2 * kChunk / 16>(
+      [&](int group, int i, uint32_t(&b)[4]) {
+        view(matrix).right(b, group / 2 * 16, (group % 2 * 4 + i) * 16);
+      },
+      [&](int group, int i, const uint32_t(&b)[4]) {
+        multiply_two(sums, group % 2 * 4 + i, rows.parts[group / 2], b);
+      });
+}
+// sums [16, tokens] += rows [16, tokens] times a lower triangle, or times its transpose.
+template <bool kTurned>
+__device__ void add_triangle(TokenSums& sums, const TokenRows& rows,
+                             const Brain (&triangle)[kChunk][kSquarePitch]) {
+  const auto is_zero = [](int k, int n) { return kTurned ? n < k : n > k; };
+  multiply_groups<kChunk / 16>(
+      [&](int k, int n, uint32_t(&b)[4]) {
+        if (is_zero(k, n)) return;
+        if constexpr (kTurned)
+          view(triangle).right_turned(b, 16 * k, 16 * n);
+        else
+          view(triangle).right(b, 16 * k, 16 * n);
+      },
+      [&](int k, int n, const uint32_t(&b)[4]) {
+        if (!is_zero(k, n)) multiply_two(sums, n, rows.parts[k], b);
+      });
+}
+
+// Registers of a warp, from one warp of a pair to the other.
+template <class Vector, int kVectors>
+struct Handover {
+  Vector vectors[kVectors][32];
+
+  template <class T>
+  __device__ void put(const T (&registers)[kVectors][4]) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i)
+      vectors[i][lane()] = {registers[i][0], registers[i][1], registers[i][2], registers[i][3]};
+  }
+  template <class F>
+  __device__ void take(F&& f) const {  // f(index, vector)
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) f(i, vectors[i][lane()]);
+  }
+  template <class T>
+  __device__ void take(T (&registers)[kVectors][4]) const {
+    take([&](int i, const Vector& vector) {
+      registers[i][0] = vector.x;
+      registers[i][1] = vector.y;
+      registers[i][2] = vector.z;
+      registers[i][3] = vector.w;
+    });
   }
 };
 
-__device__ inline void load_factors(float (&to)[kFactors][kChunk], const DeltaInput& a, int64_t place) {
-  for (int i = threadIdx.x; i < kFactors * kChunk / 4; i += blockDim.x)
-    load_chunk(shared_address(&to[0][0] + 4 * i), a.factors + place * kFactors * kChunk + 4 * i);
+// A state [key_dim, value_dim], transposed into sums and back; null: zeros, and nothing.
+template <class F>
+__device__ void each_of_state(KeySums& state, int document, const DeltaInput& a, const ScanPlace& at, F&& f) {
+  const int64_t start = a.place(document, at.head) * a.key_dim * a.value_dim;
+#pragma unroll
+  for (int n = 0; n < kDimTiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = n * 8 + sum_column(i), value = at.value() + sum_row(i);
+      if (key < a.key_dim && value < a.value_dim) f(state.values[n][i], start + key * a.value_dim + value);
+    }
 }
-// A slice of rows [tokens, heads, value_dim] from a chunk's first token on.
-template <int kPitch>
-__device__ void load_values(Brain (&to)[kChunk][kPitch], const Brain* from, int64_t stride, int tokens,
-                            const DeltaInput& a, const ScanPlace& at) {
-  load_rows<kChunk, kSlice>(to, from + int64_t{at.head} * a.value_dim + at.column, stride, tokens,
-                            at.columns(a));
+__device__ inline void load_state(KeySums& state, const float* from, int document, const DeltaInput& a,
+                                  const ScanPlace& at) {
+  state.clear();
+  if (from != nullptr)
+    each_of_state(state, document, a, at, [&](float& value, int64_t place) { value = from[place]; });
 }
-// A slice of a state, compact, from shared memory.
-__device__ inline void store_state(Brain* to, int64_t place, const Brain (&from)[kMostDim][kSlicePitch],
-                                   const DeltaInput& a, const ScanPlace& at) {
-  to += place * a.key_dim * a.value_dim + at.column;
-  for (int i = threadIdx.x; i < a.key_dim * (kSlice / 8); i += kScanThreads) {
-    const int key = i / (kSlice / 8), column = i % (kSlice / 8) * 8;
-    if (column < at.columns(a))
-      store_pack(to + int64_t{key} * a.value_dim + column, load_pack<Brain, 8>(&from[key][column]));
+__device__ inline void store_state(KeySums& state, float* to, int document, const DeltaInput& a,
+                                   const ScanPlace& at) {
+  if (to != nullptr)
+    each_of_state(state, document, a, at, [&](float value, int64_t place) { to[place] = value; });
+}
+
+// Of a chunk, a state as it is multiplied: [value_dim, key_dim], compact.
+__device__ inline void store_rows(const KeyRows& state, Brain* to, int64_t place, const DeltaInput& a,
+                                  const ScanPlace& at) {
+  to += place * a.key_dim * a.value_dim;
+#pragma unroll
+  for (int k = 0; k < kMostDim / 16; k += 2)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t keys[4] = {state.parts[k][half], state.parts[k][half + 2], state.parts[k + 1][half],
+                          state.parts[k + 1][half + 2]};
+      turn_quads(keys);
+      const int key = 16 * k + lane() % 4 * 8, value = at.value() + lane() / 4 + half * 8;
+      if (key < a.key_dim && value < a.value_dim)
+        *reinterpret_cast<uint4*>(to + int64_t{value} * a.key_dim + key) = {keys[0], keys[1], keys[2],
+                                                                            keys[3]};
+    }
+}
+// Of a chunk, [16 values, tokens] to rows of tokens [tokens, heads, value_dim].
+__device__ inline void store_tokens(const TokenRows& rows, Brain* to, const DeltaChunk& chunk,
+                                    const DeltaInput& a, const ScanPlace& at) {
+#pragma unroll
+  for (int k = 0; k < kChunk / 16; ++k) {
+    uint32_t values[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = turn(rows.parts[k][i]);
+    turn_quads(values);
+    const int t = 16 * k + lane() % 4 / 2 * 8 + lane() / 4, value = at.value() + lane() % 2 * 8;
+    if (t < chunk.tokens && value < a.value_dim)
+      *reinterpret_cast<uint4*>(to + ((int64_t{chunk.first} + t) * a.heads + at.head) * a.value_dim +
+                                value) = {values[0], values[1], values[2], values[3]};
   }
+}
+
+__device__ inline int helper() { return static_cast<int>(threadIdx.x) - kHelpers; }
+
+__device__ inline void load_keys(Brain (&to)[kChunk][kWidePitch], const Brain* from, int64_t stride,
+                                 const DeltaChunk& chunk, const DeltaInput& a, const ScanPlace& at) {
+  load_rows<kChunk, kMostDim, kHelpers>(to, from + chunk.first * stride + at.key_head * a.key_dim, stride,
+                                        chunk.tokens, a.key_dim, helper());
+}
+__device__ inline void load_values(Brain (&to)[kChunk][kSlicePitch], const Brain* from, int64_t stride,
+                                   const DeltaChunk& chunk, const DeltaInput& a, const ScanPlace& at) {
+  load_rows<kChunk, kSlice, kHelpers>(to,
+                                      from + chunk.first * stride + int64_t{at.head} * a.value_dim + at.slice,
+                                      stride, chunk.tokens, min(kSlice, a.value_dim - at.slice), helper());
 }
 
 }  // namespace temper::backends

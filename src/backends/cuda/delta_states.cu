@@ -4,18 +4,23 @@
 namespace temper::backends {
 namespace {
 
-struct Stage {
-  Brain k[kChunk][kWidePitch], q[kChunk][kWidePitch];
+struct Carried {  // what moves the state
+  Brain k[kChunk][kWidePitch];
   Brain v[kChunk][kSlicePitch];
-  Brain inverse[kChunk][kSquarePitch], scores[kChunk][kSquarePitch];
+  Brain inverse[kChunk][kSquarePitch];
+  float factors[kFactors][kChunk];
+};
+struct Read {  // what reads it
+  Brain q[kChunk][kWidePitch];
+  Brain scores[kChunk][kSquarePitch];
   float factors[kFactors][kChunk];
 };
 struct Shared {
-  Stage stages[2];  // one is read while the other is filled
-  Brain state[kMostDim][kSlicePitch];
-  Brain known[kChunk][kSlicePitch];    // diag(beta) (V - diag(e) K̂ S)
-  Brain updates[kChunk][kSlicePitch];  // U
-  Brain kept[kChunk][kSlicePitch];     // diag(D_L r) U
+  Carried carried[2];  // one is read while the other is filled
+  Read read[2];
+  Handover<uint4, kMostDim / 16> states[2][kPairs];  // before the chunk
+  Handover<uint4, kChunk / 16> updates[2][kPairs];
+  Handover<float4, kDimTiles> roots[kPairs];  // behind the root, which others continue
 };
 
 class Scan {
@@ -25,105 +30,114 @@ class Scan {
   __device__ void run() {
     const int root = blockIdx.x;
     if (!a_.documents[root].root) return;
-    state_.load(o_.initial, root, a_, at_);
+    if (at_.carries) load_state(state_, o_.initial, root, a_, at_);
     run_document(root);
-    const StateSums shared = state_;
+    auto& behind = s_.roots[at_.pair];  // of the carrying warp alone
+    if (at_.carries) behind.put(state_.values);
     for (int d = a_.documents[root].next; d >= 0; d = a_.documents[d].next) {
-      state_ = shared;
+      if (at_.carries) behind.take(state_.values);
       run_document(d);
     }
   }
 
  private:
-  __device__ void load(int stage, const DeltaChunk& chunk, int index) {
-    Stage& to = s_.stages[stage];
-    const int64_t place = a_.place(index, at_.head), first = chunk.first;
-    load_rows<kChunk, kMostDim>(to.k, a_.k + first * a_.k_stride + at_.key_head * a_.key_dim, a_.k_stride, chunk.tokens,
-                                a_.key_dim);
-    load_values(to.v, a_.v + first * a_.v_stride, a_.v_stride, chunk.tokens, a_, at_);
-    load_triangle(to.inverse, a_.inverse + place * kChunk * kChunk);
-    load_factors(to.factors, a_, place);
-    if (o_.y != nullptr) {
-      load_rows<kChunk, kMostDim>(to.q, a_.q + first * a_.q_stride + at_.key_head * a_.key_dim, a_.q_stride,
-                                  chunk.tokens, a_.key_dim);
-      load_triangle(to.scores, a_.scores + place * kChunk * kChunk);
-    }
-    commit_chunks();
-  }
-
+  // The carrying warps are a chunk ahead of the others.
   __device__ void run_document(int document) {
     const DeltaDocument d = a_.documents[document];
     const int chunks = (d.tokens + kChunk - 1) / kChunk;
     __syncthreads();  // nobody reads what the document before has loaded
-    if (chunks > 0) load(0, a_.chunks[d.first_chunk], d.first_chunk);
-    for (int i = 0; i < chunks; ++i) {
-      const int index = d.first_chunk + i;
-      state_.share(s_.state, at_.warp);
-      wait_chunks<0>();
+    if (!at_.carries && chunks > 0) load_carried(d.first_chunk, 0);
+    for (int i = 0; i <= chunks; ++i) {
+      if (!at_.carries) wait_chunks<0>();
       __syncthreads();
-      if (i + 1 < chunks) load((i + 1) % 2, a_.chunks[index + 1], index + 1);
-      run_chunk(s_.stages[i % 2], a_.chunks[index], index);
+      if (at_.carries) {
+        if (i < chunks) carry(i % 2);
+        continue;
+      }
+      if (i + 1 < chunks) load_carried(d.first_chunk + i + 1, (i + 1) % 2);
+      if (i < chunks && o_.y != nullptr) load_read(d.first_chunk + i, i % 2);
+      if (i > 0) write(d.first_chunk + i - 1, (i - 1) % 2);
     }
-    state_.store(o_.final_state, document, a_, at_);
+    if (at_.carries) store_state(state_, o_.final_state, document, a_, at_);
   }
 
-  __device__ void run_chunk(const Stage& in, const DeltaChunk& chunk, int index) {
-    TokenSums y;
-    if (o_.y != nullptr)
-      y.add_product(in.q, s_.state, at_);
-    else
-      store_state(o_.states, a_.place(index, at_.head), s_.state, a_, at_);
-    update(in);
-    if (o_.y != nullptr)
-      write(y, in, chunk);
-    else
-      write_updates(chunk);
+  __device__ void load_carried(int index, int stage) {
+    const DeltaChunk chunk = a_.chunks[index];
+    const int64_t place = a_.place(index, at_.head);
+    Carried& to = s_.carried[stage];
+    load_keys(to.k, a_.k, a_.k_stride, chunk, a_, at_);
+    load_values(to.v, a_.v, a_.v_stride, chunk, a_, at_);
+    load_triangle<kHelpers>(to.inverse, a_.inverse + place * kChunk * kChunk, helper());
+    load_factors<kHelpers>(to.factors, a_, place, helper());
+    commit_chunks();
+  }
+  __device__ void load_read(int index, int stage) {
+    const int64_t place = a_.place(index, at_.head);
+    Read& to = s_.read[stage];
+    load_keys(to.q, a_.q, a_.q_stride, a_.chunks[index], a_, at_);
+    load_triangle<kHelpers>(to.scores, a_.scores + place * kChunk * kChunk, helper());
+    load_factors<kHelpers>(to.factors, a_, place, helper());
+    commit_chunks();
   }
 
-  __device__ void update(const Stage& in) {
+  __device__ void carry(int stage) {
+    const Carried& in = s_.carried[stage];
+    const KeyRows before(state_);
+    s_.states[stage][at_.pair].put(before.parts);
     TokenSums known, u;
-    known.add_product(in.k, s_.state, at_);
-    known.each_pair(at_, [&](int t, int column, float first, float second) {
-      const float2 v = load_pair(&in.v[t][column]);
-      const float start = in.factors[kKeyStart][t], beta = in.factors[kBeta][t];
-      store_pair(&s_.known[t][column], beta * (v.x - start * first), beta * (v.y - start * second));
-    });
-    __syncthreads();
-    u.add_triangle<false>(in.inverse, s_.known, at_);
-    u.each_pair(at_, [&](int t, int column, float first, float second) {
-      const float end = in.factors[kKeyEnd][t];
-      store_pair(&s_.updates[t][column], first, second);
-      store_pair(&s_.kept[t][column], end * first, end * second);
-    });
-    __syncthreads();
-    state_.scale(in.factors[kWhole][0]);
-    state_.add_product(in.k, s_.kept, at_.warp);
+    known.clear();
+    add_by_keys(known, before, in.k);
+    TokenRows v(in.v, at_.column);
+    subtract(known, v, in);
+    u.clear();
+    add_triangle<true>(u, TokenRows(known), in.inverse);
+    s_.updates[stage][at_.pair].put(TokenRows(u).parts);
+    u.scale(in.factors[kKeyEnd]);
+    for (auto& tile : state_.values)
+      for (float& value : tile) value *= in.factors[kWhole][0];
+    add_by_tokens(state_, TokenRows(u), in.k);
+  }
+  // known = beta (v - e r known).
+  __device__ static void subtract(TokenSums& known, const TokenRows& v, const Carried& in) {
+#pragma unroll
+    for (int n = 0; n < kChunkTiles; ++n) {
+      const int t = n * 8 + sum_column();
+      const float2 start = *reinterpret_cast<const float2*>(&in.factors[kKeyStart][t]),
+                   beta = *reinterpret_cast<const float2*>(&in.factors[kBeta][t]);
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const float2 own = widen_pair(v.parts[n / 2][n % 2 * 2 + i / 2]);
+        known.values[n][i] = beta.x * (own.x - start.x * known.values[n][i]);
+        known.values[n][i + 1] = beta.y * (own.y - start.y * known.values[n][i + 1]);
+      }
+    }
   }
 
-  __device__ void write(TokenSums& y, const Stage& in, const DeltaChunk& chunk) {
-    y.each_pair(at_, [&](int t, int, float& first, float& second) {
-      first *= in.factors[kQueryStart][t];
-      second *= in.factors[kQueryStart][t];
-    });
-    y.add_triangle<false>(in.scores, s_.updates, at_);
-    y.each_pair(at_, [&](int t, int column, float first, float second) {
-      if (t < chunk.tokens && column < at_.columns(a_)) store_pair(value_at(o_.y, chunk.first + t) + column, first, second);
-    });
-  }
-  __device__ Brain* value_at(Brain* rows, int64_t token) const {
-    return rows + (token * a_.heads + at_.head) * a_.value_dim + at_.column;
-  }
-  __device__ void write_updates(const DeltaChunk& chunk) {
-    const int t = threadIdx.x / (kSlice / 8), column = threadIdx.x % (kSlice / 8) * 8;
-    if (t < chunk.tokens && column < at_.columns(a_))
-      store_pack(value_at(o_.updates, chunk.first + t) + column, load_pack<Brain, 8>(&s_.updates[t][column]));
+  __device__ void write(int index, int stage) {
+    const DeltaChunk chunk = a_.chunks[index];
+    KeyRows state;
+    TokenRows u;
+    s_.states[stage][at_.pair].take(state.parts);
+    s_.updates[stage][at_.pair].take(u.parts);
+    if (o_.y == nullptr) {
+      store_rows(state, o_.states, a_.place(index, at_.head), a_, at_);
+      store_tokens(u, o_.updates, chunk, a_, at_);
+      return;
+    }
+    const Read& in = s_.read[stage];
+    TokenSums y;
+    y.clear();
+    add_by_keys(y, state, in.q);
+    y.scale(in.factors[kQueryStart]);
+    add_triangle<true>(y, u, in.scores);
+    store_tokens(TokenRows(y), o_.y, chunk, a_, at_);
   }
 
   const DeltaInput& a_;
   const DeltaStates& o_;
   Shared& s_;
   ScanPlace at_;
-  StateSums state_;
+  KeySums state_;  // transposed
 };
 
 __global__ void __launch_bounds__(kScanThreads, 1)
@@ -131,7 +145,8 @@ __global__ void __launch_bounds__(kScanThreads, 1)
   extern __shared__ __align__(16) char memory[];
   Scan(a, o, *reinterpret_cast<Shared*>(memory)).run();
 }
-static_assert(kScanThreads == kChunk * kSlice / 8);
+
+static_assert(sizeof(Shared) <= kDeltaScratch);
 
 }  // namespace
 

@@ -49,6 +49,11 @@ __device__ inline void sync_threads(uint32_t barrier, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// Counts for those who wait there, and does not wait.
+__device__ inline void arrive_at(uint32_t barrier, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 // A box of a 3-dimensional tensor into shared memory.
 __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int x, int y, int z) {
   asm volatile(

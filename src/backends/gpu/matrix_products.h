@@ -79,9 +79,42 @@ __device__ inline uint32_t pair_of(float first, float second) {
 __device__ inline void store_pair(__nv_bfloat16* to, float first, float second) {
   *reinterpret_cast<uint32_t*>(to) = pair_of(first, second);
 }
+__device__ inline float2 widen_pair(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+}
 __device__ inline float2 load_pair(const __nv_bfloat16* from) {
-  const uint32_t word = *reinterpret_cast<const uint32_t*>(from);
-  return {__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000u)};
+  return widen_pair(*reinterpret_cast<const uint32_t*>(from));
+}
+
+// Four sums of a tile [16, 8] as two pairs, and those of two tiles beside each other as a [16, 16] of a
+// product.
+__device__ inline void left_of_sums(uint32_t (&a)[4], const float (&first)[4], const float (&second)[4]) {
+  a[0] = pair_of(first[0], first[1]);
+  a[1] = pair_of(first[2], first[3]);
+  a[2] = pair_of(second[0], second[1]);
+  a[3] = pair_of(second[2], second[3]);
+}
+// A matrix of 8 x 8 that a warp holds in pairs, transposed.
+__device__ inline uint32_t turn(uint32_t pair) {
+  uint32_t turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+// Of four lanes beside each other, lane r gets what each of them has in place r: four columns of pairs become
+// four rows, which are stored with 16 bytes each.
+__device__ inline void turn_quads(uint32_t (&a)[4]) {
+  const bool odd = lane() % 2 != 0, upper = lane() % 4 >= 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
+    (odd ? a[i] : a[i + 1]) = other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? a[i] : a[i + 2], 2);
+    (upper ? a[i] : a[i + 2]) = other;
+  }
 }
 
 // Copies of chunks (load_chunk) that a thread asked for since the last call are one group.

@@ -122,7 +122,8 @@ TEST(ChunkGatedDeltaRule, EqualKeys) {
   Case c = make_case(s);
   for (size_t i = 0; i < c.inputs[1].values.size(); ++i) c.inputs[1].values[i] = i % 8 == 0 ? 1 : 0.5;
   for (double& beta : c.inputs[4].values) beta = 1;
-  c.floor = 1;  // nothing depends on the decays
+  c.floor = 1;      // nothing depends on the decays
+  c.roundings = 8;  // the 64 updates of a chunk, each rounded by itself, replace one another
   check_every_kernel<ChunkGatedDeltaRule>(c, s.signature());
 }
 

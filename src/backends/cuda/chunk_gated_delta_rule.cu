@@ -78,19 +78,46 @@ Tensor workspace(const Shape& shape, DType dtype, Device device) {
   return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, device);
 }
 
+Shape state_shape(const ChunkGatedDeltaRule& op, int64_t count) {
+  return {count, op.heads(), op.key_dim(), op.value_dim()};
+}
+
+// What the first step makes, and room for states that several documents continue.
+struct Made {
+  Tensor inverse, scores, factors, roots;
+
+  Made(const ChunkGatedDeltaRule& op, int64_t chunks)
+      : inverse(workspace({chunks, op.heads(), kChunk, kChunk}, DType::kBF16, op.q.device())),
+        scores(workspace(inverse.shape(), DType::kBF16, op.q.device())),
+        factors(workspace({chunks, op.heads(), kFactors, kChunk}, DType::kF32, op.q.device())) {
+    if (op.documents.continued.defined())
+      roots = workspace(state_shape(op, op.documents.count()), DType::kF32, op.q.device());
+  }
+};
+
+// Blocks of the scans have 64 values where that keeps the GPU busy and fits: bits are the same with 32.
+bool has_wide_slices(const ChunkGatedDeltaRule& op) {
+  int processors = 0;
+  device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, op.q.device().index),
+                "cudaDeviceGetAttribute");
+  return op.documents.count() * op.heads() * ((op.value_dim() + 63) / 64) >= processors && op.value_dim() > 32 &&
+         scratch_bytes(op.q.device()) >= static_cast<int64_t>(delta_scratch(64));
+}
+
 // What all steps read: the op's tensors, and what the first step makes of them.
 struct Prepared {
   Cut list;
-  Tensor q, k, v, initial, inverse, scores, factors;
+  Tensor q, k, v, initial;
+  Made made;
   DeltaInput input;
 
   explicit Prepared(const ChunkGatedDeltaRule& op)
-      : list(cut(op)), q(with_aligned_rows(op.q)), k(with_aligned_rows(op.k)), v(with_aligned_rows(op.v)), initial(aligned(op.initial)) {
-    const int64_t heads = op.heads(), chunks = list.chunk_count;
-    const Device device = op.q.device();
-    inverse = workspace({chunks, heads, kChunk, kChunk}, DType::kBF16, device);
-    scores = workspace(inverse.shape(), DType::kBF16, device);
-    factors = workspace({chunks, heads, kFactors, kChunk}, DType::kF32, device);
+      : list(cut(op)),
+        q(with_aligned_rows(op.q)),
+        k(with_aligned_rows(op.k)),
+        v(with_aligned_rows(op.v)),
+        initial(aligned(op.initial)),
+        made(op, list.chunk_count) {
     const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
     input = {.q = brain(q),
              .k = brain(k),
@@ -101,27 +128,25 @@ struct Prepared {
              .g = op.g.data<float>(),
              .beta = op.beta.data<float>(),
              .key_heads = static_cast<int>(op.key_heads()),
-             .heads = static_cast<int>(heads),
+             .heads = static_cast<int>(op.heads()),
              .key_dim = static_cast<int>(op.key_dim()),
              .value_dim = static_cast<int>(op.value_dim()),
              .scale = op.scale,
              .eps = op.eps,
              .norms = op.norms,
+             .wide_slices = has_wide_slices(op),
              .chunk_count = list.chunk_count,
              .document_count = list.document_count,
              .chunks = static_cast<const DeltaChunk*>(list.chunks.raw()),
              .documents = static_cast<const DeltaDocument*>(list.documents.raw()),
-             .inverse = brain(inverse),
-             .scores = brain(scores),
-             .factors = factors.data<float>()};
-    prepare_delta(input, device::stream(device));
+             .inverse = brain(made.inverse),
+             .scores = brain(made.scores),
+             .factors = made.factors.data<float>()};
+    prepare_delta(input, device::stream(op.q.device()));
   }
 };
 
-Shape state_shape(const ChunkGatedDeltaRule& op, int64_t count) {
-  return {count, op.heads(), op.key_dim(), op.value_dim()};
-}
-const float* floats_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
+float* floats_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
 
 ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
   const Device device = op.q.device();
@@ -133,7 +158,8 @@ ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDel
   const Prepared prepared(op);
   scan_delta_states(prepared.input,
                     {.initial = floats_or_null(prepared.initial),
-                     .final_state = wanted.final_state ? out.final_state.data<float>() : nullptr,
+                     .final_state = floats_or_null(out.final_state),
+                     .roots = floats_or_null(prepared.made.roots),
                      .y = static_cast<Brain*>(out.y.raw())},
                     device::stream(device));
   return out;
@@ -169,6 +195,7 @@ ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::ve
   const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
   scan_delta_states(prepared.input,
                     {.initial = floats_or_null(prepared.initial),
+                     .roots = floats_or_null(prepared.made.roots),
                      .states = brain(between.states),
                      .updates = brain(between.updates)},
                     stream);
@@ -176,7 +203,8 @@ ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::ve
                                  .states = brain(between.states),
                                  .updates = brain(between.updates),
                                  .dfinal = floats_or_null(dfinal),
-                                 .dinitial = grads.initial.defined() ? grads.initial.data<float>() : nullptr,
+                                 .dinitial = floats_or_null(grads.initial),
+                                 .roots = floats_or_null(prepared.made.roots),
                                  .dstates = brain(between.dstates),
                                  .w = brain(between.w),
                                  .dq = brain(grads.q),
@@ -189,23 +217,15 @@ ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::ve
   return grads;
 }
 
-// Results, and for as long as they are made what is between.
-struct OutlinedPrepared {
-  Tensor inverse, scores, factors;
-  OutlinedPrepared(const ChunkGatedDeltaRule& op, int64_t chunks)
-      : inverse(workspace({chunks, op.heads(), kChunk, kChunk}, DType::kBF16, op.q.device())),
-        scores(workspace(inverse.shape(), DType::kBF16, op.q.device())),
-        factors(workspace({chunks, op.heads(), kFactors, kChunk}, DType::kF32, op.q.device())) {}
-};
 int64_t most_chunks(const ChunkGatedDeltaRule& op) { return op.tokens() / kChunk + op.documents.count(); }
 
 ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
-  const OutlinedPrepared prepared(op, most_chunks(op));
+  const Made made(op, most_chunks(op));
   return ops::outline<ChunkGatedDeltaRule>().forward(op, wanted);
 }
 ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
                                             const Tensor& dy, const Tensor& dfinal) {
-  const OutlinedPrepared prepared(op, most_chunks(op));
+  const Made made(op, most_chunks(op));
   const Between between(op, most_chunks(op));
   return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal);
 }
@@ -219,7 +239,11 @@ ops::Refusal accepts(const ChunkGatedDeltaRule::Signature& s, const HardwareFact
 }
 
 std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature&) {
-  return {{fmt::format("{} tokens x {} values", kChunk, kSlice), int64_t{8} * kDeltaScratch}};
+  std::vector<ops::Tiling> all;
+  for (const int values : {64, 32})
+    all.push_back({fmt::format("{} tokens x {} values", kChunk, values),
+                   8 * static_cast<int64_t>(delta_scratch(values))});
+  return all;
 }
 
 }  // namespace

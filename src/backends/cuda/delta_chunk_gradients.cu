@@ -5,9 +5,11 @@
 namespace temper::backends {
 namespace {
 
-constexpr int kGradientThreads = 256, kHalfDim = kMostDim / 2, kHalfChunk = kChunk / 2;
+// Warps have 16 rows each, and one of kParts parts of the columns.
+constexpr int kGradientThreads = 512, kParts = kGradientThreads / 128;
+constexpr int kPartDim = kMostDim / kParts, kPartChunk = kChunk / kParts;
 
-enum Dot { kOfQueries, kOfKnown, kOfKept, kOfValues, kDots };  // what dots are with; each of two halves of a row
+enum Dot { kOfQueries, kOfKnown, kOfKept, kOfValues, kDots };  // what dots are with
 
 struct Coefficients {  // gradients of q kᵀ and of k kᵀ
   Brain qk[kChunk][kSquarePitch], kk[kChunk][kSquarePitch];
@@ -24,8 +26,8 @@ struct Shared {
   float factors[kFactors][kChunk];
   double sums[kChunk];
   float q_norms[kChunk], k_norms[kChunk];
-  float dots[kDots][2][kChunk];
-  float rows[2][kChunk], betas[2][kChunk];  // of the gradients of decays, by row; of beta
+  float dots[kDots][kParts][kChunk];
+  float rows[kParts][kChunk], betas[kParts][kChunk];  // of the gradients of decays, by row; of beta
   float columns[4][kChunk];                 // the same by column, of 16 rows each
   float whole[kGradientThreads / 32], own[kChunk];
 };
@@ -41,14 +43,14 @@ __device__ float over_column(float value) {
   return value;
 }
 
-// [16, 64] of a warp: rows are tokens, columns half of a key's.
+// [16, kPartDim] of a warp: rows are tokens, columns a part of a key's.
 struct KeySums {
-  float values[kHalfDim / 8][4] = {};
+  float values[kPartDim / 8][4] = {};
 
   template <class F>
-  __device__ void each_pair(F&& f) {  // f(row of the warp's, column of the half, value, next value)
+  __device__ void each_pair(F&& f) {  // f(row of the warp's, column of the part, value, next value)
 #pragma unroll
-    for (int n = 0; n < kHalfDim / 8; ++n)
+    for (int n = 0; n < kPartDim / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; i += 2) f(sum_row(i), n * 8 + sum_column(), values[n][i], values[n][i + 1]);
   }
@@ -79,9 +81,9 @@ struct KeySums {
   }
 };
 
-// [16, 32] of a warp: rows and columns are tokens.
+// [16, kPartChunk] of a warp: rows and columns are tokens.
 struct PairSums {
-  float values[kHalfChunk / 8][4] = {};
+  float values[kPartChunk / 8][4] = {};
 
   // += `rows` `others`ᵀ, both [64, 128].
   __device__ void add_product(const Brain (&rows)[kChunk][kWidePitch], const Brain (&others)[kChunk][kWidePitch],
@@ -99,7 +101,7 @@ struct PairSums {
 class Gradients {
  public:
   __device__ Gradients(const DeltaInput& a, const DeltaGradients& o, Shared& s)
-      : a_(a), o_(o), s_(s), warp_(static_cast<int>(threadIdx.x) / 32), row_(warp_ % 4 * 16), half_(warp_ / 4) {}
+      : a_(a), o_(o), s_(s), warp_(static_cast<int>(threadIdx.x) / 32), row_(warp_ % 4 * 16), part_(warp_ / 4) {}
 
   __device__ void run() {
     chunk_ = a_.chunks[blockIdx.x];
@@ -151,6 +153,7 @@ class Gradients {
     commit_chunks();
     load_rows<kMostDim, kMostDim, kGradientThreads>(s_.dstate, o_.dstates + state, a_.key_dim, a_.value_dim, a_.key_dim, threadIdx.x);
     commit_chunks();
+    load_v();
     if (warp_ == 0) sum_gates(s_.sums, a_.g + token(0) * a_.heads + head_, a_.heads, chunk_.tokens);
     wait_chunks<1>();
     __syncthreads();
@@ -160,8 +163,8 @@ class Gradients {
     const int t = threadIdx.x % kChunk;
     if (threadIdx.x < kChunk) s_.q_norms[t] = norm_of(s_.q[t], a_);
     if (threadIdx.x / kChunk == 1) s_.k_norms[t] = norm_of(s_.k[t], a_);
-    qk_.add_product(s_.q, s_.k, row_, half_ * kHalfChunk);
-    kk_.add_product(s_.k, s_.k, row_, half_ * kHalfChunk);
+    qk_.add_product(s_.q, s_.k, row_, part_ * kPartChunk);
+    kk_.add_product(s_.k, s_.k, row_, part_ * kPartChunk);
   }
 
   // sums += factor(t) · rows stateᵀ, and what each of its rows has in common with `along`.
@@ -170,21 +173,21 @@ class Gradients {
                              const Brain (&state)[kMostDim][kWidePitch], const Brain (&along)[kChunk][kWidePitch],
                              Dot dot, Factor&& factor) {
     KeySums own;
-    own.add_product(rows, state, row_, half_ * kHalfDim);
+    own.add_product(rows, state, row_, part_ * kPartDim);
     float dots[2] = {};
     const float factors[2] = {factor(row_ + sum_row()), factor(row_ + sum_row(2))};
 #pragma unroll
-    for (int n = 0; n < kHalfDim / 8; ++n)
+    for (int n = 0; n < kPartDim / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
-        const float2 other = load_pair(&along[row_ + sum_row(i)][half_ * kHalfDim + n * 8 + sum_column()]);
+        const float2 other = load_pair(&along[row_ + sum_row(i)][part_ * kPartDim + n * 8 + sum_column()]);
         dots[i / 2] += own.values[n][i] * other.x + own.values[n][i + 1] * other.y;
         sums.values[n][i] += factors[i / 2] * own.values[n][i];
         sums.values[n][i + 1] += factors[i / 2] * own.values[n][i + 1];
       }
     for (int i = 0; i < 2; ++i) {
       const float sum = over_row(dots[i]);
-      if (lane() % 4 == 0) s_.dots[dot][half_][row_ + sum_row(2 * i)] = sum;
+      if (lane() % 4 == 0) s_.dots[dot][part_][row_ + sum_row(2 * i)] = sum;
     }
   }
 
@@ -198,7 +201,7 @@ class Gradients {
     add_scaled(dk_, s_.u, s_.dstate, s_.k, kOfKept, [&](int t) { return f[kKeyEnd][t]; });
     float both = 0;  // of the states: the gradient of the decay over the whole chunk
     for (int i = threadIdx.x; i < kMostDim * kMostDim / 2; i += kGradientThreads) {
-      const int value = i / kHalfDim, key = i % kHalfDim * 2;
+      const int value = i / (kMostDim / 2), key = i % (kMostDim / 2) * 2;
       const float2 state = load_pair(&s_.state[value][key]), dstate = load_pair(&s_.dstate[value][key]);
       both += state.x * dstate.x + state.y * dstate.y;
     }
@@ -206,33 +209,41 @@ class Gradients {
     if (lane() == 0) s_.whole[warp_] = both;
   }
 
-  // W and V, by four lanes a token.
+  // V, of which eight lanes have a token: early, since it comes from far away.
+  static constexpr int kLanesEach = kGradientThreads / kChunk, kEach = kMostDim / kLanesEach;
+  static_assert(kLanesEach == 8 && kEach == 16);
+  __device__ int dotted_token() const { return threadIdx.x / kLanesEach; }
+  __device__ int dotted_value() const { return threadIdx.x % kLanesEach * kEach; }
+  __device__ void load_v() {
+    const Brain* const from = a_.v + token(dotted_token()) * a_.v_stride + int64_t{head_} * a_.value_dim + dotted_value();
+    for (int i = 0; i < 2; ++i)
+      v_[i] = dotted_token() < chunk_.tokens && dotted_value() + 8 * i < a_.value_dim ? load_pack<Brain, 8>(from + 8 * i)
+                                                                                     : Pack<Brain, 8>{};
+  }
   __device__ void dot_values() {
-    constexpr int kEach = kMostDim / 4;
-    const int t = threadIdx.x / 4, first = threadIdx.x % 4 * kEach;
     float sum = 0;
-    if (t < chunk_.tokens)
-      for (int i = first; i < min(first + kEach, a_.value_dim); i += 8) {
-        float v[8], w[8];
-        widen_all(load_pack<Brain, 8>(a_.v + token(t) * a_.v_stride + int64_t{head_} * a_.value_dim + i), v);
-        widen_all(load_pack<Brain, 8>(&s_.w[t][i]), w);
-        for (int j = 0; j < 8; ++j) sum += v[j] * w[j];
-      }
+    for (int i = 0; i < 2; ++i) {
+      float v[8], w[8];
+      widen_all(v_[i], v);
+      widen_all(load_pack<Brain, 8>(&s_.w[dotted_token()][dotted_value() + 8 * i]), w);
+      for (int j = 0; j < 8; ++j) sum += v[j] * w[j];
+    }
     sum = over_row(sum);
-    if (lane() % 4 == 0) s_.dots[kOfValues][0][t] = sum;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+    if (lane() % kLanesEach == 0) s_.dots[kOfValues][0][dotted_token()] = sum;
   }
 
   __device__ void from_pairs() {
     PairSums scores, solved;  // dY Uᵀ, W Uᵀ
-    scores.add_product(s_.dy, s_.u, row_, half_ * kHalfChunk);
-    solved.add_product(s_.w, s_.u, row_, half_ * kHalfChunk);
+    scores.add_product(s_.dy, s_.u, row_, part_ * kPartChunk);
+    solved.add_product(s_.w, s_.u, row_, part_ * kPartChunk);
     float rows[2] = {}, betas[2] = {};
 #pragma unroll
-    for (int n = 0; n < kHalfChunk / 8; ++n) {
+    for (int n = 0; n < kPartChunk / 8; ++n) {
       float columns[2] = {};
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
-        const int t = row_ + sum_row(i), from = half_ * kHalfChunk + n * 8 + sum_column();
+        const int t = row_ + sum_row(i), from = part_ * kPartChunk + n * 8 + sum_column();
         float of_qk[2], of_kk[2];
         for (int j = 0; j < 2; ++j) {
           const int s = from + j;
@@ -250,25 +261,30 @@ class Gradients {
       }
       for (int j = 0; j < 2; ++j) {
         const float sum = over_column(columns[j]);
-        if (lane() < 4) s_.columns[warp_ % 4][half_ * kHalfChunk + n * 8 + sum_column(j)] = sum;
+        if (lane() < 4) s_.columns[warp_ % 4][part_ * kPartChunk + n * 8 + sum_column(j)] = sum;
       }
     }
     for (int i = 0; i < 2; ++i) {
       const float row = over_row(rows[i]), beta = over_row(betas[i]);
       if (lane() % 4 != 0) continue;
-      s_.rows[half_][row_ + sum_row(2 * i)] = row;
-      s_.betas[half_][row_ + sum_row(2 * i)] = beta;
+      s_.rows[part_][row_ + sum_row(2 * i)] = row;
+      s_.betas[part_][row_ + sum_row(2 * i)] = beta;
     }
   }
 
   __device__ void from_coefficients() {
-    dq_.add_triangle<false>(s_.of.qk, s_.k, row_, half_ * kHalfDim);
-    dk_.add_triangle<true>(s_.of.qk, s_.q, row_, half_ * kHalfDim);
-    dk_.add_triangle<false>(s_.of.kk, s_.k, row_, half_ * kHalfDim);
-    dk_.add_triangle<true>(s_.of.kk, s_.k, row_, half_ * kHalfDim);
+    dq_.add_triangle<false>(s_.of.qk, s_.k, row_, part_ * kPartDim);
+    dk_.add_triangle<true>(s_.of.qk, s_.q, row_, part_ * kPartDim);
+    dk_.add_triangle<false>(s_.of.kk, s_.k, row_, part_ * kPartDim);
+    dk_.add_triangle<true>(s_.of.kk, s_.k, row_, part_ * kPartDim);
   }
 
-  __device__ float dot(Dot which, int t) const { return s_.dots[which][0][t] + s_.dots[which][1][t]; }
+  __device__ float dot(Dot which, int t) const { return over_parts(s_.dots[which], t); }
+  __device__ static float over_parts(const float (&parts)[kParts][kChunk], int t) {
+    float sum = 0;
+    for (const auto& part : parts) sum += part[t];
+    return sum;
+  }
 
   // A decay from s to t is the product of those of the tokens behind s up to t; that to the end, of all behind s;
   // that from the beginning, of all up to t.
@@ -279,11 +295,11 @@ class Gradients {
       float column = 0;
       for (int i = 0; i < 4; ++i) column += s_.columns[i][t];
       const float of_known = f[kKeyStart][t] * dot(kOfKnown, t);
-      s_.own[t] = f[kQueryStart][t] * dot(kOfQueries, t) - f[kBeta][t] * of_known + (s_.rows[0][t] + s_.rows[1][t]) -
+      s_.own[t] = f[kQueryStart][t] * dot(kOfQueries, t) - f[kBeta][t] * of_known + over_parts(s_.rows, t) -
                   column;
       if (t < chunk_.tokens)
         o_.dbeta[token(t) * a_.heads + head_] =
-            s_.dots[kOfValues][0][t] - of_known + (s_.betas[0][t] + s_.betas[1][t]);
+            s_.dots[kOfValues][0][t] - of_known + over_parts(s_.betas, t);
     }
     __syncthreads();
     if (warp_ == 0) sum_gradients();
@@ -320,30 +336,39 @@ class Gradients {
   __device__ void write(KeySums& sums, const Brain (&x)[kChunk][kWidePitch], const float (&norms)[kChunk], Brain* to) {
     float dots[2] = {};
     sums.each_pair([&](int row, int column, float first, float second) {
-      const float2 own = load_pair(&x[row_ + row][half_ * kHalfDim + column]);
+      const float2 own = load_pair(&x[row_ + row][part_ * kPartDim + column]);
       dots[row / 8] += first * own.x + second * own.y;
     });
     __syncthreads();  // rows of sums are read no longer
     for (int i = 0; i < 2; ++i) {
       const float sum = over_row(dots[i]);
-      if (lane() % 4 == 0) s_.rows[half_][row_ + sum_row(2 * i)] = sum;
+      if (lane() % 4 == 0) s_.rows[part_][row_ + sum_row(2 * i)] = sum;
     }
     __syncthreads();
-    sums.each_pair([&](int row, int column, float first, float second) {
-      const int t = row_ + row, at = half_ * kHalfDim + column;
-      if (t >= chunk_.tokens || at >= a_.key_dim) return;
-      const float2 own = load_pair(&x[t][at]);
-      const float factor = a_.norms ? norms[t] * norms[t] * (s_.rows[0][t] + s_.rows[1][t]) : 0.f;
-      store_pair(to + (token(t) * a_.key_heads + blockIdx.y) * a_.key_dim + at, first - factor * own.x,
-                 second - factor * own.y);
-    });
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const int t = row_ + sum_row(i);
+      const float factor = a_.norms ? norms[t] * norms[t] * over_parts(s_.rows, t) : 0.f;
+      uint32_t pairs[kPartDim / 8];
+#pragma unroll
+      for (int n = 0; n < kPartDim / 8; ++n) {
+        const float2 own = load_pair(&x[t][part_ * kPartDim + n * 8 + sum_column()]);
+        pairs[n] = pair_of(sums.values[n][i] - factor * own.x, sums.values[n][i + 1] - factor * own.y);
+      }
+      turn_quads(pairs);
+      const int at = part_ * kPartDim + lane() % 4 * 8;
+      if (t < chunk_.tokens && at < a_.key_dim)
+        *reinterpret_cast<uint4*>(to + (token(t) * a_.key_heads + blockIdx.y) * a_.key_dim + at) = {
+            pairs[0], pairs[1], pairs[2], pairs[3]};
+    }
   }
 
   const DeltaInput& a_;
   const DeltaGradients& o_;
   Shared& s_;
-  int warp_, row_, half_, head_ = 0;
+  int warp_, row_, part_, head_ = 0;
   DeltaChunk chunk_;
+  Pack<Brain, 8> v_[2];
   PairSums qk_, kk_;
   KeySums dq_, dk_;
 };
@@ -354,7 +379,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   Gradients(a, o, *reinterpret_cast<Shared*>(memory)).run();
 }
 
-static_assert(sizeof(Shared) <= kDeltaScratch);
+static_assert(sizeof(Shared) <= delta_scratch(32));
 
 }  // namespace
 

@@ -4,74 +4,86 @@
 namespace temper::backends {
 namespace {
 
-constexpr uint32_t kTaken = 1;  // the barrier where what was handed over has been taken
+// Barriers where what was given, or left to be stored, has been taken.
+constexpr uint32_t kTaken = 1, kStored = 2;
 
 struct Carried {  // what moves the gradient of the state
   Brain k[kChunk][kWidePitch];
   Brain inverse[kChunk][kSquarePitch];
   float factors[kFactors][kChunk];
 };
+template <int kValues>
 struct Given {  // what is added to it, of Y's gradient
   Brain q[kChunk][kWidePitch];
-  Brain dy[kChunk][kSlicePitch];
+  Brain dy[kChunk][ScanSizes<kValues>::kPitch];
   Brain scores[kChunk][kSquarePitch];
   float factors[kFactors][kChunk];
 };
+template <int kValues>
 struct Shared {
   Carried carried[2];  // one is read while the other is filled
-  Given given[2];
-  Handover<float4, kDimTiles> states[kPairs];     // (diag(scale e / |q|) dY)ᵀ Q
-  Handover<float4, kChunkTiles> updates[kPairs];  // (scale Pᵀ dY)ᵀ
-  Handover<float4, kDimTiles> roots[kPairs];      // behind the root, whose continuations add to it
+  Given<kValues> given[2];
+  Handover<float4, kDimTiles> states[ScanSizes<kValues>::kLanes];     // (diag(scale e / |q|) dY)ᵀ Q
+  Handover<float4, kChunkTiles> updates[ScanSizes<kValues>::kLanes];  // (scale Pᵀ dY)ᵀ
+  Handover<uint4, kMostDim / 16> behind[ScanSizes<kValues>::kLanes];  // the gradient of the state behind the chunk
+  Handover<uint4, kChunk / 16> w[ScanSizes<kValues>::kLanes], dv[ScanSizes<kValues>::kLanes];
 };
 
+template <int kValues>
 class Scan {
+  static constexpr int kMovers = ScanSizes<kValues>::kRoleThreads, kThreads = ScanSizes<kValues>::kThreads;
+
  public:
-  __device__ Scan(const DeltaInput& a, const DeltaGradients& o, Shared& s) : a_(a), o_(o), s_(s), at_(a) {}
+  __device__ Scan(const DeltaInput& a, const DeltaGradients& o, Shared<kValues>& s) : a_(a), o_(o), s_(s), at_(a) {}
 
   __device__ void run() {
     const int root = blockIdx.x;
     if (!a_.documents[root].root) return;
-    auto& behind = s_.roots[at_.pair];  // of the carrying warp alone
-    if (at_.carries) {
-      load_state(dstate_, o_.dfinal, root, a_, at_);
-      behind.put(dstate_.values);
-    }
-    for (int d = a_.documents[root].next; d >= 0; d = a_.documents[d].next) {
-      if (at_.carries) load_state(dstate_, o_.dfinal, d, a_, at_);
+    if (carries()) load_state(dstate_, o_.dfinal, root, a_, at_);
+    const int first = a_.documents[root].next;
+    for (int d = first; d >= 0; d = a_.documents[d].next) {
+      if (carries()) store_state(dstate_, o_.roots, root, a_, at_);
+      if (carries()) load_state(dstate_, o_.dfinal, d, a_, at_);
       run_document(d);
-      if (!at_.carries) continue;
-      add(behind, 1);
-      behind.put(dstate_.values);
-      dstate_.clear();
-      store_state(dstate_, o_.dinitial, d, a_, at_);  // which it does not read
+      if (carries()) add_root(root, d);
     }
-    if (at_.carries) behind.take(dstate_.values);
     run_document(root);
-    if (at_.carries) store_state(dstate_, o_.dinitial, root, a_, at_);
+    if (carries()) store_state(dstate_, o_.dinitial, root, a_, at_);
   }
 
  private:
-  // The carrying warps are a chunk behind the others.
+  __device__ bool carries() const { return at_.carries; }
+
+  // The root's gradient goes on from what arrives at its end from a document that continues it, which therefore reads
+  // no initial state of its own.
+  __device__ void add_root(int root, int document) {
+    KeySums other;
+    load_state(other, o_.roots, root, a_, at_);
+    for (int n = 0; n < kDimTiles; ++n)
+      for (int i = 0; i < 4; ++i) dstate_.values[n][i] += other.values[n][i];
+    other.clear();
+    store_state(other, o_.dinitial, document, a_, at_);
+  }
+
+  // The carrying warps are a chunk behind what they are given, and a chunk ahead of what is stored.
   __device__ void run_document(int document) {
     const DeltaDocument d = a_.documents[document];
     const int chunks = (d.tokens + kChunk - 1) / kChunk, last = d.first_chunk + chunks - 1;
     __syncthreads();  // nobody reads what the document before has loaded
-    if (!at_.carries && chunks > 0) load_given(last, 0);
-    for (int i = 0; i <= chunks; ++i) {
-      if (!at_.carries) wait_chunks<0>();
+    if (chunks == 0) return;
+    if (!carries()) load_given(last, 0);
+    for (int i = 0; i <= chunks + 1; ++i) {
+      if (!carries()) wait_chunks<0>();
       __syncthreads();
-      if (at_.carries) {
-        if (i > 0) carry(last - i + 1, (i - 1) % 2);
+      if (carries()) {
+        if (i > 0 && i <= chunks) carry((i - 1) % 2, i > 1);
         continue;
       }
       if (i + 1 < chunks) load_given(last - i - 1, (i + 1) % 2);
-      if (i < chunks) {
-        load_carried(last - i, i % 2);
-        give(s_.given[i % 2], i > 0);
-      } else if (i > 0) {
-        sync_threads(kTaken, kScanThreads);
-      }
+      if (i < chunks) load_carried(last - i, i % 2);
+      if (i > 1) store(last - i + 2, i <= chunks);
+      if (i < chunks) give(s_.given[i % 2], i > 0);
+      if (i == chunks) sync_threads(kTaken, kThreads);
     }
   }
 
@@ -79,23 +91,23 @@ class Scan {
     const int64_t place = a_.place(index, at_.head);
     Carried& to = s_.carried[stage];
     load_keys(to.k, a_.k, a_.k_stride, a_.chunks[index], a_, at_);
-    load_triangle<kHelpers>(to.inverse, a_.inverse + place * kChunk * kChunk, helper());
-    load_factors<kHelpers>(to.factors, a_, place, helper());
+    load_triangle<kMovers>(to.inverse, a_.inverse + place * kChunk * kChunk, threadIdx.x % kMovers);
+    load_factors<kMovers>(to.factors, a_, place, threadIdx.x % kMovers);
     commit_chunks();
   }
   __device__ void load_given(int index, int stage) {
     const DeltaChunk chunk = a_.chunks[index];
     const int64_t place = a_.place(index, at_.head);
-    Given& to = s_.given[stage];
+    Given<kValues>& to = s_.given[stage];
     load_keys(to.q, a_.q, a_.q_stride, chunk, a_, at_);
     load_values(to.dy, o_.dy, int64_t{a_.heads} * a_.value_dim, chunk, a_, at_);
-    load_triangle<kHelpers>(to.scores, a_.scores + place * kChunk * kChunk, helper());
-    load_factors<kHelpers>(to.factors, a_, place, helper());
+    load_triangle<kMovers>(to.scores, a_.scores + place * kChunk * kChunk, threadIdx.x % kMovers);
+    load_factors<kMovers>(to.factors, a_, place, threadIdx.x % kMovers);
     commit_chunks();
   }
 
   // `waits`: for what was given before.
-  __device__ void give(const Given& in, bool waits) {
+  __device__ void give(const Given<kValues>& in, bool waits) {
     TokenRows dy(in.dy, at_.column);
     TokenSums updates;
     updates.clear();
@@ -107,36 +119,51 @@ class Scan {
     KeySums states;
     states.clear();
     add_by_tokens(states, dy, in.q);
-    if (waits) sync_threads(kTaken, kScanThreads);
-    s_.states[at_.pair].put(states.values);
-    s_.updates[at_.pair].put(updates.values);
+    if (waits) sync_threads(kTaken, kThreads);
+    s_.states[at_.lane].put(states.values);
+    s_.updates[at_.lane].put(updates.values);
   }
 
-  __device__ void carry(int index, int stage) {
+  __device__ void carry(int stage, bool waits) {
     const Carried& in = s_.carried[stage];
-    const DeltaChunk chunk = a_.chunks[index];
-    KeyRows behind(dstate_);
+    const KeyRows behind(dstate_);
     TokenSums du, given;
-    add(s_.states[at_.pair], in.factors[kWhole][0]);
-    s_.updates[at_.pair].take(given.values);
-    arrive_at(kTaken, kScanThreads);
-    store_rows(behind, o_.dstates, a_.place(index, at_.head), a_, at_);
+    add(s_.states[at_.lane], in.factors[kWhole][0]);
+    s_.updates[at_.lane].take(given.values);
+    arrive_at(kTaken, kThreads);
     du.clear();
     add_by_keys(du, behind, in.k);
+    if (waits) sync_threads(kStored, kThreads);
+    s_.behind[at_.lane].put(behind.parts);
     du.scale(in.factors[kKeyEnd]);
     for (int n = 0; n < kChunkTiles; ++n)
       for (int i = 0; i < 4; ++i) du.values[n][i] += given.values[n][i];
     TokenSums w;
     w.clear();
     add_triangle<false>(w, TokenRows(du), in.inverse);
-    store_tokens(TokenRows(w), o_.w, chunk, a_, at_);
+    s_.w[at_.lane].put(TokenRows(w).parts);
     w.scale(in.factors[kBeta]);
-    store_tokens(TokenRows(w), o_.dv, chunk, a_, at_);
+    s_.dv[at_.lane].put(TokenRows(w).parts);
     w.scale(in.factors[kKeyStart]);
     TokenRows known(w);
     known.each_pair([](uint32_t& pair, int) { pair ^= 0x80008000u; });  // - diag(e r beta) W
     add_by_tokens(dstate_, known, in.k);
   }
+
+  // `announces`: that what was left has been taken, to those who leave more.
+  __device__ void store(int index, bool announces) {
+    KeyRows behind;
+    TokenRows w, dv;
+    s_.behind[at_.lane].take(behind.parts);
+    s_.w[at_.lane].take(w.parts);
+    s_.dv[at_.lane].take(dv.parts);
+    if (announces) arrive_at(kStored, kThreads);
+    const DeltaChunk chunk = a_.chunks[index];
+    store_rows(behind, o_.dstates, a_.place(index, at_.head), a_, at_);
+    store_tokens(w, o_.w, chunk, a_, at_);
+    store_tokens(dv, o_.dv, chunk, a_, at_);
+  }
+
   // The state's gradient becomes factor · itself + other.
   __device__ void add(const Handover<float4, kDimTiles>& other, float factor) {
     other.take([&](int n, const float4& part) {
@@ -150,25 +177,28 @@ class Scan {
 
   const DeltaInput& a_;
   const DeltaGradients& o_;
-  Shared& s_;
-  ScanPlace at_;
+  Shared<kValues>& s_;
+  ScanPlace<kValues> at_;
   KeySums dstate_;  // transposed
 };
 
-__global__ void __launch_bounds__(kScanThreads, 1)
+template <int kValues>
+__global__ void __launch_bounds__(ScanSizes<kValues>::kThreads, 1)
     scan_gradients(const __grid_constant__ DeltaInput a, const __grid_constant__ DeltaGradients o) {
   extern __shared__ __align__(16) char memory[];
-  Scan(a, o, *reinterpret_cast<Shared*>(memory)).run();
+  Scan<kValues>(a, o, *reinterpret_cast<Shared<kValues>*>(memory)).run();
 }
-
-static_assert(sizeof(Shared) <= kDeltaScratch);
 
 }  // namespace
 
 void scan_delta_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream) {
-  allow_scratch(scan_gradients, sizeof(Shared));
-  const dim3 blocks(input.document_count, input.heads, (input.value_dim + kSlice - 1) / kSlice);
-  scan_gradients<<<blocks, kScanThreads, sizeof(Shared), stream>>>(input, gradients);
+  visit_slices(input, [&]<int kValues>() {
+    constexpr size_t kBytes = sizeof(Shared<kValues>);
+    static_assert(kBytes <= delta_scratch(kValues));
+    allow_scratch(scan_gradients<kValues>, kBytes);
+    scan_gradients<kValues>
+        <<<scan_blocks(input, kValues), ScanSizes<kValues>::kThreads, kBytes, stream>>>(input, gradients);
+  });
   device::check_launch("chunk_gated_delta_rule backward");
 }
 

@@ -8,8 +8,12 @@ constexpr int kPrepareThreads = 128;
 constexpr int kTiles = kChunk / 8;
 
 struct Shared {
-  Brain q[kChunk][kWidePitch], k[kChunk][kWidePitch];
-  float matrix[2][kChunk][kChunk + 4];  // A of two heads
+  union {
+    struct {
+      Brain q[kChunk][kWidePitch], k[kChunk][kWidePitch];
+    };
+    float matrix[2][kChunk][kChunk + 4];  // A of two heads, once products of q and k are there
+  };
   double sums[2][kChunk];
   float beta[2][kChunk], q_norms[kChunk], k_norms[kChunk];
 };
@@ -111,6 +115,7 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant
   __syncthreads();
   (half == 0 ? s.q_norms : s.k_norms)[t] = norm_of(half == 0 ? s.q[t] : s.k[t], a);
   const Products products(s, threadIdx.x / 32);
+  __syncthreads();
   for (int first = 0; first < a.group(); first += 2) {
     const int heads = min(2, a.group() - first), first_head = key_head * a.group() + first;
     const int64_t place = a.place(blockIdx.x, first_head), gates = int64_t{chunk.first} * a.heads + first_head;

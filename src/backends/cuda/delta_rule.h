@@ -13,8 +13,8 @@ namespace temper::backends {
 
 using Brain = __nv_bfloat16;
 
-inline constexpr int kChunk = 64, kMostDim = 128, kSlice = 32;  // kSlice: of the values, by a block of a scan
-inline constexpr int kWidePitch = kMostDim + 8, kSquarePitch = kChunk + 8, kSlicePitch = kSlice + 8;
+inline constexpr int kChunk = 64, kMostDim = 128;
+inline constexpr int kWidePitch = kMostDim + 8, kSquarePitch = kChunk + 8;
 
 struct DeltaChunk {
   int first, tokens;  // none where it only fills up the list
@@ -35,6 +35,7 @@ struct DeltaInput {
   int key_heads, heads, key_dim, value_dim;
   float scale, eps;
   int norms;
+  int wide_slices;  // 64 values a block of the scans, not 32
   int chunk_count, document_count;
   const DeltaChunk* chunks;
   const DeltaDocument* documents;
@@ -49,6 +50,7 @@ struct DeltaInput {
 struct DeltaStates {
   const float* initial;  // [documents, heads, key_dim, value_dim], or null
   float* final_state;    // the same
+  float* roots;          // room for the same, where a document continues another
   Brain* y;              // [tokens, heads, value_dim], or null:
   Brain *states,
       *updates;  // [chunks, heads, key_dim, value_dim] before each chunk; U [tokens, heads, value_dim]
@@ -58,6 +60,7 @@ struct DeltaGradients {
   const Brain *dy, *states, *updates;
   const float* dfinal;  // or null
   float* dinitial;      // or null
+  float* roots;         // as in DeltaStates
   Brain *dstates, *w;   // like states and updates: behind each chunk; (I + A)⁻ᵀ dU
   Brain *dq, *dk, *dv;
   float *dg, *dbeta;
@@ -67,7 +70,8 @@ void prepare_delta(const DeltaInput& input, cudaStream_t stream);
 void scan_delta_states(const DeltaInput& input, const DeltaStates& states, cudaStream_t stream);
 void scan_delta_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
 void delta_chunk_gradients(const DeltaInput& input, const DeltaGradients& gradients, cudaStream_t stream);
-inline constexpr size_t kDeltaScratch = 160 << 10;  // bytes of shared memory of a block, at most
+// Bytes of shared memory of a block, at most, where scans have so many values a block.
+constexpr size_t delta_scratch(int values) { return values == 64 ? 212 << 10 : 163 << 10; }
 
 // `rows` of rows of up to kColumns elements, zeros beyond them and beyond `columns`, brought by kLoaders
 // threads of which this is `thread`.

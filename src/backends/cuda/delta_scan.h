@@ -1,29 +1,39 @@
 #pragma once
 #include "backends/cuda/delta_rule.h"
 
-// What both scans over the chunks of a document share. A block has kSlice values of one head and two pairs of
-// warps; a pair has 16 of the values. Its first warp carries the state along the document, transposed, in
-// registers: sums of one product are operands of the next, and nothing but a chunk's own tensors is read. The
-// second warp brings these tensors, and does what the state does not wait for.
+// What both scans over the chunks of a document share. A block has kValues values of one head, 16 in each of
+// its lanes of two warps. The first warp carries the state along the document, transposed, in registers: sums
+// of one product are operands of the next, and nothing but a chunk's own tensors is read. The second brings
+// these tensors, does the products that the state does not wait for, and takes results away.
+//
+// All blocks of a head read the same keys. More values in a block read them less often, which is what bounds
+// the scans of long documents, and take more shared memory.
 namespace temper::backends {
 
-inline constexpr int kScanThreads = 128, kPairs = 2, kPairValues = kSlice / kPairs,
-                     kHelpers = kScanThreads / 2;
+inline constexpr int kLaneValues = 16;
 inline constexpr int kChunkTiles = kChunk / 8, kDimTiles = kMostDim / 8;
 
+template <int kValues>
+struct ScanSizes {
+  static constexpr int kLanes = kValues / kLaneValues, kRoleThreads = 32 * kLanes,
+                       kThreads = 2 * kRoleThreads;
+  static constexpr int kPitch = kValues + 8;
+};
+
+template <int kValues>
 struct ScanPlace {
-  int head, key_head, pair;
+  int head, key_head, lane;
   int slice;   // the first of the block's values
-  int column;  // of those, the first of the pair's
+  int column;  // of those, the first of the lane's
   bool carries;
 
   __device__ explicit ScanPlace(const DeltaInput& a)
       : head(blockIdx.y),
         key_head(head / a.group()),
-        pair(static_cast<int>(threadIdx.x) / 32 % kPairs),
-        slice(blockIdx.z * kSlice),
-        column(pair * kPairValues),
-        carries(static_cast<int>(threadIdx.x) / 32 < kPairs) {}
+        lane(static_cast<int>(threadIdx.x) / 32 % ScanSizes<kValues>::kLanes),
+        slice(blockIdx.z * kValues),
+        column(lane * kLaneValues),
+        carries(threadIdx.x < ScanSizes<kValues>::kRoleThreads) {}
   __device__ int value() const { return slice + column; }
 };
 
@@ -142,7 +152,7 @@ __device__ void add_triangle(TokenSums& sums, const TokenRows& rows,
       });
 }
 
-// Registers of a warp, from one warp of a pair to the other.
+// Registers of a warp, from one warp of a lane to another.
 template <class Vector, int kVectors>
 struct Handover {
   Vector vectors[kVectors][32];
@@ -170,8 +180,9 @@ struct Handover {
 };
 
 // A state [key_dim, value_dim], transposed into sums and back; null: zeros, and nothing.
-template <class F>
-__device__ void each_of_state(KeySums& state, int document, const DeltaInput& a, const ScanPlace& at, F&& f) {
+template <int kValues, class F>
+__device__ void each_of_state(KeySums& state, int document, const DeltaInput& a, const ScanPlace<kValues>& at,
+                              F&& f) {
   const int64_t start = a.place(document, at.head) * a.key_dim * a.value_dim;
 #pragma unroll
   for (int n = 0; n < kDimTiles; ++n)
@@ -181,21 +192,24 @@ __device__ void each_of_state(KeySums& state, int document, const DeltaInput& a,
       if (key < a.key_dim && value < a.value_dim) f(state.values[n][i], start + key * a.value_dim + value);
     }
 }
-__device__ inline void load_state(KeySums& state, const float* from, int document, const DeltaInput& a,
-                                  const ScanPlace& at) {
+template <int kValues>
+__device__ void load_state(KeySums& state, const float* from, int document, const DeltaInput& a,
+                           const ScanPlace<kValues>& at) {
   state.clear();
   if (from != nullptr)
     each_of_state(state, document, a, at, [&](float& value, int64_t place) { value = from[place]; });
 }
-__device__ inline void store_state(KeySums& state, float* to, int document, const DeltaInput& a,
-                                   const ScanPlace& at) {
+template <int kValues>
+__device__ void store_state(KeySums& state, float* to, int document, const DeltaInput& a,
+                            const ScanPlace<kValues>& at) {
   if (to != nullptr)
     each_of_state(state, document, a, at, [&](float value, int64_t place) { to[place] = value; });
 }
 
 // Of a chunk, a state as it is multiplied: [value_dim, key_dim], compact.
-__device__ inline void store_rows(const KeyRows& state, Brain* to, int64_t place, const DeltaInput& a,
-                                  const ScanPlace& at) {
+template <int kValues>
+__device__ void store_rows(const KeyRows& state, Brain* to, int64_t place, const DeltaInput& a,
+                           const ScanPlace<kValues>& at) {
   to += place * a.key_dim * a.value_dim;
 #pragma unroll
   for (int k = 0; k < kMostDim / 16; k += 2)
@@ -211,8 +225,9 @@ __device__ inline void store_rows(const KeyRows& state, Brain* to, int64_t place
     }
 }
 // Of a chunk, [16 values, tokens] to rows of tokens [tokens, heads, value_dim].
-__device__ inline void store_tokens(const TokenRows& rows, Brain* to, const DeltaChunk& chunk,
-                                    const DeltaInput& a, const ScanPlace& at) {
+template <int kValues>
+__device__ void store_tokens(const TokenRows& rows, Brain* to, const DeltaChunk& chunk, const DeltaInput& a,
+                             const ScanPlace<kValues>& at) {
 #pragma unroll
   for (int k = 0; k < kChunk / 16; ++k) {
     uint32_t values[4];
@@ -226,18 +241,32 @@ __device__ inline void store_tokens(const TokenRows& rows, Brain* to, const Delt
   }
 }
 
-__device__ inline int helper() { return static_cast<int>(threadIdx.x) - kHelpers; }
-
-__device__ inline void load_keys(Brain (&to)[kChunk][kWidePitch], const Brain* from, int64_t stride,
-                                 const DeltaChunk& chunk, const DeltaInput& a, const ScanPlace& at) {
-  load_rows<kChunk, kMostDim, kHelpers>(to, from + chunk.first * stride + at.key_head * a.key_dim, stride,
-                                        chunk.tokens, a.key_dim, helper());
+// The threads that bring tensors: all second warps.
+template <int kValues>
+__device__ void load_keys(Brain (&to)[kChunk][kWidePitch], const Brain* from, int64_t stride,
+                          const DeltaChunk& chunk, const DeltaInput& a, const ScanPlace<kValues>& at) {
+  constexpr int kThreads = ScanSizes<kValues>::kRoleThreads;
+  load_rows<kChunk, kMostDim, kThreads>(to, from + chunk.first * stride + at.key_head * a.key_dim, stride,
+                                        chunk.tokens, a.key_dim, threadIdx.x % kThreads);
 }
-__device__ inline void load_values(Brain (&to)[kChunk][kSlicePitch], const Brain* from, int64_t stride,
-                                   const DeltaChunk& chunk, const DeltaInput& a, const ScanPlace& at) {
-  load_rows<kChunk, kSlice, kHelpers>(to,
-                                      from + chunk.first * stride + int64_t{at.head} * a.value_dim + at.slice,
-                                      stride, chunk.tokens, min(kSlice, a.value_dim - at.slice), helper());
+template <int kValues>
+__device__ void load_values(Brain (&to)[kChunk][ScanSizes<kValues>::kPitch], const Brain* from,
+                            int64_t stride, const DeltaChunk& chunk, const DeltaInput& a,
+                            const ScanPlace<kValues>& at) {
+  constexpr int kThreads = ScanSizes<kValues>::kRoleThreads;
+  load_rows<kChunk, kValues, kThreads>(
+      to, from + chunk.first * stride + int64_t{at.head} * a.value_dim + at.slice, stride, chunk.tokens,
+      min(kValues, a.value_dim - at.slice), threadIdx.x % kThreads);
+}
+
+// Launches with `values` a block, of kernels that are as wide as heads need and shared memory allows.
+template <class Launch>
+void visit_slices(const DeltaInput& input, Launch&& launch) {
+  if (input.wide_slices) return launch.template operator()<64>();
+  launch.template operator()<32>();
+}
+inline dim3 scan_blocks(const DeltaInput& input, int values) {
+  return dim3(input.document_count, input.heads, (input.value_dim + values - 1) / values);
 }
 
 }  // namespace temper::backends

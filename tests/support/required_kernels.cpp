@@ -59,20 +59,24 @@ const RequiredKernels<ops::Attention>& required_kernels() {
 template <>
 const RequiredKernels<ops::CausalConv1d>& required_kernels() {
   static const RequiredKernels<ops::CausalConv1d> table{
-      {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}}};
+      {.channels = 8192, .width = 4},
+      kAll,
+      {{"simd", "simd", kCpu, kWide},
+       {"cuda", "cuda", kGpu, kWide, [](const ops::CausalConv1d::Signature& s) { return s.width <= 8; }}}};
   return table;
 }
 
 template <>
 const RequiredKernels<ops::CausalConv1dUpdate>& required_kernels() {
   static const RequiredKernels<ops::CausalConv1dUpdate> table{
-      {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}}};
+      {.channels = 8192, .width = 4}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
   return table;
 }
 
 template <>
 const RequiredKernels<ops::DeltaGates>& required_kernels() {
-  static const RequiredKernels<ops::DeltaGates> table{{.heads = 32}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  static const RequiredKernels<ops::DeltaGates> table{
+      {.heads = 32}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
   return table;
 }
 
@@ -81,13 +85,17 @@ const RequiredKernels<ops::RecurrentGatedDeltaRule>& required_kernels() {
   static const RequiredKernels<ops::RecurrentGatedDeltaRule> table{
       {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
       kAll,
-      {{"simd", "simd", kCpu, kWide}}};
+      {{"simd", "simd", kCpu, kWide},
+       {"cuda", "cuda", kGpu, kWide, [](const ops::RecurrentGatedDeltaRule::Signature& s) {
+          return s.key_dim <= 256 && s.value_dim % 4 == 0;
+        }}}};
   return table;
 }
 
 template <>
 const RequiredKernels<ops::RmsNormGated>& required_kernels() {
-  static const RequiredKernels<ops::RmsNormGated> table{{.dim = 128}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  static const RequiredKernels<ops::RmsNormGated> table{
+      {.dim = 128}, kAll, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};
   return table;
 }
 

@@ -8,8 +8,11 @@ void register_cuda() {
   register_primitives();
   ops::kernels<ops::AdamW>().add("cuda", cuda_adamw_kernel());
   ops::kernels<ops::Attention>().add("cuda", cuda_attention_kernel());
+  ops::kernels<ops::CausalConv1d>().add("cuda", cuda_causal_conv1d_kernel());
+  ops::kernels<ops::CausalConv1dUpdate>().add("cuda", cuda_causal_conv1d_update_kernel());
   ops::kernels<ops::ChunkGatedDeltaRule>().add("cuda", cuda_chunk_gated_delta_rule_kernel());
   ops::kernels<ops::DecodeAttention>().add("cuda", cuda_decode_attention_kernel());
+  ops::kernels<ops::DeltaGates>().add("cuda", cuda_delta_gates_kernel());
   ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
@@ -20,7 +23,9 @@ void register_cuda() {
   ops::kernels<ops::LoraMoeExperts>().add("cuda", cuda_lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("cuda", cuda_moe_experts_kernel());
   ops::kernels<ops::MoeRouter>().add("cuda", cuda_moe_router_kernel());
+  ops::kernels<ops::RecurrentGatedDeltaRule>().add("cuda", cuda_recurrent_gated_delta_rule_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
+  ops::kernels<ops::RmsNormGated>().add("cuda", cuda_rms_norm_gated_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());
   ops::kernels<ops::Swiglu>().add("cuda", cuda_swiglu_kernel());

@@ -1,0 +1,442 @@
+// Each thread has some channels of a run of tokens and keeps the last inputs in registers: x is read once, but for
+// the few tokens before a run and, backward, behind it.
+#include "backends/cuda/conv_documents.h"
+#include "backends/cuda/cuda.h"
+#include "backends/gpu/device_code.h"
+#include "backends/gpu/sums.h"
+#include "ops/causal_conv1d/causal_conv1d.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::CausalConv1d;
+using ops::CausalConv1dUpdate;
+
+constexpr int kMostWidth = 8, kForwardRun = 32, kBackwardRun = 64, kWarps = kThreads / 32;
+
+template <class T>
+struct Arguments {
+  const T *x, *weight, *initial, *dy, *dfinal;  // initial, dfinal: or null
+  T *out, *windows;     // y or dx; final windows, or gradients of initial ones; or null
+  float* partial;       // [runs / kWarps, channels, width], or null
+  const ConvDocument* documents;
+  const ConvRun* runs;
+  int64_t x_stride;
+  int channels, width, run_count, document_count;
+
+  __device__ int kept() const { return width - 1; }
+  __device__ const T* window(const T* all, int document, int place) const {
+    return all + (int64_t{document} * kept() + place) * channels;
+  }
+  // The input of a document at `index`, which may be before its first; null: zeros.
+  __device__ const T* input(int document, int index) const {
+    ConvDocument d = documents[document];
+    if (index < 0 && d.continues >= 0) {
+      document = d.continues;
+      d = documents[document];
+      index += d.tokens;
+    }
+    if (index >= 0) return x + (int64_t{d.first} + index) * x_stride;
+    return initial == nullptr || index < -kept() ? nullptr : window(initial, document, kept() + index);
+  }
+};
+
+template <class T, int N>
+__device__ void load_or_zero(float (&values)[N], const T* from) {
+  Pack<T, N> pack{};
+  if (from != nullptr) pack = load_pack<T, N>(from);
+  widen_all(pack, values);
+}
+template <class T, int N>
+__device__ void store_narrow(T* to, const float (&values)[N]) {
+  Pack<T, N> pack;
+  for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(values[k]);
+  store_pack(to, pack);
+}
+__device__ float logistic(float value) { return 1 / (1 + __expf(-value)); }
+// The derivative of x σ(x).
+__device__ float silu_slope(float x) {
+  const float s = logistic(x);
+  return s * (1 + x * (1 - s));
+}
+
+// Weights of N channels for kWidth inputs, of which the first are zero where the file has fewer.
+template <class T, int N, int kWidth>
+struct Weights {
+  float values[kWidth][N];
+
+  __device__ Weights(const Arguments<T>& a, int channel) {
+    for (int j = 0; j < kWidth; ++j)
+      for (int k = 0; k < N; ++k) {
+        const int own = j - (kWidth - a.width);
+        values[j][k] = own >= 0 ? widen(a.weight[(channel + k) * a.width + own]) : 0.f;
+      }
+  }
+  // Of inputs in the order of time, the latest last.
+  __device__ void convolve(const float (&window)[kWidth][N], float (&sums)[N]) const {
+    for (int k = 0; k < N; ++k) {
+      sums[k] = 0;
+      for (int j = 0; j < kWidth; ++j) sums[k] += window[j][k] * values[j][k];
+    }
+  }
+};
+template <int kWidth, int N>
+__device__ void shift(float (&window)[kWidth][N]) {
+#pragma unroll
+  for (int j = 0; j + 1 < kWidth; ++j)
+#pragma unroll
+    for (int k = 0; k < N; ++k) window[j][k] = window[j + 1][k];
+}
+// The inputs before `index`.
+template <class T, int N, int kWidth>
+__device__ void begin(float (&window)[kWidth][N], const Arguments<T>& a, int document, int index, int channel) {
+  for (int j = 1; j < kWidth; ++j) {
+    const bool read = kWidth - j <= a.kept();
+    const T* from = read ? a.input(document, index - kWidth + j) : nullptr;
+    load_or_zero<T, N>(window[j], from == nullptr ? nullptr : from + channel);
+  }
+}
+
+template <class T, int N, int kWidth>
+__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Arguments<T> a) {
+  constexpr int kAhead = 4;  // loads that travel together
+  const ConvRun run = a.runs[blockIdx.y];
+  const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * N;
+  if (run.tokens == 0 || channel >= a.channels) return;
+  const Weights<T, N, kWidth> weights(a, channel);
+  float window[kWidth][N];
+  begin<T, N, kWidth>(window, a, run.document, run.first, channel);
+  const int64_t first = int64_t{a.documents[run.document].first} + run.first;
+  const T* x = a.x + first * a.x_stride + channel;
+  T* y = a.out + first * a.channels + channel;
+  for (int t = 0; t < run.tokens; t += kAhead) {
+    Pack<T, N> packs[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      packs[i] = load_pack<T, N>(x + int64_t{min(t + i, run.tokens - 1)} * a.x_stride);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (t + i >= run.tokens) break;
+      shift(window);
+      widen_all(packs[i], window[kWidth - 1]);
+      float sums[N];
+      weights.convolve(window, sums);
+      for (float& sum : sums) sum *= logistic(sum);
+      store_narrow<T, N>(y + int64_t{t + i} * a.channels, sums);
+    }
+  }
+}
+
+// The gradient of the convolution at a token, wherever its inputs are.
+template <class T, int N>
+__device__ void slope_at(float (&grad)[N], const Arguments<T>& a, int document, int token, int channel) {
+  float sums[N] = {}, dy[N];
+  for (int j = 0; j < a.width; ++j) {
+    float x[N];
+    const T* from = a.input(document, token - a.kept() + j);
+    load_or_zero<T, N>(x, from == nullptr ? nullptr : from + channel);
+    for (int k = 0; k < N; ++k) sums[k] += x[k] * widen(a.weight[(channel + k) * a.width + j]);
+  }
+  load_or_zero<T, N>(dy, a.dy + (int64_t{a.documents[document].first} + token) * a.channels + channel);
+  for (int k = 0; k < N; ++k) grad[k] = dy[k] * silu_slope(sums[k]);
+}
+// What arrives at the input of a document at `index` (which may be before its first) from its own tokens…
+template <class T, int N>
+__device__ void add_tokens(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+  for (int j = 0; j <= a.kept(); ++j) {
+    const int token = index + a.kept() - j;
+    if (token < 0 || token >= a.documents[document].tokens) continue;
+    float own[N];
+    slope_at<T, N>(own, a, document, token, channel);
+    for (int k = 0; k < N; ++k) grad[k] += own[k] * widen(a.weight[(channel + k) * a.width + j]);
+  }
+}
+// … and from its final window.
+template <class T, int N>
+__device__ void add_window(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+  const int place = index - a.documents[document].tokens + a.kept();
+  if (a.dfinal == nullptr || place < 0) return;
+  float own[N];
+  load_or_zero<T, N>(own, a.window(a.dfinal, document, place) + channel);
+  for (int k = 0; k < N; ++k) grad[k] += own[k];
+}
+// What arrives from behind its end: from its final window and from those that continue it.
+template <class T, int N>
+__device__ void add_end(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+  const ConvDocument d = a.documents[document];
+  if (index < d.tokens - a.kept()) return;
+  add_window<T, N>(grad, a, document, index, channel);
+  if (d.continues >= 0) return;
+  for (int other = d.next; other >= 0; other = a.documents[other].next) {
+    add_tokens<T, N>(grad, a, other, index - d.tokens, channel);
+    add_window<T, N>(grad, a, other, index - d.tokens, channel);
+  }
+}
+
+// One step of a run backward, which goes along the tokens in their order: the gradient at a token, and with it that of
+// the input kWidth - 1 tokens before.
+template <class T, int N, int kWidth>
+struct Backward {
+  const Arguments<T>& a;
+  const ConvRun& run;
+  int channel;
+  int64_t first;  // token of the row
+  Weights<T, N, kWidth> weights;
+  float window[kWidth][N], slopes[kWidth][N] = {}, sums[kWidth][N] = {};
+
+  __device__ Backward(const Arguments<T>& a, const ConvRun& run, int channel)
+      : a(a), run(run), channel(channel), first(int64_t{a.documents[run.document].first} + run.first), weights(a, channel) {
+    begin<T, N, kWidth>(window, a, run.document, run.first, channel);
+  }
+
+  __device__ void go() {
+    constexpr int kAhead = 4;
+    const int tokens = a.documents[run.document].tokens - run.first;  // of the document, from the run on
+    for (int t = 0; t < run.tokens + kWidth - 1; t += kAhead) {
+      Pack<T, N> x[kAhead], dy[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int64_t at = first + min(t + i, tokens - 1);
+        x[i] = load_pack<T, N>(a.x + at * a.x_stride + channel);
+        dy[i] = load_pack<T, N>(a.dy + at * a.channels + channel);
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        if (t + i < run.tokens + kWidth - 1) step(t + i, t + i < tokens, x[i], dy[i]);
+    }
+  }
+  __device__ void step(int t, bool there, const Pack<T, N>& x, const Pack<T, N>& dy) {
+    shift(window);
+    shift(slopes);
+    widen_all(x, window[kWidth - 1]);
+    float at[N], own[N];
+    weights.convolve(window, at);
+    widen_all(dy, own);
+    for (int k = 0; k < N; ++k) slopes[kWidth - 1][k] = there ? own[k] * silu_slope(at[k]) : 0.f;
+    if (t < run.tokens)
+      for (int j = 0; j < kWidth; ++j)
+        for (int k = 0; k < N; ++k) sums[j][k] += slopes[kWidth - 1][k] * window[j][k];
+    if (t >= kWidth - 1 && a.out != nullptr) write(t - (kWidth - 1));
+  }
+  __device__ void write(int t) {
+    float grad[N] = {};
+    for (int j = 0; j < kWidth; ++j)
+      for (int k = 0; k < N; ++k) grad[k] += slopes[kWidth - 1 - j][k] * weights.values[j][k];
+    add_end<T, N>(grad, a, run.document, run.first + t, channel);
+    store_narrow<T, N>(a.out + (first + t) * a.channels + channel, grad);
+  }
+};
+
+// A block has 32 packs of channels, each of its warps a run. Their sums are added up in the order of the warps.
+template <class T, int N, int kWidth>
+__global__ void __launch_bounds__(kThreads) differentiate(const __grid_constant__ Arguments<T> a) {
+  extern __shared__ float shared[];  // [warps, 32 packs, N, width]
+  const int warp = static_cast<int>(threadIdx.x) / 32, pack = static_cast<int>(threadIdx.x) % 32;
+  const int index = static_cast<int>(blockIdx.y) * kWarps + warp, channel = static_cast<int>(blockIdx.x * 32 + pack) * N;
+  const ConvRun run = index < a.run_count ? a.runs[index] : ConvRun{};
+  const bool works = run.tokens > 0 && channel < a.channels;
+  float* const own = shared + threadIdx.x * N * a.width;
+  for (int i = 0; i < N * a.width; ++i) own[i] = 0;
+  if (works) {
+    Backward<T, N, kWidth> backward(a, run, channel);
+    backward.go();
+    for (int j = 0; j < kWidth; ++j)
+      for (int k = 0; k < N; ++k)
+        if (const int at = j - (kWidth - a.width); at >= 0) own[k * a.width + at] = backward.sums[j][k];
+  }
+  if (a.partial == nullptr) return;
+  __syncthreads();
+  const int size = 32 * N * a.width;
+  for (int i = threadIdx.x; i < size; i += kThreads) {
+    const int64_t column = int64_t{blockIdx.x} * size + i;
+    if (column >= int64_t{a.channels} * a.width) continue;
+    float sum = 0;
+    for (int each = 0; each < kWarps; ++each) sum += shared[each * size + i];
+    a.partial[int64_t{blockIdx.y} * a.channels * a.width + column] = sum;
+  }
+}
+
+// The last inputs of each document, or the gradients of those before its first.
+template <class T, bool kGradient>
+__global__ void __launch_bounds__(kThreads) make_windows(const __grid_constant__ Arguments<T> a) {
+  const int64_t size = int64_t{a.document_count} * a.kept() * a.channels;
+  for (int64_t i = global_thread(); i < size; i += grid_threads()) {
+    const int channel = static_cast<int>(i % a.channels), place = static_cast<int>(i / a.channels % a.kept()),
+              document = static_cast<int>(i / a.channels / a.kept());
+    const ConvDocument d = a.documents[document];
+    float value[1] = {};
+    if constexpr (kGradient) {
+      if (d.continues < 0) {
+        add_tokens<T, 1>(value, a, document, place - a.kept(), channel);
+        add_end<T, 1>(value, a, document, place - a.kept(), channel);
+      }
+    } else if (const T* from = a.input(document, d.tokens - a.kept() + place); from != nullptr) {
+      value[0] = widen(from[channel]);
+    }
+    a.windows[i] = narrow<T>(value[0]);
+  }
+}
+
+Tensor with_rows(const Tensor& x) { return x.stride(1) == 1 ? x : x.clone(); }
+
+template <class T>
+Arguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const ConvLists& lists) {
+  return {.x = static_cast<const T*>(x.raw()),
+          .weight = static_cast<const T*>(op.weight.raw()),
+          .initial = op.initial.defined() ? static_cast<const T*>(op.initial.raw()) : nullptr,
+          .documents = static_cast<const ConvDocument*>(lists.documents.raw()),
+          .runs = static_cast<const ConvRun*>(lists.runs.raw()),
+          .x_stride = x.stride(0),
+          .channels = static_cast<int>(op.channels()),
+          .width = static_cast<int>(op.width()),
+          .run_count = lists.run_count,
+          .document_count = lists.document_count};
+}
+
+// Calls f.template operator()<N, kWidth>(): packs where all rows keep them aligned.
+template <class T, class F>
+void visit_packs(const CausalConv1d& op, const Tensor& x, std::initializer_list<const Tensor*> others, F&& f) {
+  bool packs = op.channels() % kLanes<T> == 0 && x.stride(0) % kLanes<T> == 0 && is_aligned(x);
+  for (const Tensor* other : others) packs = packs && (!other->defined() || is_aligned(*other));
+  const auto width = [&]<int N>() {
+    op.width() <= 4 ? f.template operator()<N, 4>() : f.template operator()<N, kMostWidth>();
+  };
+  packs ? width.template operator()<kLanes<T>>() : width.template operator()<1>();
+}
+
+Tensor compact(const CausalConv1d& op) {
+  return Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
+}
+Tensor windows_of(const CausalConv1d& op) {
+  return Tensor::empty({op.documents.count(), op.width() - 1, op.channels()}, op.x.dtype(), MemoryTag::kActivations,
+                       op.x.device());
+}
+template <bool kGradient, class T>
+void launch_windows(const Arguments<T>& arguments, const Tensor& windows) {
+  if (windows.numel() > 0)
+    make_windows<T, kGradient>
+        <<<blocks_for(windows.numel()), kThreads, 0, device::stream(windows.device())>>>(arguments);
+}
+
+CausalConv1d::Output forward(const CausalConv1d& op, bool want_final) {
+  const CausalConv1d::Output out{compact(op), want_final ? windows_of(op) : Tensor()};
+  if (op.documents.count() == 0) return out;
+  const Device device = op.x.device();
+  const ConvLists lists = conv_lists(op.documents, op.tokens(), kForwardRun, device);
+  const Tensor x = with_rows(op.x);
+  visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
+    Arguments<T> arguments = arguments_of<T>(op, x, lists);
+    arguments.out = static_cast<T*>(out.y.raw());
+    arguments.windows = want_final ? static_cast<T*>(out.final_window.raw()) : nullptr;
+    visit_packs<T>(op, x, {&op.initial}, [&]<int N, int kWidth>() {
+      const auto columns = static_cast<unsigned>((op.channels() / N + kThreads - 1) / kThreads);
+      convolve<T, N, kWidth>
+          <<<dim3(columns, static_cast<unsigned>(lists.run_count)), kThreads, 0, device::stream(device)>>>(arguments);
+    });
+    if (want_final) launch_windows<false>(arguments, out.final_window);
+  });
+  device::check_launch("causal_conv1d");
+  return out;
+}
+
+Tensor partial_sums(const CausalConv1d& op, const GradTarget& weight) {
+  if (!weight.wanted()) return {};
+  const int64_t runs = op.tokens() / kBackwardRun + op.documents.count();
+  return Tensor::empty({(runs + kWarps - 1) / kWarps, op.channels() * op.width()}, DType::kF32, MemoryTag::kWorkspace,
+                       op.x.device());
+}
+
+CausalConv1d::Grads backward(const CausalConv1d& op, const Tensor& dy, const Tensor& dfinal,
+                             CausalConv1d::Wanted wanted, const GradTarget& weight) {
+  const CausalConv1d::Grads grads{wanted.x ? compact(op) : Tensor(), wanted.initial ? windows_of(op) : Tensor()};
+  const Device device = op.x.device();
+  const Tensor x = with_rows(op.x), partial = partial_sums(op, weight);
+  const ConvLists lists = conv_lists(op.documents, op.tokens(), kBackwardRun, device);
+  visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
+    const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
+    Arguments<T> arguments = arguments_of<T>(op, x, lists);
+    arguments.dy = at(dy);
+    arguments.dfinal = at(dfinal);
+    arguments.out = at(grads.x);
+    arguments.windows = at(grads.initial);
+    arguments.partial = partial.defined() ? partial.data<float>() : nullptr;
+    visit_packs<T>(op, x, {&op.initial, &dy, &dfinal}, [&]<int N, int kWidth>() {
+      const dim3 blocks(static_cast<unsigned>((op.channels() / N + 31) / 32),
+                        static_cast<unsigned>((lists.run_count + kWarps - 1) / kWarps));
+      const size_t bytes = sizeof(float) * kThreads * N * static_cast<size_t>(op.width());
+      allow_scratch(differentiate<T, N, kWidth>, bytes);
+      if (lists.run_count > 0)
+        differentiate<T, N, kWidth><<<blocks, kThreads, bytes, device::stream(device)>>>(arguments);
+    });
+    if (wanted.initial) launch_windows<true>(arguments, grads.initial);
+  });
+  device::check_launch("causal_conv1d backward");
+  if (weight.wanted()) add_column_sums(partial, weight);
+  return grads;
+}
+
+CausalConv1d::Grads outline_backward(const CausalConv1d& op, const Tensor& dy, const Tensor& dfinal,
+                                     CausalConv1d::Wanted wanted, const GradTarget& weight) {
+  const Tensor partial = partial_sums(op, weight);
+  return ops::outline<CausalConv1d>().backward(op, dy, dfinal, wanted, weight);
+}
+
+// One token of each sequence, whose window moves on.
+template <class T>
+__global__ void __launch_bounds__(kThreads) update(const T* x, int64_t x_stride, const T* weight, T* windows, T* y,
+                                                   int64_t size, int channels, int width) {
+  for (int64_t i = global_thread(); i < size; i += grid_threads()) {
+    const int64_t sequence = i / channels, channel = i % channels;
+    T* const window = windows + sequence * (width - 1) * channels + channel;
+    const T own = x[sequence * x_stride + channel];
+    float sum = 0;
+    for (int j = 0; j + 1 < width; ++j) {
+      const T before = window[int64_t{j} * channels];
+      sum += widen(before) * widen(weight[channel * width + j]);
+      window[int64_t{j} * channels] = j + 2 < width ? window[int64_t{j + 1} * channels] : own;
+    }
+    sum += widen(own) * widen(weight[channel * width + width - 1]);
+    y[i] = narrow<T>(sum * logistic(sum));
+  }
+}
+
+Tensor run_update(const CausalConv1dUpdate& op) {
+  const Device device = op.x.device();
+  const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device), x = with_rows(op.x);
+  if (y.numel() == 0) return y;
+  visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
+    update<T><<<blocks_for(y.numel()), kThreads, 0, device::stream(device)>>>(
+        static_cast<const T*>(x.raw()), x.stride(0), static_cast<const T*>(op.weight.raw()),
+        static_cast<T*>(op.window.raw()), static_cast<T*>(y.raw()), y.numel(), static_cast<int>(op.x.dim(1)),
+        static_cast<int>(op.weight.dim(1)));
+  });
+  device::check_launch("causal_conv1d_update");
+  return y;
+}
+
+ops::Refusal accepts(const CausalConv1d::Signature& s, const HardwareFacts&) {
+  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  if (s.width > kMostWidth) return fmt::format("width must be at most {}, is {}", kMostWidth, s.width);
+  return std::nullopt;
+}
+ops::Refusal accepts_update(const CausalConv1dUpdate::Signature& s, const HardwareFacts&) {
+  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  return std::nullopt;
+}
+
+}  // namespace
+
+ops::Kernel<CausalConv1d> cuda_causal_conv1d_kernel() {
+  return {.hardware = hardware::kGpu,
+          .accepts = accepts,
+          .forward = forward,
+          .backward = backward,
+          .batch_invariant = true,
+          .repeats = true,
+          .outline = {.backward = outline_backward}};
+}
+ops::Kernel<CausalConv1dUpdate> cuda_causal_conv1d_update_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts_update, .forward = run_update, .batch_invariant = true};
+}
+
+}  // namespace temper::backends

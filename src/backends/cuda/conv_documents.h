@@ -1,0 +1,24 @@
+#pragma once
+#include "ops/documents.h"
+
+// The documents of a row as convolutions walk along them: in runs of tokens that belong to one document.
+namespace temper::backends {
+
+struct ConvDocument {
+  int first, tokens;
+  int continues;  // the document whose end comes before it, or -1
+  int next;       // another one that continues the same, or -1; of one that is continued: the first that does
+};
+struct ConvRun {
+  int document, first, tokens;  // first: within the document. No tokens where it only fills up the list
+};
+
+struct ConvLists {
+  Tensor documents, runs;
+  int document_count, run_count;
+};
+// Runs of up to `length` tokens. Work that is repeated may have other documents, therefore there are as many
+// runs as so many documents of so many tokens can have.
+ConvLists conv_lists(const ops::Documents& documents, int64_t tokens, int length, Device device);
+
+}  // namespace temper::backends

@@ -15,6 +15,7 @@ struct BenchShape {
   const char* type;
   int64_t vocab, hidden, inner, layers, heads, kv_heads, head_dim;
   bool tied;
+  int64_t experts = 0, top_k = 0;  // of a mixture, each as wide as `inner`
 };
 
 // The published config.json files of these models.
@@ -25,6 +26,8 @@ inline constexpr BenchShape kBenchShapes[] = {
     {"qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, true},
     {"qwen2.5-1.5b", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, true},
     {"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, false},
+    {"qwen3-30b-a3b-12", "qwen3_moe", 151936, 2048, 768, 12, 32, 4, 128, false, 128,
+     8},  // its first 12 layers
     {"small", "qwen3", 32000, 512, 1536, 8, 8, 4, 64, true},
     {"demo", "qwen3", 512, 128, 384, 4, 4, 2, 32, true},
 };
@@ -36,17 +39,24 @@ inline const BenchShape& bench_shape(const std::string& name) {
 }
 
 inline Json config_of(const BenchShape& s, int64_t length) {
-  return Json::Object{{"model_type", s.type},
-                      {"vocab_size", s.vocab},
-                      {"hidden_size", s.hidden},
-                      {"intermediate_size", s.inner},
-                      {"num_hidden_layers", s.layers},
-                      {"num_attention_heads", s.heads},
-                      {"num_key_value_heads", s.kv_heads},
-                      {"head_dim", s.head_dim},
-                      {"max_position_embeddings", std::max<int64_t>(length, 4096)},
-                      {"rope_theta", 1e6},
-                      {"tie_word_embeddings", s.tied}};
+  Json config = Json::Object{{"model_type", s.type},
+                             {"vocab_size", s.vocab},
+                             {"hidden_size", s.hidden},
+                             {"intermediate_size", s.inner},
+                             {"num_hidden_layers", s.layers},
+                             {"num_attention_heads", s.heads},
+                             {"num_key_value_heads", s.kv_heads},
+                             {"head_dim", s.head_dim},
+                             {"max_position_embeddings", std::max<int64_t>(length, 4096)},
+                             {"rope_theta", 1e6},
+                             {"tie_word_embeddings", s.tied}};
+  if (s.experts > 0) {
+    config.set("moe_intermediate_size", s.inner);
+    config.set("num_experts", s.experts);
+    config.set("num_experts_per_tok", s.top_k);
+    config.set("norm_topk_prob", true);
+  }
+  return config;
 }
 
 // Of a shape's name, or of a path (with a slash) to a model in Hugging Face's format. `layers` above 0 is a

@@ -2,6 +2,7 @@
 // blocks' order, so that they repeat.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/router_scores.h"
+#include "backends/gpu/dependent_launch.h"
 
 namespace temper::backends {
 namespace {
@@ -131,6 +132,7 @@ __global__ void __launch_bounds__(kRouterWarps<kHeld> * 32)
   int* const ids = reinterpret_cast<int*>(scores + a.experts + 1);
   int* const counts = reinterpret_cast<int*>(memory + kWarps * 2 * (a.experts + 1));
   for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) counts[e] = 0;
+  wait_for_inputs();
   __syncthreads();
   float sums[kHeld] = {}, entropy = 0;
   const int counted = a.counted != nullptr ? *a.counted : a.tokens;
@@ -237,9 +239,9 @@ MoeRouter::Output forward(const MoeRouter& op, bool want_sums) {
       constexpr int kWarps = kRouterWarps<kHeld>;
       const Results results{out.ids.data<int32_t>(), out.weights.data<float>(),
                             want_sums ? partial.data<float>() : nullptr};
-      route<kHeld><<<static_cast<unsigned>(pieces.blocks), kWarps * 32,
-                     static_cast<size_t>((kWarps * 2 + 1) * width) * sizeof(float), stream>>>(
-          routing_arguments(op), op.bias.defined() ? op.bias.data<float>() : nullptr,
+      DependentLaunch{"moe_router", device, static_cast<unsigned>(pieces.blocks), kWarps * 32,
+                      static_cast<size_t>((kWarps * 2 + 1) * width) * sizeof(float)}(
+          route<kHeld>, routing_arguments(op), op.bias.defined() ? op.bias.data<float>() : nullptr,
           op.given.defined() ? op.given.data<int32_t>() : nullptr, static_cast<int>(pieces.per_warp), results);
     });
   if (want_sums)

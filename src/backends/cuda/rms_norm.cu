@@ -1,6 +1,7 @@
 // A group of threads keeps a row in registers: every byte is read and written once.
 #include "backends/cuda/ahead.h"
 #include "backends/cuda/cuda.h"
+#include "backends/gpu/dependent_launch.h"
 #include "backends/gpu/sums.h"
 
 namespace temper::backends {
@@ -9,6 +10,7 @@ namespace {
 using ops::RmsNorm;
 
 constexpr int kMinThreads = 128;
+constexpr int kWidePacks = 8;  // of threads that 1024 of share a row: forward's others have more registers
 constexpr int kBackwardPacks = 2;
 constexpr unsigned kAheadThreads = 512;  // of a block whose loads wait in shared memory
 constexpr int kBackwardThreads = 132 * 512;  // fixed, so that sums do not depend on the GPU
@@ -50,35 +52,44 @@ struct ForwardArguments {
   float eps, offset;
 };
 
+// What is read travels together: before anything is written, and the weight while the squares are added up.
 template <class T, int N, int kPacks, bool kOffset>
-__global__ void forward_rows(ForwardArguments<T> a) {
+__global__ void __launch_bounds__(kPacks < kWidePacks ? 512 : 1024) forward_rows(ForwardArguments<T> a) {
   __shared__ float shared[32];
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0)
+    prefetch_to_l2(a.weight, a.hidden * int64_t{sizeof(T)});
+  wait_for_inputs();
   if (row >= a.rows) return;  // a whole row's threads: rows that share a block are one warp each
-  Pack<T, N> x[kPacks];
-  float squares = 0;
-  for (int p = 0; p < kPacks; ++p) {
-    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
-    if (i >= a.hidden) continue;
+  const auto for_packs = [&](auto&& use) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
+      if (i < a.hidden) use(p, i);
+    }
+  };
+  Pack<T, N> x[kPacks], other[kPacks];  // other: the residual, then the weight
+  for_packs([&](int p, int64_t i) {
     x[p] = load_pack<T, N>(a.x + row * a.x_stride + i);
+    if (a.residual != nullptr) other[p] = load_pack<T, N>(a.residual + row * a.hidden + i);
+  });
+  float squares = 0;
+  for_packs([&](int p, int64_t i) {
     if (a.residual != nullptr) {
-      const Pack<T, N> more = load_pack<T, N>(a.residual + row * a.hidden + i);
-      for (int k = 0; k < N; ++k) x[p].values[k] = narrow<T>(widen(x[p].values[k]) + widen(more.values[k]));
+      for (int k = 0; k < N; ++k) x[p].values[k] = narrow<T>(widen(x[p].values[k]) + widen(other[p].values[k]));
       store_pack(a.sum + row * a.hidden + i, x[p]);
     }
     for (int k = 0; k < N; ++k) squares += widen(x[p].values[k]) * widen(x[p].values[k]);
-  }
+  });
+  for_packs([&](int p, int64_t i) { other[p] = load_pack<T, N>(a.weight + i); });
   squares = row_sum(squares, shared);
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(a.hidden) + a.eps);
   if (threadIdx.x == 0) a.inv_rms[row] = scale;
-  for (int p = 0; p < kPacks; ++p) {
-    const int64_t i = (int64_t{p} * blockDim.x + threadIdx.x) * N;
-    if (i >= a.hidden) continue;
-    const Pack<T, N> weight = load_pack<T, N>(a.weight + i);
+  for_packs([&](int p, int64_t i) {
     for (int k = 0; k < N; ++k)
-      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * factor<kOffset>(weight.values[k], a.offset));
+      x[p].values[k] = narrow<T>(widen(x[p].values[k]) * scale * factor<kOffset>(other[p].values[k], a.offset));
     store_pack(a.y + row * a.hidden + i, x[p]);
-  }
+  });
 }
 
 template <class T>
@@ -247,15 +258,15 @@ RmsNorm::Output forward(const RmsNorm& op) {
     const ForwardArguments<T> arguments{at(x),      at(residual), at(weight),  at(out.y),
                                         at(out.sum), out.inv_rms.data<float>(), rows, hidden,
                                         row_stride(x), op.eps,     op.offset};
-    const Layout layout = layout_of(hidden, kLanes<T>, 4);
+    Layout layout = layout_of(hidden, kLanes<T>, 4);
+    if (layout.group == 1024) layout.packs = kWidePacks;
     visit_layout<T>(layout, [&]<int N, int kPacks>() {
       const dim3 threads(layout.group, layout.rows_per_block);
       const auto blocks = static_cast<unsigned>((rows + layout.rows_per_block - 1) / layout.rows_per_block);
       visit_offset<N>(op.offset, [&]<bool kOffset>() {
-        forward_rows<T, N, kPacks, kOffset><<<blocks, threads, 0, device::stream(device)>>>(arguments);
+        DependentLaunch{"rms_norm", device, blocks, threads}(forward_rows<T, N, kPacks, kOffset>, arguments);
       });
     });
-    device::check_launch("rms_norm");
   });
   return out;
 }

@@ -4,6 +4,7 @@
 // that is: loads without conditions travel together.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/rotary_heads.h"
+#include "backends/gpu/dependent_launch.h"
 #include "backends/gpu/sums.h"
 
 namespace temper::backends {
@@ -18,6 +19,8 @@ __global__ void __launch_bounds__(kThreads, 3) forward_heads(const __grid_consta
   unsigned block = blockIdx.x;
   const int which = part_of(job, block);
   const Part<T>& part = job.parts[which];
+  if (kNorm && block == 0 && threadIdx.x == 0) prefetch_to_l2(part.weight, 2 * job.half * int64_t{sizeof(T)});
+  wait_for_inputs();
   const int lane = threadIdx.x % kGroup, half = job.half;
   const bool active = lane * N < half;
   const Spot<kWhole> spot(job, active ? lane * N : 0);
@@ -248,9 +251,8 @@ void launch_forward(const Rotary& op, const Rotary::Output& out) {
     const auto kernel = with_form(job, op.q_weight.defined(), [&]<bool kNorm, bool kWhole>() {
       return forward_heads<T, N, kGroup, kNorm, kWhole>;
     });
-    kernel<<<blocks, kThreads, 0, device::stream(device)>>>(job);
+    DependentLaunch{"rotary_pos_emb", device, blocks, kThreads}(kernel, job);
   });
-  device::check_launch("rotary_pos_emb");
 }
 
 Rotary::Output forward(const Rotary& given) {

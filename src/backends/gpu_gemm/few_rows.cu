@@ -1,7 +1,7 @@
 #include "backends/gpu_gemm/few_rows.h"
 
 #include "backends/gpu/float8.h"
-#include "backends/gpu/device_code.h"
+#include "backends/gpu/dependent_launch.h"
 
 namespace temper::backends {
 namespace {
@@ -43,6 +43,7 @@ __device__ inline void widen_weights(const Pack<T, N>& weights, float (&values)[
 template <class T, class W, int R>
 __global__ void __launch_bounds__(kThreads) multiply_rows(Arguments<T, W> a) {
   constexpr int N = kLanes<T>, kPacks = kInFlight / static_cast<int>(N * sizeof(W));
+  wait_for_inputs();
   const int64_t out = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   if (out >= a.outer) return;
   const W* weight = a.weight + out * a.inner;
@@ -94,9 +95,7 @@ void launch(const Linear& op, const Tensor& y) {
   const auto kernel = rows == 1   ? multiply_rows<T, W, 1>
                       : rows == 2 ? multiply_rows<T, W, 2>
                                   : multiply_rows<T, W, kMostRows>;
-  kernel<<<static_cast<unsigned>((outer + warps - 1) / warps), kThreads, 0, device::stream(y.device())>>>(
-      arguments);
-  device::check_launch("linear of a few rows");
+  DependentLaunch{"linear of a few rows", y.device(), static_cast<unsigned>((outer + warps - 1) / warps), kThreads}(kernel, arguments);
 }
 
 }  // namespace

@@ -5,16 +5,17 @@
 #include <mutex>
 
 #include "backends/cuda/cuda.h"
-#include "backends/gpu/device_code.h"
+#include "backends/gpu/dependent_launch.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::DecodeAttention;
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 8;
 constexpr int kAtOnce = 4;          // keys whose loads are in flight together
 constexpr int kMostHeads = 8;       // query heads of a block
+constexpr int kFewBlocks = 32;      // of all sequences, before positions are cut: too few
 constexpr int kLargestHead = 256;
 constexpr int kMostSplits = 64;
 constexpr int kMinSplit = 64;       // positions that are worth a block of their own
@@ -46,14 +47,8 @@ __device__ inline float power(float score, float largest) { return exp2f(score -
 template <class T, int N, int P, int kGroup, int H>
 __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   constexpr int kGroupsPerWarp = 32 / kGroup, kGroups = kWarps * kGroupsPerWarp;
+  wait_for_inputs();
   const int sequence = blockIdx.z, split = blockIdx.x;
-  const int length = a.lengths[sequence], total = length + 1;
-  const int first_of_all = a.window > 0 ? max(0, total - a.window) : 0;
-  const int seen = total - first_of_all;
-  const int size = max((seen + a.splits - 1) / a.splits, kMinSplit), used = (seen + size - 1) / size;
-  if (length < 0 || length >= a.capacity || split >= used) return;
-  const int begin = first_of_all + split * size, end = min(begin + size, total);
-
   const int group_heads = a.heads / a.kv_heads, parts = (group_heads + H - 1) / H;
   const int kv_head = blockIdx.y / parts, part = blockIdx.y % parts;
   const int first_head = kv_head * group_heads + part * H, count = min(H, group_heads - part * H);
@@ -75,14 +70,21 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   for (int h = 0; h < H; ++h) {
     state[h] = {kNothing, 0};
 #pragma unroll
-    for (int p = 0; p < P; ++p)
+    for (int p = 0; p < P; ++p) {
+      Pack<T, N> pack{};
+      if (h < count && active[p])
+        pack = load_pack<T, N>(a.q + (int64_t{sequence} * a.heads + first_head + h) * a.dim + at[p]);
 #pragma unroll
-      for (int i = 0; i < N; ++i)
-        q[h][p * N + i] =
-            h < count && active[p]
-                ? a.scale * widen(a.q[(int64_t{sequence} * a.heads + first_head + h) * a.dim + at[p] + i])
-                : 0.f;
+      for (int i = 0; i < N; ++i) q[h][p * N + i] = a.scale * widen(pack.values[i]);
+    }
   }
+
+  const int length = a.lengths[sequence], total = length + 1;
+  const int first_of_all = a.window > 0 ? max(0, total - a.window) : 0;
+  const int seen = total - first_of_all;
+  const int size = max((seen + a.splits - 1) / a.splits, kMinSplit), used = (seen + size - 1) / size;
+  if (length < 0 || length >= a.capacity || split >= used) return;
+  const int begin = first_of_all + split * size, end = min(begin + size, total);
 
   // Whole warps go round together: shuffles need every lane of a group.
   for (int base = begin; base < end; base += kGroups * kAtOnce) {
@@ -213,25 +215,36 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   }
   if (used == 1) return;
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(a.finished + slot, 1u) == static_cast<unsigned>(used - 1);
+  if (threadIdx.x == 0) {  // for all, as they met before and meet after it
+    __threadfence();
+    last = atomicAdd(a.finished + slot, 1u) == static_cast<unsigned>(used - 1);
+    __threadfence();
+    if (last) a.finished[slot] = 0;
+  }
   __syncthreads();
   if (!last) return;
-  __threadfence();
-  if (threadIdx.x == 0) a.finished[slot] = 0;
   __shared__ float factors[H][kMostSplits];
   const float* all = a.partial + slot * a.splits * H * width;
   for (int h = warp; h < count; h += kWarps) {
+    Running own[kMostSplits / 32];
     float largest = kNothing, sum = 0;
-    for (int k = threadIdx.x % 32; k < used; k += 32) largest = fmaxf(largest, __ldcg(all + (k * H + h) * width));
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const int k = threadIdx.x % 32 + 32 * i;
+      const float* const row = all + (k * H + h) * width;
+      own[i] = k < used ? Running{__ldcg(row), __ldcg(row + 1)} : Running{kNothing, 0};
+      largest = fmaxf(largest, own[i].largest);
+    }
     largest = warp_max(largest);
-    for (int k = threadIdx.x % 32; k < used; k += 32) {
-      factors[h][k] = power(__ldcg(all + (k * H + h) * width), largest);
-      sum += factors[h][k] * __ldcg(all + (k * H + h) * width + 1);
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      own[i].largest = power(own[i].largest, largest);
+      sum += own[i].largest * own[i].sum;
     }
     sum = warp_sum(sum);
-    for (int k = threadIdx.x % 32; k < used; k += 32) factors[h][k] /= sum;
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) factors[h][threadIdx.x % 32 + 32 * i] = own[i].largest / sum;
   }
   __syncthreads();
   for (int item = threadIdx.x; item < count * a.dim; item += blockDim.x) {
@@ -269,11 +282,22 @@ void visit_group(int dim, F&& f) {
 }
 
 template <class F>
-void visit_heads(int64_t group, F&& f) {
-  if (group == 1) return f.template operator()<1>();
-  if (group == 2) return f.template operator()<2>();
-  if (group <= 4) return f.template operator()<4>();
+void visit_heads(int64_t heads, F&& f) {
+  if (heads == 1) return f.template operator()<1>();
+  if (heads == 2) return f.template operator()<2>();
+  if (heads <= 4) return f.template operator()<4>();
   f.template operator()<kMostHeads>();
+}
+
+int64_t blocks_of(int64_t kv_heads, int64_t group, int64_t heads) {
+  return kv_heads * ((group + heads - 1) / heads);
+}
+
+// Query heads of a block; `group`: of a key's head. Few blocks have less to do each and share keys in the L2 cache.
+int64_t heads_of_block(int64_t sequences, int64_t kv_heads, int64_t group) {
+  int64_t heads = std::min<int64_t>(group, kMostHeads);
+  while (heads > 1 && sequences * blocks_of(kv_heads, group, heads) < kFewBlocks) heads /= 2;
+  return heads;
 }
 
 // Packs of 16 bytes, where a sequence's heads begin anywhere.
@@ -286,16 +310,16 @@ Tensor forward(const DecodeAttention& op) {
   const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), dim = op.q.dim(2), kv_heads = op.k.dim(1);
   const Tensor y = Tensor::empty(op.q.shape(), op.q.dtype(), MemoryTag::kActivations, device);
   if (y.numel() == 0) return y;
-  const Tensor k = readable(op.k), v = readable(op.v);
+  const Tensor q = aligned(op.q), k = readable(op.k), v = readable(op.v);
   visit_wide_or_brain(op.q.dtype(), [&]<class T>() {
-    visit_heads(heads / kv_heads, [&]<int H>() {
-      const int64_t blocks = kv_heads * ((heads / kv_heads + H - 1) / H);
+    visit_heads(heads_of_block(sequences, kv_heads, heads / kv_heads), [&]<int H>() {
+      const int64_t blocks = blocks_of(kv_heads, heads / kv_heads, H);
       invariant(sequences * blocks <= kCounters, "too many sequences for one launch of decode_attention");
       const int64_t splits = std::clamp<int64_t>(kWantedBlocks / (blocks * sequences), 1, kMostSplits);
       const Tensor partial = Tensor::empty({sequences * blocks * splits * H, dim + 2}, DType::kF32,
                                            MemoryTag::kWorkspace, device);
       const auto at = [](const Tensor& tensor) { return static_cast<T*>(tensor.raw()); };
-      const Arguments<T> arguments{at(op.q),
+      const Arguments<T> arguments{at(q),
                                    at(k),
                                    at(v),
                                    at(op.keys),
@@ -317,11 +341,11 @@ Tensor forward(const DecodeAttention& op) {
         const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(blocks),
                         static_cast<unsigned>(sequences));
         const auto shared = static_cast<size_t>(kWarps * H * (dim + 2)) * sizeof(float);
-        attend<T, N, P, kGroup, H><<<grid, kWarps * 32, shared, device::stream(device)>>>(arguments);
+        allow_scratch(attend<T, N, P, kGroup, H>, shared);
+        DependentLaunch{"decode_attention", device, grid, kWarps * 32, shared}(attend<T, N, P, kGroup, H>, arguments);
       });
     });
   });
-  device::check_launch("decode_attention");
   return y;
 }
 

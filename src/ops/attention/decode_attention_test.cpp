@@ -104,6 +104,15 @@ TEST(DecodeAttention, ManySequences) {
       {.lengths = {5, 40}, .capacity = 41, .heads = 2, .kv_heads = 2, .head_dim = 8, .fused = true});
 }
 
+// A GPU's block has all heads of a key then, in the most memory that it uses.
+TEST(DecodeAttention, ManyWideHeads) {
+  check_decoding({.lengths = {0, 1, 69, 70, 71, 30, 5, 64},
+                  .capacity = 72,
+                  .heads = 32,
+                  .kv_heads = 4,
+                  .head_dim = 256});
+}
+
 TEST(DecodeAttention, LongCachesAreSplit) {
   check_decoding({.lengths = {2500}, .capacity = 2600, .heads = 4, .kv_heads = 2, .head_dim = 64});
   check_decoding({.lengths = {9000, 3}, .capacity = 9001, .heads = 2, .kv_heads = 1, .head_dim = 8});

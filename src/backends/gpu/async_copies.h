@@ -103,6 +103,19 @@ __device__ inline void load_bytes(uint32_t to, const void* from, uint32_t bytes,
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// The same of what is read once: it leaves the L2 cache before what is used again.
+__device__ inline void load_bytes_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+      "[%3], "
+      "policy;\n"
+      "}\n" ::"r"(to),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 // By the thread itself: 16 bytes, of which the last beyond `bytes` (0 or 16) are not read and become zeros.
 __device__ inline void load_chunk(uint32_t to, const void* from, uint32_t bytes = 16) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),

@@ -181,12 +181,12 @@ void check(const std::string& name, const ops::Kernel<MoeExperts>& kernel, const
   }
 }
 
-// A token's result has the same bits in batches of 1, 7 and 64 as in the whole.
+// A token's result has the same bits in batches of 1, 4, 7 and 64 as in the whole.
 void check_batches(const std::string& name, const ops::Kernel<MoeExperts>& kernel, const TestCase& c,
                    DType dtype) {
   const Operands operands(c, dtype);
   const Tensor whole = kernel.forward(operands.there(c.tokens, c.experts), false).y.on({});
-  for (const int64_t tokens : {1, 7, 64}) {
+  for (const int64_t tokens : {1, 4, 7, 64}) {
     const Tensor part = kernel.forward(operands.there(tokens, c.experts), false).y.on({});
     EXPECT_TRUE(same_bits(part, whole.narrow(0, 0, tokens))) << name << ", " << tokens << " of " << c.name();
   }
@@ -219,12 +219,18 @@ TEST(GpuMoeExperts, UnevenLoads) {
 TEST(GpuMoeExperts, FewTokens) {
   with_kernels({{1, 264, 136, 16, 8}, {7, 264, 136, 16, 8}, {1, 64, 32, 1, 1}, {7, 72, 40, 512, 8}}, check);
 }
+// Depths with steps that are not full, and choices of one expert by several tokens.
+TEST(GpuMoeExperts, FewTokensWithoutPlan) {
+  with_kernels({{1, 2048, 768, 12, 8}, {4, 544, 288, 12, 10}, {3, 32, 1056, 5, 1}, {2, 256, 64, 16, 16}},
+               check);
+}
 TEST(GpuMoeExperts, NumbersOfExperts) {
   with_kernels({{200, 64, 32, 1, 1}, {200, 64, 32, 2, 2}, {200, 64, 32, 512, 8}}, check);
 }
 TEST(GpuMoeExperts, TilesThatHideStores) { with_kernels({{300, 576, 328, 3, 2}}, check); }
 TEST(GpuMoeExperts, BatchesOfOtherSizes) {
-  with_kernels({{1000, 264, 136, 8, 4}, {900, 640, 520, 16, 8, Load::kZipf}}, check_batches);
+  with_kernels({{1000, 264, 136, 8, 4}, {900, 640, 520, 16, 8, Load::kZipf}, {300, 1056, 416, 16, 8}},
+               check_batches);
 }
 TEST(GpuMoeExperts, OddSizes) { with_kernels({{130, 37, 21, 6, 3}, {70, 8, 1, 3, 1}}, check); }
 TEST(GpuMoeExperts, NoTokens) { with_kernels({{0, 64, 32, 4, 2}}, check); }

@@ -4,6 +4,7 @@
 #include "backends/gpu/expert_rows.h"
 #include "backends/hopper/expert_products.h"
 #include "backends/hopper/experts.h"
+#include "backends/hopper/few_choices.h"
 #include "backends/hopper/hopper.h"
 
 namespace temper::backends::hopper {
@@ -12,9 +13,13 @@ namespace {
 using ops::MoeExperts;
 
 MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
-  const Experts experts(op, plan_experts(op.ids, op.experts));
   MoeExperts::Output out;
   out.y = ops::empty_like(op.x, op.x.shape());
+  if (!want_saved && !only_counts(out.y.device()) && are_few_choices(op)) {
+    few_choices(op, out.y);
+    return out;
+  }
+  const Experts experts(op, plan_experts(op.ids, op.experts));
   if (want_saved) {
     out.gate_up = experts.rows_of(2 * op.width(), MemoryTag::kActivations);
     out.places = experts.plan().memory;

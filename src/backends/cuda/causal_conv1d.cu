@@ -23,6 +23,7 @@ struct Arguments {
   const ConvRun* runs;
   int64_t x_stride;
   int channels, width, run_count, document_count;
+  bool aligned_weight;
 
   __device__ int kept() const { return width - 1; }
   __device__ const T* window(const T* all, int document, int place) const {
@@ -53,7 +54,7 @@ __device__ void store_narrow(T* to, const float (&values)[N]) {
   for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(values[k]);
   store_pack(to, pack);
 }
-__device__ float logistic(float value) { return 1 / (1 + __expf(-value)); }
+__device__ float logistic(float value) { return __fdividef(1, 1 + __expf(-value)); }
 // The derivative of x σ(x).
 __device__ float silu_slope(float x) {
   const float s = logistic(x);
@@ -66,63 +67,79 @@ struct Weights {
   float values[kWidth][N];
 
   __device__ Weights(const Arguments<T>& a, int channel) {
+    const T* const from = a.weight + int64_t{channel} * a.width;
+    if (N > 1 && a.width == kWidth && a.aligned_weight) {
+      load_packs(from);
+      return;
+    }
     for (int j = 0; j < kWidth; ++j)
       for (int k = 0; k < N; ++k) {
         const int own = j - (kWidth - a.width);
-        values[j][k] = own >= 0 ? widen(a.weight[(channel + k) * a.width + own]) : 0.f;
+        values[j][k] = own >= 0 ? widen(from[k * a.width + own]) : 0.f;
       }
   }
-  // Of inputs in the order of time, the latest last.
-  __device__ void convolve(const float (&window)[kWidth][N], float (&sums)[N]) const {
+  // Of the last kWidth inputs, of which that at `last` came last: they lie in a ring.
+  __device__ void convolve(const float (&ring)[kWidth][N], int last, float (&sums)[N]) const {
+#pragma unroll
     for (int k = 0; k < N; ++k) {
       sums[k] = 0;
-      for (int j = 0; j < kWidth; ++j) sums[k] += window[j][k] * values[j][k];
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sums[k] += ring[(last + 1 + j) % kWidth][k] * values[j][k];
+    }
+  }
+
+ private:
+  __device__ void load_packs(const T* from) {
+    constexpr int kPack = kLanes<T>;
+#pragma unroll
+    for (int i = 0; i < N * kWidth / kPack; ++i) {
+      float part[kPack];
+      widen_all(load_pack<T, kPack>(from + i * kPack), part);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) values[(i * kPack + j) % kWidth][(i * kPack + j) / kWidth] = part[j];
     }
   }
 };
-template <int kWidth, int N>
-__device__ void shift(float (&window)[kWidth][N]) {
-#pragma unroll
-  for (int j = 0; j + 1 < kWidth; ++j)
-#pragma unroll
-    for (int k = 0; k < N; ++k) window[j][k] = window[j + 1][k];
-}
-// The inputs before `index`.
+// The inputs before `index`, to a ring where time 0 is `index`.
 template <class T, int N, int kWidth>
-__device__ void begin(float (&window)[kWidth][N], const Arguments<T>& a, int document, int index, int channel) {
+__device__ void begin(float (&ring)[kWidth][N], const Arguments<T>& a, int document, int index, int channel) {
+#pragma unroll
   for (int j = 1; j < kWidth; ++j) {
-    const bool read = kWidth - j <= a.kept();
-    const T* from = read ? a.input(document, index - kWidth + j) : nullptr;
-    load_or_zero<T, N>(window[j], from == nullptr ? nullptr : from + channel);
+    const T* from = kWidth - j <= a.kept() ? a.input(document, index - kWidth + j) : nullptr;
+    load_or_zero<T, N>(ring[j], from == nullptr ? nullptr : from + channel);
   }
 }
 
 template <class T, int N, int kWidth>
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Arguments<T> a) {
-  constexpr int kAhead = 4;  // loads that travel together
   const ConvRun run = a.runs[blockIdx.y];
   const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * N;
   if (run.tokens == 0 || channel >= a.channels) return;
   const Weights<T, N, kWidth> weights(a, channel);
-  float window[kWidth][N];
-  begin<T, N, kWidth>(window, a, run.document, run.first, channel);
+  float ring[kWidth][N];
+  begin<T, N, kWidth>(ring, a, run.document, run.first, channel);
   const int64_t first = int64_t{a.documents[run.document].first} + run.first;
-  const T* x = a.x + first * a.x_stride + channel;
-  T* y = a.out + first * a.channels + channel;
-  for (int t = 0; t < run.tokens; t += kAhead) {
-    Pack<T, N> packs[kAhead];
+  const T* const x = a.x + first * a.x_stride + channel;
+  T* const y = a.out + first * a.channels + channel;
+  Pack<T, N> packs[kWidth];
+  const auto load = [&](int t) {  // loads that travel together, while what came before is worked on
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      packs[i] = load_pack<T, N>(x + int64_t{min(t + i, run.tokens - 1)} * a.x_stride);
+    for (int i = 0; i < kWidth; ++i) packs[i] = load_pack<T, N>(x + int64_t{min(t + i, run.tokens - 1)} * a.x_stride);
+  };
+  load(0);
+  for (int t = 0; t < run.tokens; t += kWidth) {
+    Pack<T, N> now[kWidth];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (t + i >= run.tokens) break;
-      shift(window);
-      widen_all(packs[i], window[kWidth - 1]);
+    for (int i = 0; i < kWidth; ++i) now[i] = packs[i];
+    load(t + kWidth);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      widen_all(now[i], ring[i]);
       float sums[N];
-      weights.convolve(window, sums);
+      weights.convolve(ring, i, sums);
+#pragma unroll
       for (float& sum : sums) sum *= logistic(sum);
-      store_narrow<T, N>(y + int64_t{t + i} * a.channels, sums);
+      if (t + i < run.tokens) store_narrow<T, N>(y + int64_t{t + i} * a.channels, sums);
     }
   }
 }
@@ -173,56 +190,65 @@ __device__ void add_end(float (&grad)[N], const Arguments<T>& a, int document, i
   }
 }
 
-// One step of a run backward, which goes along the tokens in their order: the gradient at a token, and with it that of
-// the input kWidth - 1 tokens before.
+// A run backward, which goes along the tokens in their order: the gradient of the convolution at a token, and with it
+// that of the input kWidth - 1 tokens before.
 template <class T, int N, int kWidth>
 struct Backward {
   const Arguments<T>& a;
   const ConvRun& run;
-  int channel;
-  int64_t first;  // token of the row
+  int channel, end;  // end: from where on gradients arrive from behind the document
+  int tokens;        // of the document, from the run on
+  int64_t first;     // token of the row
   Weights<T, N, kWidth> weights;
-  float window[kWidth][N], slopes[kWidth][N] = {}, sums[kWidth][N] = {};
+  float ring[kWidth][N], slopes[kWidth][N] = {}, sums[kWidth][N] = {};
 
   __device__ Backward(const Arguments<T>& a, const ConvRun& run, int channel)
-      : a(a), run(run), channel(channel), first(int64_t{a.documents[run.document].first} + run.first), weights(a, channel) {
-    begin<T, N, kWidth>(window, a, run.document, run.first, channel);
+      : a(a), run(run), channel(channel), weights(a, channel) {
+    const ConvDocument d = a.documents[run.document];
+    first = int64_t{d.first} + run.first;
+    tokens = d.tokens - run.first;
+    const bool more = a.dfinal != nullptr || (d.continues < 0 && d.next >= 0);
+    end = more ? tokens - a.kept() : INT_MAX;
+    begin<T, N, kWidth>(ring, a, run.document, run.first, channel);
   }
 
   __device__ void go() {
-    constexpr int kAhead = 4;
-    const int tokens = a.documents[run.document].tokens - run.first;  // of the document, from the run on
-    for (int t = 0; t < run.tokens + kWidth - 1; t += kAhead) {
-      Pack<T, N> x[kAhead], dy[kAhead];
+    for (int t = 0; t < run.tokens + kWidth - 1; t += kWidth) {
+      Pack<T, N> x[kWidth], dy[kWidth];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kWidth; ++i) {
         const int64_t at = first + min(t + i, tokens - 1);
         x[i] = load_pack<T, N>(a.x + at * a.x_stride + channel);
         dy[i] = load_pack<T, N>(a.dy + at * a.channels + channel);
       }
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (t + i < run.tokens + kWidth - 1) step(t + i, t + i < tokens, x[i], dy[i]);
+      for (int i = 0; i < kWidth; ++i) step(t, i, x[i], dy[i]);
     }
   }
-  __device__ void step(int t, bool there, const Pack<T, N>& x, const Pack<T, N>& dy) {
-    shift(window);
-    shift(slopes);
-    widen_all(x, window[kWidth - 1]);
+  __device__ void step(int before, int i, const Pack<T, N>& x, const Pack<T, N>& dy) {
+    const int t = before + i;
+    widen_all(x, ring[i]);
     float at[N], own[N];
-    weights.convolve(window, at);
+    weights.convolve(ring, i, at);
     widen_all(dy, own);
-    for (int k = 0; k < N; ++k) slopes[kWidth - 1][k] = there ? own[k] * silu_slope(at[k]) : 0.f;
-    if (t < run.tokens)
-      for (int j = 0; j < kWidth; ++j)
-        for (int k = 0; k < N; ++k) sums[j][k] += slopes[kWidth - 1][k] * window[j][k];
-    if (t >= kWidth - 1 && a.out != nullptr) write(t - (kWidth - 1));
+    const float there = t < tokens ? 1.f : 0.f, counts = t < run.tokens ? 1.f : 0.f;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const float slope = there * own[k] * silu_slope(at[k]), counted = counts * slope;
+      slopes[i][k] = slope;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sums[j][k] += counted * ring[(i + 1 + j) % kWidth][k];
+    }
+    if (t >= kWidth - 1 && t < run.tokens + kWidth - 1 && a.out != nullptr) write(t - (kWidth - 1), i);
   }
-  __device__ void write(int t) {
+  // `last`: the slope of its last reader.
+  __device__ void write(int t, int last) {
     float grad[N] = {};
-    for (int j = 0; j < kWidth; ++j)
-      for (int k = 0; k < N; ++k) grad[k] += slopes[kWidth - 1 - j][k] * weights.values[j][k];
-    add_end<T, N>(grad, a, run.document, run.first + t, channel);
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) grad[k] += slopes[(last + kWidth - j) % kWidth][k] * weights.values[j][k];
+    if (t >= end) add_end<T, N>(grad, a, run.document, run.first + t, channel);
     store_narrow<T, N>(a.out + (first + t) * a.channels + channel, grad);
   }
 };
@@ -290,7 +316,8 @@ Arguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const ConvLis
           .channels = static_cast<int>(op.channels()),
           .width = static_cast<int>(op.width()),
           .run_count = lists.run_count,
-          .document_count = lists.document_count};
+          .document_count = lists.document_count,
+          .aligned_weight = is_aligned(op.weight)};
 }
 
 // Calls f.template operator()<N, kWidth>(): packs where all rows keep them aligned.

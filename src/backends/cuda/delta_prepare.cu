@@ -101,7 +101,7 @@ __device__ void solve_column(const float (&matrix)[kChunk][kChunk + 4], int colu
   }
 }
 
-__global__ void __launch_bounds__(kPrepareThreads) prepare(const __grid_constant__ DeltaInput a) {
+__global__ void __launch_bounds__(kPrepareThreads, 4) prepare(const __grid_constant__ DeltaInput a) {
   extern __shared__ __align__(16) char memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
   const DeltaChunk chunk = a.chunks[blockIdx.x];

@@ -68,7 +68,7 @@ __device__ void store_narrow(T* to, const float (&values)[N]) {
   for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(values[k]);
   store_pack(to, pack);
 }
-__device__ float logistic(float value) { return 1 / (1 + __expf(-value)); }
+__device__ float logistic(float value) { return __fdividef(1, 1 + __expf(-value)); }
 
 template <class T, class W, int N, int kPacks>
 __global__ void __launch_bounds__(kThreads) forward_rows(const __grid_constant__ Arguments<T, W> a) {

@@ -22,8 +22,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = {"qwen3-0.6b": 4, "qwen3-1.7b": 4, "qwen3-8b": 2, "small": 2, "qwen3-30b-a3b-12": 2, "moonlight-12": 2,
-        "small-mixture": 2, "small-latent": 2}
-MIXTURES = {"qwen3-30b-a3b-12", "moonlight-12", "small-mixture", "small-latent"}
+        "small-mixture": 2, "small-latent": 2, "qwen3-next-4": 2, "qwen3.5-2b": 2, "small-hybrid": 2}
+MIXTURES = {"qwen3-30b-a3b-12", "moonlight-12", "small-mixture", "small-latent", "qwen3-next-4", "small-hybrid"}
 WARMUP = 2  # steps that are not timed; their losses count
 
 

@@ -28,6 +28,25 @@ def latent(vocab, hidden, inner, layers, heads, latent_rank, experts):
         rope_interleave=True, max_position_embeddings=8192)
 
 
+def hybrid(kind, vocab, hidden, layers, heads, delta_heads, **sizes):
+    """Three layers of the gated delta rule to one of attention; heads: of queries, of keys and values, and their width;
+    delta_heads: of keys, of values."""
+    return kind, dict(
+        vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads[0],
+        num_key_value_heads=heads[1], head_dim=heads[2], linear_num_key_heads=delta_heads[0],
+        linear_num_value_heads=delta_heads[1], linear_key_head_dim=128, linear_value_head_dim=128,
+        linear_conv_kernel_dim=4, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * (layers // 4),
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        max_position_embeddings=8192, **sizes)
+
+
+def hybrid_experts(experts, top_k, inner):
+    """Of a hybrid mixture, whose shared expert is as wide as the others."""
+    return dict(num_experts=experts, num_experts_per_tok=top_k, moe_intermediate_size=inner,
+                shared_expert_intermediate_size=inner, norm_topk_prob=True, output_router_logits=False,
+                intermediate_size=inner, decoder_sparse_step=1, mlp_only_layers=[])
+
+
 SHAPES = {
     "qwen3-0.6b": dense(151936, 1024, 3072, 28, (16, 8, 128), tied=True),
     "qwen3-1.7b": dense(151936, 2048, 6144, 28, (16, 8, 128), tied=True),
@@ -36,6 +55,11 @@ SHAPES = {
     # The first 12 layers of two published mixtures.
     "qwen3-30b-a3b-12": mixture(dense(151936, 2048, 768, 12, (32, 4, 128)), 128, 8),
     "moonlight-12": latent(163840, 2048, 11264, 12, 16, 512, (64, 6, 1408)),
+    # The first 4 layers of Qwen3-Next-80B-A3B, and a dense Qwen3.5 of 2 billion weights.
+    "qwen3-next-4": hybrid("qwen3_next", 151936, 2048, 4, (16, 2, 256), (16, 32), **hybrid_experts(512, 10, 512)),
+    "qwen3.5-2b": hybrid("qwen3_5_text", 248320, 2048, 24, (8, 2, 256), (16, 16), intermediate_size=6144,
+                         tie_word_embeddings=True),
+    "small-hybrid": hybrid("qwen3_next", 32000, 512, 4, (4, 2, 128), (2, 4), **hybrid_experts(16, 4, 384)),
     "small-mixture": mixture(dense(32000, 512, 384, 4, (8, 4, 64)), 16, 4),
     "small-latent": latent(32000, 512, 1536, 4, 4, 128, (16, 4, 384)),
 }
@@ -44,4 +68,4 @@ EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]  # stacked param
 
 
 def is_mixture(shape):
-    return SHAPES[shape][0] != "qwen3"
+    return SHAPES[shape][0] not in ("qwen3", "qwen3_5_text")

@@ -17,8 +17,8 @@ struct Tiling {
   int64_t scratch_bits = 0;
 };
 
-// The first tiling that fits; a sentence with the figures when none does, and nothing when there are none.
-Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, Tiling* chosen);
+// Which tiling fits first; a sentence with the figures when none does, and nothing when there are none.
+Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, int* chosen);
 
 // What a kernel runs on a device that only counts (DeviceType::kCounted): functions that take the memory that
 // its own take, results and workspace, with the same life, and compute nothing. So plans of memory ask the
@@ -77,6 +77,9 @@ struct Kernel {
   // For kernels that work in on-chip memory: the tilings for a signature, best first. The first that fits the
   // hardware is taken when the kernel is chosen; if none does the kernel is refused.
   std::vector<Tiling> (*tilings)(const typename Op::Signature&) = nullptr;
+  // Which of them was taken when the kernel was chosen, of several shapes the smallest: ops that have tilings
+  // give it to the kernel.
+  int tiling = 0;
   Outline<Op> outline = {};
 
   bool operator==(const Kernel&) const = default;

@@ -15,14 +15,22 @@ std::string grouped(int64_t number) {
                        : fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
 }
 
+std::string describe(const Tiling& tiling, const HardwareFacts& facts) {
+  const std::string demand = fmt::format("{}, {} bits", tiling.name, grouped(tiling.scratch_bits));
+  return facts.scratch_bytes == 0 ? demand
+                                  : fmt::format("{} of {} of the {}", demand,
+                                                grouped(8 * facts.scratch_bytes), facts.scratch_name);
+}
+
 }  // namespace
 
-Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, Tiling* chosen) {
+Refusal choose_tiling(const std::vector<Tiling>& tilings, const HardwareFacts& facts, int* chosen) {
   const int64_t budget = facts.scratch_bytes * 8;
   const Tiling* smallest = nullptr;
-  for (const Tiling& tiling : tilings) {
+  for (size_t i = 0; i < tilings.size(); ++i) {
+    const Tiling& tiling = tilings[i];
     if (budget == 0 || tiling.scratch_bits <= budget) {
-      *chosen = tiling;
+      *chosen = static_cast<int>(i);
       return std::nullopt;
     }
     if (smallest == nullptr || tiling.scratch_bits < smallest->scratch_bits) smallest = &tiling;
@@ -61,10 +69,12 @@ std::vector<Binder::Candidate> Binder::candidates(const AnyOp& op, const std::ve
       if (candidate.refusal) break;
       Answer answer = op.ask(candidate.kernel, use);
       candidate.refusal = std::move(answer.refusal);
-      if (candidate.refusal || !answer.tilings) continue;
-      Tiling tiling;
-      candidate.refusal = choose_tiling(*answer.tilings, facts_, &tiling);
-      candidate.tilings.push_back(tiling.name);
+      if (candidate.refusal || !answer.tilings || answer.tilings->empty()) continue;
+      int chosen = 0;
+      candidate.refusal = choose_tiling(*answer.tilings, facts_, &chosen);
+      if (candidate.refusal) continue;
+      candidate.tiling = std::max(candidate.tiling, chosen);
+      candidate.tilings.push_back(describe((*answer.tilings)[static_cast<size_t>(chosen)], facts_));
     }
   }
   return all;
@@ -174,7 +184,12 @@ void Binder::bind_op(const AnyOp& op) {
         std::rotate(asked.begin(), place, place + 1);
       }
     }
-    const void* kernel = choose(op, wanted, asked, choice)->kernel;
+    const Candidate& chosen = *choose(op, wanted, asked, choice);
+    const void* kernel = chosen.kernel;
+    if (chosen.tiling > 0) {
+      result_.owned_.push_back(op.with_tiling(kernel, chosen.tiling));
+      kernel = result_.owned_.back().get();
+    }
     if (pattern.empty())
       result_.kernels_[op.op] = kernel;
     else

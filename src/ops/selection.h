@@ -66,7 +66,7 @@ class BoundOps {
 
   std::map<std::string_view, const void*> kernels_;                      // by op
   std::map<std::string_view, std::set<std::string, std::less<>>> uses_;  // modules, by op
-  std::vector<std::shared_ptr<const void>> owned_;                       // those of outlined()
+  std::vector<std::shared_ptr<const void>> owned_;                       // of outlined(), or with a tiling
   std::map<std::string, std::shared_ptr<const BoundOps>, std::less<>> modules_;
   std::vector<Choice> choices_;  // sorted by field
 };
@@ -120,6 +120,11 @@ class Binder {
       const auto& kernel = *static_cast<const Kernel<Op>*>(any);
       return KernelFacts{kernel.compose != nullptr, kernel.deterministic, kernel.hardware};
     };
+    op.with_tiling = [](const void* any, int tiling) -> std::shared_ptr<const void> {
+      auto kernel = std::make_shared<Kernel<Op>>(*static_cast<const Kernel<Op>*>(any));
+      kernel->tiling = tiling;
+      return kernel;
+    };
     bind_op(op);
   }
   template <class Op>
@@ -154,6 +159,7 @@ class Binder {
     bool family = false;  // the family's own
     Refusal refusal = {};
     std::vector<std::string> tilings = {};
+    int tiling = 0;
     bool elsewhere = false;  // for other hardware
     bool deterministic = true;
   };
@@ -177,6 +183,7 @@ class Binder {
     std::vector<std::pair<std::string, const void*>> registered = {};  // provider, kernel
     std::function<KernelFacts(const void* kernel)> facts = {};
     std::function<Answer(const void* kernel, size_t use)> ask = {};
+    std::function<std::shared_ptr<const void>(const void* kernel, int tiling)> with_tiling = {};
   };
   struct Collected {
     std::string_view op;

@@ -149,9 +149,10 @@ TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
       if (choice.op == "probe") return choice.tilings;
     return std::vector<std::string>();
   };
-  EXPECT_EQ(tilings(), std::vector<std::string>{"64x64"});
+  EXPECT_EQ(tilings(), std::vector<std::string>{"64x64, 460,096 bits of 1,572,864 of the unified buffer"});
   facts.scratch_bytes = 256 << 10;
-  EXPECT_EQ(tilings(), std::vector<std::string>{"128x128"});
+  EXPECT_EQ(tilings(),
+            std::vector<std::string>{"128x128, 1,840,384 bits of 2,097,152 of the unified buffer"});
   facts.scratch_bytes = 192 << 10;
   const BoundOps refused = bind(on_npu(), facts, {1024});
   EXPECT_EQ(run(refused), 4);

@@ -102,13 +102,13 @@ const RequiredKernels<ops::RmsNormGated>& required_kernels() {
 template <>
 const RequiredKernels<ops::ChunkGatedDeltaRule>& required_kernels() {
   using S = ops::ChunkGatedDeltaRule::Signature;
+  constexpr auto on_tiles = [](const S& s) {
+    return s.key_dim % 8 == 0 && s.value_dim % 8 == 0 && std::max(s.key_dim, s.value_dim) <= 128;
+  };
   static const RequiredKernels<ops::ChunkGatedDeltaRule> table{
       {.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128},
       kAll,
-      {{"onednn", "onednn", kCpu, kWide}, {"cuda", "cuda", kGpu, kBFloat16, [](const S& s) {
-                                             return s.key_dim % 8 == 0 && s.value_dim % 8 == 0 &&
-                                                    std::max(s.key_dim, s.value_dim) <= 128;
-                                           }}}};
+      {{"onednn", "onednn", kCpu, kWide}, {"cuda", "cuda", kGpu, kBFloat16, on_tiles, false, 163 << 10}}};
   return table;
 }
 

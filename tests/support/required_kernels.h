@@ -53,6 +53,7 @@ struct RequiredKernel {
   std::vector<DType> dtypes;
   bool (*takes)(const typename Op::Signature&) = nullptr;  // the shapes it must accept; null: all
   bool only_when_written = false;                          // never a default
+  int64_t scratch_bytes = 0;                               // of on-chip memory, at least
 
   bool must_accept(const typename Op::Signature& signature, const HardwareFacts& facts) const;
 };
@@ -152,7 +153,8 @@ bool RequiredKernel<Op>::must_accept(const typename Op::Signature& signature,
   const DType dtype = dtype_in(signature);
   return is_built(room) && where.covers(facts) &&
          std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end() &&
-         (takes == nullptr || takes(signature));
+         (takes == nullptr || takes(signature)) &&
+         (facts.scratch_bytes == 0 || facts.scratch_bytes >= scratch_bytes);
 }
 
 // The provider that an op gets on some hardware, by default or where one is written; else what the error
@@ -200,9 +202,14 @@ std::vector<std::string> differences(const RequiredKernels<Op>& table, const Har
     }
     add("by default", best.empty() ? ops::kEager : best, bound_provider<Op>(signature, facts));
     add("when written", ops::kEager, bound_provider<Op>(signature, facts, ops::kEager));
-    for (const auto& [provider, kernel] : ops::kernels<Op>().entries())
-      if (kernel.compose == nullptr && kernel.hardware == facts.hardware && !named.contains(provider))
-        add("beside the table", "", kernel.accepts(signature, facts) ? "" : provider);
+    for (const auto& [provider, kernel] : ops::kernels<Op>().entries()) {
+      if (kernel.compose != nullptr || kernel.hardware != facts.hardware || named.contains(provider))
+        continue;
+      int tiling = 0;
+      const bool fits =
+          kernel.tilings == nullptr || !choose_tiling(kernel.tilings(signature), facts, &tiling);
+      add("beside the table", "", fits && !kernel.accepts(signature, facts) ? provider : "");
+    }
   }
   return all;
 }

@@ -1,8 +1,7 @@
 // Each thread has some channels of a run of tokens and keeps the last inputs in registers: x is read once, but for
 // the few tokens before a run and, backward, behind it.
-#include "backends/cuda/conv_documents.h"
+#include "backends/cuda/conv_window.h"
 #include "backends/cuda/cuda.h"
-#include "backends/gpu/device_code.h"
 #include "backends/gpu/sums.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 
@@ -10,114 +9,17 @@ namespace temper::backends {
 namespace {
 
 using ops::CausalConv1d;
-using ops::CausalConv1dUpdate;
 
 constexpr int kMostWidth = 8, kForwardRun = 32, kBackwardRun = 64, kWarps = kThreads / 32;
 
-template <class T>
-struct Arguments {
-  const T *x, *weight, *initial, *dy, *dfinal;  // initial, dfinal: or null
-  T *out, *windows;     // y or dx; final windows, or gradients of initial ones; or null
-  float* partial;       // [runs / kWarps, channels, width], or null
-  const ConvDocument* documents;
-  const ConvRun* runs;
-  int64_t x_stride;
-  int channels, width, run_count, document_count;
-  bool aligned_weight;
-
-  __device__ int kept() const { return width - 1; }
-  __device__ const T* window(const T* all, int document, int place) const {
-    return all + (int64_t{document} * kept() + place) * channels;
-  }
-  // The input of a document at `index`, which may be before its first; null: zeros.
-  __device__ const T* input(int document, int index) const {
-    ConvDocument d = documents[document];
-    if (index < 0 && d.continues >= 0) {
-      document = d.continues;
-      d = documents[document];
-      index += d.tokens;
-    }
-    if (index >= 0) return x + (int64_t{d.first} + index) * x_stride;
-    return initial == nullptr || index < -kept() ? nullptr : window(initial, document, kept() + index);
-  }
-};
-
-template <class T, int N>
-__device__ void load_or_zero(float (&values)[N], const T* from) {
-  Pack<T, N> pack{};
-  if (from != nullptr) pack = load_pack<T, N>(from);
-  widen_all(pack, values);
-}
-template <class T, int N>
-__device__ void store_narrow(T* to, const float (&values)[N]) {
-  Pack<T, N> pack;
-  for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(values[k]);
-  store_pack(to, pack);
-}
-__device__ float logistic(float value) { return __fdividef(1, 1 + __expf(-value)); }
-// The derivative of x σ(x).
-__device__ float silu_slope(float x) {
-  const float s = logistic(x);
-  return s * (1 + x * (1 - s));
-}
-
-// Weights of N channels for kWidth inputs, of which the first are zero where the file has fewer.
 template <class T, int N, int kWidth>
-struct Weights {
-  float values[kWidth][N];
-
-  __device__ Weights(const Arguments<T>& a, int channel) {
-    const T* const from = a.weight + int64_t{channel} * a.width;
-    if (N > 1 && a.width == kWidth && a.aligned_weight) {
-      load_packs(from);
-      return;
-    }
-    for (int j = 0; j < kWidth; ++j)
-      for (int k = 0; k < N; ++k) {
-        const int own = j - (kWidth - a.width);
-        values[j][k] = own >= 0 ? widen(from[k * a.width + own]) : 0.f;
-      }
-  }
-  // Of the last kWidth inputs, of which that at `last` came last: they lie in a ring.
-  __device__ void convolve(const float (&ring)[kWidth][N], int last, float (&sums)[N]) const {
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      sums[k] = 0;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) sums[k] += ring[(last + 1 + j) % kWidth][k] * values[j][k];
-    }
-  }
-
- private:
-  __device__ void load_packs(const T* from) {
-    constexpr int kPack = kLanes<T>;
-#pragma unroll
-    for (int i = 0; i < N * kWidth / kPack; ++i) {
-      float part[kPack];
-      widen_all(load_pack<T, kPack>(from + i * kPack), part);
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) values[(i * kPack + j) % kWidth][(i * kPack + j) / kWidth] = part[j];
-    }
-  }
-};
-// The inputs before `index`, to a ring where time 0 is `index`.
-template <class T, int N, int kWidth>
-__device__ void begin(float (&ring)[kWidth][N], const Arguments<T>& a, int document, int index, int channel) {
-#pragma unroll
-  for (int j = 1; j < kWidth; ++j) {
-    const T* from = kWidth - j <= a.kept() ? a.input(document, index - kWidth + j) : nullptr;
-    load_or_zero<T, N>(ring[j], from == nullptr ? nullptr : from + channel);
-  }
-}
-
-template <class T, int N, int kWidth>
-__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Arguments<T> a) {
+__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ ConvArguments<T> a) {
   const ConvRun run = a.runs[blockIdx.y];
   const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * N;
   if (run.tokens == 0 || channel >= a.channels) return;
-  const Weights<T, N, kWidth> weights(a, channel);
+  const ConvWeights<T, N, kWidth> weights(a, channel);
   float ring[kWidth][N];
-  begin<T, N, kWidth>(ring, a, run.document, run.first, channel);
+  begin_window<T, N, kWidth>(ring, a, run.document, run.first, channel);
   const int64_t first = int64_t{a.documents[run.document].first} + run.first;
   const T* const x = a.x + first * a.x_stride + channel;
   T* const y = a.out + first * a.channels + channel;
@@ -146,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Arg
 
 // The gradient of the convolution at a token, wherever its inputs are.
 template <class T, int N>
-__device__ void slope_at(float (&grad)[N], const Arguments<T>& a, int document, int token, int channel) {
+__device__ void slope_at(float (&grad)[N], const ConvArguments<T>& a, int document, int token, int channel) {
   float sums[N] = {}, dy[N];
   for (int j = 0; j < a.width; ++j) {
     float x[N];
@@ -159,7 +61,7 @@ __device__ void slope_at(float (&grad)[N], const Arguments<T>& a, int document, 
 }
 // What arrives at the input of a document at `index` (which may be before its first) from its own tokens…
 template <class T, int N>
-__device__ void add_tokens(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+__device__ void add_tokens(float (&grad)[N], const ConvArguments<T>& a, int document, int index, int channel) {
   for (int j = 0; j <= a.kept(); ++j) {
     const int token = index + a.kept() - j;
     if (token < 0 || token >= a.documents[document].tokens) continue;
@@ -170,7 +72,7 @@ __device__ void add_tokens(float (&grad)[N], const Arguments<T>& a, int document
 }
 // … and from its final window.
 template <class T, int N>
-__device__ void add_window(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+__device__ void add_window(float (&grad)[N], const ConvArguments<T>& a, int document, int index, int channel) {
   const int place = index - a.documents[document].tokens + a.kept();
   if (a.dfinal == nullptr || place < 0) return;
   float own[N];
@@ -179,7 +81,7 @@ __device__ void add_window(float (&grad)[N], const Arguments<T>& a, int document
 }
 // What arrives from behind its end: from its final window and from those that continue it.
 template <class T, int N>
-__device__ void add_end(float (&grad)[N], const Arguments<T>& a, int document, int index, int channel) {
+__device__ void add_end(float (&grad)[N], const ConvArguments<T>& a, int document, int index, int channel) {
   const ConvDocument d = a.documents[document];
   if (index < d.tokens - a.kept()) return;
   add_window<T, N>(grad, a, document, index, channel);
@@ -194,22 +96,22 @@ __device__ void add_end(float (&grad)[N], const Arguments<T>& a, int document, i
 // that of the input kWidth - 1 tokens before.
 template <class T, int N, int kWidth>
 struct Backward {
-  const Arguments<T>& a;
+  const ConvArguments<T>& a;
   const ConvRun& run;
   int channel, end;  // end: from where on gradients arrive from behind the document
   int tokens;        // of the document, from the run on
   int64_t first;     // token of the row
-  Weights<T, N, kWidth> weights;
+  ConvWeights<T, N, kWidth> weights;
   float ring[kWidth][N], slopes[kWidth][N] = {}, sums[kWidth][N] = {};
 
-  __device__ Backward(const Arguments<T>& a, const ConvRun& run, int channel)
+  __device__ Backward(const ConvArguments<T>& a, const ConvRun& run, int channel)
       : a(a), run(run), channel(channel), weights(a, channel) {
     const ConvDocument d = a.documents[run.document];
     first = int64_t{d.first} + run.first;
     tokens = d.tokens - run.first;
     const bool more = a.dfinal != nullptr || (d.continues < 0 && d.next >= 0);
     end = more ? tokens - a.kept() : INT_MAX;
-    begin<T, N, kWidth>(ring, a, run.document, run.first, channel);
+    begin_window<T, N, kWidth>(ring, a, run.document, run.first, channel);
   }
 
   __device__ void go() {
@@ -255,7 +157,7 @@ struct Backward {
 
 // A block has 32 packs of channels, each of its warps a run. Their sums are added up in the order of the warps.
 template <class T, int N, int kWidth>
-__global__ void __launch_bounds__(kThreads) differentiate(const __grid_constant__ Arguments<T> a) {
+__global__ void __launch_bounds__(kThreads) differentiate(const __grid_constant__ ConvArguments<T> a) {
   extern __shared__ float shared[];  // [warps, 32 packs, N, width]
   const int warp = static_cast<int>(threadIdx.x) / 32, pack = static_cast<int>(threadIdx.x) % 32;
   const int index = static_cast<int>(blockIdx.y) * kWarps + warp, channel = static_cast<int>(blockIdx.x * 32 + pack) * N;
@@ -284,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) differentiate(const __grid_constant_
 
 // The last inputs of each document, or the gradients of those before its first.
 template <class T, bool kGradient>
-__global__ void __launch_bounds__(kThreads) make_windows(const __grid_constant__ Arguments<T> a) {
+__global__ void __launch_bounds__(kThreads) make_windows(const __grid_constant__ ConvArguments<T> a) {
   const int64_t size = int64_t{a.document_count} * a.kept() * a.channels;
   for (int64_t i = global_thread(); i < size; i += grid_threads()) {
     const int channel = static_cast<int>(i % a.channels), place = static_cast<int>(i / a.channels % a.kept()),
@@ -306,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) make_windows(const __grid_constant__
 Tensor with_rows(const Tensor& x) { return x.stride(1) == 1 ? x : x.clone(); }
 
 template <class T>
-Arguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const ConvLists& lists) {
+ConvArguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const ConvLists& lists) {
   return {.x = static_cast<const T*>(x.raw()),
           .weight = static_cast<const T*>(op.weight.raw()),
           .initial = op.initial.defined() ? static_cast<const T*>(op.initial.raw()) : nullptr,
@@ -339,7 +241,7 @@ Tensor windows_of(const CausalConv1d& op) {
                        op.x.device());
 }
 template <bool kGradient, class T>
-void launch_windows(const Arguments<T>& arguments, const Tensor& windows) {
+void launch_windows(const ConvArguments<T>& arguments, const Tensor& windows) {
   if (windows.numel() > 0)
     make_windows<T, kGradient>
         <<<blocks_for(windows.numel()), kThreads, 0, device::stream(windows.device())>>>(arguments);
@@ -352,7 +254,7 @@ CausalConv1d::Output forward(const CausalConv1d& op, bool want_final) {
   const ConvLists lists = conv_lists(op.documents, op.tokens(), kForwardRun, device);
   const Tensor x = with_rows(op.x);
   visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
-    Arguments<T> arguments = arguments_of<T>(op, x, lists);
+    ConvArguments<T> arguments = arguments_of<T>(op, x, lists);
     arguments.out = static_cast<T*>(out.y.raw());
     arguments.windows = want_final ? static_cast<T*>(out.final_window.raw()) : nullptr;
     visit_packs<T>(op, x, {&op.initial}, [&]<int N, int kWidth>() {
@@ -381,7 +283,7 @@ CausalConv1d::Grads backward(const CausalConv1d& op, const Tensor& dy, const Ten
   const ConvLists lists = conv_lists(op.documents, op.tokens(), kBackwardRun, device);
   visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
     const auto at = [](const Tensor& tensor) { return tensor.defined() ? static_cast<T*>(tensor.raw()) : nullptr; };
-    Arguments<T> arguments = arguments_of<T>(op, x, lists);
+    ConvArguments<T> arguments = arguments_of<T>(op, x, lists);
     arguments.dy = at(dy);
     arguments.dfinal = at(dfinal);
     arguments.out = at(grads.x);
@@ -408,49 +310,11 @@ CausalConv1d::Grads outline_backward(const CausalConv1d& op, const Tensor& dy, c
   return ops::outline<CausalConv1d>().backward(op, dy, dfinal, wanted, weight);
 }
 
-// One token of each sequence, whose window moves on.
-template <class T>
-__global__ void __launch_bounds__(kThreads) update(const T* x, int64_t x_stride, const T* weight, T* windows, T* y,
-                                                   int64_t size, int channels, int width) {
-  for (int64_t i = global_thread(); i < size; i += grid_threads()) {
-    const int64_t sequence = i / channels, channel = i % channels;
-    T* const window = windows + sequence * (width - 1) * channels + channel;
-    const T own = x[sequence * x_stride + channel];
-    float sum = 0;
-    for (int j = 0; j + 1 < width; ++j) {
-      const T before = window[int64_t{j} * channels];
-      sum += widen(before) * widen(weight[channel * width + j]);
-      window[int64_t{j} * channels] = j + 2 < width ? window[int64_t{j + 1} * channels] : own;
-    }
-    sum += widen(own) * widen(weight[channel * width + width - 1]);
-    y[i] = narrow<T>(sum * logistic(sum));
-  }
-}
-
-Tensor run_update(const CausalConv1dUpdate& op) {
-  const Device device = op.x.device();
-  const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, device), x = with_rows(op.x);
-  if (y.numel() == 0) return y;
-  visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
-    update<T><<<blocks_for(y.numel()), kThreads, 0, device::stream(device)>>>(
-        static_cast<const T*>(x.raw()), x.stride(0), static_cast<const T*>(op.weight.raw()),
-        static_cast<T*>(op.window.raw()), static_cast<T*>(y.raw()), y.numel(), static_cast<int>(op.x.dim(1)),
-        static_cast<int>(op.weight.dim(1)));
-  });
-  device::check_launch("causal_conv1d_update");
-  return y;
-}
-
 ops::Refusal accepts(const CausalConv1d::Signature& s, const HardwareFacts&) {
   if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
   if (s.width > kMostWidth) return fmt::format("width must be at most {}, is {}", kMostWidth, s.width);
   return std::nullopt;
 }
-ops::Refusal accepts_update(const CausalConv1dUpdate::Signature& s, const HardwareFacts&) {
-  if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
-  return std::nullopt;
-}
-
 }  // namespace
 
 ops::Kernel<CausalConv1d> cuda_causal_conv1d_kernel() {
@@ -462,8 +326,4 @@ ops::Kernel<CausalConv1d> cuda_causal_conv1d_kernel() {
           .repeats = true,
           .outline = {.backward = outline_backward}};
 }
-ops::Kernel<CausalConv1dUpdate> cuda_causal_conv1d_update_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts_update, .forward = run_update, .batch_invariant = true};
-}
-
 }  // namespace temper::backends

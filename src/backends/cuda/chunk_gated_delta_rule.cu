@@ -95,13 +95,13 @@ struct Made {
   }
 };
 
-// Blocks of the scans have 64 values where that keeps the GPU busy and fits: bits are the same with 32.
+// Blocks of the scans have 64 values where the tiling allows and that keeps the GPU busy: bits are the same with 32.
 bool has_wide_slices(const ChunkGatedDeltaRule& op) {
   int processors = 0;
   device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, op.q.device().index),
                 "cudaDeviceGetAttribute");
   return op.documents.count() * op.heads() * ((op.value_dim() + 63) / 64) >= processors && op.value_dim() > 32 &&
-         scratch_bytes(op.q.device()) >= static_cast<int64_t>(delta_scratch(64));
+         op.tiling == 0;
 }
 
 // What all steps read: the op's tensors, and what the first step makes of them.
@@ -241,7 +241,7 @@ ops::Refusal accepts(const ChunkGatedDeltaRule::Signature& s, const HardwareFact
 std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature&) {
   std::vector<ops::Tiling> all;
   for (const int values : {64, 32})
-    all.push_back({fmt::format("{} tokens x {} values", kChunk, values),
+    all.push_back({fmt::format("{} tokens x up to {} values", kChunk, values),
                    8 * static_cast<int64_t>(delta_scratch(values))});
   return all;
 }

@@ -14,7 +14,8 @@ struct ConvRun {
 };
 
 struct ConvLists {
-  Tensor documents, runs;
+  Tensor documents;  // [document_count] ConvDocument
+  Tensor runs;       // [run_count] ConvRun
   int document_count, run_count;
 };
 // Runs of up to `length` tokens. Work that is repeated may have other documents, therefore there are as many

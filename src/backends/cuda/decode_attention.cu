@@ -42,6 +42,41 @@ struct Running {
 
 __device__ inline float power(float score, float largest) { return exp2f(score - largest); }
 
+// What all splits of some heads give together, by the block that was last: its `used` rows of `all` to `out`.
+template <class T, int H>
+__device__ void merge_splits(const Arguments<T>& a, const float* all, T* out, int used, int count) {
+  __shared__ float factors[H][kMostSplits];
+  const int width = a.dim + 2, warp = threadIdx.x / 32;
+  for (int h = warp; h < count; h += kWarps) {
+    Running own[kMostSplits / 32];
+    float largest = kNothing, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const int k = threadIdx.x % 32 + 32 * i;
+      const float* const row = all + (k * H + h) * width;
+      own[i] = k < used ? Running{__ldcg(row), __ldcg(row + 1)} : Running{kNothing, 0};
+      largest = fmaxf(largest, own[i].largest);
+    }
+    largest = warp_max(largest);
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      own[i].largest = power(own[i].largest, largest);
+      sum += own[i].largest * own[i].sum;
+    }
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) factors[h][threadIdx.x % 32 + 32 * i] = own[i].largest / sum;
+  }
+  __syncthreads();
+  for (int item = threadIdx.x; item < count * a.dim; item += blockDim.x) {
+    const int h = item / a.dim, i = item % a.dim;
+    float value = 0;
+#pragma unroll 8
+    for (int k = 0; k < used; ++k) value += factors[h][k] * __ldcg(all + (k * H + h) * width + 2 + i);
+    out[h * a.dim + i] = narrow<T>(value);
+  }
+}
+
 // A block: one sequence, one key head with up to H of its query heads, one split. A group of kGroup lanes reads one
 // key in P packs of N elements a lane.
 template <class T, int N, int P, int kGroup, int H>
@@ -224,36 +259,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend(Arguments<T> a) {
   }
   __syncthreads();
   if (!last) return;
-  __shared__ float factors[H][kMostSplits];
-  const float* all = a.partial + slot * a.splits * H * width;
-  for (int h = warp; h < count; h += kWarps) {
-    Running own[kMostSplits / 32];
-    float largest = kNothing, sum = 0;
-#pragma unroll
-    for (int i = 0; i < kMostSplits / 32; ++i) {
-      const int k = threadIdx.x % 32 + 32 * i;
-      const float* const row = all + (k * H + h) * width;
-      own[i] = k < used ? Running{__ldcg(row), __ldcg(row + 1)} : Running{kNothing, 0};
-      largest = fmaxf(largest, own[i].largest);
-    }
-    largest = warp_max(largest);
-#pragma unroll
-    for (int i = 0; i < kMostSplits / 32; ++i) {
-      own[i].largest = power(own[i].largest, largest);
-      sum += own[i].largest * own[i].sum;
-    }
-    sum = warp_sum(sum);
-#pragma unroll
-    for (int i = 0; i < kMostSplits / 32; ++i) factors[h][threadIdx.x % 32 + 32 * i] = own[i].largest / sum;
-  }
-  __syncthreads();
-  for (int item = threadIdx.x; item < count * a.dim; item += blockDim.x) {
-    const int h = item / a.dim, i = item % a.dim;
-    float value = 0;
-#pragma unroll 8
-    for (int k = 0; k < used; ++k) value += factors[h][k] * __ldcg(all + (k * H + h) * width + 2 + i);
-    out[h * a.dim + i] = narrow<T>(value);
-  }
+  merge_splits<T, H>(a, a.partial + slot * a.splits * H * width, out, used, count);
 }
 
 // Zero between launches: the last block of each count clears it. Nobody waits for a count. A stream orders who

@@ -1,7 +1,7 @@
 // A group of lanes has a row, so that every byte is read and written once.
 #include "backends/cuda/cuda.h"
-#include "backends/gpu/device_code.h"
 #include "backends/gpu/sums.h"
+#include "backends/gpu/wide_packs.h"
 
 namespace temper::backends {
 namespace {
@@ -56,20 +56,6 @@ struct Place {
   __device__ int column(int pack) const { return (pack * lanes + lane) * N; }
 };
 
-template <class T, int N>
-__device__ void load_wide(float (&values)[N], const T* from, bool there) {
-  Pack<T, N> pack{};
-  if (there) pack = load_pack<T, N>(from);
-  widen_all(pack, values);
-}
-template <class T, int N>
-__device__ void store_narrow(T* to, const float (&values)[N]) {
-  Pack<T, N> pack;
-  for (int k = 0; k < N; ++k) pack.values[k] = narrow<T>(values[k]);
-  store_pack(to, pack);
-}
-__device__ float logistic(float value) { return __fdividef(1, 1 + __expf(-value)); }
-
 template <class T, class W, int N, int kPacks>
 __global__ void __launch_bounds__(kThreads) forward_rows(const __grid_constant__ Arguments<T, W> a) {
   const Place<N> at(a.lanes);
@@ -78,8 +64,8 @@ __global__ void __launch_bounds__(kThreads) forward_rows(const __grid_constant__
   float x[kPacks][N], gate[kPacks][N], squares = 0;
   for (int p = 0; p < kPacks; ++p) {
     const int i = at.column(p);
-    load_wide<T, N>(x[p], a.x + row * a.dim + i, exists && i < a.dim);
-    load_wide<T, N>(gate[p], a.gate + a.gate_row(row) + i, exists && i < a.dim);
+    load_or_zero<T, N>(x[p], exists && i < a.dim ? a.x + row * a.dim + i : nullptr);
+    load_or_zero<T, N>(gate[p], exists && i < a.dim ? a.gate + a.gate_row(row) + i : nullptr);
     for (int k = 0; k < N; ++k) squares += x[p][k] * x[p][k];
   }
   const float scale = 1 / sqrtf(over_lanes(squares, at.lanes) / static_cast<float>(a.dim) + a.eps);
@@ -126,9 +112,9 @@ __global__ void __launch_bounds__(kThreads) backward_rows(const __grid_constant_
     for (int p = 0; p < kPacks; ++p) {
       const int i = at.column(p);
       const bool there = exists && i < a.dim;
-      load_wide<T, N>(n[p], a.x + row * a.dim + i, there);
-      load_wide<T, N>(gate[p], a.gate + a.gate_row(row) + i, there);
-      load_wide<T, N>(dy[p], a.dy + row * a.dim + i, there);
+      load_or_zero<T, N>(n[p], there ? a.x + row * a.dim + i : nullptr);
+      load_or_zero<T, N>(gate[p], there ? a.gate + a.gate_row(row) + i : nullptr);
+      load_or_zero<T, N>(dy[p], there ? a.dy + row * a.dim + i : nullptr);
     }
     for (int p = 0; p < kPacks; ++p)
       for (int k = 0; k < N; ++k) {

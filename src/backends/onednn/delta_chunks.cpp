@@ -58,12 +58,12 @@ void delta_product(const Operand& a, const Operand& b, const ProductSizes& sizes
                 .accumulate = accumulate});
 }
 
-int64_t DeltaChunks::floats(const ops::ChunkGatedDeltaRule& op) {
-  return kDeltaChunk * (3 * op.key_dim() + 3 * op.value_dim() + 4 * kDeltaStride + 3);
+int64_t DeltaChunks::floats(int64_t key_dim, int64_t value_dim, int64_t chunk) {
+  return chunk * (3 * key_dim + 3 * value_dim + 4 * kDeltaStride + 3);
 }
 
 DeltaChunks::DeltaChunks(const ops::ChunkGatedDeltaRule& op, Scratch& scratch) : op_(op) {
-  const auto rows = [&](int64_t size) { return scratch.take(kDeltaChunk * size); };
+  const auto rows = [&](int64_t size) { return scratch.take(delta_chunk(op) * size); };
   keys_.q = rows(op.key_dim());
   keys_.k = rows(op.key_dim());
   keys_.q_scale = rows(1);

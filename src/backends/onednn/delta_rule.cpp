@@ -13,9 +13,18 @@ using ops::ChunkGatedDeltaRule;
 int64_t state_size(const ChunkGatedDeltaRule& op) { return op.key_dim() * op.value_dim(); }
 
 // Beside the chunk's: P, Y, and the states before and behind a document.
+int64_t floats_of(const ChunkGatedDeltaRule::Signature& s, int64_t chunk) {
+  return DeltaChunks::floats(s.key_dim, s.value_dim, chunk) + chunk * (kDeltaStride + s.value_dim) +
+         2 * (s.heads / s.key_heads) * s.key_dim * s.value_dim;
+}
 int64_t floats_of(const ChunkGatedDeltaRule& op) {
-  return DeltaChunks::floats(op) + kDeltaChunk * (kDeltaStride + op.value_dim()) +
-         2 * op.group() * state_size(op);
+  return floats_of({op.q.dtype(), op.key_heads(), op.heads(), op.key_dim(), op.value_dim()}, delta_chunk(op));
+}
+std::vector<ops::Tiling> tilings(const ChunkGatedDeltaRule::Signature& s) {
+  std::vector<ops::Tiling> all;
+  for (const int64_t chunk : kDeltaChunks)
+    all.push_back({fmt::format("{} tokens", chunk), 32 * floats_of(s, chunk)});
+  return all;
 }
 
 struct Forward {
@@ -40,9 +49,10 @@ void write_chunk(const Forward& f, int64_t head, const float* state) {
 
 // From `states` [group, key_dim, value_dim], which move on.
 void run_document(const Forward& f, int64_t document, int64_t key_head, float* states) {
-  const int64_t begin = f.op.documents.start(document), end = begin + f.op.documents.length(document);
-  for (int64_t first = begin; first < end; first += kDeltaChunk) {
-    f.chunks.load_keys(key_head, first, std::min(kDeltaChunk, end - first));
+  const int64_t begin = f.op.documents.start(document), end = begin + f.op.documents.length(document),
+                chunk = delta_chunk(f.op);
+  for (int64_t first = begin; first < end; first += chunk) {
+    f.chunks.load_keys(key_head, first, std::min(chunk, end - first));
     for (int64_t h = 0; h < f.op.group(); ++h) {
       float* const state = states + h * state_size(f.op);
       f.chunks.load_values(key_head * f.op.group() + h, state);
@@ -57,8 +67,8 @@ void run_family(const ChunkGatedDeltaRule& op, const ChunkGatedDeltaRule::Output
   Scratch scratch(floats_of(op));
   DeltaChunks chunks(op, scratch);
   const int64_t size = op.group() * state_size(op);
-  const Forward f{op, out, chunks, scratch.take(kDeltaChunk * kDeltaStride),
-                  scratch.take(kDeltaChunk * op.value_dim())};
+  const Forward f{op, out, chunks, scratch.take(delta_chunk(op) * kDeltaStride),
+                  scratch.take(delta_chunk(op) * op.value_dim())};
   float *const states = scratch.take(size), *const shared = scratch.take(size);
   const auto at = [&](const Tensor& all, int64_t document) {
     return all.data<float>() + document * op.heads() * state_size(op) + key_head * size;
@@ -102,6 +112,7 @@ ops::Kernel<ChunkGatedDeltaRule> delta_rule_kernel() {
           .forward = forward,
           .backward = delta_rule_backward,
           .batch_invariant = true,
+          .tilings = tilings,
           .outline = {outline_forward, outline_delta_rule_backward}};
 }
 

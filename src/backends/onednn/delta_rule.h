@@ -9,9 +9,10 @@
 // float32. The letters are those of ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h.
 namespace temper::backends {
 
-constexpr int64_t kDeltaChunk = 64;
+constexpr int64_t kDeltaChunks[] = {64, 32, 16};  // tokens of a chunk, by tiling
 constexpr int64_t kDeltaStride =
-    kDeltaChunk + 16;  // of [chunk, chunk]: rows of a power of two share cache sets
+    kDeltaChunks[0] + 16;  // of [chunk, chunk]: rows of a power of two share cache sets
+inline int64_t delta_chunk(const ops::ChunkGatedDeltaRule& op) { return kDeltaChunks[op.tiling]; }
 
 // A document that continues none, then those that continue it.
 using DeltaFamily = std::vector<int64_t>;
@@ -37,7 +38,10 @@ struct ValueChunk {
 
 class DeltaChunks {
  public:
-  static int64_t floats(const ops::ChunkGatedDeltaRule& op);
+  static int64_t floats(int64_t key_dim, int64_t value_dim, int64_t chunk);
+  static int64_t floats(const ops::ChunkGatedDeltaRule& op) {
+    return floats(op.key_dim(), op.value_dim(), delta_chunk(op));
+  }
   DeltaChunks(const ops::ChunkGatedDeltaRule& op, Scratch& scratch);
 
   void load_keys(int64_t key_head, int64_t first, int64_t size);

@@ -8,7 +8,9 @@ namespace {
 
 using ops::ChunkGatedDeltaRule;
 
-int64_t chunks_of(int64_t tokens) { return (tokens + kDeltaChunk - 1) / kDeltaChunk; }
+int64_t chunks_of(const ChunkGatedDeltaRule& op, int64_t tokens) {
+  return (tokens + delta_chunk(op) - 1) / delta_chunk(op);
+}
 
 // Of [key_dim, value_dim], one for each value head of the key head.
 int64_t states_size(const ChunkGatedDeltaRule& op) { return op.group() * op.key_dim() * op.value_dim(); }
@@ -19,13 +21,13 @@ struct Family {
   int64_t chunks = 0;  // of all documents
 
   Family(const ChunkGatedDeltaRule& op, const DeltaFamily& documents) : op(op), documents(documents) {
-    for (const int64_t document : documents) chunks += chunks_of(op.documents.length(document));
+    for (const int64_t document : documents) chunks += chunks_of(op, op.documents.length(document));
   }
   // States before each chunk, that which is shared, gradients of a state and of the shared one and of the
   // chunk's beginning; then a chunk's own.
   int64_t floats() const {
     return (chunks + 5) * states_size(op) + DeltaChunks::floats(op) +
-           kDeltaChunk * (5 * kDeltaStride + 4 * op.value_dim() + 3 * op.key_dim() + 4);
+           delta_chunk(op) * (5 * kDeltaStride + 4 * op.value_dim() + 3 * op.key_dim() + 4);
   }
 };
 
@@ -89,7 +91,7 @@ class Backward {
     dstate_ = scratch_.take(size_);
     dshared_ = scratch_.take(size_);
     dbefore_ = scratch_.take(size_);
-    const auto rows = [&](int64_t size) { return scratch_.take(kDeltaChunk * size); };
+    const auto rows = [&](int64_t size) { return scratch_.take(delta_chunk(op_) * size); };
     w_ = {rows(kDeltaStride),
           rows(kDeltaStride),
           rows(kDeltaStride),
@@ -120,9 +122,9 @@ class Backward {
         std::fill_n(dstate_, size_, 0.f);
       if (root) add(dshared_, dstate_);
       const int64_t begin = op_.documents.start(*document), tokens = op_.documents.length(*document);
-      for (int64_t i = chunks_of(tokens) - 1; i >= 0; --i) {
-        const int64_t first = begin + i * kDeltaChunk;
-        run_chunk(first, std::min(kDeltaChunk, begin + tokens - first), states_ + --chunk * size_);
+      for (int64_t i = chunks_of(op_, tokens) - 1; i >= 0; --i) {
+        const int64_t first = begin + i * delta_chunk(op_);
+        run_chunk(first, std::min(delta_chunk(op_), begin + tokens - first), states_ + --chunk * size_);
       }
       if (!root) add(dstate_, dshared_);
       if (!grads_.initial.defined()) continue;
@@ -151,9 +153,9 @@ class Backward {
     for (const int64_t document : family_.documents) {
       std::copy_n(shared_, size_, running_);
       const int64_t begin = op_.documents.start(document), end = begin + op_.documents.length(document);
-      for (int64_t first = begin; first < end; first += kDeltaChunk, to += size_) {
+      for (int64_t first = begin; first < end; first += delta_chunk(op_), to += size_) {
         std::copy_n(running_, size_, to);
-        chunks_.load_keys(key_head_, first, std::min(kDeltaChunk, end - first));
+        chunks_.load_keys(key_head_, first, std::min(delta_chunk(op_), end - first));
         for (int64_t h = 0; h < op_.group(); ++h) {
           chunks_.load_values(key_head_ * op_.group() + h, running_ + h * one_);
           chunks_.advance(running_ + h * one_);

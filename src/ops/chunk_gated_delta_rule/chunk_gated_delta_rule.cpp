@@ -82,6 +82,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
   check_gates(name, op.g, op.beta);
   const trace::Span span(name, [&] { return work(op); });
   const auto& kernel = *bound;
+  op.tiling = kernel.tiling;
   if (kernel.compose != nullptr) return kernel.compose(tape, in, op, want_final);
   const std::vector<const Var*> inputs{&in.q, &in.k, &in.v, &in.g, &in.beta, &in.initial};
   bool backward = false;

@@ -45,6 +45,7 @@ struct ChunkGatedDeltaRule {
   float scale = 1;    // usually 1 / sqrt(key_dim)
   bool norms = true;  // of q and k
   float eps = 1e-6f;  // of the norms
+  int tiling = 0;     // of the kernel's, which selection took: set by the op
 
   int64_t tokens() const { return q.dim(0); }
   int64_t key_heads() const { return q.dim(1); }

@@ -274,6 +274,40 @@ TEST(ChunkGatedDeltaRule, LongSequencesStayFinite) {
     }
 }
 
+// On-chip memory of 1,572,864 bits, as an NPU has it, where the first tiling wants more: the one that fits is
+// taken, shown with both figures, and gives the same numbers.
+TEST(ChunkGatedDeltaRule, ASmallerTilingGivesTheSame) {
+  const DeltaSetup s{.lengths = {70, 130}, .heads = 1, .key_dim = 64, .value_dim = 64, .continued = {-1, 0}};
+  if (kernels<ChunkGatedDeltaRule>().find("onednn") == nullptr)
+    GTEST_SKIP() << "without the kernel of the CPU";
+  const std::vector<Tensor> all = tensors_of(s, DType::kF32);
+  const auto bind = [&](int64_t scratch_bytes) {
+    HardwareFacts facts;
+    facts.scratch_bytes = scratch_bytes;
+    facts.scratch_name = "unified buffer";
+    Binder binder({.fallback = "onednn"}, facts);
+    binder.bind<ChunkGatedDeltaRule>({s.signature()});
+    return binder.finish();
+  };
+  const auto run_with = [&](const BoundOps& ops) { return run({"onednn", ops, Device{}}, s, all, 0); };
+  const BoundOps whole = bind(0), half = bind(192 << 10), quarter = bind(100 << 10);
+  EXPECT_EQ(whole.choices()[0].tilings, std::vector<std::string>{"64 tokens, 2,004,992 bits"});
+  EXPECT_EQ(half.choices()[0].tilings,
+            std::vector<std::string>{"32 tokens, 1,133,568 bits of 1,572,864 of the unified buffer"});
+  EXPECT_EQ(quarter.get<ChunkGatedDeltaRule>().tiling, 2);
+  const Gradients expected = run_with(whole);
+  for (const BoundOps* ops : {&half, &quarter}) {
+    const Gradients found = run_with(*ops);
+    EXPECT_TRUE(close(found.y, expected.y, 2e-6));
+    EXPECT_TRUE(close(found.states, expected.states, 2e-6));
+    for (size_t i = 0; i < found.of.size(); ++i) EXPECT_TRUE(close(found.of[i], expected.of[i], 1e-5)) << i;
+  }
+  expect_error([&] { bind(10 << 10); },
+               "[model.ops_implementation] chunk_gated_delta_rule_implementation=onednn cannot run: needs "
+               "697,856 bits, "
+               "the unified buffer has 81,920. Set it to one of [eager]");
+}
+
 TEST(ChunkGatedDeltaRule, RepeatsBitByBit) {
   const DeltaSetup s{.lengths = {70, 20, 65}, .key_heads = 2, .heads = 4, .key_dim = 16, .value_dim = 16};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -15,7 +15,8 @@ int64_t state_size(const ChunkGatedDeltaRule& op) { return op.key_dim() * op.val
 // Beside the chunk's: P, Y, and the states before and behind a document.
 int64_t floats_of(const ChunkGatedDeltaRule::Signature& s, int64_t chunk) {
   return DeltaChunks::floats(s.key_dim, s.value_dim, chunk) + chunk * (kDeltaStride + s.value_dim) +
-         2 * (s.heads / s.key_heads) * s.key_dim * s.value_dim;
+         2 * (s.heads / std::max<int64_t>(s.key_heads, 1)) * s.key_dim *
+             s.value_dim;  // heads fit: checked by the op
 }
 int64_t floats_of(const ChunkGatedDeltaRule& op) {
   return floats_of({op.q.dtype(), op.key_heads(), op.heads(), op.key_dim(), op.value_dim()}, delta_chunk(op));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace temper::ops {
@@ -117,6 +119,32 @@ Json explain_json(const BoundOps& ops, const HardwareFacts& facts) {
                                    {"batch_invariant", is_batch_invariant(choice)}});
   }
   return Json::Object{{"hardware", facts.hardware}, {"device", facts.name}, {"choices", choices}};
+}
+
+void check_unchanged(const std::vector<ModuleKernel>& before, const std::vector<ModuleKernel>& now) {
+  using Key = std::pair<std::string, std::string>;
+  std::map<Key, std::pair<const ModuleKernel*, const ModuleKernel*>> all;
+  for (const ModuleKernel& each : before) all[{each.module, each.op}].first = &each;
+  for (const ModuleKernel& each : now) all[{each.module, each.op}].second = &each;
+  const auto name = [](const ModuleKernel* kernel) {
+    return kernel == nullptr ? std::string("none") : kernel->provider;
+  };
+  std::vector<std::string> lines;
+  for (const auto& [key, kernels] : all) {
+    const auto& [was, is] = kernels;
+    if (was != nullptr && is != nullptr && *was == *is) continue;
+    const bool same_name = name(was) == name(is);
+    lines.push_back(fmt::format("{} of {} was bound to {} and is bound to {}{}", key.second,
+                                key.first.empty() ? "the model" : key.first, name(was), name(is),
+                                same_name ? " at another address" : ""));
+  }
+  if (lines.empty()) return;
+  throw Error(
+      fmt::format(
+          "[kernels] {}, expected the kernels that were chosen when the model was built; this is a "
+          "defect of Temper or of a plug-in, please report it: results since then are of other kernels",
+          join(lines, "; ")),
+      ErrorKind::kDefect);
 }
 
 std::string kernel_table() {

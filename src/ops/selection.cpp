@@ -190,6 +190,7 @@ void Binder::bind_op(const AnyOp& op) {
       result_.owned_.push_back(op.with_tiling(kernel, chosen.tiling));
       kernel = result_.owned_.back().get();
     }
+    result_.providers_[kernel] = choice.provider;
     if (pattern.empty())
       result_.kernels_[op.op] = kernel;
     else
@@ -212,6 +213,7 @@ BoundOps Binder::finish() {
   for (const auto& [module, kernels] : overridden_) {
     auto ops = std::make_shared<BoundOps>();
     ops->kernels_ = result_.kernels_;
+    ops->providers_ = result_.providers_;
     for (const auto& [op, kernel] : kernels) ops->kernels_[op] = kernel;
     result_.modules_.emplace(module, std::move(ops));
   }
@@ -244,6 +246,18 @@ void BoundOps::check_use(std::string_view op, std::string_view module) const {
             fmt::format("op {} was not bound for a module '{}' when the model was built", op, module));
 }
 
+std::vector<ModuleKernel> BoundOps::bindings() const {
+  std::vector<ModuleKernel> all;
+  for (const auto& [op, modules] : uses_)
+    for (const std::string& module : modules) {
+      const auto found = modules_.find(module);
+      const BoundOps& own = found == modules_.end() ? *this : *found->second;
+      const void* kernel = own.kernels_.at(op);
+      all.push_back({module, std::string(op), own.providers_.at(kernel), kernel});
+    }
+  return all;
+}
+
 BoundOps BoundOps::outlined() const {
   BoundOps counted;
   counted.choices_ = choices_;
@@ -251,6 +265,7 @@ BoundOps BoundOps::outlined() const {
   for (const auto& [op, kernel] : kernels_) {
     counted.owned_.push_back(op_infos().find(op)->outlined(kernel));
     counted.kernels_[op] = counted.owned_.back().get();
+    counted.providers_[counted.kernels_[op]] = providers_.at(kernel);
   }
   for (const auto& [module, kernels] : modules_)
     counted.modules_.emplace(module, std::make_shared<const BoundOps>(kernels->outlined()));

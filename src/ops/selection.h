@@ -30,6 +30,14 @@ struct Choice {
   std::vector<std::string> tilings;  // of kernels that work in on-chip memory
 };
 
+// What an op of a module is bound to.
+struct ModuleKernel {
+  std::string module, op, provider;  // a program without modules has ""
+  const void* kernel = nullptr;      // the Kernel<Op> itself
+
+  bool operator==(const ModuleKernel&) const = default;
+};
+
 // The kernels of one model, chosen once: nothing can bind an op of a living model anew.
 class BoundOps {
  public:
@@ -56,6 +64,8 @@ class BoundOps {
   }
 
   const std::vector<Choice>& choices() const { return choices_; }
+  // What every op of every module is bound to now, by op and module.
+  std::vector<ModuleKernel> bindings() const;
 
   // The same kernels as they are bound on a device that only counts (Outline).
   BoundOps outlined() const;
@@ -65,20 +75,29 @@ class BoundOps {
   void check_use(std::string_view op, std::string_view module) const;
 
   std::map<std::string_view, const void*> kernels_;                      // by op
+  std::map<const void*, std::string> providers_;                         // by kernel
   std::map<std::string_view, std::set<std::string, std::less<>>> uses_;  // modules, by op
   std::vector<std::shared_ptr<const void>> owned_;                       // of outlined(), or with a tiling
   std::map<std::string, std::shared_ptr<const BoundOps>, std::less<>> modules_;
   std::vector<Choice> choices_;  // sorted by field
 };
 
-// The kernel of an op as a module holds it: found once, when the model is built. What it came from must
-// outlive it.
+// The kernel of an op as a module holds it: found once, when the model is built. To bind it to another one
+// afterwards is a defect. What it came from must outlive it.
 template <class Op>
 class Bound {
  public:
   Bound() = default;
   Bound(const Kernel<Op>& kernel) : kernel_(&kernel) {}
   Bound(const BoundOps& ops) : kernel_(&ops.get<Op>()) {}  // of a program without modules
+  Bound(const Bound&) = default;
+  Bound& operator=(const Bound& other) {
+    invariant(kernel_ == nullptr || kernel_ == other.kernel_,
+              fmt::format("op {} of a module was bound a second time", Op::kName));
+    kernel_ = other.kernel_;
+    return *this;
+  }
+  ~Bound() = default;
 
   const Kernel<Op>& operator*() const { return *kernel_; }
   const Kernel<Op>* operator->() const { return kernel_; }

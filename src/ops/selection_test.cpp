@@ -162,6 +162,44 @@ TEST(Selection, ATilingThatFitsIsTakenOrTheKernelIsRefused) {
       << explain(refused.choices(), facts);
 }
 
+TEST(Selection, BindingsSayWhatEachModuleHas) {
+  const HardwareFacts facts = machine();
+  Binder binder({.overrides = {{"layers.1.*", {{"probe", "spare"}}}}}, facts);
+  binder.bind<Probe>({Use{"layers.0.mlp", {64}}, Use{"layers.1.mlp", {64}}});
+  const BoundOps ops = binder.finish();
+  const Kernel<Probe>*narrow = kernels<Probe>().find("narrow"), *spare = kernels<Probe>().find("spare");
+  const std::vector<ModuleKernel> bound = ops.bindings();
+  EXPECT_EQ(bound, (std::vector<ModuleKernel>{{"layers.0.mlp", "probe", "narrow", narrow},
+                                              {"layers.1.mlp", "probe", "spare", spare}}));
+  EXPECT_NO_THROW(check_unchanged(bound, BoundOps(ops).bindings()));
+  const auto expect_change = [&](const std::vector<ModuleKernel>& now, const std::string& change) {
+    expect_error(
+        [&] { check_unchanged(bound, now); },
+        fmt::format("[kernels] {}, expected the kernels that were chosen when the model was built; this "
+                    "is a defect of Temper or of a plug-in, please report it: results since then are "
+                    "of other kernels",
+                    change));
+  };
+  expect_change({bound[0], {"layers.1.mlp", "probe", "narrow", narrow}},
+                "probe of layers.1.mlp was bound to spare and is bound to narrow");
+  const Kernel<Probe> patched = *narrow;
+  expect_change(
+      {{"layers.0.mlp", "probe", "narrow", &patched}},
+      "probe of layers.0.mlp was bound to narrow and is bound to narrow at another address; probe of "
+      "layers.1.mlp was bound to spare and is bound to none");
+}
+
+TEST(Selection, AHandleIsBoundOnce) {
+  const BoundOps first = bind(written("probe", "narrow"), machine(), {64}),
+                 second = bind(written("probe", "eager"), machine(), {64});
+  Bound<Probe> handle;
+  handle = Bound<Probe>(first);
+  handle = Bound<Probe>(first);
+  EXPECT_EQ(run(handle), 2);
+  EXPECT_THROW(handle = Bound<Probe>(second), Error);
+  EXPECT_EQ(run(handle), 2);
+}
+
 TEST(Selection, TwoModelsInOneProcessAreBoundDifferently) {
   const BoundOps policy = bind(written("probe", "narrow"), machine(), {64});
   const BoundOps teacher = bind(written("probe", "eager"), machine(), {512});

@@ -92,6 +92,7 @@ void TrainingLoop::begin_and_train() {
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
   store_kernels(preferred.kernels);
+  const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   begin_each(&Learner::build);
   if (learners_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(
@@ -105,6 +106,7 @@ void TrainingLoop::begin_and_train() {
   find_peak();
   try {
     train();
+    check_kernels(bound);
     for (const auto& learner : learners_) learner->finish();
   } catch (const Error& error) {
     // The device may be lost, and nothing more can be saved.

@@ -37,6 +37,8 @@ class TrainingLoop {
   double seconds_of_update();
   void open_folders();
   void store_kernels(const ops::FieldValues& before) const;
+  void write_kernels() const;
+  void check_kernels(const std::vector<ops::ModuleKernel>& bound) const;  // against those of the beginning
   std::string what_is_saved() const;
   void begin_each(void (Learner::*begin)());
   void train();

@@ -40,7 +40,17 @@ void TrainingLoop::store_kernels(const ops::FieldValues& before) const {
       log_warning(fmt::format("{} was {} before and is {} now: the run resumes, but not bit for bit",
                               choice.field, was->second, choice.provider));
   }
-  write_file(files_.kernels(), ops::explain_json(ops, setup_.facts).dump(2) + "\n");
+  write_kernels();
+}
+
+void TrainingLoop::write_kernels() const {
+  write_file(files_.kernels(), ops::explain_json(setup_.model->decoder.ops(), setup_.facts).dump(2) + "\n");
+}
+
+// Written again as it is then, also where it is not what it was: the error says both.
+void TrainingLoop::check_kernels(const std::vector<ops::ModuleKernel>& bound) const {
+  write_kernels();
+  ops::check_unchanged(bound, setup_.model->decoder.ops().bindings());
 }
 
 }  // namespace temper::recipes

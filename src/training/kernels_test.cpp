@@ -1,17 +1,23 @@
 // The kernels of a model are chosen once: whatever it does, they stay what they are.
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "base/trace.h"
+#include "models/adapter.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/embedding/embedding.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/report.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
+#include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
-#include "training/trainer.h"
+#include "training/adapter_trainer.h"
 
 namespace temper::training {
 namespace {
@@ -62,6 +68,72 @@ TEST(ModelKernels, NothingRebindsALivingModel) {
     }
     EXPECT_EQ(identities(copy->decoder.ops()), before);
     EXPECT_NE(identities(other->decoder.ops()), before);
+  }
+}
+
+// What the calls of ops and primitives of a training step and of a decoding step are, in their order.
+std::vector<std::string> calls_of(const std::function<void()>& work) {
+  trace::start();
+  work();
+  std::vector<std::string> names;
+  for (const trace::Event& event : trace::stop()) names.push_back(event.name);
+  return names;
+}
+
+void decode(const models::Model& model, const layers::Adapter* adapter) {
+  layers::SequenceState state = model.decoder.make_state(8);
+  Tape tape(false);
+  layers::Decoder::Options prompt{.state = &state, .adapters = {{adapter, 3}}};
+  model.decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}),
+                        prompt);
+  for (int32_t at = 3; at < 6; ++at) {
+    const layers::NextToken next{Tensor::from(std::vector{at}), Tensor::from(std::vector{at}),
+                                 model.decoder.prepare_positions(8), adapter};
+    model.decoder.decode(tape, next, state);
+    state.advance(1);
+  }
+}
+
+// A hybrid with experts over a thousand passes: packed rows in two micro-batches, checkpointing, an adapter,
+// and decoding steps between them. The second layer is bound otherwise than the first.
+TEST(ModelKernels, AThousandPassesOfAHybridChangeNoBinding) {
+  ops::OpsConfig config{.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}}}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const TinyModel options{.type = "qwen3_next", .dtype = dtype, .ops = config};
+    const auto model = tiny_model(options), frozen = tiny_model(options);
+    const ops::BoundOps& ops = model->decoder.ops();
+    const std::vector<ops::ModuleKernel> before = ops.bindings();
+    const std::string report = ops::explain_json(ops, detect_cpu()).dump();
+    const auto adapter = models::new_adapter(*frozen, {.rank = 2, .alpha = 4, .dropout = 0.1}, 1, "");
+    optimizers::AdamW whole(model->decoder.parameters(), ops, {}),
+        small(adapter->parameters(), frozen->decoder.ops(), {});
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    std::vector<std::unique_ptr<AdapterTrainer>> adapters;
+    for (const Checkpointing checkpointing :
+         {Checkpointing::kNone, Checkpointing::kSelective, Checkpointing::kFull}) {
+      const TrainerOptions of_trainer{.micro_batch_tokens = 8, .checkpointing = checkpointing};
+      trainers.push_back(std::make_unique<Trainer>(model->decoder, whole, of_trainer));
+      adapters.push_back(std::make_unique<AdapterTrainer>(frozen->decoder, of_trainer));
+    }
+    int passes = 0;
+    const std::vector<data::PackedRow> rows{test_row(1, {4, 3}), test_row(2, {2, 1, 5})};
+    const auto round = [&] {
+      for (size_t i = 0; i < trainers.size(); ++i) {
+        trainers[i]->step(rows, 1e-4);
+        adapters[i]->begin({{adapter.get(), &small, &rows, 1e-4, 1}}).front().wait();
+        decode(*model, nullptr);
+        decode(*frozen, adapter.get());
+        passes += 12;  // two of each trainer, four of each decoder
+      }
+    };
+    const std::vector<std::string> first = calls_of(round);
+    EXPECT_GT(first.size(), 100u);
+    while (passes < 1000) round();
+    EXPECT_EQ(calls_of(round), first);
+    EXPECT_EQ(ops.bindings(), before);
+    EXPECT_EQ(frozen->decoder.ops().bindings(), before);
+    EXPECT_NO_THROW(ops::check_unchanged(before, ops.bindings()));
+    EXPECT_EQ(ops::explain_json(ops, detect_cpu()).dump(), report);
   }
 }
 

@@ -46,8 +46,11 @@ void check_gates(std::string_view name, const Tensor& g, const Tensor& beta) {
   if (g.device().type != DeviceType::kCpu) return;
   const int64_t heads = g.dim(1);
   const auto refuse = [&](std::string_view label, size_t i, float value, std::string_view needs) {
-    fail("[{}] {} of token {}, head {} is {}, needs a finite value{}", name, label,
-         static_cast<int64_t>(i) / heads, static_cast<int64_t>(i) % heads, value, needs);
+    fail(
+        "[{}] {} of token {}, head {} is {}, needs a finite value{}; check A_log and dt_bias of the model, "
+        "or "
+        "train with a lower learning rate",
+        name, label, static_cast<int64_t>(i) / heads, static_cast<int64_t>(i) % heads, value, needs);
   };
   const auto decay = g.values<float>(), strength = beta.values<float>();
   for (size_t i = 0; i < decay.size(); ++i) {

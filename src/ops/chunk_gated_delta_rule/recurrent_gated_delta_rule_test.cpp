@@ -71,6 +71,7 @@ TEST(RecurrentGatedDeltaRule, ChecksAtTheFrontDoor) {
         fmt::format("[chunk_gated_delta_rule] {}", message));
   };
   const auto gate = [](Tensor& gates, float value) { gates.values<float>()[6] = value; };
+  const std::string remedy = "; check A_log and dt_bias of the model, or train with a lower learning rate";
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   expect([&](Arguments& a) { a.q = {}; }, "q is missing");
   expect([&](Arguments& a) { a.k = f32({5, 1, 8}); }, "k is [5, 1, 8], needs [5, 2, 8]");
@@ -80,12 +81,13 @@ TEST(RecurrentGatedDeltaRule, ChecksAtTheFrontDoor) {
   expect([&](Arguments& a) { a.g = f32({5, 2}); }, "g is [5, 2], needs [5, 4]");
   expect([&](Arguments& a) { a.beta = a.beta.to(DType::kBF16); }, "beta is bfloat16, needs float32");
   expect([&](Arguments& a) { gate(a.g, nan); },
-         "g of token 1, head 2 is nan, needs a finite value of at most 0");
+         "g of token 1, head 2 is nan, needs a finite value of at most 0" + remedy);
   expect([&](Arguments& a) { gate(a.g, -inf); },
-         "g of token 1, head 2 is -inf, needs a finite value of at most 0");
+         "g of token 1, head 2 is -inf, needs a finite value of at most 0" + remedy);
   expect([&](Arguments& a) { gate(a.g, 0.5f); },
-         "g of token 1, head 2 is 0.5, needs a finite value of at most 0");
-  expect([&](Arguments& a) { gate(a.beta, inf); }, "beta of token 1, head 2 is inf, needs a finite value");
+         "g of token 1, head 2 is 0.5, needs a finite value of at most 0" + remedy);
+  expect([&](Arguments& a) { gate(a.beta, inf); },
+         "beta of token 1, head 2 is inf, needs a finite value" + remedy);
   expect([&](Arguments& a) { a.initial = f32({2, 4, 6, 8}); }, "initial is [2, 4, 6, 8], needs [2, 4, 8, 6]");
   expect(
       [&](Arguments& a) {

@@ -47,6 +47,42 @@ TEST(RecurrentGatedDeltaRule, EveryKernelAgrees) {
   check_step({.lengths = {1, 1}, .decays = {0, -40}});
 }
 
+// Steps of decoding and one pass over all tokens have the same float32 state, and results of the same
+// roundings, on the CPU.
+TEST(RecurrentGatedDeltaRule, ThirtyThousandStepsAreOnePass) {
+  constexpr int32_t kTokens = 30'000;
+  const DeltaSetup s{.lengths = {kTokens}, .heads = 1, .decays = {-0.001, -0.01, 0, -0.0001}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    std::vector<Tensor> all;
+    for (const Input& input : delta_inputs(s))
+      all.push_back(tensor_of(input.values, input.shape, all.size() < 3 ? dtype : DType::kF32));
+    for (const char* provider : {"onednn"}) {
+      const bool built = kernels<ChunkGatedDeltaRule>().find(provider) != nullptr;
+      if (!built) continue;
+      const BoundOps whole = bind_kernel<ChunkGatedDeltaRule>(provider, s.signature(dtype));
+      const bool eager = std::string_view(provider) == kEager;
+      const BoundOps step = bind_kernel<RecurrentGatedDeltaRule>(eager ? "eager" : "simd",
+                                                                 {dtype, 1, 1, s.key_dim, s.value_dim});
+      Tape tape(false);
+      const auto v = [&](size_t i) { return tape.constant(all[i]); };
+      const DeltaResult expected =
+          chunk_gated_delta_rule(tape, whole, {v(0), v(1), v(2), v(3), v(4), {}}, s.op(), true);
+      const Tensor state = Tensor::zeros({1, 1, s.key_dim, s.value_dim}, DType::kF32);
+      Tensor y;
+      for (int32_t at = 0; at < kTokens; ++at) {
+        const auto row = [&](size_t i) { return all[i].narrow(0, at, 1); };
+        y = recurrent_gated_delta_rule(step,
+                                       {row(0), row(1), row(2), row(3), row(4), state, s.scale, s.norms});
+      }
+      EXPECT_TRUE(close(values_of(state), values_of(expected.final_state.value), tolerance_of(dtype, 1e-5)))
+          << provider;
+      EXPECT_TRUE(close(values_of(y), values_of(expected.y.value.narrow(0, kTokens - 1, 1)),
+                        tolerance_of(dtype, 1e-5)))
+          << provider;
+    }
+  }
+}
+
 TEST(RecurrentGatedDeltaRule, ChecksAtTheFrontDoor) {
   const BoundOps step = bind_kernel<RecurrentGatedDeltaRule>("eager", {}),
                  ops = bind_kernel<ChunkGatedDeltaRule>("eager", {});

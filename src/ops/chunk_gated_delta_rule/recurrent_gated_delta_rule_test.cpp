@@ -116,12 +116,9 @@ TEST(RecurrentGatedDeltaRule, ChecksAtTheFrontDoor) {
   expect([&](Arguments& a) { a.v = f32({5, 3, 6}); }, "3 value heads are not a multiple of 2 key heads");
   expect([&](Arguments& a) { a.g = f32({5, 2}); }, "g is [5, 2], needs [5, 4]");
   expect([&](Arguments& a) { a.beta = a.beta.to(DType::kBF16); }, "beta is bfloat16, needs float32");
-  expect([&](Arguments& a) { gate(a.g, nan); },
-         "g of token 1, head 2 is nan, needs a finite value of at most 0" + remedy);
-  expect([&](Arguments& a) { gate(a.g, -inf); },
-         "g of token 1, head 2 is -inf, needs a finite value of at most 0" + remedy);
-  expect([&](Arguments& a) { gate(a.g, 0.5f); },
-         "g of token 1, head 2 is 0.5, needs a finite value of at most 0" + remedy);
+  for (const float value : {nan, -inf, 0.5f})
+    expect([&](Arguments& a) { gate(a.g, value); },
+           fmt::format("g of token 1, head 2 is {}, needs a finite value of at most 0{}", value, remedy));
   expect([&](Arguments& a) { gate(a.beta, inf); },
          "beta of token 1, head 2 is inf, needs a finite value" + remedy);
   expect([&](Arguments& a) { a.initial = f32({2, 4, 6, 8}); }, "initial is [2, 4, 6, 8], needs [2, 4, 8, 6]");

@@ -168,6 +168,35 @@ TEST(MoeExperts, ExpertsWithoutTokensHaveNoGradient) {
       }
 }
 
+// Gradients of weights need a choice's result times dy, which is also its activation times dy · down: what
+// lives until backward has no rows as wide as the stream.
+TEST(MoeExperts, NoChoicesResultIsKept) {
+  const Sizes n{16, 128, 8, 4, 2};
+  const Case c = make_case(n, the_first(n));
+  const std::vector<int32_t> ids = route(n, the_first(n));
+  for (const BoundKernel& kernel : bind_everywhere<MoeExperts>(signature_of(n))) {
+    const auto& own = kernel.ops.get<MoeExperts>();
+    if (own.forward == nullptr) continue;  // a composition, whose tape keeps what primitives keep
+    SCOPED_TRACE(kernel.provider);
+    MoeExperts op;
+    const auto input = [&](size_t i) {
+      return tensor_of(c.inputs[i].values, c.inputs[i].shape, DType::kF32).on(kernel.device);
+    };
+    op.x = input(0);
+    op.weights = input(1);
+    op.gate_up = input(2);
+    op.down = input(3);
+    op.ids = Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}).on(kernel.device);
+    op.experts = n.experts;
+    const MoeExperts::Output out = own.forward(op, true);
+    int64_t kept = 0;
+    for (const Tensor* tensor : {&out.gate_up, &out.places})
+      if (tensor->defined()) kept += tensor->bytes();
+    EXPECT_GT(kept, 0);
+    EXPECT_LT(kept, n.tokens * n.top_k * n.hidden * size_of(DType::kF32));
+  }
+}
+
 // The frozen matrices stand outside the inputs.
 TEST(MoeExperts, EveryKernelAgreesOnWeightsIn8Bits) {
   for (const Sizes& n : std::vector<Sizes>{{1, 16, 8, 4, 2}, {9, 64, 32, 4, 2}, {150, 32, 24, 3, 2}}) {

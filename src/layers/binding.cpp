@@ -11,12 +11,13 @@
 namespace temper::layers {
 
 void WeightScope::vector(const std::string& name, const std::string& axis,
-                         const std::vector<WeightSource>& sources, bool zeros) {
+                         const std::vector<WeightSource>& sources, bool zeros, bool float32_as_read) {
   WeightSpec spec;
   spec.name = scope_ + name;
   spec.axes = {axis};
   spec.decay = false;
   spec.zeros = zeros;
+  spec.float32_as_read = float32_as_read;
   int64_t rows = 0;
   for (const WeightSource& source : sources) {
     spec.sources.push_back({source_scope_ + source.name, source.rows});

@@ -65,6 +65,7 @@ struct Case {
   bool root = false;       // y is a loss: backward starts there, with 1
   bool view = false;       // y may be a strided view
   bool inference = false;  // the op has no gradient
+  int repeats = 1;         // of passes of fast kernels, which must all give the same bits
 };
 
 struct BoundKernel {

@@ -18,6 +18,7 @@ struct Setup {
   bool initial = false;
   bool fused = false;  // x is a part of wider rows
   double scale = 1;
+  int repeats = 1;
 
   int64_t documents() const { return std::ssize(lengths); }
   int64_t tokens() const {
@@ -73,6 +74,7 @@ void check(const Setup& s) {
   if (s.fused) c.inputs[0].padding = {1, 3, 2};
   if (s.initial) c.inputs.push_back({"initial", window, normal(3, window)});
   c.terms = std::max(s.width, s.tokens());
+  c.repeats = s.repeats;
   c.reference = [s](const std::vector<Doubles>& inputs) { return reference(s, inputs); };
   c.run = [s, op = CausalConv1d{{}, {}, s.rows()}](Tape& tape, const BoundOps& ops,
                                                    const std::vector<Var>& v) {
@@ -109,6 +111,10 @@ TEST(CausalConv1d, DocumentsThatContinueOthers) {
 TEST(CausalConv1d, ColumnsOfWiderRows) { check({.lengths = {9, 4}, .channels = 33, .fused = true}); }
 
 TEST(CausalConv1d, LargeValues) { check({.lengths = {20}, .scale = 30}); }
+
+TEST(CausalConv1d, AHundredPassesGiveTheSameBits) {
+  check({.lengths = {40, 70, 3}, .channels = 16, .repeats = 100});
+}
 
 // What pieces give is what the whole gives, bit by bit: each continues from the window of the one before.
 TEST(CausalConv1d, AnySplitGivesTheSame) {

@@ -75,6 +75,12 @@ TEST(RmsNormGated, RowsOfZeros) {
   check_every_kernel<RmsNormGated>(c, {.dim = 16});
 }
 
+TEST(RmsNormGated, AHundredPassesGiveTheSameBits) {
+  Case c = make_case({.tokens = 40, .heads = 2, .dim = 64});
+  c.repeats = 100;
+  check_every_kernel<RmsNormGated>(c, {.dim = 64});
+}
+
 TEST(RmsNormGated, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<RmsNormGated>("eager", {});
   Tape tape;

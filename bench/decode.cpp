@@ -49,13 +49,16 @@ double bytes_per_token(const models::Model& model, const Options& options) {
   }
   if (!c.tied_head) weights -= static_cast<double>(parameters.at("embedding.weight").value.bytes());
   const double length = static_cast<double>(options.prompt) + static_cast<double>(options.new_tokens) / 2;
-  const Json sizes = layers::describe(model.decoder.config());
-  const auto size = [&](const char* key) { return static_cast<double>(sizes.at(key).as_int()); };
-  const double of_token = sizes.find("kv_lora_rank") != nullptr
-                              ? size("kv_lora_rank") + size("qk_rope_head_dim")
-                              : 2 * size("num_key_value_heads") * size("head_dim");
-  return weights +
-         length * size("num_hidden_layers") * of_token * static_cast<double>(size_of(options.dtype));
+  double of_token = 0;  // what attention keeps; states that do not grow are left out
+  for (const layers::Block& block : c.blocks) {
+    const Json sizes(block.mixer->describe());
+    const auto size = [&](const char* key) { return static_cast<double>(sizes.at(key).as_int()); };
+    if (sizes.find("kv_lora_rank") != nullptr)
+      of_token += size("kv_lora_rank") + size("qk_rope_head_dim");
+    else if (sizes.find("num_key_value_heads") != nullptr)
+      of_token += 2 * size("num_key_value_heads") * size("head_dim");
+  }
+  return weights + length * of_token * static_cast<double>(size_of(options.dtype));
 }
 
 std::vector<int32_t> prompt_of(const Options& options, int64_t vocab, int64_t run) {

@@ -1,12 +1,12 @@
 // Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
-//   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--micro-batches N]
-//                      [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
+//   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--documents N]
+//                      [--micro-batches N] [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
-// float32 ones; --balanced gives tokens their experts in turn (train.router.force_balance). Tokens are
+// float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their experts in turn (train.router.force_balance). Tokens are
 // random, or int32 of a file, step after step, or --data's dialogues, which a folder's tokenizer encodes and
 // which are packed as `temper train` does; --write-documents says what they are. With adapters the model is
 // frozen, and each of them (LoRA on all linears) learns from its share of the rows; --adapter is one of
@@ -40,14 +40,14 @@ struct Options {
               write_documents, adapter;
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
-  int64_t rows = 8, length = 512, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
+  int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
           layers = 0;
   double lr = 1e-5;
   bool float32_state = false, profile = false, pin = false, balanced = false;
 };
 
 std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
-  const RowSizes sizes{options.rows * options.micro_batches, options.length};
+  const RowSizes sizes{options.rows * options.micro_batches, options.length, options.documents};
   if (options.data.empty()) return std::make_unique<TokenRows>(sizes, vocab, options.tokens);
   auto dialogues = std::make_unique<DialogueRows>(sizes, options.model, options.data);
   if (!options.write_documents.empty()) dialogues->write(options.write_documents, options.steps);
@@ -244,6 +244,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--write-documents", options.write_documents) ||
           arguments.take("--dtype", options.dtype) || arguments.take("--base-dtype", options.base_dtype) ||
           arguments.take("--rows", options.rows) || arguments.take("--length", options.length) ||
+          arguments.take("--documents", options.documents) ||
           arguments.take("--micro-batches", options.micro_batches) ||
           arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||

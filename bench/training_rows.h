@@ -21,10 +21,11 @@ class RowSource {
 };
 
 struct RowSizes {
-  int64_t rows, length;
+  int64_t rows, length, documents = 1;
 };
 
-// Tokens of a file of int32 (until its last whole step), or random ones without end; a row is a document.
+// Tokens of a file of int32 (until its last whole step), or random ones without end; a row is so many documents, of
+// which each is longer than the one before by the first one's length.
 class TokenRows : public RowSource {
  public:
   TokenRows(RowSizes sizes, int64_t vocab, const std::string& file) : sizes_(sizes), vocab_(vocab) {
@@ -46,7 +47,13 @@ class TokenRows : public RowSource {
       }
       row.targets.assign(row.ids.begin() + 1, row.ids.end());
       row.targets.push_back(data::kIgnore);
-      row.document_lengths = {sizes_.length};
+      const int64_t all = sizes_.documents * (sizes_.documents + 1) / 2;
+      for (int64_t d = 0, end = 0; d < sizes_.documents; ++d) {
+        const int64_t begin = end;
+        end = (d + 1) * (d + 2) / 2 * sizes_.length / all;
+        row.document_lengths.push_back(static_cast<int32_t>(end - begin));
+        row.targets[static_cast<size_t>(end - 1)] = data::kIgnore;
+      }
     }
     return rows;
   }

@@ -32,12 +32,18 @@ def hybrid(kind, vocab, hidden, layers, heads, delta_heads, **sizes):
     """Three layers of the gated delta rule to one of attention; heads: of queries, of keys and values, and their width;
     delta_heads: of keys, of values."""
     return kind, dict(
-        vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads[0],
-        num_key_value_heads=heads[1], head_dim=heads[2], linear_num_key_heads=delta_heads[0],
-        linear_num_value_heads=delta_heads[1], linear_key_head_dim=128, linear_value_head_dim=128,
-        linear_conv_kernel_dim=4, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * (layers // 4),
-        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-        max_position_embeddings=8192, **sizes)
+        dict(vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads[0],
+             num_key_value_heads=heads[1], head_dim=heads[2], linear_num_key_heads=delta_heads[0],
+             linear_num_value_heads=delta_heads[1], linear_key_head_dim=128, linear_value_head_dim=128,
+             linear_conv_kernel_dim=4, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * (layers // 4),
+             rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+             max_position_embeddings=8192), **sizes)
+
+
+def delta_alone(model):
+    """A hybrid whose layers are all of the gated delta rule, for long sequences."""
+    kind, sizes = model
+    return kind, dict(sizes, layer_types=["linear_attention"] * sizes["num_hidden_layers"], max_position_embeddings=65536)
 
 
 def hybrid_experts(experts, top_k, inner):
@@ -59,6 +65,9 @@ SHAPES = {
     "qwen3-next-4": hybrid("qwen3_next", 151936, 2048, 4, (16, 2, 256), (16, 32), **hybrid_experts(512, 10, 512)),
     "qwen3.5-2b": hybrid("qwen3_5_text", 248320, 2048, 24, (8, 2, 256), (16, 16), intermediate_size=6144,
                          tie_word_embeddings=True),
+    "qwen3.5-2b-delta": delta_alone(hybrid("qwen3_5_text", 248320, 2048, 24, (8, 2, 256), (16, 16),
+                                           intermediate_size=6144, tie_word_embeddings=True)),
+    "small-delta": delta_alone(hybrid("qwen3_5_text", 32000, 512, 4, (4, 2, 128), (2, 4), intermediate_size=1536)),
     "small-hybrid": hybrid("qwen3_next", 32000, 512, 4, (4, 2, 128), (2, 4), **hybrid_experts(16, 4, 384)),
     "small-mixture": mixture(dense(32000, 512, 384, 4, (8, 4, 64)), 16, 4),
     "small-latent": latent(32000, 512, 1536, 4, 4, 128, (16, 4, 384)),

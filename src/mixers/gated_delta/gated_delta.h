@@ -7,13 +7,6 @@ namespace temper::mixers {
 // them: a causal convolution of q, k and v, the gated delta rule with grouped value heads (ops/
 // chunk_gated_delta_rule), a norm with the gate z, and the output projection. What a sequence leaves behind
 // does not grow with it. Hugging Face's names are linear_attn.*.
-//
-// In a model of lower precision than float32 values are rounded to its dtype at these points and at no other,
-// in training, prefill and decoding alike (rounding_test.cpp): the outputs of the projections; those of the
-// convolution, behind silu; of the delta rule; of the gated norm; of the output projection. Sums of products
-// and of the convolution, the lengths of q and k and what is divided by them, beta, the decay, the states and
-// the gate of the norm are float32. (Kernels that multiply chunks on tensor cores round operands of products
-// inside the delta rule, too: `cuda` states and scores.)
 struct GatedDeltaConfig {
   int64_t hidden = 0;
   int64_t key_heads = 0, heads = 0;  // of values, which are a multiple of the keys'

@@ -69,10 +69,6 @@ std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable
 // Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked).
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table);
 
-// The parameters that may be float32 as they were read (WeightSpec::float32_as_read) and are so in the
-// folder.
-std::vector<std::string> float32_as_read(const ModelFolder& folder, const WeightTable& table);
-
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);
 

@@ -101,18 +101,6 @@ bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
                      [&](const WeightSpec& spec) { return folder.find(spec.stacked) != nullptr; });
 }
 
-std::vector<std::string> float32_as_read(const ModelFolder& folder, const WeightTable& table) {
-  std::vector<std::string> names;
-  for (const WeightSpec& spec : table.specs())
-    if (spec.float32_as_read &&
-        std::all_of(spec.sources.begin(), spec.sources.end(), [&](const WeightSource& source) {
-          const auto* const found = folder.find(source.name);
-          return found != nullptr && supported_dtype(*found) == DType::kF32;
-        }))
-      names.push_back(spec.name);
-  return names;
-}
-
 void check_weights(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits = find_misfits(folder, table);
   if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty() && misfits.both.empty())

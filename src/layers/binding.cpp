@@ -11,13 +11,12 @@
 namespace temper::layers {
 
 void WeightScope::vector(const std::string& name, const std::string& axis,
-                         const std::vector<WeightSource>& sources, bool zeros, bool float32_as_read) {
+                         const std::vector<WeightSource>& sources, bool zeros) {
   WeightSpec spec;
   spec.name = scope_ + name;
   spec.axes = {axis};
   spec.decay = false;
   spec.zeros = zeros;
-  spec.float32_as_read = float32_as_read;
   int64_t rows = 0;
   for (const WeightSource& source : sources) {
     spec.sources.push_back({source_scope_ + source.name, source.rows});

@@ -16,9 +16,9 @@ class WeightScope {
   WeightScope(WeightTable& table, std::string scope, std::string source_scope)
       : table_(table), scope_(std::move(scope)), source_scope_(std::move(source_scope)) {}
 
-  // A vector that does not decay: a norm's weight or a bias. WeightSpec says what the flags are.
+  // A vector that does not decay: a norm's weight or a bias.
   void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources,
-              bool zeros = false, bool float32_as_read = false);
+              bool zeros = false);
   // A linear's weight [out, in], whose rows are those of `modules`, and its bias [out] where it has one.
   struct Matrix {
     std::string out, in;  // axes

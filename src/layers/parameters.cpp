@@ -54,13 +54,6 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
   changed();
 }
 
-void ParameterStore::keep_in(std::string_view name, DType dtype) {
-  Parameter& parameter = parameters_[index_of(name)];
-  invariant(!parameter.grad && !parameter.scales.defined(), fmt::format("{} changes its dtype late", name));
-  table_.keep_in(name, dtype);
-  parameter.value = Tensor::empty(parameter.value.shape(), dtype, MemoryTag::kWeights, device_);
-}
-
 void ParameterStore::changed() {
   static std::atomic<uint64_t> latest = 0;
   version_ = ++latest;

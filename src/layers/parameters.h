@@ -49,8 +49,6 @@ class ParameterStore {
 
   const WeightTable& table() const { return table_; }
   void set_stacked(bool stacked) { table_.set_stacked(stacked); }  // WeightTable
-  // WeightTable::keep_in, before the parameter has a value or a gradient.
-  void keep_in(std::string_view name, DType dtype);
   const Layout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }

@@ -125,8 +125,6 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   model->folder = folder;
   auto& parameters = model->decoder.parameters();
   parameters.set_stacked(checkpoints::holds_stacked(files, parameters.table()));
-  for (const std::string& name : checkpoints::float32_as_read(files, parameters.table()))
-    parameters.keep_in(name, DType::kF32);
   checkpoints::load_rows(files, parameters.table(), parameters.layout(),
                          [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
                            parameters.set_rows(spec.name, first, rows);

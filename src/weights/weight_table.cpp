@@ -35,12 +35,6 @@ const WeightSpec* WeightTable::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &specs_[found->second];
 }
 
-void WeightTable::keep_in(std::string_view name, DType dtype) {
-  const auto found = by_name_.find(std::string(name));
-  invariant(found != by_name_.end(), fmt::format("the weight table has no {}", name));
-  specs_[found->second].dtype = dtype;
-}
-
 WeightTable::Place WeightTable::find_source(std::string_view hf_name) const {
   const auto found = by_source_.find(std::string(hf_name));
   if (found == by_source_.end()) return {};

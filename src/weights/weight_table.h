@@ -41,7 +41,6 @@ struct WeightSpec {
   std::string stacked = {};
   Shape stacked_shape = {};
   std::optional<DType> dtype = {};  // that it is kept and saved in, whatever the model's
-  bool float32_as_read = false;     // that is float32 where the files that are read have it so
   bool buffer = false;              // no gradient trains it
 };
 
@@ -59,8 +58,6 @@ class WeightTable {
   Place find_source(std::string_view hf_name) const;
   // Whether files that are written hold stacked tensors: those that were read did.
   void set_stacked(bool stacked) { stacked_ = stacked; }
-  // That a parameter is kept and saved in this dtype: files that were read have it so.
-  void keep_in(std::string_view name, DType dtype);
   // What files hold of a parameter.
   std::vector<WeightSource> sources_in_files(const WeightSpec& spec) const {
     return sources_in_files(spec, stacked_);

@@ -1,5 +1,4 @@
 // One launch updates every parameter; each byte of weights, gradients and moments is read and written once.
-#include <algorithm>
 #include <cmath>
 
 #include "backends/cuda/cuda.h"
@@ -242,7 +241,8 @@ Update update_of(const AdamW& op, const float* grad_norm) {
           static_cast<uint64_t>(int64_t{op.step})};
 }
 
-void launch(const AdamW& op, const AdamW::Slot& first, const std::vector<Entry>& entries, int64_t pieces) {
+void launch(const AdamW& op, const std::vector<Entry>& entries, int64_t pieces) {
+  const AdamW::Slot& first = op.slots.front();
   const Device device = first.value.device();
   const std::string name = fmt::format("adamw {}", entries.front().value);
   const Tensor table = upload(name, entries, device);
@@ -273,31 +273,18 @@ void launch(const AdamW& op, const AdamW::Slot& first, const std::vector<Entry>&
   device::check_launch("adamw");
 }
 
-bool same_dtypes(const AdamW::Slot& a, const AdamW::Slot& b) {
-  return a.value.dtype() == b.value.dtype() && a.grad.dtype() == b.grad.dtype() &&
-         a.exp_avg.dtype() == b.exp_avg.dtype() && a.master.defined() == b.master.defined();
-}
-
-// Of slots whose dtypes are those of the first one.
-void update_alike(const AdamW& op, const AdamW::Slot& first) {
+void forward(const AdamW& op) {
   std::vector<Entry> entries;
   int64_t pieces = 0;
   for (size_t i = 0; i < op.slots.size(); ++i) {
     const AdamW::Slot& slot = op.slots[i];
-    if (slot.value.numel() == 0 || !same_dtypes(slot, first)) continue;
+    if (slot.value.numel() == 0) continue;
     entries.push_back({slot.value.raw(), slot.master.defined() ? slot.master.data<float>() : nullptr,
                        slot.grad.raw(), slot.exp_avg.raw(), slot.exp_avg_sq.raw(), slot.value.numel(), pieces,
                        static_cast<uint32_t>(i), slot.weight_decay});
     pieces += pieces_of(slot.value.numel());
   }
-  if (pieces > 0) launch(op, first, entries, pieces);
-}
-
-// One launch for all slots of the same dtypes: most models have slots of one kind.
-void forward(const AdamW& op) {
-  for (auto slot = op.slots.begin(); slot != op.slots.end(); ++slot)
-    if (std::none_of(op.slots.begin(), slot, [&](const AdamW::Slot& before) { return same_dtypes(before, *slot); }))
-      update_alike(op, *slot);
+  if (pieces > 0) launch(op, entries, pieces);
 }
 
 }  // namespace

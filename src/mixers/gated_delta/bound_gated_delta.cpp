@@ -112,12 +112,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     const std::vector<Var> gates = by_pieces(
         tape, rows, {in.a, in.b}, {&a_log_, &dt_bias_},
         [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t) {
-          const auto wide = [&](const Var& weight) {  // files may have one in float32 and not the other
-            const bool alike = weights[0].dtype() == weights[1].dtype();
-            return alike ? weight : p::cast(tape, weight, DType::kF32);
-          };
-          const ops::Gates own =
-              ops::delta_gates(tape, gates_, inputs[0], inputs[1], wide(weights[0]), wide(weights[1]));
+          const ops::Gates own = ops::delta_gates(tape, gates_, inputs[0], inputs[1], weights[0], weights[1]);
           return std::vector{own.g, own.beta};
         });
     return {gates[0], gates[1]};

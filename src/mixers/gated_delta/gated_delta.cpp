@@ -27,12 +27,9 @@ class GatedDelta : public layers::Mixer {
     weights.linear("delta.ba", {"delta_ba", "hidden", c_.hidden, false}, ba);
     weights.convolution("delta.conv.weight", "delta_channels", c_.width,
                         {"linear_attn.conv1d", c_.channels()});
-    const auto vector = [&](const char* name, const char* axis, const WeightSource& source) {
-      weights.vector(name, axis, {source}, /*zeros=*/false, /*float32_as_read=*/true);
-    };
-    vector("delta.a_log", "delta_heads", {"linear_attn.A_log", c_.heads});
-    vector("delta.dt_bias", "delta_heads", {"linear_attn.dt_bias", c_.heads});
-    vector("delta.norm.weight", "delta_value_dim", {"linear_attn.norm.weight", c_.value_dim});
+    weights.vector("delta.a_log", "delta_heads", {{"linear_attn.A_log", c_.heads}});
+    weights.vector("delta.dt_bias", "delta_heads", {{"linear_attn.dt_bias", c_.heads}});
+    weights.vector("delta.norm.weight", "delta_value_dim", {{"linear_attn.norm.weight", c_.value_dim}});
     weights.linear("delta.output", {"hidden", "delta_values", c_.values(), false},
                    {{"linear_attn.out_proj", c_.hidden}});
   }

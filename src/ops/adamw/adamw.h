@@ -23,9 +23,7 @@ struct AdamW {
     DType moments = DType::kF32;  // float32 or bfloat16
   };
   struct Slot {
-    // The parameter, of any shape and float dtype, which need not be the other slots'; rewritten from master
-    // when there is one.
-    Tensor value;
+    Tensor value;   // the parameter, of any shape and float dtype; rewritten from master when there is one
     Tensor master;  // float32 master weights of its shape, or undefined: `value` itself, float32 or bfloat16,
                     // is updated
     Tensor grad;    // float32 or bfloat16, of its shape

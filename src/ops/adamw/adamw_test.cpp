@@ -17,7 +17,6 @@ struct Options {
   double grad_scale = 1;
   int64_t first_step = 1;
   float eps = 1e-8f;
-  bool mixed = false;  // every other slot is float32, without master weights
 };
 
 // The parameters of one run: weights and moments in double beside the slots of the op.
@@ -48,9 +47,8 @@ AdamW make_op(const std::vector<Shape>& shapes, const Options& options, Device d
   for (size_t i = 0; i < shapes.size(); ++i) {
     const Tensor weights = tensor_of(normal(i, shapes[i]), shapes[i], DType::kF32);
     AdamW::Slot slot;
-    const bool wide = options.mixed && i % 2 != 0;
-    slot.value = weights.to(wide ? DType::kF32 : options.dtype).clone();
-    if (options.master && !wide) slot.master = weights;
+    slot.value = weights.to(options.dtype).clone();
+    if (options.master) slot.master = weights;
     slot.grad = Tensor::empty(shapes[i], options.grads);
     slot.exp_avg = Tensor::zeros(shapes[i], options.moments);
     slot.exp_avg_sq = Tensor::zeros(shapes[i], options.moments);
@@ -166,11 +164,6 @@ TEST(AdamW, EveryKernelAgrees) {
   check(kShapes, {.dtype = DType::kBF16});
   check(kShapes, {.dtype = DType::kF16});
   check({});
-}
-
-TEST(AdamW, SlotsOfSeveralDtypes) {
-  check(kShapes, {.dtype = DType::kBF16, .mixed = true});
-  check(kShapes, {.dtype = DType::kBF16, .master = false, .mixed = true});
 }
 
 TEST(AdamW, ManyValues) { check({{70'001}, {300, 400}}, {.dtype = DType::kBF16}); }

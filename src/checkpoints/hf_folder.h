@@ -69,6 +69,10 @@ std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable
 // Whether the folder holds parameters as stacked tensors (WeightTable::set_stacked).
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table);
 
+// What the folder has for the parameters that are kept in a dtype of their own and are no buffers
+// (WeightTable::set_read_dtypes).
+std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, const WeightTable& table);
+
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);
 

@@ -101,6 +101,14 @@ bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
                      [&](const WeightSpec& spec) { return folder.find(spec.stacked) != nullptr; });
 }
 
+std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, const WeightTable& table) {
+  std::unordered_map<std::string, DType> dtypes;
+  for (const WeightSpec& spec : table.specs())
+    if (spec.dtype && !spec.buffer)
+      dtypes.emplace(spec.name, *supported_dtype(*folder.find(spec.sources.front().name)));
+  return dtypes;
+}
+
 void check_weights(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits = find_misfits(folder, table);
   if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty() && misfits.both.empty())

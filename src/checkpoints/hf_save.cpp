@@ -36,7 +36,7 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
                                const SaveOptions& options) {
   std::vector<Piece> pieces;
   for (const WeightSpec& spec : table.specs()) {
-    const std::optional<DType> asked = spec.dtype ? spec.dtype : options.dtype;
+    const std::optional<DType> asked = table.dtype_in_files(spec, options.dtype);
     const DType dtype = asked ? *asked : checked_source(spec, source).dtype();
     int64_t row = 0;
     for (const WeightSource& part : table.sources_in_files(spec)) {

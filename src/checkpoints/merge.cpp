@@ -96,7 +96,6 @@ class Merger {
   }
 
   const ModelFolder& base() const { return base_; }
-  bool stacked(const WeightTable& table) const { return holds_stacked(base_, table); }
 
   // What all of the base's tensors have; nothing where they differ.
   std::optional<DType> dtype(const WeightTable& table) const {
@@ -201,7 +200,8 @@ void merge_adapter(const std::string& adapter, const std::string& base, const We
                    const std::string& output, int64_t max_shard_bytes) {
   const Merger merger(adapter, base, table);
   WeightTable written = table;
-  written.set_stacked(merger.stacked(table));
+  written.set_stacked(holds_stacked(merger.base(), table));
+  written.set_read_dtypes(read_dtypes(merger.base(), table));
   SaveOptions options;
   options.dtype = merger.dtype(table);
   options.max_shard_bytes = max_shard_bytes;

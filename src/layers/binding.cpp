@@ -75,6 +75,16 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   table_.add(std::move(spec));
 }
 
+void WeightScope::float32_vector(const std::string& name, const std::string& axis,
+                                 const WeightSource& source) {
+  table_.add({.name = scope_ + name,
+              .shape = {source.rows},
+              .axes = {axis},
+              .sources = {{source_scope_ + source.name, source.rows}},
+              .decay = false,
+              .dtype = DType::kF32});
+}
+
 void WeightScope::buffer(const std::string& name, const std::string& axis, const WeightSource& source) {
   table_.add({.name = scope_ + name,
               .shape = {source.rows},

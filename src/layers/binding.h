@@ -34,6 +34,8 @@ class WeightScope {
   // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].
   void experts(const std::string& name, const Matrix& matrix, int64_t experts,
                const std::vector<WeightSource>& modules, const std::string& stacked);
+  // A vector of one source that is kept in float32, whatever the model's dtype, and does not decay.
+  void float32_vector(const std::string& name, const std::string& axis, const WeightSource& source);
   // A vector that no gradient trains, float32 in memory and in files.
   void buffer(const std::string& name, const std::string& axis, const WeightSource& source);
   // Ranks share an axis in pieces of this size (WeightTable::keep_together).

@@ -48,7 +48,11 @@ class ParameterStore {
                  const std::optional<Layout>& layout = {});
 
   const WeightTable& table() const { return table_; }
-  void set_stacked(bool stacked) { table_.set_stacked(stacked); }  // WeightTable
+  // What WeightTable knows of the files that were read.
+  void set_stacked(bool stacked) { table_.set_stacked(stacked); }
+  void set_read_dtypes(std::unordered_map<std::string, DType> dtypes) {
+    table_.set_read_dtypes(std::move(dtypes));
+  }
   const Layout& layout() const { return layout_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }

@@ -125,6 +125,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   model->folder = folder;
   auto& parameters = model->decoder.parameters();
   parameters.set_stacked(checkpoints::holds_stacked(files, parameters.table()));
+  parameters.set_read_dtypes(checkpoints::read_dtypes(files, parameters.table()));
   checkpoints::load_rows(files, parameters.table(), parameters.layout(),
                          [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
                            parameters.set_rows(spec.name, first, rows);

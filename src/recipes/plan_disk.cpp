@@ -11,6 +11,14 @@
 namespace temper::recipes {
 namespace {
 
+// Of one copy of all values, in `dtype` where their parameter has none of its own.
+int64_t value_bytes(const WeightTable& table, DType dtype) {
+  int64_t bytes = 0;
+  for (const WeightSpec& spec : table.specs())
+    bytes += spec.shape.numel() * size_of(spec.dtype.value_or(dtype));
+  return bytes;
+}
+
 int64_t num_elements(const WeightTable& table) {
   int64_t count = 0;
   for (const WeightSpec& spec : table.specs()) count += spec.shape.numel();
@@ -32,7 +40,7 @@ int64_t header_bytes(const WeightTable& table, int64_t tensors_each) {
 
 int64_t result_bytes(const RunConfig& config, const layers::DecoderConfig& model, int64_t extra_bytes) {
   const WeightTable table = trained_table(config, model);
-  return num_elements(table) * size_of(config.model.dtype) + header_bytes(table, 1) +
+  return value_bytes(table, config.model.dtype) + header_bytes(table, 1) +
          (config.adapters.empty() ? extra_bytes : 0);
 }
 
@@ -75,10 +83,10 @@ int64_t logged_bytes(int64_t steps) {
 int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model) {
   const WeightTable table = trained_table(config, model);
   const bool master = config.model.dtype != DType::kF32 && config.train.master_weights;
-  const int64_t weights = master ? size_of(DType::kF32) : size_of(config.model.dtype);
   constexpr int64_t kProgress = 16 << 10;  // state.json
-  return num_elements(table) * (weights + 2 * size_of(config.train.optimizer.moments)) +
-         header_bytes(table, 3) + kProgress;
+  return value_bytes(table, master ? DType::kF32 : config.model.dtype) +
+         num_elements(table) * 2 * size_of(config.train.optimizer.moments) + header_bytes(table, 3) +
+         kProgress;
 }
 
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model, const LearnerSizes& sizes) {

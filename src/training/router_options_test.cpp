@@ -14,7 +14,7 @@ namespace {
 
 using op_testing::Doubles;
 
-constexpr const char* kGate = "layers.0.mlp.gate.weight";
+constexpr const char* kRouter = "layers.0.mlp.gate.weight";
 
 // In turn, every expert gets as many tokens, and gradients are those of a pass that was given these experts.
 TEST(RouterOptions, ForcedBalanceGivesExpertsTheirTokensInTurn) {
@@ -29,7 +29,7 @@ TEST(RouterOptions, ForcedBalanceGivesExpertsTheirTokensInTurn) {
     const std::vector<data::PackedRow> rows{test_row(1, {9}), test_row(2, {4, 5})};  // 18 tokens, 36 choices
     for (const RouterLoad& load : trainer.step(rows, 0).routers)
       EXPECT_EQ(load.counts, std::vector<int64_t>(6, 6));
-    const Doubles gate = op_testing::values_of(model->decoder.parameters().at(kGate).grad->grad());
+    const Doubles gate = op_testing::values_of(model->decoder.parameters().at(kRouter).grad->grad());
     EXPECT_TRUE(std::any_of(gate.begin(), gate.end(), [](double value) { return value != 0; }));
   }
   const data::PackedRow row = test_row(1, {9});
@@ -90,7 +90,7 @@ Chosen first_choice(bool float32, const char* kernels) {
   const layers::RouterTrace::Router& router = trace->routers[0];
   const auto chosen = router.ids.values<int32_t>();
   return {states.back(),
-          parameters.at(kGate).value,
+          parameters.at(kRouter).value,
           {chosen.begin(), chosen.end()},
           op_testing::values_of(router.parts[0].sums.value)};
 }

@@ -51,6 +51,13 @@ std::vector<WeightSource> WeightTable::sources_in_files(const WeightSpec& spec, 
   return {{spec.stacked, spec.shape[0]}};
 }
 
+std::optional<DType> WeightTable::dtype_in_files(const WeightSpec& spec, std::optional<DType> model) const {
+  if (!spec.dtype) return model;
+  const auto read = read_dtypes_.find(spec.name);
+  if (read == read_dtypes_.end()) return spec.dtype;
+  return model && size_of(*model) > size_of(read->second) ? *model : read->second;
+}
+
 void WeightTable::tie(WeightSpec spec, std::string other) {
   const WeightSpec* whose = find(other);
   invariant(whose != nullptr && whose->shape == spec.shape && spec.sources.size() == 1 &&

@@ -40,8 +40,9 @@ struct WeightSpec {
   // parameter's in their order; "": they may not.
   std::string stacked = {};
   Shape stacked_shape = {};
-  std::optional<DType> dtype = {};  // that it is kept and saved in, whatever the model's
-  bool buffer = false;              // no gradient trains it
+  // That it is kept in, whatever the model's. Files have a buffer in it, others as dtype_in_files says.
+  std::optional<DType> dtype = {};
+  bool buffer = false;  // no gradient trains it
 };
 
 class WeightTable {
@@ -63,6 +64,13 @@ class WeightTable {
     return sources_in_files(spec, stacked_);
   }
   static std::vector<WeightSource> sources_in_files(const WeightSpec& spec, bool stacked);
+  // The dtypes, by parameter, that the files that were read have for parameters which are kept in a dtype of
+  // their own.
+  void set_read_dtypes(std::unordered_map<std::string, DType> dtypes) { read_dtypes_ = std::move(dtypes); }
+  // What files that are written have of a parameter whose model is written in `model`; both absent: what it
+  // is kept in. A parameter of another dtype than the model's has the one that was read, or the model's where
+  // that is wider.
+  std::optional<DType> dtype_in_files(const WeightSpec& spec, std::optional<DType> model) const;
   // A weight of one source that is another's ("head.weight", which is "embedding.weight"), and that adapters
   // may target by itself. It is no parameter: neither loaded, which its source is ignored for, nor kept, nor
   // saved.
@@ -101,6 +109,7 @@ class WeightTable {
   std::unordered_map<std::string, std::string> ignored_;
   std::vector<std::string> kept_;
   std::unordered_map<std::string, int64_t> units_;
+  std::unordered_map<std::string, DType> read_dtypes_;
   bool stacked_ = false;
 };
 

@@ -1,4 +1,5 @@
-// One launch updates every parameter; each byte of weights, gradients and moments is read and written once.
+// One launch updates all parameters that are kept alike; each byte of weights, gradients and moments is read and written once.
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cuda/cuda.h"
@@ -241,8 +242,13 @@ Update update_of(const AdamW& op, const float* grad_norm) {
           static_cast<uint64_t>(int64_t{op.step})};
 }
 
-void launch(const AdamW& op, const std::vector<Entry>& entries, int64_t pieces) {
-  const AdamW::Slot& first = op.slots.front();
+bool kept_alike(const AdamW::Slot& a, const AdamW::Slot& b) {
+  return a.value.dtype() == b.value.dtype() && a.master.defined() == b.master.defined() &&
+         a.grad.dtype() == b.grad.dtype() && a.exp_avg.dtype() == b.exp_avg.dtype();
+}
+
+// Of slots that are kept as `first` is.
+void launch(const AdamW& op, const AdamW::Slot& first, const std::vector<Entry>& entries, int64_t pieces) {
   const Device device = first.value.device();
   const std::string name = fmt::format("adamw {}", entries.front().value);
   const Tensor table = upload(name, entries, device);
@@ -273,18 +279,28 @@ void launch(const AdamW& op, const std::vector<Entry>& entries, int64_t pieces) 
   device::check_launch("adamw");
 }
 
-void forward(const AdamW& op) {
+// The slots of `op` that are kept as `first` is.
+void update_alike(const AdamW& op, const AdamW::Slot& first) {
   std::vector<Entry> entries;
   int64_t pieces = 0;
   for (size_t i = 0; i < op.slots.size(); ++i) {
     const AdamW::Slot& slot = op.slots[i];
-    if (slot.value.numel() == 0) continue;
+    if (slot.value.numel() == 0 || !kept_alike(slot, first)) continue;
     entries.push_back({slot.value.raw(), slot.master.defined() ? slot.master.data<float>() : nullptr,
                        slot.grad.raw(), slot.exp_avg.raw(), slot.exp_avg_sq.raw(), slot.value.numel(), pieces,
                        static_cast<uint32_t>(i), slot.weight_decay});
     pieces += pieces_of(slot.value.numel());
   }
-  if (pieces > 0) launch(op, entries, pieces);
+  if (pieces > 0) launch(op, first, entries, pieces);
+}
+
+void forward(const AdamW& op) {
+  std::vector<const AdamW::Slot*> kinds;
+  for (const AdamW::Slot& slot : op.slots) {
+    const auto known = [&](const AdamW::Slot* kind) { return kept_alike(*kind, slot); };
+    if (std::none_of(kinds.begin(), kinds.end(), known)) kinds.push_back(&slot);
+  }
+  for (const AdamW::Slot* kind : kinds) update_alike(op, *kind);
 }
 
 }  // namespace

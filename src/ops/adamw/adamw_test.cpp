@@ -17,6 +17,7 @@ struct Options {
   double grad_scale = 1;
   int64_t first_step = 1;
   float eps = 1e-8f;
+  bool some_wide = false;  // every other value is float32 and its own master
 };
 
 // The parameters of one run: weights and moments in double beside the slots of the op.
@@ -49,6 +50,10 @@ AdamW make_op(const std::vector<Shape>& shapes, const Options& options, Device d
     AdamW::Slot slot;
     slot.value = weights.to(options.dtype).clone();
     if (options.master) slot.master = weights;
+    if (options.some_wide && i % 2 == 1) {
+      slot.value = weights;
+      slot.master = {};
+    }
     slot.grad = Tensor::empty(shapes[i], options.grads);
     slot.exp_avg = Tensor::zeros(shapes[i], options.moments);
     slot.exp_avg_sq = Tensor::zeros(shapes[i], options.moments);
@@ -164,6 +169,12 @@ TEST(AdamW, EveryKernelAgrees) {
   check(kShapes, {.dtype = DType::kBF16});
   check(kShapes, {.dtype = DType::kF16});
   check({});
+}
+
+TEST(AdamW, SlotsThatAreKeptDifferently) {
+  for (const bool master : {true, false})
+    check(kShapes, {.dtype = DType::kBF16, .master = master, .grad_norm = 27.f, .some_wide = true});
+  check({{0}, {7}, {5}}, {.dtype = DType::kBF16, .some_wide = true});
 }
 
 TEST(AdamW, ManyValues) { check({{70'001}, {300, 400}}, {.dtype = DType::kBF16}); }

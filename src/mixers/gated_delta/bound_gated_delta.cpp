@@ -5,6 +5,7 @@
 #include "layers/glue.h"
 #include "layers/linear.h"
 #include "mixers/gated_delta/delta_state.h"
+#include "mixers/gated_delta/rounding_map.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -62,8 +63,17 @@ class BoundGatedDelta : public layers::BoundMixer {
     auto* const kept = static_cast<DeltaState*>(state);
     const Projected in = project(tape, x, pass.rows);
     const ops::Gates gates = gate(tape, in, pass.rows);
+    const DType model = x.dtype();
+    rounded_at(DeltaPoint::kProjections, model, in.qkv);
+    rounded_at(DeltaPoint::kProjections, model, in.z);
+    rounded_at(DeltaPoint::kGateProjections, model, in.b);
+    rounded_at(DeltaPoint::kGates, model, gates.g);
+    rounded_at(DeltaPoint::kGates, model, gates.beta);
     const Var y = pass.decodes ? decode(tape, in, gates, pass.rows, *kept) : mix(tape, in, gates, pass, kept);
-    return output_(tape, layers::merge_heads(tape, norm(tape, y, in.z, pass.rows)), pass.rows);
+    rounded_at(DeltaPoint::kDeltaRule, model, y);
+    const Var normed = rounded_at(DeltaPoint::kGatedNorm, model, norm(tape, y, in.z, pass.rows));
+    return rounded_at(DeltaPoint::kOutput, model,
+                      output_(tape, layers::merge_heads(tape, normed), pass.rows));
   }
   bool decodes_on_device() const override {
     return step_->forward != nullptr && conv_update_->forward != nullptr;
@@ -149,7 +159,8 @@ class BoundGatedDelta : public layers::BoundMixer {
   struct Heads {
     Var q, k, v;  // [tokens, heads, dim], views
   };
-  Heads heads_of(Tape& tape, const Var& qkv) const {
+  Heads heads_of(Tape& tape, const Var& qkv, DType model) const {
+    rounded_at(DeltaPoint::kConvolution, model, qkv);
     const std::vector<Var> parts = layers::split_columns(tape, qkv, {c_.keys(), c_.keys(), c_.values()});
     return {layers::split_heads(tape, parts[0], c_.key_dim), layers::split_heads(tape, parts[1], c_.key_dim),
             layers::split_heads(tape, parts[2], c_.value_dim)};
@@ -160,7 +171,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     ops::ChunkGatedDeltaRule op;
     op.documents = {pass.cu_seqlens_q, pass.continued};
     op.scale = scale_;
-    const Heads heads = heads_of(tape, convolve(tape, in.qkv, pass, op.documents, state));
+    const Heads heads = heads_of(tape, convolve(tape, in.qkv, pass, op.documents, state), in.qkv.dtype());
     const Var initial = state != nullptr ? tape.constant(state->state()) : Var{};
     const ops::DeltaResult out = ops::chunk_gated_delta_rule(
         tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, state != nullptr);
@@ -175,7 +186,8 @@ class BoundGatedDelta : public layers::BoundMixer {
           conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value, state.window()});
       return std::vector{tape.constant(y)};
     };
-    const Heads heads = heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0]);
+    const Heads heads =
+        heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
     return tape.constant(
         ops::recurrent_gated_delta_rule(step_, {heads.q.value, heads.k.value, heads.v.value, gates.g.value,
                                                 gates.beta.value, state.state(), scale_}));

@@ -7,7 +7,8 @@ losses agree and prints a table.
 
 transformers, PyTorch and numpy are needed for this comparison only. The programs take turns, each in a process of its
 own: transformers eager, transformers with torch.compile (both with its default for experts, grouped_mm), for mixtures
-transformers with a loop over the experts, Temper. A turn's speed is the median of its steps; the table has
+transformers with a loop over the experts, Temper. Hybrids of attention and the gated delta rule run there without
+torch.compile, which unrolls the loop over chunks for minutes. A turn's speed is the median of its steps; the table has
 the best turn of each, because what else a shared machine does can only slow a turn down, and, as the ratio of
 medians, what the turns had in the middle. Memory is the most that was resident; parameters, gradients and moments have
 the dtype of the case in both."""
@@ -31,6 +32,9 @@ SHAPES = {
     "demo-mixture": (512, 128, 192, 4, 4, 2, 32),
 }
 EXPERTS = {"mixture": (16, 4), "fine-mixture": (64, 8), "demo-mixture": (8, 2)}  # how many, of the inner size, and how many a token gets
+# Those of bench/gpu/shapes.py: three layers of the gated delta rule to one of attention.
+HYBRIDS = {"hybrid": "small-hybrid", "dense-hybrid": "small-dense-hybrid",
+           "demo-hybrid": "demo-hybrid"}
 # shape, dtype, rows, length, steps, learning rate
 TRAINING = {
     "small-float32": ("small", "float32", 8, 512, 6, 1e-4),
@@ -42,6 +46,12 @@ TRAINING = {
     "fine-mixture-bfloat16": ("fine-mixture", "bfloat16", 8, 512, 6, 1e-4),
     "demo-mixture-float32": ("demo-mixture", "float32", 32, 64, 30, 1e-4),
     "demo-mixture-bfloat16": ("demo-mixture", "bfloat16", 32, 64, 30, 1e-4),
+    "hybrid-float32": ("hybrid", "float32", 8, 512, 5, 1e-4),
+    "hybrid-bfloat16": ("hybrid", "bfloat16", 8, 512, 5, 1e-4),
+    "dense-hybrid-float32": ("dense-hybrid", "float32", 8, 512, 5, 1e-4),
+    "dense-hybrid-bfloat16": ("dense-hybrid", "bfloat16", 8, 512, 5, 1e-4),
+    "demo-hybrid-float32": ("demo-hybrid", "float32", 8, 512, 8, 1e-4),
+    "demo-hybrid-bfloat16": ("demo-hybrid", "bfloat16", 8, 512, 8, 1e-4),
     "demo-float32": ("demo", "float32", 32, 64, 60, 1e-3),
 }
 # dtype, rows, length of packed rows, steps, learning rate
@@ -52,7 +62,14 @@ MOST_APART = {"float32": 1e-4, "bfloat16": 5e-3}  # of losses, relative
 
 def make_folder(folder, shape):
     """A random model in Hugging Face's format, and its tokens."""
-    if (folder / "config.json").exists():
+    if (folder / "tokens.int32").exists():
+        return
+    if shape in HYBRIDS:
+        subprocess.run([sys.executable, HERE.parent / "gpu" / "make_model.py", HYBRIDS[shape], folder, "--tokens",
+                        str(1 << 17), "--device", "cpu"], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        for file in (folder / "model").iterdir():
+            file.rename(folder / file.name)
         return
     code = """if True:
         import sys, numpy, torch
@@ -129,16 +146,18 @@ def train(case, args, folder):
               "--length", length, "--lr", lr, "--dtype", dtype, "--threads", args.threads]
     ours = [args.bench / "temper_bench_train", folder / shape, "--tokens", tokens, "--rows", rows, "--length",
             length, "--lr", lr, "--dtype", dtype, "--threads", args.threads, "--checkpointing", args.checkpointing]
-    compare_training(case, args, dtype, ours, theirs, {"loops": ["--experts", "eager"]} if shape in EXPERTS else {})
+    ways = {"loops": ["--experts", "eager"]} if shape in EXPERTS else {}
+    compare_training(case, args, dtype, ours, theirs, ways, compiles=shape not in HYBRIDS)
     if args.balanced and shape in EXPERTS:
         runs = [measure([*ours, "--balanced"], args.threads) for _ in range(args.turns)]
         print(f"| {case} balanced | | | | {max(speeds(runs)):,.1f} | {runs[0]['memory_gib']:.2f} | | | "
               f"| {100 * max(run['of_peak'] for run in runs):.0f} % | tokens take their experts in turn |", flush=True)
 
 
-def compare_training(case, args, dtype, ours, theirs, ways=None):
+def compare_training(case, args, dtype, ours, theirs, ways=None, compiles=True):
     """`ways`: more of the peer's, by name, with their arguments."""
-    peers = {name: [*theirs, *more] for name, more in {"eager": [], "compile": ["--compile"], **(ways or {})}.items()}
+    ways = {"eager": [], **({"compile": ["--compile"]} if compiles else {}), **(ways or {})}
+    peers = {name: [*theirs, *more] for name, more in ways.items()}
     results = take_turns({**peers, "temper": ours}, args.turns, args.threads)
     difference = apart(results["temper"][0]["losses"], results["eager"][0]["losses"])
     if difference > MOST_APART[dtype]:

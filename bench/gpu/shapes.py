@@ -69,6 +69,10 @@ SHAPES = {
                                            intermediate_size=6144, tie_word_embeddings=True)),
     "small-delta": delta_alone(hybrid("qwen3_5_text", 32000, 512, 4, (4, 2, 128), (2, 4), intermediate_size=1536)),
     "small-hybrid": hybrid("qwen3_next", 32000, 512, 4, (4, 2, 128), (2, 4), **hybrid_experts(16, 4, 384)),
+    "small-dense-hybrid": hybrid("qwen3_5_text", 32000, 512, 4, (4, 2, 128), (4, 4), intermediate_size=1536,
+                                 tie_word_embeddings=True),
+    "demo-hybrid": hybrid("qwen3_5_text", 512, 256, 4, (4, 2, 64), (2, 4), intermediate_size=768,
+                          tie_word_embeddings=True),
     "small-mixture": mixture(dense(32000, 512, 384, 4, (8, 4, 64)), 16, 4),
     "small-latent": latent(32000, 512, 1536, 4, 4, 128, (16, 4, 384)),
 }

@@ -10,8 +10,8 @@ namespace temper::backends {
 struct ConvRow {
   static constexpr int64_t kMaxWidth = 16;
   const void* inputs[kMaxWidth] = {};  // [channels] each, of the dtype
-  int64_t width = 0, channels = 0;
-  const float* weights = nullptr;  // [width, channels]
+  int64_t width = 0, channels = 0, stride = 0;
+  const float* weights = nullptr;  // [width, channels], rows `stride` apart
   DType dtype = DType::kF32;
 };
 

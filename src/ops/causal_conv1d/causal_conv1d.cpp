@@ -47,6 +47,7 @@ Convolved causal_conv1d(Tape& tape, Bound<CausalConv1d> bound, const Var& x, con
     check_window(name, "initial", initial.value, op.documents.count(), x.value, weight.value);
   const trace::Span span(name, [&] { return work(x.value); });
   const auto& kernel = *bound;
+  op.tiling = kernel.tiling;
   if (kernel.compose != nullptr) return kernel.compose(tape, x, weight, initial, op, want_final);
   op.x = x.value;
   op.weight = weight.value;

@@ -29,6 +29,7 @@ struct CausalConv1d {
   // [documents, width - 1, channels], x's dtype, compact; of documents that continue another it is not read.
   // Undefined: zeros.
   Tensor initial = {};
+  int tiling = 0;  // of the kernel's, which selection took: set by the op
 
   int64_t tokens() const { return x.dim(0); }
   int64_t channels() const { return x.dim(1); }

@@ -142,6 +142,57 @@ TEST(CausalConv1d, AnySplitGivesTheSame) {
     }
 }
 
+// On-chip memory of 1,572,864 bits, as an NPU has it, where the first tiling wants more: the one that fits is
+// taken, shown with both figures, and gives the same numbers.
+TEST(CausalConv1d, ASmallerTilingGivesTheSame) {
+  constexpr int64_t kTokens = 150, kChannels = 1100, kWidth = 4;
+  if (kernels<CausalConv1d>().find("simd") == nullptr) GTEST_SKIP() << "without the kernel of the CPU";
+  const auto bind = [&](int64_t scratch_bytes) {
+    HardwareFacts facts;
+    facts.scratch_bytes = scratch_bytes;
+    facts.scratch_name = "unified buffer";
+    Binder binder({.fallback = "simd"}, facts);
+    binder.bind<CausalConv1d>({{DType::kF32, kChannels, kWidth}});
+    return binder.finish();
+  };
+  const Documents documents{ints({0, 70, 110, kTokens}), ints({-1, 0, 0})};
+  const auto tensor = [](uint64_t seed, const Shape& shape) {
+    return tensor_of(normal(seed, shape), shape, DType::kF32);
+  };
+  const Tensor x = tensor(1, {kTokens, kChannels}), weight = tensor(2, {kChannels, kWidth}),
+               dy = tensor(3, {kTokens, kChannels});
+  struct Found {
+    Doubles y, x, weight;
+  };
+  const auto run = [&](const BoundOps& ops) {
+    Tape tape;
+    const Var vx = tape.variable(x), vw = tape.variable(weight);
+    const Var y = causal_conv1d(tape, ops, vx, vw, {}, {{}, {}, documents}).y;
+    tape.backward(y, dy);
+    return Found{values_of(y.value), values_of(vx.slot->take()), values_of(vw.slot->take())};
+  };
+  const BoundOps whole = bind(0), half = bind(192 << 10), quarter = bind(64 << 10);
+  EXPECT_EQ(whole.choices()[0].tilings,
+            std::vector<std::string>{"64 tokens of 1024 channels, 2,523,136 bits"});
+  EXPECT_EQ(
+      half.choices()[0].tilings,
+      std::vector<std::string>{"32 tokens of 512 channels, 737,280 bits of 1,572,864 of the unified buffer"});
+  EXPECT_EQ(quarter.get<CausalConv1d>().tiling, 2);
+  const Found expected = run(whole);
+  for (const BoundOps* ops : {&half, &quarter}) {
+    const Found found = run(*ops);
+    EXPECT_EQ(found.y, expected.y);
+    EXPECT_EQ(found.x, expected.x);
+    EXPECT_NE(found.weight, expected.weight);  // other sums: the kernel did take the tiling
+    for (size_t i = 0; i < found.weight.size(); ++i)
+      EXPECT_NEAR(found.weight[i], expected.weight[i], 1e-4) << i;
+  }
+  expect_error(
+      [&] { bind(8 << 10); },
+      "[model.ops_implementation] causal_conv1d_implementation=simd cannot run: needs 118,784 bits, the "
+      "unified buffer has 65,536. Set it to one of [eager]");
+}
+
 TEST(CausalConv1dUpdate, MovesTheWindow) {
   for (const int64_t width : {2, 4, 5}) {
     constexpr int64_t kSequences = 3, kChannels = 37;

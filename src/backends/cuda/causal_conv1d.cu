@@ -222,10 +222,10 @@ ConvArguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const Con
           .aligned_weight = is_aligned(op.weight)};
 }
 
-// Calls f.template operator()<N, kWidth>(): packs where all rows keep them aligned.
+// Calls f.template operator()<N, kWidth>(): packs where the tiling has them and all rows keep them aligned.
 template <class T, class F>
 void visit_packs(const CausalConv1d& op, const Tensor& x, std::initializer_list<const Tensor*> others, F&& f) {
-  bool packs = op.channels() % kLanes<T> == 0 && x.stride(0) % kLanes<T> == 0 && is_aligned(x);
+  bool packs = op.tiling == 0 && op.channels() % kLanes<T> == 0 && x.stride(0) % kLanes<T> == 0 && is_aligned(x);
   for (const Tensor* other : others) packs = packs && (!other->defined() || is_aligned(*other));
   const auto width = [&]<int N>() {
     op.width() <= 4 ? f.template operator()<N, 4>() : f.template operator()<N, kMostWidth>();
@@ -275,6 +275,15 @@ Tensor partial_sums(const CausalConv1d& op, const GradTarget& weight) {
                        op.x.device());
 }
 
+// Of a block of the backward pass, whose threads have so many channels each; forward has none.
+int64_t shared_bytes(int64_t lanes, int64_t width) { return int64_t{sizeof(float)} * kThreads * lanes * width; }
+
+std::vector<ops::Tiling> tilings(const CausalConv1d::Signature& s) {
+  const int64_t lanes = 16 / size_of(s.dtype);
+  return {{fmt::format("threads of {} channels", lanes), 8 * shared_bytes(lanes, s.width)},
+          {"threads of 1 channel", 8 * shared_bytes(1, s.width)}};
+}
+
 CausalConv1d::Grads backward(const CausalConv1d& op, const Tensor& dy, const Tensor& dfinal,
                              CausalConv1d::Wanted wanted, const GradTarget& weight) {
   const CausalConv1d::Grads grads{wanted.x ? compact(op) : Tensor(), wanted.initial ? windows_of(op) : Tensor()};
@@ -292,7 +301,7 @@ CausalConv1d::Grads backward(const CausalConv1d& op, const Tensor& dy, const Ten
     visit_packs<T>(op, x, {&op.initial, &dy, &dfinal}, [&]<int N, int kWidth>() {
       const dim3 blocks(static_cast<unsigned>((op.channels() / N + 31) / 32),
                         static_cast<unsigned>((lists.run_count + kWarps - 1) / kWarps));
-      const size_t bytes = sizeof(float) * kThreads * N * static_cast<size_t>(op.width());
+      const auto bytes = static_cast<size_t>(shared_bytes(N, op.width()));
       allow_scratch(differentiate<T, N, kWidth>, bytes);
       if (lists.run_count > 0)
         differentiate<T, N, kWidth><<<blocks, kThreads, bytes, device::stream(device)>>>(arguments);
@@ -324,6 +333,7 @@ ops::Kernel<CausalConv1d> cuda_causal_conv1d_kernel() {
           .backward = backward,
           .batch_invariant = true,
           .repeats = true,
+          .tilings = tilings,
           .outline = {.backward = outline_backward}};
 }
 }  // namespace temper::backends

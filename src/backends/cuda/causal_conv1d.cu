@@ -222,7 +222,8 @@ ConvArguments<T> arguments_of(const CausalConv1d& op, const Tensor& x, const Con
           .aligned_weight = is_aligned(op.weight)};
 }
 
-// Calls f.template operator()<N, kWidth>(): packs where the tiling has them and all rows keep them aligned.
+// Calls f.template operator()<N, kWidth>(): packs of 8 bytes, of which more fit into registers than of 16, where the
+// tiling has them and all rows keep them aligned.
 template <class T, class F>
 void visit_packs(const CausalConv1d& op, const Tensor& x, std::initializer_list<const Tensor*> others, F&& f) {
   bool packs = op.tiling == 0 && op.channels() % kLanes<T> == 0 && x.stride(0) % kLanes<T> == 0 && is_aligned(x);
@@ -230,7 +231,7 @@ void visit_packs(const CausalConv1d& op, const Tensor& x, std::initializer_list<
   const auto width = [&]<int N>() {
     op.width() <= 4 ? f.template operator()<N, 4>() : f.template operator()<N, kMostWidth>();
   };
-  packs ? width.template operator()<kLanes<T>>() : width.template operator()<1>();
+  packs ? width.template operator()<kLanes<T> / 2>() : width.template operator()<1>();
 }
 
 Tensor compact(const CausalConv1d& op) {
@@ -279,7 +280,7 @@ Tensor partial_sums(const CausalConv1d& op, const GradTarget& weight) {
 int64_t shared_bytes(int64_t lanes, int64_t width) { return int64_t{sizeof(float)} * kThreads * lanes * width; }
 
 std::vector<ops::Tiling> tilings(const CausalConv1d::Signature& s) {
-  const int64_t lanes = 16 / size_of(s.dtype);
+  const int64_t lanes = 8 / size_of(s.dtype);
   return {{fmt::format("threads of {} channels", lanes), 8 * shared_bytes(lanes, s.width)},
           {"threads of 1 channel", 8 * shared_bytes(1, s.width)}};
 }

@@ -20,7 +20,7 @@ enum class RowFormat {
   kPreference,        // chosen, rejected; prompt, or else it is what both begin with
   kPromptOnly,        // prompt; all other fields are kept beside it
   kClassification,    // text, label
-  kTokens,            // input_ids; labels and attention_mask if there are any
+  kTokens,            // input_ids; labels, attention_mask and position_ids if there are any
 };
 constexpr size_t kNumFormats = 10;
 std::string_view name_of(RowFormat format);  // "prompt_completion"
@@ -28,12 +28,12 @@ std::string_view name_of(RowFormat format);  // "prompt_completion"
 // Our names of fields that a file has under other names.
 using Columns = std::map<std::string, std::string>;
 // The names that may stand on the left of Columns; role and content are those of a message.
-inline constexpr std::array<std::string_view, 19> kColumnNames = {
-    "messages",  "prompt",   "completion",    "text",
-    "chosen",    "rejected", "label",         "instruction",
-    "input",     "output",   "system",        "history",
-    "tools",     "role",     "content",       "chat_template_kwargs",
-    "input_ids", "labels",   "attention_mask"};
+inline constexpr std::array<std::string_view, 20> kColumnNames = {
+    "messages",  "prompt",   "completion",     "text",
+    "chosen",    "rejected", "label",          "instruction",
+    "input",     "output",   "system",         "history",
+    "tools",     "role",     "content",        "chat_template_kwargs",
+    "input_ids", "labels",   "attention_mask", "position_ids"};
 
 // The row with our names. A named field that is not there is an Error.
 Json rename_columns(const Json& row, const Columns& columns);  // row is an object

@@ -25,8 +25,9 @@ constexpr std::array<std::string_view, 2> kTurns = {"messages", "conversations"}
 constexpr std::array<std::string_view, 4> kTextsOrTurns = {"prompt", "completion", "chosen", "rejected"};
 
 // What tables of texts, such as CSV, can hold as JSON text only; a cell without text stands for nothing.
-constexpr std::array<std::string_view, 7> kStructures = {
-    "history", "tools", "documents", "chat_template_kwargs", "input_ids", "labels", "attention_mask"};
+constexpr std::array<std::string_view, 8> kStructures = {
+    "history",   "tools",  "documents",      "chat_template_kwargs",
+    "input_ids", "labels", "attention_mask", "position_ids"};
 
 bool has(const Json& row, std::string_view name) { return field_of(row, name) != nullptr; }
 

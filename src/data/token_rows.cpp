@@ -1,6 +1,7 @@
 #include "data/token_rows.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "data/pack.h"
@@ -53,6 +54,14 @@ std::pair<size_t, size_t> attended(const std::vector<int32_t>& mask, size_t coun
   return {static_cast<size_t>(first - mask.begin()), static_cast<size_t>(end - mask.begin())};
 }
 
+// A row is one document: positions that begin anew in it would be those of several.
+void check_positions(const std::vector<int32_t>& positions, size_t begin, size_t end) {
+  for (size_t i = begin; i < end && !positions.empty(); ++i)
+    if (positions[i] != static_cast<int32_t>(i - begin))
+      fail("position_ids[{}] is {}, expected {}: a row is one document{}", i, positions[i], i - begin,
+           positions[i] == 0 ? "; give each document a row of its own, Temper packs them" : "");
+}
+
 }  // namespace
 
 Example read_tokens(const Json& row, int32_t vocab_size, LossOn loss) {
@@ -62,6 +71,8 @@ Example read_tokens(const Json& row, int32_t vocab_size, LossOn loss) {
   const std::vector<int32_t> mask = beside_ids(row, "attention_mask", ids.size(), 0, 1);
   const auto [begin, end] = attended(mask, ids.size());
   check_labels(labels, ids);
+  check_positions(beside_ids(row, "position_ids", ids.size(), 0, std::numeric_limits<int32_t>::max()), begin,
+                  end);
   Example example;
   for (size_t i = begin; i < end; ++i) {
     example.ids.push_back(ids[i]);

@@ -39,6 +39,13 @@ TEST(TokenRows, LabelsSayWhatIsATargetAndTheMaskWhatIsPadding) {
   EXPECT_EQ(encode(R"({"input_ids": "[5, 6]", "labels": ""})").examples.at(0).size(), 2);  // a table of texts
 }
 
+TEST(TokenRows, PositionsBeginBehindThePadding) {
+  const Example example =
+      encode(R"({"input_ids": [0, 0, 5, 6], "attention_mask": [0, 0, 1, 1], "position_ids": [1, 1, 0, 1]})")
+          .examples.at(0);
+  EXPECT_EQ(example.ids, (std::vector<int32_t>{5, 6}));
+}
+
 TEST(TokenRows, ErrorsNameTheEntry) {
   for (const auto& [row, expected] : std::vector<std::pair<std::string, std::string>>{
            {R"({"input_ids": []})", "input_ids is empty, expected at least one token"},
@@ -55,6 +62,13 @@ TEST(TokenRows, ErrorsNameTheEntry) {
             "each label is at the position of its own token)"},
            {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})",
             "attention_mask[1] is 0 between tokens; expected zeros at the ends alone, where padding is"},
+           {R"({"input_ids": [1, 2, 3, 4], "position_ids": [0, 1, 0, 1]})",
+            "position_ids[2] is 0, expected 2: a row is one document; give each document a row of its own, "
+            "Temper packs them"},
+           {R"({"input_ids": [1, 2], "position_ids": [4, 5]})",
+            "position_ids[0] is 4, expected 0: a row is one document"},
+           {R"({"input_ids": [1, 2], "position_ids": [0]})",
+            "position_ids has 1 entries, input_ids has 2; expected one for each id"},
            {R"({"input_ids": [1], "attention_mask": [0]})",
             "attention_mask has no 1; expected tokens that are no padding"}})
     EXPECT_EQ(error_of(row), expected) << row;

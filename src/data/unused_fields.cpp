@@ -35,7 +35,7 @@ Names read_fields(const Json& row, RowFormat format, const RowOptions& options) 
     case RowFormat::kClassification:
       return {"text", "label"};
     case RowFormat::kTokens:
-      return {"input_ids", "labels", "attention_mask"};
+      return {"input_ids", "labels", "attention_mask", "position_ids"};
   }
   return {};
 }

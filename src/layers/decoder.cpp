@@ -34,27 +34,6 @@ int64_t furthest(const Tensor& positions) {
   return *std::max_element(values.begin(), values.end());
 }
 
-}  // namespace
-
-DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
-                        std::vector<int32_t> continued) {
-  std::vector<int32_t> positions, starts{0};
-  for (size_t d = 0; d < document_lengths.size(); ++d) {
-    const int32_t before = continued.empty() ? -1 : continued[d];
-    invariant(before < static_cast<int32_t>(d) && (before < 0 || continued[static_cast<size_t>(before)] < 0),
-              "a document continues one before it, which continues none");
-    const int32_t first = before < 0 ? 0 : document_lengths[static_cast<size_t>(before)];
-    for (int32_t i = 0; i < document_lengths[d]; ++i) positions.push_back(first + i);
-    starts.push_back(starts.back() + document_lengths[d]);
-  }
-  if (positions.size() != ids.size())
-    fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
-  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
-          Tensor::from(starts), std::move(continued)};
-}
-
-namespace {
-
 // The rows that each document sees: those of the one it continues, then its own.
 primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>& starts_k) {
   const auto starts = input.cu_seqlens.values<int32_t>();
@@ -319,6 +298,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
   invariant(options.state == nullptr || !tape.recording(), "a state is for inference");
   check_ids(input.ids.values<int32_t>());
+  check_boundaries(input, options.state == nullptr ? 0 : options.state->length());
   // Layers ask for the same of the documents.
   std::optional<HostInputs> inputs;
   std::optional<HostInputs::Scope> scope;

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "layers/block.h"
+#include "layers/decoder_input.h"
 #include "layers/norm.h"
 #include "layers/vocabulary.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
@@ -47,23 +48,6 @@ Json describe(const DecoderConfig& config);
 
 // Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).
 double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths);
-
-// Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
-// needed.
-struct DecoderInput {
-  Tensor ids;         // [tokens] int32
-  Tensor positions;   // [tokens] int32, from 0 in each document
-  Tensor cu_seqlens;  // [documents + 1] int32
-  // Of each document: the one before it that it continues, whose tokens it sees as if they were its own
-  // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.
-  // Empty: none does.
-  std::vector<int32_t> continued = {};
-  // Of the tokens of each adapter, or of all: how many come first that are no padding, which routers do not
-  // count. [adapters] int32; undefined: all of them.
-  Tensor counted = {};
-};
-DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
-                        std::vector<int32_t> continued = {});
 
 // The next token of a sequence, all on the model's device, where the step's results change it for the next
 // one.

@@ -1,0 +1,46 @@
+#include "layers/decoder_input.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace temper::layers {
+
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
+                        std::vector<int32_t> continued) {
+  std::vector<int32_t> positions, starts{0};
+  for (size_t d = 0; d < document_lengths.size(); ++d) {
+    const int32_t before = continued.empty() ? -1 : continued[d];
+    invariant(before < static_cast<int32_t>(d) && (before < 0 || continued[static_cast<size_t>(before)] < 0),
+              "a document continues one before it, which continues none");
+    const int32_t first = before < 0 ? 0 : document_lengths[static_cast<size_t>(before)];
+    for (int32_t i = 0; i < document_lengths[d]; ++i) positions.push_back(first + i);
+    starts.push_back(starts.back() + document_lengths[d]);
+  }
+  if (positions.size() != ids.size())
+    fail("documents of {} tokens in all, but {} token ids", positions.size(), ids.size());
+  return {Tensor::from(ids, {static_cast<int64_t>(ids.size())}), Tensor::from(positions),
+          Tensor::from(starts), std::move(continued)};
+}
+
+void check_boundaries(const DecoderInput& input, int64_t held) {
+  const auto starts = input.cu_seqlens.values<int32_t>(), positions = input.positions.values<int32_t>();
+  if (starts.size() < 2 || starts.front() != 0 || starts.back() != input.positions.numel() ||
+      !std::is_sorted(starts.begin(), starts.end()))
+    fail("cu_seqlens must rise from 0 to the {} tokens of the row", input.positions.numel());
+  for (size_t d = 0; d + 1 < starts.size(); ++d) {
+    const auto before = static_cast<size_t>(input.continued.empty() ? 0 : std::max(input.continued[d], 0));
+    const bool continues = !input.continued.empty() && input.continued[d] >= 0;
+    const int64_t first = continues ? starts[before + 1] - starts[before] : held;
+    for (int32_t row = starts[d]; row < starts[d + 1]; ++row) {
+      const int64_t expected = first + row - starts[d], found = positions[static_cast<size_t>(row)];
+      if (found != expected)
+        fail(
+            "positions and cu_seqlens disagree: token {} is at position {}, but at {} of document {}, which "
+            "cu_seqlens has from token {} to {}; give both the same documents",
+            row, found, expected, d, starts[d], starts[d + 1]);
+    }
+  }
+}
+
+}  // namespace temper::layers

@@ -1,0 +1,30 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace temper::layers {
+
+// Tokens of one or more documents, one after the other; on the CPU, the decoder brings them where they are
+// needed.
+struct DecoderInput {
+  Tensor ids;         // [tokens] int32
+  Tensor positions;   // [tokens] int32, from 0 in each document
+  Tensor cu_seqlens;  // [documents + 1] int32
+  // Of each document: the one before it that it continues, whose tokens it sees as if they were its own
+  // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.
+  // Empty: none does.
+  std::vector<int32_t> continued = {};
+  // Of the tokens of each adapter, or of all: how many come first that are no padding, which routers do not
+  // count. [adapters] int32; undefined: all of them.
+  Tensor counted = {};
+};
+DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> document_lengths,
+                        std::vector<int32_t> continued = {});
+
+// An Error where positions and cu_seqlens say different documents: each begins at 0, behind the document that
+// it continues, or behind the `held` tokens of a state, and rises by one.
+void check_boundaries(const DecoderInput& input, int64_t held);
+
+}  // namespace temper::layers

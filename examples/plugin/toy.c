@@ -83,9 +83,17 @@ static int swiglu_backward(const void* arguments) {
   return 0;
 }
 
+/* A row of gate and up, and what is made of it. */
+static int64_t swiglu_demand(const temper_attribute* signature, int32_t count) {
+  for (int32_t i = 0; i < count; ++i)
+    if (strcmp(signature[i].key, "intermediate") == 0) return 3 * 32 * signature[i].value;
+  return 0;
+}
+
 static int detect(temper_facts* facts) {
   facts->name = "Toy accelerator";
   facts->cores = 1;
+  facts->scratch_bytes = 192 << 10;
   return 1;
 }
 
@@ -103,7 +111,6 @@ int temper_plugin_register(temper_host* host) {
       {"rms_norm", "toy", "toy", float32_only, rms_norm_forward, rms_norm_backward},
       {"swiglu", "toy", "toy", float32_only, swiglu_forward, swiglu_backward}};
   if (host->add_hardware(host, &hardware) != 0) return 1;
-  for (int i = 0; i < 2; ++i)
-    if (host->add_kernel(host, &kernels[i]) != 0) return 1;
-  return 0;
+  if (host->add_kernel(host, &kernels[0]) != 0) return 1;
+  return host->add_kernel_on_chip(host, &kernels[1], swiglu_demand);
 }

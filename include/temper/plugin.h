@@ -86,6 +86,10 @@ typedef struct {
   int (*backward)(const void* arguments);
 } temper_kernel;
 
+/* The on-chip memory, in bits, that one running kernel takes for a signature. Where it is more than the
+ * device has (scratch_bytes of its facts), the kernel is refused with both figures. */
+typedef int64_t (*temper_demand)(const temper_attribute* signature, int32_t count);
+
 /* A name that a field of ops_implementation knows on this hardware. */
 typedef struct {
   const char* field; /* "rms_norm" */
@@ -114,6 +118,8 @@ typedef struct temper_host {
   int (*add_hardware)(struct temper_host* host, const temper_hardware* hardware);
   /* Says that a package is there which names in Temper's tables need ("triton"). */
   int (*add_package)(struct temper_host* host, const char* name);
+  /* As add_kernel, of a kernel that works in on-chip memory. */
+  int (*add_kernel_on_chip)(struct temper_host* host, const temper_kernel* kernel, temper_demand demand);
 } temper_host;
 
 #ifdef __cplusplus

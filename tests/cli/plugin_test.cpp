@@ -84,6 +84,25 @@ TEST_F(Plugin, ItsAllowListIsStrict) {
   expect_refused("train " + yaml() + " --device toy", 2, "[device] 'toy' is not known; use one of [cpu");
 }
 
+// What a kernel needs of the on-chip memory is compared with what the device has: both figures are shown.
+TEST_F(Plugin, AKernelThatNeedsMoreOnChipMemoryThanThereIs) {
+  const auto on_toy = [](const std::string& plugin) {
+    return "train " + yaml() + " --plugins [" + plugin + "] --device toy --dry-run --output " + folder() +
+           "/on_chip --model.ops_implementation.swiglu_mlp_implementation toy";
+  };
+  const Outcome fits = run(on_toy(build("fits")));
+  EXPECT_EQ(fits.code, 0) << fits.err;
+  expect_refused(on_toy(build("too_much", "s/return 3 [*] 32 [*] signature.i..value/return 1840384/")), 2,
+                 "swiglu_mlp_implementation=toy cannot run: needs 1,840,384 bits, the on-chip memory has "
+                 "1,572,864. Set it to one of [eager]");
+  const Outcome negative =
+      run(on_toy(build("negative", "s/return 3 [*] 32 [*] signature.i..value/return -5/")));
+  EXPECT_EQ(negative.code, 1);
+  EXPECT_NE(negative.err.find("the plug-in kernel 'toy' says that it needs -5 bits of on-chip memory"),
+            std::string::npos)
+      << negative.err;
+}
+
 TEST_F(Plugin, AreFoundInTheEnvironment) {
   const std::string place = build("toy").substr(0, folder().size() + 4);
   ::setenv("TEMPER_PLUGIN_PATH", place.c_str(), 1);

@@ -37,6 +37,15 @@ ops::Refusal ask(const PluginKernel& kernel, const std::vector<temper_attribute>
   return *why == '\0' ? std::string("the plug-in refuses without a reason") : std::string(why);
 }
 
+int64_t demand_of(const PluginKernel& kernel, const std::vector<temper_attribute>& signature) {
+  const int64_t bits = kernel.demand(signature.data(), static_cast<int32_t>(signature.size()));
+  if (bits < 0)
+    throw Error(fmt::format("the plug-in kernel '{}' says that it needs {} bits of on-chip memory",
+                            kernel.provider, bits),
+                ErrorKind::kDefect);
+  return bits;
+}
+
 void call(const PluginKernel& kernel, int (*function)(const void*), const void* arguments) {
   const int code = function(arguments);
   if (code != 0)

@@ -16,6 +16,7 @@ struct PluginKernel {
   temper_accepts accepts = nullptr;
   int (*forward)(const void*) = nullptr;
   int (*backward)(const void*) = nullptr;
+  temper_demand demand = nullptr;  // of kernels that work in on-chip memory
 };
 
 constexpr size_t kMostPluginKernels = 16;  // of one op
@@ -35,6 +36,7 @@ temper_tensor view_of(const Tensor& tensor);
 temper_facts view_of(const HardwareFacts& facts);
 ops::Refusal ask(const PluginKernel& kernel, const std::vector<temper_attribute>& signature,
                  const HardwareFacts& facts);
+int64_t demand_of(const PluginKernel& kernel, const std::vector<temper_attribute>& signature);  // in bits
 void call(const PluginKernel& kernel, int (*function)(const void*), const void* arguments);
 
 // For each op: attributes(signature), refuses(signature), what the C interface cannot say, forward(kernel,
@@ -61,6 +63,11 @@ ops::Kernel<Op> plugin_kernel() {
     if (ops::Refusal refusal = Bridge<Op>::refuses(signature)) return refusal;
     return ask(plugin_kernels<Op>()[kSlot], Bridge<Op>::attributes(signature), facts);
   };
+  if (plugin_kernels<Op>()[kSlot].demand != nullptr)
+    kernel.tilings = [](const typename Op::Signature& signature) {
+      return std::vector<ops::Tiling>{
+          {"whole", demand_of(plugin_kernels<Op>()[kSlot], Bridge<Op>::attributes(signature))}};
+    };
   kernel.forward = plugin_function<Op, kSlot, true>(static_cast<typename Op::Forward*>(nullptr));
   kernel.backward = plugin_function<Op, kSlot, false>(static_cast<typename Op::Backward*>(nullptr));
   return kernel;

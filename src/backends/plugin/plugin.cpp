@@ -107,7 +107,7 @@ int add_package(temper_host* host, const char* name) {
   return 0;
 }
 
-int add_kernel(temper_host* host, const temper_kernel* kernel) {
+int add_any_kernel(temper_host* host, const temper_kernel* kernel, temper_demand demand) {
   if (kernel == nullptr || !given(kernel->op) || !given(kernel->provider) || !given(kernel->hardware) ||
       kernel->forward == nullptr || kernel->backward == nullptr)
     return refuse(host, "a kernel needs op, provider, hardware, forward and backward");
@@ -116,13 +116,23 @@ int add_kernel(temper_host* host, const temper_kernel* kernel) {
   if (ops::hardware_tables().find(kernel->hardware) == nullptr)
     return refuse(host, fmt::format("kernel '{}' is for '{}', which no one has registered", kernel->provider,
                                     kernel->hardware));
-  PluginKernel copy{kernel->provider, kernel->hardware, kernel->accepts, kernel->forward, kernel->backward};
+  PluginKernel copy{kernel->provider, kernel->hardware, kernel->accepts,
+                    kernel->forward,  kernel->backward, demand};
   const std::string_view op = kernel->op;
   std::optional<std::string> error =
       fmt::format("op '{}' cannot come from a plug-in; rms_norm and swiglu can", op);
   if (op == ops::RmsNorm::kName) error = add_plugin_kernel<ops::RmsNorm>(std::move(copy));
   if (op == ops::Swiglu::kName) error = add_plugin_kernel<ops::Swiglu>(std::move(copy));
   return error ? refuse(host, *error) : 0;
+}
+
+int add_kernel(temper_host* host, const temper_kernel* kernel) {
+  return add_any_kernel(host, kernel, nullptr);
+}
+
+int add_kernel_on_chip(temper_host* host, const temper_kernel* kernel, temper_demand demand) {
+  if (demand == nullptr) return refuse(host, "a kernel that works in on-chip memory needs its demand");
+  return add_any_kernel(host, kernel, demand);
 }
 
 // A plug-in shows the first of its devices.
@@ -192,7 +202,8 @@ void load_plugin(const std::string& path) {
         "temper/plugin.h",
         path, abi, TEMPER_PLUGIN_ABI);
   Registration registration;
-  temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration, add_kernel, add_hardware, add_package};
+  temper_host host{TEMPER_PLUGIN_ABI, TEMPER_VERSION, &registration,     add_kernel,
+                   add_hardware,      add_package,    add_kernel_on_chip};
   const int code = find_symbol<int(temper_host*)>(library, "temper_plugin_register", path)(&host);
   if (!registration.error.empty()) fail("[{}] cannot be registered: {}", path, registration.error);
   if (code != 0) fail("[{}] cannot be registered: it returned {}", path, code);

@@ -135,6 +135,33 @@ TEST_F(GeneratorTest, TheCacheBelongsToTheAdaptersWeights) {
 }
 
 // A model whose logits are no numbers does not answer with token 0.
+// Sleeping gives the pages of states back, and other weights are there when it wakes: whatever the pages hold
+// then, the tokens are those of before.
+TEST_F(GeneratorTest, AHybridWakesOnPoisonedPages) {
+  constexpr size_t kPages = size_t{1} << 20;
+  const Ids prompt{3, 14, 15, 9, 26};
+  for (const char* type : {"qwen3_next", "qwen3_5_text"}) {
+    model_ = tiny_model({.type = type});
+    const Ids expected = slow(prompt, 12);
+    const auto poison = [](const Tensor& memory) {
+      const auto values = memory.values<float>();
+      std::fill(values.begin(), values.end(), std::nanf(""));
+    };
+    for (int cycle = 0; cycle < 20; ++cycle) {
+      // States are made of pages that held NaN.
+      poison(Tensor::empty({kPages}, DType::kF32, MemoryTag::kKvCache));
+      Generator generator(model_->decoder);
+      EXPECT_EQ(generator.generate(prompt, {.max_new_tokens = 12}).ids, expected);
+      pool().pause(MemoryTag::kKvCache, cycle % 2 == 0 ? PauseMode::kKeep : PauseMode::kDrop);
+      pool().resume(MemoryTag::kKvCache);
+      model_->decoder.parameters().changed();
+      const Generation awake = generator.generate(prompt, {.max_new_tokens = 12});
+      EXPECT_EQ(awake.ids, expected) << type << ", cycle " << cycle;
+      EXPECT_EQ(awake.prompt_tokens, 5);
+    }
+  }
+}
+
 TEST_F(GeneratorTest, LogitsWithoutADistributionAreAnError) {
   layers::ParameterStore& weights = model_->decoder.parameters();
   const Tensor norm = Tensor::from(std::vector<float>{std::nanf("")});

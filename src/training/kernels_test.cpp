@@ -95,12 +95,15 @@ void decode(const models::Model& model, const layers::Adapter* adapter) {
 }
 
 // A hybrid with experts over a thousand passes: packed rows in two micro-batches, checkpointing, an adapter,
-// and decoding steps between them. The second layer is bound otherwise than the first.
+// (its base in 8 bits), evaluations and decoding steps between them. The second layer is bound otherwise than
+// the first.
 TEST(ModelKernels, AThousandPassesOfAHybridChangeNoBinding) {
   ops::OpsConfig config{.overrides = {{"layers.1.*", {{"rms_norm", "eager"}}}}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const TinyModel options{.type = "qwen3_next", .dtype = dtype, .ops = config};
-    const auto model = tiny_model(options), frozen = tiny_model(options);
+    TinyModel in_8_bits = options;
+    in_8_bits.base_dtype = DType::kF8E4M3;
+    const auto model = tiny_model(options), frozen = tiny_model(in_8_bits);
     const ops::BoundOps& ops = model->decoder.ops();
     const std::vector<ops::ModuleKernel> before = ops.bindings();
     const std::string report = ops::explain_json(ops, detect_cpu()).dump();
@@ -120,6 +123,7 @@ TEST(ModelKernels, AThousandPassesOfAHybridChangeNoBinding) {
     const auto round = [&] {
       for (size_t i = 0; i < trainers.size(); ++i) {
         trainers[i]->step(rows, 1e-4);
+        trainers[i]->evaluate(rows);
         adapters[i]->begin({{adapter.get(), &small, &rows, 1e-4, 1}}).front().wait();
         decode(*model, nullptr);
         decode(*frozen, adapter.get());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace temper::mixers {
 namespace {
@@ -24,8 +25,12 @@ TEST(DeltaState, StaysOrBeginsAgain) {
   state.reserve(100, 5);
   EXPECT_EQ(state.truncate(5, 5), 5);
   EXPECT_TRUE(all_are(1));
+  // Whatever is there, as after memory that was given back: none of it is left.
+  std::fill(values.begin(), values.end(), std::nanf(""));
+  for (BFloat16& value : state.window().values<BFloat16>()) value = BFloat16(std::nanf(""));
   EXPECT_EQ(state.truncate(4, 5), 0);
   EXPECT_TRUE(all_are(0));
+  for (const BFloat16 value : state.window().values<BFloat16>()) EXPECT_EQ(static_cast<float>(value), 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace temper {
 namespace device { void register_all(); }
 namespace formats { void register_all(); }
 namespace collectives { void register_all(); }
+namespace quant { void register_all(); }
 namespace backends { void register_all(); }
 namespace ops { void register_all(); }
 namespace models { void register_all(); }
@@ -17,6 +18,7 @@ inline void register_everything() {
   device::register_all();
   formats::register_all();
   collectives::register_all();
+  quant::register_all();
   backends::register_all();  // before ops: fast kernels are preferred to eager
   ops::register_all();
   models::register_all();

@@ -1,0 +1,152 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "quant/number_format.h"
+
+namespace temper::quant {
+namespace {
+
+// One amax for each matrix, or one in all.
+Shape ones_of(const Shape& values) {
+  Shape ones = values;
+  for (int d = 0; d < ones.ndim(); ++d) ones[d] = 1;
+  return ones;
+}
+
+void check_columns(std::string_view name, const Format& format, const Groups& groups) {
+  if (format.has_blocks() && groups.columns % format.block != 0)
+    fail("[{}] has {} columns, which blocks of {} do not divide", name, groups.columns, format.block);
+  if (format.has_blocks() && (groups.row_groups != 1 || groups.column_groups != 1))
+    fail("[{}] has {} by {} amax in each matrix, the format needs one", name, groups.row_groups,
+         groups.column_groups);
+  if (format.element.bits == 4 && groups.columns % 2 != 0)
+    fail("[{}] has {} columns, codes of 4 bits need an even number", name, groups.columns);
+}
+
+void check_finite(std::string_view name, std::string_view what, std::span<const float> values) {
+  for (const float value : values)
+    if (!std::isfinite(value)) fail("[{}] {} is {}: it has no code", name, what, value);
+}
+
+Groups groups_in(std::string_view name, const Format& format, const Shape& values, const Tensor& amax) {
+  if (format.needs_amax() && !amax.defined()) fail("[{}] has no amax: calibrate the model first", name);
+  const Groups groups = groups_of(name, values, amax.defined() ? amax.shape() : ones_of(values));
+  check_columns(name, format, groups);
+  return groups;
+}
+
+class Codes {
+ public:
+  Codes(const Format& format, const Shape& values) : half_(format.element.bits == 4) {
+    Shape shape = values;
+    if (half_) shape[shape.ndim() - 1] /= 2;
+    tensor = Tensor::zeros(shape, DType::kU8, MemoryTag::kData);
+  }
+  explicit Codes(const Format& format, const Tensor& codes)
+      : tensor(codes), half_(format.element.bits == 4) {}
+
+  void set(int64_t i, uint8_t code) const {
+    uint8_t* const codes = tensor.data<uint8_t>();
+    if (half_)
+      codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | (code << (i % 2 * 4)));
+    else
+      codes[i] = code;
+  }
+  uint8_t get(int64_t i) const {
+    const uint8_t* const codes = tensor.data<uint8_t>();
+    return half_ ? (codes[i / 2] >> (i % 2 * 4)) & 15 : codes[i];
+  }
+  Shape values_shape() const {
+    Shape shape = tensor.shape();
+    if (half_) shape[shape.ndim() - 1] *= 2;
+    return shape;
+  }
+
+  Tensor tensor;
+
+ private:
+  bool half_;
+};
+
+uint8_t scale_code(const Format& format, float block_amax, float amax) {
+  if (format.scaling == Scaling::kPowersOfTwo)
+    return static_cast<uint8_t>(power_code(format.element, block_amax));
+  return code_of(kE4M3, block_scale(block_amax, global_scale(amax)));
+}
+
+float scale_back(const Format& format, uint8_t code, float amax) {
+  if (format.scaling == Scaling::kPowersOfTwo) return power_of(code);
+  return number_of(kE4M3, code) * global_scale(amax);
+}
+
+Tensor scales_of(const Format& format, const Shape& values) {
+  if (!format.has_blocks()) return {};
+  Shape shape = values;
+  shape[shape.ndim() - 1] /= format.block;
+  return Tensor::zeros(shape, DType::kU8, MemoryTag::kData);
+}
+
+// Of elements that share their factors.
+int64_t run_of(const Format& format, const Groups& groups) {
+  return format.has_blocks() ? format.block : groups.width();
+}
+
+float largest_of(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+}  // namespace
+
+Encoded encode(std::string_view name, const Format& format, const Tensor& values, const Tensor& amax) {
+  const Groups groups = groups_in(name, format, values.shape(), amax);
+  const Tensor wide = values.to(DType::kF32);
+  const auto numbers = wide.values<float>();
+  check_finite(name, "a value", numbers);
+  if (amax.defined()) check_finite(name, "amax", amax.values<float>());
+  const Codes codes(format, values.shape());
+  const Tensor scales = scales_of(format, values.shape());
+  const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
+  for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
+    for (int64_t r = 0; r < runs; ++r) {
+      const int64_t first = row * groups.columns + r * run;
+      const auto own = numbers.subspan(static_cast<size_t>(first), static_cast<size_t>(run));
+      const float* const shared = amax.defined() ? amax.data<float>() + groups.first(row) : nullptr;
+      Factors factors;
+      if (format.has_blocks()) {
+        const float whole = shared != nullptr ? *shared : 0, largest = largest_of(own);
+        factors = factors_of_block(format, largest, whole);
+        scales.data<uint8_t>()[row * runs + r] = scale_code(format, largest, whole);
+      } else {
+        factors = factors_of(format, shared[r]);
+      }
+      for (int64_t i = 0; i < run; ++i)
+        codes.set(first + i,
+                  code_of(format.element, quantized(format, own[static_cast<size_t>(i)], factors.by)));
+    }
+  return {codes.tensor, scales, format.needs_amax() ? amax : Tensor()};
+}
+
+Tensor decode(const Format& format, const Encoded& encoded, DType dtype) {
+  const Codes codes(format, encoded.codes);
+  const Shape shape = codes.values_shape();
+  const Groups groups = groups_in("decode", format, shape, encoded.amax);
+  const Tensor values = Tensor::empty(shape, DType::kF32, MemoryTag::kData);
+  const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
+  for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
+    for (int64_t r = 0; r < runs; ++r) {
+      const float* const shared =
+          encoded.amax.defined() ? encoded.amax.data<float>() + groups.first(row) : nullptr;
+      const float back = format.has_blocks()
+                             ? scale_back(format, encoded.scales.data<uint8_t>()[row * runs + r],
+                                          shared != nullptr ? *shared : 0)
+                             : factors_of(format, shared[r]).back;
+      const int64_t first = row * groups.columns + r * run;
+      for (int64_t i = first; i < first + run; ++i)
+        values.data<float>()[i] = dequantized(format, number_of(format.element, codes.get(i)), back);
+    }
+  return values.to(dtype, MemoryTag::kData);
+}
+
+}  // namespace temper::quant

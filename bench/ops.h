@@ -19,6 +19,7 @@ void add_cross_entropy();
 void add_decode_attention();
 void add_delta_rows();
 void add_embedding();
+void add_fake_quantize();
 void add_global_norm();
 void add_dropout();
 void add_linear();

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <variant>
 
+#include "quant/format.h"
+
 // The mathematics of element-wise primitives, once for CPUs and devices: constexpr functions run on both.
 namespace temper::primitives {
 
@@ -36,7 +38,15 @@ struct Softplus {
   constexpr float value(float x) const { return (x > 0 ? x : 0) + std::log1p(std::exp(x > 0 ? -x : x)); }
   constexpr float slope(float x, float) const { return 1 / (1 + std::exp(-x)); }
 };
-using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus>;
+// |x|; infinity for NaN. For maxima, without a gradient.
+struct Magnitude {
+  constexpr float value(float x) const {
+    const auto infinity = std::bit_cast<float>(0x7F800000u);
+    return x != x ? infinity : x < 0 ? -x : x;
+  }
+  constexpr float slope(float, float) const { return 0; }
+};
+using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus, Magnitude>;
 
 // f(a, b) and its derivatives with respect to a and b.
 struct Add {
@@ -59,6 +69,43 @@ struct Div {
   constexpr float slope_a(float, float b) const { return 1 / b; }
   constexpr float slope_b(float a, float b) const { return -a / (b * b); }
 };
-using Binary = std::variant<Add, Sub, Mul, Div>;
+
+// Steps of fake quantization (quant/format.h), without gradients.
+struct NoSlopes {
+  constexpr float slope_a(float, float) const { return 0; }
+  constexpr float slope_b(float, float) const { return 0; }
+};
+struct EncodingFactor : NoSlopes {
+  quant::Format format;
+  explicit EncodingFactor(const quant::Format& of) : format(of) {}
+  constexpr float value(float amax, float whole) const {
+    return format.has_blocks() ? factors_of_block(format, amax, whole).by : factors_of(format, amax).by;
+  }
+};
+struct DecodingFactor : NoSlopes {
+  quant::Format format;
+  explicit DecodingFactor(const quant::Format& of) : format(of) {}
+  constexpr float value(float amax, float whole) const {
+    return format.has_blocks() ? factors_of_block(format, amax, whole).back : factors_of(format, amax).back;
+  }
+};
+struct Quantized : NoSlopes {
+  quant::Format format;
+  explicit Quantized(const quant::Format& of) : format(of) {}
+  constexpr float value(float x, float by) const { return quantized(format, x, by); }
+};
+struct Dequantized : NoSlopes {
+  quant::Format format;
+  explicit Dequantized(const quant::Format& of) : format(of) {}
+  constexpr float value(float element, float back) const { return dequantized(format, element, back); }
+};
+struct Within : NoSlopes {
+  constexpr float value(float x, float limit) const { return (x < 0 ? -x : x) <= limit ? 1 : 0; }
+};
+struct Where : NoSlopes {
+  constexpr float value(float x, float flag) const { return flag != 0 ? x : 0; }
+};
+using Binary =
+    std::variant<Add, Sub, Mul, Div, EncodingFactor, DecodingFactor, Quantized, Dequantized, Within, Where>;
 
 }  // namespace temper::primitives

@@ -149,6 +149,13 @@ const RequiredKernels<ops::Embedding>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::FakeQuantize>& required_kernels() {
+  static const RequiredKernels<ops::FakeQuantize> table{
+      {.format = {quant::kE4M3, quant::Scaling::kFloats}}, kAll, {{"simd", "simd", kCpu, kWide}}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::GlobalNorm>& required_kernels() {
   static const RequiredKernels<ops::GlobalNorm> table{
       {}, kWide, {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kWide}}};

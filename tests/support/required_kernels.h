@@ -13,6 +13,7 @@
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
+#include "ops/fake_quantize/fake_quantize.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/hardware_table.h"
 #include "ops/latent_decode/latent_decode.h"
@@ -99,6 +100,8 @@ const RequiredKernels<ops::Dropout>& required_kernels();
 template <>
 const RequiredKernels<ops::Embedding>& required_kernels();
 template <>
+const RequiredKernels<ops::FakeQuantize>& required_kernels();
+template <>
 const RequiredKernels<ops::GlobalNorm>& required_kernels();
 template <>
 const RequiredKernels<ops::LatentDecode>& required_kernels();
@@ -131,12 +134,12 @@ const RequiredKernels<ops::Swiglu>& required_kernels();
 template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template operator()<ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate,
-                          ops::ChunkGatedDeltaRule, ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates,
-                          ops::Dropout, ops::Embedding, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
-                          ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear,
-                          ops::LoraMoeExperts, ops::MoeExperts, ops::MoeRouter, ops::RecurrentGatedDeltaRule,
-                          ops::RmsNorm, ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
+  all.template operator()<
+      ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
+      ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
+      ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary, ops::Linear,
+      ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts, ops::MoeRouter,
+      ops::RecurrentGatedDeltaRule, ops::RmsNorm, ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

@@ -14,6 +14,7 @@ void register_simd() {
   ops::kernels<ops::DeltaGates>().add("simd", delta_gates_kernel());
   ops::kernels<ops::Dropout>().add("simd", dropout_kernel());
   ops::kernels<ops::Embedding>().add("simd", embedding_kernel());
+  ops::kernels<ops::FakeQuantize>().add("simd", fake_quantize_kernel());
   ops::kernels<ops::GlobalNorm>().add("simd", global_norm_kernel());
   ops::kernels<ops::LatentHeads>().add("simd", latent_heads_kernel());
   ops::kernels<ops::LatentRotary>().add("simd", latent_rotary_kernel());

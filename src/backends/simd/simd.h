@@ -5,6 +5,7 @@
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
+#include "ops/fake_quantize/fake_quantize.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/latent_heads/latent_rotary.h"
@@ -22,6 +23,7 @@ ops::Kernel<ops::CausalConv1dUpdate> causal_conv1d_update_kernel();
 ops::Kernel<ops::DeltaGates> delta_gates_kernel();
 ops::Kernel<ops::Dropout> dropout_kernel();
 ops::Kernel<ops::Embedding> embedding_kernel();
+ops::Kernel<ops::FakeQuantize> fake_quantize_kernel();
 ops::Kernel<ops::GlobalNorm> global_norm_kernel();
 ops::Kernel<ops::LatentHeads> latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> latent_rotary_kernel();

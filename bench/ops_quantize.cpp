@@ -1,0 +1,45 @@
+#include "bench/ops.h"
+#include "ops/fake_quantize/fake_quantize.h"
+
+namespace temper::bench {
+namespace {
+
+using ops::FakeQuantize;
+using quant::Scaling;
+
+struct Named {
+  const char* name;
+  quant::Format format;
+};
+const Named kFormats[] = {
+    {"int8", {quant::integer_element(8, false, false), Scaling::kIntegers}},
+    {"fp8", {quant::kE4M3, Scaling::kFloats}},
+    {"nvfp4", {quant::kE2M1, Scaling::kTwoLevels, 16}},
+    {"mxfp8", {quant::kE4M3, Scaling::kPowersOfTwo, 32}},
+};
+
+void add_one(const Size& size, DType dtype, const Named& named) {
+  const std::string name = fmt::format("{} {}", size.model.name, named.name);
+  const Shape shape{row_tokens(size), size.model.hidden};
+  const bool channels = !named.format.has_blocks();
+  for_each_provider<FakeQuantize>(
+      {dtype, named.format}, label(dtype, name), size.eager, [&](const auto& full, const auto& ops) {
+        add_passes(full, dtype, [=]() -> Build {
+          Tensor amax;
+          if (named.format.needs_amax()) amax = filled({channels ? shape[0] : 1, 1}, DType::kF32);
+          return [=, x = filled(shape, dtype)](Tape& tape) {
+            return fake_quantize(tape, ops, input(tape, x), amax, named.format, channels);
+          };
+        });
+      });
+}
+
+}  // namespace
+
+void add_fake_quantize() {
+  for (const DType dtype : kDTypes)
+    for (const Size& size : sizes())
+      for (const Named& named : kFormats) add_one(size, dtype, named);
+}
+
+}  // namespace temper::bench

@@ -1,0 +1,241 @@
+#include <array>
+
+#include "backends/floats.h"
+#include "backends/simd/rows.h"
+#include "backends/simd/simd.h"
+#include "base/threads.h"
+#include "quant/groups.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/simd/fake_quantize.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::backends {
+namespace {
+namespace HWY_NAMESPACE {
+using namespace temper::backends::HWY_NAMESPACE;
+using quant::Scaling;
+
+// quant::round_to, of many; the order of the arguments lets NaN through.
+struct Rounding {
+  explicit Rounding(const quant::Element& element)
+      : lowest(fill(element.lowest)),
+        largest(fill(element.largest)),
+        least(hn::Set(Words(), static_cast<uint32_t>(element.least_exponent + 127) << 23)),
+        up(hn::Set(Words(), static_cast<uint32_t>(23 - element.mantissa_bits) << 23)),
+        integer(element.integer) {}
+
+  HWY_INLINE Lanes operator()(Lanes x) const {
+    const Words words;
+    const Lanes clipped = hn::Max(lowest, hn::Min(largest, x)), magnitude = hn::Abs(clipped);
+    const auto exponent = hn::Max(hn::And(hn::BitCast(words, magnitude), hn::Set(words, 0x7F800000)), least);
+    const Lanes high = hn::BitCast(Floats(), hn::Add(exponent, up));
+    const Lanes rounded = hn::CopySign(hn::Sub(hn::Add(magnitude, high), high), clipped);
+    return integer ? hn::Add(rounded, none()) : rounded;
+  }
+
+  Lanes lowest, largest;
+  hn::Vec<Words> least, up;
+  bool integer;
+};
+
+// quant::quantized and dequantized.
+template <Scaling kScaling>
+HWY_INLINE Lanes faked(const Rounding& round, Lanes x, Lanes by, Lanes back) {
+  if constexpr (kScaling == Scaling::kIntegers) return hn::Div(round(hn::Mul(x, by)), back);
+  if constexpr (kScaling == Scaling::kFloats) return hn::Mul(round(hn::Mul(x, by)), back);
+  if constexpr (kScaling == Scaling::kTwoLevels) return hn::Mul(round(hn::Add(hn::Div(x, by), none())), back);
+  return hn::Mul(round(hn::Div(x, by)), back);
+}
+
+template <Scaling kScaling, class T>
+void fake_run(const Rounding& round, const T* x, T* y, int64_t count, const quant::Factors& factors) {
+  const Lanes by = fill(factors.by), back = fill(factors.back);
+  sweep(count, [&](int64_t i, auto lanes)
+                   HWY_ATTR { store(faked<kScaling>(round, load(x + i, lanes), by, back), y + i, lanes); });
+}
+
+// Whose scales are made together.
+constexpr int64_t kBlocks = 64;
+struct Factors {
+  HWY_ALIGN float by[kBlocks];
+  HWY_ALIGN float back[kBlocks];
+};
+
+// quant::block_scale times the global one; where a magnitude is not finite, NaN.
+HWY_INLINE void two_levels(Lanes amax, float whole, float* by, float* back) {
+  const float global = quant::global_scale(whole);
+  const Rounding round(quant::kE4M3);
+  const Lanes scale = hn::Div(amax, fill(6 * global));
+  const auto is_one = hn::Eq(scale, none());
+  const Lanes rounded = round(hn::Max(fill(0x1p-9f), scale));
+  const Lanes chosen = global > 0 ? hn::IfThenElse(is_one, fill(1), rounded) : fill(1);
+  const Lanes product = hn::Mul(chosen, fill(global));
+  hn::StoreU(hn::IfThenElse(hn::Gt(product, none()), product, fill(1)), Floats(), by);
+  hn::StoreU(product, Floats(), back);
+}
+
+// The power of quant::power_code.
+HWY_INLINE void powers(Lanes amax, float largest, float* by, float* back) {
+  const Words words;
+  const auto bits = hn::BitCast(words, hn::Div(amax, fill(largest)));
+  const auto one = hn::Set(words, 1), zero = hn::Zero(words);
+  const auto exponent = hn::ShiftRight<23>(bits), rest = hn::And(bits, hn::Set(words, 0x7FFFFF));
+  const auto limit = hn::IfThenElse(hn::Eq(exponent, zero), hn::Set(words, 0x400000), zero);
+  const auto up = hn::IfThenElseZero(hn::Gt(rest, limit), one);
+  const auto code = hn::Min(hn::Add(exponent, up), hn::Set(words, 254));
+  const auto power = hn::IfThenElse(hn::Eq(code, zero), hn::Set(words, 0x400000), hn::ShiftLeft<23>(code));
+  hn::StoreU(hn::BitCast(Floats(), power), Floats(), by);
+  hn::StoreU(hn::BitCast(Floats(), power), Floats(), back);
+}
+
+// The largest magnitudes of blocks, infinity where one is not finite: as bits, in whose order NaN comes last.
+template <class T>
+void block_amax(const T* x, int64_t blocks, int64_t size, float* amax) {
+  const Words words;
+  for (int64_t block = 0; block < blocks; ++block, x += size) {
+    auto largest = hn::Zero(words);
+    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
+      largest = hn::Max(largest, hn::BitCast(words, hn::Abs(load(x + i, lanes))));
+    });
+    const uint32_t bits = hn::GetLane(hn::MaxOfLanes(words, largest));
+    amax[block] = std::bit_cast<float>(std::min(bits, 0x7F800000u));
+  }
+}
+
+template <Scaling kScaling, class T>
+void fake_blocks(const quant::Format& format, const Rounding& round, const T* x, T* y, int64_t count,
+                 float whole) {
+  const int64_t size = format.block;
+  HWY_ALIGN std::array<float, kBlocks> amax{};
+  Factors factors;
+  const bool whole_is_finite = kScaling != Scaling::kTwoLevels || whole < HUGE_VALF;
+  for (int64_t first = 0; first < count; first += kBlocks * size) {
+    const int64_t blocks = std::min(kBlocks, (count - first) / size);
+    block_amax(x + first, blocks, size, amax.data());
+    for (int64_t i = 0; i < blocks; i += width()) {
+      const Lanes own = hn::LoadU(Floats(), amax.data() + i);
+      if constexpr (kScaling == Scaling::kTwoLevels)
+        two_levels(own, whole, factors.by + i, factors.back + i);
+      else
+        powers(own, format.element.largest, factors.by + i, factors.back + i);
+    }
+    for (int64_t block = 0; block < blocks; ++block) {
+      const bool finite = amax[static_cast<size_t>(block)] < HUGE_VALF && whole_is_finite;
+      const quant::Factors own =
+          finite ? quant::Factors{factors.by[block], factors.back[block]} : quant::Factors{NAN, NAN};
+      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size, own);
+    }
+  }
+}
+
+template <Scaling kScaling, class T>
+void fake_rows(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& groups, int64_t begin,
+               int64_t end) {
+  const Rounding round(op.format.element);
+  const float* const amax = op.amax.defined() ? op.amax.data<float>() : nullptr;
+  const int64_t columns = groups.columns, run = groups.width();
+  RowCursor cursor(op.x, begin);
+  T* out = y.data<T>() + begin * columns;
+  for (int64_t row = begin; row < end; ++row, out += columns, cursor.next()) {
+    const T* x = op.x.data<T>() + cursor.offset();
+    if constexpr (kScaling == Scaling::kTwoLevels || kScaling == Scaling::kPowersOfTwo) {
+      fake_blocks<kScaling>(op.format, round, x, out, columns, amax != nullptr ? amax[groups.first(row)] : 0);
+    } else {
+      const float* own = amax + groups.first(row);
+      for (int64_t first = 0; first < columns; first += run, ++own)
+        fake_run<kScaling>(round, x + first, out + first, run, factors_of(op.format, *own));
+    }
+  }
+}
+
+void forward(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& groups, int64_t begin,
+             int64_t end) {
+  visit_wide(op.x.dtype(), [&]<class T>() {
+    switch (op.format.scaling) {
+      case Scaling::kIntegers:
+        return fake_rows<Scaling::kIntegers, T>(op, y, groups, begin, end);
+      case Scaling::kFloats:
+        return fake_rows<Scaling::kFloats, T>(op, y, groups, begin, end);
+      case Scaling::kTwoLevels:
+        return fake_rows<Scaling::kTwoLevels, T>(op, y, groups, begin, end);
+      case Scaling::kPowersOfTwo:
+        return fake_rows<Scaling::kPowersOfTwo, T>(op, y, groups, begin, end);
+    }
+  });
+}
+
+template <class T>
+void clip_rows(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
+               int64_t begin, int64_t end) {
+  const int64_t columns = groups.columns, run = groups.width();
+  RowCursor values(op.x, begin), grads(dy, begin);
+  T* out = dx.data<T>() + begin * columns;
+  for (int64_t row = begin; row < end; ++row, out += columns, values.next(), grads.next()) {
+    const T *x = op.x.data<T>() + values.offset(), *grad = dy.data<T>() + grads.offset();
+    const float* amax = op.amax.data<float>() + groups.first(row);
+    for (int64_t first = 0; first < columns; first += run, ++amax) {
+      const Lanes limit = fill(*amax);
+      sweep(run, [&](int64_t i, auto lanes) HWY_ATTR {
+        const auto kept = hn::Le(hn::Abs(load(x + first + i, lanes)), limit);
+        store(hn::IfThenElseZero(kept, load(grad + first + i, lanes)), out + first + i, lanes);
+      });
+    }
+  }
+}
+
+void backward(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
+              int64_t begin, int64_t end) {
+  visit_wide(op.x.dtype(), [&]<class T>() { clip_rows<T>(op, dy, dx, groups, begin, end); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace temper::backends
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace temper::backends {
+namespace {
+
+using ops::FakeQuantize;
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+
+quant::Groups groups_of(const FakeQuantize& op) {
+  Shape one = op.x.shape();
+  for (int d = 0; d < one.ndim(); ++d) one[d] = 1;
+  return quant::groups_of(FakeQuantize::kName, op.x.shape(), op.amax.defined() ? op.amax.shape() : one);
+}
+
+Tensor run_forward(const FakeQuantize& op) {
+  const quant::Groups groups = groups_of(op);
+  const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype());
+  parallel_ranges(groups.experts * groups.rows, rows_per_task(groups.columns),
+                  [&](int64_t begin, int64_t end) {
+                    HWY_DYNAMIC_DISPATCH(forward)(op, y, groups, begin, end);
+                  });
+  return y;
+}
+
+Tensor run_backward(const FakeQuantize& op, const Tensor& dy) {
+  const quant::Groups groups = groups_of(op);
+  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype());
+  parallel_ranges(groups.experts * groups.rows, rows_per_task(groups.columns),
+                  [&](int64_t begin, int64_t end) {
+                    HWY_DYNAMIC_DISPATCH(backward)(op, dy, dx, groups, begin, end);
+                  });
+  return dx;
+}
+
+}  // namespace
+
+ops::Kernel<FakeQuantize> fake_quantize_kernel() {
+  return {.accepts = refuse_float16, .forward = run_forward, .backward = run_backward};
+}
+
+}  // namespace temper::backends
+#endif  // HWY_ONCE

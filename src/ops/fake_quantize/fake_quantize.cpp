@@ -1,0 +1,104 @@
+#include "ops/fake_quantize/fake_quantize.h"
+
+#include "base/trace.h"
+#include "ops/checks.h"
+#include "ops/op_info.h"
+#include "primitives/fake_quantized.h"
+#include "primitives/primitives.h"
+#include "quant/groups.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+// [experts, row groups, rows in one, column groups, columns in one]: amax with ones in it goes with it.
+struct Grouped {
+  Shape values, amax;
+};
+
+Grouped grouped(const FakeQuantize& op, int64_t run) {
+  const Shape& shape = op.x.shape();
+  const bool experts = shape.ndim() == 3;
+  const int64_t of_experts = experts ? shape[0] : 1, rows = shape[shape.ndim() - 2], columns = op.x.dim(-1);
+  if (!op.amax.defined()) return {{of_experts, 1, 1, rows, columns / run, run}, {1, 1, 1, 1, 1, 1}};
+  const quant::Groups groups = quant::groups_of(FakeQuantize::kName, shape, op.amax.shape());
+  const int64_t each = groups.experts / std::max<int64_t>(groups.expert_groups, 1);
+  return {{groups.expert_groups, each, groups.row_groups, rows / groups.row_groups, columns / run, run},
+          {groups.expert_groups, 1, groups.row_groups, 1, groups.column_groups, 1}};
+}
+
+Var compose(Tape& tape, const Var& x, const FakeQuantize& op, bool clips) {
+  const bool blocks = op.format.has_blocks();
+  const int64_t columns = op.x.dim(-1);
+  const int64_t run = blocks ? op.format.block : columns / op.amax.dim(-1);
+  const Grouped shapes = grouped(op, run);
+  const Tensor wide = op.x.to(DType::kF32).contiguous().reshape(shapes.values);
+  const Tensor amax = op.amax.defined() ? op.amax.reshape(shapes.amax) : Tensor();
+  const Tensor y = p::fake_quantized(op.format, wide, amax).reshape(op.x.shape()).to(op.x.dtype());
+  return p::straight_through(tape, x, y, clips ? wide : Tensor(), amax);
+}
+
+void check(const FakeQuantize& op, bool clips) {
+  constexpr auto name = FakeQuantize::kName;
+  check_float(name, "x", op.x);
+  if (op.x.ndim() != 2 && op.x.ndim() != 3)
+    fail("[fake_quantize] x is {}, needs [rows, columns] or [experts, rows, columns]",
+         to_string(op.x.shape()));
+  check_contiguous(name, "x", op.x, 1);
+  const quant::Format& format = op.format;
+  if (format.needs_amax() != op.amax.defined())
+    fail("[fake_quantize] amax is {}", op.amax.defined() ? "given, and the format needs none" : "missing");
+  if (clips && format.has_blocks())
+    fail("[fake_quantize] clips is for formats with a given amax, this one finds the scales of its blocks");
+  if (format.has_blocks() && op.x.dim(-1) % format.block != 0)
+    fail("[fake_quantize] x is {}, needs columns in blocks of {}", to_string(op.x.shape()), format.block);
+  if (!op.amax.defined()) return;
+  check_dtype(name, "amax", op.amax, DType::kF32);
+  check_contiguous(name, "amax", op.amax);
+  const quant::Groups groups = quant::groups_of(name, op.x.shape(), op.amax.shape());
+  if (format.has_blocks() && groups.row_groups * groups.column_groups != 1)
+    fail("[fake_quantize] amax is {}, the format needs one for each matrix", to_string(op.amax.shape()));
+}
+
+}  // namespace
+
+Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
+                  const quant::Format& format, bool clips) {
+  const FakeQuantize op{x.value, amax, format};
+  check(op, clips);
+  if (x.value.numel() == 0) return x;
+  const trace::Span span(FakeQuantize::kName, [&] {
+    const auto bytes = static_cast<double>(x.value.bytes());
+    return trace::OpWork{{0, 2 * bytes}, {0, clips ? 3 * bytes : 0}};
+  });
+  const auto& kernel = *bound;
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, op, clips);
+  Var y = tape.record(kernel.forward(op), {&x},
+                      [slot = x.slot, op = clips ? op : FakeQuantize{}, clips, &kernel](const Tensor& dy) {
+                        const bool rows = dy.is_contiguous_from(1);
+                        slot->add(clips ? kernel.backward(op, rows ? dy : dy.contiguous()) : dy);
+                      });
+  if (tape.rematerializes())
+    y.remake = std::make_shared<Remake>([saved = x.saved(), amax, format, &kernel] {
+      return kernel.forward({saved.get(), amax, format});
+    });
+  return y;
+}
+
+namespace {
+
+Tensor outline_forward(const FakeQuantize& op) { return empty_like(op.x, op.x.shape()); }
+
+Tensor outline_backward(const FakeQuantize&, const Tensor& dy) { return empty_like(dy, dy.shape()); }
+
+}  // namespace
+
+Probe fake_quantize_probe;
+
+void register_fake_quantize() {
+  register_op<FakeQuantize>(compose, fake_quantize_probe, {outline_forward, outline_backward},
+                            {.cpu = {{{"simd", "simd"}}}});
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,34 @@
+#pragma once
+#include "ops/selection.h"
+#include "quant/format.h"
+
+namespace temper::ops {
+
+// y is x as it comes back from a number format: encoded and decoded by the arithmetic of quant/format.h, in
+// float32, rounded once to x's dtype. All experts of a stacked weight are one call. The gradient of a
+// rounding is that of the identity (Bengio et al., "Estimating or Propagating Gradients Through Stochastic
+// Neurons for Conditional Computation", 2013): it passes, or with `clips` where |x| ≤ amax in float32, and is
+// 0 elsewhere, also for NaN.
+struct FakeQuantize {
+  static constexpr std::string_view kName = "fake_quantize", kField = "fake_quantize";
+  struct Signature {
+    DType dtype = DType::kF32;
+    quant::Format format = {};
+  };
+
+  Tensor x;     // [rows, columns] or [experts, rows, columns]; outer strides of any size, rows compact
+  Tensor amax;  // [of experts, of rows, of columns] float32, compact: divisors of x's (quant/groups.h); with
+                // blocks one for each matrix or one in all; undefined where the format needs none
+  quant::Format format = {};
+
+  using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
+  // The gradient with clipping, dy's dtype, compact. dy's outer strides are of any size, its rows compact.
+  using Backward = Tensor(const FakeQuantize&, const Tensor& dy);
+  using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
+};
+
+// Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.
+Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
+                  const quant::Format& format, bool clips = false);
+
+}  // namespace temper::ops

@@ -1,0 +1,18 @@
+#include "ops/probe.h"
+#include "ops/fake_quantize/fake_quantize.h"
+
+namespace temper::ops {
+
+ProbeRun fake_quantize_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
+  const quant::Format format{quant::kE4M3, quant::Scaling::kFloats};
+  const Shape shape{kProbeTokens, kProbeHidden};
+  const Tensor x = probe_values(facts, 1, shape, dtype), dy = probe_values(facts, 9, shape, dtype);
+  const Tensor amax = probe_values(facts, 2, {kProbeTokens, 1}, DType::kF32);
+  return [=, ops = bind_probe<FakeQuantize>(provider, {dtype, format}, facts)] {
+    Tape tape;
+    const Var v = tape.variable(x);
+    return probe_backward(tape, fake_quantize(tape, ops, v, amax, format, true), dy, {&v});
+  };
+}
+
+}  // namespace temper::ops

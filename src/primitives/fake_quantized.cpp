@@ -1,0 +1,47 @@
+#include "primitives/fake_quantized.h"
+
+#include "primitives/broadcast.h"
+#include "primitives/internal.h"
+
+namespace temper::primitives {
+namespace {
+
+Tensor combined(const Binary& f, const Tensor& a, const Tensor& b) {
+  const Tensor y = empty_floats(broadcast_shape(a.shape(), b.shape()), a.device());
+  primitive_functions(a.device()).binary(f, a, b, y);
+  return y;
+}
+
+Tensor mapped(const Unary& f, const Tensor& x) {
+  const Tensor y = empty_floats(x.shape(), x.device());
+  primitive_functions(x.device()).unary(f, x, y);
+  return y;
+}
+
+// The largest magnitude of each block; infinity where something is not finite.
+Tensor block_amax(const Tensor& x) {
+  Shape shape = x.shape();
+  shape[shape.ndim() - 1] = 1;
+  const Tensor amax = empty_floats(shape, x.device());
+  primitive_functions(x.device()).max_last(mapped(Magnitude{}, x), amax);
+  return amax;
+}
+
+}  // namespace
+
+Tensor fake_quantized(const quant::Format& format, const Tensor& x, const Tensor& amax) {
+  const Tensor own = format.has_blocks() ? block_amax(x) : amax, whole = amax.defined() ? amax : own;
+  const Tensor by = combined(EncodingFactor{format}, own, whole);
+  const Tensor elements = combined(Quantized{format}, x, by);
+  return combined(Dequantized{format}, elements, combined(DecodingFactor{format}, own, whole));
+}
+
+Var straight_through(Tape& tape, const Var& x, const Tensor& y, const Tensor& limited, const Tensor& amax) {
+  return tape.record(y, {&x}, [x, limited, amax](const Tensor& grad) {
+    if (!limited.defined()) return x.slot->add(grad);
+    const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
+    give(x, combined(Where{}, floats(grad), within));
+  });
+}
+
+}  // namespace temper::primitives

@@ -1,18 +1,20 @@
 // Training speed of one model on rows of tokens: a whole step, from rows to updated parameters.
 //   temper_bench_train [SHAPE | FOLDER] [--device D] [--dtype T] [--rows N] [--length N] [--documents N]
-//                      [--micro-batches N] [--steps N] [--lr R] [--threads N] [--checkpointing none|selective|full]
+//                      [--micro-batches N] [--steps N] [--lr R] [--threads N] [--checkpointing
+//                      none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
-// float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their experts in turn (train.router.force_balance). Tokens are
-// random, or int32 of a file, step after step, or --data's dialogues, which a folder's tokenizer encodes and
-// which are packed as `temper train` does; --write-documents says what they are. With adapters the model is
-// frozen, and each of them (LoRA on all linears) learns from its share of the rows; --adapter is one of
-// PEFT's folders. Prints one line of JSON; memory is the process's on a CPU, the device pool's on a GPU, and
-// `of_peak` the share of a large product's speed on the same machine. --layers changes a shape, --base-dtype
-// keeps the frozen model's linears in 8 bits, --pin pins threads to cores,
+// float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
+// experts in turn (train.router.force_balance). Tokens are random, or int32 of a file, step after step, or
+// --data's dialogues, which a folder's tokenizer encodes and which are packed as `temper train` does;
+// --write-documents says what they are. With adapters the model is frozen, and each of them (LoRA on all
+// linears) learns from its share of the rows; --adapter is one of PEFT's folders. Prints one line of JSON;
+// memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
+// speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
+// bits, --pin pins threads to cores,
 // --profile adds a table of where time goes, by op.
 #include <algorithm>
 #include <cmath>
@@ -40,8 +42,8 @@ struct Options {
               write_documents, adapter;
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
-  int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0, rank = 16,
-          layers = 0;
+  int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
+          rank = 16, layers = 0;
   double lr = 1e-5;
   bool float32_state = false, profile = false, pin = false, balanced = false;
 };

@@ -77,6 +77,9 @@ std::vector<std::string> calls_of(const std::function<void()>& work) {
   work();
   std::vector<std::string> names;
   for (const trace::Event& event : trace::stop()) names.push_back(event.name);
+  // Of a base in 8 bits the matrices of those experts are dequantized that tokens chose, which training
+  // changes.
+  std::erase(names, "dequantize");
   return names;
 }
 

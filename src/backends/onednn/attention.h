@@ -61,11 +61,6 @@ inline Matrix as_operand(const Block& block, DType dtype, int64_t rows, int64_t 
   return matrix_of(to);
 }
 
-inline Matrix transposed(Matrix matrix) {
-  matrix.transposed = !matrix.transposed;
-  return matrix;
-}
-
 // Hands out parts of a task's memory.
 class Scratch {
  public:

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "backends/onednn/delta_rows.h"
 #include "backends/onednn/delta_rule.h"
 
 namespace temper::backends {
@@ -10,10 +11,8 @@ constexpr int64_t kSolveBlock = 16;  // rows that are solved one by one; the oth
 // x /= sqrt(Σ x² + eps), row by row; scales are the factors.
 void norm_rows(float* x, int64_t rows, int64_t size, float eps, float* scales) {
   for (int64_t row = 0; row < rows; ++row, x += size) {
-    float sum = 0;
-    for (int64_t i = 0; i < size; ++i) sum += x[i] * x[i];
-    scales[row] = 1 / std::sqrt(sum + eps);
-    for (int64_t i = 0; i < size; ++i) x[i] *= scales[row];
+    scales[row] = 1 / std::sqrt(delta_rows::dot(x, x, size) + eps);
+    delta_rows::scale(x, scales[row], x, size);
   }
 }
 
@@ -24,11 +23,7 @@ void solve(const float* n, float* u, int64_t size, int64_t width) {
     if (begin > 0)
       delta_product({n + begin * kDeltaStride, kDeltaStride}, {u, width}, {end - begin, width, begin},
                     u + begin * width, width, true);
-    for (int64_t t = begin + 1; t < end; ++t)
-      for (int64_t s = begin; s < t; ++s) {
-        const float factor = n[t * kDeltaStride + s];
-        for (int64_t i = 0; i < width; ++i) u[t * width + i] += factor * u[s * width + i];
-      }
+    delta_rows::solve({n, kDeltaStride, 1, begin, end}, u, width);
   }
 }
 
@@ -94,7 +89,7 @@ void DeltaChunks::load_decays(int64_t head) {
     const float own = std::exp(op_.g.data<float>()[(keys_.first + t) * op_.heads() + head]);
     values_.start[t] = t == 0 ? own : values_.start[t - 1] * own;
     float* const row = values_.decay + t * kDeltaStride;
-    for (int64_t s = 0; s < t; ++s) row[s] = row[s - kDeltaStride] * own;
+    if (t > 0) delta_rows::scale(row - kDeltaStride, own, row, t);
     row[t] = 1;
   }
 }
@@ -106,12 +101,13 @@ void DeltaChunks::load_values(int64_t head, const float* state) {
   delta_product({keys_.k, key_dim}, {state, dim}, {size, dim, key_dim}, values_.known, dim);
   const float* const last = values_.decay + (size - 1) * kDeltaStride;
   for (int64_t t = 0; t < size; ++t) {
-    const float strength = beta(head, t), start = values_.start[t];
-    for (int64_t i = t * dim; i < (t + 1) * dim; ++i)
-      values_.u[i] = strength * (values_.v[i] - start * values_.known[i]);
-    for (int64_t i = t * kDeltaStride; i < t * kDeltaStride + t; ++i)
-      values_.n[i] = -strength * values_.decay[i] * keys_.kk[i];
-    for (int64_t i = t * key_dim; i < (t + 1) * key_dim; ++i) values_.kept[i] = last[t] * keys_.k[i];
+    const float strength = beta(head, t);
+    float* const u = values_.u + t * dim;
+    delta_rows::scale(values_.v + t * dim, strength, u, dim);
+    delta_rows::add_scaled(values_.known + t * dim, -strength * values_.start[t], u, dim);
+    const int64_t row = t * kDeltaStride;
+    delta_rows::multiply(values_.decay + row, keys_.kk + row, -strength, values_.n + row, t);
+    delta_rows::scale(keys_.k + t * key_dim, last[t], values_.kept + t * key_dim, key_dim);
   }
   solve(values_.n, values_.u, size, dim);
 }
@@ -119,17 +115,17 @@ void DeltaChunks::load_values(int64_t head, const float* state) {
 void DeltaChunks::advance(float* state) const {
   const int64_t key_dim = op_.key_dim(), dim = op_.value_dim();
   const float whole = values_.start[keys_.size - 1];
-  for (int64_t i = 0; i < key_dim * dim; ++i) state[i] *= whole;
+  delta_rows::scale(state, whole, state, key_dim * dim);
   delta_product({values_.kept, key_dim, true}, {values_.u, dim}, {key_dim, dim, keys_.size}, state, dim,
                 true);
 }
 
 void DeltaChunks::mix(float* p) const {
-  for (int64_t t = 0; t < keys_.size; ++t)
-    for (int64_t s = 0; s < keys_.size; ++s) {
-      const int64_t i = t * kDeltaStride + s;
-      p[i] = s <= t ? values_.decay[i] * keys_.qk[i] : 0;
-    }
+  for (int64_t t = 0; t < keys_.size; ++t) {
+    const int64_t row = t * kDeltaStride;
+    delta_rows::multiply(values_.decay + row, keys_.qk + row, 1, p + row, t + 1);
+    std::fill(p + row + t + 1, p + row + keys_.size, 0.f);
+  }
 }
 
 }  // namespace temper::backends

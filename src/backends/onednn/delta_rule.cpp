@@ -2,6 +2,7 @@
 #include "backends/onednn/delta_rule.h"
 
 #include "backends/floats.h"
+#include "backends/onednn/delta_rows.h"
 #include "backends/onednn/onednn.h"
 #include "base/threads.h"
 
@@ -41,10 +42,10 @@ void write_chunk(const Forward& f, int64_t head, const float* state) {
   const int64_t dim = f.op.value_dim(), key_dim = f.op.key_dim();
   delta_product({keys.q, key_dim}, {state, dim}, {keys.size, dim, key_dim}, f.y, dim);
   for (int64_t t = 0; t < keys.size; ++t)
-    for (int64_t i = t * dim; i < (t + 1) * dim; ++i) f.y[i] *= values.start[t];
+    delta_rows::scale(f.y + t * dim, values.start[t], f.y + t * dim, dim);
   f.chunks.mix(f.p);
   delta_product({f.p, kDeltaStride}, {values.u, dim}, {keys.size, dim, keys.size}, f.y, dim, true);
-  for (int64_t i = 0; i < keys.size * dim; ++i) f.y[i] *= f.op.scale;
+  delta_rows::scale(f.y, f.op.scale, f.y, keys.size * dim);
   copy_block({f.y, DType::kF32, dim}, heads_at(f.out.y, keys.first, head), keys.size, dim);
 }
 

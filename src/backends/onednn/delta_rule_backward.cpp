@@ -1,5 +1,6 @@
 // The gated delta rule, backward: states before each chunk are computed again, then chunks and documents in
 // reverse order.
+#include "backends/onednn/delta_rows.h"
 #include "backends/onednn/delta_rule.h"
 #include "base/threads.h"
 
@@ -41,12 +42,6 @@ struct Work {
   float* dlast;                // [size], of D_L
 };
 
-float dot(const float* a, const float* b, int64_t size) {
-  float sum = 0;
-  for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 // u := (I - N)⁻ᵀ u.
 void solve_transposed(const float* n, float* u, int64_t size, int64_t width) {
   constexpr int64_t kBlock = 16;
@@ -55,19 +50,16 @@ void solve_transposed(const float* n, float* u, int64_t size, int64_t width) {
     if (end < size)
       delta_product({n + end * kDeltaStride + begin, kDeltaStride, true}, {u + end * width, width},
                     {end - begin, width, size - end}, u + begin * width, width, true);
-    for (int64_t t = end - 1; t >= begin; --t)
-      for (int64_t s = t + 1; s < end; ++s) {
-        const float factor = n[s * kDeltaStride + t];
-        for (int64_t i = 0; i < width; ++i) u[t * width + i] += factor * u[s * width + i];
-      }
+    delta_rows::solve({n, 1, kDeltaStride, begin, end, true}, u, width);
   }
 }
 
 // dx of x̂ = x · scale, where x̂ is normed; `grad` becomes it.
 void norm_backward(const float* normed, const float* scales, float* grad, int64_t rows, int64_t size) {
   for (int64_t row = 0; row < rows; ++row, normed += size, grad += size) {
-    const float along = dot(normed, grad, size);
-    for (int64_t i = 0; i < size; ++i) grad[i] = scales[row] * (grad[i] - along * normed[i]);
+    const float along = delta_rows::dot(normed, grad, size);
+    delta_rows::add_scaled(normed, -along, grad, size);
+    delta_rows::scale(grad, scales[row], grad, size);
   }
 }
 
@@ -140,9 +132,7 @@ class Backward {
   float* at(const Tensor& all, int64_t document) const {
     return all.data<float>() + document * op_.heads() * one_ + key_head_ * size_;
   }
-  void add(const float* from, float* to) const {
-    for (int64_t i = 0; i < size_; ++i) to[i] += from[i];
-  }
+  void add(const float* from, float* to) const { delta_rows::add_scaled(from, 1, to, size_); }
 
   void find_states() {
     if (op_.initial.defined())
@@ -192,7 +182,7 @@ class Backward {
     const KeyChunk& keys = chunks_.keys();
     const int64_t dim = op_.value_dim();
     copy_block(heads_at(dy_, keys.first, head), {w_.dy, DType::kF32, dim}, keys.size, dim);
-    for (int64_t i = 0; i < keys.size * dim; ++i) w_.dy[i] *= op_.scale;
+    delta_rows::scale(w_.dy, op_.scale, w_.dy, keys.size * dim);
   }
 
   // Y = diag(e) Q̂ S + P U and S' = e_L S + keptᵀ U: gradients of Q̂, S, U, P, e and kept.
@@ -202,12 +192,12 @@ class Backward {
     const int64_t size = keys.size, key_dim = op_.key_dim(), dim = op_.value_dim();
     delta_product({keys.q, key_dim}, {state, dim}, {size, dim, key_dim}, w_.qs, dim);
     for (int64_t t = 0; t < size; ++t) {
-      w_.dstart[t] = dot(w_.dy + t * dim, w_.qs + t * dim, dim);
-      for (int64_t i = t * dim; i < (t + 1) * dim; ++i) w_.x[i] = values.start[t] * w_.dy[i];
+      w_.dstart[t] = delta_rows::dot(w_.dy + t * dim, w_.qs + t * dim, dim);
+      delta_rows::scale(w_.dy + t * dim, values.start[t], w_.x + t * dim, dim);
     }
     const float whole = values.start[size - 1];
-    w_.dstart[size - 1] += dot(dstate, state, one_);
-    for (int64_t i = 0; i < one_; ++i) dbefore_[i] = whole * dstate[i];
+    w_.dstart[size - 1] += delta_rows::dot(dstate, state, one_);
+    delta_rows::scale(dstate, whole, dbefore_, one_);
     delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dq, key_dim, true);
     delta_product({keys.q, key_dim, true}, {w_.x, dim}, {key_dim, dim, size}, dbefore_, dim, true);
     chunks_.mix(w_.p);
@@ -217,8 +207,9 @@ class Backward {
     delta_product({values.u, dim}, {dstate, dim, true}, {size, key_dim, dim}, w_.dkept, key_dim);
     const float* const last = values.decay + (size - 1) * kDeltaStride;
     for (int64_t s = 0; s < size; ++s) {
-      w_.dlast[s] = dot(w_.dkept + s * key_dim, keys.k + s * key_dim, key_dim);
-      for (int64_t i = s * key_dim; i < (s + 1) * key_dim; ++i) w_.dk[i] += last[s] * w_.dkept[i];
+      const int64_t row = s * key_dim;
+      w_.dlast[s] = delta_rows::dot(w_.dkept + row, keys.k + row, key_dim);
+      delta_rows::add_scaled(w_.dkept + row, last[s], w_.dk + row, key_dim);
     }
   }
 
@@ -231,13 +222,12 @@ class Backward {
     delta_product({w_.du, dim}, {values.u, dim, true}, {size, size, dim}, w_.g, kDeltaStride);
     for (int64_t t = 0; t < size; ++t) {
       const float beta = chunks_.beta(head, t), start = values.start[t];
-      const float of_known = dot(w_.du + t * dim, values.known + t * dim, dim);
-      w_.dbeta[t] = dot(w_.du + t * dim, values.v + t * dim, dim) - start * of_known;
+      float* const du = w_.du + t * dim;
+      const float of_known = delta_rows::dot(du, values.known + t * dim, dim);
+      w_.dbeta[t] = delta_rows::dot(du, values.v + t * dim, dim) - start * of_known;
       w_.dstart[t] -= beta * of_known;
-      for (int64_t i = t * dim; i < (t + 1) * dim; ++i) {
-        w_.x[i] = -beta * start * w_.du[i];
-        w_.du[i] *= beta;
-      }
+      delta_rows::scale(du, -beta * start, w_.x + t * dim, dim);
+      delta_rows::scale(du, beta, du, dim);
     }
     copy_block({w_.du, DType::kF32, dim}, heads_at(grads_.v, keys.first, head), size, dim);
     delta_product({w_.x, dim}, {state, dim, true}, {size, key_dim, dim}, w_.dk, key_dim, true);
@@ -252,17 +242,22 @@ class Backward {
     float* const of_kk = w_.both;
     float* const of_qk = w_.p;
     for (int64_t t = 0; t < size; ++t) {
-      const float beta = chunks_.beta(head, t);
-      for (int64_t s = 0; s < size; ++s) {
-        const int64_t i = t * kDeltaStride + s;
-        const float decay = values.decay[i];
-        of_qk[i] = s <= t ? w_.dp[i] * decay : 0;
-        of_kk[i] = s < t ? -w_.g[i] * beta * decay : 0;
-        if (s >= t) continue;
-        w_.dbeta[t] -= w_.g[i] * decay * keys.kk[i];
-        const float own = w_.dp[i] * keys.qk[i] - w_.g[i] * beta * keys.kk[i];
-        w_.along[i] = decay * (t == size - 1 ? own + w_.dlast[s] : own);
-      }
+      const int64_t row = t * kDeltaStride;
+      w_.dbeta[t] += delta_rows::decay_row({.dp = w_.dp + row,
+                                            .g = w_.g + row,
+                                            .decay = values.decay + row,
+                                            .kk = keys.kk + row,
+                                            .qk = keys.qk + row,
+                                            .dlast = t == size - 1 ? w_.dlast : nullptr,
+                                            .of_kk = of_kk + row,
+                                            .of_qk = of_qk + row,
+                                            .along = w_.along + row,
+                                            .beta = chunks_.beta(head, t)},
+                                           t);
+      of_qk[row + t] = w_.dp[row + t];  // D_tt is 1
+      of_kk[row + t] = 0;
+      std::fill(of_qk + row + t + 1, of_qk + row + size, 0.f);
+      std::fill(of_kk + row + t + 1, of_kk + row + size, 0.f);
     }
     const Operand k{keys.k, dim};
     delta_product({of_kk, kDeltaStride}, k, {size, dim, size}, w_.dk, dim, true);
@@ -272,15 +267,16 @@ class Backward {
     write_gates(head);
   }
 
-  // g_i is in D_ts for s < i ≤ t, and in e_t for i ≤ t.
+  // g_i is in D_ts for s < i ≤ t, and in e_t for i ≤ t: from the last on, sums over t of both.
   void write_gates(int64_t head) {
     const KeyChunk& keys = chunks_.keys();
-    std::fill_n(w_.dg, keys.size, 0.f);
-    for (int64_t t = 0; t < keys.size; ++t) {
-      const float* const row = w_.along + t * kDeltaStride;
-      float sum = w_.dstart[t] * chunks_.values().start[t];
-      w_.dg[0] += sum;
-      for (int64_t i = 1; i <= t; ++i) w_.dg[i] += sum += row[i - 1];
+    float* const over_t = w_.dlast;  // of D_ts, by s
+    float of_starts = 0;
+    std::fill_n(over_t, keys.size, 0.f);
+    for (int64_t i = keys.size - 1; i >= 0; --i) {
+      of_starts += w_.dstart[i] * chunks_.values().start[i];
+      delta_rows::add_scaled(w_.along + i * kDeltaStride, 1, over_t, i);
+      w_.dg[i] = of_starts + delta_rows::sum(over_t, i);
     }
     for (int64_t t = 0; t < keys.size; ++t) {
       const int64_t i = (keys.first + t) * op_.heads() + head;

@@ -49,11 +49,6 @@ void multiply_rows(const Matrix& a, const Matrix& b, int64_t rows, int64_t colum
   multiply(tile);
 }
 
-Matrix transposed(Matrix matrix) {
-  matrix.transposed = !matrix.transposed;
-  return matrix;
-}
-
 // The tokens' rows of a piece, compact.
 Tensor gathered(const ChoicesByExpert& rows, const Tensor& x, const ChoicesByExpert::Piece& piece) {
   const Tensor own = workspace(x, {piece.rows, x.dim(1)}, x.dtype());

@@ -14,6 +14,11 @@ struct Matrix {
   Matrix block(int64_t row, int64_t column) const;  // the matrix that starts at (row, column)
 };
 
+inline Matrix transposed(Matrix matrix) {
+  matrix.transposed = !matrix.transposed;
+  return matrix;
+}
+
 // The rows of a tensor with compact rows, or of its transpose.
 Matrix rows_of(const Tensor& tensor);
 Matrix transpose_of(const Tensor& tensor);

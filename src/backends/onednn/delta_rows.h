@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+
+// What the gated delta rule does to rows beside its products, float32, by the processor's vectors. Sums have
+// a fixed order, which depends on the width of its vectors.
+namespace temper::backends::delta_rows {
+
+float dot(const float* a, const float* b, int64_t size);
+float sum(const float* a, int64_t size);
+void scale(const float* from, float factor, float* to, int64_t size);       // to = factor · from
+void add_scaled(const float* from, float factor, float* to, int64_t size);  // to += factor · from
+// to = factor · a ∘ b.
+void multiply(const float* a, const float* b, float factor, float* to, int64_t size);
+
+// Rows [begin, end) of u := (I - N)⁻¹ u, N strictly lower triangular with element (t, s) at
+// n[t * row_stride + s * column_stride], of which only those rows and columns are read. `upwards`: of its
+// transpose's inverse, where the strides are those of the transpose, from the last row to the first.
+struct Triangle {
+  const float* n;
+  int64_t row_stride, column_stride;
+  int64_t begin, end;
+  bool upwards = false;
+};
+void solve(const Triangle& triangle, float* u, int64_t width);
+
+// Of row t of a chunk, what lies below the diagonal: gradients of D_ts, k̂_t·k̂_s and q̂_t·k̂_s from those of P
+// and A.
+struct DecayRow {
+  const float *dp, *g;           // of P, and of A without its sign
+  const float *decay, *kk, *qk;  // D_ts, k̂_t·k̂_s, q̂_t·k̂_s
+  const float* dlast;            // of D_ts itself; null: nothing
+  float *of_kk, *of_qk, *along;
+  float beta;
+};
+// Gives the gradient of beta.
+float decay_row(const DecayRow& row, int64_t size);
+
+}  // namespace temper::backends::delta_rows

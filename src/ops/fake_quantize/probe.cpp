@@ -6,8 +6,11 @@ namespace temper::ops {
 ProbeRun fake_quantize_probe(const std::string& provider, DType dtype, const HardwareFacts& facts) {
   const quant::Format format{quant::kE4M3, quant::Scaling::kFloats};
   const Shape shape{kProbeTokens, kProbeHidden};
-  const Tensor x = probe_values(facts, 1, shape, dtype), dy = probe_values(facts, 9, shape, dtype);
-  const Tensor amax = probe_values(facts, 2, {kProbeTokens, 1}, DType::kF32);
+  // Numbers of bfloat16 in every dtype: what is rounded before may get another code.
+  const Tensor x = probe_values(facts, 1, shape, DType::kBF16).to(dtype),
+               dy = probe_values(facts, 9, shape, dtype);
+  const std::vector<float> limits(kProbeTokens, 0.75f);
+  const Tensor amax = Tensor::from<float>(limits, {kProbeTokens, 1}).on(facts.device);
   return [=, ops = bind_probe<FakeQuantize>(provider, {dtype, format}, facts)] {
     Tape tape;
     const Var v = tape.variable(x);

@@ -22,7 +22,9 @@ constexpr Element integer_element(int bits, bool narrow, bool is_unsigned) {
   const float lowest = is_unsigned ? 0.f : narrow ? -largest : -largest - 1;
   return {bits, 7, 7, lowest, largest, true};
 }
-inline constexpr Element kE4M3{8, 3, -6, -448, 448};
+// What GPUs need is a function: they cannot refer to variables of the host.
+constexpr Element e4m3() { return {8, 3, -6, -448, 448}; }
+inline constexpr Element kE4M3 = e4m3();
 inline constexpr Element kE5M2{8, 2, -14, -57344, 57344};
 inline constexpr Element kE3M2{6, 2, -2, -28, 28};
 inline constexpr Element kE2M3{6, 3, 0, -7.5f, 7.5f};

@@ -49,7 +49,7 @@ constexpr float global_scale(float amax) { return amax / (6.f * 448.f); }
 constexpr float block_scale(float block_amax, float global) {
   const float scale = block_amax / (6 * global);
   if (!(global > 0) || scale == 0) return 1;
-  return round_to(kE4M3, scale < 0x1p-9f ? 0x1p-9f : scale);
+  return round_to(e4m3(), scale < 0x1p-9f ? 0x1p-9f : scale);
 }
 
 // kPowersOfTwo: the power as it is stored, its exponent + 127, from 0 to 254. Exact, where a rounded

@@ -10,7 +10,7 @@ namespace temper::layers {
 // needed.
 struct DecoderInput {
   Tensor ids;         // [tokens] int32
-  Tensor positions;   // [tokens] int32, from 0 in each document
+  Tensor positions;   // [tokens] int32, rising from 0 in each document
   Tensor cu_seqlens;  // [documents + 1] int32
   // Of each document: the one before it that it continues, whose tokens it sees as if they were its own
   // beginning, or -1. Several may continue one, which is then computed once, and which continues none itself.
@@ -24,7 +24,7 @@ DecoderInput make_input(std::span<const int32_t> ids, std::span<const int32_t> d
                         std::vector<int32_t> continued = {});
 
 // An Error where positions and cu_seqlens say different documents: each begins at 0, behind the document that
-// it continues, or behind the `held` tokens of a state, and rises by one.
+// it continues, or behind the `held` tokens of a state, and rises (positions may be left out).
 void check_boundaries(const DecoderInput& input, int64_t held);
 
 }  // namespace temper::layers

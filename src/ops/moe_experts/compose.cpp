@@ -14,14 +14,12 @@ struct OneExpert {
   std::vector<int32_t> choices, tokens;
 };
 
-// A device that only counts has no values: choices take the experts in turn.
 std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
   std::vector<OneExpert> all(static_cast<size_t>(experts));
-  const bool has_values = ids.device().type != DeviceType::kCounted;
   const Tensor seen = ids.on({});
   const auto list = seen.values<int32_t>();
   for (size_t i = 0; i < list.size(); ++i) {
-    OneExpert& own = all[has_values ? static_cast<size_t>(list[i]) : i % all.size()];
+    OneExpert& own = all[static_cast<size_t>(list[i])];
     own.choices.push_back(static_cast<int32_t>(i));
     own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
   }

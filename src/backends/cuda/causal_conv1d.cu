@@ -10,10 +10,10 @@ namespace {
 
 using ops::CausalConv1d;
 
-constexpr int kMostWidth = 8, kForwardRun = 32, kBackwardRun = 64, kWarps = kThreads / 32;
+constexpr int kMostWidth = 8, kForwardRun = 32, kBackwardRun = 128, kWarps = kThreads / 32;
 
 template <class T, int N, int kWidth>
-__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ ConvArguments<T> a) {
+__global__ void __launch_bounds__(kThreads, 4) convolve(const __grid_constant__ ConvArguments<T> a) {
   const ConvRun run = a.runs[blockIdx.y];
   const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * N;
   if (run.tokens == 0 || channel >= a.channels) return;

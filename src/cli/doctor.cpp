@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "backends/libraries.h"
 #include "backends/peak.h"
 #include "base/files.h"
+#include "base/libraries.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/program.h"
@@ -54,8 +54,8 @@ void show_devices() {
 }
 
 void show_libraries() {
-  for (const auto& [name, probe] : registry<backends::LibraryProbe>().entries()) {
-    const backends::LibraryState state = probe();
+  for (const auto& [name, probe] : registry<LibraryProbe>().entries()) {
+    const LibraryState state = probe();
     std::printf("%-11s %s\n", name.c_str(), state.text.c_str());
   }
 }

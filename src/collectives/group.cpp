@@ -1,6 +1,7 @@
 #include "collectives/group.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace temper::collectives {
 
@@ -15,6 +16,25 @@ std::string to_string(const Call& call) {
 bool same(const Call& a, const Call& b) {
   return a.name == b.name && a.collective == b.collective && a.number == b.number && a.shape == b.shape &&
          a.dtype == b.dtype && a.root == b.root;
+}
+
+std::string describe_mismatch(const Call& first, int rank, const Call& other) {
+  return fmt::format(
+      "ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks must make the same calls in the "
+      "same order",
+      to_string(first), rank, to_string(other));
+}
+
+StoppedByAnother::StoppedByAnother(int rank, const std::string& reason, ErrorKind kind)
+    : Error(fmt::format("[collectives] rank {} stopped: {}", rank, reason), kind) {}
+
+Group::Group(int rank, int size, std::string name, std::vector<int> world_ranks)
+    : rank_(rank), size_(size), name_(std::move(name)), world_ranks_(std::move(world_ranks)) {}
+
+std::string Group::describe(const Call& call) const {
+  std::vector<std::string> ranks;
+  for (const int rank : world_ranks_) ranks.push_back(std::to_string(rank));
+  return fmt::format("{}, in group {} (ranks {})", to_string(call), name_, join(ranks));
 }
 
 Call Group::tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root) {
@@ -33,14 +53,46 @@ void Group::all_reduce(std::string_view name, const Tensor& values) {
 }
 
 Tensor Group::all_gather(std::string_view name, const Tensor& part) {
-  return do_all_gather(tensor_call(name, "all_gather", part), part);
+  if (is_alone()) return part;
+  Shape shape = part.shape();
+  shape[0] *= size_;
+  Tensor whole = Tensor::empty(shape, part.dtype(), MemoryTag::kWorkspace, part.device());
+  do_all_gather(tensor_call(name, "all_gather", part), part, whole);
+  return whole;
+}
+
+void Group::all_gather_into(std::string_view name, const Tensor& part, const Tensor& whole) {
+  const Call call = tensor_call(name, "all_gather", part);
+  invariant(whole.is_contiguous() && whole.dtype() == part.dtype() && whole.numel() == size_ * part.numel(),
+            fmt::format("[{}] the whole is {}", to_string(call), to_string(whole.shape())));
+  if (!is_alone()) return do_all_gather(call, part, whole);
+  if (whole.raw() != part.raw()) whole.copy_from(part);
+}
+
+// Of a tensor of that many rows, when they can be cut.
+void Group::check_rows(const Call& call) const {
+  invariant(call.shape[0] % size_ == 0,
+            fmt::format("[{}] {} ranks cannot have equal parts of the rows", to_string(call), size_));
 }
 
 Tensor Group::reduce_scatter(std::string_view name, const Tensor& whole) {
+  if (is_alone()) return whole;
   const Call call = tensor_call(name, "reduce_scatter", whole);
-  invariant(whole.dim(0) % size_ == 0,
-            fmt::format("[{}] {} ranks cannot have equal parts of the rows", to_string(call), size_));
-  return do_reduce_scatter(call, whole);
+  check_rows(call);
+  Shape shape = whole.shape();
+  shape[0] /= size_;
+  Tensor part = Tensor::empty(shape, whole.dtype(), MemoryTag::kWorkspace, whole.device());
+  do_reduce_scatter(call, whole, part);
+  return part;
+}
+
+void Group::reduce_scatter_into(std::string_view name, const Tensor& whole, const Tensor& part) {
+  const Call call = tensor_call(name, "reduce_scatter", whole);
+  check_rows(call);
+  invariant(part.is_contiguous() && part.dtype() == whole.dtype() && whole.numel() == size_ * part.numel(),
+            fmt::format("[{}] the part is {}", to_string(call), to_string(part.shape())));
+  if (!is_alone()) return do_reduce_scatter(call, whole, part);
+  if (whole.raw() != part.raw()) part.copy_from(whole);
 }
 
 void Group::broadcast(std::string_view name, const Tensor& values, int root) {

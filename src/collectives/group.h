@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/error.h"
 #include "tensor/tensor.h"
 
 namespace temper::collectives {
@@ -22,6 +23,14 @@ struct Call {
 };
 std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
 bool same(const Call& a, const Call& b);
+// Ranks meet in different calls: of rank 0 and of another one.
+std::string describe_mismatch(const Call& first, int rank, const Call& other);
+
+// Another rank has stopped, and reports why itself: whoever catches this prints nothing.
+class StoppedByAnother : public Error {
+ public:
+  StoppedByAnother(int rank, const std::string& reason, ErrorKind kind);
+};
 
 // One rank's door to the others. All ranks call the same functions, with the same names, in the same order;
 // each call waits until all ranks are there. The results are the same bits on every rank and in every run:
@@ -42,6 +51,11 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool is_alone() const { return size_ == 1; }
+  const std::string& name() const { return name_; }  // "world"
+  // Of the run that are in this group, in its order.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  // How long a rank waits for the others in one collective, in seconds.
+  void set_deadline(double seconds) { do_set_deadline(seconds); }
 
   // Compact tensors of one shape and dtype on all ranks, on a device that the room serves. Alone, a rank gets
   // its own tensor back, not a copy.
@@ -52,6 +66,9 @@ class Group {
   Tensor all_gather(std::string_view name, const Tensor& part);
   // The sum, [size · n, …], of which rank r gets rows [r · n, (r + 1) · n).
   Tensor reduce_scatter(std::string_view name, const Tensor& whole);
+  // The same into memory that is there, where a rank's part may be its own rows of the whole.
+  void all_gather_into(std::string_view name, const Tensor& part, const Tensor& whole);
+  void reduce_scatter_into(std::string_view name, const Tensor& whole, const Tensor& part);
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
 
@@ -95,23 +112,29 @@ class Group {
   }
 
  protected:
-  Group(int rank, int size) : rank_(rank), size_(size) {}
+  Group(int rank, int size, std::string name, std::vector<int> world_ranks);
+  // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
+  std::string describe(const Call& call) const;
 
  private:
   // What a room carries. The calls are numbered and their tensors checked.
   virtual void do_all_reduce(const Call& call, const Tensor& values) = 0;
-  virtual Tensor do_all_gather(const Call& call, const Tensor& part) = 0;
-  virtual Tensor do_reduce_scatter(const Call& call, const Tensor& whole) = 0;
+  virtual void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) = 0;
+  virtual void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) = 0;
   virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
+  virtual void do_set_deadline(double seconds) = 0;
 
   int64_t next() {
     return is_alone() ? 0 : ++calls_;
   }  // a rank alone counts nothing, and may be any thread's
   Call tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root = 0);
+  void check_rows(const Call& call) const;
   void check_count(std::string_view name, size_t found, size_t expected) const;
 
   const int rank_, size_;
+  const std::string name_;
+  const std::vector<int> world_ranks_;
   int64_t calls_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "backends/cublaslt/cublaslt.h"
 
 #include "backends/gpu_gemm/library.h"
-#include "backends/libraries.h"
+#include "base/libraries.h"
 
 namespace temper::backends {
 namespace {

@@ -1,7 +1,7 @@
 #include "backends/cudnn/cudnn.h"
 
 #include "backends/cudnn/library.h"
-#include "backends/libraries.h"
+#include "base/libraries.h"
 
 namespace temper::backends {
 

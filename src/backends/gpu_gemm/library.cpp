@@ -3,8 +3,8 @@
 #include <array>
 #include <mutex>
 
-#include "backends/libraries.h"
 #include "base/dynamic_library.h"
+#include "base/libraries.h"
 #include "device/cuda/stream.h"
 
 namespace temper::backends {

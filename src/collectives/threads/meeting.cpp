@@ -11,6 +11,11 @@ Meeting::Meeting(int ranks, double deadline_seconds)
       brought_(size_),
       left_(size_) {}
 
+void Meeting::set_deadline(double seconds) {
+  const std::lock_guard lock(mutex_);
+  deadline_ = std::chrono::duration<double>(seconds);
+}
+
 void Meeting::break_off(std::string why, ErrorKind kind) {
   if (!broken_) broken_.emplace("[collectives] " + why, kind);
   changed_.notify_all();
@@ -28,11 +33,7 @@ std::string Meeting::missing() const {
 void Meeting::refuse_mismatch() {
   for (size_t i = 1; i < size_; ++i)
     if (!same(*calls_[i], *calls_[0]))
-      return break_off(
-          fmt::format("ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks must "
-                      "make the same calls in the same order",
-                      to_string(*calls_[0]), i, to_string(*calls_[i])),
-          ErrorKind::kDefect);
+      return break_off(describe_mismatch(*calls_[0], static_cast<int>(i), *calls_[i]), ErrorKind::kDefect);
 }
 
 void Meeting::arrive(int rank, const Call& call, const void* mine) {

@@ -18,6 +18,8 @@ class Meeting {
  public:
   Meeting(int ranks, double deadline_seconds);
 
+  void set_deadline(double seconds);
+
   // What each rank brings to a call; it stays valid until all have done their work.
   using Brought = std::vector<const void*>;
   // Waits for all ranks, does `work`, and waits until all have done theirs. Throws as Group says, or what
@@ -37,8 +39,8 @@ class Meeting {
   std::string missing() const;  // "rank 1"
 
   const size_t size_;
-  const std::chrono::duration<double> deadline_;
   std::mutex mutex_;
+  std::chrono::duration<double> deadline_;
   std::condition_variable changed_;
   std::vector<const Call*> calls_;  // of those who have arrived
   Brought brought_;

@@ -1,42 +1,45 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <thread>
 
 #include "base/pinning.h"
 #include "base/registry.h"
 #include "base/threads.h"
 #include "collectives/launch.h"
+#include "collectives/sums.h"
 #include "collectives/threads/meeting.h"
 
 namespace temper::collectives {
 namespace {
-
-// Part `rank` of `size` of that many elements.
-std::pair<int64_t, int64_t> part_of(int64_t count, int rank, int size) {
-  return {count * rank / size, count * (rank + 1) / size};
-}
 
 template <class T>
 const T* brought_by(const Meeting::Brought& brought, size_t rank) {
   return static_cast<const T*>(brought[rank]);
 }
 
-// Elements [begin, end) of all ranks' tensors, in the order of the ranks; take(i, sum) for each.
-template <class T, class Take>
-void sum_elements(const Meeting::Brought& brought, int64_t begin, int64_t end, const Take& take) {
-  std::vector<const T*> from;
-  for (size_t r = 0; r < brought.size(); ++r) from.push_back(brought_by<Tensor>(brought, r)->data<T>());
-  for (int64_t i = begin; i < end; ++i) {
-    float sum = static_cast<float>(from[0][i]);
-    for (size_t r = 1; r < from.size(); ++r) sum += static_cast<float>(from[r][i]);
-    take(i, T(sum));
-  }
+// Where each rank's elements begin, from `first` on.
+template <class T>
+std::vector<T*> pointers(const Meeting::Brought& brought, int64_t first) {
+  std::vector<T*> all;
+  for (size_t r = 0; r < brought.size(); ++r)
+    all.push_back(brought_by<Tensor>(brought, r)->data<T>() + first);
+  return all;
+}
+
+template <class T>
+void sum_into(const Meeting::Brought& brought, int64_t first, int64_t count, T* to) {
+  const std::vector<T*> all = pointers<T>(brought, first);
+  const std::vector<const T*> from(all.begin(), all.end());
+  sum_elements<T>(from, count, to);
 }
 
 class ThreadGroup final : public Group {
  public:
-  ThreadGroup(int rank, int size, Meeting& meeting) : Group(rank, size), meeting_(meeting) {}
+  ThreadGroup(int rank, std::vector<int> ranks, Meeting& meeting)
+      : Group(rank, static_cast<int>(ranks.size()), "world", ranks), meeting_(meeting) {}
 
  private:
   // Each rank sums a part of the elements, and writes it for all: nobody else reads or writes that part.
@@ -45,41 +48,30 @@ class ThreadGroup final : public Group {
     meeting_.meet(rank(), call, &values, [&](const Meeting::Brought& all) {
       const auto [begin, end] = part_of(values.numel(), rank(), size());
       visit_float(values.dtype(), [&, begin = begin, end = end]<class T>() {
-        std::vector<T*> to;
-        for (size_t r = 0; r < all.size(); ++r) to.push_back(brought_by<Tensor>(all, r)->data<T>());
-        sum_elements<T>(all, begin, end, [&](int64_t i, T sum) {
-          for (T* one : to) one[i] = sum;
-        });
+        const std::vector<T*> to = pointers<T>(all, begin);
+        sum_into<T>(all, begin, end - begin, to[0]);
+        for (T* const other : std::span(to).subspan(1)) std::copy_n(to[0], end - begin, other);
       });
     });
   }
 
-  Tensor do_all_gather(const Call& call, const Tensor& part) override {
+  void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) override {
     check_device(call, part);
-    Shape shape = part.shape();
-    shape[0] *= size();
-    const Tensor whole = Tensor::empty(shape, part.dtype(), MemoryTag::kWorkspace);
     meeting_.meet(rank(), call, &part, [&](const Meeting::Brought& all) {
-      for (size_t r = 0; r < all.size(); ++r)
-        std::memcpy(static_cast<std::byte*>(whole.raw()) + static_cast<int64_t>(r) * part.bytes(),
-                    brought_by<Tensor>(all, r)->raw(), static_cast<size_t>(part.bytes()));
+      for (size_t r = 0; r < all.size(); ++r) {
+        std::byte* const to = static_cast<std::byte*>(whole.raw()) + static_cast<int64_t>(r) * part.bytes();
+        const void* const from = brought_by<Tensor>(all, r)->raw();
+        if (to != from) std::memcpy(to, from, static_cast<size_t>(part.bytes()));
+      }
     });
-    return whole;
   }
 
-  Tensor do_reduce_scatter(const Call& call, const Tensor& whole) override {
+  void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
     check_sum(call, whole);
-    Shape shape = whole.shape();
-    shape[0] /= size();
-    const Tensor mine = Tensor::empty(shape, whole.dtype(), MemoryTag::kWorkspace);
     meeting_.meet(rank(), call, &whole, [&](const Meeting::Brought& all) {
-      visit_float(whole.dtype(), [&]<class T>() {
-        const int64_t first = mine.numel() * rank();
-        T* to = mine.data<T>();
-        sum_elements<T>(all, first, first + mine.numel(), [&](int64_t i, T sum) { to[i - first] = sum; });
-      });
+      visit_float(whole.dtype(),
+                  [&]<class T>() { sum_into<T>(all, part.numel() * rank(), part.numel(), part.data<T>()); });
     });
-    return mine;
   }
 
   void do_broadcast(const Call& call, const Tensor& values) override {
@@ -98,6 +90,8 @@ class ThreadGroup final : public Group {
     });
     return objects;
   }
+
+  void do_set_deadline(double seconds) override { meeting_.set_deadline(seconds); }
 
   static void check_device(const Call& call, const Tensor& tensor) {
     if (tensor.device() != Device{})
@@ -134,6 +128,8 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
   if (options.ranks < 1) fail("[collectives] {} ranks are asked for; expected at least 1", options.ranks);
   Meeting meeting(options.ranks, options.deadline);
   FirstError first;
+  std::vector<int> all(static_cast<size_t>(options.ranks));
+  std::iota(all.begin(), all.end(), 0);
   const int share = std::max(1, num_threads() / options.ranks);
   // Does what a rank does; what that throws, the others learn.
   const auto guarded = [&](int rank, const std::function<void()>& act) {
@@ -154,7 +150,7 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
     guarded(rank, [&] {
       leave_core();
       const ThreadLimit limit(share);
-      ThreadGroup group(rank, options.ranks, meeting);
+      ThreadGroup group(rank, all, meeting);
       body(group);
       meeting.leave(rank);
     });

@@ -5,7 +5,7 @@
 #include "base/registry.h"
 
 // Libraries of others that rooms open at run time.
-namespace temper::backends {
+namespace temper {
 
 // A library's version, or the sentence that says why it cannot be used.
 struct LibraryState {
@@ -21,4 +21,4 @@ inline const std::vector<std::string>& cuda_folders() {
   return folders;
 }
 
-}  // namespace temper::backends
+}  // namespace temper

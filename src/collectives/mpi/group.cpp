@@ -1,0 +1,216 @@
+#include <array>
+#include <cstring>
+
+#include "collectives/mpi/mpi.h"
+#include "collectives/sums.h"
+
+namespace temper::collectives {
+namespace {
+
+// What ranks tell each other before each collective: the call, whatever the mode. It takes microseconds.
+struct Header {
+  std::array<char, 80> name{};
+  std::array<char, 24> collective{};
+  int64_t number = 0;
+  std::array<int64_t, Shape::kMaxDims> dims{};
+  int32_t num_dims = 0, dtype = 0, root = 0, reserved = 0;
+  int64_t bytes = 0;  // of an object that this rank brings
+
+  Header() = default;
+  Header(const Call& call, int64_t object_bytes)
+      : number(call.number),
+        num_dims(call.shape.ndim()),
+        dtype(static_cast<int32_t>(call.dtype)),
+        root(call.root),
+        bytes(object_bytes) {
+    put(call.name, name);
+    put(call.collective, collective);
+    for (int i = 0; i < num_dims; ++i) dims[static_cast<size_t>(i)] = call.shape[i];
+  }
+  Call call() const {
+    std::vector<int64_t> sizes(dims.begin(), dims.begin() + num_dims);
+    return {name.data(), collective.data(), number, Shape(sizes), static_cast<DType>(dtype), root};
+  }
+
+ private:
+  template <size_t N>
+  static void put(std::string_view text, std::array<char, N>& to) {
+    std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
+  }
+};
+
+class MpiGroup final : public Group {
+ public:
+  MpiGroup(Network& network, std::string name, std::vector<int> ranks, int tag)
+      : Group(place_of(network.rank(), ranks), static_cast<int>(ranks.size()), std::move(name), ranks),
+        network_(network),
+        tag_(tag) {}
+
+ private:
+  using Message = Network::Message;
+
+  static int place_of(int rank, const std::vector<int>& ranks) {
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    invariant(found != ranks.end(), "this rank is in none of the group's places");
+    return static_cast<int>(found - ranks.begin());
+  }
+
+  // For each of the others, in their order.
+  template <class F>
+  void for_others(const F& f) const {
+    for (int place = 0; place < size(); ++place)
+      if (place != this->rank()) f(place, world_ranks()[static_cast<size_t>(place)]);
+  }
+
+  std::vector<Header> meet(const Call& call, int64_t bytes = 0) {
+    std::vector<Header> headers(static_cast<size_t>(size()));
+    Header mine(call, bytes);
+    std::vector<Message> sent, received;
+    for_others([&](int place, int world) {
+      sent.push_back({world, &mine, sizeof mine});
+      received.push_back({world, &headers[static_cast<size_t>(place)], sizeof mine});
+    });
+    network_.exchange(tag_, sent, received, describe(call));
+    headers[static_cast<size_t>(rank())] = mine;
+    check_same_calls(headers);
+    return headers;
+  }
+
+  static void check_same_calls(const std::vector<Header>& headers) {
+    const Call first = headers[0].call();
+    for (size_t i = 1; i < headers.size(); ++i)
+      if (const Call other = headers[i].call(); !same(first, other))
+        throw Error("[collectives] " + describe_mismatch(first, static_cast<int>(i), other),
+                    ErrorKind::kDefect);
+  }
+
+  void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received) {
+    network_.exchange(tag_, sent, received, describe(call));
+  }
+
+  // Part p of the elements is summed by rank p: `take(first, count)` of this rank's, where `from` are all
+  // ranks' values of it. Goes through the tensor piece by piece, so that a piece of each other rank is enough
+  // memory.
+  template <class T>
+  void sum_parts(const Call& call, const T* values, const std::vector<std::pair<int64_t, int64_t>>& parts,
+                 T* sums) {
+    constexpr int64_t kPiece = int64_t{1} << 18;
+    const auto ranks = static_cast<size_t>(size());
+    int64_t longest = 0;
+    for (const auto& [begin, end] : parts) longest = std::max(longest, end - begin);
+    const auto [mine_begin, mine_end] = parts[static_cast<size_t>(rank())];
+    const Tensor others = Tensor::empty({size(), std::max<int64_t>(1, std::min(kPiece, longest))}, call.dtype,
+                                        MemoryTag::kWorkspace);
+    for (int64_t at = 0; at < longest; at += kPiece) {
+      std::vector<Message> sent, received;
+      std::vector<const T*> from(ranks);
+      const int64_t count = std::clamp<int64_t>(mine_end - mine_begin - at, 0, kPiece);
+      from[static_cast<size_t>(rank())] = values + mine_begin + at;
+      for_others([&](int place, int world) {
+        const auto [begin, end] = parts[static_cast<size_t>(place)];
+        const int64_t theirs = std::clamp<int64_t>(end - begin - at, 0, kPiece);
+        sent.push_back({world, const_cast<T*>(values) + begin + at, theirs * int64_t{sizeof(T)}});
+        T* const place_here = others.data<T>() + place * others.dim(1);
+        received.push_back({world, place_here, count * int64_t{sizeof(T)}});
+        from[static_cast<size_t>(place)] = place_here;
+      });
+      move(call, sent, received);
+      sum_elements<T>(from, count, sums + at);
+    }
+  }
+
+  std::vector<std::pair<int64_t, int64_t>> parts_of(int64_t count) const {
+    std::vector<std::pair<int64_t, int64_t>> parts;
+    for (int part = 0; part < size(); ++part) parts.push_back(part_of(count, part, size()));
+    return parts;
+  }
+
+  void do_all_reduce(const Call& call, const Tensor& values) override {
+    check_sum(call, values);
+    meet(call);
+    visit_float(values.dtype(), [&]<class T>() {
+      const auto parts = parts_of(values.numel());
+      T* const data = values.data<T>();
+      const auto [begin, end] = parts[static_cast<size_t>(rank())];
+      sum_parts<T>(call, data, parts, data + begin);
+      std::vector<Message> sent, received;
+      for_others([&, begin = begin, end = end](int place, int world) {
+        sent.push_back({world, data + begin, (end - begin) * int64_t{sizeof(T)}});
+        const auto [first, last] = parts[static_cast<size_t>(place)];
+        received.push_back({world, data + first, (last - first) * int64_t{sizeof(T)}});
+      });
+      move(call, sent, received);
+    });
+  }
+
+  void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
+    check_sum(call, whole);
+    meet(call);
+    visit_float(whole.dtype(), [&]<class T>() {
+      sum_parts<T>(call, whole.data<T>(), parts_of(whole.numel()), part.data<T>());
+    });
+  }
+
+  void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) override {
+    check_device(call, part);
+    meet(call);
+    auto* const to = static_cast<std::byte*>(whole.raw());
+    std::vector<Message> sent, received;
+    for_others([&](int place, int world) {
+      sent.push_back({world, part.raw(), part.bytes()});
+      received.push_back({world, to + place * part.bytes(), part.bytes()});
+    });
+    if (std::byte* const own = to + rank() * part.bytes(); own != part.raw())
+      std::memcpy(own, part.raw(), static_cast<size_t>(part.bytes()));
+    move(call, sent, received);
+  }
+
+  void do_broadcast(const Call& call, const Tensor& values) override {
+    check_device(call, values);
+    meet(call);
+    std::vector<Message> sent, received;
+    if (rank() == call.root)
+      for_others([&](int, int world) { sent.push_back({world, values.raw(), values.bytes()}); });
+    else
+      received.push_back({world_ranks()[static_cast<size_t>(call.root)], values.raw(), values.bytes()});
+    move(call, sent, received);
+  }
+
+  std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
+    const std::vector<Header> headers = meet(call, std::ssize(mine));
+    std::vector<std::string> objects(static_cast<size_t>(size()));
+    std::vector<Message> sent, received;
+    for_others([&](int place, int world) {
+      std::string& object = objects[static_cast<size_t>(place)];
+      object.resize(static_cast<size_t>(headers[static_cast<size_t>(place)].bytes));
+      sent.push_back({world, mine.data(), std::ssize(mine)});
+      received.push_back({world, object.data(), std::ssize(object)});
+    });
+    move(call, sent, received);
+    objects[static_cast<size_t>(rank())] = std::move(mine);
+    return objects;
+  }
+
+  void do_set_deadline(double seconds) override { network_.set_deadline(seconds); }
+
+  static void check_device(const Call& call, const Tensor& tensor) {
+    if (tensor.device() != Device{})
+      fail("[{}] MPI moves tensors of the CPU, not of {}", to_string(call), to_string(tensor.device()));
+  }
+  static void check_sum(const Call& call, const Tensor& tensor) {
+    check_device(call, tensor);
+    invariant(is_float(tensor.dtype()),
+              fmt::format("[{}] only floating-point tensors are summed", to_string(call)));
+  }
+
+  Network& network_;
+  const int tag_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_mpi_group(Network& network, std::string name, std::vector<int> ranks, int tag) {
+  return std::make_unique<MpiGroup>(network, std::move(name), std::move(ranks), tag);
+}
+
+}  // namespace temper::collectives

@@ -1,0 +1,171 @@
+// Ranks that are processes: the same bits as ranks that are threads, and no waiting for those that do not
+// come.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "collectives/launch.h"
+#include "tests/support/errors.h"
+#include "tests/support/rank_bodies.h"
+
+namespace temper::collectives {
+namespace {
+
+// Values of a rank that a sum in another order rounds otherwise.
+Tensor values_of(int rank, const Shape& shape, DType dtype) {
+  Tensor values = Tensor::empty(shape, DType::kF32);
+  float* const data = values.data<float>();
+  for (int64_t i = 0; i < values.numel(); ++i)
+    data[i] = static_cast<float>((i * 7919 + rank * 104729) % 10007 - 5000) * (rank % 2 == 0 ? 1e-3f : 3.1f);
+  return values.to(dtype);
+}
+
+// A hash of all that the collectives give a rank, of tensors that are smaller than the ranks are many, of odd
+// sizes and longer than a piece.
+std::string results_of(Group& group) {
+  uint64_t hash = 1469598103934665603u;
+  const auto take = [&](const void* data, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; ++i)
+      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
+  };
+  const int64_t ranks = group.size();
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{5}, int64_t{300001}}) {
+      const Tensor own = values_of(group.rank(), {rows, 2}, dtype);
+      const Tensor gathered = group.all_gather("part", own);
+      take(gathered.raw(), gathered.bytes());
+      const Tensor summed = group.reduce_scatter("whole", values_of(group.rank(), {rows * ranks, 2}, dtype));
+      take(summed.raw(), summed.bytes());
+      group.all_reduce("values", own);
+      take(own.raw(), own.bytes());
+      const Tensor told = values_of(group.rank(), {rows}, dtype);
+      group.broadcast("told", told, static_cast<int>(ranks) - 1);
+      take(told.raw(), told.bytes());
+      // In place: a rank's part lies in the whole.
+      const Tensor whole = values_of(group.rank(), {rows * ranks, 1}, dtype);
+      group.reduce_scatter_into("whole", whole, whole.narrow(0, rows * group.rank(), rows));
+      group.all_gather_into("parts", whole.narrow(0, rows * group.rank(), rows), whole);
+      take(whole.raw(), whole.bytes());
+    }
+  for (const std::string& object :
+       group.gather_objects("objects", std::string(static_cast<size_t>(group.rank() * 70000), 'x')))
+    take(object.data(), std::ssize(object));
+  return fmt::format("{:x}", hash);
+}
+
+// Of all ranks of a run, in their order.
+std::vector<std::string> results_of_threads(int ranks) {
+  std::vector<std::string> results(static_cast<size_t>(ranks));
+  launch("threads", {.ranks = ranks},
+         [&](Group& group) { results[static_cast<size_t>(group.rank())] = results_of(group); });
+  return results;
+}
+
+const bool kSums = add_rank_body("results", [](Group& group, const std::string&) {
+  const std::vector<std::string> all = group.gather_objects("results", results_of(group));
+  if (group.rank() == 0) std::printf("%s\n", join(all).c_str());
+});
+
+class Mpi : public testing::TestWithParam<int> {};
+
+TEST_P(Mpi, GivesTheBitsOfThreads) {
+  const RanksOutcome outcome = run_ranks(GetParam(), "results");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_EQ(outcome.text, join(results_of_threads(GetParam())) + "\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Mpi, testing::Values(2, 3, 4, 8), testing::PrintToStringParamName());
+
+const bool kMismatch = add_rank_body("mismatch", [](Group& group, const std::string&) {
+  const Tensor values = Tensor::zeros({4, group.rank() == 1 ? 3 : 2}, DType::kF32);
+  group.all_reduce("gradients", values);
+});
+
+TEST(Mpi, RanksInDifferentCallsAreToldBothOnce) {
+  const RanksOutcome outcome = run_ranks(3, "mismatch");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.text,
+            "temper: [collectives] ranks meet in different calls: rank 0 in collective 1, all_reduce of "
+            "'gradients', float32 [4, 2]; rank 1 in collective 1, all_reduce of 'gradients', float32 [4, 3]. "
+            "All ranks must make the same calls in the same order\n");
+}
+
+const bool kError = add_rank_body("error", [](Group& group, const std::string&) {
+  group.barrier("begin");
+  if (group.rank() == 1) fail("[data] row 7 is bad");
+  group.barrier("end");
+});
+
+TEST(Mpi, AnErrorIsReportedByTheRankThatHasIt) {
+  const RanksOutcome outcome = run_ranks(3, "error");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.text, "temper: rank 1: [data] row 7 is bad\n");
+}
+
+const bool kSameError = add_rank_body("same_error", [](Group& group, const std::string&) {
+  group.barrier("begin");
+  fail("[train.steps] is -1");
+});
+
+TEST(Mpi, AnErrorOfAllRanksIsReportedOnce) {
+  const RanksOutcome outcome = run_ranks(4, "same_error");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.text, "temper: [train.steps] is -1\n");
+}
+
+// Rank 1 ends in the collective of this name, or is held there.
+const bool kSignal = add_rank_body("signal", [](Group& group, const std::string& argument) {
+  const int64_t space = static_cast<int64_t>(argument.find(' '));
+  const std::string where = argument.substr(0, static_cast<size_t>(space));
+  const int signal = std::stoi(argument.substr(static_cast<size_t>(space) + 1));
+  const auto reach = [&](const std::string& name) {
+    if (name == where && group.rank() == 1) ::kill(::getpid(), signal);
+  };
+  const Tensor values = Tensor::zeros({12, 2}, DType::kF32);
+  group.barrier("begin");
+  group.set_deadline(0.5);
+  for (int i = 0; i < 3; ++i) {
+    reach("all_reduce");
+    group.all_reduce("gradients", values);
+    reach("all_gather");
+    group.all_gather("parameters", values);
+    reach("reduce_scatter");
+    group.reduce_scatter("gradients", values);
+    reach("broadcast");
+    group.broadcast("rows", values, 1);
+    reach("gather_objects");
+    group.gather_objects("counts", "x");
+    reach("barrier");
+    group.barrier("saved");
+  }
+});
+
+TEST(Mpi, ARankThatIsKilledEndsAll) {
+  for (const char* where : {"all_reduce", "barrier"}) {
+    const RanksOutcome outcome = run_ranks(4, "signal", fmt::format("{} {}", where, SIGKILL));
+    EXPECT_EQ(outcome.code, 4) << outcome.text;
+    EXPECT_LT(outcome.seconds, 10);
+    expect_has(outcome.text, "a rank was ended by signal 9");
+  }
+}
+
+TEST(Mpi, ARankThatHangsIsNamed) {
+  for (const char* where :
+       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "gather_objects", "barrier"}) {
+    const RanksOutcome outcome = run_ranks(3, "signal", fmt::format("{} {}", where, SIGSTOP));
+    EXPECT_EQ(outcome.code, 4) << outcome.text;
+    EXPECT_LT(outcome.seconds, 10);
+    expect_has(outcome.text, "rank 1 did not come to collective ");
+    expect_has(outcome.text, where);
+    expect_has(outcome.text, "in group world (ranks 0, 1, 2)");
+  }
+}
+
+}  // namespace
+}  // namespace temper::collectives

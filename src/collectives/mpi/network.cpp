@@ -1,0 +1,193 @@
+#include "collectives/mpi/network.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/text.h"
+#include "collectives/group.h"
+#include "collectives/mpi/library.h"
+
+namespace temper::collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message of MPI, which counts in int
+constexpr int kStopTag = 1;
+constexpr std::chrono::duration<double> kGrace{0.1};  // for what was sent before its sender stopped
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail_resources("[MPI] {} failed with code {}", call, code);
+}
+
+// What a rank that stops sends to all others: small enough to be sent before it is asked for.
+struct Stop {
+  int32_t kind = 0;
+  std::array<char, 2044> reason{};
+};
+
+// A rank that waits lets others have the core: soon where ranks share cores, and for long where it waits
+// long.
+class Patience {
+ public:
+  void wait() {
+    ++turns_;
+    if (turns_ < 200) return;
+    if (turns_ < 5000)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+}  // namespace
+
+struct Network::Handles {
+  const Mpi& mpi;
+  MPI_Comm messages = nullptr, stops = nullptr;
+  std::optional<StoppedByAnother> stopped = {};  // which has been heard
+
+  std::optional<StoppedByAnother> heard() const {
+    int there = 0;
+    MPI_Status status;
+    check(mpi.iprobe(MPI_ANY_SOURCE, kStopTag, stops, &there, &status), "MPI_Iprobe");
+    if (there == 0) return std::nullopt;
+    Stop stop;
+    check(mpi.recv(&stop, sizeof stop, mpi.byte, status.MPI_SOURCE, kStopTag, stops, MPI_STATUS_IGNORE),
+          "MPI_Recv");
+    return StoppedByAnother(status.MPI_SOURCE, stop.reason.data(), static_cast<ErrorKind>(stop.kind));
+  }
+};
+
+// Messages that are under way.
+class Network::Open {
+ public:
+  explicit Open(const Handles& handles) : handles_(handles) {}
+
+  void send(const Message& message, int tag, MPI_Comm where) {
+    post(message, false, [&](void* data, int count, MPI_Request* request) {
+      return handles_.mpi.isend(data, count, handles_.mpi.byte, message.rank, tag, where, request);
+    });
+  }
+  void receive(const Message& message, int tag, MPI_Comm where) {
+    post(message, true, [&](void* data, int count, MPI_Request* request) {
+      return handles_.mpi.irecv(data, count, handles_.mpi.byte, message.rank, tag, where, request);
+    });
+  }
+
+  bool are_done() {
+    std::erase_if(requests_, [&](Request& request) {
+      int done = 0;
+      check(handles_.mpi.test(&request.handle, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      return done != 0;
+    });
+    return requests_.empty();
+  }
+
+  // "rank 1": those that have not sent what is awaited; what this rank sends may lie in the other's queue.
+  std::string late() const {
+    std::set<int> ranks;
+    for (const bool received : {true, false})
+      for (const Request& request : requests_)
+        if (request.received == received && (received || ranks.empty())) ranks.insert(request.rank);
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(std::to_string(rank));
+    return (names.size() == 1 ? "rank " : "ranks ") + join(names);
+  }
+
+ private:
+  struct Request {
+    MPI_Request handle;
+    int rank;
+    bool received;
+  };
+
+  template <class Start>
+  void post(const Message& message, bool received, const Start& start) {
+    for (int64_t at = 0; at < message.bytes; at += kMostBytes) {
+      Request request{nullptr, message.rank, received};
+      check(start(static_cast<std::byte*>(message.data) + at,
+                  static_cast<int>(std::min(kMostBytes, message.bytes - at)), &request.handle),
+            received ? "MPI_Irecv" : "MPI_Isend");
+      requests_.push_back(request);
+    }
+  }
+
+  const Handles& handles_;
+  std::vector<Request> requests_;
+};
+
+Network::Network() : handles_(new Handles{mpi()}) {
+  const Mpi& mpi = handles_->mpi;
+  int given = 0;
+  check(mpi.init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
+  check(mpi.comm_rank(mpi.world, &rank_), "MPI_Comm_rank");
+  check(mpi.comm_size(mpi.world, &size_), "MPI_Comm_size");
+  check(mpi.comm_dup(mpi.world, &handles_->messages), "MPI_Comm_dup");
+  check(mpi.comm_dup(mpi.world, &handles_->stops), "MPI_Comm_dup");
+}
+
+Network::~Network() {
+  if (!broken_) handles_->mpi.finalize();
+}
+
+void Network::exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
+                       const std::string& what) {
+  if (broken_) fail_resources("[collectives] {} comes after a rank has stopped", what);
+  Open open(*handles_);
+  for (const Message& message : received) open.receive(message, tag, handles_->messages);
+  for (const Message& message : sent) open.send(message, tag, handles_->messages);
+  auto until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(handles_->stopped ? kGrace : deadline_);
+  for (Patience patience; !open.are_done(); patience.wait()) {
+    // What the other did before it stopped may still arrive: this rank comes as far as the others.
+    if (!handles_->stopped) {
+      handles_->stopped = handles_->heard();
+      if (handles_->stopped)
+        until = std::min(until, Clock::now() + std::chrono::duration_cast<Clock::duration>(kGrace));
+    }
+    if (Clock::now() < until) continue;
+    broken_ = true;
+    if (handles_->stopped) throw StoppedByAnother(*handles_->stopped);
+    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what,
+                   deadline_.count());
+  }
+}
+
+void Network::stop(const std::string& reason, ErrorKind kind) {
+  broken_ = true;
+  static Stop stop;  // which may be under way when this returns
+  stop.kind = static_cast<int32_t>(kind);
+  std::memcpy(stop.reason.data(), reason.data(), std::min(reason.size(), stop.reason.size() - 1));
+  Open open(*handles_);
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) open.send({rank, &stop, sizeof stop}, kStopTag, handles_->stops);
+  // A rank that does not come must not hold this one.
+  const auto until = Clock::now() + std::chrono::seconds(1);
+  for (Patience patience; !open.are_done() && Clock::now() < until; patience.wait())
+    ;
+}
+
+bool Network::hears_of_lower_rank(double seconds) const {
+  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
+  for (Patience patience; rank_ > 0 && Clock::now() < until; patience.wait())
+    for (int rank = 0; rank < rank_; ++rank) {
+      int there = 0;
+      MPI_Status status;
+      check(handles_->mpi.iprobe(rank, kStopTag, handles_->stops, &there, &status), "MPI_Iprobe");
+      if (there != 0) return true;
+    }
+  return false;
+}
+
+}  // namespace temper::collectives

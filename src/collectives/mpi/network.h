@@ -1,0 +1,54 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+
+namespace temper::collectives {
+
+// The messages between this process and the others of a run. One for a process, used from one thread.
+//
+// What waits here waits with a deadline, and hears at once when another rank has stopped with an error: MPI's
+// own collectives do neither.
+class Network {
+ public:
+  Network();   // starts MPI
+  ~Network();  // ends it, where no rank has stopped
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  void set_deadline(double seconds) { deadline_ = std::chrono::duration<double>(seconds); }
+
+  // One message to or from another rank of the run.
+  struct Message {
+    int rank;
+    void* data;
+    int64_t bytes;
+  };
+  // Sends and receives these; returns when all have arrived. Messages between two ranks under one tag arrive
+  // in the order in which they were sent. Throws StoppedByAnother, or an Error of kind kResources that names
+  // the ranks which did not come to `what` within the deadline.
+  void exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
+                const std::string& what);
+
+  // Tells all others why this rank stops. They throw StoppedByAnother when they wait next.
+  void stop(const std::string& reason, ErrorKind kind);
+  // Whether a rank below this one stops within that time: the lowest one reports for all.
+  bool hears_of_lower_rank(double seconds) const;
+
+ private:
+  struct Handles;
+  class Open;
+
+  const std::unique_ptr<Handles> handles_;
+  int rank_ = 0, size_ = 1;
+  std::chrono::duration<double> deadline_{600};
+  bool broken_ = false;
+};
+
+}  // namespace temper::collectives

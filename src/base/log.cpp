@@ -9,6 +9,7 @@ namespace temper {
 namespace {
 
 std::mutex mutex;
+bool silent = false;
 std::string& prefix() {
   static std::string text;
   return text;
@@ -21,6 +22,7 @@ std::function<void(std::string_view)>& copy() {
 
 void write_line(std::string_view label, std::string_view message) {
   const std::lock_guard lock(mutex);
+  if (silent) return;
   const std::string line = std::string(label).append(message).append("\n"), shown = prefix() + line;
   std::fwrite(shown.data(), 1, shown.size(), stderr);
   if (copy()) copy()(line);
@@ -31,6 +33,11 @@ void write_line(std::string_view label, std::string_view message) {
 void log_info(std::string_view message) { write_line("", message); }
 void log_warning(std::string_view message) { write_line("warning: ", message); }
 
+void silence_log() {
+  const std::lock_guard lock(mutex);
+  silent = true;
+}
+
 void set_log_copy(std::function<void(std::string_view)> function) {
   const std::lock_guard lock(mutex);
   copy() = std::move(function);
@@ -38,7 +45,7 @@ void set_log_copy(std::function<void(std::string_view)> function) {
 
 void log_quietly(std::string_view message) {
   const std::lock_guard lock(mutex);
-  if (copy()) copy()(std::string(message).append("\n"));
+  if (copy() && !silent) copy()(std::string(message).append("\n"));
 }
 
 void set_log_prefix(std::string_view text) {

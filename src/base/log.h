@@ -8,6 +8,9 @@ namespace temper {
 void log_info(std::string_view message);
 void log_warning(std::string_view message);  // "warning: …"
 
+// Of several ranks all but one say nothing: neither lines nor copies of them.
+void silence_log();
+
 // What gets a copy of every line, its end included (LogFile); null: nothing.
 void set_log_copy(std::function<void(std::string_view line)> copy);
 void log_quietly(std::string_view message);  // to that copy alone

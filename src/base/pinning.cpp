@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/parallel_region.h"
+#include "base/threads.h"
 
 namespace temper {
 namespace {
@@ -96,9 +97,28 @@ std::vector<int> in_order_of_use(const std::vector<int>& cores,
   return ordered;
 }
 
-const std::vector<int>& usable_cores() {
-  static const std::vector<int> cores = in_order_of_use(cores_of_this_thread(), siblings_of);
+namespace {
+
+std::vector<int>& cores_of_this_process() {
+  static std::vector<int> cores = in_order_of_use(cores_of_this_thread(), siblings_of);
   return cores;
+}
+
+}  // namespace
+
+const std::vector<int>& usable_cores() { return cores_of_this_process(); }
+
+void share_cores(int part, int parts) {
+  std::vector<int> cores = usable_cores();
+  const size_t count = cores.size(), ranks = static_cast<size_t>(parts), mine = static_cast<size_t>(part);
+  if (count < ranks) return set_num_threads(1);
+  // The threads of one physical core stay together.
+  std::stable_sort(cores.begin(), cores.end(),
+                   [](int a, int b) { return std::stoi(siblings_of(a)) < std::stoi(siblings_of(b)); });
+  const auto at = [&](size_t i) { return cores.begin() + static_cast<std::ptrdiff_t>(count * i / ranks); };
+  cores_of_this_process() = in_order_of_use({at(mine), at(mine + 1)}, siblings_of);
+  run_on(usable_cores());
+  set_num_threads(static_cast<int>(usable_cores().size()));
 }
 
 bool pin_threads(Pinning pinning) {

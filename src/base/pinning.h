@@ -13,6 +13,11 @@ enum class Pinning { kAuto, kOff, kOn };
 // get them. Throws where the system does not tell.
 const std::vector<int>& usable_cores();
 
+// From now on this process has part `part` of `parts` of its cores: of several processes of one machine each
+// takes its own, with a pool of as many threads. Where there are fewer cores than parts all keep them, with
+// one thread each. Before threads are pinned.
+void share_cores(int part, int parts);
+
 // One core of each physical one first, then their second threads. `siblings` names a core's physical core.
 std::vector<int> in_order_of_use(const std::vector<int>& cores,
                                  const std::function<std::string(int)>& siblings);

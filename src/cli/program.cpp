@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/foreign_options.h"
+#include "collectives/group.h"
 #include "version.h"
 
 namespace temper::cli {
@@ -211,6 +212,8 @@ int Program::run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "temper: %s\n", explain(state_->app, argc, argv, error).c_str());
     return static_cast<int>(ErrorKind::kInput);
+  } catch (const collectives::StoppedByAnother& error) {
+    return static_cast<int>(error.kind());
   } catch (const Error& error) {
     std::fprintf(stderr, "temper: %s\n", error.what());
     return static_cast<int>(error.kind());

@@ -1,10 +1,18 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "cli/key_help.h"
 #include "cli/program.h"
 #include "cli/run_arguments.h"
+#include "collectives/launch.h"
+#include "collectives/launched.h"
+#include "collectives/local/local.h"
+#include "collectives/start_ranks.h"
 #include "config/print.h"
+#include "config/scalars.h"
+#include "recipes/mesh.h"
 #include "recipes/training_loop.h"
 
 namespace temper::cli {
@@ -30,6 +38,7 @@ What most runs set, as flags; in YAML the dots are levels:
   --device cuda                   compute on a GPU (cpu)
   --output runs/my-model          the run's folder (runs/sft)
 
+  --ranks N         train on N ranks of this machine: docs/ranks.md
   --dry-run         check all of it, estimate memory and time, train nothing
   --explain-memory  print memory by region, planned and actual
   --profile         trace ten steps: a table, and trace.json for ui.perfetto.dev
@@ -37,22 +46,68 @@ What most runs set, as flags; in YAML the dots are levels:
   --help all, --help KEY   every key, or one of them (--help lr, --help data)
 )";
 
+struct Run {
+  recipes::RunConfig config;
+  std::string yaml;  // of all keys
+  recipes::RunOptions options;
+};
+
+Run read_run(const RunArguments& parsed) {
+  Run run;
+  config::Schema schema = config::schema_of(run.config);
+  parsed.load(schema);
+  run.yaml = config::dump(schema);
+  run.options = {.dry_run = parsed.has("--dry-run"),
+                 .explain_memory = parsed.has("--explain-memory"),
+                 .verbose = parsed.has("-v") || parsed.has("--verbose"),
+                 .profile_steps = parsed.has("--profile") ? 10 : 0};
+  return run;
+}
+
+void train_as_rank(collectives::Group& ranks, const RunArguments& parsed) {
+  if (ranks.rank() != 0) silence_log();
+  const Run run = read_run(parsed);
+  recipes::train(run.config, run.yaml, run.options, ranks);
+}
+
+int64_t number_of_ranks(const std::string& text) {
+  const std::optional<int64_t> ranks = config::parse_integer(text);
+  if (!ranks || *ranks < 1)
+    fail("[command line] --ranks is '{}'; expected a number of ranks, at least 1", text);
+  return *ranks;
+}
+
+// Mistakes in the configuration are told before any rank starts.
+int train_on_ranks(int64_t ranks, const RunArguments& parsed, const std::vector<std::string>& arguments) {
+  const Run run = read_run(parsed);
+  recipes::check_run(run.config);
+  recipes::mesh_of(run.config.parallel, static_cast<int>(ranks));
+  std::vector<std::string> command{"train"};
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i] == "--ranks")
+      ++i;
+    else if (!arguments[i].starts_with("--ranks="))
+      command.push_back(arguments[i]);
+  return collectives::start_ranks(static_cast<int>(ranks), command);
+}
+
 int train(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(kUsage, stdout);
     return 0;
   }
   if (show_help(arguments, kUsage)) return 0;
-  const RunArguments parsed =
+  RunArguments parsed =
       parse_run_arguments(arguments, {"--dry-run", "--explain-memory", "--profile", "-v", "--verbose"});
-  recipes::RunConfig config;
-  config::Schema schema = config::schema_of(config);
-  parsed.load(schema);
-  recipes::train(config, config::dump(schema),
-                 {.dry_run = parsed.has("--dry-run"),
-                  .explain_memory = parsed.has("--explain-memory"),
-                  .verbose = parsed.has("-v") || parsed.has("--verbose"),
-                  .profile_steps = parsed.has("--profile") ? 10 : 0});
+  const std::optional<std::string> ranks = parsed.take("--ranks");
+  if (collectives::launched()) {
+    if (ranks)
+      fail("[command line] --ranks is {}, but a launcher has started the ranks; leave it out", *ranks);
+    collectives::launch("mpi", {}, [&](collectives::Group& group) { train_as_rank(group, parsed); });
+    return 0;
+  }
+  if (ranks && number_of_ranks(*ranks) > 1) return train_on_ranks(number_of_ranks(*ranks), parsed, arguments);
+  train_as_rank(collectives::alone(), parsed);
   return 0;
 }
 

@@ -54,6 +54,12 @@ class Group {
   const std::string& name() const { return name_; }  // "world"
   // Of the run that are in this group, in its order.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  // Of the ranks of the run on this rank's machine: how many they are, and its place among them, which says
+  // which of the machine's cores and GPUs are its own.
+  struct OnMachine {
+    int place = 0, ranks = 1;
+  };
+  OnMachine on_machine() const { return on_machine_; }
   // How long a rank waits for the others in one collective, in seconds.
   void set_deadline(double seconds) { do_set_deadline(seconds); }
 
@@ -113,6 +119,7 @@ class Group {
 
  protected:
   Group(int rank, int size, std::string name, std::vector<int> world_ranks);
+  void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
   std::string describe(const Call& call) const;
 
@@ -135,6 +142,7 @@ class Group {
   const int rank_, size_;
   const std::string name_;
   const std::vector<int> world_ranks_;
+  OnMachine on_machine_;
   int64_t calls_ = 0;
 };
 

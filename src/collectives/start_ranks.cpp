@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -25,10 +27,14 @@ void forward(int) {
 
 // What the launcher is told: silence of its own, since the ranks say what went wrong; ranks may be more than
 // cores, and share out the cores themselves.
-std::vector<std::string> launcher_command(int ranks, const std::vector<std::string>& command) {
-  std::vector<std::string> words{"mpirun", "--quiet", "--oversubscribe",    "--bind-to",
-                                 "none",   "-n",      std::to_string(ranks)};
-  words.insert(words.end(), command.begin(), command.end());
+std::vector<std::string> launcher_command(int ranks, const std::vector<std::string>& arguments) {
+  std::array<char, PATH_MAX> self{};
+  if (::readlink("/proc/self/exe", self.data(), self.size() - 1) < 0)
+    fail_resources("[--ranks] /proc/self/exe, which names this program, cannot be read: {}",
+                   std::strerror(errno));
+  std::vector<std::string> words{"mpirun", "--quiet", "--oversubscribe",     "--bind-to",
+                                 "none",   "-n",      std::to_string(ranks), self.data()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 
@@ -63,16 +69,17 @@ bool is_installed(const std::string& program) {
 
 }  // namespace
 
-int start_ranks(int ranks, const std::vector<std::string>& command) {
+int start_ranks(int ranks, const std::vector<std::string>& arguments) {
   if (!is_installed("mpirun"))
     fail_resources(
         "[--ranks] {} ranks are started through mpirun, which is not in PATH; install Open MPI (Debian: "
         "openmpi-bin)",
         ranks);
+  const std::vector<std::string> command = launcher_command(ranks, arguments);
   std::fflush(nullptr);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) fail_resources("[--ranks] mpirun cannot be started: {}", std::strerror(errno));
-  if (child == 0) become_launcher(launcher_command(ranks, command), parent);
+  if (child == 0) become_launcher(command, parent);
   launcher = child;
   signals = 0;
   struct sigaction action {

@@ -11,8 +11,10 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
+#include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
+#include "training/gather_rows.h"
 
 namespace temper::recipes {
 
@@ -69,7 +71,12 @@ void Learner::build_to_measure() {
 
 void Learner::build_with(Recipe::MakeObjective make_objective) {
   make_adapter();
-  if (make_objective != nullptr) objective_ = make_objective({*setup_, config_, data_, files_});
+  if (make_objective != nullptr) {
+    // What rank 0 computes and stores, the others read.
+    const auto make = [&] { objective_ = make_objective({*setup_, config_, data_, files_}); };
+    collectives::at_root(ranks(), "the objective", make);
+    if (!objective_) make();
+  }
   make_trainer();
 }
 
@@ -103,32 +110,65 @@ void Learner::make_trainer() {
 }
 
 void Learner::start() {
-  loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
-  if (data_.eval) eval_rows_ = read_all(*data_.eval, config_);
+  if (is_root()) loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
+  if (data_.eval) read_eval_rows();
   const bool resumed = restore();
-  metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
-  events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
+  for (const int64_t step : ranks().gather("steps of the state", state_.step))
+    if (step != state_.step)
+      fail(
+          "[{}] rank {} finds a state of step {}, another rank one of step {}; all machines must share the "
+          "folder",
+          files_.states(), ranks().rank(), state_.step, step);
+  collectives::at_root(ranks(), "opening metrics", [&] {
+    metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
+    events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
+  });
   if (config_.eval.exact_match > 0 && state_.accuracy_before < 0) ask("before", state_.accuracy_before);
   was_finished_ = is_done();
   warn_of_warmup();
 }
 
+void Learner::read_eval_rows() {
+  const std::string rows = collectives::made_at_root(ranks(), "rows of the evaluation", [&] {
+    return training::rows_to_bytes(read_all(*data_.eval, config_));
+  });
+  eval_rows_ = training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
+}
+
+data::Batch Learner::shared_batch() {
+  data::Batch batch;
+  const auto read = [&] {
+    std::optional<data::Batch> next = loader_->next();
+    invariant(next.has_value(), "an endless loader ended");
+    batch = std::move(*next);
+  };
+  if (ranks().is_alone()) {
+    read();
+    return batch;
+  }
+  const std::string rows = collectives::made_at_root(ranks(), "rows of the update", [&] {
+    read();
+    return training::rows_to_bytes(batch.rows);
+  });
+  batch.rows = training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
+  return batch;
+}
+
 void Learner::read_batch() {
   const trace::Span span("data");
   if (!begun_) last_report_ = seconds_now();
-  const double waited = loader_->seconds_waited();
-  const Json before = objective_ ? loader_->state() : Json();
-  std::optional<data::Batch> batch = loader_->next();
-  invariant(batch.has_value(), "an endless loader ended");
-  std::swap(batch_, *batch);
+  const double waited = loader_ ? loader_->seconds_waited() : 0;
+  const Json before = objective_ && loader_ ? loader_->state() : Json();
+  data::Batch batch = shared_batch();
+  std::swap(batch_, batch);
   try {
     check_rows();
   } catch (const Error&) {
-    std::swap(batch_, *batch);
+    std::swap(batch_, batch);
     refused_at_ = before;
     throw;
   }
-  data_wait_ = loader_->seconds_waited() - waited;
+  if (loader_) data_wait_ = loader_->seconds_waited() - waited;
 }
 
 void Learner::check_rows() const {
@@ -169,8 +209,10 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
 
 void Learner::ask(const char* when, double& result) {
   const double start = seconds_now();
-  answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get());
-  result = accuracy(answers_);
+  collectives::at_root(ranks(), "answers to questions", [&] {
+    answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get());
+    result = accuracy(answers_);
+  });
   log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
                   answers_.size(), format_duration(seconds_now() - start)));
 }

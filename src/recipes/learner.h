@@ -100,7 +100,12 @@ class Learner {
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
   };
 
-  void check_folder() const;  // whether this run may continue in it
+  collectives::Group& ranks() const { return setup_->ranks; }
+  // Rank 0 reads the data and writes the files; the others compute with it.
+  bool is_root() const { return ranks().rank() == 0; }
+  void read_eval_rows();
+  data::Batch shared_batch();  // of rank 0's loader, with this rank's rows
+  void check_folder() const;   // whether this run may continue in it
   bool restore();
   void check_origin(const Json& state) const;
   double lr() const;
@@ -110,6 +115,7 @@ class Learner {
   void make_trainer();
   void write_metrics(const Report& report, double peak_flops);
   void ask(const char* when, double& accuracy);
+  void write_result();
   void save_result(const std::string& folder) const;
   void draw_curve() const;
   void log(const std::string& message) const;

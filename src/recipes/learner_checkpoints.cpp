@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/placed_tensors.h"
+#include "collectives/at_root.h"
 #include "config/print.h"
 #include "recipes/conflicts.h"
 #include "recipes/learner.h"
@@ -78,7 +79,7 @@ bool Learner::restore() {
   state_.last_loss = state.at("last_loss").as_double();
   saved_step_ = state_.step;
   optimizer_->restored(state_.step);
-  loader_->restore(state.at("data"), state.find("stopped") != nullptr);
+  if (loader_) loader_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
   return true;
 }
@@ -99,8 +100,9 @@ void Learner::check_origin(const Json& state) const {
 
 void Learner::prepare_save(bool again) {
   if (saved_step_ == state_.step && !again) return;
-  checkpoints::StateWriter& writer = prepared_.emplace(files_.states(), state_.step);
-  checkpoints::add_placed(&writer, kTensors, optimizer_->state(), setup_->ranks);
+  if (is_root()) prepared_.emplace(files_.states(), state_.step);
+  checkpoints::add_placed(prepared_ ? &*prepared_ : nullptr, kTensors, optimizer_->state(), ranks());
+  if (!is_root()) return;
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
                             {"train_seconds", state_.train_seconds},
@@ -112,17 +114,19 @@ void Learner::prepare_save(bool again) {
                             {"origin", setup_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
   if (is_adapter()) state.set("base", setup_->base);
-  writer.add_json("state.json", state);
+  prepared_->add_json("state.json", state);
 }
 
 void Learner::commit_save() {
-  if (!prepared_) return;
-  prepared_->commit();
-  prepared_.reset();
+  collectives::at_root(ranks(), "the checkpoint's commit", [&] {
+    if (!prepared_) return;
+    prepared_->commit();
+    prepared_.reset();
+    std::vector<int64_t> protected_steps;
+    if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
+    checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, protected_steps);
+  });
   saved_step_ = state_.step;
-  std::vector<int64_t> protected_steps;
-  if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
-  checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, protected_steps);
 }
 
 }  // namespace temper::recipes

@@ -1,6 +1,7 @@
 // A learner's numbers: of its steps and its evaluations, in metrics.jsonl and TensorBoard.
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/at_root.h"
 #include "recipes/learner.h"
 
 namespace temper::recipes {
@@ -41,9 +42,11 @@ void add_preference(const std::optional<training::PreferenceResult>& found, std:
 }  // namespace
 
 void Learner::write_metrics(const Report& report, double peak_flops) {
+  if (!is_root()) return;
   const training::StepResult& result = report.result;
   const double speed = static_cast<double>(result.tokens) / report.seconds;
-  const double fraction = peak_flops > 0 ? result.flops / report.seconds / peak_flops : 0.0;
+  const double fraction =
+      peak_flops > 0 ? result.flops / report.seconds / (peak_flops * ranks().size()) : 0.0;
   Json::Object values{{"loss", result.loss},
                       {"lr", report.lr},
                       {"grad_norm", result.grad_norm},
@@ -71,7 +74,7 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
 }
 
 void Learner::evaluate() {
-  if (eval_rows_.empty()) return;
+  if (!data_.eval) return;
   const training::EvalResult result =
       objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), setup_->ranks)
                  : training::evaluate(setup_->model->decoder, adapter_.get(), eval_rows_,
@@ -80,15 +83,17 @@ void Learner::evaluate() {
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);
   add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
-  metrics_->write(state_.step, values);
-  events_->write(state_.step, scalars);
+  if (is_root()) {
+    metrics_->write(state_.step, values);
+    events_->write(state_.step, scalars);
+  }
   const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
   log(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss,
                   better ? ", the best so far" : ""));
   if (!better) return;
   state_.best_loss = result.loss;
   state_.best_step = state_.step;
-  save_result(files_.best());
+  collectives::at_root(ranks(), "the best model", [&] { save_result(files_.best()); });
 }
 
 }  // namespace temper::recipes

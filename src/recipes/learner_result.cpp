@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/learner.h"
 #include "reports/plot.h"
@@ -22,6 +23,10 @@ void Learner::save_result(const std::string& folder) const {
 
 void Learner::finish() {
   if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
+  collectives::at_root(ranks(), "the result", [&] { write_result(); });
+}
+
+void Learner::write_result() {
   const std::string result = is_adapter() ? files_.adapter() : files_.model();
   if (!diverged_) save_result(result);
   metrics_->close();

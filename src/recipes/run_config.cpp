@@ -298,6 +298,15 @@ void describe(config::Schema& s, CheckpointConfig& c) {
       .at_least(1);
 }
 
+void describe(config::Schema& s, ParallelConfig& c) {
+  s.field("replicate", c.replicate,
+          "The number of groups of ranks that each hold the whole state of training; auto is what the other "
+          "degrees leave of the ranks.");
+  s.field("shard", c.shard,
+          "The number of ranks that share one optimizer state, each with its part of master weights and "
+          "moments; auto is all ranks that the other degrees leave.");
+}
+
 void describe(config::Schema& s, RunConfig& c) {
   declare_recipe(s, c.recipe);
   s.field("output", c.output, "The folder of the run; all that the run writes is in it.").path().changeable();
@@ -315,6 +324,7 @@ void describe(config::Schema& s, RunConfig& c) {
   c.recipe_keys.declare(s);
   s.group("eval", c.eval, "How the model is evaluated while it is trained.").changeable();
   s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.").changeable();
+  s.group("parallel", c.parallel, "How several ranks divide the work (docs/ranks.md).").changeable();
   s.field("memory_limit_mib", c.memory_limit_mib,
           "The most memory that all tensors on the device may use together, in MiB; 0 is nearly all that is "
           "free.")

@@ -163,6 +163,12 @@ struct CheckpointConfig {
   int64_t keep_last = 2;
 };
 
+// How several ranks divide the work; each is a number, or auto: what the others leave of the ranks.
+struct ParallelConfig {
+  std::string replicate = "auto";
+  std::string shard = "1";
+};
+
 struct RunConfig {
   std::string recipe = "sft";
   std::string output = "runs/sft";
@@ -175,6 +181,7 @@ struct RunConfig {
   RecipeKeys recipe_keys;
   EvalConfig eval;
   CheckpointConfig checkpoint;
+  ParallelConfig parallel;
   int64_t memory_limit_mib = 0;
 };
 
@@ -191,6 +198,7 @@ void describe(config::Schema& s, AdapterPattern& c);
 void describe(config::Schema& s, AdapterConfig& c);
 void describe(config::Schema& s, EvalConfig& c);
 void describe(config::Schema& s, CheckpointConfig& c);
+void describe(config::Schema& s, ParallelConfig& c);
 void describe(config::Schema& s, RunConfig& c);
 
 }  // namespace temper::recipes

@@ -9,6 +9,7 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
 #include "ops/resolve.h"
+#include "recipes/mesh.h"
 #include "recipes/origin.h"
 #include "recipes/run_kernels.h"
 
@@ -46,6 +47,7 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 
 RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collectives::Group& group)
     : ranks(group),
+      mesh(mesh_of(given.parallel, group.size())),
       config(prepared(given)),
       facts(checked_facts(config, hardware)),
       model_config(read_model_config(config.model.path)),

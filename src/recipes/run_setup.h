@@ -26,6 +26,7 @@ struct RunSetup {
                     collectives::Group& group = collectives::alone());
 
   collectives::Group& ranks;  // that compute the run together
+  Mesh mesh;                  // of them
   RunConfig config;
   HardwareFacts facts;
   Json model_config;

@@ -3,17 +3,21 @@
 #include <algorithm>
 
 #include "backends/timed_choices.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/trace.h"
-#include "collectives/launch.h"
+#include "collectives/at_root.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
+#include "recipes/mesh.h"
 #include "recipes/output.h"
 #include "recipes/plan.h"
 #include "recipes/run_kernels.h"
+#include "recipes/same_on_all_ranks.h"
+#include "recipes/step_deadline.h"
 
 namespace temper::recipes {
 
@@ -30,6 +34,13 @@ void named(const std::string& adapter, const F& f) {
   }
 }
 
+// Without the notes on which keys were written.
+std::string values_of(std::string yaml) {
+  constexpr std::string_view kNote = "  # written";
+  for (size_t at; (at = yaml.find(kNote)) != std::string::npos;) yaml.erase(at, kNote.size());
+  return yaml;
+}
+
 // Adapters of runs that have started resume from their own copies.
 RunConfig with_sources(RunConfig config) {
   for (AdapterConfig& adapter : config.adapters) {
@@ -43,13 +54,18 @@ RunConfig with_sources(RunConfig config) {
 
 }  // namespace
 
-void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options) {
+void check_run(const RunConfig& config) {
   check_output(config.output);
   check_recipe(config);
   check_adapters(config);
-  collectives::launch("local", {}, [&](collectives::Group& ranks) {
-    TrainingLoop(with_sources(config), resolved_yaml, options, ranks).run();
-  });
+}
+
+void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+           collectives::Group& ranks) {
+  check_run(config);
+  check_same_program(ranks);
+  check_same_on_all_ranks(ranks, "configuration", values_of(resolved_yaml));
+  TrainingLoop(with_sources(config), resolved_yaml, options, ranks).run();
 }
 
 TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_yaml,
@@ -59,7 +75,6 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       setup_(config, "", ranks),
       files_{config.output},
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace()) {
-  invariant(ranks.is_alone(), "several ranks would read the same rows and write the same files");
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
           [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });
@@ -88,10 +103,11 @@ void TrainingLoop::begin_and_train() {
                                      backends::KeepChoices::kNo);
     return check(preferred, plan);
   }
-  open_folders();
+  collectives::at_root(setup_.ranks, "opening the folder", [&] { open_folders(); });
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
-  store_kernels(preferred.kernels);
+  check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
+  collectives::at_root(setup_.ranks, "storing kernels", [&] { store_kernels(preferred.kernels); });
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   begin_each(&Learner::build);
   if (learners_.front()->is_adapter())
@@ -145,15 +161,19 @@ std::string TrainingLoop::what_is_saved() const {
 
 void TrainingLoop::train() {
   const training::StopSignals signals;
-  progress_ = std::make_unique<reports::Progress>();
+  StepDeadline deadline(setup_.ranks);
+  if (is_root()) progress_ = std::make_unique<reports::Progress>();
   const auto goes_on = [](const auto& learner) { return !learner->is_done(); };
   while (std::any_of(learners_.begin(), learners_.end(), goes_on)) {
     profile_.before_step();
+    const double start = seconds_now();
+    deadline.begin_step();
     train_one();
-    const bool stop = signals.requested();
+    const bool stop = setup_.ranks.sum("requests to stop", signals.requested() ? 1 : 0) > 0;
+    deadline.end_step(seconds_now() - start);
     evaluate_and_save(stop);
     if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
-    progress_->finish();
+    if (progress_) progress_->finish();
     std::vector<std::string> steps;
     for (const auto& learner : learners_)
       steps.push_back(learners_.size() == 1 ? std::to_string(learner->step())
@@ -165,7 +185,7 @@ void TrainingLoop::train() {
         ErrorKind::kInterrupted);
   }
   profile_.finish();
-  progress_->finish();
+  if (progress_) progress_->finish();
   progress_.reset();
 }
 
@@ -213,7 +233,7 @@ void TrainingLoop::report_all() {
     } catch (const Error& error) {
       lose(*learner, error, false);
     }
-  if (!reports.empty()) show(reports);
+  if (!reports.empty() && is_root()) show(reports);
 }
 
 // A learner that is alone ends the run; of several, the others continue. After a step that diverged there is

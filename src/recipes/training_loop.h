@@ -19,8 +19,12 @@ struct RunOptions {
   int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
 };
 
-// The command train: the run that the configuration describes.
-void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options);
+// What the configuration alone says: an Error before anything is started or loaded.
+void check_run(const RunConfig& config);
+
+// The command train: the run that the configuration describes, on these ranks. All of them call it.
+void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+           collectives::Group& ranks = collectives::alone());
 
 // The loop over the updates of one command, from its configuration to the folder with what was trained. Where
 // the learners are adapters, they share every pass through the model.
@@ -32,6 +36,7 @@ class TrainingLoop {
 
  private:
   void begin_and_train();
+  bool is_root() const { return setup_.ranks.rank() == 0; }
   void check(const ops::Preferences& preferred, const MemoryPlan& plan);  // --dry-run
   std::string estimated_time(double updates);
   double seconds_of_update();

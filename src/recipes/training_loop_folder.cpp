@@ -49,7 +49,7 @@ void TrainingLoop::write_kernels() const {
 
 // Written again as it is then, also where it is not what it was: the error says both.
 void TrainingLoop::check_kernels(const std::vector<ops::ModuleKernel>& bound) const {
-  write_kernels();
+  if (is_root()) write_kernels();
   ops::check_unchanged(bound, setup_.model->decoder.ops().bindings());
 }
 

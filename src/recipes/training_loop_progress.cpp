@@ -57,7 +57,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
   show_preference(reports, line);
   show_routers(reports, line);
   line.tokens_per_second = tokens / seconds;
-  if (peak_flops_ > 0) line.peak_fraction = flops / seconds / peak_flops_;
+  if (peak_flops_ > 0) line.peak_fraction = flops / seconds / (peak_flops_ * setup_.ranks.size());
   line.memory_bytes = memory_in_use();
   progress_->show(line);
 }

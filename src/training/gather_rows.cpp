@@ -1,5 +1,7 @@
 #include "training/gather_rows.h"
 
+#include <cstring>
+
 namespace temper::training {
 namespace {
 
@@ -47,7 +49,38 @@ data::PackedRow take_row(const int64_t*& next) {
   return row;
 }
 
+std::vector<data::PackedRow> take_rows(const int64_t* next, const int64_t* end) {
+  std::vector<data::PackedRow> rows;
+  while (next != end) rows.push_back(take_row(next));
+  return rows;
+}
+
 }  // namespace
+
+std::string rows_to_bytes(const std::vector<data::PackedRow>& rows) {
+  Words words;
+  for (const data::PackedRow& row : rows) put(words, row);
+  return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t)};
+}
+
+std::vector<data::PackedRow> rows_from_bytes(const std::string& bytes) {
+  Words words(bytes.size() / sizeof(int64_t));
+  std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
+  return take_rows(words.data(), words.data() + words.size());
+}
+
+std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, int rank, int ranks) {
+  int64_t all = 0;
+  for (const data::PackedRow& row : rows) all += row.size();
+  std::vector<data::PackedRow> mine;
+  int64_t before = 0;
+  for (const data::PackedRow& row : rows) {
+    // The rank in whose share of the tokens the middle of the row lies.
+    if ((2 * before + row.size()) * ranks / (2 * all) == rank) mine.push_back(row);
+    before += row.size();
+  }
+  return mine;
+}
 
 std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,
                                                       const std::vector<data::PackedRow>& rows) {
@@ -56,9 +89,7 @@ std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,
   for (const data::PackedRow& row : rows) put(mine, row);
   std::vector<std::vector<data::PackedRow>> all;
   for (const Words& words : ranks.gather("rows", std::span<const int64_t>(mine))) {
-    std::vector<data::PackedRow>& of_rank = all.emplace_back();
-    for (const int64_t* next = words.data(); next != words.data() + words.size();)
-      of_rank.push_back(take_row(next));
+    all.push_back(take_rows(words.data(), words.data() + words.size()));
   }
   return all;
 }

@@ -1,10 +1,19 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include "collectives/group.h"
 #include "data/pack.h"
 
 namespace temper::training {
+
+// Rows as bytes that another rank reads.
+std::string rows_to_bytes(const std::vector<data::PackedRow>& rows);
+std::vector<data::PackedRow> rows_from_bytes(const std::string& bytes);
+
+// Of an update's rows those that a rank of so many computes: in their order, so that the ranks' rows one
+// after another are the update's, and each rank has about as many tokens as another. May be none.
+std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, int rank, int ranks);
 
 // The rows of each rank, on all of them.
 std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,

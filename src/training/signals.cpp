@@ -41,11 +41,13 @@ StopSignals::StopSignals() {
   use_own_stack(&stack_);
   handle(SIGINT, &interrupt_);
   handle(SIGTERM, &terminate_);
+  handle(SIGUSR1, &user_);
 }
 
 StopSignals::~StopSignals() {
   ::sigaction(SIGINT, &interrupt_, nullptr);
   ::sigaction(SIGTERM, &terminate_, nullptr);
+  ::sigaction(SIGUSR1, &user_, nullptr);
   ::sigaltstack(&stack_, nullptr);
 }
 

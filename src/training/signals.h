@@ -3,9 +3,9 @@
 
 namespace temper::training {
 
-// While one lives, SIGINT and SIGTERM only set a flag: the loop saves and leaves. A second signal ends the
-// process at once. At its end both are handled as they were before, and the handlers' stack is what it was.
-// On one thread; scopes may lie within each other.
+// While one lives, SIGINT, SIGTERM and SIGUSR1, which launchers pass on to all ranks, only set a flag: the
+// loop saves and leaves. A second signal ends the process at once. At its end they are handled as they were
+// before, and the handlers' stack is what it was. On one thread; scopes may lie within each other.
 class StopSignals {
  public:
   StopSignals();
@@ -16,7 +16,7 @@ class StopSignals {
 
  private:
   struct sigaction interrupt_ {
-  }, terminate_{};  // before
+  }, terminate_{}, user_{};  // before
   stack_t stack_{};
 };
 

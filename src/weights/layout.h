@@ -7,11 +7,13 @@
 
 namespace temper {
 
-// How the ranks of a run divide its work: `data` replicas, each of which `tensor` ranks make together. Those
-// that make one replica are neighbours: rank = tensor · (number of the replica) + place in it.
+// How the ranks of a run divide its work: `replicate` · `shard` replicas of the model, each of which `tensor`
+// ranks make together; of replicas that are sharded together each keeps a part of the optimizer's state.
+// Those that make one replica are neighbours, and so are the replicas that share a state: rank = tensor ·
+// (shard · (place among the replicated) + place among the sharded) + place in the replica.
 struct Mesh {
-  int data = 1, tensor = 1;
-  int size() const { return data * tensor; }
+  int replicate = 1, shard = 1, tensor = 1;
+  int size() const { return replicate * shard * tensor; }
 };
 
 // Consecutive entries of the dimension that is cut.

@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <map>
 
@@ -36,9 +35,7 @@ RanksOutcome run_ranks(int ranks, const std::string& body, const std::string& ar
   if (child == 0) {
     ::freopen((files / "out").c_str(), "w", stdout);
     ::dup2(STDOUT_FILENO, STDERR_FILENO);
-    std::array<char, 4096> self{};
-    if (::readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) ::_exit(127);
-    const int code = collectives::start_ranks(ranks, {self.data(), kAsRank, body, argument});
+    const int code = collectives::start_ranks(ranks, {kAsRank, body, argument});
     std::fflush(nullptr);
     ::_exit(code);
   }

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <array>
+#include <climits>
 #include <cstring>
 
 #include "collectives/mpi/mpi.h"
@@ -44,7 +47,18 @@ class MpiGroup final : public Group {
   MpiGroup(Network& network, std::string name, std::vector<int> ranks, int tag)
       : Group(place_of(network.rank(), ranks), static_cast<int>(ranks.size()), std::move(name), ranks),
         network_(network),
-        tag_(tag) {}
+        tag_(tag) {
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    const std::vector<std::string> hosts = gather_objects("machines", host.data());
+    OnMachine where{0, 0};
+    for (int place = 0; place < size(); ++place) {
+      if (hosts[static_cast<size_t>(place)] != host.data()) continue;
+      where.place += place < this->rank() ? 1 : 0;
+      ++where.ranks;
+    }
+    set_on_machine(where);
+  }
 
  private:
   using Message = Network::Message;

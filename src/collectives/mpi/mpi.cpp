@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "base/libraries.h"
+#include "base/pinning.h"
 #include "base/registry.h"
-#include "base/threads.h"
 #include "collectives/launch.h"
 #include "collectives/launched.h"
 
@@ -39,6 +39,7 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
   std::vector<int> all(static_cast<size_t>(network.size()));
   std::iota(all.begin(), all.end(), 0);
   const std::unique_ptr<Group> world = make_mpi_group(network, "world", all, 0);
+  share_cores(world->on_machine().place, world->on_machine().ranks);
   try {
     body(*world);
     world->barrier("end of the run");

@@ -91,8 +91,8 @@ TEST(Mpi, RanksInDifferentCallsAreToldBothOnce) {
   const RanksOutcome outcome = run_ranks(3, "mismatch");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.text,
-            "temper: [collectives] ranks meet in different calls: rank 0 in collective 1, all_reduce of "
-            "'gradients', float32 [4, 2]; rank 1 in collective 1, all_reduce of 'gradients', float32 [4, 3]. "
+            "temper: [collectives] ranks meet in different calls: rank 0 in collective 2, all_reduce of "
+            "'gradients', float32 [4, 2]; rank 1 in collective 2, all_reduce of 'gradients', float32 [4, 3]. "
             "All ranks must make the same calls in the same order\n");
 }
 

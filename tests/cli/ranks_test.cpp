@@ -1,0 +1,154 @@
+// Several ranks, as processes that mpirun starts, train what one rank trains.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+class Ranks : public Cli {
+ protected:
+  static std::string train(const std::string& name, const std::string& flags) {
+    const std::string out = folder() + "/" + name;
+    const Outcome outcome = run("train " + yaml() + " --output " + out + " " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return out;
+  }
+
+  // Losses of all steps and evaluations, and gradient norms, within these relative differences.
+  static void expect_same_course(const std::string& found_in, const std::string& expected_in) {
+    const std::vector<Json> found = metrics(found_in), expected = metrics(expected_in);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      for (const auto& [key, value] : expected[i].as_object()) {
+        if (key.find("seconds") != std::string::npos || key == "tokens_per_second" ||
+            key == "peak_fraction" || key == "time")
+          continue;
+        const Json* const other = found[i].find(key);
+        ASSERT_NE(other, nullptr) << key;
+        if (!value.is_number()) continue;
+        const double limit = key == "grad_norm" ? 2e-5 : i == 0 ? 1e-6 : 1e-5, size = value.as_double();
+        EXPECT_NEAR(other->as_double(), size, limit * std::max(0.1, std::abs(size)))
+            << key << " of line " << i;
+      }
+  }
+
+  static void expect_same_model(const std::string& a, const std::string& b) {
+    EXPECT_EQ(read_file(a + "/model/model.safetensors"), read_file(b + "/model/model.safetensors"));
+  }
+
+  static std::string newest_state(const std::string& out) {
+    std::string newest;
+    if (exists(out + "/checkpoints"))
+      for (const std::string& name : list_directory(out + "/checkpoints"))
+        if (name.starts_with("step-")) newest = std::max(newest, name);
+    return newest;
+  }
+};
+
+TEST_F(Ranks, LearnWhatOneRankLearns) {
+  const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ", one = train("one", flags);
+  for (const int ranks : {2, 4, 8})
+    expect_same_course(train("of" + std::to_string(ranks), flags + "--ranks " + std::to_string(ranks)), one);
+}
+
+// Rows that do not divide, micro-batches of a row, some ranks without rows.
+TEST_F(Ranks, MayHaveNoRows) {
+  const std::string flags = "--train.rows_per_step 3 --train.micro_batch_tokens 64 ";
+  expect_same_course(train("few4", flags + "--ranks 4"), train("few", flags));
+}
+
+TEST_F(Ranks, LearnAdapters) {
+  const std::string flags = "--adapters '[{name: a, rank: 4, dropout: 0.1}, {name: b, rank: 2}]' ",
+                    one = train("lora", flags), two = train("lora2", flags + "--ranks 2");
+  for (const char* adapter : {"/adapters/a", "/adapters/b"}) expect_same_course(two + adapter, one + adapter);
+}
+
+TEST_F(Ranks, LearnPreferences) {
+  const std::string flags = "--recipe preference --preference.precompute true --data.train " + folder() +
+                            "/pairs_train.jsonl --data.max_length 96 --train.steps 4 ";
+  expect_same_course(train("dpo2", flags + "--ranks 2"), train("dpo", flags));
+}
+
+TEST_F(Ranks, LearnMixtures) {
+  ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/mixture").code, 0);
+  const std::string flags = "--model.path " + folder() +
+                            "/mixture --train.router.balance_loss 0.01 --train.router.balance_scope global ";
+  expect_same_course(train("moe2", flags + "--ranks 2"), train("moe", flags));
+}
+
+TEST_F(Ranks, OfTheSameNumberGiveTheSameBits) {
+  expect_same_model(train("bits1", "--ranks 3"), train("bits2", "--ranks 3"));
+}
+
+// A rank that is killed takes all others with it; the run resumes from its newest state, bit for bit.
+TEST_F(Ranks, AreKilledTogetherAndResume) {
+  const std::string whole = train("undisturbed", "--train.steps 60 --ranks 2"), out = folder() + "/killed";
+  const std::string command =
+      std::string(TEMPER_BINARY) + " train " + yaml() + " --train.steps 60 --ranks 2 --output " + out;
+  for (int kill = 1; kill <= 3; ++kill) {
+    const std::string before = newest_state(out);
+    const auto start = std::chrono::steady_clock::now();
+    // One of the ranks, as soon as this process has saved something.
+    const std::string killer = "for i in $(seq 400); do [ \"$(ls " + out +
+                               "/checkpoints 2>/dev/null | grep ^step- | tail -1)\" = '" + before +
+                               "' ] || break; sleep 0.02; done; pkill -KILL " +
+                               (kill % 2 == 0 ? "-n" : "-o") + " -f 'temper train .*[k]illed$'";
+    const int status = std::system(
+        ("(" + killer + ") & " + command + " >" + out + ".text 2>&1; code=$?; wait; exit $code").c_str());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(seconds.count(), 20);
+    if (WEXITSTATUS(status) == 0) break;  // it was done before
+  }
+  EXPECT_EQ(std::system("pgrep -f 'temper train .*[k]illed$' >/dev/null"), 256) << "a rank is left";
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 60 --ranks 2 --output " + out).code, 0);
+  expect_same_model(out, whole);
+}
+
+TEST_F(Ranks, ResumeWithAnotherNumberOfRanks) {
+  const std::string constant = "--train.schedule.type constant ";
+  const std::string out = train("grown", constant + "--train.steps 5");
+  EXPECT_EQ(newest_state(out), "step-000005");
+  train("grown", constant + "--train.steps 12 --ranks 4");
+  expect_same_course(out, train("straight", constant));
+}
+
+TEST_F(Ranks, MistakesAreToldOnce) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_EQ(
+      refusal("--ranks 3 --parallel.replicate 2"),
+      "temper: [parallel] replicate 2 and shard 1 make 2 ranks, but there are 3; possible are {replicate: "
+      "3, shard: 1}, {replicate: 1, shard: 3}\n");
+  EXPECT_EQ(refusal("--ranks 2 --parallel.shard two"),
+            "temper: [parallel.shard] is 'two'; expected a number of ranks, at least 1, or auto\n");
+  EXPECT_EQ(refusal("--ranks 0"),
+            "temper: [command line] --ranks is '0'; expected a number of ranks, at least 1\n");
+}
+
+TEST_F(Ranks, WithDifferentConfigurationsAreRefused) {
+  const std::string one = std::string(TEMPER_BINARY) + " train " + yaml() + " --output " + folder() +
+                          "/differ ",
+                    text = folder() + "/differ.text";
+  const int status = std::system(
+      ("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --quiet --oversubscribe -n 1 " +
+       one + " : -n 1 " + one + "--train.optimizer.lr 2e-3 >" + text + " 2>&1")
+          .c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(read_file(text),
+            "temper: [ranks] rank 1 has another configuration than rank 0: '    lr: 0.001' and '    lr: "
+            "0.002'; all "
+            "ranks must have the same\n");
+}
+
+}  // namespace
+}  // namespace temper

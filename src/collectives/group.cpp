@@ -37,6 +37,12 @@ std::string Group::describe(const Call& call) const {
   return fmt::format("{}, in group {} (ranks {})", to_string(call), name_, join(ranks));
 }
 
+std::unique_ptr<Group> Group::part(std::string name, const std::vector<int>& ranks) {
+  std::vector<int> of_world;
+  for (const int rank : ranks) of_world.push_back(world_ranks_.at(static_cast<size_t>(rank)));
+  return do_part(std::move(name), std::move(of_world), ++parts_);
+}
+
 Call Group::tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root) {
   invariant(tensor.defined() && tensor.is_contiguous() && tensor.ndim() > 0,
             fmt::format("{} of '{}' takes compact tensors", collective, name));

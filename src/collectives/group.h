@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,6 +79,10 @@ class Group {
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
 
+  // The group of some of these ranks, this one among them, in their order. All ranks of this group call it at
+  // the same time, each with the part that it is in; it may end before this group does.
+  std::unique_ptr<Group> part(std::string name, const std::vector<int>& ranks);
+
   // Small host values. Objects are bytes, of any length on each rank.
   void barrier(std::string_view name);
   std::vector<std::string> gather_objects(std::string_view name, std::string mine);
@@ -131,6 +136,8 @@ class Group {
   virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
   virtual void do_set_deadline(double seconds) = 0;
+  // `ranks` of the whole run; `number` counts the parts that this group has had.
+  virtual std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) = 0;
 
   int64_t next() {
     return is_alone() ? 0 : ++calls_;
@@ -144,6 +151,7 @@ class Group {
   const std::vector<int> world_ranks_;
   OnMachine on_machine_;
   int64_t calls_ = 0;
+  int parts_ = 0;
 };
 
 }  // namespace temper::collectives

@@ -1,9 +1,16 @@
 #include "optimizers/adamw.h"
 
 namespace temper::optimizers {
+namespace {
 
-AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options)
+constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
+
+}  // namespace
+
+AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options,
+             const Sharing& sharing)
     : parameters_(parameters),
+      sharing_(sharing),
       update_(ops.at<ops::AdamW>("optimizer")),
       norm_(ops.at<ops::GlobalNorm>("optimizer")) {
   const layers::StateFormat& format = options.format;
@@ -12,21 +19,38 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   op_.beta1 = static_cast<float>(options.beta1);
   op_.beta2 = static_cast<float>(options.beta2);
   op_.eps = static_cast<float>(options.eps);
+  const int parts = sharing_.shard == nullptr ? 1 : sharing_.shard->size();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const Parameter& parameter = parameters[i];
     if (parameters.spec(i).buffer) continue;
+    const Shape& shape = parameters[i].value.shape();
+    const bool cut = parts > 1 && shape.numel() % (kRoundedTogether * parts) == 0;
     trained_.push_back(i);
-    const Shape& shape = parameter.value.shape();
-    ops::AdamW::Slot slot;
-    slot.value = parameter.value;
-    slot.exp_avg = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
-    slot.exp_avg_sq = Tensor::zeros(shape, format.moments, MemoryTag::kOptimizer, parameters.device());
-    if (parameter.value.dtype() != DType::kF32 && format.master_weights)
-      slot.master = parameter.value.to(DType::kF32, MemoryTag::kOptimizer);
-    const bool decays = options.decay_all || parameters.spec(i).decay;
-    slot.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
-    op_.slots.push_back(std::move(slot));
+    placements_.push_back(cut ? Placement::flat(shape, parts, sharing_.shard->rank())
+                              : parameters.layout()[i]);
+    op_.slots.push_back(make_slot(trained_.size() - 1, options));
   }
+}
+
+ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) const {
+  const size_t i = trained_[slot];
+  const layers::StateFormat& format = options.format;
+  const Tensor value = own_part(slot, parameters_[i].value);
+  ops::AdamW::Slot made;
+  made.value = value;
+  made.exp_avg = Tensor::zeros(value.shape(), format.moments, MemoryTag::kOptimizer, parameters_.device());
+  made.exp_avg_sq = Tensor::zeros(value.shape(), format.moments, MemoryTag::kOptimizer, parameters_.device());
+  if (value.dtype() != DType::kF32 && format.master_weights)
+    made.master = value.to(DType::kF32, MemoryTag::kOptimizer);
+  const bool decays = options.decay_all || parameters_.spec(i).decay;
+  made.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
+  if (is_sharded(slot)) made.first = sharing_.shard->rank() * value.numel();
+  return made;
+}
+
+Tensor AdamW::own_part(size_t slot, const Tensor& whole) const {
+  if (!is_sharded(slot)) return whole;
+  const int64_t count = placements_[slot].own().numel();
+  return whole.reshape({whole.numel()}).narrow(0, sharing_.shard->rank() * count, count);
 }
 
 Tensor AdamW::gradient(size_t index) const {
@@ -38,25 +62,52 @@ Tensor AdamW::gradient(size_t index) const {
 
 void AdamW::sum_gradients(collectives::Group& ranks) const {
   if (ranks.is_alone()) return;
-  for (const size_t i : trained_) ranks.all_reduce(parameters_.spec(i).name, gradient(i));
+  for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    const std::string& name = parameters_.spec(trained_[slot]).name;
+    const Tensor all = gradient(trained_[slot]);
+    if (!is_sharded(slot)) {
+      ranks.all_reduce(name, all);
+      continue;
+    }
+    const Tensor own = own_part(slot, all);
+    sharing_.shard->reduce_scatter_into(name, all.reshape({all.numel()}), own);
+    if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);
+  }
 }
 
+// Of a sharded state: the norm of the ranks' norms, and of what all ranks have.
 Tensor AdamW::grad_norm() const {
-  ops::GlobalNorm norm;
-  norm.device = parameters_.device();
-  for (const size_t i : trained_) norm.grads.push_back(gradient(i));
-  return ops::global_norm(norm_, norm);
+  ops::GlobalNorm own, whole;
+  own.device = whole.device = parameters_.device();
+  for (size_t slot = 0; slot < trained_.size(); ++slot)
+    (is_sharded(slot) ? own : whole).grads.push_back(own_part(slot, gradient(trained_[slot])));
+  if (own.grads.empty()) return ops::global_norm(norm_, whole);
+  ops::GlobalNorm norms;
+  norms.device = parameters_.device();
+  norms.grads = {sharing_.shard->all_gather("gradient norm", ops::global_norm(norm_, own))};
+  if (!whole.grads.empty()) norms.grads.push_back(ops::global_norm(norm_, whole));
+  return ops::global_norm(norm_, norms);
+}
+
+void AdamW::gather_values() const {
+  for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    if (!is_sharded(slot)) continue;
+    const Tensor& value = parameters_[trained_[slot]].value;
+    sharing_.shard->all_gather_into(parameters_.spec(trained_[slot]).name, op_.slots[slot].value,
+                                    value.reshape({value.numel()}));
+  }
 }
 
 void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
 
 void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
-  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = gradient(trained_[i]);
+  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = own_part(i, gradient(trained_[i]));
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
   ops::adamw(update_, op_);
   op_.grad_norm = {};
   for (ops::AdamW::Slot& slot : op_.slots) slot.grad = {};
+  gather_values();
   parameters_.reset_gradients();
 }
 
@@ -81,7 +132,7 @@ std::vector<PlacedTensor> AdamW::state() const {
   for (size_t i = 0; i < op_.slots.size(); ++i) {
     const ops::AdamW::Slot& slot = op_.slots[i];
     const std::string& name = parameters_.spec(trained_[i]).name;
-    const Placement& placement = parameters_.layout()[trained_[i]];
+    const Placement& placement = placements_[i];
     if (slot.master.defined())
       tensors.push_back({"master." + name, slot.master, &placement});
     else
@@ -96,6 +147,7 @@ void AdamW::restored(int64_t steps) {
   op_.step.set(steps + 1);
   for (const ops::AdamW::Slot& slot : op_.slots)
     if (slot.master.defined()) slot.value.copy_from(slot.master);
+  gather_values();
   parameters_.changed();
 }
 

@@ -18,16 +18,27 @@ struct AdamWOptions {
   uint64_t seed = 0;  // of stochastic rounding
 };
 
+// The ranks that keep one state together: each parameter's elements are cut into as many parts in a row, and
+// a rank has the master weights and moments of one of them (Rajbhandari et al., "ZeRO: Memory Optimizations
+// Toward Training Trillion Parameter Models", 2020, stage 1). Parameters whose elements cannot be cut into
+// parts of eight are kept whole on all. None: every rank keeps all.
+struct Sharing {
+  collectives::Group* shard = nullptr;      // that keep one state
+  collectives::Group* replicate = nullptr;  // that keep the same part of it; none: only this rank
+};
+
 // AdamW over every parameter of a model that is no buffer, on the parameters' device.
 class AdamW {
  public:
   // Enables the parameters' gradients. Both references must outlive the optimizer.
-  AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options);
+  AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options,
+        const Sharing& sharing = {});
 
   // Adds up the gradients of ranks that hold the same parameters, in place, one by one in the table's order:
-  // before anything reads them.
+  // before anything reads them. Of a sharded state each rank gets the sums of its part.
   void sum_gradients(collectives::Group& ranks) const;
-  Tensor grad_norm() const;  // [1] float32, on the parameters' device; of what the store holds
+  // [1] float32, on the parameters' device; of what the store holds. Of a sharded state all ranks call it.
+  Tensor grad_norm() const;
   // Updates in place, then forgets the gradients; their memory stays until it is released. They are scaled
   // down to a norm of max_grad_norm (0: never); when grad_norm is not finite nothing changes. An undefined
   // grad_norm does not clip.
@@ -47,9 +58,16 @@ class AdamW {
 
  private:
   Tensor gradient(size_t index) const;  // of parameters_[index]
+  bool is_sharded(size_t slot) const { return placements_[slot].is_flat(); }
+  // What the rank keeps of a tensor of a slot's parameter.
+  Tensor own_part(size_t slot, const Tensor& whole) const;
+  ops::AdamW::Slot make_slot(size_t slot, const AdamWOptions& options) const;
+  void gather_values() const;  // of all parts, after an update
 
   layers::ParameterStore& parameters_;
-  std::vector<size_t> trained_;  // by slot: its place in parameters_
+  Sharing sharing_;
+  std::vector<size_t> trained_;        // by slot: its place in parameters_
+  std::vector<Placement> placements_;  // by slot: of its state
   ops::Bound<ops::AdamW> update_;
   ops::Bound<ops::GlobalNorm> norm_;
   ops::AdamW op_;

@@ -100,7 +100,8 @@ void Learner::make_trainer() {
   optimizer_ = std::make_unique<optimizers::AdamW>(
       trained, model.decoder.ops(),
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
-                               config_.train.format(), static_cast<uint64_t>(config_.train.seed)});
+                               config_.train.format(), static_cast<uint64_t>(config_.train.seed)},
+      optimizers::Sharing{setup_->shard.get(), setup_->replicate.get()});
   const training::TrainerOptions options =
       trainer_options(config_, model.decoder, data_.train.members().size());
   balance_factor_ = options.routers.balance_factor;

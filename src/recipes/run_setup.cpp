@@ -54,6 +54,15 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"),
                                      models::Purpose::kTraining)),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
+  if (mesh.shard > 1) {
+    std::vector<int> neighbours, same_part;
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      if (rank / mesh.shard == ranks.rank() / mesh.shard) neighbours.push_back(rank);
+      if (rank % mesh.shard == ranks.rank() % mesh.shard) same_part.push_back(rank);
+    }
+    shard = ranks.part("shard", neighbours);
+    if (mesh.replicate > 1) replicate = ranks.part("replicate", same_part);
+  }
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())
     text.chat = std::make_shared<const templates::ChatTemplate>(
         templates::ChatTemplate::choose(config.model.path, chosen));

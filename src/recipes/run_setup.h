@@ -27,6 +27,9 @@ struct RunSetup {
 
   collectives::Group& ranks;  // that compute the run together
   Mesh mesh;                  // of them
+  // Those that share one optimizer state with this rank, and those that have the same part of it; null where
+  // nothing is shared.
+  std::shared_ptr<collectives::Group> shard, replicate;
   RunConfig config;
   HardwareFacts facts;
   Json model_config;

@@ -41,7 +41,17 @@ Placement::Placement(const Shape& whole, int dim, std::vector<int64_t> segments,
   own_[dim] = div_exact(whole[dim], parts);
 }
 
+Placement Placement::flat(const Shape& whole, int parts, int part) {
+  Placement placement(whole);
+  placement.own_ = {div_exact(whole.numel(), parts)};
+  placement.parts_ = parts;
+  placement.part_ = part;
+  placement.flat_ = true;
+  return placement;
+}
+
 std::vector<Slice> Placement::slices(int part) const {
+  invariant(!flat_, "elements in a row have no slices of rows");
   if (is_whole()) return {{0, 0, whole_[0]}};
   std::vector<Slice> slices;
   int64_t whole = 0, own = 0;
@@ -72,11 +82,19 @@ Tensor Placement::own_columns(const Tensor& rows) const {
 }
 
 void Placement::take_own(const Tensor& whole, const Tensor& own) const {
+  if (flat_) {
+    own.copy_from(whole.reshape({whole_.numel()}).narrow(0, part_ * own_.numel(), own_.numel()));
+    return;
+  }
   for (const Slice& slice : slices())
     own.narrow(dim_, slice.own, slice.count).copy_from(whole.narrow(dim_, slice.whole, slice.count));
 }
 
 void Placement::put_part(const Tensor& held, int part, const Tensor& whole) const {
+  if (flat_) {
+    whole.reshape({whole_.numel()}).narrow(0, part * own_.numel(), own_.numel()).copy_from(held);
+    return;
+  }
   for (const Slice& slice : slices(part))
     whole.narrow(dim_, slice.whole, slice.count).copy_from(held.narrow(dim_, slice.own, slice.count));
 }

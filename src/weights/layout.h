@@ -32,9 +32,14 @@ class Placement {
   // Part `part` of `parts` along `dim`, whose `segments` are cut each by itself. They must be divisible.
   Placement(const Shape& whole, int dim, std::vector<int64_t> segments, int parts, int part);
 
+  // Part `part` of `parts` of all its elements in a row, which must be divisible: what a rank keeps of an
+  // optimizer's state that is sharded. It has no slices.
+  static Placement flat(const Shape& whole, int parts, int part);
+
   const Shape& whole() const { return whole_; }  // the shape of the parameter
   const Shape& own() const { return own_; }      // of what the rank holds
   bool is_whole() const { return parts_ == 1; }
+  bool is_flat() const { return flat_; }
   int dim() const { return dim_; }
   int parts() const { return parts_; }
   // In the order of the whole; of this rank, or of the one that holds another part.
@@ -53,6 +58,7 @@ class Placement {
  private:
   Shape whole_, own_;
   int dim_ = 0, parts_ = 1, part_ = 0;
+  bool flat_ = false;
   std::vector<int64_t> segments_ = {};
 };
 

@@ -57,6 +57,43 @@ TEST_F(Ranks, LearnWhatOneRankLearns) {
     expect_same_course(train("of" + std::to_string(ranks), flags + "--ranks " + std::to_string(ranks)), one);
 }
 
+// Masters and moments in parts; with gradients that are summed among those that have the same part.
+TEST_F(Ranks, ShareOneOptimizerState) {
+  const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ", one = train("unshared", flags);
+  for (const auto& [ranks, shard] : {std::pair{2, 2}, {4, 2}, {4, 4}, {8, 4}}) {
+    const std::string name = fmt::format("shared{}by{}", ranks, shard);
+    expect_same_course(train(name, fmt::format("{} --ranks {} --parallel.shard {}", flags, ranks, shard)),
+                       one);
+  }
+  expect_same_course(train("shared_auto", flags + "--ranks 4 --parallel.shard auto"), one);
+}
+
+// The same gradients are summed in the same order, and random bits are the parameters' elements': the same
+// bits as with whole states on as many ranks, but for the norm that clips.
+TEST_F(Ranks, ShareStatesWithoutAnotherBit) {
+  for (const char* flags :
+       {"", "--model.dtype bfloat16 ",
+        "--model.dtype bfloat16 --train.master_weights false --train.optimizer.moments bfloat16 "}) {
+    const std::string all = std::string(flags) + "--train.max_grad_norm 0 --ranks 4 ";
+    const std::string whole = train("bits_whole", all),
+                      shared = train("bits_shared", all + "--parallel.shard 4"),
+                      mixed = train("bits_mixed", all + "--parallel.shard 2");
+    expect_same_model(shared, whole);
+    for (const std::string& out : {whole, shared, mixed}) std::system(("rm -r " + out).c_str());
+  }
+}
+
+// A state holds whole tensors, whoever had which part of them.
+TEST_F(Ranks, ResumeStatesOfAnyLayout) {
+  const std::string flags = "--train.schedule.type constant --train.max_grad_norm 0 --ranks 4 ",
+                    straight = train("layouts_straight", flags);
+  const std::string out = train("layouts", flags + "--train.steps 4");
+  int64_t steps = 4;
+  for (const char* layout : {"--parallel.shard 2", "--parallel.shard 4", "", "--parallel.shard auto"})
+    train("layouts", fmt::format("{} {} --train.steps {}", flags, layout, steps += 2));
+  expect_same_course(out, straight);
+}
+
 // Rows that do not divide, micro-batches of a row, some ranks without rows.
 TEST_F(Ranks, MayHaveNoRows) {
   const std::string flags = "--train.rows_per_step 3 --train.micro_batch_tokens 64 ";

@@ -17,7 +17,7 @@ struct Entry {
   float* master;  // or null
   const void* grad;
   void *exp_avg, *exp_avg_sq;
-  int64_t elements, first_piece;
+  int64_t elements, first_piece, first_group;
   uint32_t slot;
   float weight_decay;
 };
@@ -131,6 +131,7 @@ class Slot {
         exp_avg_(static_cast<Moment*>(entry.exp_avg)),
         exp_avg_sq_(static_cast<Moment*>(entry.exp_avg_sq)),
         slot_(entry.slot),
+        first_group_(entry.first_group),
         decay_(u.lr * entry.weight_decay),
         clip_(clip),
         u_(u) {}
@@ -147,9 +148,9 @@ class Slot {
   }
 
   __device__ void update_group(int64_t group, const Group& old) const {
-    const uint4 for_w = random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, group),
-                for_m = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, group),
-                for_v = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, group);
+    const uint4 for_w = random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, first_group_ + group),
+                for_m = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, first_group_ + group),
+                for_v = random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, first_group_ + group);
     float w[kGroup], m[kGroup], v[kGroup];
     for (int k = 0; k < kGroup; ++k) {
       w[k] = old.w[k];
@@ -173,9 +174,9 @@ class Slot {
     const int place = static_cast<int>(i % kGroup);
     float w = widen(weight_[i]), m = widen(exp_avg_[i]), v = widen(exp_avg_sq_[i]);
     move(widen(grad_[i]), w, m, v);
-    exp_avg_[i] = kept<Moment>(m, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, group), place);
-    exp_avg_sq_[i] = kept<Moment>(v, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, group), place);
-    weight_[i] = kept<Weight>(w, random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, group), place);
+    exp_avg_[i] = kept<Moment>(m, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvg, first_group_ + group), place);
+    exp_avg_sq_[i] = kept<Moment>(v, random_of<Moment>(u_, slot_, ops::RoundedTensor::kExpAvgSq, first_group_ + group), place);
+    weight_[i] = kept<Weight>(w, random_of<Weight>(u_, slot_, ops::RoundedTensor::kValue, first_group_ + group), place);
     if constexpr (kMaster) value_[i] = narrow<Value>(w);
   }
 
@@ -193,6 +194,7 @@ class Slot {
   const Grad* grad_;
   Moment *exp_avg_, *exp_avg_sq_;
   uint32_t slot_;
+  int64_t first_group_;
   float decay_, clip_;
   const Update& u_;
 };
@@ -288,7 +290,7 @@ void update_alike(const AdamW& op, const AdamW::Slot& first) {
     if (slot.value.numel() == 0 || !kept_alike(slot, first)) continue;
     entries.push_back({slot.value.raw(), slot.master.defined() ? slot.master.data<float>() : nullptr,
                        slot.grad.raw(), slot.exp_avg.raw(), slot.exp_avg_sq.raw(), slot.value.numel(), pieces,
-                       static_cast<uint32_t>(i), slot.weight_decay});
+                       slot.first / kGroup, static_cast<uint32_t>(i), slot.weight_decay});
     pieces += pieces_of(slot.value.numel());
   }
   if (pieces > 0) launch(op, first, entries, pieces);

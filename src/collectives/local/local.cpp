@@ -19,6 +19,9 @@ class Alone final : public Group {
     return {std::move(mine)};
   }
   void do_set_deadline(double) override {}
+  std::unique_ptr<Group> do_part(std::string, std::vector<int>, int) override {
+    return std::make_unique<Alone>();
+  }
 };
 
 void launch_here(const LaunchOptions& options, const Body& body) {

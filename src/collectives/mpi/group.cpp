@@ -207,6 +207,12 @@ class MpiGroup final : public Group {
 
   void do_set_deadline(double seconds) override { network_.set_deadline(seconds); }
 
+  // Parts of one number have no rank in common, and may have the same tag.
+  std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) override {
+    constexpr int kMostParts = 64;
+    return make_mpi_group(network_, std::move(name), std::move(ranks), tag_ * kMostParts + number);
+  }
+
   static void check_device(const Call& call, const Tensor& tensor) {
     if (tensor.device() != Device{})
       fail("[{}] MPI moves tensors of the CPU, not of {}", to_string(call), to_string(tensor.device()));

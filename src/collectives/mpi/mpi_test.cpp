@@ -53,6 +53,19 @@ std::string results_of(Group& group) {
       group.all_gather_into("parts", whole.narrow(0, rows * group.rank(), rows), whole);
       take(whole.raw(), whole.bytes());
     }
+  // Groups of some of them: the halves, and those that have the same place in each.
+  if (ranks % 2 == 0) {
+    std::vector<int> half, place;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      if (rank * 2 / group.size() == group.rank() * 2 / group.size()) half.push_back(rank);
+      if (rank % (group.size() / 2) == group.rank() % (group.size() / 2)) place.push_back(rank);
+    }
+    const auto halves = group.part("half", half), places = group.part("place", place);
+    const Tensor values = values_of(group.rank(), {5, 3}, DType::kF32);
+    places->all_reduce("values", values);
+    const Tensor all = halves->all_gather("values", values);
+    take(all.raw(), all.bytes());
+  }
   for (const std::string& object :
        group.gather_objects("objects", std::string(static_cast<size_t>(group.rank() * 70000), 'x')))
     take(object.data(), std::ssize(object));

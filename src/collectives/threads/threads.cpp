@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <thread>
@@ -36,10 +38,40 @@ void sum_into(const Meeting::Brought& brought, int64_t first, int64_t count, T* 
   sum_elements<T>(from, count, to);
 }
 
+// The meetings of all groups of a run. One is made by the first of its ranks.
+class Meetings {
+ public:
+  explicit Meetings(double deadline_seconds) : deadline_(deadline_seconds) {}
+
+  std::shared_ptr<Meeting> of(const std::string& name, const std::vector<int>& ranks) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Meeting>& meeting = all_[{name, ranks}];
+    if (!meeting) meeting = std::make_shared<Meeting>(static_cast<int>(ranks.size()), deadline_);
+    return meeting;
+  }
+  // The rank comes to none of them any more.
+  void stop(int rank, const std::string& reason, ErrorKind kind) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [group, meeting] : all_) meeting->stop(rank, reason, kind);
+  }
+
+ private:
+  const double deadline_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Meeting>> all_;
+};
+
 class ThreadGroup final : public Group {
  public:
-  ThreadGroup(int rank, std::vector<int> ranks, Meeting& meeting)
-      : Group(rank, static_cast<int>(ranks.size()), "world", ranks), meeting_(meeting) {}
+  ThreadGroup(int world_rank, std::string name, const std::vector<int>& ranks, const std::string& key,
+              Meetings& meetings)
+      : Group(static_cast<int>(std::find(ranks.begin(), ranks.end(), world_rank) - ranks.begin()),
+              static_cast<int>(ranks.size()), std::move(name), ranks),
+        meetings_(meetings),
+        shared_(meetings.of(key, ranks)),
+        meeting_(*shared_),
+        key_(key) {}
+  void leave() { meeting_.leave(rank()); }
 
  private:
   // Each rank sums a part of the elements, and writes it for all: nobody else reads or writes that part.
@@ -93,6 +125,12 @@ class ThreadGroup final : public Group {
 
   void do_set_deadline(double seconds) override { meeting_.set_deadline(seconds); }
 
+  std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) override {
+    const std::string key = fmt::format("{}/{} {}", key_, number, name);
+    return std::make_unique<ThreadGroup>(world_ranks()[static_cast<size_t>(rank())], std::move(name), ranks,
+                                         key, meetings_);
+  }
+
   static void check_device(const Call& call, const Tensor& tensor) {
     if (tensor.device() != Device{})
       fail("[{}] ranks that are threads exchange tensors of the CPU, not of {}", to_string(call),
@@ -104,7 +142,10 @@ class ThreadGroup final : public Group {
               fmt::format("[{}] only floating-point tensors are summed", to_string(call)));
   }
 
+  Meetings& meetings_;
+  const std::shared_ptr<Meeting> shared_;
   Meeting& meeting_;
+  const std::string key_;  // of the meeting, also where parts have the same name
 };
 
 // The first error of all ranks: the others follow from it.
@@ -126,7 +167,7 @@ class FirstError {
 // The ranks share the pool's threads equally.
 void launch_threads(const LaunchOptions& options, const Body& body) {
   if (options.ranks < 1) fail("[collectives] {} ranks are asked for; expected at least 1", options.ranks);
-  Meeting meeting(options.ranks, options.deadline);
+  Meetings meetings(options.deadline);
   FirstError first;
   std::vector<int> all(static_cast<size_t>(options.ranks));
   std::iota(all.begin(), all.end(), 0);
@@ -137,22 +178,22 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
       act();
     } catch (const Error& error) {
       first.keep(std::current_exception());
-      meeting.stop(rank, error.what(), error.kind());
+      meetings.stop(rank, error.what(), error.kind());
     } catch (const std::exception& error) {
       first.keep(std::current_exception());
-      meeting.stop(rank, error.what(), ErrorKind::kDefect);
+      meetings.stop(rank, error.what(), ErrorKind::kDefect);
     } catch (...) {
       first.keep(std::current_exception());
-      meeting.stop(rank, "an exception of unknown type", ErrorKind::kDefect);
+      meetings.stop(rank, "an exception of unknown type", ErrorKind::kDefect);
     }
   };
   const auto be_rank = [&](int rank) {
     guarded(rank, [&] {
       leave_core();
       const ThreadLimit limit(share);
-      ThreadGroup group(rank, all, meeting);
+      ThreadGroup group(rank, "world", all, "world", meetings);
       body(group);
-      meeting.leave(rank);
+      group.leave();
     });
   };
   std::vector<std::thread> threads;

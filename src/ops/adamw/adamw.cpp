@@ -101,6 +101,7 @@ void check_slot(const AdamW::Slot& slot) {
     check_contiguous(name, label, *tensor);
   }
   check_dtype(name, "exp_avg_sq", slot.exp_avg_sq, slot.exp_avg.dtype());
+  if (slot.first < 0 || slot.first % 8 != 0) fail("[adamw] first is {}, needs a multiple of 8", slot.first);
 }
 
 }  // namespace
@@ -115,7 +116,8 @@ float AdamW::clip() const {
 
 RoundingBits rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor) {
   return {Random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step})),
-          (uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits};
+          ((uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits) +
+              static_cast<uint64_t>(op.slots[slot].first) / 8};
 }
 
 uint32_t RoundingBits::operator[](int64_t element) const {

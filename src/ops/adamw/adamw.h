@@ -30,6 +30,9 @@ struct AdamW {
     Tensor exp_avg;     // float32 or bfloat16, of its shape, m
     Tensor exp_avg_sq;  // of exp_avg's shape and dtype, v
     float weight_decay = 0;
+    // The tensors are elements [first, …) of a parameter that several ranks update together: random bits are
+    // those of its elements. A multiple of 8.
+    int64_t first = 0;
   };
 
   std::vector<Slot> slots;

@@ -5,6 +5,7 @@
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
+//                      [--shard]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
@@ -15,7 +16,8 @@
 // memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
 // speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
 // bits, --pin pins threads to cores,
-// --profile adds a table of where time goes, by op.
+// --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
+// own, with --shard a part of the optimizer's state; speeds are those of all ranks together.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -28,6 +30,9 @@
 #include "bench/machine_peak.h"
 #include "bench/shapes.h"
 #include "bench/training_rows.h"
+#include "collectives/device_group.h"
+#include "collectives/launch.h"
+#include "collectives/launched.h"
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
@@ -45,7 +50,7 @@ struct Options {
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
           rank = 16, layers = 0;
   double lr = 1e-5;
-  bool float32_state = false, profile = false, pin = false, balanced = false;
+  bool float32_state = false, profile = false, pin = false, balanced = false, shard = false;
 };
 
 std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
@@ -59,7 +64,8 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
 // What learns: the model, or adapters of it.
 class Learning {
  public:
-  Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing)
+  Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing,
+           collectives::Group& ranks)
       : options_(options) {
     trainer_options_.micro_batch_tokens = options.rows * options.length;
     trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
@@ -68,8 +74,10 @@ class Learning {
                                          : training::Checkpointing::kNone;
     if (options.adapters == 0) {
       optimizers_.push_back(
-          std::make_unique<optimizers::AdamW>(model.decoder.parameters(), model.decoder.ops(), optimizing));
-      trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizers_[0], trainer_options_);
+          std::make_unique<optimizers::AdamW>(model.decoder.parameters(), model.decoder.ops(), optimizing,
+                                              optimizers::Sharing{options.shard ? &ranks : nullptr}));
+      trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizers_[0], trainer_options_,
+                                                     nullptr, ranks);
       return;
     }
     for (int64_t i = 0; i < options.adapters; ++i) {
@@ -80,7 +88,7 @@ class Learning {
       optimizers_.push_back(std::make_unique<optimizers::AdamW>(adapters_.back()->parameters(),
                                                                 model.decoder.ops(), optimizing));
     }
-    adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model.decoder, trainer_options_);
+    adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model.decoder, trainer_options_, ranks);
   }
 
   std::vector<training::PendingStep> begin(const Rows& rows) {
@@ -183,7 +191,7 @@ double median(std::vector<double> values) {
 }
 
 // The first two steps are not among those whose time counts, unless there are no others.
-void print_result(const Options& options, const Training& trained, const HardwareFacts& facts) {
+void print_result(const Options& options, const Training& trained, const HardwareFacts& facts, int ranks) {
   std::string losses, grad_norms;
   std::vector<double> seconds, speeds;
   for (size_t i = 0; i < trained.steps.size(); ++i) {
@@ -192,38 +200,44 @@ void print_result(const Options& options, const Training& trained, const Hardwar
     grad_norms += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", step.grad_norm);
     if (i < 2 && i + 1 < trained.steps.size()) continue;
     seconds.push_back(step.seconds);
-    speeds.push_back(static_cast<double>(step.tokens) / step.seconds);
+    speeds.push_back(static_cast<double>(step.tokens * ranks) / step.seconds);
   }
   if (seconds.empty())
     fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
   const double step_seconds = median(seconds), speed = trained.steps.back().flops / step_seconds;
   const int64_t memory = memory_bytes(facts.device);  // before the peak of products is measured
   std::printf(
-      "{\"model\": \"%s\", \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": %.1f, "
+      "{\"model\": \"%s\", \"ranks\": %d, \"dtype\": \"%s\", \"base_dtype\": \"%s\", \"tokens_per_second\": "
+      "%.1f, "
       "\"tflops\": %.4g, \"of_peak\": %.3f, "
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
-      options.model.c_str(), std::string(to_string(options.dtype)).c_str(),
+      options.model.c_str(), ranks, std::string(to_string(options.dtype)).c_str(),
       std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), median(speeds),
-      speed / 1e12, speed / measured_products(facts, options.dtype), static_cast<double>(memory) / (1 << 30),
-      trained.first_seconds, step_seconds * 1e3, options.checkpointing.c_str(), losses.c_str(),
-      grad_norms.c_str());
+      speed / 1e12, speed / ranks / measured_products(facts, options.dtype),
+      static_cast<double>(memory) / (1 << 30), trained.first_seconds, step_seconds * 1e3,
+      options.checkpointing.c_str(), losses.c_str(), grad_norms.c_str());
 }
 
-int run(const Options& options) {
+int run(const Options& options, collectives::Group& hosts) {
   const double start = seconds_now();
   if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
   models::BuildOptions build;
   build.dtype = options.dtype;
   build.base_dtype = options.base_dtype;
-  build.facts = detect_hardware(options.device);
+  const std::string own = hosts.is_alone() || options.device != "cuda"
+                              ? options.device
+                              : fmt::format("cuda:{}", hosts.on_machine().place);
+  build.facts = detect_hardware(own);
+  const auto on_devices = collectives::device_group(hosts, build.facts.device);
+  collectives::Group& ranks = on_devices ? *on_devices : hosts;
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
   build.routers.balanced = options.balanced;
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
   const auto model = bench_model(options.model, options.length, build, options.layers);
   optimizers::AdamWOptions optimizing;
   optimizing.format = build.format;
-  Learning learning(*model, options, optimizing);
+  Learning learning(*model, options, optimizing, ranks);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
@@ -231,7 +245,7 @@ int run(const Options& options) {
   const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
   const Training trained = train(learning, *source, most_steps, on_cpu, start);
   if (options.profile) print_profile(learning, trained.rows, build.facts, options.dtype);
-  print_result(options, trained, build.facts);
+  if (ranks.rank() == 0) print_result(options, trained, build.facts, ranks.size());
   return 0;
 }
 
@@ -254,11 +268,14 @@ int main_checked(int argc, char** argv) {
           arguments.take("--layers", options.layers) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--balanced", options.balanced) || arguments.take_flag("--pin", options.pin) ||
-          arguments.take_flag("--profile", options.profile)))
+          arguments.take_flag("--profile", options.profile) || arguments.take_flag("--shard", options.shard)))
       arguments.refuse();
   }
   if (!options.adapter.empty()) options.adapters = 1;
-  return run(options);
+  int code = 0;
+  collectives::launch(collectives::launched() ? "mpi" : "local", {},
+                      [&](collectives::Group& ranks) { code = run(options, ranks); });
+  return code;
 }
 
 }  // namespace

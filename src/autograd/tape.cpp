@@ -77,7 +77,7 @@ std::vector<Var> Tape::checkpoint_many(const Var& input,
   });
 }
 
-void Tape::backward(const Var& output, Tensor seed) {
+void Tape::backward(const Var& output, Tensor seed, const std::function<void()>& after_each) {
   if (!output.requires_grad()) fail("backward from a value that depends on no trained parameter");
   if (!seed.defined()) {
     if (output.value.numel() != 1) fail("backward from {} needs a seed gradient", to_string(output.shape()));
@@ -88,22 +88,27 @@ void Tape::backward(const Var& output, Tensor seed) {
   }
   output.slot->add(seed);
   seed = Tensor();
-  run_backward();
+  run_backward(after_each);
   one_ = nullptr;
 }
 
-void Tape::run_backward() {
+void Tape::run_backward(const std::function<void()>& after_each) {
   while (!nodes_.empty()) {
-    Node node = std::move(nodes_.back());
-    nodes_.pop_back();
-    std::vector<Tensor> grads;
-    bool arrived = false;
-    for (const auto& slot : node.outputs) {
-      grads.push_back(slot->filled() ? slot->take() : Tensor());
-      arrived = arrived || grads.back().defined();
-    }
-    if (arrived) node.backward(grads);
+    run_last();
+    if (after_each) after_each();
   }
+}
+
+void Tape::run_last() {
+  Node node = std::move(nodes_.back());
+  nodes_.pop_back();
+  std::vector<Tensor> grads;
+  bool arrived = false;
+  for (const auto& slot : node.outputs) {
+    grads.push_back(slot->filled() ? slot->take() : Tensor());
+    arrived = arrived || grads.back().defined();
+  }
+  if (arrived) node.backward(grads);
 }
 
 }  // namespace temper

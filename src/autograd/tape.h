@@ -105,7 +105,8 @@ class Tape {
   std::vector<Var> checkpoint_many(const Var& input, std::function<std::vector<Var>(Tape&, const Var&)> body);
 
   // Runs everything backward from `output` with gradient `seed` (ones for a scalar), emptying the tape.
-  void backward(const Var& output, Tensor seed = {});
+  // `after_each`: called when a closure has run and what it captured is freed; not within checkpoints.
+  void backward(const Var& output, Tensor seed = {}, const std::function<void()>& after_each = nullptr);
   // While backward runs: whether this is the one that it started from, known without asking a device.
   bool is_one(const Tensor& grad) const { return grad.raw() == one_ || grad.item() == 1; }
 
@@ -115,7 +116,9 @@ class Tape {
     BackwardMany backward;
   };
   std::vector<Var> push(std::vector<Tensor> outputs, BackwardMany backward);
-  void run_backward();  // from the gradients that outputs have
+  void run_backward(
+      const std::function<void()>& after_each = nullptr);  // from the gradients that outputs have
+  void run_last();
 
   TapeOptions options_;
   std::vector<Node> nodes_;

@@ -79,6 +79,25 @@ class Group {
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
 
+  // Collectives that are asked for while one lives may start together, which is faster for many small ones.
+  // What they write is there after its end.
+  class Together {
+   public:
+    explicit Together(Group& group) : group_(group) { group_.do_begin_together(); }
+    ~Together() noexcept(false) { group_.do_end_together(); }
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+
+   private:
+    Group& group_;
+  };
+  // From now on collectives may run beside the work that this rank asks its device for, until end_beside():
+  // what they read and write must be left alone until then. Each begins after the work asked for before it.
+  void begin_beside() { do_begin_beside(); }
+  void end_beside() { do_end_beside(); }
+  // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
+  void set_checks(bool checks) { checks_ = checks; }
+
   // The group of some of these ranks, this one among them, in their order. All ranks of this group call it at
   // the same time, each with the part that it is in; it may end before this group does.
   std::unique_ptr<Group> part(std::string name, const std::vector<int>& ranks);
@@ -127,6 +146,7 @@ class Group {
   void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
   std::string describe(const Call& call) const;
+  bool checks() const { return checks_; }
 
  private:
   // What a room carries. The calls are numbered and their tensors checked.
@@ -136,6 +156,10 @@ class Group {
   virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
   virtual void do_set_deadline(double seconds) = 0;
+  virtual void do_begin_together() {}
+  virtual void do_end_together() {}
+  virtual void do_begin_beside() {}
+  virtual void do_end_beside() {}
   // `ranks` of the whole run; `number` counts the parts that this group has had.
   virtual std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) = 0;
 
@@ -152,6 +176,7 @@ class Group {
   OnMachine on_machine_;
   int64_t calls_ = 0;
   int parts_ = 0;
+  bool checks_ = false;
 };
 
 }  // namespace temper::collectives

@@ -60,19 +60,45 @@ Tensor AdamW::gradient(size_t index) const {
   return found.buffer;
 }
 
-void AdamW::sum_gradients(collectives::Group& ranks) const {
+void AdamW::sum_gradients(collectives::Group& ranks) {
+  begin_sums(ranks);
+  end_sums();
+}
+
+void AdamW::begin_sums(collectives::Group& ranks) {
   if (ranks.is_alone()) return;
-  for (size_t slot = 0; slot < trained_.size(); ++slot) {
-    const std::string& name = parameters_.spec(trained_[slot]).name;
-    const Tensor all = gradient(trained_[slot]);
-    if (!is_sharded(slot)) {
-      ranks.all_reduce(name, all);
-      continue;
-    }
-    const Tensor own = own_part(slot, all);
-    sharing_.shard->reduce_scatter_into(name, all.reshape({all.numel()}), own);
-    if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);
-  }
+  summing_ = &ranks;
+  left_ = trained_.size();
+  for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
+    if (group != nullptr) group->begin_beside();
+}
+
+void AdamW::sum_ready() {
+  while (summing_ != nullptr && left_ > 0 && is_ready(left_ - 1)) sum_next();
+}
+
+void AdamW::end_sums() {
+  if (summing_ == nullptr) return;
+  while (left_ > 0) sum_next();
+  for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
+    if (group != nullptr) group->end_beside();
+  summing_ = nullptr;
+}
+
+// Closures that will add to it hold it, too.
+bool AdamW::is_ready(size_t slot) const {
+  const std::shared_ptr<GradSlot>& grad = parameters_[trained_[slot]].grad;
+  return grad->filled() && grad.use_count() == 1;
+}
+
+void AdamW::sum_next() {
+  const size_t slot = --left_;
+  const std::string& name = parameters_.spec(trained_[slot]).name;
+  const Tensor all = gradient(trained_[slot]);
+  if (!is_sharded(slot)) return summing_->all_reduce(name, all);
+  const Tensor own = own_part(slot, all);
+  sharing_.shard->reduce_scatter_into(name, all.reshape({all.numel()}), own);
+  if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);
 }
 
 // Of a sharded state: the norm of the ranks' norms, and of what all ranks have.
@@ -90,6 +116,8 @@ Tensor AdamW::grad_norm() const {
 }
 
 void AdamW::gather_values() const {
+  if (sharing_.shard == nullptr) return;
+  const collectives::Group::Together together(*sharing_.shard);
   for (size_t slot = 0; slot < trained_.size(); ++slot) {
     if (!is_sharded(slot)) continue;
     const Tensor& value = parameters_[trained_[slot]].value;

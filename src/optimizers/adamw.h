@@ -36,7 +36,13 @@ class AdamW {
 
   // Adds up the gradients of ranks that hold the same parameters, in place, one by one in the table's order:
   // before anything reads them. Of a sharded state each rank gets the sums of its part.
-  void sum_gradients(collectives::Group& ranks) const;
+  void sum_gradients(collectives::Group& ranks);
+  // The same in parts, beside what the device does meanwhile: between begin and end, sum_ready() asks for the
+  // sums of gradients that no closure of a tape will change any more. The order, from the last parameter to
+  // the first, as backward reaches them, is the same on all ranks, whatever is ready when.
+  void begin_sums(collectives::Group& ranks);
+  void sum_ready();
+  void end_sums();
   // [1] float32, on the parameters' device; of what the store holds. Of a sharded state all ranks call it.
   Tensor grad_norm() const;
   // Updates in place, then forgets the gradients; their memory stays until it is released. They are scaled
@@ -58,6 +64,8 @@ class AdamW {
 
  private:
   Tensor gradient(size_t index) const;  // of parameters_[index]
+  bool is_ready(size_t slot) const;
+  void sum_next();
   bool is_sharded(size_t slot) const { return placements_[slot].is_flat(); }
   // What the rank keeps of a tensor of a slot's parameter.
   Tensor own_part(size_t slot, const Tensor& whole) const;
@@ -66,8 +74,10 @@ class AdamW {
 
   layers::ParameterStore& parameters_;
   Sharing sharing_;
-  std::vector<size_t> trained_;        // by slot: its place in parameters_
-  std::vector<Placement> placements_;  // by slot: of its state
+  collectives::Group* summing_ = nullptr;  // while gradients are summed
+  size_t left_ = 0;                        // slots whose gradients are not
+  std::vector<size_t> trained_;            // by slot: its place in parameters_
+  std::vector<Placement> placements_;      // by slot: of its state
   ops::Bound<ops::AdamW> update_;
   ops::Bound<ops::GlobalNorm> norm_;
   ops::AdamW op_;

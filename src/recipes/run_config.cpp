@@ -305,6 +305,10 @@ void describe(config::Schema& s, ParallelConfig& c) {
   s.field("shard", c.shard,
           "The number of ranks that share one optimizer state, each with its part of master weights and "
           "moments; auto is all ranks that the other degrees leave.");
+  s.field(
+      "check", c.check,
+      "Whether ranks on GPUs compare what they do before each collective: differences are told at once, and "
+      "ranks that do not come are named. Costs time; ranks on CPUs always do it.");
 }
 
 void describe(config::Schema& s, RunConfig& c) {

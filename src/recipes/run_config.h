@@ -167,6 +167,7 @@ struct CheckpointConfig {
 struct ParallelConfig {
   std::string replicate = "auto";
   std::string shard = "1";
+  bool check = false;
 };
 
 struct RunConfig {

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/weights_sample.h"
+#include "collectives/device_group.h"
 #include "ops/resolve.h"
 #include "recipes/mesh.h"
 #include "recipes/origin.h"
@@ -24,6 +25,22 @@ Json read_model_config(const std::string& folder) {
 RunConfig prepared(RunConfig config) {
   backends::load_plugins(config.plugins);
   if (config.train.threads > 0) set_num_threads(static_cast<int>(config.train.threads));
+  return config;
+}
+
+// Of several ranks each has a GPU of its machine to itself.
+RunConfig with_own_gpu(RunConfig config, const collectives::Group& group) {
+  if (group.is_alone() || !config.device.starts_with("cuda")) return config;
+  if (config.device != "cuda")
+    fail("[device] is {}, but each of {} ranks has a GPU of its own; write cuda", config.device,
+         group.size());
+  const auto [place, ranks] = group.on_machine();
+  const auto* detector = detectors().find("cuda");
+  const int gpus = detector == nullptr ? 0 : detector->count();
+  if (ranks > gpus)
+    fail_resources("[device] {} ranks are on this machine, which has {} GPUs; start as many ranks as GPUs",
+                   ranks, gpus);
+  config.device = fmt::format("cuda:{}", place);
   return config;
 }
 
@@ -46,14 +63,16 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 }  // namespace
 
 RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collectives::Group& group)
-    : ranks(group),
-      mesh(mesh_of(given.parallel, group.size())),
-      config(prepared(given)),
+    : config(prepared(with_own_gpu(given, group))),
       facts(checked_facts(config, hardware)),
+      mesh(mesh_of(given.parallel, group.size())),
+      on_devices_(collectives::device_group(group, facts.device)),
+      ranks(on_devices_ ? *on_devices_ : group),
       model_config(read_model_config(config.model.path)),
       architecture(models::configure(model_config, join_path(config.model.path, "config.json"),
                                      models::Purpose::kTraining)),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
+  ranks.set_checks(config.parallel.check);
   if (mesh.shard > 1) {
     std::vector<int> neighbours, same_part;
     for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -61,6 +80,7 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
       if (rank % mesh.shard == ranks.rank() % mesh.shard) same_part.push_back(rank);
     }
     shard = ranks.part("shard", neighbours);
+    shard->set_checks(config.parallel.check);
     if (mesh.replicate > 1) replicate = ranks.part("replicate", same_part);
   }
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())

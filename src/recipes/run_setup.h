@@ -25,13 +25,18 @@ struct RunSetup {
   explicit RunSetup(const RunConfig& config, const std::string& hardware = "",
                     collectives::Group& group = collectives::alone());
 
-  collectives::Group& ranks;  // that compute the run together
-  Mesh mesh;                  // of them
-  // Those that share one optimizer state with this rank, and those that have the same part of it; null where
-  // nothing is shared.
-  std::shared_ptr<collectives::Group> shard, replicate;
   RunConfig config;
   HardwareFacts facts;
+  Mesh mesh;  // of the ranks
+
+ private:
+  std::unique_ptr<collectives::Group> on_devices_;  // null: the ranks' own network serves their devices
+
+ public:
+  collectives::Group& ranks;  // that compute the run together
+  // Those that share one optimizer state with this rank, and those that have the same part of it; null where
+  // nothing is shared.
+  std::unique_ptr<collectives::Group> shard, replicate;
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;

@@ -53,7 +53,9 @@ void Trainer::compute(StepData& data) {
   if (data.batches.size() > 1) model_.parameters().allocate_gradients();
   data.outputs.clear();
   const std::vector<Tensor> counts = global_counts(data);
-  for (const MicroBatch& batch : data.batches) {
+  for (size_t i = 0; i < data.batches.size(); ++i) {
+    const MicroBatch& batch = data.batches[i];
+    const bool last = i + 1 == data.batches.size();
     Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
@@ -62,10 +64,13 @@ void Trainer::compute(StepData& data) {
     const Var own = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data),
               loss = with_balance(tape, own, forward.routers, counts, data);
     const trace::Span backward("backward");
-    tape.backward(loss);
+    if (last) optimizer_.begin_sums(ranks_);
+    tape.backward(loss, {},
+                  last && !ranks_.is_alone() ? [this] { optimizer_.sum_ready(); } : std::function<void()>());
   }
   const trace::Span update("update");
-  optimizer_.sum_gradients(ranks_);
+  if (data.batches.empty()) optimizer_.begin_sums(ranks_);
+  optimizer_.end_sums();
   data.grad_norm = optimizer_.grad_norm();
   data.updates = true;
   optimizer_.update(data.grad_norm, options_.max_grad_norm);

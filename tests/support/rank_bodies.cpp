@@ -15,7 +15,7 @@ namespace temper {
 namespace {
 
 constexpr const char* kAsRank = "--as-rank";
-constexpr double kDeadline = 1.5;
+constexpr double kDeadline = 60;
 
 std::map<std::string, RankBody>& bodies() {
   static std::map<std::string, RankBody> all;

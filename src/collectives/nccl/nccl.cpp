@@ -1,0 +1,192 @@
+#include <cstring>
+#include <optional>
+
+#include "base/registry.h"
+#include "collectives/device_group.h"
+#include "collectives/nccl/library.h"
+#include "collectives/nccl/watch.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/stream.h"
+
+namespace temper::collectives {
+namespace {
+
+ncclDataType_t type_of(const Call& call) {
+  switch (call.dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kF16:
+      return ncclFloat16;
+    default:
+      invariant(false, fmt::format("[{}] only floating-point tensors are summed", to_string(call)));
+  }
+  return ncclFloat32;
+}
+
+ncclComm_t connect(Group& hosts, Device gpu) {
+  device::stream(gpu);  // makes it current
+  ncclUniqueId id{};
+  if (hosts.rank() == 0) check(nccl().get_unique_id(&id), "ncclGetUniqueId");
+  const std::string told =
+      hosts.broadcast_object("network of GPUs", {reinterpret_cast<const char*>(&id), sizeof id}, 0);
+  std::memcpy(&id, told.data(), sizeof id);
+  ncclComm_t network = nullptr;
+  check(nccl().comm_init_rank(&network, hosts.size(), id, hosts.rank()), "ncclCommInitRank");
+  return network;
+}
+
+// Collectives go to the stream on which the rank's work goes, and so are in their places among it. While they
+// run beside it they go to a stream of their own, which waits for the work asked for before each of them.
+class NcclGroup final : public Group {
+ public:
+  NcclGroup(Group& hosts, std::unique_ptr<Group> owned, Device gpu)
+      : Group(hosts.rank(), hosts.size(), hosts.name(), hosts.world_ranks()),
+        hosts_(hosts),
+        owned_(std::move(owned)),
+        gpu_(gpu),
+        network_(connect(hosts, gpu)),
+        watch_(std::in_place, network_, gpu.index) {
+    set_on_machine(hosts.on_machine());
+    beside_ = stream_beside();
+    check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~NcclGroup() override {
+    watch_.reset();
+    cudaEventDestroy(order_);
+    // Other ranks may be gone where this one ends with an error: then nothing may be waited for.
+    if (std::uncaught_exceptions() > 0)
+      nccl().comm_abort(network_);
+    else
+      nccl().comm_destroy(network_);
+  }
+
+ private:
+  // One for all groups of the GPU, so that what one gives to it comes before what another gives to it later.
+  static cudaStream_t stream_beside() {
+    static cudaStream_t stream = nullptr;
+    if (stream == nullptr)
+      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return stream;
+  }
+  static void check_cuda(cudaError_t error, const char* call) {
+    if (error != cudaSuccess) fail_resources("[NCCL] {} failed: {}", call, cudaGetErrorString(error));
+  }
+
+  // Where the next collective goes.
+  cudaStream_t stream() {
+    const cudaStream_t work = device::stream(gpu_);
+    if (!is_beside_) return work;
+    check_cuda(cudaEventRecord(order_, work), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(beside_, order_, 0), "cudaStreamWaitEvent");
+    return beside_;
+  }
+
+  // `start` gives the collective to the stream.
+  template <class Start>
+  void run(const Call& call, const Tensor& tensor, const Start& start) {
+    if (tensor.device() != gpu_)
+      fail("[{}] the ranks' tensors are on {}, not on {}", to_string(call), to_string(gpu_),
+           to_string(tensor.device()));
+    if (checks()) meet(call);
+    const cudaStream_t on = stream();
+    check(start(on), call.collective.data());
+    if (!is_together_) watch_->add(on, describe(call));
+    last_ = describe(call);
+  }
+
+  // With the other ranks' hosts: what differs is told, and who does not come is named.
+  void meet(const Call& call) {
+    const std::vector<std::string> all = hosts_.gather_objects(call.name, to_string(call));
+    for (size_t i = 1; i < all.size(); ++i)
+      if (all[i] != all[0])
+        throw Error(
+            fmt::format("[collectives] ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks "
+                        "must make the same calls in the same order",
+                        all[0], i, all[i]),
+            ErrorKind::kDefect);
+  }
+
+  void do_all_reduce(const Call& call, const Tensor& values) override {
+    run(call, values, [&](cudaStream_t on) {
+      return nccl().all_reduce(values.raw(), values.raw(), static_cast<size_t>(values.numel()), type_of(call),
+                               ncclSum, network_, on);
+    });
+  }
+  void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) override {
+    run(call, part, [&](cudaStream_t on) {
+      return nccl().all_gather(part.raw(), whole.raw(), static_cast<size_t>(part.bytes()), ncclUint8,
+                               network_, on);
+    });
+  }
+  void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) override {
+    run(call, whole, [&](cudaStream_t on) {
+      return nccl().reduce_scatter(whole.raw(), part.raw(), static_cast<size_t>(part.numel()), type_of(call),
+                                   ncclSum, network_, on);
+    });
+  }
+  void do_broadcast(const Call& call, const Tensor& values) override {
+    run(call, values, [&](cudaStream_t on) {
+      return nccl().broadcast(values.raw(), values.raw(), static_cast<size_t>(values.bytes()), ncclUint8,
+                              call.root, network_, on);
+    });
+  }
+  std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
+    return hosts_.gather_objects(call.name, std::move(mine));
+  }
+
+  void do_set_deadline(double seconds) override {
+    hosts_.set_deadline(seconds);
+    watch_->set_deadline(seconds);
+  }
+
+  void do_begin_together() override {
+    check(nccl().group_start(), "ncclGroupStart");
+    is_together_ = true;
+  }
+  void do_end_together() override {
+    is_together_ = false;
+    check(nccl().group_end(), "ncclGroupEnd");
+    watch_->add(is_beside_ ? beside_ : device::stream(gpu_), last_);
+  }
+
+  void do_begin_beside() override { is_beside_ = true; }
+  void do_end_beside() override {
+    if (!is_beside_) return;
+    is_beside_ = false;
+    check_cuda(cudaEventRecord(order_, beside_), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(device::stream(gpu_), order_, 0), "cudaStreamWaitEvent");
+  }
+
+  std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
+    std::vector<int> places;
+    for (const int rank : ranks)
+      places.push_back(static_cast<int>(std::find(world_ranks().begin(), world_ranks().end(), rank) -
+                                        world_ranks().begin()));
+    std::unique_ptr<Group> part = hosts_.part(std::move(name), places);
+    Group& hosts = *part;
+    return std::make_unique<NcclGroup>(hosts, std::move(part), gpu_);
+  }
+
+  Group& hosts_;
+  const std::unique_ptr<Group> owned_;
+  const Device gpu_;
+  const ncclComm_t network_;
+  std::optional<Watch> watch_;
+  cudaStream_t beside_ = nullptr;
+  cudaEvent_t order_ = nullptr;
+  bool is_beside_ = false, is_together_ = false;
+  std::string last_;  // what was asked for last
+};
+
+}  // namespace
+
+void register_nccl() {
+  registry<MakeDeviceGroup>().add("cuda", [](Group& hosts, Device gpu) -> std::unique_ptr<Group> {
+    return std::make_unique<NcclGroup>(hosts, nullptr, gpu);
+  });
+  registry<LibraryProbe>().add("NCCL", probe_nccl);
+}
+
+}  // namespace temper::collectives

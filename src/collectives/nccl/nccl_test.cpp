@@ -1,0 +1,119 @@
+// Ranks with a GPU each: sums as the ranks' hosts form them, and no waiting for a GPU whose rank does not
+// come.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "collectives/device_group.h"
+#include "device/facts.h"
+#include "tests/support/errors.h"
+#include "tests/support/rank_bodies.h"
+
+namespace temper::collectives {
+namespace {
+
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* detector = detectors().find("cuda");
+    if (detector == nullptr || detector->count() < 2) GTEST_SKIP() << "needs two GPUs";
+  }
+};
+
+Device own_gpu(const Group& hosts) { return {DeviceType::kCuda, hosts.on_machine().place}; }
+
+Tensor values_of(int rank, const Shape& shape, DType dtype) {
+  Tensor values = Tensor::empty(shape, DType::kF32);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    values.data<float>()[i] = static_cast<float>((i * 7919 + rank * 104729) % 10007 - 5000) * 3.1e-3f;
+  return values.to(dtype);
+}
+
+void expect_same(const Tensor& found, const Tensor& expected, const char* what) {
+  const Tensor here = found.on({});
+  if (std::memcmp(here.raw(), expected.raw(), static_cast<size_t>(expected.bytes())) != 0)
+    fail("{} of {} differs from the hosts'", what, to_string(expected.shape()));
+}
+
+// Two values have one sum, whatever the order.
+const bool kResults = add_rank_body("gpu_results", [](Group& hosts, const std::string& checks) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  group->set_checks(checks == "checks");
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t rows : {int64_t{2}, int64_t{6}, int64_t{300002}}) {
+      const Tensor own = values_of(hosts.rank(), {rows, 3}, dtype);
+      expect_same(group->all_gather("part", own.on(gpu)), hosts.all_gather("part", own), "all_gather");
+      expect_same(group->reduce_scatter("whole", own.on(gpu)), hosts.reduce_scatter("whole", own),
+                  "reduce_scatter");
+      Tensor told = own.clone(), told_there = own.on(gpu);
+      group->broadcast("told", told_there, 1);
+      hosts.broadcast("told", told, 1);
+      expect_same(told_there, told, "broadcast");
+      // Beside the device's work and together, in place.
+      const Tensor there = own.on(gpu), also_there = own.on(gpu);
+      group->begin_beside();
+      {
+        const Group::Together together(*group);
+        group->all_reduce("values", there);
+        group->all_reduce("values", also_there);
+      }
+      group->end_beside();
+      hosts.all_reduce("values", own);
+      expect_same(there, own, "all_reduce");
+      expect_same(also_there, own, "all_reduce");
+    }
+  const auto part = group->part("alone", {hosts.rank()});
+  if (part->size() != 1) fail("a part has {} ranks", part->size());
+});
+
+TEST_F(Nccl, GivesWhatTheHostsGive) {
+  for (const char* checks : {"", "checks"}) {
+    const RanksOutcome outcome = run_ranks(2, "gpu_results", checks);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+  }
+}
+
+const bool kHang = add_rank_body("gpu_hang", [](Group& hosts, const std::string& checks) {
+  const Device gpu = own_gpu(hosts);
+  const std::unique_ptr<Group> group = device_group(hosts, gpu);
+  group->set_checks(checks == "checks");
+  const Tensor values = Tensor::zeros({1024}, DType::kF32).on(gpu);
+  group->all_reduce("gradients", values);
+  values.on({});
+  group->set_deadline(2);
+  if (hosts.rank() == 1) ::kill(::getpid(), SIGSTOP);
+  group->all_reduce("gradients", values);
+  values.on({});
+});
+
+TEST_F(Nccl, ARankThatHangsEndsAll) {
+  const RanksOutcome outcome = run_ranks(2, "gpu_hang");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_LT(outcome.seconds, 30);
+  expect_has(outcome.text,
+             "all_reduce of 'gradients', float32 [1024], in group world (ranks 0, 1) does not end");
+  const RanksOutcome checked = run_ranks(2, "gpu_hang", "checks");
+  EXPECT_EQ(checked.code, 4);
+  expect_has(checked.text, "rank 1 did not come to collective ");
+}
+
+const bool kMismatch = add_rank_body("gpu_mismatch", [](Group& hosts, const std::string&) {
+  const std::unique_ptr<Group> group = device_group(hosts, own_gpu(hosts));
+  group->set_checks(true);
+  const Tensor values = Tensor::zeros({4 + hosts.rank()}, DType::kF32).on(own_gpu(hosts));
+  group->all_reduce("gradients", values);
+});
+
+TEST_F(Nccl, RanksInDifferentCallsAreToldBoth) {
+  const RanksOutcome outcome = run_ranks(2, "gpu_mismatch");
+  EXPECT_EQ(outcome.code, 1);
+  expect_has(outcome.text,
+             "ranks meet in different calls: rank 0 in collective 1, all_reduce of 'gradients', float32 "
+             "[4]; rank 1 in collective 1, all_reduce of 'gradients', float32 [5]");
+}
+
+}  // namespace
+}  // namespace temper::collectives

@@ -82,6 +82,10 @@ int train_on_ranks(int64_t ranks, const RunArguments& parsed, const std::vector<
   const Run run = read_run(parsed);
   recipes::check_run(run.config);
   recipes::mesh_of(run.config.parallel, static_cast<int>(ranks));
+  if (run.options.dry_run) {
+    recipes::plan_run(run.config, run.yaml, run.options, static_cast<int>(ranks));
+    return 0;
+  }
   std::vector<std::string> command{"train"};
   for (size_t i = 0; i < arguments.size(); ++i)
     if (arguments[i] == "--ranks")

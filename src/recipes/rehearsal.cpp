@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <mutex>
 
+#include "collectives/planned.h"
 #include "data/answers.h"
 #include "models/model.h"
 #include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
 #include "training/adapter_trainer.h"
+#include "training/gather_rows.h"
 
 namespace temper::recipes {
 namespace {
@@ -162,11 +164,30 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
   return rows;
 }
 
+// The ranks of a plan, of which this one is rehearsed.
+struct PlannedRanks {
+  explicit PlannedRanks(const Mesh& mesh)
+      : all(collectives::planned_group(mesh.size())),
+        shard(mesh.shard > 1 ? collectives::planned_group(mesh.shard) : nullptr),
+        replicate(shard && mesh.replicate > 1 ? collectives::planned_group(mesh.replicate) : nullptr) {}
+  optimizers::Sharing sharing() const { return {shard.get(), replicate.get()}; }
+  // Of an update's rows those of the first rank, which are as many as another's, and at least one.
+  std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
+    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, all->size());
+    if (mine.empty()) mine.push_back(rows.front());
+    return mine;
+  }
+
+  std::unique_ptr<collectives::Group> all, shard, replicate;
+};
+
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
-                    const std::shared_ptr<const training::Objective>& objective) {
-  optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config));
-  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective);
-  const std::vector<data::PackedRow> full = rows_of(config, sample, rows_of_step(config));
+                    const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks) {
+  optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
+                              ranks.sharing());
+  training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
+                            *ranks.all);
+  const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
   for (const auto& rows : {objective ? full : shortened(full), full})
@@ -182,12 +203,12 @@ struct RehearsedAdapter {
   Sample sample;
   std::vector<data::PackedRow> rows;
 
-  RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given)
+  RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given, const PlannedRanks& ranks)
       : config(own),
         weights(of(own, model)),
-        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own)),
+        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.sharing()),
         sample(std::move(given)),
-        rows(rows_of(own, sample, rows_of_step(own))) {}
+        rows(ranks.own(rows_of(own, sample, rows_of_step(own)))) {}
 
  private:
   static layers::Adapter of(const RunConfig& config, const models::Model& model) {
@@ -198,18 +219,19 @@ struct RehearsedAdapter {
 };
 
 void rehearse_adapters(const RunConfig& config, const models::Model& model, const Setting& setting,
-                       const std::shared_ptr<const training::Objective>& objective) {
+                       const std::shared_ptr<const training::Objective>& objective,
+                       const PlannedRanks& ranks) {
   std::vector<std::unique_ptr<RehearsedAdapter>> adapters;
   for (size_t i = 0; i < config.adapters.size(); ++i)
     adapters.push_back(std::make_unique<RehearsedAdapter>(run_of_adapter(config, config.adapters[i]), model,
-                                                          sample_of(setting, i)));
+                                                          sample_of(setting, i), ranks));
   std::vector<training::AdapterShare> shares;
   for (const auto& adapter : adapters)
     shares.push_back({.adapter = &adapter->weights,
                       .optimizer = &adapter->optimizer,
                       .rows = &adapter->rows,
                       .objective = objective.get()});
-  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1));
+  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1), *ranks.all);
   for (int i = 0; i < 2; ++i)
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
   for (const auto& adapter : adapters) {
@@ -228,8 +250,9 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective)
-                          : rehearse_adapters(config, *model, setting, objective);
+  const PlannedRanks ranks(setting.mesh);
+  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks)
+                          : rehearse_adapters(config, *model, setting, objective, ranks);
 }
 
 }  // namespace

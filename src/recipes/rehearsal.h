@@ -6,6 +6,7 @@
 #include "device/memory.h"
 #include "ops/selection.h"
 #include "recipes/run_config.h"
+#include "weights/layout.h"
 
 namespace temper::recipes {
 
@@ -23,6 +24,7 @@ struct Setting {
   HardwareFacts facts;
   ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
+  Mesh mesh = {};                    // of the ranks; the plan is one rank's
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model,

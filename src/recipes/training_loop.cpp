@@ -60,9 +60,22 @@ void check_run(const RunConfig& config) {
   check_adapters(config);
 }
 
+void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+              int ranks) {
+  RunConfig here = config;
+  here.parallel = {};
+  RunOptions planned = options;
+  planned.planned = mesh_of(config.parallel, ranks);
+  train(here, resolved_yaml, planned);
+}
+
 void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
            collectives::Group& ranks) {
   check_run(config);
+  if (options.dry_run && !ranks.is_alone()) {
+    if (ranks.rank() == 0) plan_run(config, resolved_yaml, options, ranks.size());
+    return;
+  }
   check_same_program(ranks);
   check_same_on_all_ranks(ranks, "configuration", values_of(resolved_yaml));
   TrainingLoop(with_sources(config), resolved_yaml, options, ranks).run();
@@ -94,6 +107,7 @@ void TrainingLoop::run() {
 void TrainingLoop::begin_and_train() {
   const ops::Preferences preferred = preferred_kernels(setup_.config, setup_.facts);
   Setting setting{setup_.model_config, setup_.facts, preferred};
+  setting.mesh = options_.dry_run ? options_.planned : setup_.mesh;
   for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
   const MemoryPlan plan = rehearse(setup_.config, setting);
   const Pool& memory = pool(setup_.facts.device);

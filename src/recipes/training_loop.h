@@ -16,11 +16,16 @@ struct RunOptions {
   bool dry_run = false;         // check everything, train nothing
   bool explain_memory = false;  // print the table by tag, planned and actual
   bool verbose = false;         // print why each kernel was chosen
+  Mesh planned = {};            // of a dry run: the ranks that it plans for, of which this one is alone here
   int64_t profile_steps = 0;    // above 0: trace so many steps, after two to warm up
 };
 
 // What the configuration alone says: an Error before anything is started or loaded.
 void check_run(const RunConfig& config);
+
+// The dry run of a run on so many ranks, on this one alone.
+void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
+              int ranks);
 
 // The command train: the run that the configuration describes, on these ranks. All of them call it.
 void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,

@@ -59,7 +59,12 @@ void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& pl
   report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
                         format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
                         format_bytes(plan.total), format_bytes(memory.limit()));
-  if (updates > 0) report += "time           " + estimated_time(updates) + "\n";
+  const Mesh& mesh = options_.planned;
+  if (mesh.size() > 1)
+    report += fmt::format("ranks          {}: replicate {}, shard {}; memory is that of each\n", mesh.size(),
+                          mesh.replicate, mesh.shard);
+  else if (updates > 0)
+    report += "time           " + estimated_time(updates) + "\n";
   log_info(report + "Nothing was trained (--dry-run).");
   if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
 }

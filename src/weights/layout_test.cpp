@@ -28,7 +28,7 @@ using Lists = std::vector<std::vector<int64_t>>;
 
 TEST(Layout, CutsWhatIsStackedPieceByPiece) {
   const WeightTable table = table_of(4, 2);
-  const Layout layout(table, {.data = 2, .tensor = 2}, 3);  // the second of its replica
+  const Layout layout(table, {.replicate = 2, .tensor = 2}, 3);  // the second of its replica
   EXPECT_EQ(layout[0].own(), Shape({12, 3}));
   EXPECT_EQ(lists(layout[0].slices()), (Lists{{8, 0, 8}, {20, 8, 4}}));
   EXPECT_EQ(lists(layout[0].slices(0)), (Lists{{0, 0, 8}, {16, 8, 4}}));
@@ -41,7 +41,7 @@ TEST(Layout, CutsWhatIsStackedPieceByPiece) {
 
 TEST(Layout, OneRankHoldsEverything) {
   const WeightTable table = table_of(4, 1);
-  for (const Layout& layout : {Layout(table), Layout(table, {.data = 4}, 2)})
+  for (const Layout& layout : {Layout(table), Layout(table, {.replicate = 4}, 2)})
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_TRUE(layout[i].is_whole());
       EXPECT_EQ(layout[i].own(), table.specs()[i].shape);

@@ -155,6 +155,30 @@ TEST_F(Ranks, ResumeWithAnotherNumberOfRanks) {
   expect_same_course(out, train("straight", constant));
 }
 
+// Of any number of ranks, of which none is started.
+TEST_F(Ranks, ArePlannedOnOne) {
+  const auto needed = [&](const std::string& flags) {
+    const Outcome outcome =
+        run("train " + yaml() + " --output " + folder() +
+            "/planned --train.rows_per_step 64 --train.micro_batch_tokens 64 --dry-run " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const size_t at = outcome.err.find("memory         about ");
+    EXPECT_NE(at, std::string::npos) << outcome.err;
+    return std::pair{std::stod(outcome.err.substr(at + 21)), outcome.err};
+  };
+  const auto [one, alone] = needed("");
+  EXPECT_EQ(alone.find("ranks   "), std::string::npos);
+  const auto [whole, replicated] = needed("--ranks 16");
+  EXPECT_NE(replicated.find("ranks          16: replicate 16, shard 1; memory is that of each"),
+            std::string::npos)
+      << replicated;
+  const auto [part, shared] = needed("--ranks 16 --parallel.shard auto");
+  EXPECT_NE(shared.find("ranks          16: replicate 1, shard 16"), std::string::npos) << shared;
+  EXPECT_LE(whole, one);
+  EXPECT_LT(part, 0.75 * whole) << "moments are half of what a small model takes";
+  EXPECT_FALSE(exists(folder() + "/planned"));
+}
+
 TEST_F(Ranks, MistakesAreToldOnce) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);

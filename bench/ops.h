@@ -70,7 +70,10 @@ void add(const std::string& name, DType dtype, const std::function<Timed()>& pre
 // Both passes of an op on a tape. `prepare` makes its inputs and gives what builds its output from them.
 using Build = std::function<Var(Tape&)>;
 void add_forward(const std::string& name, DType dtype, const std::function<Build()>& prepare);
+void add_backward(const std::string& name, DType dtype, const std::function<Build()>& prepare,
+                  const TapeOptions& options);
 void add_passes(const std::string& name, DType dtype, const std::function<Build()>& prepare);
+void add_passes_that_keep_states(const std::string& name, DType dtype, const std::function<Build()>& prepare);
 
 // Calls add(name, bound ops) for each provider that accepts the signature.
 template <class Op>

@@ -98,7 +98,7 @@ void add_chunk_gated_delta_rule() {
           {dtype, kKeyHeads, kHeads, kDim, kDim},
           label(dtype, fmt::format("{}x{}", documents, tokens / documents)), on_cpu(),
           [&](const auto& name, const auto& ops) {
-            add_passes(name, dtype, [=]() -> Build {
+            const auto prepare = [=]() -> Build {
               std::vector<int32_t> starts;
               for (int64_t i = 0; i <= documents; ++i)
                 starts.push_back(static_cast<int32_t>(i * tokens / documents));
@@ -120,7 +120,9 @@ void add_chunk_gated_delta_rule() {
                                               op)
                     .y;
               };
-            });
+            };
+            add_passes(name, dtype, prepare);
+            if (!on_cpu()) add_passes_that_keep_states(name, dtype, prepare);
           });
 }
 

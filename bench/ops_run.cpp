@@ -133,11 +133,30 @@ void add_forward(const std::string& name, DType dtype, const std::function<Build
 
 void add_passes(const std::string& name, DType dtype, const std::function<Build()>& prepare) {
   add_forward(name, dtype, prepare);
-  add(name + "/backward", dtype, [=] {
+  add_backward(name + "/backward", dtype, prepare, {});
+}
+
+void add_passes_that_keep_states(const std::string& name, DType dtype,
+                                 const std::function<Build()>& prepare) {
+  const TapeOptions options{.keep_states = true};
+  add(name + "/forward_keeping", dtype, [=] {
+    const Build build = prepare();
+    return Timed{[=] {
+      Tape tape(options);
+      build(tape);
+    }};
+  });
+  add_backward(name + "/backward_kept", dtype, prepare, options);
+}
+
+void add_backward(const std::string& name, DType dtype, const std::function<Build()>& prepare,
+                  const TapeOptions& options) {
+  add(name, dtype, [=] {
     const Build build = prepare();
     Tape probe(false);
     const Tensor dy = filled(build(probe).shape(), dtype);
     struct Pass {
+      explicit Pass(const TapeOptions& options) : tape(options) {}
       Tape tape;
       Var output;
     };
@@ -147,7 +166,7 @@ void add_passes(const std::string& name, DType dtype, const std::function<Build(
                    passes->pop_back();
                  },
                  [=] {
-                   passes->push_back(std::make_unique<Pass>());
+                   passes->push_back(std::make_unique<Pass>(options));
                    passes->back()->output = build(passes->back()->tape);
                  }};
   });

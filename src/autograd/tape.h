@@ -69,6 +69,8 @@ struct Parameter {
 struct TapeOptions {
   bool recording = true;       // false is for inference: record() then only wraps its outputs
   bool rematerialize = false;  // ops that are cheap give their outputs a `remake`, so that nobody keeps them
+  bool keep_states =
+      false;  // recurrent ops that can keep states for backward do, instead of computing them again
 };
 
 // Records closures in the order of execution and runs them backward once. It knows no op: an op hands it
@@ -83,6 +85,7 @@ class Tape {
 
   bool recording() const { return options_.recording; }
   bool rematerializes() const { return options_.recording && options_.rematerialize; }
+  bool keeps_states() const { return options_.recording && options_.keep_states; }
   size_t size() const { return nodes_.size(); }
 
   Var constant(Tensor value) const { return {std::move(value), nullptr}; }

@@ -258,6 +258,11 @@ void describe(config::Schema& s, TrainConfig& c) {
            "Whether steps of a repeated shape are captured in CUDA graphs; auto captures small steps whose "
            "kernels allow it.")
       .changeable();
+  s.field("keep_delta_states", c.keep_delta_states,
+          "Whether the gated delta rule keeps its states between chunks for the backward pass, which is "
+          "faster and "
+          "takes more memory, instead of computing them again; on GPUs.")
+      .changeable();
   s.choice("gradients", c.gradients, kStateDTypes,
            "The precision in which gradients are kept until the update.");
   s.field("master_weights", c.master_weights,

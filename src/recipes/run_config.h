@@ -110,6 +110,7 @@ struct TrainConfig {
   int64_t micro_batch_tokens = 8192;
   Checkpointing activation_checkpointing = Checkpointing::kNone;
   training::CudaGraph cuda_graph = training::CudaGraph::kAuto;
+  bool keep_delta_states = false;
   DType gradients = DType::kF32;
   bool master_weights = true;
   OptimizerConfig optimizer;

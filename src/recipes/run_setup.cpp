@@ -123,7 +123,8 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
       config.train.z_loss,
       config.train.cuda_graph,
       num_sources,
-      {router.balance_loss.value_or(model.config().balance_factor), router.global_balance, router.bias_rate}};
+      {router.balance_loss.value_or(model.config().balance_factor), router.global_balance, router.bias_rate},
+      config.train.keep_delta_states};
 }
 
 int64_t RunSetup::peak_memory() const {

@@ -92,7 +92,8 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   const HostInputs::Scope scope(inputs, false);
   const MicroBatch batch = gather(step.rows, begin, end, fills_up(model_), step.owners);
   const std::vector<Part> parts = parts_of(step, batch, begin, end);
-  Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
+  Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
+                        .keep_states = options_.keep_states});
   layers::Decoder::Options forward;
   forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
   std::vector<int64_t> counts;

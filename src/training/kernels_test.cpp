@@ -15,6 +15,7 @@
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rotary/rotary.h"
 #include "ops/swiglu/swiglu.h"
+#include "tests/support/gpu.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
@@ -142,6 +143,37 @@ TEST(ModelKernels, AThousandPassesOfAHybridChangeNoBinding) {
     EXPECT_NO_THROW(ops::check_unchanged(before, ops.bindings()));
     EXPECT_EQ(ops::explain_json(ops, detect_cpu()).dump(), report);
   }
+}
+
+// The same where steps of a repeated shape are launches of CUDA graphs, with heads that the GPU's kernels
+// take.
+TEST(ModelKernels, AThousandStepsWithGraphsChangeNoBinding) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const HardwareFacts gpu = detect_hardware("cuda");
+  Json config = tiny_config("qwen3_5_text");
+  for (const char* dim : {"linear_key_head_dim", "linear_value_head_dim"}) config.set(dim, 16);
+  models::BuildOptions build;
+  build.dtype = DType::kBF16;
+  build.facts = gpu;
+  const auto model = models::build_model(config, "tiny", build);
+  model->decoder.parameters().initialize(7, 0.1);
+  const ops::BoundOps& ops = model->decoder.ops();
+  const std::vector<ops::ModuleKernel> before = ops.bindings();
+  const std::string report = ops::explain_json(ops, gpu).dump();
+  optimizers::AdamW optimizer(model->decoder.parameters(), ops, {});
+  Trainer trainer(model->decoder, optimizer, {.cuda_graph = CudaGraph::kOn});
+  const std::vector<data::PackedRow> rows{test_row(1, {14, 13}), test_row(2, {12, 1, 9})};
+  for (int step = 0; step < 1000; ++step) {
+    trainer.step(rows, 1e-5);
+    if (step % 100 == 0) {
+      trainer.evaluate(rows);
+      decode(*model, nullptr);
+    }
+  }
+  EXPECT_GT(trainer.graphs().replays, 900);
+  EXPECT_EQ(ops.bindings(), before);
+  EXPECT_NO_THROW(ops::check_unchanged(before, ops.bindings()));
+  EXPECT_EQ(ops::explain_json(ops, gpu).dump(), report);
 }
 
 }  // namespace

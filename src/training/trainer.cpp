@@ -56,7 +56,8 @@ void Trainer::compute(StepData& data) {
   for (size_t i = 0; i < data.batches.size(); ++i) {
     const MicroBatch& batch = data.batches[i];
     const bool last = i + 1 == data.batches.size();
-    Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective});
+    Tape tape(TapeOptions{.rematerialize = options_.checkpointing == Checkpointing::kSelective,
+                          .keep_states = options_.keep_states});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
     forward.routers = model_.watch_routers();

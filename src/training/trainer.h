@@ -28,6 +28,7 @@ struct TrainerOptions {
   CudaGraph cuda_graph = CudaGraph::kAuto;
   size_t num_sources = 1;  // above 1: the losses of steps are told for each source of the data, too
   RouterOptions routers = {};
+  bool keep_states = false;  // of recurrent ops, for backward (TapeOptions)
 };
 
 // One optimizer update of a whole model at a time, over rows cut into micro-batches. The loss, unless there

@@ -1,4 +1,5 @@
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "backends/cuda/cuda.h"
@@ -82,18 +83,47 @@ Shape state_shape(const ChunkGatedDeltaRule& op, int64_t count) {
   return {count, op.heads(), op.key_dim(), op.value_dim()};
 }
 
-// What the first step makes, and room for states that several documents continue.
+// What the first step makes.
 struct Made {
-  Tensor inverse, scores, factors, roots;
+  Tensor inverse, scores, factors;
 
-  Made(const ChunkGatedDeltaRule& op, int64_t chunks)
-      : inverse(workspace({chunks, op.heads(), kChunk, kChunk}, DType::kBF16, op.q.device())),
-        scores(workspace(inverse.shape(), DType::kBF16, op.q.device())),
-        factors(workspace({chunks, op.heads(), kFactors, kChunk}, DType::kF32, op.q.device())) {
-    if (op.documents.continued.defined())
-      roots = workspace(state_shape(op, op.documents.count()), DType::kF32, op.q.device());
+  Made(const ChunkGatedDeltaRule& op, int64_t chunks, MemoryTag tag)
+      : inverse(Tensor::empty({chunks, op.heads(), kChunk, kChunk}, DType::kBF16, tag, op.q.device())),
+        scores(Tensor::empty(inverse.shape(), DType::kBF16, tag, op.q.device())),
+        factors(Tensor::empty({chunks, op.heads(), kFactors, kChunk}, DType::kF32, tag, op.q.device())) {}
+  Made(Tensor inverses, Tensor products, Tensor rows)
+      : inverse(std::move(inverses)), scores(std::move(products)), factors(std::move(rows)) {}
+};
+
+// States before chunks, and U.
+struct States {
+  Tensor states, updates;
+
+  States(const ChunkGatedDeltaRule& op, int64_t chunks, MemoryTag tag)
+      : states(Tensor::empty(state_shape(op, chunks), DType::kBF16, tag, op.q.device())),
+        updates(Tensor::empty(op.v.shape(), DType::kBF16, tag, op.q.device())) {}
+  States(Tensor before, Tensor u) : states(std::move(before)), updates(std::move(u)) {}
+};
+
+// What forward may leave for backward, and its order there.
+struct Kept {
+  Made made;
+  States states;
+
+  Kept(const ChunkGatedDeltaRule& op, int64_t chunks, MemoryTag tag)
+      : Kept(Made(op, chunks, tag), States(op, chunks, tag)) {}
+  Kept(Made first, States second) : made(std::move(first)), states(std::move(second)) {}
+  explicit Kept(const std::vector<Tensor>& from) : made(from[0], from[1], from[2]), states(from[3], from[4]) {}
+  std::vector<Tensor> tensors() const {
+    return {made.inverse, made.scores, made.factors, states.states, states.updates};
   }
 };
+
+// Room for states that several documents continue.
+Tensor roots_of(const ChunkGatedDeltaRule& op) {
+  if (!op.documents.continued.defined()) return {};
+  return workspace(state_shape(op, op.documents.count()), DType::kF32, op.q.device());
+}
 
 // Blocks of the scans have 64 values where the tiling allows and that keeps the GPU busy: bits are the same with 32.
 bool has_wide_slices(const ChunkGatedDeltaRule& op) {
@@ -107,17 +137,17 @@ bool has_wide_slices(const ChunkGatedDeltaRule& op) {
 // What all steps read: the op's tensors, and what the first step makes of them.
 struct Prepared {
   Cut list;
-  Tensor q, k, v, initial;
-  Made made;
+  Tensor q, k, v, initial, roots;
   DeltaInput input;
 
-  explicit Prepared(const ChunkGatedDeltaRule& op)
-      : list(cut(op)),
+  // `made`: what the first step makes; what it has `left` before is there already.
+  Prepared(const ChunkGatedDeltaRule& op, Cut&& given, const Made& made, bool left)
+      : list(std::move(given)),
         q(with_aligned_rows(op.q)),
         k(with_aligned_rows(op.k)),
         v(with_aligned_rows(op.v)),
         initial(aligned(op.initial)),
-        made(op, list.chunk_count) {
+        roots(roots_of(op)) {
     const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
     input = {.q = brain(q),
              .k = brain(k),
@@ -142,7 +172,7 @@ struct Prepared {
              .inverse = brain(made.inverse),
              .scores = brain(made.scores),
              .factors = made.factors.data<float>()};
-    prepare_delta(input, device::stream(op.q.device()));
+    if (!left) prepare_delta(input, device::stream(op.q.device()));
   }
 };
 
@@ -155,23 +185,28 @@ ChunkGatedDeltaRule::Output forward(const ChunkGatedDeltaRule& op, ChunkGatedDel
     out.final_state =
         Tensor::empty(state_shape(op, op.documents.count()), DType::kF32, MemoryTag::kActivations, device);
   if (op.documents.count() == 0) return out;
-  const Prepared prepared(op);
-  scan_delta_states(prepared.input,
-                    {.initial = floats_or_null(prepared.initial),
-                     .final_state = floats_or_null(out.final_state),
-                     .roots = floats_or_null(prepared.made.roots),
-                     .y = static_cast<Brain*>(out.y.raw())},
-                    device::stream(device));
+  Cut list = cut(op);
+  const MemoryTag tag = wanted.kept ? MemoryTag::kActivations : MemoryTag::kWorkspace;
+  const Made made(op, list.chunk_count, tag);
+  DeltaStates states{.final_state = floats_or_null(out.final_state), .y = static_cast<Brain*>(out.y.raw())};
+  if (wanted.kept) {
+    const States kept(op, list.chunk_count, tag);
+    out.kept = Kept(made, kept).tensors();
+    states.states = static_cast<Brain*>(kept.states.raw());
+    states.updates = static_cast<Brain*>(kept.updates.raw());
+  }
+  const Prepared prepared(op, std::move(list), made, false);
+  states.initial = floats_or_null(prepared.initial);
+  states.roots = floats_or_null(prepared.roots);
+  scan_delta_states(prepared.input, states, device::stream(device));
   return out;
 }
 
-// What backward makes beside what is prepared: states before chunks and their gradients behind them, U and W.
+// What backward makes: gradients of states behind chunks, and W.
 struct Between {
-  Tensor states, dstates, updates, w;
+  Tensor dstates, w;
   Between(const ChunkGatedDeltaRule& op, int64_t chunks)
-      : states(workspace(state_shape(op, chunks), DType::kBF16, op.q.device())),
-        dstates(workspace(states.shape(), DType::kBF16, op.q.device())),
-        updates(workspace(op.v.shape(), DType::kBF16, op.q.device())),
+      : dstates(workspace(state_shape(op, chunks), DType::kBF16, op.q.device())),
         w(workspace(op.v.shape(), DType::kBF16, op.q.device())) {}
 };
 
@@ -184,27 +219,31 @@ ChunkGatedDeltaRule::Grads empty_grads(const ChunkGatedDeltaRule& op) {
           like(op.beta), op.initial.defined() ? like(op.initial) : Tensor()};
 }
 
-ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>&, const Tensor& given_dy,
-                                    const Tensor& given_dfinal) {
+ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
+                                    const Tensor& given_dy, const Tensor& given_dfinal) {
   const ChunkGatedDeltaRule::Grads grads = empty_grads(op);
   if (op.documents.count() == 0) return grads;
   const cudaStream_t stream = device::stream(op.q.device());
   const Tensor dy = aligned(given_dy), dfinal = aligned(given_dfinal);
-  const Prepared prepared(op);
-  const Between between(op, prepared.list.chunk_count);
+  Cut list = cut(op);
+  const int chunks = list.chunk_count;
+  const Kept all = kept.empty() ? Kept(op, chunks, MemoryTag::kWorkspace) : Kept(kept);
+  const Prepared prepared(op, std::move(list), all.made, !kept.empty());
+  const Between between(op, chunks);
   const auto brain = [](const Tensor& x) { return static_cast<Brain*>(x.raw()); };
-  scan_delta_states(prepared.input,
-                    {.initial = floats_or_null(prepared.initial),
-                     .roots = floats_or_null(prepared.made.roots),
-                     .states = brain(between.states),
-                     .updates = brain(between.updates)},
-                    stream);
+  if (kept.empty())
+    scan_delta_states(prepared.input,
+                      {.initial = floats_or_null(prepared.initial),
+                       .roots = floats_or_null(prepared.roots),
+                       .states = brain(all.states.states),
+                       .updates = brain(all.states.updates)},
+                      stream);
   const DeltaGradients gradients{.dy = brain(dy),
-                                 .states = brain(between.states),
-                                 .updates = brain(between.updates),
+                                 .states = brain(all.states.states),
+                                 .updates = brain(all.states.updates),
                                  .dfinal = floats_or_null(dfinal),
                                  .dinitial = floats_or_null(grads.initial),
-                                 .roots = floats_or_null(prepared.made.roots),
+                                 .roots = floats_or_null(prepared.roots),
                                  .dstates = brain(between.dstates),
                                  .w = brain(between.w),
                                  .dq = brain(grads.q),
@@ -220,12 +259,19 @@ ChunkGatedDeltaRule::Grads backward(const ChunkGatedDeltaRule& op, const std::ve
 int64_t most_chunks(const ChunkGatedDeltaRule& op) { return op.tokens() / kChunk + op.documents.count(); }
 
 ChunkGatedDeltaRule::Output outline_forward(const ChunkGatedDeltaRule& op, ChunkGatedDeltaRule::Wanted wanted) {
-  const Made made(op, most_chunks(op));
-  return ops::outline<ChunkGatedDeltaRule>().forward(op, wanted);
+  ChunkGatedDeltaRule::Output out = ops::outline<ChunkGatedDeltaRule>().forward(op, wanted);
+  const Tensor roots = roots_of(op);
+  if (wanted.kept)
+    out.kept = Kept(op, most_chunks(op), MemoryTag::kActivations).tensors();
+  else
+    const Made made(op, most_chunks(op), MemoryTag::kWorkspace);
+  return out;
 }
 ChunkGatedDeltaRule::Grads outline_backward(const ChunkGatedDeltaRule& op, const std::vector<Tensor>& kept,
                                             const Tensor& dy, const Tensor& dfinal) {
-  const Made made(op, most_chunks(op));
+  const Tensor roots = roots_of(op);
+  std::optional<Kept> all;
+  if (kept.empty()) all.emplace(op, most_chunks(op), MemoryTag::kWorkspace);
   const Between between(op, most_chunks(op));
   return ops::outline<ChunkGatedDeltaRule>().backward(op, kept, dy, dfinal);
 }

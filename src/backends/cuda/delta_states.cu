@@ -24,7 +24,8 @@ struct Shared {
   Handover<uint4, kChunk / 16> updates[2][ScanSizes<kValues>::kLanes];
 };
 
-template <int kValues>
+// kKeeps: what reads the states also stores them and the updates.
+template <int kValues, bool kKeeps>
 class Scan {
   static constexpr int kMovers = ScanSizes<kValues>::kRoleThreads;
 
@@ -132,6 +133,10 @@ class Scan {
     TokenRows u;
     s_.states[stage][at_.lane].take(state.parts);
     s_.updates[stage][at_.lane].take(u.parts);
+    if constexpr (kKeeps) {
+      store_rows(state, o_.states, a_.place(index, at_.head), a_, at_);
+      store_tokens(u, o_.updates, a_.chunks[index], a_, at_);
+    }
     const Read& in = s_.read[stage];
     TokenSums y;
     y.clear();
@@ -148,11 +153,11 @@ class Scan {
   KeySums state_;  // transposed
 };
 
-template <int kValues>
+template <int kValues, bool kKeeps>
 __global__ void __launch_bounds__(ScanSizes<kValues>::kThreads, 1)
     scan_states(const __grid_constant__ DeltaInput a, const __grid_constant__ DeltaStates o) {
   extern __shared__ __align__(16) char memory[];
-  Scan<kValues>(a, o, *reinterpret_cast<Shared<kValues>*>(memory)).run();
+  Scan<kValues, kKeeps>(a, o, *reinterpret_cast<Shared<kValues>*>(memory)).run();
 }
 
 }  // namespace
@@ -161,8 +166,9 @@ void scan_delta_states(const DeltaInput& input, const DeltaStates& states, cudaS
   visit_slices(input, [&]<int kValues>() {
     constexpr size_t kBytes = sizeof(Shared<kValues>);
     static_assert(kBytes <= delta_scratch(kValues));
-    allow_scratch(scan_states<kValues>, kBytes);
-    scan_states<kValues><<<scan_blocks(input, kValues), ScanSizes<kValues>::kThreads, kBytes, stream>>>(input, states);
+    const auto scan = states.y != nullptr && states.states != nullptr ? scan_states<kValues, true> : scan_states<kValues, false>;
+    allow_scratch(scan, kBytes);
+    scan<<<scan_blocks(input, kValues), ScanSizes<kValues>::kThreads, kBytes, stream>>>(input, states);
   });
   device::check_launch("chunk_gated_delta_rule");
 }

@@ -90,7 +90,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
   const std::vector<const Var*> inputs{&in.q, &in.k, &in.v, &in.g, &in.beta, &in.initial};
   bool backward = false;
   for (const Var* input : inputs) backward = backward || (tape.recording() && input->requires_grad());
-  ChunkGatedDeltaRule::Output out = kernel.forward(op, {want_final, backward});
+  ChunkGatedDeltaRule::Output out = kernel.forward(op, {want_final, backward && tape.keeps_states()});
   const Shape y_shape = out.y.shape();
   std::vector<Tensor> outputs{out.y};
   if (want_final) outputs.push_back(out.final_state);

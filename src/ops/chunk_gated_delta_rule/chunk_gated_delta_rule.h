@@ -57,7 +57,8 @@ struct ChunkGatedDeltaRule {
   struct Output {
     Tensor y;            // [tokens, heads, value_dim], compact
     Tensor final_state;  // [documents, heads, key_dim, value_dim] float32, compact; undefined unless wanted
-    // Of any shape: what backward reads, of the kernel's own making; empty unless wanted.
+    // Of any shape: what backward reads instead of computing it again, of the kernel's own making (states
+    // before chunks, updates); empty unless wanted, and where a kernel keeps nothing. The bits are the same.
     std::vector<Tensor> kept;  // []
   };
   struct Wanted {

@@ -160,8 +160,8 @@ struct Gradients {
 
 // Of some tokens of the inputs, with a gradient of y and one of the final states.
 Gradients run(const BoundKernel& kernel, const DeltaSetup& s, const std::vector<Tensor>& all, int64_t first,
-              const Tensor& initial = {}) {
-  Tape tape;
+              const Tensor& initial = {}, bool keep_states = false) {
+  Tape tape(TapeOptions{.keep_states = keep_states});
   std::vector<Var> v;
   for (const Tensor& each : all)
     v.push_back(tape.variable(each.narrow(0, first, s.tokens()).contiguous().on(kernel.device)));
@@ -308,6 +308,23 @@ TEST(ChunkGatedDeltaRule, ASmallerTilingGivesTheSame) {
                "[model.ops_implementation] chunk_gated_delta_rule_implementation=onednn cannot run: needs "
                "697,856 bits, "
                "the unified buffer has 81,920. Set it to one of [eager]");
+}
+
+// What is kept for backward is what would be computed again; also where documents continue another.
+TEST(ChunkGatedDeltaRule, KeptStatesChangeNoBit) {
+  for (const auto& [lengths, dim] : {std::pair{std::vector<int32_t>{70, 1, 65, 64}, 16}, {{300}, 128}}) {
+    const DeltaSetup s{.lengths = lengths, .key_heads = 2, .heads = 4, .key_dim = dim, .value_dim = dim};
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::vector<Tensor> all = tensors_of(s, dtype);
+      for (const BoundKernel& kernel : bind_everywhere<ChunkGatedDeltaRule>(s.signature(dtype))) {
+        SCOPED_TRACE(kernel.provider);
+        const Gradients again = run(kernel, s, all, 0), kept = run(kernel, s, all, 0, {}, true);
+        EXPECT_EQ(kept.y, again.y);
+        EXPECT_EQ(kept.states, again.states);
+        EXPECT_EQ(kept.of, again.of);
+      }
+    }
+  }
 }
 
 TEST(ChunkGatedDeltaRule, RepeatsBitByBit) {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "quant/number_format.h"
+#include "quant/packing.h"
 
 namespace temper::quant {
 namespace {
@@ -19,8 +20,6 @@ void check_columns(std::string_view name, const Format& format, const Groups& gr
   if (format.has_blocks() && (groups.row_groups != 1 || groups.column_groups != 1))
     fail("[{}] has {} by {} amax in each matrix, the format needs one", name, groups.row_groups,
          groups.column_groups);
-  if (format.element.bits == 4 && groups.columns % 2 != 0)
-    fail("[{}] has {} columns, codes of 4 bits need an even number", name, groups.columns);
 }
 
 void check_finite(std::string_view name, std::string_view what, std::span<const float> values) {
@@ -34,39 +33,6 @@ Groups groups_in(std::string_view name, const Format& format, const Shape& value
   check_columns(name, format, groups);
   return groups;
 }
-
-class Codes {
- public:
-  Codes(const Format& format, const Shape& values) : half_(format.element.bits == 4) {
-    Shape shape = values;
-    if (half_) shape[shape.ndim() - 1] /= 2;
-    tensor = Tensor::zeros(shape, DType::kU8, MemoryTag::kData);
-  }
-  explicit Codes(const Format& format, const Tensor& codes)
-      : tensor(codes), half_(format.element.bits == 4) {}
-
-  void set(int64_t i, uint8_t code) const {
-    uint8_t* const codes = tensor.data<uint8_t>();
-    if (half_)
-      codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | (code << (i % 2 * 4)));
-    else
-      codes[i] = code;
-  }
-  uint8_t get(int64_t i) const {
-    const uint8_t* const codes = tensor.data<uint8_t>();
-    return half_ ? (codes[i / 2] >> (i % 2 * 4)) & 15 : codes[i];
-  }
-  Shape values_shape() const {
-    Shape shape = tensor.shape();
-    if (half_) shape[shape.ndim() - 1] *= 2;
-    return shape;
-  }
-
-  Tensor tensor;
-
- private:
-  bool half_;
-};
 
 uint8_t scale_code(const Format& format, float block_amax, float amax) {
   if (format.scaling == Scaling::kPowersOfTwo)
@@ -105,7 +71,7 @@ Encoded encode(std::string_view name, const Format& format, const Tensor& values
   const auto numbers = wide.values<float>();
   check_finite(name, "a value", numbers);
   if (amax.defined()) check_finite(name, "amax", amax.values<float>());
-  const Codes codes(format, values.shape());
+  const Tensor codes = Tensor::empty(values.shape(), DType::kU8, MemoryTag::kData);
   const Tensor scales = scales_of(format, values.shape());
   const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
   for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
@@ -122,15 +88,15 @@ Encoded encode(std::string_view name, const Format& format, const Tensor& values
         factors = factors_of(format, shared[r]);
       }
       for (int64_t i = 0; i < run; ++i)
-        codes.set(first + i,
-                  code_of(format.element, quantized(format, own[static_cast<size_t>(i)], factors.by)));
+        codes.data<uint8_t>()[first + i] =
+            code_of(format.element, quantized(format, own[static_cast<size_t>(i)], factors.by));
     }
-  return {codes.tensor, scales, format.needs_amax() ? amax : Tensor()};
+  return {packed_columns(name, codes, format.element.bits), scales, format.needs_amax() ? amax : Tensor()};
 }
 
 Tensor decode(const Format& format, const Encoded& encoded, DType dtype) {
-  const Codes codes(format, encoded.codes);
-  const Shape shape = codes.values_shape();
+  const Tensor codes = unpacked_columns(encoded.codes, format.element.bits);
+  const Shape& shape = codes.shape();
   const Groups groups = groups_in("decode", format, shape, encoded.amax);
   const Tensor values = Tensor::empty(shape, DType::kF32, MemoryTag::kData);
   const int64_t run = run_of(format, groups), runs = groups.columns / std::max<int64_t>(run, 1);
@@ -144,7 +110,8 @@ Tensor decode(const Format& format, const Encoded& encoded, DType dtype) {
                              : factors_of(format, shared[r]).back;
       const int64_t first = row * groups.columns + r * run;
       for (int64_t i = first; i < first + run; ++i)
-        values.data<float>()[i] = dequantized(format, number_of(format.element, codes.get(i)), back);
+        values.data<float>()[i] =
+            dequantized(format, number_of(format.element, codes.data<uint8_t>()[i]), back);
     }
   return values.to(dtype, MemoryTag::kData);
 }

@@ -13,9 +13,9 @@ inline Registry<Format>& formats() { return registry<Format>(); }
 // An Error with the nearest name where there is none.
 const Format& format_named(std::string_view name);
 
-// Values as they are stored. Codes of 4 bits lie two in a byte, the even column in the lower half.
+// Values as they are stored.
 struct Encoded {
-  Tensor codes;   // uint8, of the values' shape, or half as many columns
+  Tensor codes;   // uint8, of the values' shape, or packed along their columns (quant/packing.h)
   Tensor scales;  // uint8 [..., columns / block], of formats with blocks: codes of E4M3, or of powers of two
   Tensor
       amax;  // [row groups, column groups], or with experts in front; undefined where the format needs none
@@ -23,8 +23,8 @@ struct Encoded {
 
 // Values (compact, on the CPU, any floating-point dtype) by the arithmetic that fakes the format: decode()
 // gives what ops/fake_quantize gives, bit for bit. An Error where a value or an amax is not finite, where
-// amax does not fit (quant/groups.h), and where blocks or pairs do not divide the columns. `name` is of the
-// tensor, for errors.
+// amax does not fit (quant/groups.h), and where blocks or what fills bytes do not divide the columns. `name`
+// is of the tensor, for errors.
 Encoded encode(std::string_view name, const Format& format, const Tensor& values, const Tensor& amax);
 Tensor decode(const Format& format, const Encoded& encoded, DType dtype);  // compact, on the CPU
 

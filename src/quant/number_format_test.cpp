@@ -183,7 +183,7 @@ TEST(NumberFormat, Refusals) {
   };
   expect_error(call("nvfp4", x, amax), "[layers.0.mlp.up] has 24 columns, which blocks of 16 do not divide");
   expect_error(call("int4", Tensor::zeros({2, 3}, DType::kF32), amax),
-               "[layers.0.mlp.up] has 3 columns, codes of 4 bits need an even number");
+               "[layers.0.mlp.up] has 3 columns, codes of 4 bits need a multiple of 2");
   expect_error(call("int8", x, {}), "[layers.0.mlp.up] has no amax: calibrate the model first");
   expect_error(call("int8", x, Tensor::zeros({1, 5}, DType::kF32)),
                "[layers.0.mlp.up] amax is [1, 5], needs 2 dimensions that divide those of x [2, 24]");

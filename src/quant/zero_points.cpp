@@ -1,0 +1,79 @@
+#include "quant/zero_points.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "quant/packing.h"
+
+namespace temper::quant {
+namespace {
+
+// Calls each(i, group) for all values in their order.
+template <class Each>
+void for_each_value(const Groups& groups, const Each& each) {
+  for (int64_t row = 0, i = 0; row < groups.experts * groups.rows; ++row)
+    for (int64_t column = 0; column < groups.columns; ++column, ++i)
+      each(i, groups.first(row) + column / groups.width());
+}
+
+void check_finite(std::string_view name, const char* what, float value) {
+  if (!std::isfinite(value)) fail("[{}] {} is {}: it has no code", name, what, value);
+}
+
+}  // namespace
+
+Bounds bounds_of(const Tensor& values, const Shape& shape) {
+  const Groups groups = groups_of("bounds", values.shape(), shape);
+  const Bounds bounds{Tensor::empty(shape, DType::kF32), Tensor::empty(shape, DType::kF32)};
+  for (float& low : bounds.low.values<float>()) low = std::numeric_limits<float>::infinity();
+  for (float& high : bounds.high.values<float>()) high = -std::numeric_limits<float>::infinity();
+  const Tensor wide = values.to(DType::kF32);
+  const float* const x = wide.data<float>();
+  float *const low = bounds.low.data<float>(), *const high = bounds.high.data<float>();
+  for_each_value(groups, [&](int64_t i, int64_t group) {
+    // NaN stays where it has come.
+    if (!(x[i] >= low[group])) low[group] = low[group] == low[group] ? x[i] : low[group];
+    if (!(x[i] <= high[group])) high[group] = high[group] == high[group] ? x[i] : high[group];
+  });
+  return bounds;
+}
+
+EncodedWithZeros encode_with_zeros(std::string_view name, const Element& element, const Tensor& values,
+                                   const Bounds& bounds) {
+  const Groups groups = groups_of(name, values.shape(), bounds.low.shape());
+  invariant(bounds.high.shape() == bounds.low.shape(), "both ends of a range are of the same groups");
+  const Tensor codes = Tensor::empty(values.shape(), DType::kU8, MemoryTag::kData),
+               steps = Tensor::empty(bounds.low.shape(), DType::kF32, MemoryTag::kData),
+               zeros = Tensor::empty(bounds.low.shape(), DType::kU8, MemoryTag::kData);
+  std::vector<ZeroPoint> points;
+  for (int64_t group = 0; group < steps.numel(); ++group) {
+    const float low = bounds.low.data<float>()[group], high = bounds.high.data<float>()[group];
+    check_finite(name, "a bound", low);
+    check_finite(name, "a bound", high);
+    points.push_back(zero_point_of(element, low, high));
+    check_finite(name, "the width of a range", points.back().step);
+    steps.data<float>()[group] = points.back().step;
+    zeros.data<uint8_t>()[group] = code_of(element, points.back().zero);
+  }
+  const Tensor wide = values.to(DType::kF32);
+  for_each_value(groups, [&](int64_t i, int64_t group) {
+    const float x = wide.data<float>()[i];
+    check_finite(name, "a value", x);
+    codes.data<uint8_t>()[i] = code_of(element, integer_of(element, points[static_cast<size_t>(group)], x));
+  });
+  return {packed_columns(name, codes, element.bits), steps, zeros};
+}
+
+Tensor decode_with_zeros(const Element& element, const EncodedWithZeros& encoded, DType dtype) {
+  const Tensor codes = unpacked_columns(encoded.codes, element.bits);
+  const Tensor values = Tensor::empty(codes.shape(), DType::kF32, MemoryTag::kData);
+  for_each_value(groups_of("decode", codes.shape(), encoded.steps.shape()), [&](int64_t i, int64_t group) {
+    const ZeroPoint at{encoded.steps.data<float>()[group],
+                       number_of(element, encoded.zeros.data<uint8_t>()[group])};
+    values.data<float>()[i] = value_of(at, number_of(element, codes.data<uint8_t>()[i]));
+  });
+  return values.to(dtype, MemoryTag::kData);
+}
+
+}  // namespace temper::quant

@@ -27,5 +27,6 @@ int main(int argc, char** argv) {
   temper::cli::add_init(program);
   temper::cli::add_doctor(program);
   temper::cli::add_ops(program);
+  temper::cli::add_quantize(program);
   return program.run(argc, argv);
 }

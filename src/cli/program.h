@@ -55,5 +55,6 @@ void add_data_inspect(Program& program);
 void add_doctor(Program& program);
 void add_init(Program& program);
 void add_ops(Program& program);
+void add_quantize(Program& program);
 
 }  // namespace temper::cli

@@ -330,6 +330,8 @@ void describe(config::Schema& s, RunConfig& c) {
          "Adapters (LoRA) to train instead of the model's weights, one or several at once (docs/lora.md).");
   s.group("data", c.data, "The data that the model is trained on.");
   s.group("train", c.train, "How the model is trained.");
+  s.group("quantize", c.quantize,
+          "Quantization-aware training: number formats of weights and inputs (docs/quantization.md).");
   c.recipe_keys.declare(s);
   s.group("eval", c.eval, "How the model is evaluated while it is trained.").changeable();
   s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.").changeable();

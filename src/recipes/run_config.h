@@ -12,6 +12,7 @@
 #include "layers/binding.h"
 #include "layers/parameters.h"
 #include "ops/selection.h"
+#include "recipes/quantize_config.h"
 #include "recipes/recipe_keys.h"
 #include "tensor/dtype.h"
 #include "training/checkpointing.h"
@@ -180,6 +181,7 @@ struct RunConfig {
   std::vector<AdapterConfig> adapters;  // none: the whole model is trained
   DataConfig data;
   TrainConfig train;
+  QuantizeConfig quantize;
   RecipeKeys recipe_keys;
   EvalConfig eval;
   CheckpointConfig checkpoint;

@@ -15,6 +15,7 @@
 #include "recipes/mesh.h"
 #include "recipes/output.h"
 #include "recipes/plan.h"
+#include "recipes/quantizer_report.h"
 #include "recipes/run_kernels.h"
 #include "recipes/same_on_all_ranks.h"
 #include "recipes/step_deadline.h"
@@ -58,6 +59,7 @@ void check_run(const RunConfig& config) {
   check_output(config.output);
   check_recipe(config);
   check_adapters(config);
+  check_quantize(config);
 }
 
 void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,

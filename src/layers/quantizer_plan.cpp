@@ -1,0 +1,241 @@
+#include "layers/quantizer_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ops/ops_config.h"
+#include "quant/number_format.h"
+
+namespace temper::layers {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+std::string module_of(std::string_view weight) {
+  return std::string(weight.substr(0, weight.size() - (weight.ends_with(kWeight) ? kWeight.size() : 0)));
+}
+
+// What a rule says of a module; the preset is a rule for nearly all of them.
+struct Rule {
+  std::string name;
+  std::string pattern;  // "": the preset's
+  std::optional<QuantizerKind> weights, inputs;
+};
+
+std::vector<Rule> rules_of(const QuantizeOptions& options) {
+  std::vector<Rule> rules;
+  if (!options.preset.empty()) {
+    const QuantizerPreset& preset = quantizer_preset(options.preset);
+    rules.push_back({fmt::format("preset {}", preset.name), "", preset.weights, preset.inputs});
+  }
+  for (const QuantizerRule& rule : options.rules)
+    rules.push_back({fmt::format("rule '{}'", rule.modules), rule.modules, rule.weights, rule.inputs});
+  return rules;
+}
+
+// By its name here, or by all names that files have for its parts.
+bool names_module(const Rule& rule, const WeightSpec& spec) {
+  const std::string module = module_of(spec.name);
+  if (rule.pattern.empty()) return !presets_leave_out(module, spec);
+  if (ops::module_matches(rule.pattern, module)) return true;
+  const auto named = [&](const WeightSource& source) {
+    return ops::module_matches(rule.pattern, module_of(source.name));
+  };
+  const auto& sources = spec.sources;
+  if (std::none_of(sources.begin(), sources.end(), named)) return false;
+  const auto other = std::find_if_not(sources.begin(), sources.end(), named);
+  if (other != sources.end())
+    fail(
+        "[quantize.rules] '{}' names a part of {}, but not {}: they share their scales, as readers of the "
+        "exported folder fuse them; name all of them, or '{}'",
+        rule.pattern, module, module_of(other->name), module);
+  return true;
+}
+
+// With "*" for the numbers of layers and experts: as people write patterns.
+std::string without_numbers(const std::string& module) {
+  std::string name;
+  for (const char c : module)
+    if (c < '0' || c > '9' || (!name.empty() && name.back() != '.' && name.back() != '*'))
+      name += c;
+    else if (name.empty() || name.back() != '*')
+      name += '*';
+  return name;
+}
+
+std::vector<std::string> written_names(const WeightTable& table) {
+  std::set<std::string> names;
+  for (const WeightSpec& spec : table.specs())
+    if (spec.quantize) {
+      names.insert(without_numbers(module_of(spec.name)));
+      for (const WeightSource& source : spec.sources) names.insert(without_numbers(module_of(source.name)));
+    }
+  return {names.begin(), names.end()};
+}
+
+[[noreturn]] void fail_unmatched(const WeightTable& table, const Rule& rule) {
+  const std::vector<std::string> names = written_names(table);
+  const std::string nearest = nearest_name(rule.pattern, names);
+  if (names.empty()) fail("[quantize] the model has no weights that quantizers may target");
+  fail("[quantize.rules] '{}' matches no weight that quantizers may target{}; there are {}", rule.pattern,
+       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest), join(names));
+}
+
+// Of a weight or an input with so many columns. `what` is "layers.0.mlp.down.weight".
+void check_columns(const std::string& what, const PlannedQuantizer& quantizer, int64_t columns) {
+  const auto divides = [&](int64_t size, int64_t block, const char* of) {
+    if (block > 0 && size % block == 0) return;
+    fail(
+        "[quantize] {} has {} {}, which blocks of {} ({}) do not divide; give it another format or block in "
+        "quantize.rules, or none",
+        what, size, of, block, quantizer.kind.format);
+  };
+  if (quantizer.format.has_blocks()) return divides(columns, quantizer.format.block, "columns");
+  const Sharing sharing = quantizer.kind.sharing;
+  if (sharing == Sharing::kBlock || sharing == Sharing::kTile)
+    divides(columns, quantizer.kind.block, "columns");
+  if (sharing == Sharing::kTile)
+    divides(quantizer.values[quantizer.values.ndim() - 2], quantizer.kind.block, "rows");
+}
+
+// [experts, rows groups, column groups], the first only of stacked weights.
+Shape amax_of(const PlannedQuantizer& quantizer) {
+  if (!quantizer.format.needs_amax() || (quantizer.of_input && quantizer.kind.dynamic)) return {};
+  Shape amax = quantizer.values;
+  int64_t& rows = amax[amax.ndim() - 2];
+  int64_t& columns = amax[amax.ndim() - 1];
+  const int64_t block = quantizer.kind.block;
+  switch (quantizer.kind.sharing) {
+    case Sharing::kTensor:
+      rows = columns = 1;
+      break;
+    case Sharing::kRow:
+      columns = 1;
+      break;
+    case Sharing::kBlock:
+      columns /= block;
+      break;
+    case Sharing::kTile:
+      rows /= block;
+      columns /= block;
+      break;
+  }
+  if (quantizer.experts > 0) amax[0] = quantizer.count;
+  return amax;
+}
+
+void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
+  const QuantizerKind& kind = quantizer.kind;
+  if (quantizer.format.has_blocks() && kind.sharing != Sharing::kTensor)
+    fail("[quantize] {}: {} finds the scales of its own blocks; write per: tensor, or leave it out", what,
+         kind.format);
+  if (!quantizer.of_input && quantizer.format.element.lowest == 0)
+    fail("[quantize] {}: {} has no negative numbers, which weights need", what, kind.format);
+  if (!quantizer.of_input) return;
+  if (quantizer.experts > 0)
+    fail(
+        "[quantize] the inputs of {} cannot be quantized: kernels of experts read them as they are; add the "
+        "rule {{modules: {}, inputs: none}}",
+        what, without_numbers(what.substr(0, what.rfind('.'))) + ".*");
+  if (kind.sharing == Sharing::kBlock || kind.sharing == Sharing::kTile)
+    fail("[quantize] the inputs of {}: {} in blocks is for weights; write inputs_per: tensor or token", what,
+         kind.format);
+  if (kind.sharing == Sharing::kRow && !kind.dynamic)
+    fail("[quantize] the inputs of {}: tokens cannot be calibrated one by one; write inputs_amax: dynamic",
+         what);
+}
+
+PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerKind& kind,
+                         const std::string& rule, bool per_expert) {
+  PlannedQuantizer quantizer;
+  const std::string module = module_of(spec.name);
+  quantizer.name = module + (of_input ? ".input_quantizer" : ".weight_quantizer");
+  quantizer.weight = spec.name;
+  quantizer.of_input = of_input;
+  quantizer.kind = kind;
+  quantizer.format = quant::format_named(kind.format);
+  quantizer.rule = rule;
+  if (spec.lora == LoraRole::kExperts) quantizer.experts = spec.stacked_shape[0];
+  if (quantizer.experts > 0 && !of_input && per_expert) quantizer.count = quantizer.experts;
+  quantizer.values = of_input                ? Shape{1, spec.shape[1]}
+                     : quantizer.experts > 0 ? spec.stacked_shape
+                                             : spec.shape;
+  check_kind(of_input ? module : spec.name, quantizer);
+  check_columns(of_input ? "the input of " + module : spec.name, quantizer, spec.shape[1]);
+  quantizer.amax = amax_of(quantizer);
+  return quantizer;
+}
+
+// The last rule that says something of it; -1: none does.
+struct Decision {
+  int weights = -1, inputs = -1;
+};
+
+Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, std::vector<RuleMatches>& matches,
+                int64_t weight_count) {
+  Decision decision;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!names_module(rules[i], spec)) continue;
+    if (rules[i].weights) {
+      decision.weights = static_cast<int>(i);
+      matches[i].matched += weight_count;
+    }
+    // A preset without quantizers of inputs says nothing of them.
+    if (rules[i].inputs && !(rules[i].pattern.empty() && rules[i].inputs->format.empty())) {
+      decision.inputs = static_cast<int>(i);
+      ++matches[i].matched;
+    }
+  }
+  return decision;
+}
+
+}  // namespace
+
+std::string PlannedQuantizer::groups() const {
+  if (format.has_blocks()) return fmt::format("blocks of {}", format.block);
+  switch (kind.sharing) {
+    case Sharing::kTensor:
+      return "tensor";
+    case Sharing::kRow:
+      return of_input ? "token" : "channel";
+    case Sharing::kBlock:
+      return fmt::format("blocks of {}", kind.block);
+    case Sharing::kTile:
+      return fmt::format("tiles of {} x {}", kind.block, kind.block);
+  }
+  return {};
+}
+
+const PlannedQuantizer* QuantizerPlan::find(std::string_view name) const {
+  const auto found = std::find_if(quantizers.begin(), quantizers.end(),
+                                  [&](const PlannedQuantizer& each) { return each.name == name; });
+  return found == quantizers.end() ? nullptr : &*found;
+}
+
+QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& options) {
+  const std::vector<Rule> rules = rules_of(options);
+  QuantizerPlan plan;
+  for (const Rule& rule : rules) plan.rules.push_back({rule.name});
+  for (const WeightSpec& spec : table.specs()) {
+    if (!spec.quantize) continue;
+    const bool experts = spec.lora == LoraRole::kExperts && options.per_expert;
+    const int64_t weight_count = experts ? spec.stacked_shape[0] : 1;
+    const Decision decision = decide(rules, spec, plan.rules, weight_count);
+    for (const bool of_input : {false, true}) {
+      const int by = of_input ? decision.inputs : decision.weights;
+      if (by < 0) continue;
+      const Rule& rule = rules[static_cast<size_t>(by)];
+      plan.rules[static_cast<size_t>(by)].decided += of_input ? 1 : weight_count;
+      const QuantizerKind& kind = of_input ? *rule.inputs : *rule.weights;
+      if (!kind.format.empty())
+        plan.quantizers.push_back(planned(spec, of_input, kind, rule.name, options.per_expert));
+    }
+  }
+  for (size_t i = 0; i < rules.size(); ++i)
+    if (plan.rules[i].matched == 0) fail_unmatched(table, rules[i]);
+  return plan;
+}
+
+}  // namespace temper::layers

@@ -1,0 +1,95 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quant/format.h"
+#include "weights/weight_table.h"
+
+// Which weights and inputs of a model are quantized, and how: made once from a configuration and the weight
+// table, before there are any values.
+namespace temper::layers {
+
+// The elements that share an amax: those of a whole matrix (of one expert), of a row (a channel of a weight,
+// a token of an input), of `block` neighbours in a row, or of `block` rows and columns.
+enum class Sharing { kTensor, kRow, kBlock, kTile };
+
+// How a quantizer works. An empty format: there is none.
+struct QuantizerKind {
+  std::string format = {};  // of quant::formats()
+  Sharing sharing = Sharing::kTensor;
+  int64_t block = 0;     // of kBlock and kTile
+  bool dynamic = false;  // an input's amax is found in each pass; otherwise it is calibrated
+  bool operator==(const QuantizerKind&) const = default;
+};
+
+// Of the modules that a pattern names: segments between dots are equal, `*`, or a range of numbers (0-3), and
+// a last `*` stands for everything below (ops/ops_config.h). Modules have two names: that of the weight table
+// ("layers.0.attention.qkv") and those in Hugging Face's files ("model.layers.0.self_attn.q_proj").
+struct QuantizerRule {
+  std::string modules;
+  std::optional<QuantizerKind> weights = {}, inputs = {};  // absent: as the rules before say
+};
+
+// A ready-made configuration, by the name that nvidia-modelopt has for it.
+struct QuantizerPreset {
+  std::string_view name;
+  QuantizerKind weights, inputs;
+  std::string_view calibration = "max";
+};
+const std::vector<QuantizerPreset>& quantizer_presets();
+// Also with "_CFG" behind the name, and without "_DEFAULT". An Error with the nearest name where there is
+// none.
+const QuantizerPreset& quantizer_preset(std::string_view name);
+
+// Small linears whose results are decays or gates: a shared expert's gate, a gated delta layer's b and a.
+// (Heads, embeddings, routers, norms and convolutions are nothing that quantizers may target.)
+bool presets_leave_out(std::string_view module, const WeightSpec& spec);
+
+struct QuantizeOptions {
+  std::string preset = {};                // "": none
+  std::vector<QuantizerRule> rules = {};  // later ones decide
+  bool per_expert = true;  // each expert has an amax of its own; otherwise all share the largest
+
+  bool any() const { return !preset.empty() || !rules.empty(); }
+};
+
+struct PlannedQuantizer {
+  std::string name;    // "layers.0.attention.qkv.weight_quantizer", "layers.0.attention.qkv.input_quantizer"
+  std::string weight;  // in the table: "layers.0.attention.qkv.weight"
+  bool of_input = false;
+  QuantizerKind kind;
+  quant::Format format;
+  int64_t experts = 0;  // of stacked weights; 0: a weight of its own
+  int64_t count = 1;    // of independent quantizers: one for each expert that has an amax of its own
+  // Of a weight as ops/fake_quantize takes it: [rows, columns] or [experts, rows, columns]; of an input
+  // [1, columns].
+  Shape values;
+  Shape amax;        // of one that is kept; no dimensions: there is none
+  std::string rule;  // that decided: "preset FP8_DEFAULT", "rule 'layers.0.*'"
+
+  bool keeps_amax() const { return amax.ndim() > 0; }
+  std::string groups() const;  // "tensor", "row", "blocks of 16"
+};
+
+struct RuleMatches {
+  std::string rule;
+  int64_t matched = 0;  // quantizers (with their count) of the modules that it names
+  int64_t decided = 0;  // that it decided: no later rule changed them
+};
+
+struct QuantizerPlan {
+  std::vector<PlannedQuantizer> quantizers;  // in the table's order, weights before inputs
+  std::vector<RuleMatches> rules;
+
+  bool empty() const { return quantizers.empty(); }
+  const PlannedQuantizer* find(std::string_view name) const;  // null: there is none
+};
+
+// An Error "[quantize…] …" for a format, preset or pattern that does not exist (with the nearest name), a
+// pattern that names a part of a fused weight, blocks that do not divide a weight, which is named, and what
+// cannot be quantized so.
+QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& options);
+
+}  // namespace temper::layers

@@ -1,0 +1,60 @@
+#include "base/error.h"
+#include "base/text.h"
+#include "layers/quantizer_plan.h"
+#include "ops/ops_config.h"
+
+namespace temper::layers {
+namespace {
+
+QuantizerKind per(Sharing sharing, std::string format, int64_t block = 0) {
+  return {std::move(format), sharing, block, false};
+}
+QuantizerKind per_tensor(std::string format) { return per(Sharing::kTensor, std::move(format)); }
+QuantizerKind per_token(std::string format) { return {std::move(format), Sharing::kRow, 0, true}; }
+
+}  // namespace
+
+bool presets_leave_out(std::string_view module, const WeightSpec& spec) {
+  return spec.shape[0] == 1 || ops::module_matches("layers.*.delta.ba", module);
+}
+
+const std::vector<QuantizerPreset>& quantizer_presets() {
+  static const QuantizerKind none;
+  static const std::vector<QuantizerPreset> presets{
+      {"FP8_DEFAULT", per_tensor("fp8"), per_tensor("fp8")},
+      {"FP8_PER_CHANNEL_PER_TOKEN", per(Sharing::kRow, "fp8"), per_token("fp8")},
+      {"FP8_2D_BLOCKWISE_WEIGHT_ONLY", per(Sharing::kTile, "fp8", 128), none},
+      {"INT8_DEFAULT", per(Sharing::kRow, "int8"), per_tensor("int8")},
+      {"INT8_SMOOTHQUANT", per(Sharing::kRow, "int8"), per_tensor("int8"), "smoothquant"},
+      {"INT8_WEIGHT_ONLY", per(Sharing::kRow, "int8"), none},
+      {"INT4_BLOCKWISE_WEIGHT_ONLY", per(Sharing::kBlock, "int4", 128), none},
+      {"INT4_AWQ", per(Sharing::kBlock, "int4", 128), none, "awq_lite"},
+      {"NVFP4_DEFAULT", per_tensor("nvfp4"), per_tensor("nvfp4")},
+      {"NVFP4_AWQ_LITE", per_tensor("nvfp4"), per_tensor("nvfp4"), "awq_lite"},
+      {"W4A16_NVFP4", per_tensor("nvfp4"), none},
+      {"W4A8_MXFP4_FP8", per_tensor("mxfp4"), {"fp8", Sharing::kTensor, 0, true}},
+      {"MXFP8_DEFAULT", per_tensor("mxfp8"), per_tensor("mxfp8")},
+      {"MXFP6_DEFAULT", per_tensor("mxfp6"), per_tensor("mxfp6")},
+      {"MXFP4_DEFAULT", per_tensor("mxfp4"), per_tensor("mxfp4")},
+      {"MXINT8_DEFAULT", per_tensor("mxint8"), per_tensor("mxint8")},
+  };
+  return presets;
+}
+
+const QuantizerPreset& quantizer_preset(std::string_view given) {
+  std::string name(given);
+  if (name.ends_with("_CFG")) name.resize(name.size() - 4);
+  std::vector<std::string> known;
+  for (const QuantizerPreset& preset : quantizer_presets()) {
+    if (preset.name == name || preset.name == name + "_DEFAULT") return preset;
+    known.emplace_back(preset.name);
+  }
+  std::vector<std::string> written = known;
+  for (const std::string& full : known)
+    if (full.ends_with("_DEFAULT")) written.push_back(full.substr(0, full.rfind("_DEFAULT")));
+  const std::string nearest = nearest_name(name, written);
+  fail("[quantize.preset] '{}' is no ready-made configuration{}; there are {}", given,
+       nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest), join(known));
+}
+
+}  // namespace temper::layers

@@ -1,0 +1,173 @@
+// Which quantizers a configuration gives models of several families.
+#include "layers/quantizer_plan.h"
+
+#include <algorithm>
+
+#include "models/config_test_support.h"
+
+namespace temper::models {
+namespace {
+
+using layers::plan_quantizers;
+using layers::PlannedQuantizer;
+using layers::QuantizeOptions;
+using layers::QuantizerKind;
+using layers::QuantizerPlan;
+using layers::Sharing;
+
+WeightTable table_of(const char* type) {
+  return layers::decoder_weight_table(configure(tiny_config(type), "config.json"));
+}
+
+QuantizerPlan plan(const char* type, const QuantizeOptions& options) {
+  return plan_quantizers(table_of(type), options);
+}
+
+std::vector<std::string> names_of(const QuantizerPlan& plan) {
+  std::vector<std::string> names;
+  for (const PlannedQuantizer& quantizer : plan.quantizers) names.push_back(quantizer.name);
+  return names;
+}
+
+void expect_fails(const char* type, const QuantizeOptions& options, const std::string& message) {
+  EXPECT_EQ(error_of([&] { plan(type, options); }), message);
+}
+
+TEST(QuantizerPlan, APresetIsForAllLinearsOfLayers) {
+  const QuantizerPlan found = plan("llama", {"FP8_DEFAULT"});
+  std::vector<std::string> expected;
+  for (const char* layer : {"layers.0.", "layers.1."})
+    for (const char* module : {"attention.qkv", "attention.output", "mlp.gate_up", "mlp.down"})
+      for (const char* role : {".weight_quantizer", ".input_quantizer"})
+        expected.push_back(std::string(layer) + module + role);
+  EXPECT_EQ(names_of(found), expected);
+  ASSERT_EQ(found.rules.size(), 1u);
+  EXPECT_EQ(found.rules[0].rule, "preset FP8_DEFAULT");
+  EXPECT_EQ(found.rules[0].matched, 16);
+  EXPECT_EQ(found.rules[0].decided, 16);
+  for (const PlannedQuantizer& quantizer : found.quantizers) {
+    EXPECT_EQ(quantizer.amax, (Shape{1, 1}));
+    EXPECT_EQ(quantizer.kind.format, "fp8");
+  }
+}
+
+TEST(QuantizerPlan, NamesOfPresets) {
+  for (const char* name : {"NVFP4", "NVFP4_DEFAULT", "NVFP4_DEFAULT_CFG", "NVFP4_CFG"})
+    EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_DEFAULT");
+  for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
+    EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
+  expect_fails("llama", {"NVFP4_DEFUALT"},
+               "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
+               "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
+               "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
+               "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, NVFP4_DEFAULT, NVFP4_AWQ_LITE, W4A16_NVFP4, "
+               "W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
+}
+
+TEST(QuantizerPlan, LaterRulesDecideAndEachIsCounted) {
+  const QuantizerKind none, int8{"int8", Sharing::kRow};
+  const QuantizerPlan found = plan(
+      "llama", {"FP8_DEFAULT", {{"layers.0.*", int8, none}, {"model.layers.*.mlp.down_proj", none, {}}}});
+  EXPECT_EQ(found.rules[0].decided, 7);  // of layer 1, less one weight
+  EXPECT_EQ(found.rules[1].rule, "rule 'layers.0.*'");
+  EXPECT_EQ(found.rules[1].matched, 8);
+  EXPECT_EQ(found.rules[1].decided, 7);
+  EXPECT_EQ(found.rules[2].matched, 2);
+  EXPECT_EQ(found.rules[2].decided, 2);
+  EXPECT_EQ(found.find("layers.0.mlp.down.weight_quantizer"), nullptr);
+  EXPECT_EQ(found.find("layers.0.mlp.gate_up.input_quantizer"), nullptr);
+  const PlannedQuantizer* const qkv = found.find("layers.0.attention.qkv.weight_quantizer");
+  ASSERT_NE(qkv, nullptr);
+  EXPECT_EQ(qkv->kind, int8);
+  EXPECT_EQ(qkv->amax, (Shape{qkv->values[0], 1}));
+  EXPECT_EQ(qkv->groups(), "channel");
+}
+
+TEST(QuantizerPlan, EachExpertHasAQuantizerOrAllShareOne) {
+  const WeightTable table = table_of("qwen3_moe");
+  const auto* const spec = table.find("layers.0.mlp.experts.gate_up.weight");
+  ASSERT_NE(spec, nullptr);
+  const int64_t experts = spec->stacked_shape[0];
+  const QuantizerKind fp8{"fp8"};
+  for (const bool per_expert : {true, false}) {
+    const QuantizerPlan found =
+        plan_quantizers(table, {"", {{"layers.0.mlp.experts.*", fp8, {}}}, per_expert});
+    ASSERT_EQ(found.quantizers.size(), 2u);
+    const PlannedQuantizer& quantizer = found.quantizers[0];
+    EXPECT_EQ(quantizer.values, spec->stacked_shape);
+    EXPECT_EQ(quantizer.count, per_expert ? experts : 1);
+    EXPECT_EQ(quantizer.amax, (Shape{per_expert ? experts : 1, 1, 1}));
+    EXPECT_EQ(found.rules[0].matched, per_expert ? 2 * experts : 2);
+  }
+}
+
+// A shared expert's gate has one row, and a gated delta layer's decays have small linears.
+TEST(QuantizerPlan, PresetsLeaveOutGatesAndDecaysWhichRulesMayName) {
+  const QuantizerKind fp8{"fp8"};
+  const QuantizerPlan found =
+      plan("qwen3_next", {"FP8_DEFAULT", {{"layers.*.mlp.experts.*", {}, QuantizerKind{}}}});
+  const std::vector<std::string> names = names_of(found);
+  const auto any = [&](const char* part) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(any(".delta.qkvz."));
+  EXPECT_FALSE(any(".delta.ba."));
+  EXPECT_FALSE(any("shared_expert_gate"));
+  EXPECT_FALSE(any(".gate.weight_quantizer"));
+  EXPECT_EQ(plan("qwen3_next", {"", {{"layers.0.delta.ba", fp8, {}}}}).quantizers.size(), 1u);
+}
+
+TEST(QuantizerPlan, RefusedPatterns) {
+  const QuantizerKind fp8{"fp8"};
+  expect_fails(
+      "llama", {"", {{"layers.*.mlp.donw", fp8, {}}}},
+      "[quantize.rules] 'layers.*.mlp.donw' matches no weight that quantizers may target; did you mean "
+      "'layers.*.mlp.down'?; there are layers.*.attention.output, layers.*.attention.qkv, "
+      "layers.*.mlp.down, layers.*.mlp.gate_up, model.layers.*.mlp.down_proj, "
+      "model.layers.*.mlp.gate_proj, model.layers.*.mlp.up_proj, model.layers.*.self_attn.k_proj, "
+      "model.layers.*.self_attn.o_proj, model.layers.*.self_attn.q_proj, "
+      "model.layers.*.self_attn.v_proj");
+  expect_fails(
+      "llama", {"", {{"model.layers.0.self_attn.q_proj", fp8, {}}}},
+      "[quantize.rules] 'model.layers.0.self_attn.q_proj' names a part of layers.0.attention.qkv, but "
+      "not model.layers.0.self_attn.k_proj: they share their scales, as readers of the exported folder "
+      "fuse them; name all of them, or 'layers.0.attention.qkv'");
+  EXPECT_EQ(plan("llama", {"", {{"model.layers.0.self_attn.*", fp8, {}}}}).quantizers.size(), 2u);
+  // Routers are no weights that quantizers may target.
+  EXPECT_NE(error_of([&] { plan("qwen3_moe", {"", {{"layers.0.mlp.gate", fp8, {}}}}); }), "");
+}
+
+TEST(QuantizerPlan, RefusedFormatsAndBlocks) {
+  const auto one = [](const QuantizerKind& weights, std::optional<QuantizerKind> inputs = {}) {
+    return QuantizeOptions{"", {{"layers.0.mlp.down", weights, std::move(inputs)}}};
+  };
+  const WeightTable table = table_of("llama");
+  const int64_t columns = table.find("layers.0.mlp.down.weight")->shape[1];
+  EXPECT_NE(error_of([&] { plan("llama", one({"nvpf4"})); }).find("did you mean 'nvfp4'?"),
+            std::string::npos);
+  expect_fails(
+      "llama", one({"int4", Sharing::kBlock, 7}),
+      fmt::format("[quantize] layers.0.mlp.down.weight has {} columns, which blocks of 7 (int4) do not "
+                  "divide; give it another format or block in quantize.rules, or none",
+                  columns));
+  expect_fails(
+      "llama", one({"nvfp4", Sharing::kRow}),
+      "[quantize] layers.0.mlp.down.weight: nvfp4 finds the scales of its own blocks; write per: tensor, "
+      "or leave it out");
+  expect_fails("llama", one({"uint8", Sharing::kRow}),
+               "[quantize] layers.0.mlp.down.weight: uint8 has no negative numbers, which weights need");
+  expect_fails("llama", one({}, QuantizerKind{"int8", Sharing::kRow}),
+               "[quantize] the inputs of layers.0.mlp.down: tokens cannot be calibrated one by one; write "
+               "inputs_amax: dynamic");
+  expect_fails("llama", one({}, QuantizerKind{"int8", Sharing::kBlock, 16}),
+               "[quantize] the inputs of layers.0.mlp.down: int8 in blocks is for weights; write inputs_per: "
+               "tensor or token");
+  expect_fails(
+      "qwen3_moe", {"FP8_DEFAULT"},
+      "[quantize] the inputs of layers.0.mlp.experts.gate_up cannot be quantized: kernels of experts read "
+      "them as they are; add the rule {modules: layers.*.mlp.experts.*, inputs: none}");
+}
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,95 @@
+#include "recipes/quantize_config.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "quant/number_format.h"
+
+namespace temper::recipes {
+namespace {
+
+using layers::QuantizerKind;
+using layers::Sharing;
+
+std::string preset_names() {
+  std::vector<std::string> names;
+  for (const layers::QuantizerPreset& preset : layers::quantizer_presets()) names.emplace_back(preset.name);
+  return join(names);
+}
+
+// What most people want of a format: an amax for each channel of integers, for each block of those with four
+// bits and less, and one for all else.
+Sharing usual_sharing(const quant::Format& format) {
+  if (format.has_blocks() || !format.element.integer) return Sharing::kTensor;
+  return format.element.bits <= 4 ? Sharing::kBlock : Sharing::kRow;
+}
+
+QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
+  if (*rule.weights == "none") return {};
+  const quant::Format& format = quant::format_named(*rule.weights);
+  const Sharing sharing = rule.weights_per.value_or(usual_sharing(format));
+  const bool blocks = sharing == Sharing::kBlock || sharing == Sharing::kTile;
+  return {*rule.weights, sharing, blocks ? rule.block : 0, false};
+}
+
+QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
+  if (*rule.inputs == "none") return {};
+  quant::format_named(*rule.inputs);
+  const Sharing sharing = rule.inputs_per.value_or(Sharing::kTensor);
+  const AmaxOf usual = sharing == Sharing::kRow ? AmaxOf::kEachPass : AmaxOf::kCalibration;
+  return {*rule.inputs, sharing, 0, rule.inputs_amax.value_or(usual) == AmaxOf::kEachPass};
+}
+
+}  // namespace
+
+layers::QuantizeOptions QuantizeConfig::to_options() const {
+  layers::QuantizeOptions options{preset, {}, per_expert};
+  for (const QuantizeRuleConfig& rule : rules) {
+    if (!rule.weights && !rule.inputs)
+      fail("[quantize.rules] '{}' has neither weights nor inputs: write a format, or none", rule.modules);
+    if (!rule.weights && rule.weights_per)
+      fail("[quantize.rules] '{}' has weights_per without weights: write the format, too", rule.modules);
+    if (!rule.inputs && (rule.inputs_per || rule.inputs_amax))
+      fail("[quantize.rules] '{}' has inputs_per or inputs_amax without inputs: write the format, too",
+           rule.modules);
+    layers::QuantizerRule own{rule.modules, {}, {}};
+    if (rule.weights) own.weights = kind_of_weights(rule);
+    if (rule.inputs) own.inputs = kind_of_inputs(rule);
+    options.rules.push_back(std::move(own));
+  }
+  return options;
+}
+
+void describe(config::Schema& s, QuantizeRuleConfig& c) {
+  s.field("modules", c.modules,
+          "The modules that the rule is for: layers.0-3.mlp.*, or names of Hugging Face's files.")
+      .required();
+  s.field("weights", c.weights, "The number format of their weights (fp8, int8, nvfp4, mxfp4, …), or none.");
+  s.choice(
+      "weights_per", c.weights_per,
+      {{"tensor", Sharing::kTensor},
+       {"channel", Sharing::kRow},
+       {"block", Sharing::kBlock},
+       {"tile", Sharing::kTile}},
+      "What shares an amax: the whole weight, a row of it, a block of a row, or a square. Omitted: what is "
+      "usual for the format.");
+  s.field("inputs", c.inputs, "The number format of their inputs, or none.");
+  s.choice("inputs_per", c.inputs_per, {{"tensor", Sharing::kTensor}, {"token", Sharing::kRow}},
+           "What shares an amax: all tokens of a pass, or each token alone. Omitted: tensor.");
+  s.choice("inputs_amax", c.inputs_amax,
+           {{"calibrated", AmaxOf::kCalibration}, {"dynamic", AmaxOf::kEachPass}},
+           "Whether the amax of inputs is found once, before training, or in each pass. Omitted: calibrated, "
+           "or dynamic for tokens.");
+  s.field("block", c.block, "The columns of a block, or the rows and columns of a tile.").at_least(1);
+}
+
+void describe(config::Schema& s, QuantizeConfig& c) {
+  s.field("preset", c.preset, "A ready-made configuration: " + preset_names() + ".");
+  s.list("rules", c.rules, "What differs from the preset, by modules; a later rule decides.");
+  s.field("per_expert", c.per_expert,
+          "Whether each expert of a mixture has scales of its own; otherwise all of a layer share them.");
+  s.field("calibration_rows", c.calibration_rows,
+          "The rows of data.train that are read before training to find the amax of inputs.")
+      .at_least(1);
+}
+
+}  // namespace temper::recipes

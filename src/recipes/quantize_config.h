@@ -1,0 +1,37 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/schema.h"
+#include "layers/quantizer_plan.h"
+
+// The configuration's group `quantize`: which weights and inputs are quantized while the model is trained.
+namespace temper::recipes {
+
+enum class AmaxOf { kCalibration, kEachPass };
+
+// What is said of the modules that a pattern names; what is left out is as the preset, or an earlier rule,
+// has it.
+struct QuantizeRuleConfig {
+  std::string modules;
+  std::optional<std::string> weights = {}, inputs = {};  // a format, or "none"
+  std::optional<layers::Sharing> weights_per = {}, inputs_per = {};
+  std::optional<AmaxOf> inputs_amax = {};
+  int64_t block = 128;
+};
+
+struct QuantizeConfig {
+  std::string preset;
+  std::vector<QuantizeRuleConfig> rules;
+  bool per_expert = true;
+  int64_t calibration_rows = 64;
+
+  // An Error "[quantize.rules] …" for a rule that says nothing, or half of something.
+  layers::QuantizeOptions to_options() const;
+};
+
+void describe(config::Schema& s, QuantizeRuleConfig& c);
+void describe(config::Schema& s, QuantizeConfig& c);
+
+}  // namespace temper::recipes

@@ -1,0 +1,70 @@
+#include "recipes/quantizer_report.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/hf_folder.h"
+#include "models/model.h"
+
+namespace temper::recipes {
+namespace {
+
+using layers::PlannedQuantizer;
+
+std::string amax_of(const PlannedQuantizer& quantizer) {
+  if (!quantizer.format.needs_amax()) return "none";
+  if (quantizer.of_input && quantizer.kind.dynamic) return "of each pass";
+  return to_string(quantizer.amax);
+}
+
+}  // namespace
+
+void check_quantize(const RunConfig& config) {
+  if (config.quantize.to_options().any())
+    fail("[quantize] is for 'temper quantize --dry-run' so far; remove it from a run that trains");
+}
+
+layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any())
+    fail("[quantize] has neither a preset nor rules: write quantize: {{preset: FP8_DEFAULT}}, for example");
+  const std::string& folder = config.model.path;
+  if (!is_directory(folder)) fail("[model.path] '{}' {}", folder, checkpoints::no_model_folder(folder));
+  const Json model = checkpoints::read_model_config(folder);
+  const layers::DecoderConfig architecture = models::configure(model, join_path(folder, "config.json"));
+  return layers::plan_quantizers(layers::decoder_weight_table(architecture), options);
+}
+
+std::string describe_rules(const layers::QuantizerPlan& plan) {
+  std::string text;
+  for (const layers::RuleMatches& rule : plan.rules)
+    text += fmt::format("{}: matches {} quantizers{}\n", rule.rule, rule.matched,
+                        rule.decided == rule.matched
+                            ? ""
+                            : fmt::format(", of which later rules decide {}", rule.matched - rule.decided));
+  return text;
+}
+
+std::string describe(const layers::QuantizerPlan& plan) {
+  using Row = std::array<std::string, 6>;
+  std::vector<Row> rows{{"quantizer", "count", "format", "scales for", "amax", "decided by"}};
+  int64_t count = 0;
+  for (const PlannedQuantizer& quantizer : plan.quantizers) {
+    rows.push_back({quantizer.name, fmt::format("{}", quantizer.count), quantizer.kind.format,
+                    quantizer.groups(), amax_of(quantizer), quantizer.rule});
+    count += quantizer.count;
+  }
+  std::array<size_t, 6> widths{};
+  for (const Row& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text += row.back() + "\n";
+  }
+  return text + fmt::format("\n{} quantizers\n", count) + describe_rules(plan);
+}
+
+}  // namespace temper::recipes

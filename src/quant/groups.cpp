@@ -1,6 +1,8 @@
 #include "quant/groups.h"
 
+#include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -26,20 +28,38 @@ Groups groups_of(std::string_view where, const Shape& values, const Shape& amax)
           .column_groups = amax[ndim - 1]};
 }
 
+namespace {
+
+// As bits, in whose order NaN comes last.
+template <class T>
+uint32_t largest_bits(const T* x, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i)
+    most = std::max(most, std::bit_cast<uint32_t>(static_cast<float>(x[i])) & 0x7FFFFFFF);
+  return most;
+}
+
+}  // namespace
+
 Tensor amax_of(const Tensor& values, const Shape& shape) {
   const Groups groups = groups_of("amax", values.shape(), shape);
   const Tensor amax = Tensor::zeros(shape, DType::kF32);
-  // As bits, in whose order NaN comes last.
-  auto* const largest = reinterpret_cast<uint32_t*>(amax.data<float>());
+  const int64_t rows = groups.experts * groups.rows, parts = groups.column_groups, width = groups.width();
+  std::vector<uint32_t> found(static_cast<size_t>(rows * parts));  // of each row's parts
   visit_float(values.dtype(), [&]<class T>() {
-    const T* x = values.values<T>().data();
-    for (int64_t row = 0; row < groups.experts * groups.rows; ++row)
-      for (int64_t group = 0; group < groups.column_groups; ++group) {
-        uint32_t& most = largest[groups.first(row) + group];
-        for (int64_t i = 0; i < groups.width(); ++i)
-          most = std::max(most, std::bit_cast<uint32_t>(static_cast<float>(*x++)) & 0x7FFFFFFF);
-      }
+    const T* const x = values.values<T>().data();
+    const int64_t each = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(groups.columns, 1));
+    parallel_ranges(rows, each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * parts; i < end * parts; ++i)
+        found[static_cast<size_t>(i)] = largest_bits(x + i * width, width);
+    });
   });
+  auto* const largest = reinterpret_cast<uint32_t*>(amax.data<float>());
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t part = 0; part < parts; ++part) {
+      uint32_t& most = largest[groups.first(row) + part];
+      most = std::max(most, found[static_cast<size_t>(row * parts + part)]);
+    }
   return amax;
 }
 

@@ -168,14 +168,16 @@ void forward(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& 
   });
 }
 
-template <class T>
+// Of x in T; weights have gradients of another dtype.
+template <class T, class Grad>
 void clip_rows(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
                int64_t begin, int64_t end) {
   const int64_t columns = groups.columns, run = groups.width();
   RowCursor values(op.x, begin), grads(dy, begin);
-  T* out = dx.data<T>() + begin * columns;
+  Grad* out = dx.data<Grad>() + begin * columns;
   for (int64_t row = begin; row < end; ++row, out += columns, values.next(), grads.next()) {
-    const T *x = op.x.data<T>() + values.offset(), *grad = dy.data<T>() + grads.offset();
+    const T* x = op.x.data<T>() + values.offset();
+    const Grad* grad = dy.data<Grad>() + grads.offset();
     const float* amax = op.amax.data<float>() + groups.first(row);
     for (int64_t first = 0; first < columns; first += run, ++amax) {
       const Lanes limit = fill(*amax);
@@ -189,7 +191,9 @@ void clip_rows(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, 
 
 void backward(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
               int64_t begin, int64_t end) {
-  visit_wide(op.x.dtype(), [&]<class T>() { clip_rows<T>(op, dy, dx, groups, begin, end); });
+  visit_wide(op.x.dtype(), [&]<class T>() {
+    visit_wide(dy.dtype(), [&]<class Grad>() { clip_rows<T, Grad>(op, dy, dx, groups, begin, end); });
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -22,7 +22,8 @@ struct FakeQuantize {
   quant::Format format = {};
 
   using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
-  // The gradient with clipping, dy's dtype, compact. dy's outer strides are of any size, its rows compact.
+  // The gradient with clipping, dy's dtype, compact. dy's outer strides are of any size, its rows compact; it
+  // is of x's dtype or, as weights' gradients are, float32.
   using Backward = Tensor(const FakeQuantize&, const Tensor& dy);
   using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
 };

@@ -218,6 +218,25 @@ TEST(FakeQuantize, GradientsPassOrAreClipped) {
       }
 }
 
+// Weights of bfloat16 have gradients of float32.
+TEST(FakeQuantize, GradientsOfFloat32ForNarrowerValues) {
+  const Shape shape{3, 40};
+  const Tensor x = tensor_of(normal(7, shape), shape, DType::kBF16);
+  const Tensor dy = tensor_of(normal(8, shape), shape, DType::kBF16).to(DType::kF32);
+  const Tensor amax = Tensor::from<float>(std::vector<float>{0.75f}, {1, 1});
+  for (const BoundKernel& kernel :
+       bind_everywhere<FakeQuantize>({DType::kBF16, quant::format_named("fp8")})) {
+    Tape tape;
+    const Var v = tape.variable(x.on(kernel.device));
+    const Var y =
+        fake_quantize(tape, kernel.ops, v, amax.on(kernel.device), quant::format_named("fp8"), true);
+    tape.backward(y, dy.on(kernel.device));
+    const Doubles found = values_of(v.slot->take()), given = values_of(dy), own = values_of(x);
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(found[i], std::fabs(own[i]) <= 0.75 ? given[i] : 0) << kernel.provider << " " << i;
+  }
+}
+
 TEST(FakeQuantize, GradientsClipAsInModelOpt) {
   const Json file =
       Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/modelopt.json");

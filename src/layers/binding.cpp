@@ -115,6 +115,21 @@ void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bi
   use<ops::Dropout>(module, {dtype_});
 }
 
+std::shared_ptr<const BoundQuantizer> Binding::quantizer(const std::string& name) const {
+  Quantizer* const own = quantizers == nullptr ? nullptr : quantizers->find(name);
+  if (own == nullptr) return nullptr;
+  return std::make_shared<BoundQuantizer>(*quantizers, *own, ops.at<ops::FakeQuantize>(name));
+}
+
+BoundWeight Binding::weight(const std::string& name) const {
+  BoundWeight weight = parameters.bound(scope + name);
+  constexpr std::string_view kWeight = ".weight";
+  if (name.ends_with(kWeight))
+    weight.set_quantizer(
+        quantizer(scope + name.substr(0, name.size() - kWeight.size()) + ".weight_quantizer"));
+  return weight;
+}
+
 size_t RopeTableSet::add(const RopeConfig& config, int64_t head_dim) {
   const Key key{config, rotated_width(config, head_dim)};
   const auto found = std::find(keys_.begin(), keys_.end(), key);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layers/parameters.h"
+#include "layers/quantizers.h"
 #include "layers/rope.h"
 #include "ops/selection.h"
 
@@ -124,12 +125,20 @@ struct Binding {
   RopeTableSet& rope;
   RouterSet& routers;
   std::string scope = {};
+  Quantizers* quantizers = nullptr;  // null: the model has none
 
-  BoundWeight weight(const std::string& name) const { return parameters.bound(scope + name); }
+  BoundWeight weight(const std::string& name) const;  // with its quantizer
+  // What a module's input is rounded by; null: nothing.
+  std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const {
+    return quantizer(scope + module + ".input_quantizer");
+  }
   template <class Op>
   ops::Bound<Op> kernel(const std::string& module) const {
     return ops.at<Op>(scope + module);
   }
+
+ private:
+  std::shared_ptr<const BoundQuantizer> quantizer(const std::string& name) const;
 };
 
 }  // namespace temper::layers

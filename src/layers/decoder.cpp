@@ -93,6 +93,12 @@ Json describe(const DecoderConfig& config) {
     const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
     json.set(key, alike ? values.front() : Json(values));
   }
+  const QuantizerPlan quantizers = plan_quantizers(decoder_weight_table(config), config.quantize);
+  Json::Object formats;
+  for (const PlannedQuantizer& each : quantizers.quantizers)
+    formats.emplace_back(each.name, fmt::format("{}, {}{}", each.kind.format, each.groups(),
+                                                each.of_input && each.kind.dynamic ? ", dynamic" : ""));
+  if (!formats.empty()) json.set("quantizers", formats);
   if (config.routers.float32) json.set("routers in float32", true);
   if (config.routers.balanced) json.set("experts in turn", true);
   return json;
@@ -148,6 +154,9 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
   }
   if (const ops::Routing* routing = routing_of(config))
     model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
+  for (const PlannedQuantizer& each :
+       plan_quantizers(decoder_weight_table(config), config.quantize).quantizers)
+    model.use<ops::FakeQuantize>(each.name, {dtype, each.format});
   model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
   model.use<ops::GlobalNorm>("optimizer", {format.gradients});
   return binder.finish();
@@ -158,6 +167,8 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
     : config_(std::move(config)),
       parameters_(decoder_weight_table(config_), dtype, device, frozen),
       ops_(std::move(ops)),
+      quantizers_(
+          std::make_unique<Quantizers>(plan_quantizers(parameters_.table(), config_.quantize), device)),
       rope_(config_.max_positions, device),
       routers_(config_.routers),
       embedding_({parameters_, ops_, rope_, routers_}),
@@ -169,7 +180,7 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                 [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
 
   for (size_t i = 0; i < config_.blocks.size(); ++i) {
-    const Binding binding{parameters_, ops_, rope_, routers_, scope_of(i)};
+    const Binding binding{parameters_, ops_, rope_, routers_, scope_of(i), quantizers_.get()};
     const size_t first_router = routers_.count();
     const auto norms = modules_of(config_.norms);
     const auto norm = [&](Place place) -> std::optional<Norm> {

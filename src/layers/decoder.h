@@ -36,6 +36,7 @@ struct DecoderConfig {
   double residual_multiplier = 1;            // of what is added to the stream
   double logits_divisor = 1;
   RouterOptions routers = {};
+  QuantizeOptions quantize = {};
   // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
   std::vector<std::string> kept_tensors = {};
 
@@ -75,6 +76,8 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }
   ParameterStore& parameters() { return parameters_; }
+  Quantizers& quantizers() { return *quantizers_; }
+  const Quantizers& quantizers() const { return *quantizers_; }
   const ParameterStore& parameters() const { return parameters_; }
   Device device() const { return parameters_.device(); }
 
@@ -153,6 +156,7 @@ class Decoder {
   DecoderConfig config_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
+  std::unique_ptr<Quantizers> quantizers_;
   mutable RopeTableSet rope_;  // grown to the longest position seen
   RouterSet routers_;
   std::vector<size_t> router_layers_;

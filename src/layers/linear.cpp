@@ -14,6 +14,7 @@ bool drops(const AdapterRows& rows) {
 Linear::Linear(const Binding& binding, const std::string& name, bool bias)
     : weight_(binding.weight(name + ".weight")),
       bias_(bias ? binding.weight(name + ".bias") : BoundWeight()),
+      input_(binding.input_quantizer(name)),
       linear_(binding.kernel<ops::Linear>(name)),
       adapted_(binding.kernel<ops::LoraLinear>(name)),
       dropout_(binding.kernel<ops::Dropout>(name)) {}
@@ -50,8 +51,9 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
                                            piece.all ? swiglu : ops::SwigluInProducts{});
 }
 
-Var Linear::operator()(Tape& tape, const Var& x, const AdaptedRows& rows,
+Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
                        const ops::SwigluInProducts& swiglu) const {
+  const Var x = input_ ? (*input_)(tape, given) : given;
   if (rows.all().empty()) return ops::linear(tape, linear_, x, weight_.matrix(tape), bias_.leaf(tape));
   const BoundWeight* const weights[] = {&weight_, &bias_};
   return rows.by_pieces(tape, {x}, weights, [&](const AdaptedRows::Piece& piece) {

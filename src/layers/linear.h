@@ -30,6 +30,7 @@ class Linear {
   Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const;
 
   BoundWeight weight_, bias_;
+  std::shared_ptr<const BoundQuantizer> input_;  // null: inputs are read as they are
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::LoraLinear> adapted_;
   ops::Bound<ops::Dropout> dropout_;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "layers/quantizers.h"
 #include "tensor/device_functions.h"
 
 namespace temper::layers {
@@ -78,6 +79,7 @@ BoundWeight ParameterStore::bound(std::string_view name) const {
 
 primitives::Matrix BoundWeight::matrix(Tape& tape) const {
   if (!exists()) return {};
+  if (quantizer_) return (*quantizer_)(tape, tape.leaf(*parameter_));
   return parameter_->scales.defined() ? primitives::in_8_bits(*parameter_, dtype_) : tape.leaf(*parameter_);
 }
 

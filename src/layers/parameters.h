@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,25 +17,31 @@ struct StateFormat {
   DType moments = DType::kF32;    // float32 or bfloat16
 };
 
+class BoundQuantizer;
+
 // A parameter as a module holds it, found by its name when the module was built.
 class BoundWeight {
  public:
   BoundWeight() = default;  // none: the module does not have it
   BoundWeight(size_t id, const Parameter& parameter, DType dtype)
       : id_(id), parameter_(&parameter), dtype_(dtype) {}
+  // Passes read what the quantizer makes of the parameter.
+  void set_quantizer(std::shared_ptr<const BoundQuantizer> quantizer) { quantizer_ = std::move(quantizer); }
 
   size_t id() const { return id_; }  // its place among the table's specs, then among its tied weights
   bool exists() const { return parameter_ != nullptr; }
   const Parameter& parameter() const { return *parameter_; }
-  // What a pass reads of it, in the store's dtype; of none nothing, Var{}.
+  // What a pass reads of it, in the store's dtype, quantized where a quantizer targets it; of none nothing,
+  // Var{}.
   primitives::Matrix matrix(Tape& tape) const;
   Var leaf(Tape& tape) const;  // of a parameter that is not in 8 bits
-  Tensor value() const;        // the same beside a pass
+  Tensor value() const;        // the same beside a pass, without a quantizer
 
  private:
   size_t id_ = 0;
   const Parameter* parameter_ = nullptr;
   DType dtype_ = DType::kF32;
+  std::shared_ptr<const BoundQuantizer> quantizer_;  // null: none
 };
 
 // The parameters of one model, in the order of its weight table: all of them, or of each the part that a rank

@@ -77,6 +77,7 @@ layers::DecoderConfig configure_built(const Json& config, const std::string& whe
                                       const BuildOptions& options) {
   layers::DecoderConfig architecture = configure(config, where);
   architecture.routers = options.routers;
+  architecture.quantize = options.quantize;
   return architecture;
 }
 

@@ -39,6 +39,7 @@ struct BuildOptions {
   HardwareFacts facts = detect_cpu();  // and the device that the model lives on
   layers::StateFormat format = {};
   layers::RouterOptions routers = {};
+  layers::QuantizeOptions quantize = {};
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;
 };

@@ -14,6 +14,7 @@
 #include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
+#include "recipes/quantizer_state.h"
 #include "training/gather_rows.h"
 
 namespace temper::recipes {
@@ -120,6 +121,7 @@ void Learner::start() {
           "[{}] rank {} finds a state of step {}, another rank one of step {}; all machines must share the "
           "folder",
           files_.states(), ranks().rank(), state_.step, step);
+  if (!resumed && !is_adapter()) calibrate_quantizers(setup_->model->decoder, config_, data_);
   collectives::at_root(ranks(), "opening metrics", [&] {
     metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
     events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);

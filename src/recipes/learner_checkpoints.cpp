@@ -10,6 +10,7 @@
 #include "recipes/conflicts.h"
 #include "recipes/learner.h"
 #include "recipes/origin.h"
+#include "recipes/quantizer_state.h"
 
 namespace temper::recipes {
 namespace {
@@ -70,6 +71,7 @@ bool Learner::restore() {
   check_origin(state);
   const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
   checkpoints::read_placed(tensors, optimizer_->state());
+  if (!is_adapter()) read_quantizers(*reader, setup_->model->decoder.quantizers());
   state_.step = state.at("step").as_int();
   state_.tokens = state.at("tokens").as_int();
   state_.train_seconds = state.at("train_seconds").as_double();
@@ -103,6 +105,7 @@ void Learner::prepare_save(bool again) {
   if (is_root()) prepared_.emplace(files_.states(), state_.step);
   checkpoints::add_placed(prepared_ ? &*prepared_ : nullptr, kTensors, optimizer_->state(), ranks());
   if (!is_root()) return;
+  if (!is_adapter()) add_quantizers(*prepared_, setup_->model->decoder.quantizers());
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
                             {"train_seconds", state_.train_seconds},

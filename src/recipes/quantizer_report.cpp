@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "checkpoints/hf_folder.h"
 #include "models/model.h"
 
@@ -19,11 +20,36 @@ std::string amax_of(const PlannedQuantizer& quantizer) {
   return to_string(quantizer.amax);
 }
 
+// The preset that differs in its calibration alone.
+std::string_view same_formats(const layers::QuantizerPreset& preset) {
+  for (const layers::QuantizerPreset& other : layers::quantizer_presets())
+    if (other.weights == preset.weights && other.inputs == preset.inputs && other.calibration == "max")
+      return other.name;
+  return "rules";
+}
+
 }  // namespace
 
-void check_quantize(const RunConfig& config) {
-  if (config.quantize.to_options().any())
-    fail("[quantize] is for 'temper quantize --dry-run' so far; remove it from a run that trains");
+void check_quantize(const RunConfig& config, int ranks) {
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any()) return;
+  if (!config.adapters.empty()) fail("[quantize] trains all weights so far: remove it, or the adapters");
+  if (config.recipe != "sft")
+    fail("[quantize] trains with recipe sft so far, and recipe is {}: remove it, or write recipe: sft",
+         config.recipe);
+  if (config.device != "cpu")
+    fail("[quantize] trains on the CPU so far, and device is {}: remove it, or write device: cpu",
+         config.device);
+  if (ranks > 1)
+    fail("[quantize] trains on one rank so far, and there are {}: remove it, or start one", ranks);
+  if (options.preset.empty()) return;
+  const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
+  if (preset.calibration != "max")
+    fail(
+        "[quantize.preset] {} is calibrated by {}, which there is not yet; for the same formats calibrated "
+        "by "
+        "the largest magnitude write {}",
+        preset.name, preset.calibration, same_formats(preset));
 }
 
 layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {
@@ -38,13 +64,13 @@ layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {
 }
 
 std::string describe_rules(const layers::QuantizerPlan& plan) {
-  std::string text;
+  std::vector<std::string> lines;
   for (const layers::RuleMatches& rule : plan.rules)
-    text += fmt::format("{}: matches {} quantizers{}\n", rule.rule, rule.matched,
-                        rule.decided == rule.matched
-                            ? ""
-                            : fmt::format(", of which later rules decide {}", rule.matched - rule.decided));
-  return text;
+    lines.push_back(fmt::format("{}: matches {} quantizers{}", rule.rule, rule.matched,
+                                rule.decided == rule.matched ? ""
+                                                             : fmt::format(", of which later rules decide {}",
+                                                                           rule.matched - rule.decided)));
+  return join(lines, "\n");
 }
 
 std::string describe(const layers::QuantizerPlan& plan) {
@@ -64,7 +90,7 @@ std::string describe(const layers::QuantizerPlan& plan) {
     for (size_t i = 0; i + 1 < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
     text += row.back() + "\n";
   }
-  return text + fmt::format("\n{} quantizers\n", count) + describe_rules(plan);
+  return text + fmt::format("\n{} quantizers\n{}\n", count, describe_rules(plan));
 }
 
 }  // namespace temper::recipes

@@ -6,8 +6,8 @@
 
 namespace temper::recipes {
 
-// Refuses a group `quantize` that no run of this version can train with.
-void check_quantize(const RunConfig& config);
+// Refuses a group `quantize` that no run of this version can train with, on so many ranks.
+void check_quantize(const RunConfig& config, int ranks = 1);
 
 // The quantizers of a run, from its configuration and the model's config.json: no weights are read. An Error
 // where the configuration asks for none.

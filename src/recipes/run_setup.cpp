@@ -12,6 +12,7 @@
 #include "ops/resolve.h"
 #include "recipes/mesh.h"
 #include "recipes/origin.h"
+#include "recipes/quantizer_report.h"
 #include "recipes/run_kernels.h"
 
 namespace temper::recipes {
@@ -142,6 +143,7 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   build.facts = facts;
   build.format = config.train.format();
   build.routers = config.train.router.options;
+  build.quantize = config.quantize.to_options();
   return build;
 }
 
@@ -158,6 +160,8 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "
         "speed "
         "of such a run, but do not use what it learns");
+  if (!model->decoder.quantizers().empty())
+    log_info("quantizers: " + describe_rules(model->decoder.quantizers().plan()));
   log_info(describe_kernels(config, model->decoder.ops(), facts, verbose));
 }
 

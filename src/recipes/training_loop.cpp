@@ -74,6 +74,7 @@ void plan_run(const RunConfig& config, const std::string& resolved_yaml, const R
 void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
            collectives::Group& ranks) {
   check_run(config);
+  check_quantize(config, ranks.size());
   if (options.dry_run && !ranks.is_alone()) {
     if (ranks.rank() == 0) plan_run(config, resolved_yaml, options, ranks.size());
     return;

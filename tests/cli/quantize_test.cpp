@@ -33,5 +33,63 @@ TEST_F(Cli, QuantizeRefusesWhatItCannotDo) {
                  "[model.path] 'nowhere'");
 }
 
+// Stopped and resumed in the middle: the same losses and weights, bit by bit, with the amax of the beginning.
+TEST_F(Cli, QuantizedRunsResumeBitByBit) {
+  const std::string whole = folder() + "/quantized", cut = folder() + "/quantized_cut";
+  const std::string options =
+      " --quantize.preset NVFP4 --quantize.calibration_rows 6 --model.dtype bfloat16 --quantize.rules "
+      "'[{modules: layers.0.mlp.down, weights: int8, inputs: fp8, inputs_per: token}]' "
+      "--checkpoint.keep_last 9 --output ";
+  const Outcome first = run("train " + yaml() + options + whole),
+                again = run("train " + yaml() + options + cut);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find("rule 'layers.0.mlp.down': matches 2 quantizers"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("quantizers: amax of 12 weights, and of 11 inputs over "), std::string::npos)
+      << first.err;
+  EXPECT_NE(first.err.find(" tokens in 6 rows"), std::string::npos) << first.err;
+  ASSERT_EQ(again.code, 0) << again.err;
+  for (const char* later : {"/checkpoints/step-000010", "/checkpoints/step-000012", "/model"}) {
+    ASSERT_TRUE(exists(cut + later)) << later;
+    remove_all(cut + later);
+  }
+  const Outcome resumed = run("train " + yaml() + options + cut);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("after step 5"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("quantizers: amax of"), std::string::npos) << resumed.err;
+  EXPECT_EQ(losses(cut), losses(whole));
+  EXPECT_EQ(read_file(cut + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
+  const std::string amax = "/checkpoints/step-000012/quantizers.safetensors";
+  EXPECT_EQ(read_file(cut + amax), read_file(whole + amax));
+  EXPECT_NE(read_file(whole + amax).find("layers.0.attention.qkv.input_quantizer._amax"), std::string::npos);
+  // Rounding changes what is learnt.
+  const std::string plain = folder() + "/plain_bf16";
+  ASSERT_EQ(run("train " + yaml() + " --model.dtype bfloat16 --output " + plain).code, 0);
+  EXPECT_NE(losses(plain), losses(whole));
+  expect_refused("train " + yaml() + " --output " + whole + " --quantize.preset FP8 --model.dtype bfloat16",
+                 2, "holds a run with another configuration");
+}
+
+TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
+  const std::string train = "train " + yaml() + " --output " + folder() + "/none --quantize.preset ",
+                    fp8 = train + "FP8 ";
+  expect_refused(fp8 + "--adapters '[{rank: 4}]'", 2, "[quantize] trains all weights so far");
+  expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft so far");
+  expect_refused(fp8 + "--device cuda", 2, "[quantize] trains on the CPU so far");
+  expect_refused(fp8 + "--ranks 2", 2, "[quantize] trains on one rank so far");
+  expect_refused(
+      train + "INT8_SMOOTHQUANT", 2,
+      "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "
+      "calibrated by the largest magnitude write INT8_DEFAULT");
+  expect_refused(train + "INT4_AWQ", 2, "write INT4_BLOCKWISE_WEIGHT_ONLY");
+}
+
+// A plan knows what a quantized run takes, and a dry run stores nothing.
+TEST_F(Cli, QuantizedRunsArePlanned) {
+  const std::string out = folder() + "/quantized_plan";
+  const Outcome dry = run("train " + yaml() + " --output " + out + " --quantize.preset FP8 --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_FALSE(exists(out));
+}
+
 }  // namespace
 }  // namespace temper

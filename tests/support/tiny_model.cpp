@@ -69,6 +69,7 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   build.format = options.format;
   build.base_dtype = options.base_dtype;
   build.routers = options.routers;
+  build.quantize = options.quantize;
   Json config = tiny_config(options.type);
   if (options.experts) add_experts(config);
   auto model = models::build_model(config, "tiny", build);

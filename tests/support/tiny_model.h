@@ -17,6 +17,7 @@ struct TinyModel {
   std::optional<DType> base_dtype = {};
   bool experts = false;
   layers::RouterOptions routers = {};
+  layers::QuantizeOptions quantize = {};
 };
 
 // Of qwen3_moe both layers have 6 experts of 16, two for each token; with `experts` the second layer of

@@ -1,0 +1,76 @@
+#include "layers/quantizers.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "primitives/primitives.h"
+#include "quant/groups.h"
+
+namespace temper::layers {
+namespace {
+
+// Found on the CPU; a device that only counts takes the memory alone.
+Tensor amax_of_pass(const PlannedQuantizer& planned, const Tensor& x) {
+  const Shape shape{planned.kind.sharing == Sharing::kRow ? x.dim(0) : 1, 1};
+  if (only_counts(x.device())) return Tensor::empty(shape, DType::kF32, MemoryTag::kActivations, x.device());
+  return quant::amax_of(x.contiguous(), shape);
+}
+
+}  // namespace
+
+Quantizers::Quantizers(QuantizerPlan plan, Device device) : plan_(std::move(plan)) {
+  for (const PlannedQuantizer& planned : plan_.quantizers)
+    all_.push_back({planned, planned.keeps_amax()
+                                 ? Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights).on(device)
+                                 : Tensor()});
+}
+
+Quantizer* Quantizers::find(std::string_view name) {
+  const auto found = std::find_if(all_.begin(), all_.end(),
+                                  [&](const Quantizer& each) { return each.planned.name == name; });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+std::vector<NamedAmax> Quantizers::state() const {
+  std::vector<NamedAmax> state;
+  for (const Quantizer& each : all_) {
+    const PlannedQuantizer& planned = each.planned;
+    if (!planned.keeps_amax()) continue;
+    if (planned.experts == 0 || planned.count == 1) {
+      state.push_back({planned.name + "._amax", each.amax});
+      continue;
+    }
+    for (int64_t e = 0; e < planned.count; ++e)
+      state.push_back({fmt::format("{}.{}._amax", planned.name, e), each.amax.narrow(0, e, 1)});
+  }
+  return state;
+}
+
+void BoundQuantizer::observe(const Tensor& x) const {
+  own_->observed = true;
+  const Tensor found = quant::amax_of(x.contiguous(), own_->planned.amax);
+  for (int64_t i = 0; i < found.numel(); ++i) {
+    float& amax = own_->amax.data<float>()[i];
+    const float now = found.data<float>()[i];
+    amax = now > amax || now != now ? now : amax;  // NaN stays, and is found when calibration ends
+  }
+}
+
+Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
+  const PlannedQuantizer& planned = own_->planned;
+  if (all_->mode() == QuantizerMode::kObserve) {
+    if (planned.of_input && planned.keeps_amax() && x.value.numel() > 0) observe(x.value);
+    return x;
+  }
+  invariant(all_->ready() || only_counts(x.value.device()),
+            fmt::format("{} rounds before the quantizers are calibrated", planned.name));
+  const bool of_pass = planned.format.needs_amax() && !planned.keeps_amax();
+  const Tensor amax = of_pass && x.value.numel() > 0 ? amax_of_pass(planned, x.value) : own_->amax;
+  const bool clips = planned.keeps_amax() && !planned.format.has_blocks();
+  if (planned.experts == 0) return ops::fake_quantize(tape, kernel_, x, amax, planned.format, clips);
+  const Var apart = primitives::reshape(tape, x, planned.values);
+  return primitives::reshape(tape, ops::fake_quantize(tape, kernel_, apart, amax, planned.format, clips),
+                             x.shape());
+}
+
+}  // namespace temper::layers

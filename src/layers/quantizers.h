@@ -1,0 +1,77 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "layers/quantizer_plan.h"
+#include "ops/fake_quantize/fake_quantize.h"
+
+// The quantizers of a model while it computes: what their amax is, and what passes do with them.
+namespace temper::layers {
+
+enum class QuantizerMode {
+  kFake,     // weights and inputs are rounded to their formats
+  kObserve,  // nothing is rounded, and the amax of inputs that are calibrated grows with what passes
+};
+
+struct Quantizer {
+  PlannedQuantizer planned;
+  Tensor amax = {};  // [row groups, column groups] float32, or with experts in front (planned.amax); zeros
+                     // until it is calibrated; undefined where none is kept
+  bool observed = false;  // of inputs: values have passed while it was calibrated
+};
+
+// An amax by the name that states have for it: "layers.0.attention.qkv.weight_quantizer._amax", and of
+// experts that have quantizers of their own "layers.0.mlp.experts.down.weight_quantizer.3._amax", by the
+// number of the expert in the model. No name or shape depends on how a run is laid out.
+struct NamedAmax {
+  std::string name;
+  Tensor amax;  // [row groups, column groups] float32, or [1, row groups, column groups]; a view
+};
+
+class Quantizers {
+ public:
+  Quantizers(QuantizerPlan plan, Device device);
+  Quantizers(const Quantizers&) = delete;  // modules know where it is
+  Quantizers& operator=(const Quantizers&) = delete;
+
+  const QuantizerPlan& plan() const { return plan_; }
+  bool empty() const { return all_.empty(); }
+  std::vector<Quantizer>& all() { return all_; }
+  const std::vector<Quantizer>& all() const { return all_; }
+  Quantizer* find(std::string_view name);  // null: there is none
+  std::vector<NamedAmax> state() const;    // all that are kept, in the plan's order
+
+  QuantizerMode mode() const { return mode_; }
+  void set_mode(QuantizerMode mode) { mode_ = mode; }
+  // Passes that round are a defect before there is every amax.
+  bool ready() const { return ready_; }
+  void set_ready() { ready_ = true; }
+
+ private:
+  QuantizerPlan plan_;
+  std::vector<Quantizer> all_;
+  QuantizerMode mode_ = QuantizerMode::kFake;
+  bool ready_ = false;
+};
+
+// A quantizer as a module holds it, with its kernel.
+class BoundQuantizer {
+ public:
+  BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
+      : all_(&all), own_(&own), kernel_(kernel) {}
+
+  // x [rows, columns] as its format gives it back; of experts' weights all rows in one call. The gradient
+  // passes, or is clipped where the amax is not found in x itself.
+  Var operator()(Tape& tape, const Var& x) const;
+
+ private:
+  void observe(const Tensor& x) const;
+
+  Quantizers* all_;
+  Quantizer* own_;
+  ops::Bound<ops::FakeQuantize> kernel_;
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,81 @@
+#include "recipes/quantizer_state.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "training/calibration.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr const char* kQuantizers = "quantizers.safetensors";
+
+// As many rows as are wanted, as training reads them, or all there are.
+std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const DataSets& data) {
+  const auto wanted = static_cast<size_t>(config.quantize.calibration_rows);
+  data::LoaderOptions options = loader_options(config);
+  options.num_epochs = 1;
+  data::Loader loader(data.train, options);
+  std::vector<data::PackedRow> rows;
+  while (rows.size() < wanted) {
+    const std::optional<data::Batch> batch = loader.next();
+    if (!batch) break;
+    for (const data::PackedRow& row : batch->rows)
+      if (rows.size() < wanted) rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data) {
+  const layers::Quantizers& quantizers = model.quantizers();
+  if (quantizers.empty()) return;
+  const bool reads = training::needs_rows(quantizers);
+  const std::vector<data::PackedRow> rows =
+      reads ? calibration_rows(config, data) : std::vector<data::PackedRow>();
+  const training::Calibration found = training::calibrate(model, rows, config.train.micro_batch_tokens);
+  log_info(fmt::format("quantizers: amax of {} weights{}", found.weights,
+                       reads ? fmt::format(", and of {} inputs over {} tokens in {} rows", found.inputs,
+                                           found.tokens, rows.size())
+                             : ""));
+  for (const std::string& layer : found.idle_experts)
+    log_warning(fmt::format(
+        "[quantize.calibration_rows] {} had no token of the {} rows; their scales are those of their weights",
+        layer, rows.size()));
+}
+
+void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers) {
+  const std::vector<layers::NamedAmax> state = quantizers.state();
+  if (state.empty()) return;
+  std::vector<checkpoints::TensorInfo> infos;
+  for (const layers::NamedAmax& each : state)
+    infos.push_back({each.name, each.amax.shape(), each.amax.dtype()});
+  writer.add_tensors(kQuantizers, std::move(infos), [&](size_t i) { return state[i].amax; });
+}
+
+void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers) {
+  const std::vector<layers::NamedAmax> state = quantizers.state();
+  if (!state.empty() || reader.has(kQuantizers)) {
+    const checkpoints::SafetensorsFile file = reader.tensors(kQuantizers);
+    for (const layers::NamedAmax& each : state) {
+      if (file.find(each.name) == nullptr)
+        fail("[{}] has no '{}': it is the checkpoint of another configuration of quantizers", file.path(),
+             each.name);
+      const Tensor amax = file.tensor(each.name);
+      if (amax.shape() != each.amax.shape() || amax.dtype() != DType::kF32)
+        fail("[{}] '{}' is {} {}, expected float32 {}", file.path(), each.name, to_string(amax.dtype()),
+             to_string(amax.shape()), to_string(each.amax.shape()));
+      each.amax.copy_from(amax);
+    }
+    for (const auto& entry : file.entries())
+      if (std::none_of(state.begin(), state.end(),
+                       [&](const layers::NamedAmax& each) { return each.name == entry.name; }))
+        fail("[{}] has '{}', which no quantizer of this run reads", file.path(), entry.name);
+  }
+  quantizers.set_ready();
+}
+
+}  // namespace temper::recipes

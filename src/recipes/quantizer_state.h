@@ -1,0 +1,20 @@
+#pragma once
+#include "checkpoints/training_state.h"
+#include "data/loader.h"
+#include "layers/decoder.h"
+#include "recipes/data_sets.h"
+
+// The quantizers of a run: calibrated when it begins, read back when it resumes.
+namespace temper::recipes {
+
+// Finds every amax: of weights as they are, of inputs over the first quantize.calibration_rows rows that
+// training will see. Reports what it found; experts without tokens are named.
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data);
+
+// Adds every amax to a checkpoint, by its name (layers::NamedAmax); nothing where none is kept.
+void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers);
+// The reverse. An Error names an amax that the checkpoint lacks, has in another shape, or has without a
+// quantizer for it.
+void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers);
+
+}  // namespace temper::recipes

@@ -1,0 +1,94 @@
+#include "recipes/quantizer_state.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "tests/support/errors.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/packed_rows.h"
+#include "tests/support/tiny_model.h"
+#include "training/calibration.h"
+
+namespace temper::recipes {
+namespace {
+
+using layers::QuantizeOptions;
+using layers::QuantizerKind;
+using op_testing::values_of;
+
+const QuantizeOptions kFp8{"", {{"layers.*", QuantizerKind{"fp8"}, {}}}};
+
+class QuantizerState : public testing::Test {
+ protected:
+  static std::unique_ptr<models::Model> made(const QuantizeOptions& options) {
+    return tiny_model({.type = "qwen3_moe", .quantize = options});
+  }
+  checkpoints::StateReader saved(const models::Model& model) {
+    checkpoints::StateWriter writer(folder.path(), ++step);
+    add_quantizers(writer, model.decoder.quantizers());
+    return checkpoints::StateReader::open(writer.commit());
+  }
+  std::string refusal(const checkpoints::StateReader& state, const QuantizeOptions& options) {
+    const auto model = made(options);
+    return error_of([&] { read_quantizers(state, model->decoder.quantizers()); });
+  }
+
+  TemporaryDirectory folder;
+  int64_t step = 0;
+};
+
+TEST_F(QuantizerState, EveryAmaxIsReadBackByTheNumberOfItsExpert) {
+  const auto model = made(kFp8), other = made(kFp8);
+  training::calibrate(model->decoder, {test_row(1, {9})}, 0);
+  const checkpoints::StateReader state = saved(*model);
+  const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
+  EXPECT_EQ(file.entries().size(), 2u * (2 + 2 * 6));
+  for (int e = 0; e < 6; ++e) {
+    const std::string name = fmt::format("layers.1.mlp.experts.down.weight_quantizer.{}._amax", e);
+    ASSERT_NE(file.find(name), nullptr) << name;
+    const auto all =
+        values_of(model->decoder.quantizers().find("layers.1.mlp.experts.down.weight_quantizer")->amax);
+    EXPECT_EQ(values_of(file.tensor(name)), op_testing::Doubles{all[static_cast<size_t>(e)]});
+  }
+  EXPECT_FALSE(other->decoder.quantizers().ready());
+  read_quantizers(state, other->decoder.quantizers());
+  EXPECT_TRUE(other->decoder.quantizers().ready());
+  const auto expected = model->decoder.quantizers().state(), found = other->decoder.quantizers().state();
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(values_of(found[i].amax), values_of(expected[i].amax)) << expected[i].name;
+}
+
+TEST_F(QuantizerState, FormatsWithoutAmaxKeepNone) {
+  const QuantizeOptions mx{"", {{"layers.*.attention.*", QuantizerKind{"mxfp4"}, {}}}};
+  const auto model = made(mx);
+  EXPECT_TRUE(model->decoder.quantizers().state().empty());
+  const checkpoints::StateReader state = saved(*model);
+  EXPECT_FALSE(state.has("quantizers.safetensors"));
+  read_quantizers(state, model->decoder.quantizers());
+  EXPECT_TRUE(model->decoder.quantizers().ready());
+}
+
+TEST_F(QuantizerState, CheckpointsOfAnotherConfigurationAreRefused) {
+  const auto model = made(kFp8);
+  const checkpoints::StateReader state = saved(*model);
+  QuantizeOptions shared = kFp8, channels = kFp8, fewer = kFp8;
+  shared.per_expert = false;
+  EXPECT_NE(refusal(state, shared)
+                .find("has no 'layers.0.mlp.experts.gate_up.weight_quantizer._amax': it is the "
+                      "checkpoint of another configuration of quantizers"),
+            std::string::npos);
+  channels.rules[0].weights->sharing = layers::Sharing::kRow;
+  EXPECT_NE(refusal(state, channels)
+                .find("'layers.0.attention.qkv.weight_quantizer._amax' is float32 [1, 1], "
+                      "expected float32 [64, 1]"),
+            std::string::npos);
+  fewer.rules[0].modules = "layers.0.*";
+  EXPECT_NE(refusal(state, fewer)
+                .find("has 'layers.1.attention.qkv.weight_quantizer._amax', which no quantizer of "
+                      "this run reads"),
+            std::string::npos);
+  EXPECT_NE(refusal(state, {}).find("which no quantizer of this run reads"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::recipes

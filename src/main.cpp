@@ -28,5 +28,6 @@ int main(int argc, char** argv) {
   temper::cli::add_doctor(program);
   temper::cli::add_ops(program);
   temper::cli::add_quantize(program);
+  temper::cli::add_export(program);
   return program.run(argc, argv);
 }

@@ -76,11 +76,23 @@ std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, co
 // Only the checks of load_weights.
 void check_weights(const ModelFolder& folder, const WeightTable& table);
 
+// Parameters that files hold in another form than their values.
+class EncodedParameters {
+ public:
+  virtual ~EncodedParameters() = default;
+  // The tensors of files in place of the parameter's sources; none: it is written as it is.
+  virtual std::vector<TensorInfo> list(const WeightSpec& spec) const = 0;
+  // Those tensors, in the order of list(), of the parameter's value on the host.
+  virtual std::vector<Tensor> encode(const WeightSpec& spec, const Tensor& value) const = 0;
+};
+
 struct SaveOptions {
   std::optional<DType> dtype = {};  // what floating-point weights become; absent: they stay as they are
-  int64_t max_shard_bytes = 5'000'000'000;  // of tensors per file
-  std::string original = {};                // the folder that extra files are copied from; "": none
-  const ModelFolder* kept = nullptr;        // has the tensors that the table keeps; null: there are none
+  int64_t max_shard_bytes = 5'000'000'000;     // of tensors per file
+  std::string original = {};                   // the folder that extra files are copied from; "": none
+  const ModelFolder* kept = nullptr;           // has the tensors that the table keeps; null: there are none
+  const EncodedParameters* encoded = nullptr;  // null: all are written as they are
+  std::vector<std::pair<std::string, Json>> json_files = {};  // further files, by name
   std::vector<std::string> extra_files = {
       "generation_config.json", "tokenizer.json",      "tokenizer_config.json",
       "tokenizer.model",        "vocab.json",          "merges.txt",

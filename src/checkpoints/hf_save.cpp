@@ -15,6 +15,7 @@ struct Piece {
   TensorInfo info;
   const WeightSpec* spec = nullptr;  // null: kept
   int64_t row = 0, rows = 0;
+  int encoded = -1;  // its place among what EncodedParameters lists; -1: rows of the value
   int64_t bytes() const { return info.shape.numel() * size_of(info.dtype); }
 };
 using Shard = std::vector<Piece>;
@@ -36,6 +37,10 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
                                const SaveOptions& options) {
   std::vector<Piece> pieces;
   for (const WeightSpec& spec : table.specs()) {
+    const auto encoded = options.encoded == nullptr ? std::vector<TensorInfo>() : options.encoded->list(spec);
+    for (size_t i = 0; i < encoded.size(); ++i)
+      pieces.push_back({encoded[i], &spec, 0, 0, static_cast<int>(i)});
+    if (!encoded.empty()) continue;
     const std::optional<DType> asked = table.dtype_in_files(spec, options.dtype);
     const DType dtype = asked ? *asked : checked_source(spec, source).dtype();
     int64_t row = 0;
@@ -78,28 +83,43 @@ std::string shard_name(size_t index, size_t count) {
   return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
 }
 
+// What files hold of one parameter at a time.
+class Written {
+ public:
+  Written(const WeightTensors& source, const SaveOptions& options) : source_(source), options_(options) {}
+
+  Tensor operator()(const Piece& piece) {
+    if (piece.spec == nullptr) return options_.kept->tensor(piece.info.name);
+    if (piece.spec != held_) {
+      value_ = {};  // before the next one is made
+      parts_.clear();
+      value_ = checked_source(*piece.spec, source_).on({}, MemoryTag::kWorkspace);
+      held_ = piece.spec;
+      if (piece.encoded >= 0)
+        parts_ = options_.encoded->encode(*piece.spec, value_);
+      else
+        value_ = value_.to(piece.info.dtype, MemoryTag::kWorkspace);
+    }
+    if (piece.encoded >= 0) return parts_.at(static_cast<size_t>(piece.encoded));
+    return value_.narrow(0, piece.row, piece.rows).reshape(piece.info.shape);
+  }
+
+ private:
+  const WeightTensors& source_;
+  const SaveOptions& options_;
+  const WeightSpec* held_ = nullptr;
+  Tensor value_;  // of held_, spec.shape
+  std::vector<Tensor> parts_;
+};
+
 void write_weights(const StagedFolder& folder, const std::vector<Shard>& shards, const WeightTensors& source,
-                   const ModelFolder* kept) {
-  const WeightSpec* held = nullptr;
-  Tensor tensor;
+                   const SaveOptions& options) {
+  Written written(source, options);
   for (size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorInfo> infos;
     for (const Piece& piece : shards[i]) infos.push_back(piece.info);
     SafetensorsWriter writer(folder / shard_name(i, shards.size()), std::move(infos));
-    for (const Piece& piece : shards[i]) {
-      if (piece.spec == nullptr) {
-        writer.add(kept->tensor(piece.info.name));
-        continue;
-      }
-      if (piece.spec != held) {
-        tensor = Tensor();  // before the next one is made
-        tensor = checked_source(*piece.spec, source)
-                     .on({}, MemoryTag::kWorkspace)
-                     .to(piece.info.dtype, MemoryTag::kWorkspace);
-        held = piece.spec;
-      }
-      writer.add(tensor.narrow(0, piece.row, piece.rows).reshape(piece.info.shape));
-    }
+    for (const Piece& piece : shards[i]) writer.add(written(piece));
     writer.close();
   }
 }
@@ -170,9 +190,11 @@ void save_model(const std::string& path, const WeightTable& table, const WeightT
   int64_t bytes = 0;
   for (const Shard& shard : shards) bytes += bytes_of(shard);
   require_free_disk(folder.path(), bytes);
-  write_weights(folder, shards, source, options.kept);
+  write_weights(folder, shards, source, options);
   if (shards.size() > 1) write_index(folder, shards);
   write_synced(folder / "config.json", written_config.dump(2, true) + "\n");
+  for (const auto& [name, value] : options.json_files)
+    write_synced(folder / name, value.dump(2, true) + "\n");
   copy_extra_files(folder, options);
   folder.commit();
 }

@@ -56,5 +56,6 @@ void add_doctor(Program& program);
 void add_init(Program& program);
 void add_ops(Program& program);
 void add_quantize(Program& program);
+void add_export(Program& program);
 
 }  // namespace temper::cli

@@ -61,6 +61,11 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
   const std::string amax = "/checkpoints/step-000012/quantizers.safetensors";
   EXPECT_EQ(read_file(cut + amax), read_file(whole + amax));
   EXPECT_NE(read_file(whole + amax).find("layers.0.attention.qkv.input_quantizer._amax"), std::string::npos);
+  // What is exported is the result in the formats that it was trained for.
+  const std::string exported = folder() + "/exported";
+  expect_refused(
+      "export " + whole + " " + exported, 2,
+      "[export] layers.0.mlp.down.weight_quantizer is int8 per channel with inputs in fp8, dynamic");
   // Rounding changes what is learnt.
   const std::string plain = folder() + "/plain_bf16";
   ASSERT_EQ(run("train " + yaml() + " --model.dtype bfloat16 --output " + plain).code, 0);
@@ -81,6 +86,27 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
       "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "
       "calibrated by the largest magnitude write INT8_DEFAULT");
   expect_refused(train + "INT4_AWQ", 2, "write INT4_BLOCKWISE_WEIGHT_ONLY");
+}
+
+TEST_F(Cli, AQuantizedRunIsExported) {
+  const std::string out = folder() + "/for_export", exported = folder() + "/exported_fp8";
+  const Outcome trained = run(
+      "train " + yaml() + " --quantize.preset FP8 --train.steps 2 --model.dtype bfloat16 --output " + out);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Outcome outcome = run("export " + out + " " + exported);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find(": 24 quantizers, amax of step 2\n"), std::string::npos) << outcome.out;
+  for (const char* file : {"config.json", "hf_quant_config.json", "tokenizer.json", "model.safetensors"})
+    EXPECT_TRUE(exists(exported + "/" + file)) << file;
+  EXPECT_LT(read_file(exported + "/model.safetensors").size(),
+            read_file(out + "/model/model.safetensors").size());
+  expect_refused("export " + out + " " + exported, 2, "exists already");
+  expect_refused("export " + exported + " " + folder() + "/other", 2,
+                 "has no config.yaml; expected the folder of a run");
+  expect_refused("generate " + exported + " --prompt 1+1", 2, "quantized checkpoints are not supported");
+  const std::string plain = folder() + "/never_quantized";
+  ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + plain).code, 0);
+  expect_refused("export " + plain + " " + folder() + "/other", 2, "was trained without quantize");
 }
 
 // A plan knows what a quantized run takes, and a dry run stores nothing.

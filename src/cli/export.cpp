@@ -1,0 +1,37 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/program.h"
+#include "recipes/export_run.h"
+
+namespace temper::cli {
+namespace {
+
+struct ExportArguments {
+  std::string run, output;
+};
+
+int export_run(const ExportArguments& arguments) {
+  if (exists(arguments.output))
+    fail("[{}] exists already; choose another folder or remove it", arguments.output);
+  const recipes::Exported exported = recipes::export_run(arguments.run, arguments.output);
+  std::printf("%s: %lld quantizers, amax of step %lld\n", arguments.output.c_str(),
+              static_cast<long long>(exported.quantizers), static_cast<long long>(exported.step));
+  return 0;
+}
+
+}  // namespace
+
+void add_export(Program& program) {
+  program.add("export", "Write the model of a quantized run in its number formats.", [](Options& options) {
+    auto arguments = std::make_shared<ExportArguments>();
+    options.positional("run", arguments->run, "The folder of a run that was trained with quantize.");
+    options.positional("output", arguments->output, "The new model's folder.");
+    options.example("temper export runs/nvfp4 models/law-nvfp4");
+    return [arguments] { return export_run(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,185 @@
+// Exported folders: what they hold is what training computes with.
+#include "models/export.h"
+
+#include "base/files.h"
+#include "checkpoints/hf_folder.h"
+#include "quant/number_format.h"
+#include "tests/support/errors.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::models {
+namespace {
+
+using layers::QuantizeOptions;
+using layers::QuantizerKind;
+using op_testing::Doubles;
+using op_testing::values_of;
+
+// With an amax of its own for every quantizer: weights' real one, inputs' made up.
+std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* type = "llama",
+                                  DType dtype = DType::kBF16) {
+  auto model = tiny_model({.type = type, .dtype = dtype, .quantize = options});
+  float made_up = 1.7f;
+  for (layers::Quantizer& each : model->decoder.quantizers().all()) {
+    if (each.planned.of_input)
+      *each.amax.data<float>() = made_up += 0.37f;
+    else
+      each.amax.copy_from(quant::amax_of(
+          model->decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
+          each.planned.amax));
+  }
+  model->decoder.quantizers().set_ready();
+  return model;
+}
+
+uint8_t byte_at(const Tensor& tensor, int64_t i) { return static_cast<const uint8_t*>(tensor.raw())[i]; }
+
+// A reader's arithmetic, in float32: a code times its scales.
+Doubles read_back(const checkpoints::ModelFolder& folder, const std::string& module) {
+  const Tensor codes = folder.tensor(module + ".weight");
+  const bool fp8 = codes.dtype() == DType::kF8E4M3;
+  const float whole = folder.tensor(module + (fp8 ? ".weight_scale" : ".weight_scale_2")).data<float>()[0];
+  const int64_t columns = codes.dim(1) * (fp8 ? 1 : 2);
+  Doubles values;
+  for (int64_t i = 0; i < codes.dim(0) * columns; ++i) {
+    if (fp8) {
+      values.push_back(quant::number_of(quant::kE4M3, byte_at(codes, i)) * whole);
+      continue;
+    }
+    const uint8_t code = byte_at(codes, i / 2) >> (i % 2 * 4) & 15;
+    const float scale =
+        quant::number_of(quant::kE4M3, byte_at(folder.tensor(module + ".weight_scale"), i / 16));
+    values.push_back(quant::number_of(quant::kE2M1, code) * (scale * whole));
+  }
+  return values;
+}
+
+// What a pass reads of a parameter's rows, in float32.
+Doubles faked(Model& model, const std::string& parameter, int64_t row, int64_t rows) {
+  const layers::Quantizer* quantizer = nullptr;
+  for (const layers::Quantizer& each : model.decoder.quantizers().all())
+    if (each.planned.weight == parameter && !each.planned.of_input) quantizer = &each;
+  const Tensor value = model.decoder.parameters().at(parameter).value.to(DType::kF32);
+  const ops::BoundOps bound =
+      op_testing::bind_kernel<ops::FakeQuantize>("eager", {DType::kF32, quantizer->planned.format});
+  Tape tape(false);
+  const Tensor y = ops::fake_quantize(tape, bound, tape.constant(value.reshape(quantizer->planned.values)),
+                                      quantizer->amax, quantizer->planned.format)
+                       .value;
+  return values_of(y.reshape(value.shape()).narrow(0, row, rows).contiguous());
+}
+
+struct Part {
+  const char* module;
+  const char* parameter;
+  int64_t row, rows;
+};
+
+TEST(Export, CodesTimesScalesAreWhatTrainingReads) {
+  const QuantizerKind fp8{"fp8"}, nvfp4{"nvfp4"};
+  for (const QuantizeOptions& options :
+       {QuantizeOptions{"FP8_DEFAULT"}, QuantizeOptions{"NVFP4_DEFAULT"}, QuantizeOptions{"W4A16_NVFP4"}}) {
+    SCOPED_TRACE(options.preset);
+    const auto model = calibrated(options);
+    const TemporaryDirectory out;
+    export_model(*model, out / "m", "");
+    const auto folder = checkpoints::ModelFolder::open(out / "m");
+    for (const Part& part : {Part{"model.layers.0.self_attn.q_proj", "layers.0.attention.qkv.weight", 0, 32},
+                             Part{"model.layers.1.self_attn.v_proj", "layers.1.attention.qkv.weight", 48, 16},
+                             Part{"model.layers.0.mlp.up_proj", "layers.0.mlp.gate_up.weight", 48, 48},
+                             Part{"model.layers.1.mlp.down_proj", "layers.1.mlp.down.weight", 0, 32}})
+      EXPECT_EQ(read_back(folder, part.module), faked(*model, part.parameter, part.row, part.rows))
+          << part.module;
+    EXPECT_EQ(folder.find("model.layers.0.mlp.up_proj.input_scale") != nullptr,
+              options.preset != "W4A16_NVFP4");
+    // What is fused when it is served shares its scales.
+    const std::string scale = options.preset == "FP8_DEFAULT" ? ".weight_scale" : ".weight_scale_2";
+    for (const char* other : {"k_proj", "v_proj"})
+      EXPECT_EQ(values_of(folder.tensor(std::string("model.layers.0.self_attn.") + other + scale)),
+                values_of(folder.tensor("model.layers.0.self_attn.q_proj" + scale)));
+    EXPECT_EQ(folder.tensor("model.norm.weight").dtype(), DType::kBF16);
+  }
+}
+
+TEST(Export, EachExpertHasScalesOfItsOwn) {
+  const auto model = calibrated({"", {{"layers.*.mlp.experts.*", QuantizerKind{"nvfp4"}, {}}}}, "qwen3_moe");
+  const TemporaryDirectory out;
+  export_model(*model, out / "m", "");
+  const auto folder = checkpoints::ModelFolder::open(out / "m");
+  std::set<double> scales;
+  for (int e = 0; e < 6; ++e) {
+    const std::string expert = fmt::format("model.layers.1.mlp.experts.{}.", e);
+    EXPECT_EQ(read_back(folder, expert + "up_proj"),
+              faked(*model, "layers.1.mlp.experts.gate_up.weight", e * 32 + 16, 16));
+    EXPECT_EQ(read_back(folder, expert + "down_proj"),
+              faked(*model, "layers.1.mlp.experts.down.weight", e * 32, 32));
+    const Doubles gate = values_of(folder.tensor(expert + "gate_proj.weight_scale_2"));
+    EXPECT_EQ(values_of(folder.tensor(expert + "up_proj.weight_scale_2")), gate);
+    scales.insert(gate[0]);
+  }
+  EXPECT_EQ(scales.size(), 6u);
+}
+
+TEST(Export, FilesSayWhatIsQuantizedAndHow) {
+  const TemporaryDirectory out;
+  export_model(*calibrated({"FP8_DEFAULT", {{"layers.0.*", QuantizerKind{}, QuantizerKind{}}}}), out / "fp8",
+               "");
+  const Json how = Json::parse_file(out / "fp8/hf_quant_config.json").at("quantization");
+  EXPECT_EQ(how.at("quant_algo").as_string(), "FP8");
+  const std::string excluded = how.at("exclude_modules").dump();
+  for (const char* module : {"lm_head", "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"})
+    EXPECT_NE(excluded.find(fmt::format("\"{}\"", module)), std::string::npos) << excluded;
+  EXPECT_EQ(excluded.find("layers.1."), std::string::npos) << excluded;
+  const Json config = Json::parse_file(out / "fp8/config.json").at("quantization_config");
+  EXPECT_EQ(config.at("quant_method").as_string(), "modelopt");
+  EXPECT_EQ(config.at("quant_algo").as_string(), "FP8");
+  EXPECT_EQ(config.at("ignore").dump(), excluded);
+  EXPECT_EQ(config.at("config_groups").at("group_0").dump(),
+            R"({"input_activations": {"dynamic": false, "num_bits": 8, "type": "float"}, )"
+            R"("weights": {"dynamic": false, "num_bits": 8, "type": "float"}, "targets": ["Linear"]})");
+  // The folder itself is read as one that is quantized already.
+  EXPECT_NE(error_of([&] { load_model(out / "fp8", {}); }).find("quantized checkpoints are not supported"),
+            std::string::npos);
+
+  const QuantizerKind fp8{"fp8"}, nvfp4{"nvfp4"};
+  export_model(*calibrated({"NVFP4", {{"layers.0.mlp.*", fp8, fp8}}}), out / "mixed", "");
+  const Json mixed = Json::parse_file(out / "mixed/hf_quant_config.json").at("quantization");
+  EXPECT_EQ(mixed.at("quant_algo").as_string(), "MIXED_PRECISION");
+  const Json& layers = mixed.at("quantized_layers");
+  EXPECT_EQ(layers.at("model.layers.0.mlp.up_proj").dump(), R"({"quant_algo": "FP8"})");
+  EXPECT_EQ(layers.at("model.layers.0.self_attn.q_proj").dump(),
+            R"({"quant_algo": "NVFP4", "group_size": 16})");
+}
+
+TEST(Export, Refusals) {
+  const TemporaryDirectory out;
+  const auto refusal = [&](const std::unique_ptr<Model>& model) {
+    return error_of([&] { export_model(*model, out / "m", ""); });
+  };
+  EXPECT_EQ(refusal(tiny_model({})), "[export] the model has no quantizers: nothing is to be encoded");
+  EXPECT_EQ(refusal(tiny_model({.quantize = {"FP8"}})),
+            "[export] the quantizers have no amax: calibrate the model first");
+  const char* const known =
+      "readers know fp8 per tensor with calibrated inputs in fp8, and nvfp4 with calibrated inputs in nvfp4 "
+      "or "
+      "with inputs that are not quantized";
+  EXPECT_EQ(
+      refusal(calibrated({"INT8_WEIGHT_ONLY"})),
+      fmt::format("[export] layers.0.attention.output.weight_quantizer is int8 per channel with inputs that "
+                  "are not quantized: {}",
+                  known));
+  EXPECT_EQ(
+      refusal(calibrated({"", {{"layers.0.mlp.down", QuantizerKind{"fp8"}, {}}}})),
+      fmt::format("[export] layers.0.mlp.down.weight_quantizer is fp8 per tensor with inputs that are not "
+                  "quantized: {}",
+                  known));
+  EXPECT_EQ(
+      refusal(calibrated({"", {{"layers.0.mlp.down", {}, QuantizerKind{"fp8"}}}})),
+      "[export] layers.0.mlp.down.input_quantizer has no quantizer of its weight beside it: readers do not "
+      "know that");
+  EXPECT_FALSE(exists(out / "m"));
+}
+
+}  // namespace
+}  // namespace temper::models

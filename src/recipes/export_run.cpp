@@ -1,0 +1,45 @@
+#include "recipes/export_run.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/training_state.h"
+#include "config/load.h"
+#include "models/export.h"
+#include "recipes/quantizer_state.h"
+#include "recipes/run_files.h"
+
+namespace temper::recipes {
+namespace {
+
+RunConfig config_of(const RunFiles& files) {
+  if (!exists(files.config())) fail("[{}] has no config.yaml; expected the folder of a run", files.folder);
+  RunConfig config;
+  config::Schema schema = config::schema_of(config);
+  config::load(schema, files.config());
+  if (!config.quantize.to_options().any())
+    fail("[{}] was trained without quantize: its model is a plain folder already, {}", files.folder,
+         files.model());
+  if (!is_directory(files.model())) fail("[{}] has no model yet: let the run finish first", files.folder);
+  return config;
+}
+
+}  // namespace
+
+Exported export_run(const std::string& run, const std::string& folder) {
+  const RunFiles files{run};
+  const RunConfig config = config_of(files);
+  const auto state = checkpoints::open_newest(files.states());
+  if (!state) fail("[{}] has no checkpoint, which the amax would be in", files.states());
+  models::BuildOptions build;
+  build.dtype = config.model.dtype;
+  build.quantize = config.quantize.to_options();
+  const auto model = models::load_model(files.model(), build);
+  read_quantizers(*state, model->decoder.quantizers());
+  models::export_model(*model, folder, files.model());
+  int64_t count = 0;
+  for (const layers::PlannedQuantizer& each : model->decoder.quantizers().plan().quantizers)
+    count += each.count;
+  return {count, state->step()};
+}
+
+}  // namespace temper::recipes

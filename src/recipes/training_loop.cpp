@@ -64,6 +64,7 @@ void check_run(const RunConfig& config) {
 
 void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
               int ranks) {
+  check_quantize(config, ranks);
   RunConfig here = config;
   here.parallel = {};
   RunOptions planned = options;

@@ -81,6 +81,7 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
   expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft so far");
   expect_refused(fp8 + "--device cuda", 2, "[quantize] trains on the CPU so far");
   expect_refused(fp8 + "--ranks 2", 2, "[quantize] trains on one rank so far");
+  expect_refused(fp8 + "--ranks 2 --dry-run", 2, "[quantize] trains on one rank so far");
   expect_refused(
       train + "INT8_SMOOTHQUANT", 2,
       "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "

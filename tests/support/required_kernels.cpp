@@ -13,12 +13,12 @@ constexpr Where kGpu{hardware::kGpu, 80}, kHopper{hardware::kGpu, 90, 90}, kFrom
     kFrom10{hardware::kGpu, 100, 119};
 
 bool takes_head(const ops::Attention::Signature& s, int64_t most) {
-  return s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
+  return !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0 && s.head_dim % 8 == 0 &&
          s.head_dim <= most && !s.narrow_or_wide_values();
 }
 bool up_to_256(const ops::Attention::Signature& s) {
   const bool of_latents = s.head_dim == 192 && s.value_dim == 128;
-  return takes_head(s, 256) || (of_latents && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+  return takes_head(s, 256) || (of_latents && !s.sinks && s.kv_heads > 0 && s.heads % s.kv_heads == 0);
 }
 bool up_to_128(const ops::Attention::Signature& s) { return takes_head(s, 128); }
 
@@ -52,7 +52,7 @@ const RequiredKernels<ops::Attention>& required_kernels() {
        {"cudnn_nondeterministic", "cudnn", kFrom9, kBFloat16, up_to_256, true},
        {"cudnn_nondeterministic", "cudnn", kFrom10, kBFloat16, up_to_128, true},
        {"cuda", "cuda", kGpu, kWide,
-        [](const S& s) { return s.head_dim <= 256 && !s.narrow_or_wide_values(); }}}};
+        [](const S& s) { return !s.sinks && s.head_dim <= 256 && !s.narrow_or_wide_values(); }}}};
   return table;
 }
 
@@ -125,7 +125,7 @@ template <>
 const RequiredKernels<ops::DecodeAttention>& required_kernels() {
   using S = ops::DecodeAttention::Signature;
   constexpr auto heads = [](const S& s) {
-    return s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256);
+    return !s.sinks && (s.head_dim <= 64 || (s.head_dim % 8 == 0 && s.head_dim <= 256));
   };
   static const RequiredKernels<ops::DecodeAttention> table{
       {.heads = 16, .kv_heads = 8, .head_dim = 128},

@@ -357,6 +357,7 @@ Tensor forward(const DecodeAttention& op) {
 
 ops::Refusal accepts(const DecodeAttention::Signature& s, const HardwareFacts&) {
   if (s.dtype == DType::kF16) return "dtype must be float32 or bfloat16";
+  if (s.sinks) return ops::refuse_sinks(s.sinks);
   const int64_t lanes = 16 / size_of(s.dtype), most = s.head_dim % lanes == 0 ? kLargestHead : 64;
   if (s.head_dim > most)
     return fmt::format("head_dim must be at most {}{}, is {}", most,

@@ -17,6 +17,7 @@ ops::Refusal accepts(const Attention::Signature& s, const HardwareFacts& facts) 
   const int capability = facts.compute_capability;
   const auto written = [&] { return fmt::format("{}.{}", capability / 10, capability % 10); };
   if (s.dtype != DType::kBF16) return "dtype must be bfloat16";
+  if (s.sinks) return ops::refuse_sinks(s.sinks);
   if (capability < 90)
     return fmt::format("packed documents need compute capability 9.0 or later, this is {}", written());
   if (capability >= 120)

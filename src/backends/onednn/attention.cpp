@@ -83,6 +83,16 @@ int64_t floats_of(const Attention& op, int64_t rows, int64_t stride) {
   return rows * (op.q.dim(2) + op.v.dim(2) + 2 * stride + 2);
 }
 
+// A sink is there before all keys, with nothing to mix.
+void begin_softmax(const Attention& op, int64_t kv_head, int64_t rows, const Running& state) {
+  std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.sum, rows, op.sinks.defined() ? 1.0f : 0.0f);
+  if (!op.sinks.defined()) return;
+  const int64_t group = group_of(op);
+  const float* const sinks = op.sinks.data<float>() + kv_head * group;
+  for (int64_t r = 0; r < rows; ++r) state.largest[r] = sinks[r % group];
+}
+
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
   const int64_t group = group_of(op), dim = op.q.dim(2), value_dim = op.v.dim(2);
   const int64_t rows = task.count * group;
@@ -97,8 +107,7 @@ void run_task(const Attention& op, const Task& task, const Attention::Output& ou
                       scratch.take(rows)};
   float *scores = scratch.take(rows * stride), *rounded = scratch.take(rows * stride);
   if (few) std::fill_n(state.y, rows * value_dim, 0.0f);
-  std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
-  std::fill_n(state.sum, rows, 0.0f);
+  begin_softmax(op, task.kv_head, rows, state);
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
              {state.q.data, dtype, group * dim}, task.count, group * dim);
 
@@ -139,7 +148,8 @@ Attention::Output outline_forward(const Attention& op, bool want_lse) {
   return out;
 }
 
-Attention::Output forward(const Attention& op, bool want_lse) {
+Attention::Output forward(const Attention& given, bool want_lse) {
+  const Attention op = with_wide_sinks(given);
   Attention::Output out{Tensor::empty({op.q.dim(0), op.q.dim(1), op.v.dim(2)}, op.q.dtype()), {}};
   if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
   const std::vector<Task> tasks = tasks_of(op);

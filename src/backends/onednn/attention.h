@@ -38,6 +38,12 @@ inline int64_t queries_per_tile(const ops::Attention& op) {
   return std::max<int64_t>(1, kTileRows / group_of(op));
 }
 
+// The same op with sinks of float32.
+inline ops::Attention with_wide_sinks(ops::Attention op) {
+  if (op.sinks.defined()) op.sinks = op.sinks.to(DType::kF32, MemoryTag::kWorkspace);
+  return op;
+}
+
 // The rows of [tokens, heads, dim] from a token on, each from a head on.
 inline Block heads_at(const Tensor& tensor, int64_t token, int64_t head) {
   const int64_t offset = token * tensor.stride(0) + head * tensor.dim(2);

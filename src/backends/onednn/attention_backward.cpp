@@ -2,6 +2,7 @@
 // writes their gradients, and sums the queries' gradient into a part of its own. The parts are added in
 // order; a document of one block needs none.
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "backends/onednn/attention.h"
@@ -191,6 +192,21 @@ void form_delta(const Backward& pass) {
   });
 }
 
+// Of a weight that mixes nothing: -Σ exp(sink - lse) delta over the tokens of each head.
+void sum_sinks(const Backward& pass) {
+  const Attention op = with_wide_sinks(pass.op);
+  const int64_t heads = op.q.dim(1), tokens = op.q.dim(0);
+  parallel_for(heads, [&](int64_t head) {
+    const float sink = op.sinks.data<float>()[head];
+    const float *const lse = pass.out.lse.data<float>() + head * tokens, *const delta =
+                                                                             pass.delta.data<float>() +
+                                                                             head * tokens;
+    double sum = 0;
+    for (int64_t t = 0; t < tokens; ++t) sum -= std::exp(sink - lse[t]) * delta[t];
+    pass.grads.sinks.data<float>()[head] = static_cast<float>(sum);
+  });
+}
+
 }  // namespace
 
 Attention::Grads outline_attention_backward(const Attention& op, const Attention::Output& out,
@@ -218,7 +234,8 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
                       out,
                       dy,
                       {Tensor::empty(op.q.shape(), op.q.dtype()), Tensor::empty(op.k.shape(), op.k.dtype()),
-                       Tensor::empty(op.v.shape(), op.v.dtype())},
+                       Tensor::empty(op.v.shape(), op.v.dtype()),
+                       op.sinks.defined() ? Tensor::empty(op.sinks.shape(), DType::kF32) : Tensor()},
                       group_of(op),
                       op.q.dim(2),
                       op.v.dim(2),
@@ -226,6 +243,7 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
                       deltas,
                       sums};
   form_delta(pass);
+  if (op.sinks.defined()) sum_sinks(pass);
   parallel_for(count * kv_heads * parts, [&](int64_t i) {
     const int64_t pair = i / parts;
     run_part(pass, documents[static_cast<size_t>(pair / kv_heads)], pair % kv_heads, i % parts);

@@ -25,6 +25,7 @@ Tensor forward(const DecodeAttention& op) {
     one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, lengths[s]});
     one.scale = op.scale;
     one.window = op.window;
+    one.sinks = op.sinks;
     rows.push_back(attention_kernel().forward(one, false).y);
   }
   if (rows.size() == 1) return rows[0];

@@ -28,17 +28,29 @@ Tensor make_mask(int64_t queries, int64_t keys, int64_t window, Device device) {
   return mask.on(device);
 }
 
+// The sinks behind the keys' scores [heads, queries, keys].
+Var with_sinks(Tape& tape, const Var& scores, const Var& sinks) {
+  if (!sinks.value.defined()) return scores;
+  const Shape column{scores.shape()[0], scores.shape()[1], 1};
+  const Var zeros =
+      tape.constant(Tensor::zeros(column, DType::kF32, MemoryTag::kActivations, scores.value.device()));
+  return p::concat_last(tape, scores, p::add(tape, zeros, sinks));
+}
+
 // One document: q [queries, heads, d], k [keys, kv_heads, d], v [keys, kv_heads, e] → [queries, heads, e],
-// all float32.
-Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float scale, int64_t window) {
+// sinks [heads, 1, 1] or Var{}, all float32.
+Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& sinks, float scale,
+                 int64_t window) {
   const int64_t queries = q.shape()[0], heads = q.shape()[1], dim = q.shape()[2];
   const int64_t keys = k.shape()[0], kv_heads = k.shape()[1], group = heads / kv_heads;
   const Var q_heads = p::reshape(tape, p::transpose(tape, q, 0, 1), {kv_heads, group * queries, dim});
   const Var scores = p::matmul(tape, q_heads, p::transpose(tape, k, 0, 1), {.transpose_b = true});
   const Var shaped = p::reshape(tape, p::scale(tape, scores, scale), {kv_heads * group, queries, keys});
   const Var masked = p::add(tape, shaped, tape.constant(make_mask(queries, keys, window, q.value.device())));
-  const Var weights = p::exp(tape, p::sub(tape, masked, p::max_last(tape, masked)));
-  const Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
+  const Var logits = with_sinks(tape, masked, sinks);
+  const Var weights = p::exp(tape, p::sub(tape, logits, p::max_last(tape, logits)));
+  Var softmax = p::div(tape, weights, p::sum_last(tape, weights));
+  if (sinks.value.defined()) softmax = p::narrow(tape, softmax, 2, 0, keys);
   const Var grouped = p::reshape(tape, softmax, {kv_heads, group * queries, keys});
   const Var y = p::matmul(tape, grouped, p::transpose(tape, v, 0, 1));
   return p::transpose(tape, p::reshape(tape, y, {heads, queries, v.shape()[2]}), 0, 1);
@@ -46,9 +58,13 @@ Var one_document(Tape& tape, const Var& q, const Var& k, const Var& v, float sca
 
 }  // namespace
 
-Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op) {
+Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Attention& op,
+                      const Var& sinks) {
   const Var wide_q = p::cast(tape, q, DType::kF32), wide_k = p::cast(tape, k, DType::kF32),
             wide_v = p::cast(tape, v, DType::kF32);
+  Var wide_sinks;
+  if (sinks.value.defined())
+    wide_sinks = p::reshape(tape, p::cast(tape, sinks, DType::kF32), {q.shape()[1], 1, 1});
   const auto starts_q = op.starts_q(), starts_k = op.starts_k();
   std::vector<Var> parts;
   for (size_t d = 0; d + 1 < starts_q.size(); ++d) {
@@ -57,12 +73,19 @@ Var compose_attention(Tape& tape, const Var& q, const Var& k, const Var& v, cons
     if (queries == 0) continue;
     parts.push_back(one_document(tape, p::narrow(tape, wide_q, 0, q0, queries),
                                  p::narrow(tape, wide_k, 0, k0, keys), p::narrow(tape, wide_v, 0, k0, keys),
-                                 op.scale, op.window));
+                                 wide_sinks, op.scale, op.window));
   }
   if (parts.empty())
-    return tape.record(empty_like(q.value, {0, q.shape()[1], v.shape()[2]}), {&q, &k, &v},
+    return tape.record(empty_like(q.value, {0, q.shape()[1], v.shape()[2]}), {&q, &k, &v, &sinks},
                        [](const Tensor&) {});
   return p::cast(tape, p::concat_first(tape, parts), q.dtype());
+}
+
+void check_sinks(std::string_view name, const Tensor& sinks, const Tensor& q) {
+  if (!sinks.defined()) return;
+  check_shape(name, "sinks", sinks, {q.dim(1)});
+  if (sinks.dtype() != DType::kF32) check_dtype(name, "sinks", sinks, q.dtype());
+  check_contiguous(name, "sinks", sinks);
 }
 
 namespace {
@@ -133,20 +156,24 @@ trace::OpWork work(const Attention& op, const Tensor& q, const Tensor& k, const 
 
 }  // namespace
 
-Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op) {
+Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op,
+              const Var& sinks) {
   check(q.value, k.value, v.value, op);
+  check_sinks(Attention::kName, sinks.value, q.value);
   const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value, v.value); });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op);
+  if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op, sinks);
   op.q = q.value;
   op.k = k.value;
   op.v = v.value;
-  const bool wants_grad = tape.recording() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  op.sinks = sinks.value;
+  const bool wants_grad = tape.recording() && (q.requires_grad() || k.requires_grad() || v.requires_grad() ||
+                                               sinks.requires_grad());
   const Attention::Output out = kernel.forward(op, wants_grad);
   op.q = op.k = {};
-  return tape.record(out.y, {&q, &k, &v},
+  return tape.record(out.y, {&q, &k, &v, &sinks},
                      [op, out, saved_q = q.saved(), saved_k = k.saved(), q = q.slot, k = k.slot, v = v.slot,
-                      &kernel](const Tensor& dy) {
+                      sinks = sinks.slot, &kernel](const Tensor& dy) {
                        Attention again = op;
                        again.q = saved_q.get();
                        again.k = saved_k.get();
@@ -154,6 +181,7 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
                        if (q) q->add(grads.q);
                        if (k) k->add(grads.k);
                        if (v) v->add(grads.v);
+                       if (sinks) sinks->add(grads.sinks);
                      });
 }
 
@@ -165,10 +193,18 @@ Attention::Output outline_forward(const Attention& op, bool want_lse) {
 }
 
 Attention::Grads outline_backward(const Attention& op, const Attention::Output& out, const Tensor&) {
-  return {empty_like(out.y, op.q.shape()), empty_like(out.y, op.k.shape()), empty_like(out.y, op.v.shape())};
+  Attention::Grads grads{empty_like(out.y, op.q.shape()), empty_like(out.y, op.k.shape()),
+                         empty_like(out.y, op.v.shape())};
+  if (op.sinks.defined()) grads.sinks = empty_like(out.y, op.sinks.shape(), DType::kF32);
+  return grads;
 }
 
 }  // namespace
+
+Refusal refuse_sinks(bool sinks) {
+  if (!sinks) return std::nullopt;
+  return "has no sinks in the softmax";
+}
 
 Probe attention_probe, decode_attention_probe;
 

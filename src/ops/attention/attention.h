@@ -10,6 +10,8 @@ namespace temper::ops {
 //   y = softmax(scale · q kᵀ + mask) v      with k, v of head h / (heads / kv_heads)
 // A document with Lq queries and Lk ≥ Lq keys is aligned at its end: query i sees keys j ≤ i + Lk - Lq and,
 // with a window, only those with i + Lk - Lq - j < window. Softmax and sums are float32.
+// With sinks the softmax of head h has one more logit, sinks[h], which is not scaled and has no value: the
+// weights of the keys sum to less than one (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025).
 struct Attention {
   static constexpr std::string_view kName = "attention", kField = "attn";
   struct Signature {
@@ -17,6 +19,7 @@ struct Attention {
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     bool window = false;
     int64_t value_dim = 0;  // 0: head_dim
+    bool sinks = false;
 
     bool narrow_or_wide_values() const { return value_dim != 0 && value_dim != head_dim; }
   };
@@ -30,24 +33,30 @@ struct Attention {
                         // queries
   float scale = 1;      // usually 1 / sqrt(head_dim)
   int64_t window = 0;   // 0: no limit
+  Tensor sinks = {};    // [heads], q's dtype or float32; undefined: none
 
   std::span<const int32_t> starts_q() const { return cu_seqlens_q.values<int32_t>(); }
   std::span<const int32_t> starts_k() const { return cu_seqlens_k.values<int32_t>(); }
 
   struct Output {
     Tensor y;    // [tokens, heads, value_dim], compact
-    Tensor lse;  // float32, logs of the softmax's denominators for backward, laid out as the kernel likes;
-                 // undefined unless wanted
+    Tensor lse;  // float32, logs of the softmax's denominators (sinks are in them) for backward, laid out as
+                 // the kernel likes; undefined unless wanted
   };
   struct Grads {
     Tensor q, k, v;  // of the inputs' shapes and dtype; tokens may have any stride, what is below is compact
+    Tensor sinks = {};  // [heads] float32; undefined where there are none
   };
   using Forward = Output(const Attention&, bool want_lse);
   using Backward = Grads(const Attention&, const Output&, const Tensor& dy);  // dy compact
-  using Compose = Var(Tape&, const Var& q, const Var& k, const Var& v, const Attention&);
+  using Compose = Var(Tape&, const Var& q, const Var& k, const Var& v, const Attention&, const Var& sinks);
 };
 
-// `op` carries everything but q, k and v.
-Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op);
+// `op` carries everything but q, k, v and sinks, of which Var{} says that there are none.
+Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, const Var& v, Attention op,
+              const Var& sinks = {});
+
+// What kernels say that have no sinks; nothing where none are asked for.
+Refusal refuse_sinks(bool sinks);
 
 }  // namespace temper::ops

@@ -16,6 +16,7 @@ struct Setup {
   double logit_scale = 1;
   bool fused = false;     // q, k and v are views of one [tokens, heads + 2 kv_heads, head_dim] layout
   int64_t value_dim = 0;  // 0: head_dim
+  bool sinks = false;
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
@@ -27,16 +28,17 @@ std::vector<std::pair<int32_t, int32_t>> packed(const std::vector<int32_t>& leng
 
 // One query of one head: adds softmax(scale · q kᵀ) v over the keys in [first, last] to y.
 void attend(const Setup& s, const double* q, const double* k, const double* v, double* y, int64_t first,
-            int64_t last, double scale) {
+            int64_t last, double scale, const double* sink) {
   const int64_t stride = s.kv_heads * s.head_dim, value_stride = s.kv_heads * s.values();
   Doubles logits;
-  double largest = -1e300, sum = 0;
+  double largest = sink == nullptr ? -1e300 : *sink, sum = 0;
   for (int64_t j = first; j <= last; ++j) {
     double dot = 0;
     for (int64_t i = 0; i < s.head_dim; ++i) dot += q[i] * k[j * stride + i];
     logits.push_back(scale * dot);
     largest = std::max(largest, logits.back());
   }
+  if (sink != nullptr) sum = std::exp(*sink - largest);
   for (double& logit : logits) {
     logit = std::exp(logit - largest);
     sum += logit;
@@ -56,7 +58,7 @@ Doubles reference(const Setup& s, double scale, const std::vector<Doubles>& inpu
         const int64_t first = s.window == 0 ? 0 : std::max<int64_t>(0, last - s.window + 1);
         const int64_t kv = k0 * s.kv_heads + h / group;
         attend(s, &inputs[0][at * dim], &inputs[1][kv * dim], &inputs[2][kv * value_dim], &y[at * value_dim],
-               first, last, scale);
+               first, last, scale, s.sinks ? &inputs[3][h] : nullptr);
       }
     q0 += queries;
     k0 += keys;
@@ -88,16 +90,18 @@ void check(const Setup& s) {
   Case c;
   c.name = fmt::format("{} documents, q {}, k {}, v {}, window {}, logits × {}{}", s.documents.size(),
                        to_string(q), to_string(k), to_string(v), s.window, s.logit_scale,
-                       s.fused ? ", fused" : "");
+                       s.fused ? ", fused" : "") +
+           (s.sinks ? ", sinks" : "");
   c.inputs = {{"q", q, normal(1, q, s.logit_scale)}, {"k", k, normal(2, k)}, {"v", v, normal(3, v)}};
+  if (s.sinks) c.inputs.push_back({"sinks", {s.heads}, normal(4, {s.heads}, 2)});
   if (s.fused) {
     c.inputs[0].padding = {1, 0, 2 * s.kv_heads};
     c.inputs[1].padding = {1, s.heads, s.kv_heads};
     c.inputs[2].padding = {1, s.heads + s.kv_heads, 0};
   }
   c.reference = [s, scale](const std::vector<Doubles>& inputs) { return reference(s, scale, inputs); };
-  c.run = [op](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
-    return Result{attention(tape, ops, v[0], v[1], v[2], op), {}};
+  c.run = [op, s](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    return Result{attention(tape, ops, v[0], v[1], v[2], op, s.sinks ? v[3] : Var()), {}};
   };
   int64_t work = 0;
   for (const auto& [queries, keys] : s.documents) {
@@ -112,7 +116,8 @@ void check(const Setup& s) {
                                     .kv_heads = s.kv_heads,
                                     .head_dim = s.head_dim,
                                     .window = s.window > 0,
-                                    .value_dim = s.value_dim});
+                                    .value_dim = s.value_dim,
+                                    .sinks = s.sinks});
 }
 
 TEST(Attention, HeadDims) {
@@ -213,6 +218,46 @@ TEST(Attention, ValuesOfAnotherWidth) {
 
 TEST(Attention, LargeLogits) { check({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27}); }
 
+void check_sinks(Setup s) {
+  s.sinks = true;
+  check(s);
+}
+
+TEST(Attention, Sinks) {
+  check_sinks({.documents = packed({1})});
+  check_sinks({.documents = packed({0, 0}), .heads = 2});
+  check_sinks({.documents = packed({9, 1, 0, 30}), .heads = 4, .kv_heads = 2, .head_dim = 16});
+  check_sinks({.documents = {{1, 40}, {5, 21}, {0, 4}}, .heads = 8, .kv_heads = 2, .head_dim = 64});
+  check_sinks({.documents = packed({20, 3}), .heads = 2, .window = 1});
+  check_sinks({.documents = packed({150, 3}),
+               .heads = 4,
+               .kv_heads = 2,
+               .head_dim = 16,
+               .window = 70,
+               .fused = true});
+  check_sinks({.documents = {{70, 600}}, .heads = 2, .kv_heads = 1, .head_dim = 16});
+  check_sinks({.documents = packed({12, 40}), .heads = 2, .logit_scale = 27});
+}
+
+// One that is far above every score takes all weight, one far below none.
+TEST(Attention, ExtremeSinks) {
+  for (const char* provider : {"eager", "onednn"}) {
+    if (kernels<Attention>().find(provider) == nullptr) continue;
+    const BoundOps ops =
+        bind_kernel<Attention>(provider, {.heads = 2, .kv_heads = 2, .head_dim = 8, .sinks = true});
+    Tape tape(false);
+    const Tensor x = Tensor::zeros({3, 2, 8}, DType::kF32);
+    for (float& value : x.values<float>()) value = 1;
+    const Var all = tape.constant(x);
+    Attention op = documents_of({.documents = packed({3})}, 1);
+    const Tensor y =
+        attention(tape, ops, all, all, all, op, tape.constant(Tensor::from(std::vector<float>{1e4f, -1e4f})))
+            .value;
+    for (int64_t i = 0; i < y.numel(); ++i)
+      EXPECT_FLOAT_EQ(y.values<float>()[static_cast<size_t>(i)], i / 8 % 2 == 0 ? 0.0f : 1.0f) << provider;
+  }
+}
+
 TEST(Attention, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<Attention>("eager", {});
   Tape tape;
@@ -281,6 +326,18 @@ TEST(Attention, ChecksAtTheFrontDoor) {
       },
       "[attention] document 1 has 3 queries but 2 keys");
   expect([&](Arguments& a) { a.window = -1; }, "[attention] window is -1, needs 0 (none) or more");
+}
+
+TEST(Attention, SinksAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<Attention>("eager", {});
+  Tape tape;
+  const Var x{Tensor::zeros({5, 4, 8}, DType::kF32), {}};
+  const Attention op = documents_of({.documents = packed({5})}, 1);
+  const auto expect = [&](const Tensor& sinks, std::string_view message) {
+    expect_error([&] { attention(tape, ops, x, x, x, op, {sinks, {}}); }, message);
+  };
+  expect(Tensor::zeros({2}, DType::kF32), "[attention] sinks is [2], needs [4]");
+  expect(ints({1, 2, 3, 4}), "[attention] sinks is int32, needs float32");
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ void check_caches(const DecodeAttention& op) {
     if (length < 0 || length >= capacity)
       fail("[decode_attention] a sequence has {} tokens, no room for one more in a cache of {}", length,
            capacity);
+  check_sinks(name, op.sinks, op.q);
   if (op.window < 0) fail("[decode_attention] window is {}, needs 0 (none) or more", op.window);
 }
 
@@ -66,8 +67,8 @@ Tensor compose_decode_attention(const DecodeAttention& op) {
     one.cu_seqlens_k = Tensor::from(std::vector<int32_t>{0, lengths[s]});
     one.scale = op.scale;
     one.window = op.window;
-    const Var q = tape.constant(op.q.narrow(0, at, 1));
-    parts.push_back(compose_attention(tape, q, seen(op.keys), seen(op.values), one));
+    const Var q = tape.constant(op.q.narrow(0, at, 1)), sinks = tape.constant(op.sinks);
+    parts.push_back(compose_attention(tape, q, seen(op.keys), seen(op.values), one, sinks));
   }
   if (parts.size() == 1) return parts[0].value;
   const Tensor y = Tensor::empty(op.q.shape(), op.q.dtype(), MemoryTag::kActivations, op.q.device());

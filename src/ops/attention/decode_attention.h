@@ -9,6 +9,7 @@ namespace temper::ops {
 // the `length` tokens that it holds, and attends to all of them and the new one. For each head h, with
 // k, v of head h / (heads / kv_heads):
 //   y = softmax(scale · q keysᵀ) values      over positions j ≤ length, with a window those > length - window
+// Sinks are those of attention.h.
 // Softmax and sums are float32. How long the sequences are stands on the device: kernels other than `eager`
 // for devices leave the host out of it, so that a captured step stays right while the caches grow.
 struct DecodeAttention {
@@ -17,6 +18,7 @@ struct DecodeAttention {
     DType dtype = DType::kF32;
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     bool window = false;
+    bool sinks = false;
   };
 
   Tensor q;             // [sequences, heads, head_dim], compact
@@ -25,6 +27,7 @@ struct DecodeAttention {
   Tensor lengths;       // [sequences] int32 in [0, capacity): checked on the CPU only
   float scale = 1;      // usually 1 / sqrt(head_dim)
   int64_t window = 0;   // 0: no limit
+  Tensor sinks = {};    // [heads], q's dtype or float32; undefined: none
 
   using Forward = Tensor(const DecodeAttention&);  // [sequences, heads, head_dim], compact
   using Backward = void();                         // there is none

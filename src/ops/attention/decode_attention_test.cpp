@@ -12,6 +12,7 @@ using namespace op_testing;
 struct Decoding {
   std::vector<int32_t> lengths;
   int64_t capacity, heads = 1, kv_heads = 1, head_dim = 8, window = 0;
+  bool sinks = false;
   bool fused = false;  // k and v are views of one [sequences, 2 kv_heads, head_dim]
 };
 
@@ -29,7 +30,7 @@ Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inp
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t kv = cache + h / (s.heads / s.kv_heads) * dim;
       Doubles weights;
-      double sum = 0, largest = -1e300;
+      double sum = 0, largest = s.sinks ? inputs[5][h] : -1e300;
       for (int64_t j = first; j <= length; ++j) {
         double dot = 0;
         for (int64_t i = 0; i < dim; ++i)
@@ -37,6 +38,7 @@ Doubles decoded(const Decoding& s, double scale, const std::vector<Doubles>& inp
         weights.push_back(scale * dot);
         largest = std::max(largest, weights.back());
       }
+      if (s.sinks) sum = std::exp(inputs[5][h] - largest);
       for (double& weight : weights) sum += weight = std::exp(weight - largest);
       for (int64_t i = 0; i < dim; ++i) {
         double value = 0;
@@ -57,13 +59,14 @@ void check_decoding(const Decoding& s) {
   const Shape q{sequences, s.heads, s.head_dim}, k{sequences, s.kv_heads, s.head_dim},
       cache{sequences, s.capacity, s.kv_heads, s.head_dim};
   Case c;
-  c.name = fmt::format("q {}, caches {}, window {}{}", to_string(q), to_string(cache), s.window,
-                       s.fused ? ", fused" : "");
+  c.name = fmt::format("q {}, caches {}, window {}{}{}", to_string(q), to_string(cache), s.window,
+                       s.fused ? ", fused" : "", s.sinks ? ", sinks" : "");
   c.inputs = {{"q", q, normal(1, q)},
               {"k", k, normal(2, k)},
               {"v", k, normal(3, k)},
               {"keys", cache, normal(4, cache)},
               {"values", cache, normal(5, cache)}};
+  if (s.sinks) c.inputs.push_back({"sinks", {s.heads}, normal(6, {s.heads}, 2)});
   if (s.fused) {
     c.inputs[1].padding = {1, 0, s.kv_heads};
     c.inputs[2].padding = {1, s.kv_heads, 0};
@@ -73,13 +76,17 @@ void check_decoding(const Decoding& s) {
   c.reference = [s, scale](const std::vector<Doubles>& inputs) { return decoded(s, scale, inputs); };
   c.run = [s, scale](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const Tensor keys = v[3].value.clone(), values = v[4].value.clone();
-    const DecodeAttention op{v[0].value, v[1].value, v[2].value, keys, values, beside(v[0], ints(s.lengths)),
-                             scale,      s.window};
+    const DecodeAttention op{v[0].value, v[1].value, v[2].value,
+                             keys,       values,     beside(v[0], ints(s.lengths)),
+                             scale,      s.window,   s.sinks ? v[5].value : Tensor()};
     const Var y = tape.constant(decode_attention(ops, op));
     return Result{y, {keys, values}};
   };
-  check_every_kernel<DecodeAttention>(
-      c, {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .window = s.window > 0});
+  check_every_kernel<DecodeAttention>(c, {.heads = s.heads,
+                                          .kv_heads = s.kv_heads,
+                                          .head_dim = s.head_dim,
+                                          .window = s.window > 0,
+                                          .sinks = s.sinks});
 }
 
 TEST(DecodeAttention, HeadDims) {
@@ -124,6 +131,18 @@ TEST(DecodeAttention, Windows) {
         {.lengths = {300, 5}, .capacity = 301, .heads = 4, .kv_heads = 2, .head_dim = 16, .window = window});
 }
 
+TEST(DecodeAttention, Sinks) {
+  for (const int64_t window : {0, 1, 7, 400})
+    check_decoding({.lengths = {300, 5, 0},
+                    .capacity = 301,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .head_dim = 16,
+                    .window = window,
+                    .sinks = true});
+  check_decoding({.lengths = {9}, .capacity = 11, .heads = 16, .kv_heads = 1, .head_dim = 64, .sinks = true});
+}
+
 TEST(DecodeAttention, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<DecodeAttention>("eager", {});
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape, DType::kF32); };
@@ -157,6 +176,7 @@ TEST(DecodeAttention, ChecksAtTheFrontDoor) {
         op.lengths = ints({3, 9});
       },
       "[decode_attention] a sequence has 9 tokens, no room for one more in a cache of 9");
+  expect([&](DecodeAttention& op) { op.sinks = f32({2}); }, "[decode_attention] sinks is [2], needs [4]");
   expect([&](DecodeAttention& op) { op.window = -1; },
          "[decode_attention] window is -1, needs 0 (none) or more");
 }

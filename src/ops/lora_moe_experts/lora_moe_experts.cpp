@@ -187,44 +187,13 @@ MoeExperts::Grads outline_backward(const LoraMoeExperts& op, const LoraMoeExpert
   return grads;
 }
 
-// What the composition takes in one piece: no values are there to find the experts by.
-Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
-                    const AdaptedExperts& gate_up, const AdaptedExperts& down) {
-  const Var in = gate_up.matrices.widened(), matrix_out = down.matrices.widened();
-  const LoraMoeExperts op{{x.value, ids, weights.value, in.value, {}, matrix_out.value, {}, experts},
-                          values_of(gate_up.update),
-                          values_of(down.update)};
-  const int64_t rows = op.experts.tokens() * op.experts.top_k(), hidden = x.shape()[1],
-                width = op.experts.width();
-  const auto of_rows = [&](int64_t columns, DType dtype) {
-    return empty_like(x.value, {rows, columns}, dtype);
-  };
-  // Of both updates their product beside the frozen one's.
-  std::vector<Tensor> kept = {of_rows(4 * hidden, x.dtype()), of_rows(6 * width, x.dtype()),
-                              of_rows(6 * width, DType::kF32), outline_low(op.gate_up, op.experts),
-                              outline_low(op.down, op.experts)};
-  if (x.dtype() != DType::kF32) kept.push_back(of_rows(2 * (hidden + width), DType::kF32));
-  std::vector<const Var*> inputs{&x, &weights};
-  add_inputs(gate_up.update, inputs);
-  add_inputs(down.update, inputs);
-  return tape.record(empty_like(x.value, x.value.shape()), inputs,
-                     [op, kept, x = x.slot, weights = weights.slot, in = UpdateSlots(gate_up.update),
-                      out = UpdateSlots(down.update)](const Tensor& dy) {
-                       const LoraMoeExperts::Targets targets{x != nullptr, weights != nullptr,
-                                                             in.targets(op.gate_up), out.targets(op.down)};
-                       const auto grads = outline_backward(op, {}, dy, targets);
-                       if (x) x->add(grads.x);
-                       if (weights) weights->add(grads.weights);
-                     });
-}
-
 }  // namespace
 
 Probe lora_moe_experts_probe;
 
 void register_lora_moe_experts() {
   register_op<LoraMoeExperts>(
-      compose, lora_moe_experts_probe, {outline_forward, outline_backward, outline_compose},
+      compose, lora_moe_experts_probe, {outline_forward, outline_backward},
       {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"hopper", "hopper", "", 90}, {"cuda", "cuda"}}}});
 }
 

@@ -14,12 +14,14 @@ struct OneExpert {
   std::vector<int32_t> choices, tokens;
 };
 
+// Where memory is only counted there are no ids: the experts take turns, so that as many as can be have rows.
 std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
   std::vector<OneExpert> all(static_cast<size_t>(experts));
-  const Tensor seen = ids.on({});
-  const auto list = seen.values<int32_t>();
-  for (size_t i = 0; i < list.size(); ++i) {
-    OneExpert& own = all[static_cast<size_t>(list[i])];
+  const bool counted = only_counts(ids.device());
+  const Tensor seen = counted ? Tensor() : ids.on({});
+  for (size_t i = 0; i < static_cast<size_t>(ids.numel()); ++i) {
+    const size_t expert = counted ? i % all.size() : static_cast<size_t>(seen.values<int32_t>()[i]);
+    OneExpert& own = all[expert];
     own.choices.push_back(static_cast<int32_t>(i));
     own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
   }

@@ -123,38 +123,12 @@ MoeExperts::Grads outline_backward(const MoeExperts& op, const MoeExperts::Outpu
   return grads;
 }
 
-// What the composition takes in one piece: no values are there to find the experts by.
-Var outline_compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
-                    const Var& down, int64_t experts) {
-  const MoeExperts op{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts};
-  const int64_t rows = op.tokens() * op.top_k();
-  const auto of_rows = [&](int64_t width, DType dtype) { return empty_like(op.x, {rows, width}, dtype); };
-  std::vector<Tensor> kept = {of_rows(op.hidden(), op.x.dtype()), of_rows(2 * op.width(), op.x.dtype()),
-                              of_rows(6 * op.width(), DType::kF32), of_rows(2 * op.hidden(), op.x.dtype())};
-  if (op.x.dtype() != DType::kF32) kept.push_back(of_rows(2 * (op.hidden() + op.width()), DType::kF32));
-  return tape.record(
-      empty_like(op.x, op.x.shape()), {&x, &weights, &gate_up, &down},
-      [op, kept, x = x.slot, weights = weights.slot, in = gate_up.slot, out = down.slot](const Tensor& dy) {
-        const auto grads = outline_backward(op, {}, dy, {x != nullptr, weights != nullptr}, {}, {});
-        if (x) x->add(grads.x);
-        if (weights) weights->add(grads.weights);
-        // Each expert's part of a matrix has a gradient as large as the whole, which is added to the others'.
-        const auto whole = [](const Tensor& matrix) {
-          return empty_like(matrix, matrix.shape(), DType::kF32);
-        };
-        if (out) out->add(whole(op.down));
-        if (!in) return;
-        const Tensor last = whole(op.gate_up);
-        in->add(whole(op.gate_up));
-      });
-}
-
 }  // namespace
 
 Probe moe_experts_probe;
 
 void register_moe_experts() {
-  register_op<MoeExperts>(compose, moe_experts_probe, {outline_forward, outline_backward, outline_compose},
+  register_op<MoeExperts>(compose, moe_experts_probe, {outline_forward, outline_backward},
                           {.cpu = {{{"onednn", "onednn"}}},
                            .gpu = {{{"hopper", "hopper", "", 90},
                                     {"cuda", "cuda"},

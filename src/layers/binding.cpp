@@ -75,6 +75,26 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   table_.add(std::move(spec));
 }
 
+void WeightScope::transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
+                                     const WeightSource& module, bool alternating) {
+  table_.add({.name = scope_ + name + ".weight",
+              .shape = {module.rows, matrix.width},
+              .axes = {matrix.out, matrix.in},
+              .sources = {{source_scope_ + module.name, module.rows}},
+              .quantize = true,
+              .experts_in_files = experts,
+              .alternating = alternating,
+              .mxfp4 = true});
+  if (!matrix.bias) return;
+  table_.add({.name = scope_ + name + ".bias",
+              .shape = {module.rows},
+              .axes = {matrix.out},
+              .sources = {{source_scope_ + module.name + "_bias", module.rows}},
+              .decay = false,
+              .experts_in_files = experts,
+              .alternating = alternating});
+}
+
 void WeightScope::float32_vector(const std::string& name, const std::string& axis,
                                  const WeightSource& source) {
   table_.add({.name = scope_ + name,

@@ -35,6 +35,11 @@ class WeightScope {
   // first, the second, …, or files have all of them as one tensor `stacked` [experts, rows of one, width].
   void experts(const std::string& name, const Matrix& matrix, int64_t experts,
                const std::vector<WeightSource>& modules, const std::string& stacked);
+  // Matrices, and their biases where `matrix` has them, of `experts` experts of which files have one tensor
+  // `module` [experts, width, rows of one] and `module`_bias [experts, rows of one]; `alternating` as
+  // WeightSpec says. Adapters do not target them.
+  void transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
+                          const WeightSource& module, bool alternating);
   // A vector of one source that is kept in float32, whatever the model's dtype, and does not decay.
   void float32_vector(const std::string& name, const std::string& axis, const WeightSource& source);
   // A vector that no gradient trains, float32 in memory and in files.

@@ -38,6 +38,12 @@ struct Softplus {
   constexpr float value(float x) const { return (x > 0 ? x : 0) + std::log1p(std::exp(x > 0 ? -x : x)); }
   constexpr float slope(float x, float) const { return 1 / (1 + std::exp(-x)); }
 };
+// Slope one at the limits themselves, as in PyTorch.
+struct Clamp {
+  float least, most;
+  constexpr float value(float x) const { return x < least ? least : x > most ? most : x; }
+  constexpr float slope(float x, float) const { return x < least || x > most ? 0 : 1; }
+};
 // |x|; infinity for NaN. For maxima, without a gradient.
 struct Magnitude {
   constexpr float value(float x) const {
@@ -46,7 +52,7 @@ struct Magnitude {
   }
   constexpr float slope(float, float) const { return 0; }
 };
-using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus, Magnitude>;
+using Unary = std::variant<Scale, AddScalar, Exp, Log, Rsqrt, Sigmoid, Softplus, Clamp, Magnitude>;
 
 // f(a, b) and its derivatives with respect to a and b.
 struct Add {

@@ -124,6 +124,9 @@ TEST(Primitives, FunctionsOfOneValue) {
         "add_scalar", input(1, shape), [](Tape& tape, const Var& x) { return add_scalar(tape, x, 0.75f); },
         [](double x) { return x + 0.75; });
   }
+  check_unary(
+      "clamp", input(1, {50}), [](Tape& tape, const Var& x) { return clamp(tape, x, -0.5f, 0.75f); },
+      [](double x) { return std::clamp(x, -0.5, 0.75); });
   check_unary("sigmoid", input(1, {20}, 80), sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
   check_unary("softplus", input(1, {20}, 80), softplus,
               [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); });

@@ -36,6 +36,13 @@ struct WeightSpec {
   // 0: that of the matrix. Otherwise of as many rows as there are experts, with all elements of an expert in
   // one; files see that transpose as [rows of one expert, columns · experts].
   int64_t transposed_rows = 0;
+  // Of matrices or biases of so many experts with one source, in files one tensor [experts, columns, rows of
+  // one] or [experts, rows of one]; 0: as memory has them. `alternating`: there the rows of an expert's two
+  // halves take turns (gate, up, gate, up, …).
+  int64_t experts_in_files = 0;
+  bool alternating = false;
+  // Files may hold its matrices in MXFP4 instead (checkpoints/mxfp4.h).
+  bool mxfp4 = false;
   // Files may hold all sources as one tensor of this name and shape instead, whose elements are the
   // parameter's in their order; "": they may not.
   std::string stacked = {};

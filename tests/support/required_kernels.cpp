@@ -259,13 +259,14 @@ const RequiredKernels<ops::MoeRouter>& required_kernels() {
 template <class Op>
 RequiredKernels<Op> experts_table() {
   const auto by_eights = [](const ops::MoeExperts::Signature& s) {
-    return s.hidden % 8 == 0 && s.width % 8 == 0;
+    return !s.biases && !s.clamped && s.hidden % 8 == 0 && s.width % 8 == 0;
   };
+  const auto plain = [](const ops::MoeExperts::Signature& s) { return !s.biases && !s.clamped; };
   return {{.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
           kAll,
           {{"onednn", "onednn", kCpu, kWide},
            {"hopper", "hopper", kHopper, kBFloat16, by_eights},
-           {"cuda", "cuda", kGpu, kAll}}};
+           {"cuda", "cuda", kGpu, kAll, plain}}};
 }
 
 template <>

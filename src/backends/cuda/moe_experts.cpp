@@ -60,6 +60,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
 }
 
 ops::Refusal accepts(const MoeExperts::Signature& s, const HardwareFacts&) {
+  if (const ops::Refusal other = ops::refuse_other_forms(s)) return other;
   if (s.experts > kMostExperts)
     return fmt::format("is for at most {} experts, this has {}", kMostExperts, s.experts);
   return std::nullopt;

@@ -63,6 +63,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
 }
 
 ops::Refusal accepts(const MoeExperts::Signature& s, const HardwareFacts& facts) {
+  if (const ops::Refusal other = ops::refuse_other_forms(s)) return other;
   if (facts.compute_capability != 90 || s.dtype != DType::kBF16)
     return fmt::format("is for bfloat16 at compute capability 9.0, this is {} at {}.{}", to_string(s.dtype),
                        facts.compute_capability / 10, facts.compute_capability % 10);

@@ -56,13 +56,6 @@ Tensor gathered(const ChoicesByExpert& rows, const Tensor& x, const ChoicesByExp
   return own;
 }
 
-// The weights of rows, in their order.
-std::vector<float> weights_of(const ChoicesByExpert& rows, const Tensor& weights) {
-  std::vector<float> all;
-  for (int64_t row = 0; row < rows.count(); ++row) all.push_back(weights.data<float>()[rows.choice(row)]);
-  return all;
-}
-
 // Experts one after the other whose rows fit `most`: each has at most as many as there are tokens.
 std::vector<ExpertRange> cut_experts(const ChoicesByExpert& rows, int64_t experts, int64_t most) {
   std::vector<ExpertRange> all;
@@ -76,6 +69,14 @@ std::vector<ExpertRange> cut_experts(const ChoicesByExpert& rows, int64_t expert
 // Of a piece's rows and the columns [first, first + count) of the product, which lie at `c`.
 void add_update(const ExpertTerms& update, const ChoicesByExpert::Piece& piece, int64_t first, int64_t count,
                 float* c, int64_t stride) {
+  if (update.bias.defined()) {
+    const float* const bias = update.bias.data<float>() + piece.expert * update.bias.dim(1) + first;
+    for (int64_t r = 0; r < piece.rows; ++r) {
+      const float factor =
+          update.factors == nullptr ? 1 : (*update.factors)[static_cast<size_t>(piece.row + r)];
+      for (int64_t i = 0; i < count; ++i) c[r * stride + i] += factor * bias[i];
+    }
+  }
   for (const ExpertTerms::Part& part : update.parts) {
     const int64_t begin = std::max(first, part.column),
                   end = std::min(first + count, part.column + part.columns);
@@ -95,6 +96,12 @@ void add_update(const ExpertTerms& update, const ChoicesByExpert::Piece& piece, 
 }
 
 }  // namespace
+
+std::vector<float> weights_of(const ChoicesByExpert& rows, const Tensor& weights) {
+  std::vector<float> all;
+  for (int64_t row = 0; row < rows.count(); ++row) all.push_back(weights.data<float>()[rows.choice(row)]);
+  return all;
+}
 
 Matrix ExpertMatrix::at(int64_t expert, int64_t first, int64_t count, DType dtype, Tensor& made) const {
   const int64_t row = expert * rows + first;
@@ -125,7 +132,7 @@ void enter_experts(const MoeExperts& op, const ChoicesByExpert& rows, const Expe
       add_update(update, piece, half + first, count, c.data(), c.stride());
       c.store();
     }
-    gate_rows({block_of(gate_up, piece.row, first), width}, &weights[static_cast<size_t>(piece.row)],
+    gate_rows({block_of(gate_up, piece.row, first), width, op.gate}, &weights[static_cast<size_t>(piece.row)],
               block_of(y, piece.row, first), piece.rows, count);
   });
 }
@@ -175,7 +182,8 @@ void leave_experts(const MoeExperts& op, const ChoicesByExpert& rows, const Expe
     const Matrix b = matrix.at(piece.expert, 0, hidden, op.x.dtype(), made).block(0, first);
     multiply_rows(rows_of(grads), b, piece.rows, count, hidden, WideBlock(block_of(da), 0, 0, false));
     add_update(update, piece, first, count, da.data<float>(), count);
-    gate_rows_backward({block_of(gate_up, piece.row, first), width}, &weights[static_cast<size_t>(piece.row)],
+    gate_rows_backward({block_of(gate_up, piece.row, first), width, op.gate},
+                       &weights[static_cast<size_t>(piece.row)],
                        {.da = da.data<float>(),
                         .da_stride = count,
                         .d = {block_of(to.dgate_up, piece.row, first), width},

@@ -33,6 +33,8 @@ struct ExpertTerms {
   };
   Tensor low;  // [rows, ranks]
   std::vector<Part> parts;
+  Tensor bias = {};  // [experts, columns] float32, of each row's expert; undefined: none
+  const std::vector<float>* factors = {};  // of each row's bias; null: one
 };
 
 Tensor expert_workspace(const ops::MoeExperts& op, const Shape& shape);
@@ -61,6 +63,8 @@ struct ReturnedRows {
 ReturnedRows empty_returned_rows(const ops::MoeExperts& op);
 void leave_experts(const ops::MoeExperts& op, const ChoicesByExpert& rows, const ExpertTerms& update,
                    const Tensor& gate_up, const Tensor& dy, const ReturnedRows& to);
+// The weights of rows, in their order.
+std::vector<float> weights_of(const ChoicesByExpert& rows, const Tensor& weights);
 // dweights of each choice: the sum of its row's dots.
 void sum_dots(const ChoicesByExpert& rows, const Tensor& dots, const Tensor& dweights);
 

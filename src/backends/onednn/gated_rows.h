@@ -1,5 +1,6 @@
 #pragma once
 #include "backends/onednn/blocks.h"
+#include "ops/moe_experts/moe_experts.h"
 
 namespace temper::backends {
 
@@ -7,13 +8,15 @@ namespace temper::backends {
 struct GateUp {
   Block rows;
   int64_t up = 0;
+  ops::ExpertsGate gate = {};
 };
 
-// y = weights[row] · silu(gate) * up for rows x size elements, in float32, rounded once.
+// y = weights[row] · silu(gate) * up, or as the gate says, for rows x size elements, in float32, rounded
+// once.
 void gate_rows(const GateUp& in, const float* weights, const Block& y, int64_t rows, int64_t size);
 
 // Of da, the gradient of y before the weight (float32 rows): d = that of gate|up, y as forward, and
-// dots[row * stride] = Σ da · silu(gate) * up over these columns.
+// dots[row * stride] = Σ da · y / weight over these columns.
 struct GateGradients {
   const float* da = nullptr;
   int64_t da_stride = 0;

@@ -29,6 +29,11 @@ class BoundExperts : public layers::BoundChannel {
         adapted_(binding.kernel<ops::LoraMoeExperts>(config.module)),
         shared_(std::move(shared)) {
     if (!shared_gate.empty()) shared_gate_.emplace(binding, shared_gate, false);
+    if (config.biases) {
+      gate_bias_ = binding.weight(config.module + ".gate.bias");
+      gate_up_bias_ = binding.weight(config.module + ".experts.gate_up.bias");
+      down_bias_ = binding.weight(config.module + ".experts.down.bias");
+    }
     if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
 
@@ -57,8 +62,7 @@ class BoundExperts : public layers::BoundChannel {
       return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
     };
     if (std::none_of(all.begin(), all.end(), adapts))
-      return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, gate_up_.matrix(tape),
-                              down_.matrix(tape));
+      return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, own(tape));
     const std::vector<Var> parts = layers::parts_of(tape, x, all),
                            weights = layers::parts_of(tape, routes.weights, all);
     std::vector<Var> results;
@@ -69,11 +73,15 @@ class BoundExperts : public layers::BoundChannel {
                             ? ops::lora_moe_experts(tape, adapted_, parts[i], ids, weights[i],
                                                     {gate_up_.matrix(tape), update(tape, all[i], gate_up_)},
                                                     {down_.matrix(tape), update(tape, all[i], down_)})
-                            : ops::moe_experts(tape, experts_, parts[i], ids, weights[i],
-                                               gate_up_.matrix(tape), down_.matrix(tape)));
+                            : ops::moe_experts(tape, experts_, parts[i], ids, weights[i], own(tape)));
       first += all[i].rows;
     }
     return results.size() == 1 ? results.front() : primitives::concat_first(tape, results);
+  }
+
+  ops::ExpertWeights own(Tape& tape) const {
+    return {gate_up_.matrix(tape), down_.matrix(tape), gate_up_bias_.leaf(tape), down_bias_.leaf(tape),
+            config_.form};
   }
 
   static ops::ExpertsUpdate<Var> update(Tape& tape, const layers::AdapterRows& rows,
@@ -92,10 +100,11 @@ class BoundExperts : public layers::BoundChannel {
       return float32_router_ ? primitives::cast(tape, value, DType::kF32) : value;
     };
     const layers::BoundWeight* const weights[] = {&gate_};
-    if (rows.all().empty()) return ops::linear(tape, linear_, wide(given), wide(gate_.leaf(tape)));
+    const Var bias = gate_bias_.exists() ? wide(gate_bias_.leaf(tape)) : Var();
+    if (rows.all().empty()) return ops::linear(tape, linear_, wide(given), wide(gate_.leaf(tape)), bias);
     return rows.by_pieces(tape, {given}, weights, [&](const layers::AdaptedRows::Piece& piece) {
       const Var x = wide(piece.inputs[0]);
-      const Var y = ops::linear(tape, linear_, x, wide(piece.weights[0].value));
+      const Var y = ops::linear(tape, linear_, x, wide(piece.weights[0].value), bias);
       std::vector<Var> updates;
       const std::vector<Var> parts = layers::parts_of(tape, x, piece.rows);
       for (size_t i = 0; i < parts.size(); ++i)
@@ -163,7 +172,7 @@ class BoundExperts : public layers::BoundChannel {
   ExpertsConfig config_;
   size_t place_;
   bool float32_router_;
-  layers::BoundWeight gate_, gate_up_, down_, bias_;
+  layers::BoundWeight gate_, gate_up_, down_, bias_, gate_bias_, gate_up_bias_, down_bias_;
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;
@@ -181,21 +190,13 @@ class Experts : public layers::Channel {
     const int64_t experts = c_.routing.experts;
     const std::string& module = c_.stacked_module.empty() ? c_.module : c_.stacked_module;
     weights.router(c_.module + ".gate.weight", {"experts", "hidden", c_.hidden, false},
-                   {c_.module + ".gate", experts}, module + ".gate");
+                   {c_.module + "." + c_.router, experts}, module + "." + c_.router);
+    if (c_.biases)
+      weights.vector(c_.module + ".gate.bias", "experts", {{c_.module + "." + c_.router + ".bias", experts}});
     if (c_.correction_bias)
       weights.buffer(c_.module + ".gate.correction_bias", "experts",
                      {c_.module + ".gate.e_score_correction_bias", experts});
-    std::vector<WeightSource> in, out;
-    for (int64_t e = 0; e < experts; ++e) {
-      const std::string expert = fmt::format("{}.experts.{}.", c_.module, e);
-      in.push_back({expert + c_.gate, c_.width});
-      in.push_back({expert + c_.up, c_.width});
-      out.push_back({expert + c_.down, c_.hidden});
-    }
-    weights.experts(c_.module + ".experts.gate_up", {"experts*expert_width", "hidden", c_.hidden, false},
-                    experts, in, module + ".experts.gate_up_proj");
-    weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
-                    out, module + ".experts.down_proj");
+    declare_matrices(weights, module);
     if (shared_) shared_->declare(weights);
     if (!shared_gate_.empty())
       weights.linear(shared_gate_, {"one", "hidden", c_.hidden, false}, {{shared_gate_, 1}});
@@ -204,9 +205,10 @@ class Experts : public layers::Channel {
   void name_ops(layers::OpScope& ops) const override {
     const int64_t experts = c_.routing.experts, top_k = c_.routing.top_k;
     const DType routed = c_.float32_router || ops.routers().float32 ? DType::kF32 : ops.dtype();
-    ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, false});
+    ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, c_.biases});
     ops.use<ops::MoeRouter>(c_.module, {routed, experts, top_k});
-    ops.use<ops::MoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
+    ops.use<ops::MoeExperts>(c_.module,
+                             {ops.dtype(), c_.hidden, c_.width, experts, top_k, c_.biases, c_.form.clamped});
     ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
     if (shared_) shared_->name_ops(ops);
     if (!shared_gate_.empty()) ops.linear(shared_gate_, c_.hidden, 1, false);
@@ -239,6 +241,11 @@ class Experts : public layers::Channel {
                      {"routed_scaling_factor", static_cast<double>(r.scaling)},
                      {"router in float32", c_.float32_router},
                      {"correction bias of experts", c_.correction_bias}};
+    if (c_.biases) all.emplace_back("biases of experts and their router", true);
+    if (c_.form.clamped) {
+      all.emplace_back("swiglu_alpha", static_cast<double>(c_.form.alpha));
+      all.emplace_back("swiglu_limit", static_cast<double>(c_.form.limit));
+    }
     if (shared_)
       for (auto& [key, value] : shared_->describe()) all.emplace_back("shared experts: " + key, value);
     if (!shared_gate_.empty()) all.emplace_back("gate of the shared expert", true);
@@ -246,6 +253,30 @@ class Experts : public layers::Channel {
   }
 
  private:
+  void declare_matrices(layers::WeightScope& weights, const std::string& module) const {
+    const int64_t experts = c_.routing.experts;
+    if (c_.alternating_in_files) {
+      weights.transposed_experts(c_.module + ".experts.gate_up",
+                                 {"experts*expert_width", "hidden", c_.hidden, c_.biases}, experts,
+                                 {module + ".experts.gate_up_proj", experts * 2 * c_.width}, true);
+      weights.transposed_experts(c_.module + ".experts.down",
+                                 {"experts*hidden", "expert_width", c_.width, c_.biases}, experts,
+                                 {module + ".experts.down_proj", experts * c_.hidden}, false);
+      return;
+    }
+    std::vector<WeightSource> in, out;
+    for (int64_t e = 0; e < experts; ++e) {
+      const std::string expert = fmt::format("{}.experts.{}.", c_.module, e);
+      in.push_back({expert + c_.gate, c_.width});
+      in.push_back({expert + c_.up, c_.width});
+      out.push_back({expert + c_.down, c_.hidden});
+    }
+    weights.experts(c_.module + ".experts.gate_up", {"experts*expert_width", "hidden", c_.hidden, false},
+                    experts, in, module + ".experts.gate_up_proj");
+    weights.experts(c_.module + ".experts.down", {"experts*hidden", "expert_width", c_.width, false}, experts,
+                    out, module + ".experts.down_proj");
+  }
+
   ExpertsConfig c_;
   std::shared_ptr<const layers::Channel> shared_;
   std::string shared_gate_;

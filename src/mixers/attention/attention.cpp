@@ -35,6 +35,7 @@ class BoundAttention : public layers::BoundMixer {
         rotary_(binding.kernel<ops::Rotary>(kName)),
         attention_(binding.kernel<ops::Attention>(kName)),
         decode_(binding.kernel<ops::DecodeAttention>(kName)) {
+    if (config.sinks) sinks_ = binding.weight("attention.sinks");
     if (!config.qk_norm) return;
     if (config.norms_all_heads) {
       for (const char* name : {"attention.q_norm", "attention.k_norm"})
@@ -103,9 +104,9 @@ class BoundAttention : public layers::BoundMixer {
   }
 
   Var decode(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, const KvState& state) const {
-    return tape.constant(
-        ops::decode_attention(decode_, {heads.q.value, heads.k.value, heads.v.value, state.keys(),
-                                        state.values(), pass.positions, scale_, config_.window}));
+    return tape.constant(ops::decode_attention(
+        decode_, {heads.q.value, heads.k.value, heads.v.value, state.keys(), state.values(), pass.positions,
+                  scale_, config_.window, sinks_.exists() ? sinks_.value() : Tensor()}));
   }
 
   Var attend(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, KvState* state) const {
@@ -124,14 +125,14 @@ class BoundAttention : public layers::BoundMixer {
     op.cu_seqlens_k = pass.cu_seqlens_k;
     op.scale = scale_;
     op.window = config_.window;
-    return ops::attention(tape, attention_, heads.q, k, v, op);
+    return ops::attention(tape, attention_, heads.q, k, v, op, sinks_.leaf(tape));
   }
 
   AttentionConfig config_;
   float scale_;
   size_t rope_;
   layers::Linear qkv_, output_;
-  layers::BoundWeight q_norm_, k_norm_;
+  layers::BoundWeight q_norm_, k_norm_, sinks_;
   std::vector<layers::Norm> norms_;  // of all queries and of all keys, or none
   ops::Bound<ops::Rotary> rotary_;
   ops::Bound<ops::Attention> attention_;
@@ -153,6 +154,7 @@ class Attention : public layers::Mixer {
         weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? "heads*head_dim" : "head_dim",
                        {{std::string("self_attn.") + norm, c_.norms_all_heads ? all : c_.head_dim}},
                        c_.norm_offset != 0);
+    if (c_.sinks) weights.vector("attention.sinks", "heads", {{"self_attn.sinks", c_.num_heads}}, true);
     weights.linear("attention.output", {"hidden", "heads*head_dim", q(), c_.output_bias},
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
@@ -168,8 +170,14 @@ class Attention : public layers::Mixer {
     if (c_.norms_all_heads)
       for (const auto& [norm, all] : {std::pair{"attention.q_norm", q()}, {"attention.k_norm", kv()}})
         ops.use<ops::RmsNorm>(norm, {ops.dtype(), all, static_cast<float>(c_.norm_offset)});
-    ops.use<ops::Attention>(kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window});
-    ops.use<ops::DecodeAttention>(kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window});
+    ops.use<ops::Attention>(kName, {.dtype = ops.dtype(),
+                                    .heads = c_.num_heads,
+                                    .kv_heads = c_.num_kv_heads,
+                                    .head_dim = c_.head_dim,
+                                    .window = window,
+                                    .sinks = c_.sinks});
+    ops.use<ops::DecodeAttention>(
+        kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window, c_.sinks});
   }
 
   std::unique_ptr<layers::BoundMixer> bind(const layers::Binding& binding) const override {
@@ -207,6 +215,7 @@ class Attention : public layers::Mixer {
     if (c_.norm_offset != 0) all.emplace_back("norm_offset of q and k", c_.norm_offset);
     if (c_.scale != 0) all.emplace_back("attention scale", c_.scale);
     if (c_.interleaved) all.emplace_back("interleaved rotation", true);
+    if (c_.sinks) all.emplace_back("sinks of attention", true);
     if (c_.output_gate) all.emplace_back("gate of attention's output", true);
     for (auto& entry : layers::describe(c_.rope)) all.push_back(std::move(entry));
     return all;

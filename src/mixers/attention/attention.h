@@ -18,6 +18,7 @@ struct AttentionConfig {
   bool fused_in_files = false;              // files have one qkv_proj
   // Each query head of q_proj has as wide a gate behind it, whose sigmoid multiplies the head's result.
   bool output_gate = false;
+  bool sinks = false;  // learned logits of the softmax, one a head (ops/attention)
   layers::RopeConfig rope;
 
   bool operator==(const AttentionConfig&) const = default;

@@ -24,7 +24,7 @@ Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int
       return p::add(tape, y, compose_update(tape, rows, own(adapted.update.a), slices, y.shape()[1]));
     };
   };
-  return compose_experts(tape, x, ids, weights, experts, by(gate_up), by(down));
+  return compose_experts(tape, x, ids, weights, experts, {by(gate_up), by(down)});
 }
 
 void check_frozen(const AdaptedExperts& adapted, std::string_view name) {

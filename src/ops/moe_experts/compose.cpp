@@ -1,5 +1,6 @@
 #include "ops/moe_experts/compose.h"
 
+#include <limits>
 #include <vector>
 
 #include "primitives/primitives.h"
@@ -28,13 +29,26 @@ std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
   return all;
 }
 
-// silu(gate) * up * weight, [rows, width] of gate_up's dtype.
-Var gated(Tape& tape, const Var& gate_up, const Var& weight) {
+// The gate's result and what multiplies it, float32.
+Var gate_of(Tape& tape, const Var& gate, const Var& up, const ExpertsGate& form) {
+  if (!form.clamped) return p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
+  const Var g = p::clamp(tape, gate, -std::numeric_limits<float>::infinity(), form.limit),
+            u = p::clamp(tape, up, -form.limit, form.limit);
+  const Var swish = p::mul(tape, g, p::sigmoid(tape, p::scale(tape, g, form.alpha)));
+  return p::mul(tape, swish, p::add_scalar(tape, u, 1));
+}
+
+// The gate's result times weight, [rows, width] of gate_up's dtype.
+Var gated(Tape& tape, const Var& gate_up, const Var& weight, const ExpertsGate& form) {
   const int64_t width = gate_up.shape()[1] / 2;
   const Var wide = p::cast(tape, gate_up, DType::kF32);
   const Var gate = p::narrow(tape, wide, 1, 0, width), up = p::narrow(tape, wide, 1, width, width);
-  const Var y = p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
-  return p::cast(tape, p::mul(tape, y, weight), gate_up.dtype());
+  return p::cast(tape, p::mul(tape, gate_of(tape, gate, up, form), weight), gate_up.dtype());
+}
+
+// The bias of one expert, one row.
+Var bias_of(Tape& tape, const Var& biases, int64_t expert, int64_t size) {
+  return p::reshape(tape, p::narrow(tape, biases, 0, expert * size, size), {1, size});
 }
 
 Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
@@ -44,7 +58,7 @@ Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
 }  // namespace
 
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
-                    const ExpertProduct& gate_up, const ExpertProduct& down) {
+                    const ExpertProducts& products, const ExpertWeights& of) {
   const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
   const Var weight = p::reshape(tape, weights, {choices, 1});
   const std::vector<OneExpert> all = by_expert(ids, experts);
@@ -55,9 +69,15 @@ Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
     const OneExpert& own = all[static_cast<size_t>(e)];
     if (own.choices.empty() && tokens > 0) continue;
     for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
-    const Var gated_rows =
-        gated(tape, gate_up(e, rows_of(tape, x, own.tokens)), rows_of(tape, weight, own.choices));
-    results.push_back(down(e, gated_rows));
+    const Var own_weights = rows_of(tape, weight, own.choices);
+    Var inner = products.gate_up(e, rows_of(tape, x, own.tokens));
+    if (of.has_biases()) inner = p::add(tape, inner, bias_of(tape, of.gate_up_bias, e, inner.shape()[1]));
+    Var result = products.down(e, gated(tape, inner, own_weights, of.gate));
+    if (of.has_biases()) {
+      const Var bias = p::cast(tape, bias_of(tape, of.down_bias, e, hidden), DType::kF32);
+      result = p::add(tape, result, p::cast(tape, p::mul(tape, own_weights, bias), result.dtype()));
+    }
+    results.push_back(result);
   }
   const Var chosen = rows_of(tape, p::concat_first(tape, results), places);
   const Var by_token = p::transpose(tape, p::reshape(tape, chosen, {tokens, top_k, hidden}), 1, 2);

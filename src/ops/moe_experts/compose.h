@@ -1,7 +1,7 @@
 #pragma once
 #include <functional>
 
-#include "autograd/tape.h"
+#include "ops/moe_experts/moe_experts.h"
 
 // moe_experts composed of primitives, with products of the caller's.
 namespace temper::ops {
@@ -9,9 +9,14 @@ namespace temper::ops {
 // [rows, in] to [rows, out], by the matrix of one expert.
 using ExpertProduct = std::function<Var(int64_t expert, const Var& rows)>;
 
-// As ops/moe_experts says: x [tokens, hidden], ids [tokens, top_k] int32, weights [tokens, top_k] float32.
+struct ExpertProducts {
+  ExpertProduct gate_up, down;
+};
+
+// As ops/moe_experts says: x [tokens, hidden], ids [tokens, top_k] int32, weights [tokens, top_k] float32. Of
+// `of` the biases and the gate.
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
-                    const ExpertProduct& gate_up, const ExpertProduct& down);
+                    const ExpertProducts& products, const ExpertWeights& of = {});
 
 // Of matrices [experts · rows, columns], one after the other.
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts);

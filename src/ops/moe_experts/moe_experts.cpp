@@ -13,14 +13,14 @@ namespace {
 
 namespace p = primitives;
 
-Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
-            const Var& down, int64_t experts) {
-  const auto by = [&](const Var& matrices) {
-    return [&](int64_t expert, const Var& rows) {
+Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const ExpertWeights& of,
+            int64_t experts) {
+  const auto by = [&](const p::Matrix& given) {
+    return [&, matrices = given.widened()](int64_t expert, const Var& rows) {
       return p::matmul(tape, rows, matrix_of_expert(tape, matrices, expert, experts), {.transpose_b = true});
     };
   };
-  return compose_experts(tape, x, ids, weights, experts, by(gate_up), by(down));
+  return compose_experts(tape, x, ids, weights, experts, {by(of.gate_up), by(of.down)}, of);
 }
 
 }  // namespace
@@ -54,6 +54,22 @@ int64_t check_experts(std::string_view op, const Var& x, const Tensor& ids, cons
 
 namespace {
 
+void check_form(const ExpertWeights& form, const Var& x, int64_t experts, int64_t width) {
+  constexpr auto op = MoeExperts::kName;
+  const Tensor &in = form.gate_up_bias.value, &out = form.down_bias.value;
+  if (in.defined() != out.defined())
+    fail("[{}] has one of gate_up_bias and down_bias, needs both or none", op);
+  if (form.gate.clamped && !(form.gate.limit > 0))
+    fail("[{}] the gate's limit is {}, needs a positive one", op, form.gate.limit);
+  if (!in.defined()) return;
+  check_dtype(op, "gate_up_bias", in, x.dtype());
+  check_shape(op, "gate_up_bias", in, {experts * 2 * width});
+  check_contiguous(op, "gate_up_bias", in);
+  check_dtype(op, "down_bias", out, x.dtype());
+  check_shape(op, "down_bias", out, {experts * x.shape()[1]});
+  check_contiguous(op, "down_bias", out);
+}
+
 // Of each of the two products, with those of its gradients.
 trace::OpWork work(const MoeExperts& op) {
   const auto rows = static_cast<double>(op.tokens() * op.top_k());
@@ -63,43 +79,70 @@ trace::OpWork work(const MoeExperts& op) {
   return {{flops, bytes}, {2 * flops, 2 * bytes}};
 }
 
+// Where gradients go, in the order of the inputs.
+struct Slots {
+  using Slot = std::shared_ptr<GradSlot>;
+  explicit Slots(const std::vector<const Var*>& of)
+      : x(of[0]->slot),
+        weights(of[1]->slot),
+        gate_up(of[2]->slot),
+        down(of[3]->slot),
+        gate_up_bias(of[4]->slot),
+        down_bias(of[5]->slot) {}
+  static GradTarget target(const Slot& slot, const Tensor& value) {
+    return slot ? slot->target(value) : GradTarget{};
+  }
+  MoeExperts::Wanted wanted() const {
+    return {x != nullptr, weights != nullptr, gate_up_bias != nullptr || down_bias != nullptr};
+  }
+  void add(const MoeExperts::Grads& grads) const {
+    if (x) x->add(grads.x);
+    if (weights) weights->add(grads.weights);
+    if (gate_up_bias) gate_up_bias->add(grads.gate_up_bias);
+    if (down_bias) down_bias->add(grads.down_bias);
+  }
+
+  Slot x, weights, gate_up, down, gate_up_bias, down_bias;
+};
+
 }  // namespace
 
 Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor& ids, const Var& weights,
-                const p::Matrix& gate_up, const p::Matrix& down) {
+                const ExpertWeights& of) {
+  const p::Matrix &gate_up = of.gate_up, &down = of.down;
   const int64_t experts = check_experts(MoeExperts::kName, x, ids, weights, gate_up, down);
+  check_form(of, x, experts, down.shape()[1]);
   const auto& kernel = *bound;
   const trace::Span span(MoeExperts::kName, [&] {
     return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});
   });
-  if (kernel.compose != nullptr)
-    return kernel.compose(tape, x, ids, weights, gate_up.widened(), down.widened(), experts);
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, ids, weights, of, experts);
   MoeExperts op{x.value, ids, weights.value, {}, {}, {}, {}, experts};
+  op.gate_up_bias = of.gate_up_bias.value;
+  op.down_bias = of.down_bias.value;
+  op.gate = of.gate;
   set_matrix(gate_up, x.value, kernel.traits.reads_codes, op.gate_up, op.gate_up_scales);
   set_matrix(down, x.value, kernel.traits.reads_codes, op.down, op.down_scales);
   const Var &matrix_in = gate_up.value, &matrix_out = down.value;
-  const bool backward = tape.recording() && (x.requires_grad() || weights.requires_grad() ||
-                                             matrix_in.requires_grad() || matrix_out.requires_grad());
+  const std::vector<const Var*> inputs{&x,          &weights,         &matrix_in,
+                                       &matrix_out, &of.gate_up_bias, &of.down_bias};
+  const bool backward = tape.recording() && std::any_of(inputs.begin(), inputs.end(), [](const Var* input) {
+                          return input->requires_grad();
+                        });
   MoeExperts::Output out = kernel.forward(op, backward);
   const Tensor y = std::exchange(out.y, {});
   // Nothing is kept that can be made again.
   op.x = op.gate_up = op.down = op.gate_up_scales = op.down_scales = {};
-  return tape.record(y, {&x, &weights, &matrix_in, &matrix_out},
+  return tape.record(y, inputs,
                      [op, out, x_saved = x.saved(), in_saved = matrix_in.saved(),
-                      out_saved = matrix_out.saved(), x_slot = x.slot, weights_slot = weights.slot,
-                      in_slot = matrix_in.slot, out_slot = matrix_out.slot, &kernel](const Tensor& dy) {
+                      out_saved = matrix_out.saved(), slots = Slots(inputs), &kernel](const Tensor& dy) {
                        MoeExperts whole = op;
                        whole.x = x_saved.get();
                        whole.gate_up = in_saved.get();
                        whole.down = out_saved.get();
-                       const auto target = [](const auto& slot, const Tensor& value) {
-                         return slot ? slot->target(value) : GradTarget{};
-                       };
-                       const MoeExperts::Grads grads = kernel.backward(
-                           whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
-                           target(in_slot, whole.gate_up), target(out_slot, whole.down));
-                       if (x_slot) x_slot->add(grads.x);
-                       if (weights_slot) weights_slot->add(grads.weights);
+                       slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
+                                                 Slots::target(slots.gate_up, whole.gate_up),
+                                                 Slots::target(slots.down, whole.down)));
                      });
 }
 
@@ -120,10 +163,20 @@ MoeExperts::Grads outline_backward(const MoeExperts& op, const MoeExperts::Outpu
   MoeExperts::Grads grads;
   if (wanted.x) grads.x = empty_like(op.x, op.x.shape());
   if (wanted.weights) grads.weights = empty_like(op.weights, op.weights.shape());
+  if (wanted.biases) {
+    grads.gate_up_bias = empty_like(op.gate_up_bias, op.gate_up_bias.shape(), DType::kF32);
+    grads.down_bias = empty_like(op.down_bias, op.down_bias.shape(), DType::kF32);
+  }
   return grads;
 }
 
 }  // namespace
+
+Refusal refuse_other_forms(const MoeExperts::Signature& s) {
+  if (s.biases) return "has no biases of experts";
+  if (s.clamped) return "has no clamped gate";
+  return std::nullopt;
+}
 
 Probe moe_experts_probe;
 

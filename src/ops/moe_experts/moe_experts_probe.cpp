@@ -15,7 +15,7 @@ ProbeRun moe_experts_probe(const std::string& provider, DType dtype, const Hardw
     Tape tape;
     const Var vx = tape.variable(x), vw = tape.variable(weights), in = tape.variable(gate_up),
               out = tape.variable(down);
-    return probe_backward(tape, moe_experts(tape, ops, vx, ids, vw, in, out), dy, {&vx, &vw, &in, &out});
+    return probe_backward(tape, moe_experts(tape, ops, vx, ids, vw, {in, out}), dy, {&vx, &vw, &in, &out});
   };
 }
 

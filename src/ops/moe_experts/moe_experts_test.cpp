@@ -1,5 +1,6 @@
 #include "ops/moe_experts/moe_experts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -15,6 +16,9 @@ using namespace op_testing;
 
 struct Sizes {
   int64_t tokens, hidden, width, experts, top_k;
+  bool biases = false, clamped = false;
+  float limit = 1.5f;
+  ExpertsGate gate() const { return {.clamped = clamped, .limit = limit}; }
 };
 
 using Route = std::function<int32_t(int64_t token, int64_t choice)>;  // of a token they differ
@@ -45,31 +49,72 @@ Route the_last(const Sizes& n) {
   return [n](int64_t, int64_t choice) { return static_cast<int32_t>(n.experts - 1 - choice); };
 }
 
-// Inputs: x, weights, gate_up, down.
+double gated(const Sizes& n, double gate, double up) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  if (!n.clamped) return gate * sigmoid(gate) * up;
+  const double limit = n.gate().limit, g = std::min(gate, limit);
+  return g * sigmoid(n.gate().alpha * g) * (std::clamp(up, -limit, limit) + 1);
+}
+
+// Gate and up of an expert's feature f for a token.
+std::pair<double, double> entered(const Sizes& n, int64_t token, int64_t e, int64_t f,
+                                  const std::vector<Doubles>& v) {
+  double gate = n.biases ? v[4][e * 2 * n.width + f] : 0,
+         up = n.biases ? v[4][e * 2 * n.width + n.width + f] : 0;
+  for (int64_t i = 0; i < n.hidden; ++i) {
+    gate += v[0][token * n.hidden + i] * v[2][(e * 2 * n.width + f) * n.hidden + i];
+    up += v[0][token * n.hidden + i] * v[2][(e * 2 * n.width + n.width + f) * n.hidden + i];
+  }
+  return {gate, up};
+}
+
+// A limit that some values exceed and none is near, so that rounding moves none over it: gradients jump
+// there.
+float clear_limit(const Sizes& n, const std::vector<int32_t>& ids, const std::vector<Doubles>& v) {
+  Doubles all{0, 1};
+  for (int64_t t = 0; t < n.tokens; ++t)
+    for (int64_t j = 0; j < n.top_k; ++j)
+      for (int64_t f = 0; f < n.width; ++f) {
+        const auto [gate, up] = entered(n, t, ids[static_cast<size_t>(t * n.top_k + j)], f, v);
+        for (const double value : {gate, std::abs(up)})
+          if (value > 1) all.push_back(value);
+      }
+  std::sort(all.begin(), all.end());
+  size_t widest = 1;
+  for (size_t i = 2; i + 1 < all.size(); ++i)
+    if (all[i + 1] - all[i] > all[widest + 1] - all[widest]) widest = i;
+  return all.size() < 3 ? 1.5f : static_cast<float>((all[widest] + all[widest + 1]) / 2);
+}
+
+// Inputs: x, weights, gate_up, down, and the biases of gate_up and down where there are some.
 Doubles reference(const Sizes& n, const std::vector<int32_t>& ids, const std::vector<Doubles>& v) {
   Doubles y(static_cast<size_t>(n.tokens * n.hidden));
   for (int64_t t = 0; t < n.tokens; ++t)
     for (int64_t j = 0; j < n.top_k; ++j) {
       const int64_t e = ids[static_cast<size_t>(t * n.top_k + j)];
       for (int64_t f = 0; f < n.width; ++f) {
-        double gate = 0, up = 0;
-        for (int64_t i = 0; i < n.hidden; ++i) {
-          gate += v[0][t * n.hidden + i] * v[2][(e * 2 * n.width + f) * n.hidden + i];
-          up += v[0][t * n.hidden + i] * v[2][(e * 2 * n.width + n.width + f) * n.hidden + i];
-        }
-        const double a = v[1][t * n.top_k + j] * gate / (1 + std::exp(-gate)) * up;
+        const auto [gate, up] = entered(n, t, e, f, v);
+        const double a = v[1][t * n.top_k + j] * gated(n, gate, up);
         for (int64_t i = 0; i < n.hidden; ++i)
           y[t * n.hidden + i] += a * v[3][(e * n.hidden + i) * n.width + f];
       }
+      for (int64_t i = 0; n.biases && i < n.hidden; ++i)
+        y[t * n.hidden + i] += v[1][t * n.top_k + j] * v[5][e * n.hidden + i];
     }
   return y;
 }
 
 MoeExperts::Signature signature_of(const Sizes& n) {
-  return {.hidden = n.hidden, .width = n.width, .experts = n.experts, .top_k = n.top_k};
+  return {.hidden = n.hidden,
+          .width = n.width,
+          .experts = n.experts,
+          .top_k = n.top_k,
+          .biases = n.biases,
+          .clamped = n.clamped};
 }
 
-Case make_case(const Sizes& n, const Route& of) {
+Case make_case(const Sizes& given, const Route& of) {
+  Sizes n = given;
   const std::vector<int32_t> ids = route(n, of);
   Case c;
   c.name =
@@ -88,11 +133,23 @@ Case make_case(const Sizes& n, const Route& of) {
                {n.experts * n.hidden, n.width},
                normal(4, {n.experts * n.hidden, n.width}, of_width),
                Role::kParameter}};
+  if (n.biases) {
+    const Shape in{n.experts * 2 * n.width}, out{n.experts * n.hidden};
+    c.inputs.push_back({"gate_up_bias", in, normal(5, in), Role::kParameter});
+    c.inputs.push_back({"down_bias", out, normal(6, out), Role::kParameter});
+  }
+  std::vector<Doubles> values;
+  for (const Input& input : c.inputs) values.push_back(input.values);
+  if (n.clamped) n.limit = clear_limit(n, ids, values);
   c.reference = [=](const std::vector<Doubles>& inputs) { return reference(n, ids, inputs); };
   c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
-    return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32), v[2], v[3]),
-                  {}};
+    ExpertWeights of{v[2], v[3], {}, {}, n.gate()};
+    if (n.biases) {
+      of.gate_up_bias = v[4];
+      of.down_bias = v[5];
+    }
+    return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32), of), {}};
   };
   c.terms = std::max({n.tokens, n.hidden, n.width}) * n.top_k;
   c.roundings = 5;  // of gate and up, of their product, of each expert's result, of y
@@ -118,6 +175,24 @@ TEST(MoeExperts, OddSizes) {
 TEST(MoeExperts, LargerSizes) {
   for (const Sizes& n : std::vector<Sizes>{{150, 64, 40, 4, 2}, {40, 72, 136, 8, 8}, {200, 32, 32, 3, 1}})
     check(n, anywhere(n));
+}
+
+// Each by itself, and both as gpt-oss has them.
+TEST(MoeExperts, BiasesAndTheClampedGate) {
+  for (const Sizes& n :
+       std::vector<Sizes>{{1, 8, 8, 1, 1}, {7, 16, 24, 4, 2}, {5, 7, 3, 3, 2}, {150, 64, 40, 4, 2}}) {
+    Sizes other = n;
+    other.biases = true;
+    check(other, anywhere(n));
+    other.clamped = true;
+    check(other, anywhere(n));
+    other.biases = false;
+    check(other, anywhere(n));
+  }
+  const Sizes n{70, 16, 16, 8, 2, true, true};
+  check(n, the_last(n));
+  const Sizes none{0, 8, 8, 4, 2, true, true};
+  check(none, anywhere(none));
 }
 
 // All tokens in one expert, and experts without tokens, whose gradient is exactly zero.
@@ -213,7 +288,7 @@ TEST(MoeExperts, EveryKernelAgreesOnWeightsIn8Bits) {
     c.run = [=](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
       const Tensor there = beside(v[0], Tensor::from(std::span<const int32_t>(ids), {n.tokens, n.top_k}));
       return Result{moe_experts(tape, ops, v[0], there, primitives::cast(tape, v[1], DType::kF32),
-                                in_8_bits(v[0], gate_up, in), in_8_bits(v[0], down, out)),
+                                {in_8_bits(v[0], gate_up, in), in_8_bits(v[0], down, out)}),
                     {}};
     };
     check_every_kernel<MoeExperts>(c, signature_of(n));
@@ -243,8 +318,8 @@ TEST(MoeExperts, TokensDoNotDependOnOneAnother) {
         const Tensor weights = v[1].value.to(DType::kF32).narrow(0, first, count).contiguous();
         const auto there = [&](const Tensor& tensor) { return tape.constant(tensor.on(kernel.device)); };
         return values_of(moe_experts(tape, kernel.ops, there(v[0].value.narrow(0, first, count).contiguous()),
-                                     own.on(kernel.device), there(weights), there(v[2].value),
-                                     there(v[3].value))
+                                     own.on(kernel.device), there(weights),
+                                     {there(v[2].value), there(v[3].value)})
                              .value);
       };
       const Doubles all = run(0, 64);
@@ -260,6 +335,27 @@ TEST(MoeExperts, TokensDoNotDependOnOneAnother) {
   if (tested == 0) GTEST_SKIP() << "no kernel on this processor promises that: it lacks AVX2, or has AMX";
 }
 
+TEST(MoeExperts, FormsAtTheFrontDoor) {
+  const BoundOps ops = bind_kernel<MoeExperts>("eager", {DType::kF32, 8, 4, 2, 1});
+  Tape tape;
+  const auto f32 = [](const Shape& shape) { return Tensor::zeros(shape, DType::kF32); };
+  const auto expect = [&](const Tensor& in, const Tensor& out, const ExpertsGate& gate,
+                          std::string_view message) {
+    expect_error(
+        [&] {
+          moe_experts(tape, ops, tape.constant(f32({3, 8})), Tensor::zeros({3, 1}, DType::kI32),
+                      tape.constant(f32({3, 1})),
+                      {Var{f32({16, 8}), {}}, Var{f32({16, 4}), {}}, {in, {}}, {out, {}}, gate});
+        },
+        message);
+  };
+  expect(f32({16}), {}, {}, "[moe_experts] has one of gate_up_bias and down_bias, needs both or none");
+  expect(f32({8}), f32({16}), {}, "[moe_experts] gate_up_bias is [8], needs [16]");
+  expect(f32({16}), f32({4}), {}, "[moe_experts] down_bias is [4], needs [16]");
+  expect(f32({16}).to(DType::kBF16), f32({16}), {}, "[moe_experts] gate_up_bias is bfloat16, needs float32");
+  expect({}, {}, {.clamped = true, .limit = 0}, "[moe_experts] the gate's limit is 0, needs a positive one");
+}
+
 TEST(MoeExperts, ChecksAtTheFrontDoor) {
   const BoundOps ops = bind_kernel<MoeExperts>("eager", {DType::kF32, 8, 4, 2, 1});
   Tape tape;
@@ -268,7 +364,7 @@ TEST(MoeExperts, ChecksAtTheFrontDoor) {
                gate_up = f32({16, 8}), down = f32({16, 4});
   const auto call = [&](const Tensor& a, const Tensor& i, const Tensor& w, const Tensor& g, const Tensor& d) {
     return [&tape, &ops, a, i, w, g, d] {
-      moe_experts(tape, ops, tape.constant(a), i, tape.constant(w), Var{g, {}}, Var{d, {}});
+      moe_experts(tape, ops, tape.constant(a), i, tape.constant(w), {Var{g, {}}, Var{d, {}}});
     };
   };
   expect_error(call({}, ids, weights, gate_up, down), "[moe_experts] x is missing");

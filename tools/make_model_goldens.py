@@ -31,9 +31,10 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, DeepseekV3Config, Gemma3TextConfig, Glm4Config, GraniteConfig,
-                          LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config,
-                          Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config)
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, Gemma3TextConfig, Glm4Config, GptOssConfig,
+                          GraniteConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config,
+                          Qwen3Config, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3MoeConfig, Qwen3NextConfig,
+                          SmolLM3Config)
 
 GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 VOCAB, WIDTH, ROWS = 40, 32, 4
@@ -111,6 +112,15 @@ TINY_CASES = {
     "glm4_trained": Glm4Config(rope_parameters=PLAIN_ROPE | dict(partial_rotary_factor=0.5),
                                **WIDE, **(TINY | dict(eos_token_id=-1))),
 }
+TINY_CASES |= {
+    # A window in the first layer, sinks, biases of everything, a limit of the gate that many values reach.
+    "gpt_oss_trained": GptOssConfig(
+        num_local_experts=4, num_experts_per_tok=2, sliding_window=9, swiglu_limit=2.5, output_router_logits=True,
+        router_aux_loss_coef=0.02, rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=32.0,
+                                                        beta_slow=1.0, truncate=False,
+                                                        original_max_position_embeddings=64),
+        **WIDE, **(TINY | dict(hidden_size=32, intermediate_size=24, tie_word_embeddings=False))),
+}
 # A layer of the gated delta rule, then one of attention; grouped value heads, keys and values of unequal widths.
 DELTA = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
              linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4, partial_rotary_factor=0.5,
@@ -126,7 +136,8 @@ CASES |= TINY_CASES
 # Steps, weight decay and seed of those that do not learn their task with what the others have, or whose gradients cancel
 # out more than bfloat16 can show.
 TRAINING = {"qwen3_moe_trained": (2500, 0.01, 11), "mixtral_trained": (2500, 0.01, 11),
-            "granite_trained": (2500, 0.1, 12), "olmo2_trained": (2000, 0.3, 12)}
+            "granite_trained": (2500, 0.1, 12), "olmo2_trained": (2000, 0.3, 12),
+            "gpt_oss_trained": (2500, 0.3, 12)}
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, max_grad_norm=1.0, decay_all=False)
 SUCCESSOR = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(5))
 
@@ -222,8 +233,8 @@ def forward_and_gradients(model, ids, labels):
 
 def five_steps(model, ids, labels, gradients_of):
     settings = ADAMW
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for name, p in model.named_parameters() if p.ndim == 1 or name.endswith("bias")]
+    matrices = [p for name, p in model.named_parameters() if p.ndim > 1 and not name.endswith("bias")]
     optimizer = torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=settings["lr"],
                                   betas=(settings["beta1"], settings["beta2"]), eps=settings["eps"],
                                   weight_decay=settings["weight_decay"])

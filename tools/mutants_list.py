@@ -4,6 +4,7 @@ Each pattern of `found_by` needs a failing test of its own: a mutant that float3
 """
 DECODER, ROPE, NORM = "src/layers/decoder.cpp", "src/layers/rope.cpp", "src/layers/norm.cpp"
 ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/gated_mlp.cpp"
+EXPERTS = "src/channels/experts/experts.cpp"
 LATENT = "src/mixers/latent_attention/bound_latent_attention.cpp"
 DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
 MIXED = ("in.sum,\n           branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), "
@@ -94,6 +95,14 @@ MUTANTS = [
                  "static_cast<double>(head_dim) + 0 * config.partial_rotary_factor)")]),
     dict(name="a gate of GELU is one of silu", found_by=tests("gemma3_text"),
          edits=[(MLP, "activation_(config.activation)", "activation_(ops::Activation::kSilu)")]),
+    dict(name="the sinks are ignored", found_by=tests("gpt_oss"),
+         edits=[(ATTENTION, "heads.q, k, v, op, sinks_.leaf(tape));", "heads.q, k, v, op);")]),
+    dict(name="the gate of experts is not clamped", found_by=tests("gpt_oss"),
+         edits=[(EXPERTS, "            config_.form};", "            ops::ExpertsGate{}};")]),
+    dict(name="the biases of experts are dropped", found_by=tests("gpt_oss"),
+         edits=[(EXPERTS, "gate_up_bias_.leaf(tape), down_bias_.leaf(tape),", "Var(), Var(),")]),
+    dict(name="the bias of routers is dropped", found_by=tests("gpt_oss"),
+         edits=[(EXPERTS, "gate_bias_.exists() ? wide(", "gate_bias_.exists() && config_.hidden == 0 ? wide(")]),
     # What is too small for bfloat16's bounds, float32 finds.
     dict(name="the eps of the layers' norms is ignored", found_by=tests(suites=FLOAT32),
          edits=[(NORM, "eps_(static_cast<float>(eps)),", "eps_(0 * static_cast<float>(eps)),")]),

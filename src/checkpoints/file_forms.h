@@ -2,13 +2,14 @@
 #include "tensor/tensor.h"
 #include "weights/weight_table.h"
 
-// How files hold the elements of a parameter, where that is not as memory does (WeightSpec::transposed).
+// How files hold the elements of a parameter, where that is not as memory does (WeightSpec::transposed,
+// experts_in_files).
 namespace temper::checkpoints {
 
 // Of a source with `rows` of the parameter's rows.
 Shape shape_in_files(const WeightSpec& spec, int64_t rows);
 // What a file holds of a source, as the parameter's rows [rows, …], and back. Views, but where a transpose is
-// seen in another shape.
+// seen in another shape. Experts in a file's form of their own are handed over all at once.
 Tensor from_file(const WeightSpec& spec, const Tensor& held);
 Tensor to_file(const WeightSpec& spec, const Tensor& rows);
 

@@ -6,6 +6,7 @@
 #include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/mxfp4.h"
 #include "checkpoints/names.h"
 
 namespace temper::checkpoints {
@@ -50,6 +51,12 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
       for (const WeightSource& source : spec.sources)
         if (folder.find(source.name) != nullptr)
           misfits.both.push_back(fmt::format("'{}' beside '{}'", source.name, spec.stacked));
+    if (holds_mxfp4(folder, spec)) {
+      if (folder.find(spec.sources.front().name) != nullptr)
+        misfits.both.push_back(fmt::format("'{0}' beside '{0}_blocks'", spec.sources.front().name));
+      for (std::string& misfit : misfits_of_mxfp4(folder, spec)) misfits.unlike.push_back(std::move(misfit));
+      continue;
+    }
     for (const WeightSource& source : sources_in(folder, spec)) {
       const TensorEntry* entry = folder.find(source.name);
       if (entry == nullptr)
@@ -63,7 +70,8 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
       misfits.unlike.push_back(
           fmt::format("'{}' is {}, which cannot be written back", name, folder.find(name)->dtype));
   for (const std::string& name : folder.names())
-    if (table.find_source(name).spec == nullptr && !table.ignored().contains(name) && !table.keeps(name))
+    if (table.find_source(name).spec == nullptr && !table.ignored().contains(name) && !table.keeps(name) &&
+        find_mxfp4(table, name) == nullptr)
       misfits.unknown.push_back(name);
   return misfits;
 }
@@ -84,6 +92,17 @@ void hand_over(const ModelFolder& folder, const std::string& name, const Tensor&
     check_finite(part, row, name, folder.path());
     take(row, part);
     folder.release(name, part);
+  }
+}
+
+// An expert at a time.
+void hand_over_mxfp4(const ModelFolder& folder, const WeightSpec& spec, const Slice& own,
+                     const std::function<void(int64_t row, const Tensor& rows)>& take) {
+  const int64_t rows = spec.shape[0] / spec.experts_in_files, end = own.whole + own.count;
+  for (int64_t row = own.whole; row < end;) {
+    const int64_t in_expert = row % rows, count = std::min(rows - in_expert, end - row);
+    take(row, read_mxfp4(folder, spec, row / rows).narrow(0, in_expert, count));
+    row += count;
   }
 }
 
@@ -121,7 +140,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
   add("missing", misfits.missing);
   add("unknown", misfits.unknown);
   add("of another shape or dtype", misfits.unlike);
-  add("both one by one and stacked; keep one of them", misfits.both);
+  add("in two forms; keep one of them", misfits.both);
   fail("{}\n{}", message, folder.remedy());
 }
 
@@ -131,6 +150,11 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
   for (size_t i = 0; i < table.specs().size(); ++i) {
     const WeightSpec& spec = table.specs()[i];
     int64_t first = 0;
+    if (holds_mxfp4(folder, spec)) {
+      for (const Slice& slice : layout[i].own_rows(0, spec.shape[0]))
+        hand_over_mxfp4(folder, spec, slice, [&](int64_t row, const Tensor& rows) { take(spec, row, rows); });
+      continue;
+    }
     for (const WeightSource& source : sources_in(folder, spec)) {
       Tensor from = folder.tensor(source.name);
       if (source.name == spec.stacked) from = from.reshape(spec.shape);

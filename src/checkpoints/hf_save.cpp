@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoints/file_forms.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/names.h"
 #include "checkpoints/staged_folder.h"
@@ -45,8 +46,7 @@ std::vector<Piece> list_pieces(const WeightTable& table, const WeightTensors& so
     const DType dtype = asked ? *asked : checked_source(spec, source).dtype();
     int64_t row = 0;
     for (const WeightSource& part : table.sources_in_files(spec)) {
-      Shape shape = spec.shape;
-      shape[0] = part.rows;
+      Shape shape = shape_in_files(spec, part.rows);
       if (part.name == spec.stacked) shape = spec.stacked_shape;
       pieces.push_back({{part.name, shape, dtype}, &spec, row, part.rows});
       row += part.rows;
@@ -101,7 +101,8 @@ class Written {
         value_ = value_.to(piece.info.dtype, MemoryTag::kWorkspace);
     }
     if (piece.encoded >= 0) return parts_.at(static_cast<size_t>(piece.encoded));
-    return value_.narrow(0, piece.row, piece.rows).reshape(piece.info.shape);
+    const Tensor rows = value_.narrow(0, piece.row, piece.rows);
+    return piece.spec->experts_in_files > 0 ? to_file(*piece.spec, rows) : rows.reshape(piece.info.shape);
   }
 
  private:
@@ -158,6 +159,15 @@ Json config_with_dtype(Json config, std::optional<DType> dtype) {
   return config;
 }
 
+// Whatever the files were that were read, those that are written hold numbers, unless they are encoded.
+Json without_quantization(Json config) {
+  if (config.is_object())
+    std::erase_if(config.as_object(), [](const auto& entry) {
+      return entry.first == "quantization_config" && entry.second.is_object();
+    });
+  return config;
+}
+
 void copy_extra_files(const StagedFolder& folder, const SaveOptions& options) {
   for (const std::string& name : options.extra_files) {
     invariant(is_plain_name(name), fmt::format("the extra file '{}' must be a plain name", name));
@@ -183,7 +193,8 @@ void save_model(const std::string& path, const WeightTable& table, const WeightT
   if (options.dtype && !is_float(*options.dtype))
     fail("cannot save a model as {}; expected float32, bfloat16 or float16", to_string(*options.dtype));
   check_target(path);
-  const Json written_config = config_with_dtype(config, options.dtype);
+  const Json written_config =
+      config_with_dtype(options.encoded == nullptr ? without_quantization(config) : config, options.dtype);
   const std::vector<Shard> shards =
       cut_into_shards(list_pieces(table, source, options), options.max_shard_bytes);
   StagedFolder folder(path);

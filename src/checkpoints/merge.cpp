@@ -9,6 +9,7 @@
 #include "checkpoints/adapter_folder.h"
 #include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
+#include "checkpoints/mxfp4.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -80,6 +81,13 @@ class Merger {
 
   // A parameter of the model, as its files have it, with the adapter in it.
   Tensor parameter(const WeightSpec& spec) const {
+    if (holds_mxfp4(base_, spec)) {
+      const Tensor read = Tensor::empty(spec.shape, DType::kBF16, MemoryTag::kWorkspace);
+      const int64_t experts = spec.experts_in_files, rows = spec.shape[0] / experts;
+      for (int64_t e = 0; e < experts; ++e)
+        read.narrow(0, e * rows, rows).copy_from(read_mxfp4(base_, spec, e));
+      return read;
+    }
     const auto sources = in_base(spec);
     const Tensor first = base_.tensor(sources.front().name);
     const Tensor merged = Tensor::empty(spec.shape, first.dtype(), MemoryTag::kWorkspace);
@@ -87,7 +95,10 @@ class Merger {
     for (const WeightSource& source : sources) {
       const Tensor rows = merged.narrow(0, row, source.rows);
       const Tensor own = tensor(source.name);
-      rows.copy_from(source.name == spec.stacked ? own.reshape(spec.shape) : own);
+      if (spec.experts_in_files > 0)
+        rows.copy_from(from_file(spec, own));
+      else
+        rows.copy_from(source.name == spec.stacked ? own.reshape(spec.shape) : own);
       row += source.rows;
     }
     for (const LoraTarget& target : plan_.targets)
@@ -100,9 +111,14 @@ class Merger {
   // What all of the base's tensors have; nothing where they differ.
   std::optional<DType> dtype(const WeightTable& table) const {
     std::set<DType> found;
-    for (const WeightSpec& spec : table.specs())
+    for (const WeightSpec& spec : table.specs()) {
+      if (holds_mxfp4(base_, spec)) {
+        found.insert(DType::kBF16);
+        continue;
+      }
       for (const WeightSource& source : in_base(spec))
         if (!spec.dtype) found.insert(*supported_dtype(*base_.find(source.name)));
+    }
     return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
   }
 

@@ -51,12 +51,13 @@ void check_token_ids(ConfigReader& reader, int64_t vocab_size) {
 }
 
 // What transformers reads of any decoder's configuration and Temper does not have.
-void refuse_unsupported(ConfigReader& reader) {
+void refuse_unsupported(ConfigReader& reader, bool reads_mxfp4) {
   reader.expect("is_causal", true, "attention to later tokens is not supported");
   reader.expect("per_layer_config", Json::Object{}, "layers that differ from one another are not supported");
   reader.expect("kv_sharing_modes", nullptr, "keys and values shared by layers are not supported");
   if (const Json* quantized = reader.find("quantization_config")) {
     const Json* method = quantized->find("quant_method");
+    if (reads_mxfp4 && method != nullptr && *method == Json("mxfp4")) return;
     reader.refuse("quantization_config",
                   fmt::format("is {}; quantized checkpoints are not supported, use the original in bfloat16",
                               method != nullptr ? method->dump() : quantized->dump()));
@@ -102,7 +103,7 @@ void read_decoder(ConfigReader& reader, DenseConfig& config, double default_rope
                                        "0.0 in this file to train without it",
                                        dropout));
   check_token_ids(reader, config.vocab_size);
-  refuse_unsupported(reader);
+  refuse_unsupported(reader, config.reads_mxfp4);
   if (!config.ropes_by_type) read_rope_of_heads(reader, config, default_rope_theta);
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
 }

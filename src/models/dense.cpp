@@ -45,6 +45,7 @@ layers::DecoderConfig decoder_of(const DenseConfig& c, const ChannelOf& channel_
                                                  .interleaved = c.interleaved_rotation,
                                                  .fused_in_files = c.fused_qkv,
                                                  .output_gate = c.output_gate,
+                                                 .sinks = c.sinks,
                                                  .rope = c.ropes.empty() ? c.rope : c.ropes[i]}),
                               channel ? std::move(channel) : mlp});
   }

@@ -30,6 +30,8 @@ struct DenseConfig {
   bool norms_all_heads = false;  // qk_norm of all heads together
   double norm_offset = 0;        // added to the weights of all norms
   bool output_gate = false;      // of attention
+  bool sinks = false;            // of attention's softmax
+  bool reads_mxfp4 = false;      // of a family whose files may have experts in MXFP4 (checkpoints/mxfp4.h)
   double attention_scale = 0;    // 0: 1 / sqrt(head_dim)
   bool interleaved_rotation = false;
   bool fused_qkv = false, fused_gate_up = false;  // in files

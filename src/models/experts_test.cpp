@@ -170,8 +170,8 @@ TEST_F(ExpertsOnDisk, WhatIsWrongIsNamed) {
     tensors[kStacked] = Tensor::zeros({6, 32, 32}, DType::kF32);
     tensors[kSingle] = Tensor::zeros({16, 32}, DType::kF32);
   });
-  expect_has(error(stacked), fmt::format("1 both one by one and stacked; keep one of them: '{}' beside '{}'",
-                                         kSingle, kStacked));
+  expect_has(error(stacked),
+             fmt::format("1 in two forms; keep one of them: '{}' beside '{}'", kSingle, kStacked));
 }
 
 // Its values are small beside those of a sum in bfloat16: 238 of them would become 8.

@@ -87,6 +87,12 @@ class Encoder : public checkpoints::EncodedParameters {
   std::vector<TensorInfo> list(const WeightSpec& spec) const override {
     const auto found = modules_.find(spec.name);
     if (found == modules_.end()) return {};
+    if (spec.experts_in_files > 0)
+      fail(
+          "[export] {} is quantized: readers know no such format of experts whose files have transposes; "
+          "leave "
+          "the experts out of the quantization",
+          spec.name);
     const Module& module = found->second;
     const bool fp8 = module.algorithm == Algorithm::kFp8;
     const int64_t columns = spec.shape[1];

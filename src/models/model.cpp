@@ -6,6 +6,7 @@
 #include "base/registry.h"
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/mxfp4.h"
 #include "models/config_reader.h"
 
 namespace temper::models {
@@ -122,6 +123,11 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
         fmt::format("[{}] {} tensors are not part of the model that is computed, '{}' for example; they are "
                     "written back as they are when the model is saved",
                     folder, kept.size(), kept.front()));
+  if (checkpoints::holds_mxfp4(files, layers::decoder_weight_table(architecture)))
+    log_info(
+        fmt::format("[{}] the experts are in MXFP4; they are read as the numbers that this means, and models "
+                    "that are saved hold them in the dtype of the model",
+                    folder));
   auto model = build_model(config, where, options);
   model->folder = folder;
   auto& parameters = model->decoder.parameters();

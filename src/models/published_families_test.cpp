@@ -139,6 +139,28 @@ const PublishedFamily kFamilies[] = {
          "sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
          "use_bidirectional_attention": false, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0})",
      R"({"sliding_window": [512, 512, 512, 512, 512, 0, 512, 512, 512, 512, 512, 0, 512, 512, 512, 512, 512, 0]})"},
+    {"openai/gpt-oss-20b", 20914757184, "experts_per_token, initial_context_length",
+     R"({"model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+         "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "max_position_embeddings":
+         131072, "head_dim": 64, "hidden_act": "silu", "attention_bias": true, "attention_dropout": 0.0,
+         "experts_per_token": 4, "initial_context_length": 4096, "num_experts_per_tok": 4, "num_local_experts": 32,
+         "output_router_logits": false, "router_aux_loss_coef": 0.9, "rms_norm_eps": 1e-05, "rope_theta": 150000,
+         "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings":
+         4096, "rope_type": "yarn", "truncate": false}, "sliding_window": 128, "swiglu_limit": 7.0,
+         "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+         "tie_word_embeddings": false, "eos_token_id": 200002, "pad_token_id": 199999})",
+     R"({"sinks of attention": true, "swiglu_limit": 7.0, "sliding_window": [128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0]})"},
+    {"openai/gpt-oss-120b", 116829156672, "experts_per_token, initial_context_length",
+     R"({"model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+         "num_hidden_layers": 36, "num_attention_heads": 64, "num_key_value_heads": 8, "max_position_embeddings":
+         131072, "head_dim": 64, "hidden_act": "silu", "attention_bias": true, "attention_dropout": 0.0,
+         "experts_per_token": 4, "initial_context_length": 4096, "num_experts_per_tok": 4, "num_local_experts": 128,
+         "output_router_logits": false, "router_aux_loss_coef": 0.9, "rms_norm_eps": 1e-05, "rope_theta": 150000,
+         "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings":
+         4096, "rope_type": "yarn", "truncate": false}, "sliding_window": 128, "swiglu_limit": 7.0,
+         "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+         "tie_word_embeddings": false, "eos_token_id": 200002, "pad_token_id": 199999})",
+     R"({"sinks of attention": true, "swiglu_limit": 7.0, "sliding_window": [128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0, 128, 0]})"},
 };
 // clang-format on
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/files.h"
+#include "checkpoints/file_forms.h"
 #include "layers/glue.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "tests/support/relative_error.h"
@@ -166,7 +167,8 @@ void GoldenCase::for_each_weight(
     }
     int64_t row = 0;
     for (const WeightSource& source : spec.sources) {
-      check(in_memory(source.name), whole.defined() ? whole.narrow(0, row, source.rows) : whole);
+      check(in_memory(source.name),
+            whole.defined() ? checkpoints::to_file(spec, whole.narrow(0, row, source.rows)) : whole);
       row += source.rows;
     }
   }

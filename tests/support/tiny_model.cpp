@@ -26,6 +26,17 @@ Json tiny_config(const char* type) {
                                                              {"norm_topk_prob", true}})
       config.set(key, value);
   const std::string_view family = type;
+  if (family == "gpt_oss")
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, Json>>{
+             {"num_local_experts", 4},
+             {"num_experts_per_tok", 2},
+             {"sliding_window", 5},
+             {"swiglu_limit", 1.5},
+             {"rope_scaling", Json::Object{{"rope_type", "yarn"},
+                                           {"factor", 4.0},
+                                           {"truncate", false},
+                                           {"original_max_position_embeddings", 16}}}})
+      config.set(key, value);
   if (family == "qwen3_next" || family == "qwen3_5_text" || family == "qwen3_5_moe_text")
     for (const auto& [key, value] : std::initializer_list<std::pair<const char*, Json>>{
              {"layer_types", Json::Array{"linear_attention", "full_attention"}},

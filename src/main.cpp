@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   temper::cli::add_init(program);
   temper::cli::add_doctor(program);
   temper::cli::add_ops(program);
+  temper::cli::add_verify_layout(program);
   temper::cli::add_quantize(program);
   temper::cli::add_export(program);
   return program.run(argc, argv);

@@ -55,6 +55,7 @@ void add_data_inspect(Program& program);
 void add_doctor(Program& program);
 void add_init(Program& program);
 void add_ops(Program& program);
+void add_verify_layout(Program& program);
 void add_quantize(Program& program);
 void add_export(Program& program);
 

@@ -37,7 +37,6 @@ What most runs set, as flags; in YAML the dots are levels:
   --recipe preference             train on judged answers: docs/preference.md
   --device cuda                   compute on a GPU (cpu)
   --output runs/my-model          the run's folder (runs/sft)
-
   --ranks N         train on N ranks of this machine: docs/ranks.md
   --dry-run         check all of it, estimate memory and time, train nothing
   --explain-memory  print memory by region, planned and actual

@@ -194,6 +194,8 @@ Tensor adapted(const Model& model, std::span<const int32_t> ids, const std::vect
 }
 
 TEST(DeltaHybrid, AdaptersInOnePassAreWhatTheyAreAlone) {
+  // Products of other numbers of rows sum in another order, which depends on the processor.
+  constexpr double kOtherProducts = 5e-6;
   for (const char* type : kTypes) {
     SCOPED_TRACE(type);
     const auto model = build(type);
@@ -204,10 +206,10 @@ TEST(DeltaHybrid, AdaptersInOnePassAreWhatTheyAreAlone) {
       return std::span(kIds).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
     };
     const Tensor of_first = adapted(*model, part(0, 7), {6, 1}, {{first.get(), 7}});
-    EXPECT_LE(relative_error(all.narrow(0, 0, 7), of_first), 2e-6);
-    EXPECT_LE(relative_error(all.narrow(0, 7, 9), adapted(*model, part(7, 9), {9}, {})), 2e-6);
+    EXPECT_LE(relative_error(all.narrow(0, 0, 7), of_first), kOtherProducts);
+    EXPECT_LE(relative_error(all.narrow(0, 7, 9), adapted(*model, part(7, 9), {9}, {})), kOtherProducts);
     EXPECT_LE(relative_error(all.narrow(0, 16, 4), adapted(*model, part(16, 4), {4}, {{second.get(), 4}})),
-              2e-6);
+              kOtherProducts);
     EXPECT_GT(relative_error(of_first, adapted(*model, part(0, 7), {6, 1}, {})), 1e-2);
     const TemporaryDirectory folder;
     save_adapter(*first, folder / "adapter", "");

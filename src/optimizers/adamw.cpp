@@ -69,6 +69,13 @@ void AdamW::begin_sums(collectives::Group& ranks) {
   if (ranks.is_alone()) return;
   summing_ = &ranks;
   left_ = trained_.size();
+  // A layer that is computed again holds its gradients only while it is: those that are there already may
+  // grow.
+  may_grow_unseen_.assign(trained_.size(), false);
+  for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    const std::shared_ptr<GradSlot>& grad = parameters_[trained_[slot]].grad;
+    may_grow_unseen_[slot] = grad->filled() && grad.use_count() == 1;
+  }
   for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
     if (group != nullptr) group->begin_beside();
 }
@@ -88,7 +95,7 @@ void AdamW::end_sums() {
 // Closures that will add to it hold it, too.
 bool AdamW::is_ready(size_t slot) const {
   const std::shared_ptr<GradSlot>& grad = parameters_[trained_[slot]].grad;
-  return grad->filled() && grad.use_count() == 1;
+  return grad->filled() && grad.use_count() == 1 && !may_grow_unseen_[slot];
 }
 
 void AdamW::sum_next() {
@@ -168,6 +175,14 @@ std::vector<PlacedTensor> AdamW::state() const {
     tensors.push_back({"exp_avg." + name, slot.exp_avg, &placement});
     tensors.push_back({"exp_avg_sq." + name, slot.exp_avg_sq, &placement});
   }
+  return tensors;
+}
+
+std::vector<PlacedTensor> AdamW::summed_gradients() const {
+  std::vector<PlacedTensor> tensors;
+  for (size_t slot = 0; slot < trained_.size(); ++slot)
+    tensors.push_back({parameters_.spec(trained_[slot]).name,
+                       own_part(slot, parameters_[trained_[slot]].grad->grad()), &placements_[slot]});
   return tensors;
 }
 

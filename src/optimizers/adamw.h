@@ -59,6 +59,8 @@ class AdamW {
   // of buffers "parameter.X".
   // Of what the store holds.
   std::vector<PlacedTensor> state() const;
+  // The gradients of the last update before clipping, as grad_norm() read them: whole, or the rank's part.
+  std::vector<PlacedTensor> summed_gradients() const;
   // After the tensors of state() were overwritten: the count of updates, and values rewritten from masters.
   void restored(int64_t steps);
 
@@ -76,6 +78,7 @@ class AdamW {
   Sharing sharing_;
   collectives::Group* summing_ = nullptr;  // while gradients are summed
   size_t left_ = 0;                        // slots whose gradients are not
+  std::vector<bool> may_grow_unseen_;      // by slot
   std::vector<size_t> trained_;            // by slot: its place in parameters_
   std::vector<Placement> placements_;      // by slot: of its state
   ops::Bound<ops::AdamW> update_;

@@ -75,14 +75,9 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
   ranks.set_checks(config.parallel.check);
   if (mesh.shard > 1) {
-    std::vector<int> neighbours, same_part;
-    for (int rank = 0; rank < mesh.size(); ++rank) {
-      if (rank / mesh.shard == ranks.rank() / mesh.shard) neighbours.push_back(rank);
-      if (rank % mesh.shard == ranks.rank() % mesh.shard) same_part.push_back(rank);
-    }
-    shard = ranks.part("shard", neighbours);
+    shard = ranks.part("shard", sharded_with(mesh, ranks.rank()));
     shard->set_checks(config.parallel.check);
-    if (mesh.replicate > 1) replicate = ranks.part("replicate", same_part);
+    if (mesh.replicate > 1) replicate = ranks.part("replicate", replicas_of(mesh, ranks.rank()));
   }
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())
     text.chat = std::make_shared<const templates::ChatTemplate>(

@@ -179,6 +179,17 @@ TEST_F(Ranks, ArePlannedOnOne) {
   EXPECT_FALSE(exists(folder() + "/planned"));
 }
 
+TEST_F(Ranks, AreVerifiedBeforeARun) {
+  for (const char* layout :
+       {"--ranks 2", "--ranks 4 --parallel.shard 2", "--ranks 4 --parallel.shard auto"}) {
+    const Outcome outcome = run("verify-layout " + yaml() + " " + layout);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("gradients"), std::string::npos) << outcome.out;
+  }
+  const Outcome refused = run("verify-layout " + yaml() + " --ranks 3 --parallel.shard 2");
+  EXPECT_EQ(refused.code, 2) << refused.err;
+}
+
 TEST_F(Ranks, MistakesAreToldOnce) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);

@@ -1,0 +1,213 @@
+#include "recipes/verify_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "base/error.h"
+#include "checkpoints/hf_folder.h"
+#include "collectives/launch.h"
+#include "models/model.h"
+#include "ops/resolve.h"
+#include "recipes/mesh.h"
+#include "training/gather_rows.h"
+#include "training/trainer.h"
+
+namespace temper::recipes {
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int64_t kVocabulary = 512, kRows = 16;
+constexpr double kRate = 1e-3;
+// Relative to one rank: of the first loss and of later ones, and of gradients to the largest of a parameter.
+constexpr double kFirstLoss = 1e-6, kLaterLosses = 1e-5, kGradients = 5e-5;
+
+// One layer of each kind that the file lists, and two where it lists none.
+std::vector<size_t> chosen_layers(const Json& config) {
+  std::vector<size_t> chosen;
+  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
+    const Json::Array& all = types->as_array();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (std::none_of(chosen.begin(), chosen.end(), [&](size_t other) { return all[other] == all[i]; }))
+        chosen.push_back(i);
+  }
+  const auto layers = static_cast<size_t>(config.at("num_hidden_layers").as_int());
+  for (size_t i = 0; chosen.size() < std::min<size_t>(2, layers); ++i)
+    if (std::find(chosen.begin(), chosen.end(), i) == chosen.end()) chosen.push_back(i);
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+// Lists with an entry for each layer keep those of the chosen ones.
+Json small_copy(const Json& config) {
+  const std::vector<size_t> chosen = chosen_layers(config);
+  const auto layers = static_cast<size_t>(config.at("num_hidden_layers").as_int());
+  Json small = config;
+  for (const auto& [key, value] : config.as_object()) {
+    if (!value.is_array() || value.as_array().size() != layers) continue;
+    Json::Array kept;
+    for (const size_t i : chosen) kept.push_back(value.as_array()[i]);
+    small.set(key, kept);
+  }
+  small.set("num_hidden_layers", static_cast<int64_t>(chosen.size()));
+  // A mixture behind dense layers keeps one of each.
+  if (const Json* dense = config.find("first_k_dense_replace"); dense != nullptr && dense->is_number())
+    small.set("first_k_dense_replace", std::min<int64_t>(dense->as_int(), 1));
+  if (config.at("vocab_size").as_int() > kVocabulary) {
+    small.set("vocab_size", kVocabulary);
+    for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      if (config.find(id) != nullptr) small.set(id, Json());
+  }
+  return small;
+}
+
+// Documents of several lengths, some without a target in many tokens.
+std::vector<data::PackedRow> rows_of(int64_t vocabulary) {
+  uint32_t seed = 20;
+  const auto random = [&](int64_t below) {
+    seed = seed * 1664525 + 1013904223;
+    return static_cast<int32_t>(static_cast<int64_t>(seed >> 8) % below);
+  };
+  std::vector<data::PackedRow> rows(kRows);
+  for (data::PackedRow& row : rows)
+    for (const int64_t length : {3 + random(20), 5 + random(9)}) {
+      row.document_lengths.push_back(length);
+      for (int64_t i = 0; i < length; ++i) {
+        row.ids.push_back(random(vocabulary));
+        row.targets.push_back(i + 1 < length && random(3) > 0 ? random(vocabulary) : data::kIgnore);
+      }
+    }
+  return rows;
+}
+
+// What training gives after each update; of gradients what a rank has of their sums.
+struct Course {
+  std::vector<double> losses;
+  std::vector<std::vector<Tensor>> gradients, weights;  // [steps][parameters]
+};
+
+struct Ranks {
+  collectives::Group& all;
+  std::unique_ptr<collectives::Group> shard, replicate;
+};
+
+Ranks divided(collectives::Group& all, const Mesh& mesh) {
+  Ranks ranks{all, nullptr, nullptr};
+  if (mesh.shard == 1) return ranks;
+  ranks.shard = all.part("shard", sharded_with(mesh, all.rank()));
+  if (mesh.replicate > 1) ranks.replicate = all.part("replicate", replicas_of(mesh, all.rank()));
+  return ranks;
+}
+
+Course train(const Json& config, const RunConfig& run, const Ranks& ranks) {
+  models::BuildOptions build;
+  build.dtype = DType::kF32;
+  build.ops = run.model.ops_implementation.to_ops();
+  build.purpose = models::Purpose::kTraining;
+  const auto model = models::build_model(config, run.model.path, build);
+  layers::ParameterStore& parameters = model->decoder.parameters();
+  parameters.initialize(static_cast<uint64_t>(run.train.seed), 0.02);
+  optimizers::AdamW optimizer(parameters, model->decoder.ops(), {},
+                              optimizers::Sharing{ranks.shard.get(), ranks.replicate.get()});
+  training::TrainerOptions options{.micro_batch_tokens = 64,
+                                   .checkpointing = run.train.activation_checkpointing};
+  options.routers.balance_factor =
+      run.train.router.balance_loss.value_or(model->decoder.config().balance_factor);
+  options.routers.global_balance = true;  // others depend on what ranks compute at once
+  training::Trainer trainer(model->decoder, optimizer, options, nullptr, ranks.all);
+  const std::vector<data::PackedRow> rows =
+      training::rows_of_rank(rows_of(config.at("vocab_size").as_int()), ranks.all.rank(), ranks.all.size());
+  Course course;
+  for (int step = 0; step < kSteps; ++step) {
+    course.losses.push_back(trainer.step(rows, kRate).loss);
+    std::vector<Tensor>& gradients = course.gradients.emplace_back();
+    for (const PlacedTensor& gradient : optimizer.summed_gradients())
+      gradients.push_back(gradient.own.clone());
+    std::vector<Tensor>& weights = course.weights.emplace_back();
+    for (size_t i = 0; i < parameters.size(); ++i) weights.push_back(parameters[i].value.clone());
+  }
+  return course;
+}
+
+// The largest differences from one rank.
+struct Worst {
+  double first_loss = 0, later_losses = 0, gradients = 0, weights = 0;
+  std::string gradient;  // the parameter
+};
+
+// The largest difference, as a part of the largest number in the whole.
+double difference(const Tensor& found, const Tensor& expected, const Tensor& whole) {
+  double worst = 0, largest = 1e-12;
+  for (int64_t i = 0; i < found.numel(); ++i)
+    worst = std::max(worst, std::abs(double{found.data<float>()[i]} - expected.data<float>()[i]));
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    largest = std::max(largest, std::abs(double{whole.data<float>()[i]}));
+  return std::isfinite(worst) ? worst / largest : INFINITY;
+}
+
+// The elements that a rank has of a parameter's gradient, of one rank's whole one.
+Tensor own_part(const Tensor& whole, int64_t count, int place) {
+  return count == whole.numel() ? whole : whole.reshape({whole.numel()}).narrow(0, place * count, count);
+}
+
+Worst compare(const Course& found, const Course& expected, int place, const WeightTable& table) {
+  Worst worst;
+  std::vector<std::string> names;
+  for (const WeightSpec& spec : table.specs())
+    if (!spec.buffer) names.push_back(spec.name);
+  for (size_t step = 0; step < kSteps; ++step) {
+    const double apart = std::abs(found.losses[step] / expected.losses[step] - 1);
+    (step == 0 ? worst.first_loss : worst.later_losses) =
+        std::max(step == 0 ? worst.first_loss : worst.later_losses, apart);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Tensor& own = found.gradients[step][i];
+      const Tensor& whole = expected.gradients[step][i];
+      const double gradient = difference(own, own_part(whole, own.numel(), place), whole);
+      if (gradient > worst.gradients) {
+        worst.gradients = gradient;
+        worst.gradient = names[i];
+      }
+    }
+    for (size_t i = 0; i < found.weights[step].size(); ++i)
+      worst.weights = std::max(worst.weights, difference(found.weights[step][i], expected.weights[step][i],
+                                                         expected.weights[step][i]));
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::string verify_layout(const RunConfig& config, int ranks) {
+  const Mesh mesh = mesh_of(config.parallel, ranks);
+  const Json small = small_copy(checkpoints::read_model_config(config.model.path));
+  const Course expected = train(small, config, {collectives::alone(), nullptr, nullptr});
+  const WeightTable table = layers::decoder_weight_table(models::configure(small, config.model.path));
+  std::mutex mutex;
+  Worst worst;
+  collectives::launch("threads", {.ranks = ranks}, [&](collectives::Group& all) {
+    const Course found = train(small, config, divided(all, mesh));
+    const Worst own = compare(found, expected, all.rank() % mesh.shard, table);
+    const std::lock_guard lock(mutex);
+    worst.first_loss = std::max(worst.first_loss, own.first_loss);
+    worst.later_losses = std::max(worst.later_losses, own.later_losses);
+    worst.weights = std::max(worst.weights, own.weights);
+    if (own.gradients > worst.gradients) {
+      worst.gradients = own.gradients;
+      worst.gradient = own.gradient;
+    }
+  });
+  const std::string report = fmt::format(
+      "{} ranks: replicate {}, shard {}; {} layers of {}, {} updates, beside one rank:\n"
+      "first loss      {:.1e}  (at most {:.0e})\nlater losses    {:.1e}  (at most {:.0e})\n"
+      "gradients       {:.1e}  (at most {:.0e}, of the largest of a parameter){}\nweights         {:.1e}",
+      ranks, mesh.replicate, mesh.shard, small.at("num_hidden_layers").as_int(), config.model.path, kSteps,
+      worst.first_loss, kFirstLoss, worst.later_losses, kLaterLosses, worst.gradients, kGradients,
+      worst.gradient.empty() ? "" : ", in " + worst.gradient, worst.weights);
+  if (!(worst.first_loss <= kFirstLoss && worst.later_losses <= kLaterLosses &&
+        worst.gradients <= kGradients))
+    throw Error(fmt::format("[verify-layout] the layout trains something else than one rank:\n{}", report),
+                ErrorKind::kDefect);
+  return report;
+}
+
+}  // namespace temper::recipes

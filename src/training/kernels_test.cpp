@@ -91,8 +91,8 @@ void decode(const models::Model& model, const layers::Adapter* adapter) {
   model.decoder.forward(tape, layers::make_input(std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{3}),
                         prompt);
   for (int32_t at = 3; at < 6; ++at) {
-    const layers::NextToken next{Tensor::from(std::vector{at}), Tensor::from(std::vector{at}),
-                                 model.decoder.prepare_positions(8), adapter};
+    const Tensor token = Tensor::from(std::vector{at}).on(model.decoder.device());
+    const layers::NextToken next{token, token, model.decoder.prepare_positions(8), adapter};
     model.decoder.decode(tape, next, state);
     state.advance(1);
   }

@@ -22,7 +22,6 @@ constexpr const char* kUsage =
     R"(Train a model, or adapters (LoRA) of it, as a YAML file and flags say.
 
   temper train RUN.yaml [--KEY VALUE ...]
-  temper train --model.path models/Qwen3-0.6B --data.train chat.jsonl --dry-run
 
 What most runs set, as flags; in YAML the dots are levels:
   --model.path models/Qwen3-0.6B  the model's folder, in Hugging Face format
@@ -37,6 +36,7 @@ What most runs set, as flags; in YAML the dots are levels:
   --recipe preference             train on judged answers: docs/preference.md
   --device cuda                   compute on a GPU (cpu)
   --output runs/my-model          the run's folder (runs/sft)
+
   --ranks N         train on N ranks of this machine: docs/ranks.md
   --dry-run         check all of it, estimate memory and time, train nothing
   --explain-memory  print memory by region, planned and actual

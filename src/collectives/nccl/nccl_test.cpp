@@ -9,6 +9,7 @@
 #include "collectives/device_group.h"
 #include "device/facts.h"
 #include "tests/support/errors.h"
+#include "tests/support/gpu.h"
 #include "tests/support/rank_bodies.h"
 
 namespace temper::collectives {
@@ -17,8 +18,8 @@ namespace {
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* detector = detectors().find("cuda");
-    if (detector == nullptr || detector->count() < 2) GTEST_SKIP() << "needs two GPUs";
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    if (detectors().find("cuda")->count() < 2) GTEST_SKIP() << "needs two GPUs";
   }
 };
 

@@ -14,7 +14,7 @@ constexpr const char* kQuantizeUsage =
     R"(Show which weights and inputs a run quantizes, how, and which rule decided.
 
   temper quantize RUN.yaml --dry-run [--KEY VALUE ...]
-  temper quantize --dry-run --model.path models/Qwen3-0.6B --quantize.preset NVFP4
+  temper quantize --dry-run --model.path Qwen3-0.6B --quantize.preset NVFP4
 
 What the run's key quantize says (docs/quantization.md):
   --quantize.preset FP8_DEFAULT   a ready-made configuration

@@ -16,9 +16,11 @@ constexpr const char* kUsage =
 
   temper verify-layout RUN.yaml --ranks N [--KEY VALUE ...]
 
-Trains a copy of the run's model of two layers (one of each kind) for three updates on one rank and as N ranks
-divide the work by the group parallel, in float32 on this machine's processor, and compares losses, every
-gradient before clipping, and weights. The exit code is 1 where they differ by more than rounding.
+Trains a copy of the run's model of two layers (one of each kind) for three
+updates on one rank, and as N ranks divide the work by the group parallel, in
+float32 on this machine's processor. Compares losses, every gradient before
+clipping, and weights; the exit code is 1 where they differ by more than
+rounding.
 
   --ranks N    the number of ranks (2)
   --help all, --help KEY   every key, or one of them

@@ -6,10 +6,10 @@
 
 namespace temper {
 
-DynamicLibrary::DynamicLibrary(const std::vector<std::string>& names,
-                               const std::vector<std::string>& folders) {
+DynamicLibrary::DynamicLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
+                               Symbols symbols) {
   const auto open = [&](const std::string& name) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(name.c_str(), RTLD_NOW | (symbols == Symbols::kOwn ? RTLD_LOCAL : RTLD_GLOBAL));
     name_ = name;
     if (handle_ == nullptr && error_.empty()) error_ = dlerror();
     return handle_ != nullptr;

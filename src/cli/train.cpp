@@ -77,7 +77,7 @@ int64_t number_of_ranks(const std::string& text) {
 }
 
 // Mistakes in the configuration are told before any rank starts.
-int train_on_ranks(int64_t ranks, const RunArguments& parsed, const std::vector<std::string>& arguments) {
+int train_on_ranks(int64_t ranks, const RunArguments& parsed) {
   const Run run = read_run(parsed);
   recipes::check_run(run.config);
   recipes::mesh_of(run.config.parallel, static_cast<int>(ranks));
@@ -86,11 +86,9 @@ int train_on_ranks(int64_t ranks, const RunArguments& parsed, const std::vector<
     return 0;
   }
   std::vector<std::string> command{"train"};
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i] == "--ranks")
-      ++i;
-    else if (!arguments[i].starts_with("--ranks="))
-      command.push_back(arguments[i]);
+  if (!parsed.yaml_file.empty()) command.push_back(parsed.yaml_file);
+  command.insert(command.end(), parsed.chosen.begin(), parsed.chosen.end());
+  command.insert(command.end(), parsed.flags.begin(), parsed.flags.end());
   return collectives::start_ranks(static_cast<int>(ranks), command);
 }
 
@@ -109,7 +107,7 @@ int train(const std::vector<std::string>& arguments) {
     collectives::launch("mpi", {}, [&](collectives::Group& group) { train_as_rank(group, parsed); });
     return 0;
   }
-  if (ranks && number_of_ranks(*ranks) > 1) return train_on_ranks(number_of_ranks(*ranks), parsed, arguments);
+  if (ranks && number_of_ranks(*ranks) > 1) return train_on_ranks(number_of_ranks(*ranks), parsed);
   train_as_rank(collectives::alone(), parsed);
   return 0;
 }

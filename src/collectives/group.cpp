@@ -1,5 +1,7 @@
 #include "collectives/group.h"
 
+#include <numeric>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -18,11 +20,17 @@ bool same(const Call& a, const Call& b) {
          a.dtype == b.dtype && a.root == b.root;
 }
 
-std::string describe_mismatch(const Call& first, int rank, const Call& other) {
+std::string describe_mismatch(std::string_view first, int rank, std::string_view other) {
   return fmt::format(
       "ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks must make the same calls in the "
       "same order",
-      to_string(first), rank, to_string(other));
+      first, rank, other);
+}
+
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 StoppedByAnother::StoppedByAnother(int rank, const std::string& reason, ErrorKind kind)
@@ -40,7 +48,10 @@ std::string Group::describe(const Call& call) const {
 std::unique_ptr<Group> Group::part(std::string name, const std::vector<int>& ranks) {
   std::vector<int> of_world;
   for (const int rank : ranks) of_world.push_back(world_ranks_.at(static_cast<size_t>(rank)));
-  return do_part(std::move(name), std::move(of_world), ++parts_);
+  std::unique_ptr<Group> made = do_part(std::move(name), std::move(of_world), ++parts_);
+  made->on_machine_ = on_machine_;
+  made->checks_ = checks_;
+  return made;
 }
 
 Call Group::tensor_call(std::string_view name, std::string_view collective, const Tensor& tensor, int root) {

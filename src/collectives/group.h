@@ -24,8 +24,9 @@ struct Call {
 };
 std::string to_string(const Call& call);  // "collective 7, all_reduce of 'gradients', float32 [2, 3]"
 bool same(const Call& a, const Call& b);
-// Ranks meet in different calls: of rank 0 and of another one.
-std::string describe_mismatch(const Call& first, int rank, const Call& other);
+// Ranks meet in different calls: of rank 0 and of another one, as to_string() has them.
+std::string describe_mismatch(std::string_view first, int rank, std::string_view other);
+std::vector<int> all_ranks(int count);  // 0, 1, …
 
 // Another rank has stopped, and reports why itself: whoever catches this prints nothing.
 class StoppedByAnother : public Error {
@@ -98,8 +99,9 @@ class Group {
   // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
   void set_checks(bool checks) { checks_ = checks; }
 
-  // The group of some of these ranks, this one among them, in their order. All ranks of this group call it at
-  // the same time, each with the part that it is in; it may end before this group does.
+  // The group of some of these ranks, this one among them, in their order; it compares calls if this one
+  // does. All ranks of this group call it at the same time, each with the part that it is in; it may end
+  // before this group does.
   std::unique_ptr<Group> part(std::string name, const std::vector<int>& ranks);
 
   // Small host values. Objects are bytes, of any length on each rank.

@@ -48,9 +48,7 @@ ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) cons
 }
 
 Tensor AdamW::own_part(size_t slot, const Tensor& whole) const {
-  if (!is_sharded(slot)) return whole;
-  const int64_t count = placements_[slot].own().numel();
-  return whole.reshape({whole.numel()}).narrow(0, sharing_.shard->rank() * count, count);
+  return is_sharded(slot) ? placements_[slot].own_elements(whole) : whole;
 }
 
 Tensor AdamW::gradient(size_t index) const {
@@ -71,11 +69,9 @@ void AdamW::begin_sums(collectives::Group& ranks) {
   left_ = trained_.size();
   // A layer that is computed again holds its gradients only while it is: those that are there already may
   // grow.
-  may_grow_unseen_.assign(trained_.size(), false);
-  for (size_t slot = 0; slot < trained_.size(); ++slot) {
-    const std::shared_ptr<GradSlot>& grad = parameters_[trained_[slot]].grad;
-    may_grow_unseen_[slot] = grad->filled() && grad.use_count() == 1;
-  }
+  may_grow_unseen_.clear();
+  for (const size_t i : trained_)
+    may_grow_unseen_.push_back(parameters_[i].grad->filled() && parameters_[i].grad.use_count() == 1);
   for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
     if (group != nullptr) group->begin_beside();
 }

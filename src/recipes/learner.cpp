@@ -102,7 +102,7 @@ void Learner::make_trainer() {
       trained, model.decoder.ops(),
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)},
-      optimizers::Sharing{setup_->shard.get(), setup_->replicate.get()});
+      setup_->shared->sharing());
   const training::TrainerOptions options =
       trainer_options(config_, model.decoder, data_.train.members().size());
   balance_factor_ = options.routers.balance_factor;
@@ -132,28 +132,25 @@ void Learner::start() {
 }
 
 void Learner::read_eval_rows() {
-  const std::string rows = collectives::made_at_root(ranks(), "rows of the evaluation", [&] {
-    return training::rows_to_bytes(read_all(*data_.eval, config_));
-  });
-  eval_rows_ = training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
+  eval_rows_ = shared_rows("rows of the evaluation", [&] { return read_all(*data_.eval, config_); });
+}
+
+std::vector<data::PackedRow> Learner::shared_rows(
+    std::string_view name, const std::function<std::vector<data::PackedRow>()>& read) const {
+  if (ranks().is_alone()) return read();
+  const std::string rows =
+      collectives::made_at_root(ranks(), name, [&] { return training::rows_to_bytes(read()); });
+  return training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
 }
 
 data::Batch Learner::shared_batch() {
   data::Batch batch;
-  const auto read = [&] {
+  batch.rows = shared_rows("rows of the update", [&] {
     std::optional<data::Batch> next = loader_->next();
     invariant(next.has_value(), "an endless loader ended");
     batch = std::move(*next);
-  };
-  if (ranks().is_alone()) {
-    read();
-    return batch;
-  }
-  const std::string rows = collectives::made_at_root(ranks(), "rows of the update", [&] {
-    read();
-    return training::rows_to_bytes(batch.rows);
+    return std::exchange(batch.rows, {});
   });
-  batch.rows = training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
   return batch;
 }
 

@@ -105,7 +105,10 @@ class Learner {
   bool is_root() const { return ranks().rank() == 0; }
   void read_eval_rows();
   data::Batch shared_batch();  // of rank 0's loader, with this rank's rows
-  void check_folder() const;   // whether this run may continue in it
+  // Of the rows that rank 0 reads this rank's.
+  std::vector<data::PackedRow> shared_rows(std::string_view name,
+                                           const std::function<std::vector<data::PackedRow>()>& read) const;
+  void check_folder() const;  // whether this run may continue in it
   bool restore();
   void check_origin(const Json& state) const;
   double lr() const;

@@ -44,17 +44,4 @@ Mesh mesh_of(const ParallelConfig& config, int ranks) {
   return {replicate, shard, 1};
 }
 
-std::vector<int> sharded_with(const Mesh& mesh, int rank) {
-  std::vector<int> ranks;
-  for (int other = 0; other < mesh.size(); ++other)
-    if (other / mesh.shard == rank / mesh.shard) ranks.push_back(other);
-  return ranks;
-}
-
-std::vector<int> replicas_of(const Mesh& mesh, int rank) {
-  std::vector<int> ranks;
-  for (int other = rank % mesh.shard; other < mesh.size(); other += mesh.shard) ranks.push_back(other);
-  return ranks;
-}
-
 }  // namespace temper::recipes

@@ -1,6 +1,4 @@
 #pragma once
-#include <vector>
-
 #include "recipes/run_config.h"
 #include "weights/layout.h"
 
@@ -9,10 +7,5 @@ namespace temper::recipes {
 // How so many ranks divide the work: the degrees that the configuration names, and what is left for the one
 // that is auto. An Error where they do not multiply to the number of ranks, with meshes that would.
 Mesh mesh_of(const ParallelConfig& config, int ranks);
-
-// Of the mesh's ranks those that share one optimizer state with `rank`, and those that have the same part of
-// it.
-std::vector<int> sharded_with(const Mesh& mesh, int rank);
-std::vector<int> replicas_of(const Mesh& mesh, int rank);
 
 }  // namespace temper::recipes

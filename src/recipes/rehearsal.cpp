@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "collectives/planned.h"
+#include "collectives/local/local.h"
 #include "data/answers.h"
 #include "models/model.h"
 #include "recipes/adapter_config.h"
@@ -167,10 +167,7 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
 // The ranks of a plan, of which this one is rehearsed.
 struct PlannedRanks {
   explicit PlannedRanks(const Mesh& mesh)
-      : all(collectives::planned_group(mesh.size())),
-        shard(mesh.shard > 1 ? collectives::planned_group(mesh.shard) : nullptr),
-        replicate(shard && mesh.replicate > 1 ? collectives::planned_group(mesh.replicate) : nullptr) {}
-  optimizers::Sharing sharing() const { return {shard.get(), replicate.get()}; }
+      : all(collectives::planned_group(mesh.size())), shared(*all, mesh) {}
   // Of an update's rows those of the first rank, which are as many as another's, and at least one.
   std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
     std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, all->size());
@@ -178,13 +175,14 @@ struct PlannedRanks {
     return mine;
   }
 
-  std::unique_ptr<collectives::Group> all, shard, replicate;
+  std::unique_ptr<collectives::Group> all;
+  SharedState shared;
 };
 
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
                     const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks) {
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
-                              ranks.sharing());
+                              ranks.shared.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
                             *ranks.all);
   const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
@@ -206,7 +204,7 @@ struct RehearsedAdapter {
   RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given, const PlannedRanks& ranks)
       : config(own),
         weights(of(own, model)),
-        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.sharing()),
+        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.shared.sharing()),
         sample(std::move(given)),
         rows(ranks.own(rows_of(own, sample, rows_of_step(own)))) {}
 

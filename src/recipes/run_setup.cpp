@@ -74,11 +74,7 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
                                      models::Purpose::kTraining)),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
   ranks.set_checks(config.parallel.check);
-  if (mesh.shard > 1) {
-    shard = ranks.part("shard", sharded_with(mesh, ranks.rank()));
-    shard->set_checks(config.parallel.check);
-    if (mesh.replicate > 1) replicate = ranks.part("replicate", replicas_of(mesh, ranks.rank()));
-  }
+  shared.emplace(ranks, mesh);
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())
     text.chat = std::make_shared<const templates::ChatTemplate>(
         templates::ChatTemplate::choose(config.model.path, chosen));

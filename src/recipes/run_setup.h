@@ -5,6 +5,7 @@
 
 #include "models/model.h"
 #include "recipes/run_config.h"
+#include "recipes/shared_state.h"
 #include "rollout/text_model.h"
 #include "training/trainer.h"
 
@@ -33,10 +34,8 @@ struct RunSetup {
   std::unique_ptr<collectives::Group> on_devices_;  // null: the ranks' own network serves their devices
 
  public:
-  collectives::Group& ranks;  // that compute the run together
-  // Those that share one optimizer state with this rank, and those that have the same part of it; null where
-  // nothing is shared.
-  std::unique_ptr<collectives::Group> shard, replicate;
+  collectives::Group& ranks;          // that compute the run together
+  std::optional<SharedState> shared;  // of the optimizer
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;

@@ -20,7 +20,7 @@ double StepDeadline::of_step() const {
   std::vector<double> sorted = seconds_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  return std::clamp(kMedians * *middle, kLeast, std::max(kLong, kMedians * *middle));
+  return std::max(kLeast, kMedians * *middle);
 }
 
 }  // namespace temper::recipes

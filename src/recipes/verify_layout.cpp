@@ -6,10 +6,12 @@
 
 #include "base/error.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/placed_tensors.h"
 #include "collectives/launch.h"
 #include "models/model.h"
 #include "ops/resolve.h"
 #include "recipes/mesh.h"
+#include "recipes/shared_state.h"
 #include "training/gather_rows.h"
 #include "training/trainer.h"
 
@@ -80,26 +82,15 @@ std::vector<data::PackedRow> rows_of(int64_t vocabulary) {
   return rows;
 }
 
-// What training gives after each update; of gradients what a rank has of their sums.
+// What training gives after each update.
 struct Course {
+  std::vector<std::string> names;  // of the trained parameters
   std::vector<double> losses;
-  std::vector<std::vector<Tensor>> gradients, weights;  // [steps][parameters]
+  std::vector<std::vector<Tensor>> gradients, weights;  // [steps][parameters], whole
 };
 
-struct Ranks {
-  collectives::Group& all;
-  std::unique_ptr<collectives::Group> shard, replicate;
-};
-
-Ranks divided(collectives::Group& all, const Mesh& mesh) {
-  Ranks ranks{all, nullptr, nullptr};
-  if (mesh.shard == 1) return ranks;
-  ranks.shard = all.part("shard", sharded_with(mesh, all.rank()));
-  if (mesh.replicate > 1) ranks.replicate = all.part("replicate", replicas_of(mesh, all.rank()));
-  return ranks;
-}
-
-Course train(const Json& config, const RunConfig& run, const Ranks& ranks) {
+Course train(const Json& config, const RunConfig& run, collectives::Group& ranks, const Mesh& mesh) {
+  const SharedState shared(ranks, mesh);
   models::BuildOptions build;
   build.dtype = DType::kF32;
   build.ops = run.model.ops_implementation.to_ops();
@@ -107,22 +98,24 @@ Course train(const Json& config, const RunConfig& run, const Ranks& ranks) {
   const auto model = models::build_model(config, run.model.path, build);
   layers::ParameterStore& parameters = model->decoder.parameters();
   parameters.initialize(static_cast<uint64_t>(run.train.seed), 0.02);
-  optimizers::AdamW optimizer(parameters, model->decoder.ops(), {},
-                              optimizers::Sharing{ranks.shard.get(), ranks.replicate.get()});
+  optimizers::AdamW optimizer(parameters, model->decoder.ops(), {}, shared.sharing());
   training::TrainerOptions options{.micro_batch_tokens = 64,
                                    .checkpointing = run.train.activation_checkpointing};
   options.routers.balance_factor =
       run.train.router.balance_loss.value_or(model->decoder.config().balance_factor);
   options.routers.global_balance = true;  // others depend on what ranks compute at once
-  training::Trainer trainer(model->decoder, optimizer, options, nullptr, ranks.all);
+  training::Trainer trainer(model->decoder, optimizer, options, nullptr, ranks);
   const std::vector<data::PackedRow> rows =
-      training::rows_of_rank(rows_of(config.at("vocab_size").as_int()), ranks.all.rank(), ranks.all.size());
+      training::rows_of_rank(rows_of(config.at("vocab_size").as_int()), ranks.rank(), ranks.size());
   Course course;
   for (int step = 0; step < kSteps; ++step) {
     course.losses.push_back(trainer.step(rows, kRate).loss);
     std::vector<Tensor>& gradients = course.gradients.emplace_back();
-    for (const PlacedTensor& gradient : optimizer.summed_gradients())
-      gradients.push_back(gradient.own.clone());
+    course.names.clear();
+    for (const PlacedTensor& gradient : optimizer.summed_gradients()) {
+      course.names.push_back(gradient.name);
+      gradients.push_back(checkpoints::whole_of(gradient, ranks).clone());
+    }
     std::vector<Tensor>& weights = course.weights.emplace_back();
     for (size_t i = 0; i < parameters.size(); ++i) weights.push_back(parameters[i].value.clone());
   }
@@ -132,45 +125,40 @@ Course train(const Json& config, const RunConfig& run, const Ranks& ranks) {
 // The largest differences from one rank.
 struct Worst {
   double first_loss = 0, later_losses = 0, gradients = 0, weights = 0;
-  std::string gradient;  // the parameter
+  std::string gradient = {};  // the parameter
+
+  void add(const Worst& other) {
+    first_loss = std::max(first_loss, other.first_loss);
+    later_losses = std::max(later_losses, other.later_losses);
+    weights = std::max(weights, other.weights);
+    if (other.gradients <= gradients) return;
+    gradients = other.gradients;
+    gradient = other.gradient;
+  }
 };
 
-// The largest difference, as a part of the largest number in the whole.
-double difference(const Tensor& found, const Tensor& expected, const Tensor& whole) {
+// The largest difference, as a part of the largest number.
+double difference(const Tensor& found, const Tensor& expected) {
   double worst = 0, largest = 1e-12;
-  for (int64_t i = 0; i < found.numel(); ++i)
-    worst = std::max(worst, std::abs(double{found.data<float>()[i]} - expected.data<float>()[i]));
-  for (int64_t i = 0; i < whole.numel(); ++i)
-    largest = std::max(largest, std::abs(double{whole.data<float>()[i]}));
-  return std::isfinite(worst) ? worst / largest : INFINITY;
+  for (int64_t i = 0; i < found.numel(); ++i) {
+    const double number = expected.data<float>()[i], apart = std::abs(found.data<float>()[i] - number);
+    if (!std::isfinite(apart)) return INFINITY;
+    worst = std::max(worst, apart);
+    largest = std::max(largest, std::abs(number));
+  }
+  return worst / largest;
 }
 
-// The elements that a rank has of a parameter's gradient, of one rank's whole one.
-Tensor own_part(const Tensor& whole, int64_t count, int place) {
-  return count == whole.numel() ? whole : whole.reshape({whole.numel()}).narrow(0, place * count, count);
-}
-
-Worst compare(const Course& found, const Course& expected, int place, const WeightTable& table) {
+Worst compare(const Course& found, const Course& expected) {
   Worst worst;
-  std::vector<std::string> names;
-  for (const WeightSpec& spec : table.specs())
-    if (!spec.buffer) names.push_back(spec.name);
   for (size_t step = 0; step < kSteps; ++step) {
     const double apart = std::abs(found.losses[step] / expected.losses[step] - 1);
-    (step == 0 ? worst.first_loss : worst.later_losses) =
-        std::max(step == 0 ? worst.first_loss : worst.later_losses, apart);
-    for (size_t i = 0; i < names.size(); ++i) {
-      const Tensor& own = found.gradients[step][i];
-      const Tensor& whole = expected.gradients[step][i];
-      const double gradient = difference(own, own_part(whole, own.numel(), place), whole);
-      if (gradient > worst.gradients) {
-        worst.gradients = gradient;
-        worst.gradient = names[i];
-      }
-    }
+    worst.add(step == 0 ? Worst{.first_loss = apart} : Worst{.later_losses = apart});
+    for (size_t i = 0; i < found.names.size(); ++i)
+      worst.add({.gradients = difference(found.gradients[step][i], expected.gradients[step][i]),
+                 .gradient = found.names[i]});
     for (size_t i = 0; i < found.weights[step].size(); ++i)
-      worst.weights = std::max(worst.weights, difference(found.weights[step][i], expected.weights[step][i],
-                                                         expected.weights[step][i]));
+      worst.add({.weights = difference(found.weights[step][i], expected.weights[step][i])});
   }
   return worst;
 }
@@ -180,21 +168,13 @@ Worst compare(const Course& found, const Course& expected, int place, const Weig
 std::string verify_layout(const RunConfig& config, int ranks) {
   const Mesh mesh = mesh_of(config.parallel, ranks);
   const Json small = small_copy(checkpoints::read_model_config(config.model.path));
-  const Course expected = train(small, config, {collectives::alone(), nullptr, nullptr});
-  const WeightTable table = layers::decoder_weight_table(models::configure(small, config.model.path));
+  const Course expected = train(small, config, collectives::alone(), {});
   std::mutex mutex;
   Worst worst;
   collectives::launch("threads", {.ranks = ranks}, [&](collectives::Group& all) {
-    const Course found = train(small, config, divided(all, mesh));
-    const Worst own = compare(found, expected, all.rank() % mesh.shard, table);
+    const Worst own = compare(train(small, config, all, mesh), expected);
     const std::lock_guard lock(mutex);
-    worst.first_loss = std::max(worst.first_loss, own.first_loss);
-    worst.later_losses = std::max(worst.later_losses, own.later_losses);
-    worst.weights = std::max(worst.weights, own.weights);
-    if (own.gradients > worst.gradients) {
-      worst.gradients = own.gradients;
-      worst.gradient = own.gradient;
-    }
+    worst.add(own);
   });
   const std::string report = fmt::format(
       "{} ranks: replicate {}, shard {}; {} layers of {}, {} updates, beside one rank:\n"

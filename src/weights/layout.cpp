@@ -81,20 +81,18 @@ Tensor Placement::own_columns(const Tensor& rows) const {
   return rows.narrow(dim_, one.front().whole, one.front().count);
 }
 
+Tensor Placement::elements(const Tensor& whole, int part) const {
+  return whole.reshape({whole_.numel()}).narrow(0, part * own_.numel(), own_.numel());
+}
+
 void Placement::take_own(const Tensor& whole, const Tensor& own) const {
-  if (flat_) {
-    own.copy_from(whole.reshape({whole_.numel()}).narrow(0, part_ * own_.numel(), own_.numel()));
-    return;
-  }
+  if (flat_) return own.copy_from(own_elements(whole));
   for (const Slice& slice : slices())
     own.narrow(dim_, slice.own, slice.count).copy_from(whole.narrow(dim_, slice.whole, slice.count));
 }
 
 void Placement::put_part(const Tensor& held, int part, const Tensor& whole) const {
-  if (flat_) {
-    whole.reshape({whole_.numel()}).narrow(0, part * own_.numel(), own_.numel()).copy_from(held);
-    return;
-  }
+  if (flat_) return elements(whole, part).copy_from(held);
   for (const Slice& slice : slices(part))
     whole.narrow(dim_, slice.whole, slice.count).copy_from(held.narrow(dim_, slice.own, slice.count));
 }

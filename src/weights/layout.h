@@ -55,6 +55,10 @@ class Placement {
   // What a part holds, into its places in a whole tensor.
   void put_part(const Tensor& held, int part, const Tensor& whole) const;
 
+  // Of one that is flat: a part's elements of the whole tensor, a view.
+  Tensor elements(const Tensor& whole, int part) const;
+  Tensor own_elements(const Tensor& whole) const { return elements(whole, part_); }
+
  private:
   Shape whole_, own_;
   int dim_ = 0, parts_ = 1, part_ = 0;

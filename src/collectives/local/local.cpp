@@ -6,21 +6,23 @@
 namespace temper::collectives {
 namespace {
 
-class Alone final : public Group {
+// Rank 0 of so many, of which no other is here.
+class Only final : public Group {
  public:
-  Alone() : Group(0, 1, "local", {0}) {}
+  Only(int ranks, const char* name) : Group(0, ranks, name, all_ranks(ranks)) {}
 
  private:
   void do_all_reduce(const Call&, const Tensor&) override {}
   void do_all_gather(const Call&, const Tensor&, const Tensor&) override {}
   void do_reduce_scatter(const Call&, const Tensor&, const Tensor&) override {}
   void do_broadcast(const Call&, const Tensor&) override {}
+  // The others bring what this one brings.
   std::vector<std::string> do_gather_objects(const Call&, std::string mine) override {
-    return {std::move(mine)};
+    return std::vector<std::string>(static_cast<size_t>(size()), mine);
   }
   void do_set_deadline(double) override {}
-  std::unique_ptr<Group> do_part(std::string, std::vector<int>, int) override {
-    return std::make_unique<Alone>();
+  std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int) override {
+    return std::make_unique<Only>(static_cast<int>(ranks.size()), name.c_str());
   }
 };
 
@@ -32,9 +34,11 @@ void launch_here(const LaunchOptions& options, const Body& body) {
 }  // namespace
 
 Group& alone() {
-  static Alone group;
+  static Only group(1, "local");
   return group;
 }
+
+std::unique_ptr<Group> planned_group(int ranks) { return std::make_unique<Only>(ranks, "planned"); }
 
 void register_local() { registry<Launch>().add("local", launch_here); }
 

@@ -47,7 +47,10 @@ class MpiGroup final : public Group {
   MpiGroup(Network& network, std::string name, std::vector<int> ranks, int tag)
       : Group(place_of(network.rank(), ranks), static_cast<int>(ranks.size()), std::move(name), ranks),
         network_(network),
-        tag_(tag) {
+        tag_(tag) {}
+
+  // From the names of all ranks' machines.
+  void find_machine() {
     std::array<char, HOST_NAME_MAX + 1> host{};
     ::gethostname(host.data(), host.size() - 1);
     const std::vector<std::string> hosts = gather_objects("machines", host.data());
@@ -84,7 +87,7 @@ class MpiGroup final : public Group {
       sent.push_back({world, &mine, sizeof mine});
       received.push_back({world, &headers[static_cast<size_t>(place)], sizeof mine});
     });
-    network_.exchange(tag_, sent, received, describe(call));
+    move(call, sent, received);
     headers[static_cast<size_t>(rank())] = mine;
     check_same_calls(headers);
     return headers;
@@ -94,17 +97,17 @@ class MpiGroup final : public Group {
     const Call first = headers[0].call();
     for (size_t i = 1; i < headers.size(); ++i)
       if (const Call other = headers[i].call(); !same(first, other))
-        throw Error("[collectives] " + describe_mismatch(first, static_cast<int>(i), other),
-                    ErrorKind::kDefect);
+        throw Error(
+            "[collectives] " + describe_mismatch(to_string(first), static_cast<int>(i), to_string(other)),
+            ErrorKind::kDefect);
   }
 
   void move(const Call& call, const std::vector<Message>& sent, const std::vector<Message>& received) {
-    network_.exchange(tag_, sent, received, describe(call));
+    network_.exchange(tag_, sent, received, [&] { return describe(call); });
   }
 
-  // Part p of the elements is summed by rank p: `take(first, count)` of this rank's, where `from` are all
-  // ranks' values of it. Goes through the tensor piece by piece, so that a piece of each other rank is enough
-  // memory.
+  // Part p of the elements is summed by rank p, into `sums`. Goes through the tensor piece by piece, so that
+  // a piece of each other rank is enough memory.
   template <class T>
   void sum_parts(const Call& call, const T* values, const std::vector<std::pair<int64_t, int64_t>>& parts,
                  T* sums) {
@@ -210,7 +213,8 @@ class MpiGroup final : public Group {
   // Parts of one number have no rank in common, and may have the same tag.
   std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) override {
     constexpr int kMostParts = 64;
-    return make_mpi_group(network_, std::move(name), std::move(ranks), tag_ * kMostParts + number);
+    return std::make_unique<MpiGroup>(network_, std::move(name), std::move(ranks),
+                                      tag_ * kMostParts + number);
   }
 
   static void check_device(const Call& call, const Tensor& tensor) {
@@ -229,8 +233,10 @@ class MpiGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_mpi_group(Network& network, std::string name, std::vector<int> ranks, int tag) {
-  return std::make_unique<MpiGroup>(network, std::move(name), std::move(ranks), tag);
+std::unique_ptr<Group> mpi_world(Network& network) {
+  auto world = std::make_unique<MpiGroup>(network, "world", all_ranks(network.size()), 0);
+  world->find_machine();
+  return world;
 }
 
 }  // namespace temper::collectives

@@ -1,11 +1,10 @@
 #include "collectives/mpi/library.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <string>
 
+#include "base/dynamic_library.h"
 #include "base/error.h"
 #include "collectives/mpi/mpi.h"
 
@@ -13,14 +12,6 @@ namespace temper::collectives {
 namespace {
 
 constexpr const char* kFile = "libmpi.so.40";  // of Open MPI 4 and 5
-
-template <class F>
-void find(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  if (function == nullptr)
-    fail_resources("[MPI] {} has no {}; install Open MPI {} (Debian: openmpi-bin, libopenmpi3)", kFile, name,
-                   OMPI_MAJOR_VERSION);
-}
 
 // "Open MPI v4.1.4, package: Debian ..." to "Open MPI 4.1.4".
 std::string version_of(const Mpi& mpi) {
@@ -34,33 +25,32 @@ std::string version_of(const Mpi& mpi) {
 }
 
 Mpi open() {
-  // Its own parts look up its symbols: they must be seen by all.
-  void* const library = dlopen(kFile, RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr)
+  static const DynamicLibrary library({kFile}, {}, DynamicLibrary::Symbols::kSeenByAll);
+  if (!library.opened())
     fail_resources(
         "[MPI] several ranks need Open MPI, which cannot be opened ({}); install it (Debian: openmpi-bin, "
         "libopenmpi3), or run one rank",
-        dlerror());
+        library.error());
   Mpi mpi{};
-  find(library, "MPI_Get_library_version", mpi.get_library_version);
+  library.look_up("MPI_Get_library_version", mpi.get_library_version);
   static const std::string version = version_of(mpi);
   mpi.version = version.c_str();
   const std::string expected = fmt::format("Open MPI {}.", OMPI_MAJOR_VERSION);
   if (!version.starts_with(expected))
     fail_resources("[MPI] {} is {}, expected {}x, with which this program was built", kFile, version,
                    expected);
-  find(library, "MPI_Init_thread", mpi.init_thread);
-  find(library, "MPI_Comm_rank", mpi.comm_rank);
-  find(library, "MPI_Comm_size", mpi.comm_size);
-  find(library, "MPI_Comm_dup", mpi.comm_dup);
-  find(library, "MPI_Isend", mpi.isend);
-  find(library, "MPI_Irecv", mpi.irecv);
-  find(library, "MPI_Recv", mpi.recv);
-  find(library, "MPI_Test", mpi.test);
-  find(library, "MPI_Iprobe", mpi.iprobe);
-  find(library, "MPI_Finalize", mpi.finalize);
-  find(library, "ompi_mpi_comm_world", mpi.world);
-  find(library, "ompi_mpi_byte", mpi.byte);
+  library.look_up("MPI_Init_thread", mpi.init_thread);
+  library.look_up("MPI_Comm_rank", mpi.comm_rank);
+  library.look_up("MPI_Comm_size", mpi.comm_size);
+  library.look_up("MPI_Comm_dup", mpi.comm_dup);
+  library.look_up("MPI_Isend", mpi.isend);
+  library.look_up("MPI_Irecv", mpi.irecv);
+  library.look_up("MPI_Recv", mpi.recv);
+  library.look_up("MPI_Test", mpi.test);
+  library.look_up("MPI_Iprobe", mpi.iprobe);
+  library.look_up("MPI_Finalize", mpi.finalize);
+  library.look_up("ompi_mpi_comm_world", mpi.world);
+  library.look_up("ompi_mpi_byte", mpi.byte);
   return mpi;
 }
 

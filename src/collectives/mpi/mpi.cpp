@@ -1,7 +1,6 @@
 #include "collectives/mpi/mpi.h"
 
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include "base/libraries.h"
@@ -36,9 +35,7 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
   if (options.ranks != 1 && options.ranks != network.size())
     fail("[collectives] {} ranks are asked for, and the launcher has started {}", options.ranks,
          network.size());
-  std::vector<int> all(static_cast<size_t>(network.size()));
-  std::iota(all.begin(), all.end(), 0);
-  const std::unique_ptr<Group> world = make_mpi_group(network, "world", all, 0);
+  const std::unique_ptr<Group> world = mpi_world(network);
   share_cores(world->on_machine().place, world->on_machine().ranks);
   try {
     body(*world);

@@ -1,7 +1,5 @@
 #pragma once
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "base/libraries.h"
 #include "collectives/group.h"
@@ -9,9 +7,8 @@
 
 namespace temper::collectives {
 
-// The group of these ranks of the run, this one among them, whose messages have a tag of their own. Sums are
-// those of room `threads`, bit for bit.
-std::unique_ptr<Group> make_mpi_group(Network& network, std::string name, std::vector<int> ranks, int tag);
+// The group of all ranks of the run. Sums are those of room `threads`, bit for bit.
+std::unique_ptr<Group> mpi_world(Network& network);
 
 LibraryState probe_mpi();  // opens the library, and starts nothing
 

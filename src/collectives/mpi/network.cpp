@@ -142,8 +142,8 @@ Network::~Network() {
 }
 
 void Network::exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
-                       const std::string& what) {
-  if (broken_) fail_resources("[collectives] {} comes after a rank has stopped", what);
+                       const std::function<std::string()>& what) {
+  if (broken_) fail_resources("[collectives] {} comes after a rank has stopped", what());
   Open open(*handles_);
   for (const Message& message : received) open.receive(message, tag, handles_->messages);
   for (const Message& message : sent) open.send(message, tag, handles_->messages);
@@ -159,7 +159,7 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
     if (Clock::now() < until) continue;
     broken_ = true;
     if (handles_->stopped) throw StoppedByAnother(*handles_->stopped);
-    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what,
+    fail_resources("[collectives] {} did not come to {} within {:.3g} s", open.late(), what(),
                    deadline_.count());
   }
 }

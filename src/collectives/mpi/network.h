@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,9 +33,9 @@ class Network {
   };
   // Sends and receives these; returns when all have arrived. Messages between two ranks under one tag arrive
   // in the order in which they were sent. Throws StoppedByAnother, or an Error of kind kResources that names
-  // the ranks which did not come to `what` within the deadline.
+  // the ranks which did not come to `what()` within the deadline.
   void exchange(int tag, std::span<const Message> sent, std::span<const Message> received,
-                const std::string& what);
+                const std::function<std::string()>& what);
 
   // Tells all others why this rank stops. They throw StoppedByAnother when they wait next.
   void stop(const std::string& reason, ErrorKind kind);

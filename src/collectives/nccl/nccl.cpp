@@ -92,8 +92,8 @@ class NcclGroup final : public Group {
     if (checks()) meet(call);
     const cudaStream_t on = stream();
     check(start(on), call.collective.data());
-    if (!is_together_) watch_->add(on, describe(call));
     last_ = describe(call);
+    if (!is_together_) watch_->add(on, last_);
   }
 
   // With the other ranks' hosts: what differs is told, and who does not come is named.
@@ -101,11 +101,8 @@ class NcclGroup final : public Group {
     const std::vector<std::string> all = hosts_.gather_objects(call.name, to_string(call));
     for (size_t i = 1; i < all.size(); ++i)
       if (all[i] != all[0])
-        throw Error(
-            fmt::format("[collectives] ranks meet in different calls: rank 0 in {}; rank {} in {}. All ranks "
-                        "must make the same calls in the same order",
-                        all[0], i, all[i]),
-            ErrorKind::kDefect);
+        throw Error("[collectives] " + describe_mismatch(all[0], static_cast<int>(i), all[i]),
+                    ErrorKind::kDefect);
   }
 
   void do_all_reduce(const Call& call, const Tensor& values) override {

@@ -33,7 +33,8 @@ std::string Meeting::missing() const {
 void Meeting::refuse_mismatch() {
   for (size_t i = 1; i < size_; ++i)
     if (!same(*calls_[i], *calls_[0]))
-      return break_off(describe_mismatch(*calls_[0], static_cast<int>(i), *calls_[i]), ErrorKind::kDefect);
+      return break_off(describe_mismatch(to_string(*calls_[0]), static_cast<int>(i), to_string(*calls_[i])),
+                       ErrorKind::kDefect);
 }
 
 void Meeting::arrive(int rank, const Call& call, const void* mine) {

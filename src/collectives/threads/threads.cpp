@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <thread>
 
@@ -169,8 +168,7 @@ void launch_threads(const LaunchOptions& options, const Body& body) {
   if (options.ranks < 1) fail("[collectives] {} ranks are asked for; expected at least 1", options.ranks);
   Meetings meetings(options.deadline);
   FirstError first;
-  std::vector<int> all(static_cast<size_t>(options.ranks));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = all_ranks(options.ranks);
   const int share = std::max(1, num_threads() / options.ranks);
   // Does what a rank does; what that throws, the others learn.
   const auto guarded = [&](int rank, const std::function<void()>& act) {

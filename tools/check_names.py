@@ -72,7 +72,7 @@ class Unit:
                 self.header = next(words)
             elif word == "-isystem":
                 flags += [word, next(words)]
-            elif word[:2] in ("-I", "-D") or word.startswith("-std"):
+            elif word[:2] in ("-I", "-D") or word.startswith(("-std", "-isystem")):  # -isystem with its folder behind it
                 flags.append(word)
         self.flags = flags
 

@@ -112,6 +112,34 @@ void Group::reduce_scatter_into(std::string_view name, const Tensor& whole, cons
   if (whole.raw() != part.raw()) part.copy_from(whole);
 }
 
+Tensor Group::all_to_all(std::string_view name, const Tensor& rows, std::span<const int64_t> send,
+                         std::span<const int64_t> receive) {
+  if (is_alone()) return rows;
+  Call call = tensor_call(name, "all_to_all", rows);
+  const auto ranks = static_cast<size_t>(size_);
+  invariant(send.size() == ranks && receive.size() == ranks &&
+                std::accumulate(send.begin(), send.end(), int64_t{0}) == rows.dim(0),
+            fmt::format("[{}] rows for each rank, as many as there are", to_string(call)));
+  Shape shape = rows.shape();
+  shape[0] = std::accumulate(receive.begin(), receive.end(), int64_t{0});
+  call.shape[0] = 1;
+  RowExchange exchange{
+      rows, Tensor::empty(shape, rows.dtype(), MemoryTag::kActivations, rows.device()), {}, {}, 0};
+  exchange.row_bytes = call.shape.numel() * size_of(rows.dtype());
+  for (size_t r = 0; r < ranks; ++r) {
+    exchange.send.push_back(send[r] * exchange.row_bytes);
+    exchange.receive.push_back(receive[r] * exchange.row_bytes);
+  }
+  do_all_to_all(call, exchange);
+  return exchange.received;
+}
+
+void Group::fail_rows(const Call& call, int rank, int64_t found, int64_t expected) {
+  throw Error(fmt::format("[collectives] {}: rank {} sends {} rows, expected {}", to_string(call), rank,
+                          found, expected),
+              ErrorKind::kDefect);
+}
+
 void Group::broadcast(std::string_view name, const Tensor& values, int root) {
   do_broadcast(tensor_call(name, "broadcast", values, root), values);
 }

@@ -18,7 +18,8 @@ struct Call {
   std::string_view name;        // what for: "gradients"
   std::string_view collective;  // "all_reduce"
   int64_t number = 0;           // counted from 1 in each rank
-  Shape shape = {};             // of the tensor; none for host values, of which each rank brings its own
+  Shape shape = {};  // of the tensor, or of one of its rows where each rank brings its own number of them;
+                     // none for host values
   DType dtype = DType::kU8;
   int root = 0;
 };
@@ -77,6 +78,10 @@ class Group {
   // The same into memory that is there, where a rank's part may be its own rows of the whole.
   void all_gather_into(std::string_view name, const Tensor& part, const Tensor& whole);
   void reduce_scatter_into(std::string_view name, const Tensor& whole, const Tensor& part);
+  // Rows in the order of the ranks that they are for, send[r] of them for rank r, to rows in the order of the
+  // ranks that they are from: receive[r] of them, as many as rank r sends here. Any may be none.
+  Tensor all_to_all(std::string_view name, const Tensor& rows, std::span<const int64_t> send,
+                    std::span<const int64_t> receive);
   // In place: the root's.
   void broadcast(std::string_view name, const Tensor& values, int root);
 
@@ -144,10 +149,18 @@ class Group {
   }
 
  protected:
+  // What all_to_all moves.
+  struct RowExchange {
+    Tensor rows, received;
+    std::vector<int64_t> send, receive;  // in bytes, by rank
+    int64_t row_bytes = 0;
+  };
   Group(int rank, int size, std::string name, std::vector<int> world_ranks);
   void set_on_machine(OnMachine where) { on_machine_ = where; }
   // "collective 7, all_reduce of 'gradients', float32 [2, 3], in group world (ranks 0 to 3)"
   std::string describe(const Call& call) const;
+  // A rank sends another number of rows than this one expects.
+  [[noreturn]] static void fail_rows(const Call& call, int rank, int64_t found, int64_t expected);
   bool checks() const { return checks_; }
 
  private:
@@ -156,6 +169,7 @@ class Group {
   virtual void do_all_gather(const Call& call, const Tensor& part, const Tensor& whole) = 0;
   virtual void do_reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) = 0;
   virtual void do_broadcast(const Call& call, const Tensor& values) = 0;
+  virtual void do_all_to_all(const Call& call, const RowExchange& exchange) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
   virtual void do_set_deadline(double seconds) = 0;
   virtual void do_begin_together() {}

@@ -123,6 +123,55 @@ TEST(Threads, GatherScatterAndBroadcast) {
   });
 }
 
+// Rank r sends (r + 2 s) % 3 rows to rank s, some none.
+TEST(Threads, RowsGoToTheRanksThatTheyAreFor) {
+  const auto count = [](int from, int to) { return int64_t{(from + 2 * to) % 3}; };
+  const auto row = [](int from, int to, int64_t i) {
+    return static_cast<float>(16 * from + 4 * to) + static_cast<float>(i);
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32}) {
+    std::mutex mutex;
+    launch("threads", {.ranks = 4}, [&](Group& group) {
+      std::vector<float> sent, expected;
+      std::vector<int64_t> send, receive;
+      for (int other = 0; other < 4; ++other) {
+        send.push_back(count(group.rank(), other));
+        receive.push_back(count(other, group.rank()));
+        for (int64_t i = 0; i < send.back(); ++i)
+          for (int k = 0; k < 2; ++k) sent.push_back(row(group.rank(), other, i));
+        for (int64_t i = 0; i < receive.back(); ++i)
+          for (int k = 0; k < 2; ++k) expected.push_back(row(other, group.rank(), i));
+      }
+      Tensor rows = Tensor::from(std::span<const float>(sent), {static_cast<int64_t>(sent.size() / 2), 2});
+      if (dtype == DType::kI32) {
+        std::vector<int32_t> integers(sent.begin(), sent.end());
+        rows = Tensor::from(std::span<const int32_t>(integers), rows.shape());
+      } else {
+        rows = rows.to(dtype);
+      }
+      const Tensor found = group.all_to_all("rows", rows, send, receive);
+      const std::lock_guard lock(mutex);
+      std::vector<float> values;
+      if (dtype == DType::kI32)
+        values.assign(found.values<int32_t>().begin(), found.values<int32_t>().end());
+      else
+        for (const float value : found.to(DType::kF32).values<float>()) values.push_back(value);
+      EXPECT_EQ(values, expected);
+    });
+  }
+}
+
+TEST(Threads, RowsThatNobodyExpectsAreAnError) {
+  const Outcome found = run({.ranks = 2}, [](Group& group) {
+    const int64_t send[] = {2, 3}, receive[] = {group.rank() == 0 ? 2 : 3, group.rank() == 0 ? 1 : 3};
+    group.all_to_all("rows", values_of(0), send, receive);
+  });
+  EXPECT_NE(found.launch.find(
+                "collective 1, all_to_all of 'rows', float32 [1, 3]: rank 1 sends 2 rows, expected 1"),
+            std::string::npos)
+      << found.launch;
+}
+
 TEST(Threads, DifferentCallsAreOneErrorOnEveryRank) {
   const auto mismatch = [](const Body& body) {
     const Outcome found = run({.ranks = 2}, body);

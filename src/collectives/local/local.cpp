@@ -16,6 +16,7 @@ class Only final : public Group {
   void do_all_gather(const Call&, const Tensor&, const Tensor&) override {}
   void do_reduce_scatter(const Call&, const Tensor&, const Tensor&) override {}
   void do_broadcast(const Call&, const Tensor&) override {}
+  void do_all_to_all(const Call&, const RowExchange&) override {}
   // The others bring what this one brings.
   std::vector<std::string> do_gather_objects(const Call&, std::string mine) override {
     return std::vector<std::string>(static_cast<size_t>(size()), mine);

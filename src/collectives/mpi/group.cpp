@@ -17,7 +17,7 @@ struct Header {
   int64_t number = 0;
   std::array<int64_t, Shape::kMaxDims> dims{};
   int32_t num_dims = 0, dtype = 0, root = 0, reserved = 0;
-  int64_t bytes = 0;  // of an object that this rank brings
+  int64_t bytes = 0;  // of an object that this rank brings, or of rows for whom it tells
 
   Header() = default;
   Header(const Call& call, int64_t object_bytes)
@@ -80,15 +80,19 @@ class MpiGroup final : public Group {
   }
 
   std::vector<Header> meet(const Call& call, int64_t bytes = 0) {
-    std::vector<Header> headers(static_cast<size_t>(size()));
-    Header mine(call, bytes);
+    return meet(call, std::vector<int64_t>(static_cast<size_t>(size()), bytes));
+  }
+  // `bytes` that each of the others gets.
+  std::vector<Header> meet(const Call& call, const std::vector<int64_t>& bytes) {
+    std::vector<Header> headers(static_cast<size_t>(size())), mine;
+    for (const int64_t count : bytes) mine.emplace_back(call, count);
     std::vector<Message> sent, received;
     for_others([&](int place, int world) {
-      sent.push_back({world, &mine, sizeof mine});
-      received.push_back({world, &headers[static_cast<size_t>(place)], sizeof mine});
+      sent.push_back({world, &mine[static_cast<size_t>(place)], sizeof(Header)});
+      received.push_back({world, &headers[static_cast<size_t>(place)], sizeof(Header)});
     });
     move(call, sent, received);
-    headers[static_cast<size_t>(rank())] = mine;
+    headers[static_cast<size_t>(rank())] = mine[static_cast<size_t>(rank())];
     check_same_calls(headers);
     return headers;
   }
@@ -190,6 +194,30 @@ class MpiGroup final : public Group {
       for_others([&](int, int world) { sent.push_back({world, values.raw(), values.bytes()}); });
     else
       received.push_back({world_ranks()[static_cast<size_t>(call.root)], values.raw(), values.bytes()});
+    move(call, sent, received);
+  }
+
+  void do_all_to_all(const Call& call, const RowExchange& exchange) override {
+    check_device(call, exchange.rows);
+    const std::vector<Header> headers = meet(call, exchange.send);
+    const auto* from = static_cast<const std::byte*>(exchange.rows.raw());
+    auto* to = static_cast<std::byte*>(exchange.received.raw());
+    std::vector<Message> sent, received;
+    for (size_t place = 0; place < headers.size(); ++place) {
+      const int64_t leaving = exchange.send[place], coming = exchange.receive[place];
+      if (static_cast<int>(place) == rank()) {
+        std::copy_n(from, leaving, to);
+      } else {
+        if (headers[place].bytes != coming)
+          fail_rows(call, static_cast<int>(place), headers[place].bytes / exchange.row_bytes,
+                    coming / exchange.row_bytes);
+        const int world = world_ranks()[place];
+        sent.push_back({world, const_cast<std::byte*>(from), leaving});
+        received.push_back({world, to, coming});
+      }
+      from += leaving;
+      to += coming;
+    }
     move(call, sent, received);
   }
 

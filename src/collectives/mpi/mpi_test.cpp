@@ -53,6 +53,19 @@ std::string results_of(Group& group) {
       group.all_gather_into("parts", whole.narrow(0, rows * group.rank(), rows), whole);
       take(whole.raw(), whole.bytes());
     }
+  // Rows of other numbers, some none.
+  for (const int64_t most : {int64_t{3}, int64_t{100003}}) {
+    std::vector<int64_t> send, receive;
+    int64_t rows = 0;
+    for (int other = 0; other < group.size(); ++other) {
+      send.push_back((group.rank() * 5 + other * 7) % most);
+      receive.push_back((other * 5 + group.rank() * 7) % most);
+      rows += send.back();
+    }
+    const Tensor received =
+        group.all_to_all("rows", values_of(group.rank(), {rows, 3}, DType::kBF16), send, receive);
+    take(received.raw(), received.bytes());
+  }
   // Groups of some of them: the halves, and those that have the same place in each.
   if (ranks % 2 == 0) {
     std::vector<int> half, place;
@@ -152,6 +165,9 @@ const bool kSignal = add_rank_body("signal", [](Group& group, const std::string&
     group.reduce_scatter("gradients", values);
     reach("broadcast");
     group.broadcast("rows", values, 1);
+    reach("all_to_all");
+    const std::vector<int64_t> four(3, 4);
+    if (group.size() == 3) group.all_to_all("tokens", values, four, four);
     reach("gather_objects");
     group.gather_objects("counts", "x");
     reach("barrier");
@@ -169,8 +185,8 @@ TEST(Mpi, ARankThatIsKilledEndsAll) {
 }
 
 TEST(Mpi, ARankThatHangsIsNamed) {
-  for (const char* where :
-       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "gather_objects", "barrier"}) {
+  for (const char* where : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all",
+                            "gather_objects", "barrier"}) {
     const RanksOutcome outcome = run_ranks(3, "signal", fmt::format("{} {}", where, SIGSTOP));
     EXPECT_EQ(outcome.code, 4) << outcome.text;
     EXPECT_LT(outcome.seconds, 10);

@@ -32,6 +32,8 @@ Nccl open() {
   library.look_up("ncclAllGather", found.all_gather);
   library.look_up("ncclReduceScatter", found.reduce_scatter);
   library.look_up("ncclBroadcast", found.broadcast);
+  library.look_up("ncclSend", found.send);
+  library.look_up("ncclRecv", found.receive);
   int version = 0;
   found.get_version(&version);
   if (version / 10000 != NCCL_MAJOR)

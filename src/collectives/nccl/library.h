@@ -23,6 +23,8 @@ struct Nccl {
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclReduceScatter) reduce_scatter;
   decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
 };
 
 // Opens it once. A kResources Error where it is missing, or of another major version than this program was

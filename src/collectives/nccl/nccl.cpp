@@ -129,6 +129,27 @@ class NcclGroup final : public Group {
                               call.root, network_, on);
     });
   }
+  // A GPU sends to itself, too.
+  void do_all_to_all(const Call& call, const RowExchange& exchange) override {
+    run(call, exchange.rows, [&](cudaStream_t on) {
+      const auto* from = static_cast<const std::byte*>(exchange.rows.raw());
+      auto* to = static_cast<std::byte*>(exchange.received.raw());
+      ncclResult_t result = nccl().group_start();
+      for (size_t place = 0; place < exchange.send.size() && result == ncclSuccess; ++place) {
+        const auto leaving = static_cast<size_t>(exchange.send[place]),
+                   coming = static_cast<size_t>(exchange.receive[place]);
+        const int other = static_cast<int>(place);
+        if (leaving > 0) result = nccl().send(from, leaving, ncclUint8, other, network_, on);
+        if (coming > 0 && result == ncclSuccess)
+          result = nccl().receive(to, coming, ncclUint8, other, network_, on);
+        from += leaving;
+        to += coming;
+      }
+      const ncclResult_t ended = nccl().group_end();
+      return result == ncclSuccess ? ended : result;
+    });
+  }
+
   std::vector<std::string> do_gather_objects(const Call& call, std::string mine) override {
     return hosts_.gather_objects(call.name, std::move(mine));
   }

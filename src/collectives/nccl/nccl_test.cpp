@@ -53,6 +53,10 @@ const bool kResults = add_rank_body("gpu_results", [](Group& hosts, const std::s
       group->broadcast("told", told_there, 1);
       hosts.broadcast("told", told, 1);
       expect_same(told_there, told, "broadcast");
+      const std::vector<int64_t> send{rows / 2 - 1, rows / 2 + 1},
+          receive(2, hosts.rank() == 0 ? rows / 2 - 1 : rows / 2 + 1);
+      expect_same(group->all_to_all("rows", own.on(gpu), send, receive),
+                  hosts.all_to_all("rows", own, send, receive), "all_to_all");
       // Beside the device's work and together, in place.
       const Tensor there = own.on(gpu), also_there = own.on(gpu);
       group->begin_beside();

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <thread>
 
@@ -111,6 +112,24 @@ class ThreadGroup final : public Group {
       if (rank() != call.root)
         std::memcpy(values.raw(), brought_by<Tensor>(all, static_cast<size_t>(call.root))->raw(),
                     static_cast<size_t>(values.bytes()));
+    });
+  }
+
+  void do_all_to_all(const Call& call, const RowExchange& exchange) override {
+    check_device(call, exchange.rows);
+    const auto own = static_cast<size_t>(rank());
+    meeting_.meet(rank(), call, &exchange, [&](const Meeting::Brought& all) {
+      auto* to = static_cast<std::byte*>(exchange.received.raw());
+      for (size_t r = 0; r < all.size(); ++r) {
+        const RowExchange& theirs = *brought_by<RowExchange>(all, r);
+        if (theirs.send[own] != exchange.receive[r])
+          fail_rows(call, static_cast<int>(r), theirs.send[own] / exchange.row_bytes,
+                    exchange.receive[r] / exchange.row_bytes);
+        const auto before = theirs.send.begin() + static_cast<std::ptrdiff_t>(own);
+        const auto* const from = static_cast<const std::byte*>(theirs.rows.raw()) +
+                                 std::accumulate(theirs.send.begin(), before, int64_t{0});
+        to = std::copy_n(from, exchange.receive[r], to);
+      }
     });
   }
 

@@ -1,6 +1,9 @@
 #include "checkpoints/placed_tensors.h"
 
+#include <exception>
+
 #include "base/error.h"
+#include "collectives/at_root.h"
 
 namespace temper::checkpoints {
 
@@ -8,15 +11,44 @@ namespace temper::checkpoints {
 Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks) {
   const Placement& placement = *tensor.placement;
   if (placement.is_whole()) return tensor.own;
-  invariant(ranks.size() % placement.parts() == 0, fmt::format("'{}' has {} parts, but there are {} ranks",
-                                                               tensor.name, placement.parts(), ranks.size()));
-  const Tensor all = ranks.all_gather(tensor.name, tensor.own);
+  invariant(
+      placement.rank_of(placement.parts() - 1) < ranks.size(),
+      fmt::format("'{}' has {} parts, but there are {} ranks", tensor.name, placement.parts(), ranks.size()));
+  // Elements of a cut tensor go to many places, one by one: on the CPU.
+  const Tensor gathered = ranks.all_gather(tensor.name, tensor.own);
+  const Tensor all = placement.is_flat() ? gathered.on({}, MemoryTag::kWorkspace) : gathered;
   const Tensor whole =
-      Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
+      Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, all.device());
   const int64_t rows = tensor.own.dim(0);
   for (int part = 0; part < placement.parts(); ++part)
-    placement.put_part(all.narrow(0, part * rows, rows), part, whole);
+    placement.put_part(all.narrow(0, placement.rank_of(part) * rows, rows), part, whole);
   return whole;
+}
+
+void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
+                const std::function<void(const std::function<Tensor(size_t)>&)>& use) {
+  constexpr const char* kName = "the tensor to gather";
+  const std::string done = "done";
+  std::exception_ptr error;
+  if (ranks.rank() == 0) {
+    try {
+      use([&](size_t i) {
+        if (tensors[i].placement->is_whole()) return tensors[i].own;
+        ranks.broadcast_object(kName, std::to_string(i), 0);
+        return whole_of(tensors[i], ranks);
+      });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    ranks.broadcast_object(kName, done, 0);
+  } else {
+    for (std::string next = ranks.broadcast_object(kName, "", 0); next != done;
+         next = ranks.broadcast_object(kName, "", 0))
+      whole_of(tensors[std::stoul(next)], ranks);
+  }
+  collectives::at_root(ranks, "what was gathered", [&] {
+    if (error) std::rethrow_exception(error);
+  });
 }
 
 void add_placed(StateWriter* writer, const std::string& file_name, const std::vector<PlacedTensor>& tensors,

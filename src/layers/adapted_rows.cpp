@@ -14,6 +14,24 @@ AdaptedRows::AdaptedRows(std::vector<AdapterRows> rows, int64_t tokens) : rows_(
   invariant(rows_.empty() || count == tokens, "every token of a pass is an adapter's or the model's");
 }
 
+AdaptedRows AdaptedRows::part(int64_t first, int64_t tokens) const {
+  if (rows_.empty()) return {};
+  std::vector<AdapterRows> part;
+  int64_t begin = 0;
+  for (const AdapterRows& each : rows_) {
+    const int64_t end =
+        &each == &rows_.back() ? std::max(begin + each.rows, first + tokens) : begin + each.rows;
+    const int64_t from = std::max(begin, first), until = std::min(end, first + tokens);
+    if (from < until) {
+      part.push_back(each);
+      part.back().rows = until - from;
+      part.back().first_row += from - begin;
+    }
+    begin += each.rows;
+  }
+  return {std::move(part), tokens};
+}
+
 std::vector<Var> parts_of(Tape& tape, const Var& x, std::span<const AdapterRows> rows) {
   if (rows.size() == 1 || !x.value.defined()) return std::vector<Var>(rows.size(), x);
   std::vector<int64_t> counts;

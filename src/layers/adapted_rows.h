@@ -14,6 +14,8 @@ class AdaptedRows {
   AdaptedRows(std::vector<AdapterRows> rows, int64_t tokens);
 
   std::span<const AdapterRows> all() const { return rows_; }
+  // Of consecutive tokens; those behind the last are like it.
+  AdaptedRows part(int64_t first, int64_t tokens) const;
   // Whether an adapter trains a copy of one of the weights.
   bool any_replaces(std::span<const BoundWeight* const> weights) const;
 

@@ -12,12 +12,37 @@ namespace {
 
 constexpr int kElementBits = 40;  // as of a model's own parameters
 
-// Made on the host: adapters are small, and the same on every device.
-void fill(const Tensor& value, const std::function<double(uint64_t element)>& number) {
-  const Tensor host = Tensor::empty(value.shape(), DType::kF32, MemoryTag::kWorkspace);
+// Made on the host: adapters are small, and the same on every device. Numbers belong to elements of the
+// whole.
+void fill(const ParameterStore& parameters, size_t parameter,
+          const std::function<double(uint64_t element)>& number) {
+  const Placement& placement = parameters.layout()[parameter];
+  const Tensor host = Tensor::empty(placement.whole(), DType::kF32, MemoryTag::kWorkspace);
   float* out = host.data<float>();
   for (int64_t i = 0; i < host.numel(); ++i) out[i] = static_cast<float>(number(static_cast<uint64_t>(i)));
-  value.copy_from(host);
+  placement.take_own(host, parameters[parameter].value);
+}
+
+// Where ranks divide a model, its adapters are divided like it.
+WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
+  const Mesh& mesh = base.layout().mesh();
+  for (const LoraTarget& target : plan.targets)
+    if (mesh.tensor * mesh.expert > 1 && target.experts > 0)
+      fail(
+          "[adapters] '{}' adapts experts, which ranks divide with parallel.tensor {} and parallel.expert "
+          "{}; set "
+          "both to 1, or adapt other modules",
+          target.module, mesh.tensor, mesh.expert);
+  return lora_table(base.table(), plan);
+}
+
+// Of a weight's rows from `first` on the first that the store holds, as it counts them.
+int64_t own_row(const ParameterStore& base, const WeightSpec& spec, int64_t first, int64_t rows) {
+  const WeightTable::Tied* tied = base.table().find_tied(spec.name);
+  const std::string& name = tied != nullptr ? tied->other : spec.name;
+  const auto parameter = static_cast<size_t>(base.table().find(name) - base.table().specs().data());
+  const std::vector<Slice> slices = base.layout()[parameter].own_rows(first, rows);
+  return slices.empty() ? first : slices.front().own;
 }
 
 }  // namespace
@@ -25,19 +50,21 @@ void fill(const Tensor& value, const std::function<double(uint64_t element)>& nu
 Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base)
     : config_(std::move(config)),
       plan_(plan),
-      parameters_(lora_table(base.table(), plan), base.dtype(), base.device()) {
+      parameters_(lora_table(base.table(), plan), base.dtype(), base.device(), {},
+                  Layout(checked_table(base, plan), base.layout().mesh(), base.layout().rank())) {
   updates_.resize(base.table().specs().size() + base.table().tied().size());
   copies_.resize(updates_.size());
   for (const LoraTarget& target : plan_.targets) {
     std::optional<Update>& update = updates_[base.bound(target.spec->name).id()];
     if (!update) update.emplace(Update{parameters_.bound(lora_a_name(*target.spec)).id(), {}});
-    update->slices.push_back(
-        {target.row, parameters_.bound(lora_b_name(target)).id(), static_cast<float>(target.scale)});
+    update->slices.push_back({own_row(base, *target.spec, target.row, target.rows),
+                              parameters_.bound(lora_b_name(target)).id(), static_cast<float>(target.scale)});
   }
   for (const LoraSaved& saved : plan_.saved) {
     const WeightTable::Place place = base.table().find_target(saved.source);
+    const size_t copy = parameters_.bound(saved_name(saved.source)).id();
     copies_[base.bound(place.spec->name).id()].push_back(
-        {place.row, place.rows, parameters_.bound(saved_name(saved.source)).id()});
+        {own_row(base, *place.spec, place.row, place.rows), parameters_[copy].value.dim(0), copy});
   }
   for (size_t i = 0; i < copies_.size(); ++i) {
     std::vector<Piece>& pieces = copies_[i];
@@ -50,21 +77,21 @@ void Adapter::initialize(const ParameterStore& base, uint64_t seed) {
   const Random random(seed, RandomPurpose::kInitialization);
   for (const LoraTarget& target : plan_.targets) {
     const Update& update = *update_of(base.bound(target.spec->name));
-    const Tensor a = parameters_[update.a].value;
     const bool embedding = target.spec->lora == LoraRole::kEmbedding;
-    const double bound = 1 / std::sqrt(static_cast<double>(a.dim(1)));
+    const double bound = 1 / std::sqrt(static_cast<double>(parameters_.layout()[update.a].whole()[1]));
     const uint64_t first = uint64_t{update.a} << kElementBits;
-    fill(a, [&](uint64_t i) { return embedding ? 0 : bound * (2 * random.uniform(first + i) - 1); });
+    fill(parameters_, update.a,
+         [&](uint64_t i) { return embedding ? 0 : bound * (2 * random.uniform(first + i) - 1); });
     for (const Slice& slice : update.slices) {
       const uint64_t first_b = uint64_t{slice.b} << kElementBits;
-      fill(parameters_[slice.b].value,
-           [&](uint64_t i) { return embedding ? random.normal(first_b + i) : 0; });
+      fill(parameters_, slice.b, [&](uint64_t i) { return embedding ? random.normal(first_b + i) : 0; });
     }
   }
   for (const LoraSaved& saved : plan_.saved) {
     const WeightTable::Place place = base.table().find_target(saved.source);
-    parameters_.at(saved_name(saved.source))
-        .value.copy_from(base.value(place.spec->name).narrow(0, place.row, place.rows));
+    const Tensor copy = parameters_.at(saved_name(saved.source)).value;
+    copy.copy_from(base.value(place.spec->name)
+                       .narrow(0, own_row(base, *place.spec, place.row, place.rows), copy.dim(0)));
   }
 }
 

@@ -11,12 +11,14 @@
 namespace temper::layers {
 
 void WeightScope::vector(const std::string& name, const std::string& axis,
-                         const std::vector<WeightSource>& sources, bool zeros) {
+                         const std::vector<WeightSource>& sources, bool zeros,
+                         std::vector<WeightSegment> segments) {
   WeightSpec spec;
   spec.name = scope_ + name;
   spec.axes = {axis};
   spec.decay = false;
   spec.zeros = zeros;
+  spec.segments = std::move(segments);
   int64_t rows = 0;
   for (const WeightSource& source : sources) {
     spec.sources.push_back({source_scope_ + source.name, source.rows});
@@ -24,6 +26,16 @@ void WeightScope::vector(const std::string& name, const std::string& axis,
   }
   spec.shape = {rows};
   table_.add(std::move(spec));
+}
+
+void WeightScope::norm_of_stream(const std::string& name, const WeightSource& source, bool zeros) {
+  table_.add({.name = scope_ + name,
+              .shape = {source.rows},
+              .axes = {"hidden"},
+              .sources = {{source_scope_ + source.name, source.rows}},
+              .decay = false,
+              .zeros = zeros,
+              .of_stream = true});
 }
 
 void WeightScope::linear(const std::string& name, const Matrix& matrix,
@@ -40,8 +52,9 @@ void WeightScope::linear(const std::string& name, const Matrix& matrix,
               .axes = {matrix.out, matrix.in},
               .sources = weights,
               .lora = LoraRole::kLinear,
-              .quantize = true});
-  if (matrix.bias) vector(name + ".bias", matrix.out, biases);
+              .quantize = true,
+              .segments = matrix.segments});
+  if (matrix.bias) vector(name + ".bias", matrix.out, biases, false, matrix.segments);
 }
 
 void WeightScope::router(const std::string& name, const Matrix& matrix, const WeightSource& module,
@@ -72,19 +85,25 @@ void WeightScope::experts(const std::string& name, const Matrix& matrix, int64_t
   spec.shape = {rows, matrix.width};
   spec.stacked = source_scope_ + stacked;
   spec.stacked_shape = {experts, rows / experts, matrix.width};
+  spec.experts = experts;
   table_.add(std::move(spec));
 }
 
 void WeightScope::transposed_experts(const std::string& name, const Matrix& matrix, int64_t experts,
                                      const WeightSource& module, bool alternating) {
+  // Gate and up of each expert, in memory one after the other.
+  std::vector<WeightSegment> segments;
+  if (alternating) segments.assign(static_cast<size_t>(2 * experts), {module.rows / (2 * experts)});
   table_.add({.name = scope_ + name + ".weight",
               .shape = {module.rows, matrix.width},
               .axes = {matrix.out, matrix.in},
               .sources = {{source_scope_ + module.name, module.rows}},
               .quantize = true,
               .experts_in_files = experts,
+              .experts = experts,
               .alternating = alternating,
-              .mxfp4 = true});
+              .mxfp4 = true,
+              .segments = segments});
   if (!matrix.bias) return;
   table_.add({.name = scope_ + name + ".bias",
               .shape = {module.rows},
@@ -92,7 +111,9 @@ void WeightScope::transposed_experts(const std::string& name, const Matrix& matr
               .sources = {{source_scope_ + module.name + "_bias", module.rows}},
               .decay = false,
               .experts_in_files = experts,
-              .alternating = alternating});
+              .experts = experts,
+              .alternating = alternating,
+              .segments = segments});
 }
 
 void WeightScope::float32_vector(const std::string& name, const std::string& axis,
@@ -116,11 +137,12 @@ void WeightScope::buffer(const std::string& name, const std::string& axis, const
 }
 
 void WeightScope::convolution(const std::string& name, const std::string& axis, int64_t width,
-                              const WeightSource& module) {
+                              const WeightSource& module, std::vector<WeightSegment> segments) {
   table_.add({.name = scope_ + name,
               .shape = {module.rows, 1, width},
               .axes = {axis, "one", "width"},
-              .sources = {{source_scope_ + module.name + ".weight", module.rows}}});
+              .sources = {{source_scope_ + module.name + ".weight", module.rows}},
+              .segments = std::move(segments)});
 }
 
 void WeightScope::keep_together(const std::string& axis, int64_t size) { table_.keep_together(axis, size); }

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/model_ranks.h"
 #include "layers/parameters.h"
 #include "layers/quantizers.h"
 #include "layers/rope.h"
@@ -19,12 +20,15 @@ class WeightScope {
 
   // A vector that does not decay: a norm's weight or a bias.
   void vector(const std::string& name, const std::string& axis, const std::vector<WeightSource>& sources,
-              bool zeros = false);
+              bool zeros = false, std::vector<WeightSegment> segments = {});
+  // The weight of a norm of the residual stream.
+  void norm_of_stream(const std::string& name, const WeightSource& source, bool zeros);
   // A linear's weight [out, in], whose rows are those of `modules`, and its bias [out] where it has one.
   struct Matrix {
     std::string out, in;  // axes
     int64_t width = 0;    // of in
     bool bias = false;
+    std::vector<WeightSegment> segments = {};  // of out; empty: each of the modules
   };
   void linear(const std::string& name, const Matrix& matrix, const std::vector<WeightSource>& modules);
   // A matrix that is no linear of quantizers, nor one that "all linears" of adapters has.
@@ -48,7 +52,7 @@ class WeightScope {
   void keep_together(const std::string& axis, int64_t size);
   // The weight of a convolution of each channel by itself, [channels, 1, width].
   void convolution(const std::string& name, const std::string& axis, int64_t width,
-                   const WeightSource& module);
+                   const WeightSource& module, std::vector<WeightSegment> segments);
   // A tensor of files that is not loaded, with the reason.
   void ignore(const std::string& source, const std::string& reason);
 
@@ -68,11 +72,17 @@ struct RouterOptions {
 // Names the ops of modules, whose kernels are then chosen at once.
 class OpScope {
  public:
-  OpScope(ops::Binder& binder, std::string scope, DType dtype, const RouterOptions& routers = {})
-      : binder_(binder), scope_(std::move(scope)), dtype_(dtype), routers_(routers) {}
+  OpScope(ops::Binder& binder, std::string scope, DType dtype, const RouterOptions& routers = {},
+          int expert_ranks = 1)
+      : binder_(binder),
+        scope_(std::move(scope)),
+        dtype_(dtype),
+        routers_(routers),
+        expert_ranks_(expert_ranks) {}
 
   DType dtype() const { return dtype_; }
   const RouterOptions& routers() const { return routers_; }
+  int expert_ranks() const { return expert_ranks_; }  // that divide experts between them
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);
@@ -84,6 +94,7 @@ class OpScope {
   std::string scope_;
   DType dtype_;
   RouterOptions routers_;
+  int expert_ranks_;
 };
 
 // The rotary tables of a model, one for all mixers that rotate alike.
@@ -131,6 +142,7 @@ struct Binding {
   RouterSet& routers;
   std::string scope = {};
   Quantizers* quantizers = nullptr;  // null: the model has none
+  ModelRanks ranks = {};             // that compute the model together
 
   BoundWeight weight(const std::string& name) const;  // with its quantizer
   // What a module's input is rounded by; null: nothing.

@@ -22,6 +22,8 @@ struct Pass {
   Tensor positions;              // [tokens] int32, on the model's device
   std::vector<RopeTables> rope;  // by RopeTableSet::add
   AdaptedRows rows = {};
+  AdaptedRows stream_rows = {};          // of the tokens of the residual stream that are here
+  bool divides_tokens = false;           // tensor ranks have some of the stream's tokens each (ModelRanks)
   const SequenceState* state = nullptr;  // of one document that the tokens continue; null: there is none
   bool decodes = false;                  // one token; the rest is undefined, as the host knows nothing of it
   // The documents that follow one another, on the CPU. A document sees its own keys behind what the state
@@ -42,7 +44,8 @@ struct Pass {
 class BoundMixer {
  public:
   virtual ~BoundMixer() = default;
-  // [tokens, hidden] to the same. `state`: the layer's of pass.state, which takes the tokens in; or null.
+  // [tokens, hidden] to the same; of several tensor ranks each gives a part of the sum. `state`: the layer's
+  // of pass.state, which takes the tokens in; or null.
   // Where the pass decodes, what the step depends on stands on the device (Decoder::decode).
   virtual Var forward(Tape& tape, const Var& x, const Pass& pass, MixerState* state) const = 0;
   virtual bool decodes_on_device() const = 0;  // whether it leaves the host out of a pass that decodes
@@ -53,7 +56,7 @@ class BoundMixer {
 class BoundChannel {
  public:
   virtual ~BoundChannel() = default;
-  virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;  // [tokens, hidden] to the same
+  virtual Var forward(Tape& tape, const Var& x, const Pass& pass) const = 0;  // as of mixers
   // Of channels that choose experts: what their choice adds to the scores, [experts] float32; null: nothing.
   virtual const BoundWeight* choice_bias() const { return nullptr; }
   // As of mixers.
@@ -66,6 +69,9 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
   virtual void declare(WeightScope& weights) const = 0;
+  // What each of `tensor` ranks, at least 2, has of it: of that ops are named, modules bound and states made.
+  // An Error where it cannot be divided so.
+  virtual std::shared_ptr<const Mixer> on_tensor_ranks(int tensor) const = 0;
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
   // What one sequence of up to `capacity` tokens leaves behind, tag kv_cache.
@@ -81,6 +87,7 @@ class Channel {
  public:
   virtual ~Channel() = default;
   virtual void declare(WeightScope& weights) const = 0;
+  virtual std::shared_ptr<const Channel> on_tensor_ranks(int tensor) const = 0;  // as of mixers
   virtual void name_ops(OpScope& ops) const = 0;
   virtual std::unique_ptr<BoundChannel> bind(const Binding& binding) const = 0;
   virtual double flops(int64_t tokens) const = 0;
@@ -91,6 +98,10 @@ class Channel {
 struct Block {
   std::shared_ptr<const Mixer> mixer;
   std::shared_ptr<const Channel> channel;
+
+  Block on_tensor_ranks(int tensor) const {
+    return tensor == 1 ? *this : Block{mixer->on_tensor_ranks(tensor), channel->on_tensor_ranks(tensor)};
+  }
 };
 
 }  // namespace temper::layers

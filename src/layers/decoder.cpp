@@ -1,11 +1,10 @@
 #include "layers/decoder.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
+#include "layers/decoder_modules.h"
 #include "layers/forced_balance.h"
 #include "layers/glue.h"
 #include "ops/adamw/adamw.h"
@@ -16,18 +15,6 @@
 
 namespace temper::layers {
 namespace {
-
-std::string scope_of(size_t layer) { return fmt::format("layers.{}.", layer); }
-
-enum Place { kBeforeMixer, kAfterMixer, kBeforeChannel, kAfterChannel };
-
-// The norms of a layer by place: their modules, and their names in files.
-std::array<std::pair<const char*, const std::string*>, 4> modules_of(const LayerNorms& norms) {
-  return {{{"input_norm", &norms.before_mixer},
-           {"mixer_norm", &norms.after_mixer},
-           {"post_attention_norm", &norms.before_channel},
-           {"channel_norm", &norms.after_channel}}};
-}
 
 int64_t furthest(const Tensor& positions) {
   const auto values = positions.values<int32_t>();
@@ -50,137 +37,31 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
   return {Tensor::from(seen), input.ids.numel(), true};
 }
 
-// Of the first channel that chooses experts; all of them choose alike. Null: none does.
-const ops::Routing* routing_of(const DecoderConfig& config) {
-  for (const Block& block : config.blocks)
-    if (const ops::Routing* routing = block.channel->routing()) return routing;
-  return nullptr;
-}
-
 }  // namespace
 
-Json describe(const DecoderConfig& config) {
-  std::vector<std::pair<std::string, Json::Array>>
-      layers;  // values of each layer by key, null where it has none
-  for (size_t i = 0; i < config.blocks.size(); ++i)
-    for (const Json::Object& part :
-         {config.blocks[i].mixer->describe(), config.blocks[i].channel->describe()})
-      for (const auto& [key, value] : part) {
-        auto found =
-            std::find_if(layers.begin(), layers.end(), [&](const auto& each) { return each.first == key; });
-        if (found == layers.end())
-          found = layers.insert(layers.end(), {key, Json::Array(config.blocks.size())});
-        found->second[i] = value;
-      }
-  Json json = Json::Object{{"vocab_size", config.vocab_size},
-                           {"hidden_size", config.hidden_size},
-                           {"num_hidden_layers", static_cast<int64_t>(config.blocks.size())},
-                           {"max_position_embeddings", config.max_positions},
-                           {"rms_norm_eps", config.rms_norm_eps},
-                           {"tie_word_embeddings", config.tied_head}};
-  // Of families that differ from the usual there.
-  if (config.norms != LayerNorms{}) {
-    Json::Object norms;
-    for (const auto& [module, source] : modules_of(config.norms)) norms.emplace_back(module, *source);
-    json.set("norms", norms);
-  }
-  for (const auto& [key, value, usual] : {std::tuple{"norm_offset", config.norm_offset, 0.0},
-                                          {"embedding_multiplier", config.embedding_multiplier, 1.0},
-                                          {"residual_multiplier", config.residual_multiplier, 1.0},
-                                          {"logits_divisor", config.logits_divisor, 1.0}})
-    if (value != usual) json.set(key, value);
-  for (const auto& [key, values] : layers) {
-    const bool alike = std::count(values.begin(), values.end(), values.front()) == std::ssize(values);
-    json.set(key, alike ? values.front() : Json(values));
-  }
-  const QuantizerPlan quantizers = plan_quantizers(decoder_weight_table(config), config.quantize);
-  Json::Object formats;
-  for (const PlannedQuantizer& each : quantizers.quantizers)
-    formats.emplace_back(each.name, fmt::format("{}, {}{}", each.kind.format, each.groups(),
-                                                each.of_input && each.kind.dynamic ? ", dynamic" : ""));
-  if (!formats.empty()) json.set("quantizers", formats);
-  if (config.routers.float32) json.set("routers in float32", true);
-  if (config.routers.balanced) json.set("experts in turn", true);
-  return json;
-}
-
-double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths) {
-  const int64_t tokens = std::accumulate(document_lengths.begin(), document_lengths.end(), int64_t{0});
-  double flops =
-      2 * static_cast<double>(tokens) * static_cast<double>(config.hidden_size * config.vocab_size);
-  for (const Block& block : config.blocks)
-    flops += block.mixer->flops(document_lengths) + block.channel->flops(tokens);
-  return flops;
-}
-
-WeightTable decoder_weight_table(const DecoderConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  WeightTable table;
-  declare_embedding(table, config.vocabulary());
-  for (size_t i = 0; i < config.blocks.size(); ++i) {
-    WeightScope layer(table, scope_of(i), "model." + scope_of(i));
-    const auto norms = modules_of(config.norms);
-    const auto declare = [&](Place place) {
-      const auto& [module, source] = norms[place];
-      if (!source->empty()) Norm::declare(layer, module, *source, hidden, config.norm_offset);
-    };
-    declare(kBeforeMixer);
-    config.blocks[i].mixer->declare(layer);
-    declare(kAfterMixer);
-    declare(kBeforeChannel);
-    config.blocks[i].channel->declare(layer);
-    declare(kAfterChannel);
-  }
-  WeightScope model(table, "", "model.");
-  Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
-  declare_head(table, config.vocabulary());
-  for (const std::string& beginning : config.kept_tensors) table.keep(beginning);
-  return table;
-}
-
-ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
-                           const HardwareFacts& facts, const std::string& family, const StateFormat& format) {
-  ops::Binder binder(ops, facts, family);
-  OpScope model(binder, "", dtype, config.routers);
-  const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
-  name_vocabulary_ops(model, config.vocabulary());
-  model.use<ops::RmsNorm>("norm", norm);
-  for (size_t i = 0; i < config.blocks.size(); ++i) {
-    OpScope layer(binder, scope_of(i), dtype, config.routers);
-    for (const auto& [module, source] : modules_of(config.norms))
-      if (!source->empty()) layer.use<ops::RmsNorm>(module, norm);
-    config.blocks[i].mixer->name_ops(layer);
-    config.blocks[i].channel->name_ops(layer);
-  }
-  if (const ops::Routing* routing = routing_of(config))
-    model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
-  for (const PlannedQuantizer& each :
-       plan_quantizers(decoder_weight_table(config), config.quantize).quantizers)
-    model.use<ops::FakeQuantize>(each.name, {dtype, each.format});
-  model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
-  model.use<ops::GlobalNorm>("optimizer", {format.gradients});
-  return binder.finish();
-}
-
 Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device,
-                 std::optional<DType> frozen)
+                 std::optional<DType> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
-      parameters_(decoder_weight_table(config_), dtype, device, frozen),
+      ranks_(ranks),
+      parameters_(decoder_weight_table(config_), dtype, device, frozen,
+                  Layout(decoder_weight_table(config_), ranks.mesh, ranks.rank)),
       ops_(std::move(ops)),
       quantizers_(
           std::make_unique<Quantizers>(plan_quantizers(parameters_.table(), config_.quantize), device)),
       rope_(config_.max_positions, device),
       routers_(config_.routers),
-      embedding_({parameters_, ops_, rope_, routers_}),
+      embedding_(binding(), config_.vocabulary()),
       embedding_multiplier_(static_cast<float>(config_.embedding_multiplier)),
-      norm_({parameters_, ops_, rope_, routers_}, "norm", config_.rms_norm_eps, config_.norm_offset),
-      head_({parameters_, ops_, rope_, routers_}, config_.vocabulary()) {
+      norm_(binding(), "norm", config_.rms_norm_eps, config_.norm_offset),
+      head_(binding(), config_.vocabulary()) {
   if (config_.rounds_embedding_multiplier)
     visit_float(dtype,
                 [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
 
   for (size_t i = 0; i < config_.blocks.size(); ++i) {
-    const Binding binding{parameters_, ops_, rope_, routers_, scope_of(i), quantizers_.get()};
+    Binding binding = this->binding(scope_of(i));
+    binding.quantizers = quantizers_.get();
+    const Block block = config_.blocks[i].on_tensor_ranks(ranks_.tensor_ranks());
     const size_t first_router = routers_.count();
     const auto norms = modules_of(config_.norms);
     const auto norm = [&](Place place) -> std::optional<Norm> {
@@ -188,18 +69,23 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       if (source->empty()) return std::nullopt;
       return Norm(binding, module, config_.rms_norm_eps, config_.norm_offset);
     };
-    layers_.push_back({norm(kBeforeMixer), config_.blocks[i].mixer->bind(binding), norm(kAfterMixer),
-                       norm(kBeforeChannel), config_.blocks[i].channel->bind(binding), norm(kAfterChannel),
-                       first_router, routers_.count()});
+    layers_.push_back({norm(kBeforeMixer), block.mixer->bind(binding), norm(kAfterMixer),
+                       norm(kBeforeChannel), block.channel->bind(binding), norm(kAfterChannel), first_router,
+                       routers_.count()});
     router_layers_.resize(routers_.count(), i);
   }
   if (!router_layers_.empty()) balance_ = ops_.at<ops::LoadBalancingLoss>("routers");
 }
 
+Binding Decoder::binding(const std::string& scope) {
+  return {parameters_, ops_, rope_, routers_, scope, nullptr, ranks_};
+}
+
 SequenceState Decoder::make_state(int64_t capacity) const {
   std::vector<std::unique_ptr<MixerState>> states;
   for (const Block& block : config_.blocks)
-    states.push_back(block.mixer->make_state(capacity, parameters_.dtype(), device()));
+    states.push_back(block.on_tensor_ranks(ranks_.tensor_ranks())
+                         .mixer->make_state(capacity, parameters_.dtype(), device()));
   return {std::move(states), capacity};
 }
 
@@ -223,22 +109,30 @@ ops::NormedSum read(Tape& tape, const std::optional<Norm>& norm, const Var& x, c
 }  // namespace
 
 Var Decoder::branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pass& pass) const {
-  if (norm) y = (*norm)(tape, y, {}, pass.rows).y;
+  if (norm) y = (*norm)(tape, y, {}, pass.stream_rows).y;
   if (config_.residual_multiplier == 1) return y;
   return primitives::scale(tape, y, static_cast<float>(config_.residual_multiplier));
+}
+
+template <class Module>
+Var Decoder::through(Tape& tape, const Var& x, const Pass& pass, const Module& module) const {
+  const int64_t tokens = pass.positions.numel();
+  return ranks_.leave(tape, module(ranks_.enter(tape, x, tokens, pass.divides_tokens)), pass.divides_tokens);
 }
 
 Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                                        std::vector<Tensor>* hidden_states) const {
   const Layer& layer = layers_[index];
-  const ops::NormedSum in = read(tape, layer.input_norm, stream.x, stream.branch, pass.rows);
+  const ops::NormedSum in = read(tape, layer.input_norm, stream.x, stream.branch, pass.stream_rows);
   if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
   MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);
+  const auto mix = [&](const Var& x) { return layer.mixer->forward(tape, x, pass, state); };
+  const auto work = [&](const Var& x) { return layer.channel->forward(tape, x, pass); };
   // Nothing but the stream outlives the module that made it.
   const ops::NormedSum middle =
       read(tape, layer.post_attention_norm, in.sum,
-           branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), pass.rows);
-  return {middle.sum, branch(tape, layer.channel_norm, layer.channel->forward(tape, middle.y, pass), pass)};
+           branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), pass.stream_rows);
+  return {middle.sum, branch(tape, layer.channel_norm, through(tape, middle.y, pass, work), pass)};
 }
 
 // Adds at its end, so that the tape keeps one tensor between layers.
@@ -275,7 +169,13 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
                      check_ids(ids.values<int32_t>());
                      return furthest(positions) < covered;
                    });
-  Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}, options.state};
+  Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}};
+  pass.state = options.state;
+  pass.divides_tokens = ranks_.divides_tokens(options.state == nullptr);
+  pass.stream_rows = pass.divides_tokens
+                         ? pass.rows.part(ranks_.tensor_place() * ranks_.own_tokens(input.ids.numel(), true),
+                                          ranks_.own_tokens(input.ids.numel(), true))
+                         : pass.rows;
   pass.cu_seqlens_q = pass.cu_seqlens_k = input.cu_seqlens;
   if (input.counted.defined() && routers_.count() > 0) pass.counted = from_host(input.counted, device());
   if (config_.routers.balanced && routers_.count() > 0)
@@ -301,7 +201,7 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
 }
 
 Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
-  const Var x = embedding_(tape, ids, pass.rows);
+  const Var x = ranks_.leave(tape, embedding_(tape, ids, pass.rows), pass.divides_tokens);
   return embedding_multiplier_ == 1 ? x : primitives::scale(tape, x, embedding_multiplier_);
 }
 
@@ -327,17 +227,21 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
                         : through_layer(tape, i, stream, pass, options.hidden_states);
   }
   if (options.state != nullptr) options.state->advance(input.ids.numel());
-  const Var hidden = norm_(tape, stream.x, stream.branch, pass.rows).y;
+  const Var hidden = ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y,
+                                  input.ids.numel(), pass.divides_tokens);
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
 
 Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& state) const {
   invariant(!tape.recording(), "a state is for inference");
-  const Pass pass{input.positions, input.rope, {{{input.adapter, 1}}, 1}, &state, true};
+  const AdaptedRows rows{{{input.adapter, 1}}, 1};
+  Pass pass{input.positions, input.rope, rows, rows};
+  pass.state = &state;
+  pass.decodes = true;
   Stream stream{embed(tape, input.ids, pass), {}};
   for (size_t i = 0; i < layers_.size(); ++i) stream = through_layer(tape, i, stream, pass, nullptr);
-  return norm_(tape, stream.x, stream.branch, pass.rows).y;
+  return ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y, 1, false);
 }
 
 bool Decoder::decodes_on_device() const {
@@ -372,9 +276,15 @@ Var Decoder::balance_loss(Tape& tape, const RouterTrace& trace, size_t part, con
   }
   if (!balance.counts.empty()) op.counts = balance.counts;
   op.top_k = routing_of(config_)->top_k;
-  op.factor = balance.factor;
+  // All tensor ranks see all tokens: of the gradient each gives its share, whose sum is whole.
+  const auto ranks = static_cast<float>(ranks_.tensor_ranks());
+  op.factor = balance.factor / ranks;
   op.inverse_tokens = balance.inverse_tokens;
-  return ops::load_balancing_loss(tape, balance_, sums, std::move(op));
+  const Var share = ops::load_balancing_loss(tape, balance_, sums, std::move(op));
+  if (ranks == 1) return share;
+  Tape beside(false);
+  return tape.record(primitives::scale(beside, share, ranks).value, {&share},
+                     [slot = share.slot](const Tensor& grad) { slot->add(grad); });
 }
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {

@@ -62,16 +62,18 @@ struct NextToken {
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
 // The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
+// `mesh`: of the ranks of which each has a part.
 ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::OpsConfig& ops,
                            const HardwareFacts& facts, const std::string& family,
-                           const StateFormat& format = {});
+                           const StateFormat& format = {}, const Mesh& mesh = {});
 
 // A causal language model. Its modules are built here, with their kernels and parameters, once.
 class Decoder {
  public:
-  // `frozen`: what the weights of linears are kept in (ParameterStore).
+  // `frozen`: what the weights of linears are kept in (ParameterStore). `ranks`: that compute the model
+  // together, which all call the same functions.
   Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {},
-          std::optional<DType> frozen = {});
+          std::optional<DType> frozen = {}, const ModelRanks& ranks = {});
 
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }
@@ -80,6 +82,7 @@ class Decoder {
   const Quantizers& quantizers() const { return *quantizers_; }
   const ParameterStore& parameters() const { return parameters_; }
   Device device() const { return parameters_.device(); }
+  const ModelRanks& ranks() const { return ranks_; }
 
   // Grows the rotary tables to `positions`, so that forward passes up to there may run on several threads.
   std::vector<RopeTables> prepare_positions(int64_t positions) const { return rope_.up_to(positions); }
@@ -152,8 +155,13 @@ class Decoder {
   // What the layer's routers tell of the pass.
   std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
   void check_ids(std::span<const int32_t> ids) const;
+  Binding binding(const std::string& scope = {});
+  // What a module makes of all tokens, as the stream gets it.
+  template <class Module>
+  Var through(Tape& tape, const Var& x, const Pass& pass, const Module& module) const;
 
   DecoderConfig config_;
+  ModelRanks ranks_;
   ParameterStore parameters_;
   ops::BoundOps ops_;
   std::unique_ptr<Quantizers> quantizers_;

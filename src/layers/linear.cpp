@@ -17,13 +17,24 @@ Linear::Linear(const Binding& binding, const std::string& name, bool bias)
       input_(binding.input_quantizer(name)),
       linear_(binding.kernel<ops::Linear>(name)),
       adapted_(binding.kernel<ops::LoraLinear>(name)),
-      dropout_(binding.kernel<ops::Dropout>(name)) {}
+      dropout_(binding.kernel<ops::Dropout>(name)) {
+  const Placement& placement = binding.parameters.layout()[weight_.id() % binding.parameters.size()];
+  columns_ = placement.whole()[1];
+  first_column_ = placement.held().columns.whole;
+  if (bias && placement.own()[1] < columns_ && !binding.ranks.is_first())
+    no_bias_ = Tensor::zeros(bias_.parameter().value.shape(), bias_.parameter().value.dtype(),
+                             MemoryTag::kWeights, binding.parameters.device());
+}
+
+Var Linear::bias(Tape& tape, const Var& whole) const {
+  return no_bias_.defined() ? tape.constant(no_bias_) : whole;
+}
 
 Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
   if (!drops(rows)) return x;
   const auto p = static_cast<float>(rows.adapter->config().dropout);
   const ops::Dropout::Key key{rows.seed, rows.step, rows.adapter->update_of(weight_)->a,
-                              rows.first_row * x.shape()[1]};
+                              rows.first_row * columns_ + first_column_, columns_};
   return ops::dropout(tape, dropout_, x, p, key);
 }
 
@@ -45,7 +56,7 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
     }
     first += rows.rows;
   }
-  const Var bias = piece.weights[1].value;
+  const Var bias = this->bias(tape, piece.weights[1].value);
   return groups.empty() ? ops::linear(tape, linear_, x, piece.weights[0], bias)
                         : ops::lora_linear(tape, adapted_, x, piece.weights[0], bias, groups,
                                            piece.all ? swiglu : ops::SwigluInProducts{});
@@ -54,7 +65,8 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
 Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
                        const ops::SwigluInProducts& swiglu) const {
   const Var x = input_ ? (*input_)(tape, given) : given;
-  if (rows.all().empty()) return ops::linear(tape, linear_, x, weight_.matrix(tape), bias_.leaf(tape));
+  if (rows.all().empty())
+    return ops::linear(tape, linear_, x, weight_.matrix(tape), bias(tape, bias_.leaf(tape)));
   const BoundWeight* const weights[] = {&weight_, &bias_};
   return rows.by_pieces(tape, {x}, weights, [&](const AdaptedRows::Piece& piece) {
     return std::vector{run(tape, piece, swiglu)};

@@ -27,6 +27,8 @@ class Linear {
   ops::Bound<ops::Linear> kernel() const { return linear_; }
 
  private:
+  // Of several tensor ranks that give parts of a sum, the first adds the bias.
+  Var bias(Tape& tape, const Var& whole) const;
   Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const;
 
   BoundWeight weight_, bias_;
@@ -34,6 +36,9 @@ class Linear {
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::LoraLinear> adapted_;
   ops::Bound<ops::Dropout> dropout_;
+  Tensor no_bias_;            // zeros, where another rank adds it; undefined: it is added here
+  int64_t columns_ = 0;       // of x on all tensor ranks
+  int64_t first_column_ = 0;  // of those that are here
 };
 
 }  // namespace temper::layers

@@ -10,7 +10,7 @@ Norm::Norm(const Binding& binding, const std::string& name, double eps, double o
 
 void Norm::declare(WeightScope& weights, const std::string& name, const std::string& source, int64_t hidden,
                    double offset) {
-  weights.vector(name + ".weight", "hidden", {{source + ".weight", hidden}}, offset != 0);
+  weights.norm_of_stream(name + ".weight", {source + ".weight", hidden}, offset != 0);
 }
 
 ops::NormedSum Norm::operator()(Tape& tape, const Var& x, const Var& branch, const AdaptedRows& rows) const {

@@ -55,6 +55,12 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
   changed();
 }
 
+std::vector<PlacedTensor> ParameterStore::placed() const {
+  std::vector<PlacedTensor> all;
+  for (size_t i = 0; i < size(); ++i) all.push_back({spec(i).name, value(spec(i).name), &layout_[i]});
+  return all;
+}
+
 void ParameterStore::changed() {
   static std::atomic<uint64_t> latest = 0;
   version_ = ++latest;

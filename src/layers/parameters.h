@@ -64,6 +64,8 @@ class ParameterStore {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   size_t size() const { return parameters_.size(); }
+  // What the store holds of each, as passes read it, by name.
+  std::vector<PlacedTensor> placed() const;
   Parameter& operator[](size_t index) { return parameters_[index]; }
   const Parameter& operator[](size_t index) const { return parameters_[index]; }
   const WeightSpec& spec(size_t index) const { return table_.specs()[index]; }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/sample/sample.h"
+#include "primitives/between_ranks.h"
 #include "primitives/primitives.h"
 
 namespace temper::layers {
@@ -28,35 +29,37 @@ void declare_head(WeightTable& table, const VocabularySize& size) {
   size.tied ? table.tie(std::move(head), "embedding.weight") : table.add(std::move(head));
 }
 
-void name_vocabulary_ops(OpScope& ops, const VocabularySize& size) {
+void name_vocabulary_ops(OpScope& ops, const VocabularySize& size, int tensor) {
+  const int64_t own = div_exact(size.tokens, tensor);
   ops.use<ops::Embedding>("embedding", {ops.dtype(), size.hidden});
   // An adapter's matrix behind its table, of whatever rank.
   ops.use<ops::Linear>("embedding", {ops.dtype(), 1, size.hidden, false});
-  ops.linear("head", size.hidden, size.tokens, false);
+  ops.linear("head", size.hidden, own, false);
   ops.use<ops::Sample>("head", {ops.dtype(), size.tokens});
-  ops.use<ops::CrossEntropy>("head", {ops.dtype(), size.hidden, size.tokens});
+  ops.use<ops::CrossEntropy>("head", {ops.dtype(), size.hidden, own});
 }
 
-Embedding::Embedding(const Binding& binding)
+Embedding::Embedding(const Binding& binding, const VocabularySize& size)
     : table_(binding.weight("embedding.weight")),
       kernel_(binding.kernel<ops::Embedding>("embedding")),
-      update_(binding.kernel<ops::Linear>("embedding")) {}
+      update_(binding.kernel<ops::Linear>("embedding")),
+      first_(binding.ranks.tensor_place() * (size.tokens / binding.ranks.tensor_ranks())) {}
 
 Var Embedding::operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows) const {
   const auto adapted = [&](const AdapterRows& each) {
     return each.adapter != nullptr && (each.adapter->replaces(table_) || update_of(each, table_) != nullptr);
   };
   if (std::none_of(rows.all().begin(), rows.all().end(), adapted))
-    return ops::embedding(tape, kernel_, ids, table_.leaf(tape));
+    return ops::embedding(tape, kernel_, ids, table_.leaf(tape), first_);
   std::vector<Var> pieces;
   int64_t first = 0;
   for (const AdapterRows& each : rows.all()) {
     const Tensor own_ids = ids.narrow(0, first, each.rows);
-    Var y = ops::embedding(tape, kernel_, own_ids, weight_of(tape, each, table_).value);
+    Var y = ops::embedding(tape, kernel_, own_ids, weight_of(tape, each, table_).value, first_);
     if (const Adapter::Update* update = update_of(each, table_)) {
       const ParameterStore& own = each.adapter->parameters();
       const Adapter::Slice& slice = update->slices.front();
-      const Var low = ops::embedding(tape, kernel_, own_ids, tape.leaf(own[update->a]));
+      const Var low = ops::embedding(tape, kernel_, own_ids, tape.leaf(own[update->a]), first_);
       const Var change = ops::linear(tape, update_, low, tape.leaf(own[slice.b]));
       y = primitives::add(tape, y, primitives::scale(tape, change, slice.scale));
     }
@@ -69,14 +72,19 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows
 Head::Head(const Binding& binding, const VocabularySize& size)
     : linear_(binding, "head", false),
       loss_(binding.kernel<ops::CrossEntropy>("head")),
-      factor_(static_cast<float>(1 / size.logits_divisor)) {}
+      factor_(static_cast<float>(1 / size.logits_divisor)),
+      ranks_{binding.ranks.tensor,
+             binding.ranks.tensor_place() * (size.tokens / binding.ranks.tensor_ranks())} {}
 
 Var Head::divided(Tape& tape, const Var& hidden) const {
   return factor_ == 1 ? hidden : primitives::scale(tape, hidden, factor_);
 }
 
 Var Head::logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
-  return linear_(tape, divided(tape, hidden), rows);
+  const Var own = linear_(tape, divided(tape, hidden), rows);
+  if (ranks_.group == nullptr) return own;
+  invariant(!own.requires_grad(), "gradients of logits of a divided vocabulary are not formed");
+  return tape.constant(primitives::columns_of_ranks(own.value, *ranks_.group));
 }
 
 bool Head::trains(const AdapterRows& rows) const {
@@ -92,14 +100,14 @@ ops::CrossEntropy::Vars Head::loss(Tape& tape, const Var& given, const Tensor& t
   const Var hidden = divided(tape, given);
   const Var weight = weight_of(tape, rows, linear_.weight()).value;
   const Adapter::Update* update = update_of(rows, linear_.weight());
-  if (update == nullptr) return ops::cross_entropy(tape, loss_, hidden, weight, targets, factors);
+  if (update == nullptr) return ops::cross_entropy(tape, loss_, hidden, weight, targets, factors, ranks_);
   const ParameterStore& own = rows.adapter->parameters();
   const Adapter::Slice& slice = update->slices.front();
   const Var low =
       ops::linear(tape, linear_.kernel(), linear_.dropped(tape, rows, hidden), tape.leaf(own[update->a]));
   const Var wide = primitives::concat_last(tape, hidden, primitives::scale(tape, low, slice.scale));
   return ops::cross_entropy(tape, loss_, wide, primitives::concat_last(tape, weight, tape.leaf(own[slice.b])),
-                            targets, factors);
+                            targets, factors, ranks_);
 }
 
 }  // namespace temper::layers

@@ -13,23 +13,26 @@ struct VocabularySize {
 };
 void declare_embedding(WeightTable& table, const VocabularySize& size);  // embedding.weight
 void declare_head(WeightTable& table, const VocabularySize& size);       // head.weight
-void name_vocabulary_ops(OpScope& ops, const VocabularySize& size);
+// `tensor`: of how many ranks that divide the vocabulary.
+void name_vocabulary_ops(OpScope& ops, const VocabularySize& size, int tensor);
 
 class Embedding {
  public:
-  explicit Embedding(const Binding& binding);
-  Var operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows) const;  // [tokens, hidden]
+  Embedding(const Binding& binding, const VocabularySize& size);
+  // [tokens, hidden]; of several tensor ranks each gives the rows of its part of the vocabulary, zeros else.
+  Var operator()(Tape& tape, const Tensor& ids, const AdaptedRows& rows) const;
 
  private:
   BoundWeight table_;
   ops::Bound<ops::Embedding> kernel_;
   ops::Bound<ops::Linear> update_;  // of adapters
+  int64_t first_ = 0;               // of the ids whose rows are here
 };
 
 class Head {
  public:
   Head(const Binding& binding, const VocabularySize& size);
-  Var logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const;  // [tokens, vocab]
+  Var logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const;  // [tokens, vocab], on all ranks
   // Of rows that are all of one adapter; see Decoder::loss.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const;
@@ -43,6 +46,7 @@ class Head {
   Linear linear_;
   ops::Bound<ops::CrossEntropy> loss_;
   float factor_;
+  ops::VocabularyRanks ranks_;
 };
 
 }  // namespace temper::layers

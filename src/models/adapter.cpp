@@ -15,16 +15,24 @@ void check_unchanged(const LoraPlan& plan, const checkpoints::ModelFolder& files
                      const layers::ParameterStore& base) {
   for (const LoraSaved& copy : plan.unchanged) {
     const WeightTable::Place place = base.table().find_target(copy.source);
-    const Tensor own = base.value(place.spec->name).narrow(0, place.row, place.rows).on({}).contiguous();
-    const Tensor given = files.tensor(copy.file).to(own.dtype()).contiguous();
-    if (given.shape() != own.shape())
+    const layers::BoundWeight weight = base.bound(place.spec->name);
+    const Placement& placement = base.layout()[weight.id() % base.size()];
+    const Tensor all = weight.value().on({}), given = files.tensor(copy.file).to(all.dtype());
+    Shape expected = placement.whole();
+    expected[0] = place.rows;
+    if (given.shape() != expected)
       fail(
           "[{}] the adapter was trained on a model whose {} is {}, this one's is {}; name the adapter's own "
           "base model",
-          files.path(), copy.source, to_string(given.shape()), to_string(own.shape()));
-    if (std::memcmp(given.raw(), own.raw(), static_cast<size_t>(own.bytes())) != 0)
-      fail("[{}] the adapter was trained on a model with another {}; name the adapter's own base model",
-           files.path(), copy.source);
+          files.path(), copy.source, to_string(given.shape()), to_string(expected));
+    for (const Slice& slice : placement.own_rows(place.row, place.rows)) {
+      const Tensor own = all.narrow(0, slice.own, slice.count).contiguous(),
+                   theirs = placement.own_columns(given.narrow(0, slice.whole - place.row, slice.count))
+                                .contiguous();
+      if (std::memcmp(theirs.raw(), own.raw(), static_cast<size_t>(own.bytes())) != 0)
+        fail("[{}] the adapter was trained on a model with another {}; name the adapter's own base model",
+             files.path(), copy.source);
+    }
   }
 }
 
@@ -50,16 +58,23 @@ std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::str
   checkpoints::check_weights(files, lora_table(base.table(), plan));
   check_unchanged(plan, files, base);
   auto adapter = std::make_unique<layers::Adapter>(plan, config, base);
-  const layers::ParameterStore& parameters = adapter->parameters();
-  checkpoints::load_weights(files, parameters.table(),
-                            [&](const WeightSpec& spec) { return parameters.at(spec.name).value; });
+  layers::ParameterStore& parameters = adapter->parameters();
+  checkpoints::load_rows(files, parameters.table(), parameters.layout(),
+                         [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+                           parameters.set_rows(spec.name, first, rows);
+                         });
   return adapter;
 }
 
-void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model) {
+void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model,
+                  const std::function<Tensor(size_t)>& whole) {
   const layers::ParameterStore& parameters = adapter.parameters();
   checkpoints::save_adapter(
-      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.at(spec.name).value; },
+      folder, parameters.table(),
+      [&](const WeightSpec& spec) {
+        return whole ? whole(static_cast<size_t>(&spec - parameters.table().specs().data()))
+                     : parameters.at(spec.name).value;
+      },
       checkpoints::adapter_config_json(adapter.config(), adapter.plan(), base_model));
 }
 

@@ -14,7 +14,9 @@ std::unique_ptr<layers::Adapter> new_adapter(const Model& model, const LoraConfi
 // One of a folder. Errors: an adapter for another base, or of a kind that Temper has not.
 std::unique_ptr<layers::Adapter> load_adapter(const Model& model, const std::string& folder);
 // `base_model`: the folder that the adapter is for, as it will be found.
-void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model);
+// `whole` as of save_model().
+void save_adapter(const layers::Adapter& adapter, const std::string& folder, const std::string& base_model,
+                  const std::function<Tensor(size_t)>& whole = nullptr);
 
 // Writes the model of the folder `base` with the adapter in its weights (checkpoints/merge.h).
 void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,

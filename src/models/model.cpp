@@ -91,7 +91,7 @@ ops::BoundOps bind_kernels(const Json& config, const std::string& where, const B
   const DType dtype = options.dtype.value_or(dtype_of_config(config, where));
   const layers::DecoderConfig architecture = configure_built(config, where, options);
   return layers::bind_decoder(architecture, dtype, options.ops.value_or(ops::OpsConfig{}), options.facts,
-                              config.at("model_type").as_string(), options.format);
+                              config.at("model_type").as_string(), options.format, options.ranks.mesh);
 }
 
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
@@ -103,9 +103,10 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
     ops = ops.outlined();
     device = {DeviceType::kCounted, options.facts.hardware == hardware::kCpu ? 0 : 1};
   }
-  return std::make_unique<Model>(Model{"", config,
-                                       layers::Decoder(configure_built(config, where, options), dtype,
-                                                       std::move(ops), device, options.base_dtype)});
+  return std::make_unique<Model>(
+      Model{"", config,
+            layers::Decoder(configure_built(config, where, options), dtype, std::move(ops), device,
+                            options.base_dtype, options.ranks)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
@@ -140,7 +141,8 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   return model;
 }
 
-void save_model(const Model& model, const std::string& folder, const std::string& files_from) {
+void save_model(const Model& model, const std::string& folder, const std::string& files_from,
+                const std::function<Tensor(size_t)>& whole) {
   const auto& parameters = model.decoder.parameters();
   checkpoints::SaveOptions options;
   options.dtype = parameters.dtype();
@@ -149,7 +151,11 @@ void save_model(const Model& model, const std::string& folder, const std::string
   if (!model.folder.empty() && parameters.table().keeps_some())
     options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));
   checkpoints::save_model(
-      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); },
+      folder, parameters.table(),
+      [&](const WeightSpec& spec) {
+        return whole ? whole(static_cast<size_t>(&spec - parameters.table().specs().data()))
+                     : parameters.value(spec.name);
+      },
       model.config, options);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,7 @@ struct BuildOptions {
   layers::QuantizeOptions quantize = {};
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;
+  layers::ModelRanks ranks = {};  // that compute the model together
 };
 
 // A small model of a common shape, for reports that need one.
@@ -62,6 +64,8 @@ struct Model {
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where, const BuildOptions& options);
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options);
 // Writes a folder that transformers loads; tokenizer and generation files are copied from `files_from`.
-void save_model(const Model& model, const std::string& folder, const std::string& files_from);
+// `whole`: of ranks that hold parts of the model, what gives a parameter by its place in the table.
+void save_model(const Model& model, const std::string& folder, const std::string& files_from,
+                const std::function<Tensor(size_t)>& whole = nullptr);
 
 }  // namespace temper::models

@@ -1,5 +1,9 @@
 #include "optimizers/adamw.h"
 
+#include <algorithm>
+#include <array>
+#include <set>
+
 namespace temper::optimizers {
 namespace {
 
@@ -19,16 +23,39 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   op_.beta1 = static_cast<float>(options.beta1);
   op_.beta2 = static_cast<float>(options.beta2);
   op_.eps = static_cast<float>(options.eps);
-  const int parts = sharing_.shard == nullptr ? 1 : sharing_.shard->size();
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters.spec(i).buffer) continue;
-    const Shape& shape = parameters[i].value.shape();
-    const bool cut = parts > 1 && shape.numel() % (kRoundedTogether * parts) == 0;
+    const Placement& held = parameters.layout()[i];
+    const collectives::Group* const shard = held.is_by_expert() ? sharing_.expert_shard : sharing_.shard;
+    const int parts = shard == nullptr ? 1 : shard->size();
+    const bool cut = parts > 1 && parameters[i].value.numel() % (kRoundedTogether * parts) == 0;
     trained_.push_back(i);
-    placements_.push_back(cut ? Placement::flat(shape, parts, sharing_.shard->rank())
-                              : parameters.layout()[i]);
+    placements_.push_back(cut ? held.flat(parts, shard->rank()) : held);
     op_.slots.push_back(make_slot(trained_.size() - 1, options));
   }
+  if (sharing_.tensor == nullptr) return;
+  std::set<int> numbers;  // the same on all ranks
+  for (size_t slot = 0; slot < trained_.size(); ++slot)
+    for (const Placement::Shared& shared : partial(slot)) numbers.insert(shared.ranks);
+  numbers.erase(sharing_.tensor->size());
+  for (const int number : numbers) {
+    std::vector<int> ranks;
+    for (int i = 0; i < number; ++i) ranks.push_back(sharing_.tensor->rank() / number * number + i);
+    neighbours_[number] = sharing_.tensor->part(fmt::format("tensor {}", number), ranks);
+  }
+}
+
+std::vector<Placement::Shared> AdamW::partial(size_t slot) const {
+  const bool everywhere = parameters_.spec(trained_[slot]).of_stream && !parameters_.layout().mesh().sequence;
+  return everywhere ? std::vector<Placement::Shared>() : placements_[slot].shared_by_tensor();
+}
+
+std::vector<collectives::Group*> AdamW::groups() const {
+  std::vector<collectives::Group*> all;
+  for (collectives::Group* group :
+       {summing_, sharing_.shard, sharing_.replicate, sharing_.expert_shard, sharing_.experts})
+    if (group != nullptr && std::find(all.begin(), all.end(), group) == all.end()) all.push_back(group);
+  return all;
 }
 
 ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) const {
@@ -43,7 +70,7 @@ ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) cons
     made.master = value.to(DType::kF32, MemoryTag::kOptimizer);
   const bool decays = options.decay_all || parameters_.spec(i).decay;
   made.weight_decay = decays ? static_cast<float>(options.weight_decay) : 0.f;
-  if (is_sharded(slot)) made.first = sharing_.shard->rank() * value.numel();
+  if (is_sharded(slot)) made.first = shard_of(slot)->rank() * value.numel();
   return made;
 }
 
@@ -64,7 +91,7 @@ void AdamW::sum_gradients(collectives::Group& ranks) {
 }
 
 void AdamW::begin_sums(collectives::Group& ranks) {
-  if (ranks.is_alone()) return;
+  if (ranks.is_alone() && sharing_.tensor == nullptr) return;
   summing_ = &ranks;
   left_ = trained_.size();
   // A layer that is computed again holds its gradients only while it is: those that are there already may
@@ -72,8 +99,7 @@ void AdamW::begin_sums(collectives::Group& ranks) {
   may_grow_unseen_.clear();
   for (const size_t i : trained_)
     may_grow_unseen_.push_back(parameters_[i].grad->filled() && parameters_[i].grad.use_count() == 1);
-  for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
-    if (group != nullptr) group->begin_beside();
+  for (collectives::Group* group : groups()) group->begin_beside();
 }
 
 void AdamW::sum_ready() {
@@ -83,9 +109,27 @@ void AdamW::sum_ready() {
 void AdamW::end_sums() {
   if (summing_ == nullptr) return;
   while (left_ > 0) sum_next();
-  for (collectives::Group* group : {summing_, sharing_.shard, sharing_.replicate})
-    if (group != nullptr) group->end_beside();
+  sum_over_tensor_ranks();
+  for (collectives::Group* group : groups()) group->end_beside();
   summing_ = nullptr;
+}
+
+// Parts of gradients, all together: a layer's own sums would wait for each other while backward uses the
+// same ranks.
+void AdamW::sum_over_tensor_ranks() {
+  if (sharing_.tensor == nullptr) return;
+  for (size_t slot = trained_.size(); slot-- > 0;) {
+    const std::vector<Placement::Shared> shared = partial(slot);
+    if (shared.empty()) continue;
+    const Tensor all = gradient(trained_[slot]);
+    for (const Placement::Shared& part : shared) {
+      collectives::Group& group =
+          part.ranks == sharing_.tensor->size() ? *sharing_.tensor : *neighbours_.at(part.ranks);
+      group.all_reduce(parameters_.spec(trained_[slot]).name,
+                       all.reshape({all.numel()}).narrow(0, part.first, part.count));
+    }
+    sum_slot(slot);
+  }
 }
 
 // Closures that will add to it hold it, too.
@@ -96,36 +140,81 @@ bool AdamW::is_ready(size_t slot) const {
 
 void AdamW::sum_next() {
   const size_t slot = --left_;
+  if (sharing_.tensor == nullptr || partial(slot).empty()) sum_slot(slot);
+}
+
+void AdamW::sum_slot(size_t slot) {
   const std::string& name = parameters_.spec(trained_[slot]).name;
   const Tensor all = gradient(trained_[slot]);
-  if (!is_sharded(slot)) return summing_->all_reduce(name, all);
+  if (!is_sharded(slot)) {
+    collectives::Group* const same = is_by_expert(slot) ? sharing_.experts : summing_;
+    if (same != nullptr) same->all_reduce(name, all);
+    return;
+  }
   const Tensor own = own_part(slot, all);
-  sharing_.shard->reduce_scatter_into(name, all.reshape({all.numel()}), own);
+  shard_of(slot)->reduce_scatter_into(name, all.reshape({all.numel()}), own);
   if (sharing_.replicate != nullptr) sharing_.replicate->all_reduce(name, own);
 }
 
-// Of a sharded state: the norm of the ranks' norms, and of what all ranks have.
+void AdamW::add_counted(size_t slot, std::vector<Tensor>& gradients) const {
+  const Tensor all = gradient(trained_[slot]), own = own_part(slot, all);
+  const int64_t first = is_sharded(slot) ? shard_of(slot)->rank() * own.numel() : 0;
+  std::vector<std::pair<int64_t, int64_t>> counted;  // elements of `own`, from and until
+  int64_t at = 0;
+  for (const Placement::Shared& part : placements_[slot].shared_by_tensor()) {
+    if (part.is_first) continue;
+    const int64_t from = std::clamp<int64_t>(part.first - first, 0, own.numel()),
+                  until = std::clamp<int64_t>(part.first + part.count - first, 0, own.numel());
+    counted.emplace_back(at, from);
+    at = until;
+  }
+  if (at == 0 && counted.empty()) return gradients.push_back(own);
+  counted.emplace_back(at, own.numel());
+  const Tensor row = own.reshape({own.numel()});
+  for (const auto& [from, until] : counted)
+    if (from < until) gradients.push_back(row.narrow(0, from, until - from));
+}
+
+// Of what ranks share: the norm of their norms, and of what all of them have.
 Tensor AdamW::grad_norm() const {
-  ops::GlobalNorm own, whole;
-  own.device = whole.device = parameters_.device();
-  for (size_t slot = 0; slot < trained_.size(); ++slot)
-    (is_sharded(slot) ? own : whole).grads.push_back(own_part(slot, gradient(trained_[slot])));
-  if (own.grads.empty()) return ops::global_norm(norm_, whole);
-  ops::GlobalNorm norms;
-  norms.device = parameters_.device();
-  norms.grads = {sharing_.shard->all_gather("gradient norm", ops::global_norm(norm_, own))};
-  if (!whole.grads.empty()) norms.grads.push_back(ops::global_norm(norm_, whole));
-  return ops::global_norm(norm_, norms);
+  const auto norm_of = [&](std::vector<Tensor> gradients) {
+    ops::GlobalNorm op;
+    op.device = parameters_.device();
+    op.grads = std::move(gradients);
+    return ops::global_norm(norm_, op);
+  };
+  enum Kind { kWhole, kSharded, kExperts, kShardedExperts, kKinds };
+  std::array<std::vector<Tensor>, kKinds> gradients;
+  std::array<bool, kKinds> exist{};
+  for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    const int kind = (is_sharded(slot) ? kSharded : kWhole) + (is_by_expert(slot) ? kExperts : kWhole);
+    add_counted(slot, gradients[static_cast<size_t>(kind)]);
+    exist[static_cast<size_t>(kind)] = true;
+  }
+  const auto over = [&](collectives::Group* group, const Tensor& own) {
+    return group == nullptr ? own : norm_of({group->all_gather("gradient norm", own)});
+  };
+  const auto of = [&](Kind kind) { return norm_of(gradients[kind]); };
+  std::vector<Tensor> norms;
+  if (exist[kSharded]) norms.push_back(over(sharing_.shard, of(kSharded)));
+  if (exist[kExperts]) norms.push_back(over(sharing_.expert, of(kExperts)));
+  if (exist[kShardedExperts])
+    norms.push_back(over(sharing_.expert, over(sharing_.expert_shard, of(kShardedExperts))));
+  if (norms.empty()) return over(sharing_.tensor, of(kWhole));
+  if (exist[kWhole]) norms.push_back(of(kWhole));
+  return over(sharing_.tensor, norm_of(norms));
 }
 
 void AdamW::gather_values() const {
-  if (sharing_.shard == nullptr) return;
-  const collectives::Group::Together together(*sharing_.shard);
-  for (size_t slot = 0; slot < trained_.size(); ++slot) {
-    if (!is_sharded(slot)) continue;
-    const Tensor& value = parameters_[trained_[slot]].value;
-    sharing_.shard->all_gather_into(parameters_.spec(trained_[slot]).name, op_.slots[slot].value,
-                                    value.reshape({value.numel()}));
+  for (collectives::Group* const group : {sharing_.shard, sharing_.expert_shard}) {
+    if (group == nullptr) continue;
+    const collectives::Group::Together together(*group);
+    for (size_t slot = 0; slot < trained_.size(); ++slot) {
+      if (!is_sharded(slot) || shard_of(slot) != group) continue;
+      const Tensor& value = parameters_[trained_[slot]].value;
+      group->all_gather_into(parameters_.spec(trained_[slot]).name, op_.slots[slot].value,
+                             value.reshape({value.numel()}));
+    }
   }
 }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,12 @@ struct AdamWOptions {
 struct Sharing {
   collectives::Group* shard = nullptr;      // that keep one state
   collectives::Group* replicate = nullptr;  // that keep the same part of it; none: only this rank
+  // That divide each replica of the model: what several of them hold has the sum of their gradients.
+  collectives::Group* tensor = nullptr;
+  // Of parameters of experts, which ranks divide, those that share their states and all that hold the same.
+  collectives::Group* expert_shard = nullptr;
+  collectives::Group* experts = nullptr;
+  collectives::Group* expert = nullptr;  // that divide them
 };
 
 // AdamW over every parameter of a model that is no buffer, on the parameters' device.
@@ -69,6 +77,18 @@ class AdamW {
   bool is_ready(size_t slot) const;
   void sum_next();
   bool is_sharded(size_t slot) const { return placements_[slot].is_flat(); }
+  bool is_by_expert(size_t slot) const { return placements_[slot].is_by_expert(); }
+  collectives::Group* shard_of(size_t slot) const {
+    return is_by_expert(slot) ? sharing_.expert_shard : sharing_.shard;
+  }
+  // The groups that gradients are summed in.
+  std::vector<collectives::Group*> groups() const;
+  // Parts of a parameter that several tensor ranks hold, where each knows a part of the gradient.
+  std::vector<Placement::Shared> partial(size_t slot) const;
+  void sum_over_tensor_ranks();
+  void sum_slot(size_t slot);
+  // Of the rank's part of a gradient what no tensor rank before it holds.
+  void add_counted(size_t slot, std::vector<Tensor>& gradients) const;
   // What the rank keeps of a tensor of a slot's parameter.
   Tensor own_part(size_t slot, const Tensor& whole) const;
   ops::AdamW::Slot make_slot(size_t slot, const AdamWOptions& options) const;
@@ -79,8 +99,10 @@ class AdamW {
   collectives::Group* summing_ = nullptr;  // while gradients are summed
   size_t left_ = 0;                        // slots whose gradients are not
   std::vector<bool> may_grow_unseen_;      // by slot
-  std::vector<size_t> trained_;            // by slot: its place in parameters_
-  std::vector<Placement> placements_;      // by slot: of its state
+  // Neighbours on the tensor axis that hold the same, by their number.
+  std::map<int, std::unique_ptr<collectives::Group>> neighbours_;
+  std::vector<size_t> trained_;        // by slot: its place in parameters_
+  std::vector<Placement> placements_;  // by slot: of its state
   ops::Bound<ops::AdamW> update_;
   ops::Bound<ops::GlobalNorm> norm_;
   ops::AdamW op_;

@@ -54,6 +54,8 @@ struct ChosenRows {
   Tensor places;  // [n]: in ascending order per row
 };
 Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen);  // [rows, …] → [n, …]
-Var take_last(Tape& tape, const Var& x, const Tensor& ids);           // x[..., ids[...]] → [..., 1]; int32
+// The other way round, [n, …] → [rows, …]: sums of what comes from the same row, zeros where nothing does.
+Var sum_rows(Tape& tape, const Var& x, const ChosenRows& chosen);
+Var take_last(Tape& tape, const Var& x, const Tensor& ids);  // x[..., ids[...]] → [..., 1]; int32
 
 }  // namespace temper::primitives

@@ -121,6 +121,23 @@ Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen) {
   });
 }
 
+Var sum_rows(Tape& tape, const Var& x, const ChosenRows& chosen) {
+  const Device device = x.value.device();
+  if (x.shape()[0] != chosen.ids.numel())
+    fail("{} rows are chosen, of {}", chosen.ids.numel(), to_string(x.shape()));
+  invariant(chosen.starts.defined(), "rows are added up on the way back");
+  Shape shape = x.shape();
+  shape[0] = chosen.rows;
+  const Tensor out = empty(shape, x.dtype(), device);
+  const auto sum = primitive_functions(device).sum_listed_rows;
+  sum(x.value.contiguous(), from_host(chosen.starts, device), from_host(chosen.places, device), out);
+  return tape.record(out, {&x}, [slot = x.slot, shape = x.shape(), chosen, sum](const Tensor& grad) {
+    const Tensor dx = empty(shape, grad.dtype(), grad.device());
+    sum(grad.contiguous(), {}, from_host(chosen.ids, grad.device()), dx);
+    slot->add(dx);
+  });
+}
+
 Var take_last(Tape& tape, const Var& input, const Tensor& ids) {
   const Tensor x = floats(input.value);
   const int64_t width = x.dim(-1);

@@ -102,13 +102,13 @@ void Learner::make_trainer() {
       trained, model.decoder.ops(),
       optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
                                config_.train.format(), static_cast<uint64_t>(config_.train.seed)},
-      setup_->shared->sharing());
+      setup_->groups->sharing());
   const training::TrainerOptions options =
       trainer_options(config_, model.decoder, data_.train.members().size());
   balance_factor_ = options.routers.balance_factor;
   if (!adapter_)
     trainer_ =
-        std::make_unique<training::Trainer>(model.decoder, *optimizer_, options, objective_, setup_->ranks);
+        std::make_unique<training::Trainer>(model.decoder, *optimizer_, options, objective_, data_ranks());
 }
 
 void Learner::start() {
@@ -140,7 +140,7 @@ std::vector<data::PackedRow> Learner::shared_rows(
   if (ranks().is_alone()) return read();
   const std::string rows =
       collectives::made_at_root(ranks(), name, [&] { return training::rows_to_bytes(read()); });
-  return training::rows_of_rank(training::rows_from_bytes(rows), ranks().rank(), ranks().size());
+  return training::rows_of_rank(training::rows_from_bytes(rows), data_ranks().rank(), data_ranks().size());
 }
 
 data::Batch Learner::shared_batch() {
@@ -172,7 +172,7 @@ void Learner::read_batch() {
 }
 
 void Learner::check_rows() const {
-  if (objective_) objective_->check(batch_.rows, setup_->ranks);
+  if (objective_) objective_->check(batch_.rows, data_ranks());
 }
 
 training::PendingStep Learner::begin_alone() { return trainer_->begin(batch_.rows, lr()); }

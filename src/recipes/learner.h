@@ -101,6 +101,8 @@ class Learner {
   };
 
   collectives::Group& ranks() const { return setup_->ranks; }
+  // With other rows of an update each.
+  collectives::Group& data_ranks() const { return setup_->groups->data(); }
   // Rank 0 reads the data and writes the files; the others compute with it.
   bool is_root() const { return ranks().rank() == 0; }
   void read_eval_rows();
@@ -118,8 +120,12 @@ class Learner {
   void make_trainer();
   void write_metrics(const Report& report, double peak_flops);
   void ask(const char* when, double& accuracy);
-  void write_result();
-  void save_result(const std::string& folder) const;
+  // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
+  using Whole = std::function<Tensor(size_t)>;
+  void write_result(const Whole& whole);
+  void save_result(const std::string& folder, const Whole& whole) const;
+  // Rank 0 runs it with such a function, beside the others.
+  void with_whole(const std::function<void(const Whole&)>& use) const;
   void draw_curve() const;
   void log(const std::string& message) const;
   Json summary() const;

@@ -76,9 +76,9 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
 void Learner::evaluate() {
   if (!data_.eval) return;
   const training::EvalResult result =
-      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), setup_->ranks)
+      objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), data_ranks())
                  : training::evaluate(setup_->model->decoder, adapter_.get(), eval_rows_,
-                                      config_.train.micro_batch_tokens, setup_->ranks);
+                                      config_.train.micro_batch_tokens, data_ranks());
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);
@@ -93,7 +93,7 @@ void Learner::evaluate() {
   if (!better) return;
   state_.best_loss = result.loss;
   state_.best_step = state_.step;
-  collectives::at_root(ranks(), "the best model", [&] { save_result(files_.best()); });
+  with_whole([&](const Whole& whole) { save_result(files_.best(), whole); });
 }
 
 }  // namespace temper::recipes

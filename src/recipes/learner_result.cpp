@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/learner.h"
@@ -11,24 +12,30 @@
 
 namespace temper::recipes {
 
-void Learner::save_result(const std::string& folder) const {
+void Learner::save_result(const std::string& folder, const Whole& whole) const {
   if (adapter_)
-    models::save_adapter(*adapter_, folder, config_.model.path);
+    models::save_adapter(*adapter_, folder, config_.model.path, whole);
   else
-    models::save_model(*setup_->model, folder, config_.model.path);
+    models::save_model(*setup_->model, folder, config_.model.path, whole);
   // What was learnt is of use with the template it was learnt with.
   if (!config_.data.chat_template.empty())
     write_file(join_path(folder, "chat_template.jinja"), setup_->text.chat->text);
 }
 
-void Learner::finish() {
-  if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
-  collectives::at_root(ranks(), "the result", [&] { write_result(); });
+void Learner::with_whole(const std::function<void(const Whole&)>& use) const {
+  const layers::ParameterStore& trained =
+      adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
+  checkpoints::with_whole(ranks(), trained.placed(), use);
 }
 
-void Learner::write_result() {
+void Learner::finish() {
+  if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
+  with_whole([&](const Whole& whole) { write_result(whole); });
+}
+
+void Learner::write_result(const Whole& whole) {
   const std::string result = is_adapter() ? files_.adapter() : files_.model();
-  if (!diverged_) save_result(result);
+  if (!diverged_) save_result(result, whole);
   metrics_->close();
   events_->close();
   draw_curve();

@@ -1,8 +1,11 @@
 #include "recipes/mesh.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace temper::recipes {
@@ -19,29 +22,83 @@ int degree(std::string_view key, const std::string& text) {
   return value;
 }
 
-// Meshes of that many ranks, the likeliest first.
-std::string proposals(int ranks) {
+// Meshes of that many ranks with these tensor and expert degrees, or else without, the likeliest first.
+std::string proposals(int ranks, int tensor, int expert) {
+  if (ranks % (tensor * expert) != 0) tensor = expert = 1;
+  const int left = ranks / (tensor * expert);
   std::vector<std::string> all;
-  for (const int shard : {1, ranks, 2})
-    if (ranks % shard == 0 && all.size() < static_cast<size_t>(ranks))
-      all.push_back(fmt::format("{{replicate: {}, shard: {}}}", ranks / shard, shard));
+  for (const int shard : {1, left, 2}) {
+    if (left % shard != 0 || (shard == 2 && left == 2) || (shard == left && left == 1 && !all.empty()))
+      continue;
+    std::string mesh = fmt::format("{{replicate: {}, shard: {}", left / shard, shard);
+    if (tensor > 1) mesh += fmt::format(", tensor: {}", tensor);
+    if (expert > 1) mesh += fmt::format(", expert: {}", expert);
+    all.push_back(mesh + "}");
+  }
   return join(all);
 }
 
 }  // namespace
 
 Mesh mesh_of(const ParallelConfig& config, int ranks) {
-  int replicate = degree("replicate", config.replicate), shard = degree("shard", config.shard);
-  // What is left goes to the shards where they want it.
-  if (replicate == kAuto && shard == kAuto) replicate = 1;
-  const int known = std::max(replicate, 1) * std::max(shard, 1);
-  if (replicate == kAuto && ranks % known == 0) replicate = ranks / known;
-  if (shard == kAuto && ranks % known == 0) shard = ranks / known;
-  if (replicate * shard != ranks)
-    fail("[parallel] replicate {} and shard {} make {} ranks, but there {}; possible are {}",
-         config.replicate, config.shard, known, ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
-         proposals(ranks));
-  return {replicate, shard, 1};
+  const std::array<std::pair<const char*, const std::string*>, 4> given = {{{"replicate", &config.replicate},
+                                                                            {"shard", &config.shard},
+                                                                            {"tensor", &config.tensor},
+                                                                            {"expert", &config.expert}}};
+  std::array<int, 4> degrees{};
+  int known = 1, autos = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    degrees[i] = degree(given[i].first, *given[i].second);
+    known *= std::max(degrees[i], 1);
+    autos += degrees[i] == kAuto ? 1 : 0;
+  }
+  // What is left goes to another axis where that wants it; two that both want it are a contradiction.
+  if (degrees[0] == kAuto && autos > 1) {
+    degrees[0] = 1;
+    --autos;
+  }
+  if (autos > 1)
+    fail("[parallel] several of shard, tensor and expert are auto; write numbers for all but one");
+  for (int& value : degrees)
+    if (value == kAuto) value = ranks % known == 0 ? ranks / known : 1;
+  const auto& [replicate, shard, tensor, expert] = degrees;
+  if (replicate * shard * tensor * expert != ranks) {
+    std::vector<std::string> said;
+    for (const auto& [key, value] : given)
+      if (said.size() < 2 || *value != "1") said.push_back(fmt::format("{} {}", key, *value));
+    fail("[parallel] {} make {} ranks, but there {}; possible are {}", join(said, " and "), known,
+         ranks == 1 ? "is 1" : fmt::format("are {}", ranks), proposals(ranks, tensor, expert));
+  }
+  if (config.sequence.has_value() && tensor == 1)
+    fail(
+        "[parallel.sequence] is {}, but it is about tokens between ranks that divide layers, and "
+        "parallel.tensor "
+        "is 1; leave it out",
+        *config.sequence);
+  return {replicate, shard, tensor, expert, config.sequence.value_or(true)};
+}
+
+void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
+  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const layers::Block& block) {
+    return block.channel->routing() != nullptr;
+  });
+  if (mesh.expert > 1 && !mixture)
+    fail("[parallel.expert] is {}, but the model has no experts; leave it out", mesh.expert);
+  if (mixture && mesh.tensor > 1 && !mesh.sequence)
+    fail(
+        "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
+        "it out");
+  if (mesh.tensor * mesh.expert == 1) return;
+  Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
+  if (config.eval.exact_match > 0)
+    fail(
+        "[eval.exact_match] asks the whole model, of which each rank has a part with parallel.tensor {} and "
+        "parallel.expert {}; leave it out",
+        mesh.tensor, mesh.expert);
+  if (!config.train.master_weights && config.model.dtype != DType::kF32)
+    fail(
+        "[train.master_weights] is false, which needs parallel.tensor 1 and parallel.expert 1: leave it "
+        "out, or set them to 1");
 }
 
 }  // namespace temper::recipes

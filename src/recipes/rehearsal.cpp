@@ -123,9 +123,10 @@ std::vector<data::PackedRow> eval_rows(const RunConfig& config, const Sample& sa
 }
 
 std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
-                                             const Setting& setting) {
+                                             const Setting& setting, const layers::ModelRanks& ranks = {}) {
   models::BuildOptions build = build_options(config, setting.facts, setting.preferred);
   build.counted = true;
+  build.ranks = ranks;
   return models::build_model(model, join_path(config.model.path, "config.json"), build);
 }
 
@@ -167,24 +168,24 @@ std::vector<data::PackedRow> shortened(std::vector<data::PackedRow> rows) {
 // The ranks of a plan, of which this one is rehearsed.
 struct PlannedRanks {
   explicit PlannedRanks(const Mesh& mesh)
-      : all(collectives::planned_group(mesh.size())), shared(*all, mesh) {}
+      : all(collectives::planned_group(mesh.size())), groups(*all, mesh) {}
   // Of an update's rows those of the first rank, which are as many as another's, and at least one.
   std::vector<data::PackedRow> own(const std::vector<data::PackedRow>& rows) const {
-    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, all->size());
+    std::vector<data::PackedRow> mine = training::rows_of_rank(rows, 0, groups.data().size());
     if (mine.empty()) mine.push_back(rows.front());
     return mine;
   }
 
   std::unique_ptr<collectives::Group> all;
-  SharedState shared;
+  MeshGroups groups;
 };
 
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
                     const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks) {
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
-                              ranks.shared.sharing());
+                              ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
-                            *ranks.all);
+                            ranks.groups.data());
   const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
@@ -204,7 +205,7 @@ struct RehearsedAdapter {
   RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given, const PlannedRanks& ranks)
       : config(own),
         weights(of(own, model)),
-        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.shared.sharing()),
+        optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
         sample(std::move(given)),
         rows(ranks.own(rows_of(own, sample, rows_of_step(own)))) {}
 
@@ -229,7 +230,8 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
                       .optimizer = &adapter->optimizer,
                       .rows = &adapter->rows,
                       .objective = objective.get()});
-  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1), *ranks.all);
+  training::AdapterTrainer trainer(model.decoder, trainer_options(config, model.decoder, 1),
+                                   ranks.groups.data());
   for (int i = 0; i < 2; ++i)
     for (training::PendingStep& step : trainer.begin(shares)) step.wait();
   for (const auto& adapter : adapters) {
@@ -241,14 +243,15 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
 }
 
 void rehearse_on(const RunConfig& config, const Setting& setting) {
-  const std::unique_ptr<models::Model> model = counted_model(config, setting.model, setting);
+  const PlannedRanks ranks(setting.mesh);
+  const std::unique_ptr<models::Model> model =
+      counted_model(config, setting.model, setting, ranks.groups.model());
   model->decoder.prepare_positions(config.data.max_length);
   const std::unique_ptr<models::Model> second = second_model(config, setting);
   const Recipe& recipe = recipe_of(config);
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  const PlannedRanks ranks(setting.mesh);
   config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks)
                           : rehearse_adapters(config, *model, setting, objective, ranks);
 }

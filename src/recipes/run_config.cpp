@@ -309,7 +309,19 @@ void describe(config::Schema& s, ParallelConfig& c) {
           "degrees leave of the ranks.");
   s.field("shard", c.shard,
           "The number of ranks that share one optimizer state, each with its part of master weights and "
-          "moments; auto is all ranks that the other degrees leave.");
+          "moments (those that divide experts share that of other weights, too); auto is all ranks that the "
+          "other degrees leave.");
+  s.field(
+      "tensor", c.tensor,
+      "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "
+      "the other degrees leave.");
+  s.field("expert", c.expert,
+          "The number of ranks that divide the experts of a mixture between them; auto is all ranks that the "
+          "other degrees leave.");
+  s.field(
+      "sequence", c.sequence,
+      "Whether tensor ranks divide the tokens between layers, too, which takes less memory; by default they "
+      "do. Mixtures need it.");
   s.field(
       "check", c.check,
       "Whether ranks on GPUs compare what they do before each collective: differences are told at once, and "

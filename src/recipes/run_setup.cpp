@@ -74,7 +74,8 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
                                      models::Purpose::kTraining)),
       text(rollout::TextFiles::load(config.model.path, architecture.vocab_size)) {
   ranks.set_checks(config.parallel.check);
-  shared.emplace(ranks, mesh);
+  check_mesh(mesh, architecture, config);
+  groups.emplace(ranks, mesh);
   if (const std::string& chosen = config.data.chat_template; !chosen.empty())
     text.chat = std::make_shared<const templates::ChatTemplate>(
         templates::ChatTemplate::choose(config.model.path, chosen));
@@ -140,12 +141,17 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
 
 void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
   preferred_ = std::move(preferred);
-  model = models::load_model(config.model.path, build_options(config, facts, preferred_));
+  models::BuildOptions build = build_options(config, facts, preferred_);
+  build.ranks = groups->model();
+  model = models::load_model(config.model.path, build);
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
   origin = origin_of(*this);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
                        static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
                        config.model.kept_in()));
+  if (mesh.tensor > 1)
+    log_info(fmt::format("tensor parallel: {} ranks divide each layer, {} the tokens between layers",
+                         mesh.tensor, mesh.sequence ? "and" : "but not"));
   if (config.train.router.options.balanced)
     log_warning(
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "models/model.h"
+#include "recipes/mesh_groups.h"
 #include "recipes/run_config.h"
-#include "recipes/shared_state.h"
 #include "rollout/text_model.h"
 #include "training/trainer.h"
 
@@ -34,8 +34,8 @@ struct RunSetup {
   std::unique_ptr<collectives::Group> on_devices_;  // null: the ranks' own network serves their devices
 
  public:
-  collectives::Group& ranks;          // that compute the run together
-  std::optional<SharedState> shared;  // of the optimizer
+  collectives::Group& ranks;         // that compute the run together
+  std::optional<MeshGroups> groups;  // of the mesh
   Json model_config;
   layers::DecoderConfig architecture;
   rollout::TextFiles text;

@@ -130,7 +130,8 @@ void TrainingLoop::begin_and_train() {
   begin_each(&Learner::build);
   if (learners_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(
-        setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1), setup_.ranks);
+        setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1),
+        setup_.groups->data());
   for (const auto& learner : learners_) {
     log_info("data: " + data::describe_formats(learner->data().train));
     if (const std::string unused = data::describe_unused(learner->data().train); !unused.empty())

@@ -61,8 +61,7 @@ void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& pl
                         format_bytes(plan.total), format_bytes(memory.limit()));
   const Mesh& mesh = options_.planned;
   if (mesh.size() > 1)
-    report += fmt::format("ranks          {}: replicate {}, shard {}; memory is that of each\n", mesh.size(),
-                          mesh.replicate, mesh.shard);
+    report += fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));
   else if (updates > 0)
     report += "time           " + estimated_time(updates) + "\n";
   log_info(report + "Nothing was trained (--dry-run).");
@@ -84,7 +83,8 @@ std::string TrainingLoop::estimated_time(double updates) {
 double TrainingLoop::seconds_of_update() {
   if (learners_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(
-        setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1), setup_.ranks);
+        setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1),
+        setup_.groups->data());
   std::vector<Learner*> learners;
   std::vector<std::vector<data::PackedRow>> whole;
   UpdateToTime update;

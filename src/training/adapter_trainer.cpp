@@ -77,6 +77,10 @@ std::vector<AdapterTrainer::Part> AdapterTrainer::parts_of(Step& step, const Mic
     part.tokens += step.rows[i].size();
     step.tokens[owner] += step.rows[i].size();
   }
+  // What no row is in is the first one's.
+  if (begin == end)
+    parts.push_back(
+        {0, {step.shares[0].adapter, 0, true, step.shares[0].seed, 0, step.tokens[0]}, 1, {}, {}});
   int64_t first = 0;
   for (Part& part : parts) {
     part.rows.rows = fills_up(model_) ? filled_up(part.tokens) : part.tokens;
@@ -109,8 +113,9 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     PendingStep& pending = step.pending[part.share];
-    pending.add_work(part.tokens, adapter_training_flops(model_.config(), part.documents,
-                                                         part.rows.adapter->num_update_elements()));
+    pending.add_work(
+        begin == end ? 0 : part.tokens,
+        adapter_training_flops(model_.config(), part.documents, part.rows.adapter->num_update_elements()));
     if (forward.routers) {
       Tensor balance;
       if (const double factor = options_.routers.balance_factor; factor > 0) {
@@ -139,7 +144,7 @@ std::vector<PendingStep> AdapterTrainer::begin(const std::vector<AdapterShare>& 
   Step step(shares, ranks_);
   for (const AdapterShare& share : shares) share.adapter->parameters().reset_gradients();
   for (PendingStep& pending : step.pending) pending.watch_routers(model_);
-  for (const auto& [begin, end] : cut_micro_batches(step.rows, options_.micro_batch_tokens))
+  for (const auto& [begin, end] : cut_micro_batches(model_, step.rows, options_.micro_batch_tokens))
     run(step, begin, end);
   const trace::Span update("update");
   for (size_t i = 0; i < shares.size(); ++i) {

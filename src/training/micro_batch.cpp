@@ -52,8 +52,27 @@ int64_t DocumentSpan::shared() const {
   return rest;
 }
 
+namespace {
+
+// Of no row: routers do not count it.
+MicroBatch silent_batch(bool fill_up) {
+  std::vector<int32_t> ids{0}, targets{data::kIgnore};
+  Parts parts;
+  parts.push(1, -1);
+  if (fill_up) fill_tokens(ids, targets, parts);
+  while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
+  MicroBatch batch;
+  batch.input = layers::make_input(ids, parts.lengths, {});
+  batch.input.counted = Tensor::from(std::vector<int32_t>{0});
+  batch.targets = Tensor::from(targets);
+  return batch;
+}
+
+}  // namespace
+
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up,
                   std::span<const size_t> owners) {
+  if (begin == end) return silent_batch(fill_up);
   std::vector<int32_t> ids, targets, counted;
   MicroBatch batch;
   Parts parts;
@@ -114,6 +133,18 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data:
     groups.back().second = i + 1;
     tokens += length;
   }
+  return groups;
+}
+
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
+                                                         const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens) {
+  std::vector<std::pair<size_t, size_t>> groups = cut_micro_batches(rows, max_tokens);
+  collectives::Group* const ranks = model.ranks().expert;
+  if (ranks == nullptr) return groups;
+  const std::vector<int64_t> counts = ranks->gather("micro-batches", std::ssize(groups));
+  groups.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())),
+                {rows.size(), rows.size()});
   return groups;
 }
 

@@ -37,7 +37,8 @@ inline constexpr int64_t filled_up(int64_t tokens) {
 // Where that is done.
 inline bool fills_up(const layers::Decoder& model) { return is_apart(model.device()); }
 
-// Rows [begin, end). Where each of the rows has an owner, all of an owner's neighbouring rows are filled up.
+// Rows [begin, end); where there is none, one token that nothing is learnt from. Where each of the rows has
+// an owner, all of an owner's neighbouring rows are filled up.
 MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t end, bool fill_up = false,
                   std::span<const size_t> owners = {});
 
@@ -47,6 +48,11 @@ void assign(MicroBatch& to, const MicroBatch& from);
 
 // Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
+                                                         int64_t max_tokens);
+// The same for a model whose experts ranks divide: they compute every pass together, so a rank with fewer
+// groups gets empty ones at the end. All of them call it.
+std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
+                                                         const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);
 
 }  // namespace temper::training

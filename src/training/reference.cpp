@@ -29,7 +29,7 @@ std::vector<AnswerLogp> answer_logps(const Tensor& nll, const Tensor& targets,
 std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers::Adapter* adapter,
                                      const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
   std::vector<AnswerLogp> answers;
-  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
     const MicroBatch batch = gather(rows, begin, end, fills_up(model));
     const layers::AdapterRows all{adapter, batch.input.ids.numel()};
     Tape tape(false);

@@ -175,7 +175,7 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
                     collectives::Group& ranks) {
   EvalResult result;
   double sum = 0;
-  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
     const MicroBatch batch = gather(rows, begin, end, fills_up(model));
     const layers::AdapterRows all{adapter, batch.input.ids.numel()};
     Tape tape(false);

@@ -153,7 +153,7 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
   pending.watch_routers(model_);
   data.inverse_tokens.set(pending.inverse_tokens());
   double flops = 0;
-  for (const auto& [begin, end] : cut_micro_batches(rows, options_.micro_batch_tokens)) {
+  for (const auto& [begin, end] : cut_micro_batches(model_, rows, options_.micro_batch_tokens)) {
     data.batches.push_back(gather(rows, begin, end, fills_up(model_)));
     const MicroBatch& batch = data.batches.back();
     pending.add_work(batch.tokens, training_flops(model_.config(), batch.documents));

@@ -8,66 +8,153 @@
 namespace temper {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOnTensorAxis = {"vocab", "heads*head_dim", "intermediate"};
+// What lies on the mesh's tensor axis, and in front of what stands the axis of experts.
+constexpr std::array<std::string_view, 15> kOnTensorAxis = {"vocab",
+                                                            "heads",
+                                                            "heads*head_dim",
+                                                            "heads*qk_head_dim",
+                                                            "heads*kv_head_dim",
+                                                            "heads*v_head_dim",
+                                                            "intermediate",
+                                                            "expert_width",
+                                                            "experts*expert_width",
+                                                            "delta_qkvz",
+                                                            "delta_ba",
+                                                            "delta_channels",
+                                                            "delta_heads",
+                                                            "delta_values",
+                                                            "heads*qk_head_dim|latent"};
+constexpr std::string_view kExperts = "experts*";
+
+bool is_on_tensor_axis(const std::string& axis) {
+  return std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) != kOnTensorAxis.end();
+}
+
+std::vector<WeightSegment> segments_of(const WeightSpec& spec, int dim) {
+  if (dim == 0 && !spec.segments.empty()) return spec.segments;
+  std::vector<WeightSegment> segments;
+  if (dim > 0)
+    segments.push_back({spec.shape[dim]});
+  else
+    for (const WeightSource& source : spec.sources) segments.push_back({source.rows});
+  return segments;
+}
+
+// Segments of equal sizes belong to one source where the files have them together.
+std::string_view name_of(const WeightSpec& spec, int dim, size_t segment) {
+  return dim == 0 && spec.segments.empty() ? spec.sources[segment].name : spec.name;
+}
+
+Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, const WeightSegment& given,
+                           int64_t of_axis, int ranks) {
+  const int64_t unit = given.unit > 0 ? given.unit : of_axis, units = given.size / unit;
+  if (given.size % unit == 0 && units % ranks == 0) return {given.size, 1};
+  if (given.shared && given.size % unit == 0 && ranks % units == 0)
+    return {given.size, static_cast<int>(ranks / units)};
+  fail(
+      "[{}] axis {} has {} in units of {}, which {} ranks cannot divide equally; choose a number of ranks "
+      "that "
+      "divides {}",
+      name_of(spec, dim, segment), spec.axes[static_cast<size_t>(dim)], given.size, unit, ranks, units);
+}
 
 Placement place(const WeightTable& table, const WeightSpec& spec, const Mesh& mesh, int rank) {
-  if (mesh.tensor == 1) return Placement(spec.shape);
-  for (size_t dim = 0; dim < spec.axes.size(); ++dim) {
-    const std::string& axis = spec.axes[dim];
-    if (std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) == kOnTensorAxis.end()) continue;
-    std::vector<int64_t> segments;
-    if (dim == 0)
-      for (const WeightSource& source : spec.sources) segments.push_back(source.rows);
-    else
-      segments.push_back(spec.shape[static_cast<int>(dim)]);
-    const int64_t unit = table.unit_of(axis);
-    for (size_t i = 0; i < segments.size(); ++i)
-      if (segments[i] % (unit * mesh.tensor) != 0)
-        fail(
-            "[{}] axis {} has {} in units of {}, which {} ranks cannot divide equally; choose a number of "
-            "ranks "
-            "that divides {}",
-            dim == 0 ? spec.sources[i].name : spec.name, axis, segments[i], unit, mesh.tensor,
-            segments[i] / unit);
-    return Placement(spec.shape, static_cast<int>(dim), std::move(segments), mesh.tensor, rank % mesh.tensor);
+  Placement::Cut cut;
+  cut.by_expert = mesh.expert > 1 && spec.axes.front().starts_with(kExperts);
+  if (cut.by_expert) {
+    const int64_t experts = spec.experts;
+    if (experts % mesh.expert != 0)
+      fail("[{}] has {} experts, which {} ranks cannot divide equally; choose a number that divides {}",
+           spec.name, experts, mesh.expert, experts);
   }
-  return Placement(spec.shape);
+  for (size_t dim = 0; dim < spec.axes.size() && mesh.tensor > 1; ++dim) {
+    const std::string& axis = spec.axes[dim];
+    if (!is_on_tensor_axis(axis)) continue;
+    cut.dim = static_cast<int>(dim);
+    const std::vector<WeightSegment> segments = segments_of(spec, cut.dim);
+    for (size_t i = 0; i < segments.size(); ++i)
+      cut.segments.push_back(divided(spec, cut.dim, i, segments[i], table.unit_of(axis), mesh.tensor));
+    break;
+  }
+  return {spec.shape, std::move(cut), mesh, rank};
+}
+
+// `slice` as far as it lies in [first, first + count) of what is held; nothing: count is 0.
+Slice within(const Slice& slice, int64_t first, int64_t count) {
+  const int64_t begin = std::max(first, slice.own), end = std::min(first + count, slice.own + slice.count);
+  return {slice.whole + begin - slice.own, begin - first, std::max<int64_t>(end - begin, 0)};
 }
 
 }  // namespace
 
-Placement::Placement(const Shape& whole, int dim, std::vector<int64_t> segments, int parts, int part)
-    : whole_(whole), own_(whole), dim_(dim), parts_(parts), part_(part), segments_(std::move(segments)) {
-  own_[dim] = div_exact(whole[dim], parts);
+std::string to_string(const Mesh& mesh) {
+  std::string text = fmt::format("replicate {}, shard {}", mesh.replicate, mesh.shard);
+  if (mesh.tensor > 1) text += fmt::format(", tensor {}", mesh.tensor);
+  if (mesh.expert > 1) text += fmt::format(", expert {}", mesh.expert);
+  return text;
 }
 
-Placement Placement::flat(const Shape& whole, int parts, int part) {
-  Placement placement(whole);
-  placement.own_ = {div_exact(whole.numel(), parts)};
-  placement.parts_ = parts;
-  placement.part_ = part;
-  placement.flat_ = true;
+Placement::Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank)
+    : whole_(whole),
+      own_(whole),
+      cut_(std::move(cut)),
+      tensor_(mesh.tensor),
+      expert_(mesh.expert),
+      tensor_place_(mesh.tensor_place(rank)) {
+  if (is_cut_by_tensor()) part_ = tensor_place_;
+  if (cut_.by_expert) part_ += (is_cut_by_tensor() ? tensor_ : 1) * mesh.expert_place(rank);
+  own_ = part_shape();
+}
+
+Shape Placement::part_shape() const {
+  Shape shape = whole_;
+  const Part part = held();
+  shape[0] = 0;
+  for (const Slice& slice : part.rows) shape[0] += slice.count;
+  if (shape.ndim() > 1) shape[1] = part.columns.count;
+  return shape;
+}
+
+Placement Placement::flat(int parts, int place) const {
+  invariant(!is_flat(), "elements in a row are cut once");
+  Placement placement = *this;
+  placement.own_ = {div_exact(own_.numel(), parts)};
+  placement.flat_parts_ = parts;
+  placement.part_ = part_ + cut_parts() * place;
   return placement;
 }
 
-std::vector<Slice> Placement::slices(int part) const {
-  invariant(!flat_, "elements in a row have no slices of rows");
-  if (is_whole()) return {{0, 0, whole_[0]}};
-  std::vector<Slice> slices;
-  int64_t whole = 0, own = 0;
-  for (const int64_t segment : segments_) {
-    const int64_t count = div_exact(segment, parts_);
-    slices.push_back({whole + part * count, own, count});
-    whole += segment;
-    own += count;
+Placement::Part Placement::held(int part) const {
+  const int tensor = is_cut_by_tensor() ? tensor_ : 1, place = part % tensor;
+  const int experts = cut_.by_expert ? expert_ : 1, expert = part / tensor % experts;
+  Part found{{}, {0, 0, whole_.ndim() > 1 ? whole_[1] : 1}};
+  if (is_cut_by_tensor() && cut_.dim == 1) {
+    const int64_t count = div_exact(whole_[1], tensor);
+    found.columns = {place * count, 0, count};
   }
-  return slices;
+  if (!is_cut_by_tensor() || cut_.dim != 0) {
+    const int64_t count = div_exact(whole_[0], experts);
+    found.rows = {{expert * count, 0, count}};
+    return found;
+  }
+  const size_t each = cut_.segments.size() / static_cast<size_t>(experts),
+               first = each * static_cast<size_t>(expert);
+  int64_t whole = 0, own = 0;
+  for (size_t i = 0; i < cut_.segments.size(); ++i) {
+    const auto& [size, repeats] = cut_.segments[i];
+    if (i >= first && i < first + each) {
+      const int64_t count = div_exact(size * repeats, tensor);
+      found.rows.push_back({whole + place / repeats * count, own, count});
+      own += count;
+    }
+    whole += size;
+  }
+  return found;
 }
 
 std::vector<Slice> Placement::own_rows(int64_t first, int64_t count) const {
-  if (is_whole() || dim_ != 0) return {{first, first, count}};
   std::vector<Slice> found;
-  for (const Slice& slice : slices()) {
+  for (const Slice& slice : held().rows) {
     const int64_t begin = std::max(first, slice.whole),
                   end = std::min(first + count, slice.whole + slice.count);
     if (begin < end) found.push_back({begin, slice.own + begin - slice.whole, end - begin});
@@ -76,28 +163,82 @@ std::vector<Slice> Placement::own_rows(int64_t first, int64_t count) const {
 }
 
 Tensor Placement::own_columns(const Tensor& rows) const {
-  if (is_whole() || dim_ == 0) return rows;
-  const std::vector<Slice> one = slices();
-  return rows.narrow(dim_, one.front().whole, one.front().count);
+  if (!is_cut_by_tensor() || cut_.dim != 1) return rows;
+  const Slice columns = held().columns;
+  return rows.narrow(1, columns.whole, columns.count);
 }
 
-Tensor Placement::elements(const Tensor& whole, int part) const {
-  return whole.reshape({whole_.numel()}).narrow(0, part * own_.numel(), own_.numel());
+Tensor Placement::own_elements(const Tensor& tensor) const {
+  return tensor.reshape({tensor.numel()}).narrow(0, part_ / cut_parts() * own_.numel(), own_.numel());
 }
 
 void Placement::take_own(const Tensor& whole, const Tensor& own) const {
-  if (flat_) return own.copy_from(own_elements(whole));
-  for (const Slice& slice : slices())
-    own.narrow(dim_, slice.own, slice.count).copy_from(whole.narrow(dim_, slice.whole, slice.count));
+  if (is_flat()) {
+    if (cut_parts() == 1) return own.copy_from(own_elements(whole));
+    const Tensor part = Tensor::empty(part_shape(), whole.dtype(), MemoryTag::kWorkspace, whole.device());
+    Placement unsharded = *this;
+    unsharded.flat_parts_ = 1;
+    unsharded.take_own(whole, part);
+    return own.copy_from(own_elements(part));
+  }
+  for (const Slice& slice : held().rows)
+    own.narrow(0, slice.own, slice.count).copy_from(own_columns(whole.narrow(0, slice.whole, slice.count)));
 }
 
 void Placement::put_part(const Tensor& held, int part, const Tensor& whole) const {
-  if (flat_) return elements(whole, part).copy_from(held);
-  for (const Slice& slice : slices(part))
-    whole.narrow(dim_, slice.whole, slice.count).copy_from(held.narrow(dim_, slice.own, slice.count));
+  if (!is_flat()) {
+    const Part places = this->held(part);
+    const bool all_columns = !is_cut_by_tensor() || cut_.dim != 1;
+    for (const Slice& slice : places.rows) {
+      const Tensor to = whole.narrow(0, slice.whole, slice.count);
+      (all_columns ? to : to.narrow(1, places.columns.whole, places.columns.count))
+          .copy_from(held.narrow(0, slice.own, slice.count));
+    }
+    return;
+  }
+  const Tensor to = whole.reshape({whole.numel()}), from = held.reshape({held.numel()});
+  for (const Slice& run : runs(part))
+    to.narrow(0, run.whole, run.count).copy_from(from.narrow(0, run.own, run.count));
 }
 
-Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) {
+std::vector<Slice> Placement::runs(int part) const {
+  const Part places = held(part);
+  const int64_t wide = whole_[0] == 0 ? 0 : whole_.numel() / whole_[0];
+  const int64_t of_column = whole_.ndim() > 1 && whole_[1] > 0 ? wide / whole_[1] : 1;
+  const int64_t count = places.columns.count * of_column;  // of one row
+  std::vector<Slice> all;
+  for (const Slice& slice : places.rows) {
+    if (count == wide) {
+      all.push_back({slice.whole * wide, slice.own * wide, slice.count * wide});
+      continue;
+    }
+    for (int64_t row = 0; row < slice.count; ++row)
+      all.push_back(
+          {(slice.whole + row) * wide + places.columns.whole * of_column, (slice.own + row) * count, count});
+  }
+  if (!is_flat()) return all;
+  std::vector<Slice> own;
+  for (const Slice& run : all)
+    if (const Slice found = within(run, part / cut_parts() * own_.numel(), own_.numel()); found.count > 0)
+      own.push_back(found);
+  return own;
+}
+
+std::vector<Placement::Shared> Placement::shared_by_tensor() const {
+  if (tensor_ == 1) return {};
+  if (!is_cut_by_tensor()) return {{0, part_shape().numel(), tensor_, tensor_place_ == 0}};
+  std::vector<Shared> all;
+  if (cut_.dim != 0) return all;
+  const std::vector<Slice> rows = held().rows;
+  const int64_t wide = whole_.numel() / whole_[0];
+  // Segments of one expert are like those of another.
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const int repeats = cut_.segments[i].repeats; repeats > 1)
+      all.push_back({rows[i].own * wide, rows[i].count * wide, repeats, tensor_place_ % repeats == 0});
+  return all;
+}
+
+Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   for (const WeightSpec& spec : table.specs()) placements_.push_back(place(table, spec, mesh, rank));
 }
 

@@ -7,16 +7,25 @@
 
 namespace temper {
 
-// How the ranks of a run divide its work: `replicate` · `shard` replicas of the model, each of which `tensor`
-// ranks make together; of replicas that are sharded together each keeps a part of the optimizer's state.
-// Those that make one replica are neighbours, and so are the replicas that share a state: rank = tensor ·
-// (shard · (place among the replicated) + place among the sharded) + place in the replica.
+// How the ranks of a run divide its work: `replicate` · `shard` · `expert` parts of an update's rows, each of
+// which `tensor` ranks compute together. Of the ranks that are sharded together each keeps a part of the
+// optimizer's state, and of those on the expert axis each has some of the experts. Neighbours come first on
+// the tensor axis, then on those of experts, shards and replicas:
+// rank = tensor place + tensor · (expert place + expert · (shard place + shard · replicate place)).
 struct Mesh {
-  int replicate = 1, shard = 1, tensor = 1;
-  int size() const { return replicate * shard * tensor; }
+  int replicate = 1, shard = 1, tensor = 1, expert = 1;
+  // Between mixers and channels each tensor rank has some of the tokens (Korthikanti et al., "Reducing
+  // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
+  bool sequence = true;
+
+  int size() const { return replicate * shard * tensor * expert; }
+  int tensor_place(int rank) const { return rank % tensor; }
+  int expert_place(int rank) const { return rank / tensor % expert; }
 };
 
-// Consecutive entries of the dimension that is cut.
+std::string to_string(const Mesh& mesh);  // "replicate 1, shard 2, tensor 2"
+
+// Consecutive entries of a dimension.
 struct Slice {
   int64_t whole = 0;  // where they begin in the whole parameter
   int64_t own = 0;    // and in what a rank holds
@@ -24,58 +33,90 @@ struct Slice {
 };
 
 // Which part of one parameter a rank holds. What a parameter is stacked of (q|k|v) is cut piece by piece, so
-// that each rank holds its heads of all of them.
+// that each rank holds its heads of all of them; experts are cut first, then each of them. Of a state that is
+// sharded it is some elements in a row of that.
 class Placement {
  public:
-  // All of it.
-  explicit Placement(const Shape& whole) : whole_(whole), own_(whole) {}
-  // Part `part` of `parts` along `dim`, whose `segments` are cut each by itself. They must be divisible.
-  Placement(const Shape& whole, int dim, std::vector<int64_t> segments, int parts, int part);
+  // A segment is cut into equal pieces, each of which `repeats` neighbours hold.
+  struct Segment {
+    int64_t size = 0;
+    int repeats = 1;
+  };
+  struct Cut {
+    int dim = -1;                        // that tensor ranks divide; -1: none
+    std::vector<Segment> segments = {};  // of that dimension
+    bool by_expert = false;              // the first dimension is one of experts, as are its segments
+  };
 
-  // Part `part` of `parts` of all its elements in a row, which must be divisible: what a rank keeps of an
-  // optimizer's state that is sharded. It has no slices.
-  static Placement flat(const Shape& whole, int parts, int part);
+  // All of it.
+  explicit Placement(const Shape& whole) : Placement(whole, {}, {}, 0) {}
+  Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank);
+  // Part `place` of `parts` of the elements of this in a row, which must be divisible.
+  Placement flat(int parts, int place) const;
 
   const Shape& whole() const { return whole_; }  // the shape of the parameter
   const Shape& own() const { return own_; }      // of what the rank holds
-  bool is_whole() const { return parts_ == 1; }
-  bool is_flat() const { return flat_; }
-  int dim() const { return dim_; }
-  int parts() const { return parts_; }
-  // In the order of the whole; of this rank, or of the one that holds another part.
-  std::vector<Slice> slices() const { return slices(part_); }
-  std::vector<Slice> slices(int part) const;
+  bool is_whole() const { return parts() == 1; }
+  bool is_flat() const { return flat_parts_ > 1; }
+  bool is_by_expert() const { return cut_.by_expert; }
+  bool is_cut_by_tensor() const { return cut_.dim >= 0 && tensor_ > 1; }
+  int parts() const { return cut_parts() * flat_parts_; }
+  // The first rank of the mesh that holds a part.
+  int rank_of(int part) const { return is_cut_by_tensor() ? part : part * tensor_; }
+
+  // Of one that is not flat: rows of the first dimension, in the order of the whole, and columns of the next.
+  struct Part {
+    std::vector<Slice> rows;
+    Slice columns;
+  };
+  Part held() const { return held(part_); }
+  Part held(int part) const;  // by another rank
 
   // Of rows [first, first + count) of the whole those that the rank holds, or holds a part of.
   std::vector<Slice> own_rows(int64_t first, int64_t count) const;
-  // Its columns of whole rows; the rows themselves where rows are cut, or nothing is.
+  // Its columns of whole rows.
   Tensor own_columns(const Tensor& rows) const;
   // The rank's part of a whole tensor, into its own.
   void take_own(const Tensor& whole, const Tensor& own) const;
   // What a part holds, into its places in a whole tensor.
   void put_part(const Tensor& held, int part, const Tensor& whole) const;
 
-  // Of one that is flat: a part's elements of the whole tensor, a view.
-  Tensor elements(const Tensor& whole, int part) const;
-  Tensor own_elements(const Tensor& whole) const { return elements(whole, part_); }
+  // Elements in a row: of all dimensions as one.
+  std::vector<Slice> runs(int part) const;
+  // Of one that is flat: its elements of a tensor of what it is a part of, a view.
+  Tensor own_elements(const Tensor& tensor) const;
+  // Elements in a row of what this rank holds (of one that is flat: of what that is a part of) that other
+  // tensor ranks hold, too: with how many neighbours, of which it may be the first.
+  struct Shared {
+    int64_t first = 0, count = 0;
+    int ranks = 1;
+    bool is_first = true;
+  };
+  std::vector<Shared> shared_by_tensor() const;
 
  private:
+  int cut_parts() const { return (is_cut_by_tensor() ? tensor_ : 1) * (cut_.by_expert ? expert_ : 1); }
+  Shape part_shape() const;  // of what a rank holds before it is cut flat
+
   Shape whole_, own_;
-  int dim_ = 0, parts_ = 1, part_ = 0;
-  bool flat_ = false;
-  std::vector<int64_t> segments_ = {};
+  Cut cut_;
+  int tensor_ = 1, expert_ = 1, tensor_place_ = 0;
+  int flat_parts_ = 1;
+  int part_ = 0;
 };
 
-// Of every parameter of a table, which part a rank of a mesh holds. Made once for a run. The axes "vocab",
-// "heads*head_dim" and "intermediate" lie on the mesh's tensor axis; the others, and all on its data axis,
-// are on every rank.
+// Of every parameter of a table, which part a rank of a mesh holds. Made once for a run.
 class Layout {
  public:
   // An Error that names the parameter, where an axis cannot be divided between the ranks.
   explicit Layout(const WeightTable& table, const Mesh& mesh = {}, int rank = 0);
   const Placement& operator[](size_t parameter) const { return placements_[parameter]; }  // by table.specs()
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
 
  private:
+  Mesh mesh_;
+  int rank_;
   std::vector<Placement> placements_;
 };
 

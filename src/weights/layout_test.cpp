@@ -30,12 +30,13 @@ TEST(Layout, CutsWhatIsStackedPieceByPiece) {
   const WeightTable table = table_of(4, 2);
   const Layout layout(table, {.replicate = 2, .tensor = 2}, 3);  // the second of its replica
   EXPECT_EQ(layout[0].own(), Shape({12, 3}));
-  EXPECT_EQ(lists(layout[0].slices()), (Lists{{8, 0, 8}, {20, 8, 4}}));
-  EXPECT_EQ(lists(layout[0].slices(0)), (Lists{{0, 0, 8}, {16, 8, 4}}));
+  EXPECT_EQ(lists(layout[0].held().rows), (Lists{{8, 0, 8}, {20, 8, 4}}));
+  EXPECT_EQ(lists(layout[0].held(0).rows), (Lists{{0, 0, 8}, {16, 8, 4}}));
   EXPECT_EQ(lists(layout[0].own_rows(10, 12)), (Lists{{10, 2, 6}, {20, 8, 2}}));
   EXPECT_EQ(lists(layout[0].own_rows(0, 8)), Lists{});
   EXPECT_EQ(layout[1].own(), Shape({3, 8}));
   EXPECT_EQ(lists(layout[1].own_rows(1, 2)), (Lists{{1, 1, 2}}));
+  EXPECT_EQ(lists({layout[1].held().columns}), (Lists{{8, 0, 8}}));
   EXPECT_TRUE(layout[2].is_whole());
 }
 

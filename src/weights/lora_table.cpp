@@ -19,6 +19,17 @@ bool strip_end(std::string& name, std::string_view end) {
   return true;
 }
 
+// Of a parameter's segments those of some of its rows.
+std::vector<WeightSegment> segments_of_rows(const WeightSpec& spec, int64_t first, int64_t rows) {
+  std::vector<WeightSegment> found;
+  int64_t row = 0;
+  for (const WeightSegment& segment : spec.segments) {
+    if (row >= first && row + segment.size <= first + rows) found.push_back(segment);
+    row += segment.size;
+  }
+  return found;
+}
+
 WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
   const WeightSpec& base = *targets.front().spec;
   WeightSpec spec;
@@ -57,6 +68,8 @@ WeightSpec spec_of_b(const LoraTarget& target) {
   const std::vector<LoraFileNames> names = lora_file_names(target);
   for (const LoraFileNames& each : names)
     spec.sources.push_back({each.b, experts * rows / static_cast<int64_t>(names.size())});
+  if (target.experts == 0 && !embedding)
+    spec.segments = segments_of_rows(*target.spec, target.row, target.rows);
   spec.transposed = target.stacked();
   spec.transposed_rows = target.stacked() ? experts : 0;
   return spec;
@@ -68,6 +81,7 @@ WeightSpec spec_of_saved(const WeightTable& base, const LoraSaved& saved) {
   spec.name = saved_name(saved.source);
   spec.shape[0] = place.rows;
   spec.sources = {{saved.file, place.rows}};
+  spec.segments = segments_of_rows(*place.spec, place.row, place.rows);
   spec.lora = LoraRole::kNone;
   return spec;
 }

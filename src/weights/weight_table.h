@@ -20,6 +20,14 @@ struct WeightSource {
   int64_t rows = 0;
 };
 
+// Consecutive entries of a dimension of which tensor ranks get equal pieces, of whole units. `shared`: where
+// there are fewer units than ranks, neighbours hold the same one.
+struct WeightSegment {
+  int64_t size = 0;
+  bool shared = false;
+  int64_t unit = 0;  // 0: the axis's (WeightTable::unit_of)
+};
+
 // Everything that is known about one parameter, declared once per family. Loading, saving, resharding,
 // adapters, quantizers and weight sync read this and nothing else.
 struct WeightSpec {
@@ -40,6 +48,7 @@ struct WeightSpec {
   // one] or [experts, rows of one]; 0: as memory has them. `alternating`: there the rows of an expert's two
   // halves take turns (gate, up, gate, up, …).
   int64_t experts_in_files = 0;
+  int64_t experts = 0;  // that stand above one another; 0: none
   bool alternating = false;
   // Files may hold its matrices in MXFP4 instead (checkpoints/mxfp4.h).
   bool mxfp4 = false;
@@ -50,6 +59,9 @@ struct WeightSpec {
   // That it is kept in, whatever the model's. Files have a buffer in it, others as dtype_in_files says.
   std::optional<DType> dtype = {};
   bool buffer = false;  // no gradient trains it
+  // What tensor ranks divide one by one of the first dimension; empty: each of the sources.
+  std::vector<WeightSegment> segments = {};
+  bool of_stream = false;  // works on the residual stream between mixers and channels: a norm there
 };
 
 class WeightTable {

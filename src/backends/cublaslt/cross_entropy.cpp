@@ -103,18 +103,16 @@ class Job {
   void run_chunk(const Chunk& chunk, const Tensor& all_logits) {
     const Tensor hidden = gathered(chunk), logits = all_logits.narrow(0, 0, chunk.count);
     multiply({.a = hidden, .b = op_.weight, .d = logits, .transpose_b = true});
-    const bool differentiate = out_.dhidden.defined() || weight_.wanted();
-    if (!only_counts(device_))
-      softmax_rows({.logits = logits,
-                    .targets = targets_.narrow(0, chunk.first, chunk.count),
-                    .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
-                    .first = chunk.first,
-                    .nll = out_.nll,
-                    .z = z_,
-                    .token_factors = factors_,
-                    .scale = scale_,
-                    .z_loss = op_.factors.z_loss,
-                    .differentiate = differentiate});
+    take_softmax({.logits = logits,
+                  .targets = targets_.narrow(0, chunk.first, chunk.count),
+                  .places = all_ ? Tensor() : places_.narrow(0, chunk.first, chunk.count),
+                  .first = chunk.first,
+                  .nll = out_.nll,
+                  .z = z_,
+                  .token_factors = factors_,
+                  .scale = scale_,
+                  .z_loss = op_.factors.z_loss,
+                  .differentiate = out_.dhidden.defined() || weight_.wanted()});
     if (out_.dhidden.defined()) store_dhidden(chunk, logits);
     if (weight_.wanted())
       multiply({.a = logits,
@@ -122,6 +120,19 @@ class Job {
                 .d = weight_.buffer,
                 .transpose_a = true,
                 .accumulate = weight_.accumulate || chunk.first > 0});
+  }
+
+  void take_softmax(const SoftmaxRows& rows) const {
+    const auto& [group, first] = op_.ranks;
+    if (group == nullptr) {
+      if (!only_counts(device_)) softmax_rows(rows);
+      return;
+    }
+    const Tensor measured =
+        Tensor::empty({rows.logits.dim(0), 3}, DType::kF32, MemoryTag::kWorkspace, device_);
+    if (!only_counts(device_)) measure_rows(rows, first, measured);
+    const Tensor all = group->all_gather("softmax of the vocabulary", measured);
+    if (!only_counts(device_)) finish_rows(rows, first, all);
   }
 
   Tensor gathered(const Chunk& chunk) const {

@@ -126,6 +126,23 @@ struct SeenRow {
   }
 };
 
+inline constexpr int kRowThreads = 512;
+inline constexpr int kAhead = 4;  // packs a thread loads before it uses the first
+
+// By a block of kRowThreads: calls body(pack, at) for every pack of a row from `begin` to `end`, several
+// loads ahead.
+template <class T, int N, class Body>
+__device__ void for_each_pack(const T* from, int64_t begin, int64_t end, Body body) {
+  constexpr int64_t kStep = int64_t{kRowThreads} * N;
+  int64_t i = begin + int64_t{threadIdx.x} * N;
+  for (; i + (kAhead - 1) * kStep < end; i += kAhead * kStep) {
+    Pack<T, N> packs[kAhead];
+    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(from + i + p * kStep);
+    for (int p = 0; p < kAhead; ++p) body(packs[p], i + p * kStep);
+  }
+  for (; i < end; i += kStep) body(load_pack<T, N>(from + i), i);
+}
+
 // The gradient of a row without a target, which fills up the rows of a product: `count` logits, by one block.
 template <class T, int N>
 __device__ void store_zeros(T* logits, int64_t count) {

@@ -5,22 +5,6 @@
 namespace temper::backends {
 namespace {
 
-constexpr int kRowThreads = 512;
-constexpr int kAhead = 4;  // packs a thread loads before it uses the first
-
-// Calls body(pack, at) for every pack of a row from `begin` to `end`, several loads ahead.
-template <class T, int N, class Body>
-__device__ void for_each_pack(const T* from, int64_t begin, int64_t end, Body body) {
-  constexpr int64_t kStep = int64_t{kRowThreads} * N;
-  int64_t i = begin + int64_t{threadIdx.x} * N;
-  for (; i + (kAhead - 1) * kStep < end; i += kAhead * kStep) {
-    Pack<T, N> packs[kAhead];
-    for (int p = 0; p < kAhead; ++p) packs[p] = load_pack<T, N>(from + i + p * kStep);
-    for (int p = 0; p < kAhead; ++p) body(packs[p], i + p * kStep);
-  }
-  for (; i < end; i += kStep) body(load_pack<T, N>(from + i), i);
-}
-
 // One block a row. The first `held` logits stay in shared memory between the two passes.
 template <class T, int N>
 __global__ void __launch_bounds__(kRowThreads, 2)

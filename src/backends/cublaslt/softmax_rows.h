@@ -19,6 +19,12 @@ struct SoftmaxRows {
 };
 void softmax_rows(const SoftmaxRows& op);
 
+// The same in two halves, where the logits are those of a part of the vocabulary, from `first_target` on:
+// what each rank has measured of its part, [rows, 3] float32, and with that of all ranks, [ranks, rows, 3] in
+// their order, the losses and the gradient of the part.
+void measure_rows(const SoftmaxRows& op, int64_t first_target, const Tensor& measured);
+void finish_rows(const SoftmaxRows& op, int64_t first_target, const Tensor& all);
+
 // z_loss[0] = scale · Σ f z and loss[0] = scale · Σ f nll + z_loss[0], summed by one block in a fixed order,
 // in double. Without z both z and z_loss are undefined.
 struct LossSums {

@@ -7,10 +7,12 @@ namespace {
 using ops::Embedding;
 
 template <class T>
-__global__ void look_up(const T* table, const int* ids, T* y, int64_t hidden) {
-  const T* from = table + int64_t{ids[blockIdx.x]} * hidden;
+__global__ void look_up(const T* table, int64_t rows, int64_t first, const int* ids, T* y, int64_t hidden) {
+  const int64_t row = ids[blockIdx.x] - first;
+  const bool here = row >= 0 && row < rows;
+  const T* from = table + (here ? row : 0) * hidden;
   T* to = y + int64_t{blockIdx.x} * hidden;
-  for (int64_t i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = from[i];
+  for (int64_t i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = here ? from[i] : T(0.f);
 }
 
 constexpr int kColumns = 8;    // of a row, held by a thread
@@ -30,18 +32,21 @@ __device__ void add_listed(const T* dy, const int* listed, int count, int64_t hi
 // One block a token. The block of an id's first occurrence sums all of them, in the order of the tokens; the
 // others leave. Looking through the ids costs little beside the rows.
 template <class T, class G>
-__global__ void sum_rows(const T* dy, const int* ids, int64_t tokens, int64_t hidden, G* grad) {
+__global__ void sum_rows(const T* dy, const int* ids, int64_t tokens, int64_t hidden, int64_t rows,
+                         int64_t first_row, G* grad) {
   __shared__ int listed[kListed];
   __shared__ int before_warp[kThreads / 32];
   const int64_t mine = blockIdx.x;
   const int id = ids[mine];
+  const int64_t row = id - first_row;
+  if (row < 0 || row >= rows) return;
   bool before = false;
   for (int64_t t = threadIdx.x; t < mine; t += kThreads) before = before || ids[t] == id;
   if (__syncthreads_or(before)) return;
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int64_t column = 0; column < hidden; column += kThreads * kColumns) {
     const int64_t first = column + threadIdx.x;
-    G* out = grad + int64_t{id} * hidden + first;
+    G* out = grad + row * hidden + first;
     float sums[kColumns];
     for (int c = 0; c < kColumns; ++c) sums[c] = first + c * kThreads < hidden ? widen(out[c * kThreads]) : 0.f;
     int count = 0;
@@ -81,7 +86,8 @@ Tensor forward(const Embedding& op) {
   if (y.numel() == 0) return y;
   visit_wide_or_brain(y.dtype(), [&]<class T>() {
     look_up<<<static_cast<unsigned>(tokens), kThreads, 0, device::stream(device)>>>(
-        static_cast<const T*>(op.table.raw()), ids.data<int32_t>(), static_cast<T*>(y.raw()), hidden);
+        static_cast<const T*>(op.table.raw()), op.table.dim(0), op.first, ids.data<int32_t>(),
+        static_cast<T*>(y.raw()), hidden);
   });
   device::check_launch("embedding");
   return y;
@@ -95,8 +101,8 @@ void backward(const Embedding& op, const Tensor& dy, const GradTarget& table) {
   visit_wide_or_brain(dy.dtype(), [&]<class T>() {
     visit_wide_or_brain(table.buffer.dtype(), [&]<class G>() {
       sum_rows<<<static_cast<unsigned>(ids.numel()), kThreads, 0, device::stream(device)>>>(
-          static_cast<const T*>(dy.raw()), ids.data<int32_t>(), ids.numel(), dy.dim(1),
-          static_cast<G*>(table.buffer.raw()));
+          static_cast<const T*>(dy.raw()), ids.data<int32_t>(), ids.numel(), dy.dim(1), op.table.dim(0),
+          op.first, static_cast<G*>(table.buffer.raw()));
     });
   });
   device::check_launch("embedding backward");

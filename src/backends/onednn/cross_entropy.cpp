@@ -47,8 +47,9 @@ int32_t token_of(const Job& job, const Chunk& chunk, int64_t row) {
   return job.kept[static_cast<size_t>(chunk.first + row)];
 }
 
-int32_t target_of(const Job& job, const Chunk& chunk, int64_t row) {
-  return job.op.targets.data<int32_t>()[token_of(job, chunk, row)];
+// Its row of the weight; of a part of the vocabulary that may be none of them.
+int64_t target_of(const Job& job, const Chunk& chunk, int64_t row) {
+  return job.op.targets.data<int32_t>()[token_of(job, chunk, row)] - job.op.ranks.first;
 }
 
 // Of a token's loss.
@@ -66,6 +67,39 @@ void gather_hidden(const Job& job, const Chunk& chunk) {
                job.hidden);
 }
 
+// Of a row of logits.
+struct Measured {
+  float largest = 0;
+  double sum = 0;    // of exp(logit - largest)
+  float target = 0;  // the target's logit; 0 where it is not here
+};
+
+// Of the whole vocabulary, of which each rank has measured its part, in the order of the ranks.
+void join_ranks(const Job& job, std::vector<Measured>& rows) {
+  if (job.op.ranks.group == nullptr) return;
+  const auto count = static_cast<int64_t>(rows.size());
+  const Tensor own = Tensor::empty({count, 3}, DType::kF32, MemoryTag::kWorkspace);
+  for (int64_t row = 0; row < count; ++row) {
+    const Measured& measured = rows[static_cast<size_t>(row)];
+    float* out = own.data<float>() + 3 * row;
+    out[0] = measured.largest;
+    out[1] = static_cast<float>(measured.sum);
+    out[2] = measured.target;
+  }
+  const Tensor all = job.op.ranks.group->all_gather("softmax of the vocabulary", own);
+  for (int64_t row = 0; row < count; ++row) {
+    const auto of = [&](int rank) { return all.data<float>() + 3 * (rank * count + row); };
+    Measured joined{of(0)[0], 0, 0};
+    for (int rank = 1; rank < job.op.ranks.group->size(); ++rank)
+      joined.largest = std::max(joined.largest, of(rank)[0]);
+    for (int rank = 0; rank < job.op.ranks.group->size(); ++rank) {
+      joined.sum += double{of(rank)[1]} * std::exp(double{of(rank)[0]} - joined.largest);
+      joined.target += of(rank)[2];
+    }
+    rows[static_cast<size_t>(row)] = joined;
+  }
+}
+
 // Fills the logits and, from each block's share, lse and nll.
 void form_logits(Job& job, const Chunk& chunk) {
   std::vector<Softmax> shares(static_cast<size_t>(job.blocks * chunk.count));
@@ -81,20 +115,27 @@ void form_logits(Job& job, const Chunk& chunk) {
                   .stride = job.vocab});
     measure_rows(logits, chunk.count, size, job.vocab, &shares[static_cast<size_t>(block * chunk.count)]);
   });
+  std::vector<Measured> rows(static_cast<size_t>(chunk.count));
   for (int64_t row = 0; row < chunk.count; ++row) {
     const auto share = [&](int64_t block) { return shares[static_cast<size_t>(block * chunk.count + row)]; };
-    float largest = share(0).largest;
-    for (int64_t block = 1; block < job.blocks; ++block) largest = std::max(largest, share(block).largest);
-    double sum = 0;
+    Measured& measured = rows[static_cast<size_t>(row)];
+    measured.largest = share(0).largest;
+    for (int64_t block = 1; block < job.blocks; ++block)
+      measured.largest = std::max(measured.largest, share(block).largest);
     for (int64_t block = 0; block < job.blocks; ++block)
-      sum += share(block).sum * std::exp(double{share(block).largest} - largest);
-    const double lse = largest + std::log(sum);
+      measured.sum += share(block).sum * std::exp(double{share(block).largest} - measured.largest);
+    if (const int64_t target = target_of(job, chunk, row); target >= 0 && target < job.vocab)
+      measured.target = chunk.logits.data<float>()[row * job.vocab + target];
+  }
+  join_ranks(job, rows);
+  for (int64_t row = 0; row < chunk.count; ++row) {
+    const Measured& measured = rows[static_cast<size_t>(row)];
+    const double lse = measured.largest + std::log(measured.sum);
     chunk.lse.data<float>()[row] = static_cast<float>(lse);
     job.z += factor_of(job.op, token_of(job, chunk, row)) * lse * lse;
     const double normalized = 1 + 2 * job.op.factors.z_loss * lse;
     chunk.factors.data<float>()[row] = static_cast<float>(scale_of(job, chunk, row) * normalized);
-    const float logit = chunk.logits.data<float>()[row * job.vocab + target_of(job, chunk, row)];
-    job.out.nll.data<float>()[token_of(job, chunk, row)] = static_cast<float>(lse - logit);
+    job.out.nll.data<float>()[token_of(job, chunk, row)] = static_cast<float>(lse - measured.target);
   }
 }
 

@@ -26,8 +26,11 @@ void drop_in(const ops::Dropout& op, const T* x, T* y, int64_t begin, int64_t en
   const Lanes factor = fill(op.factor());
   const auto threshold = hn::Set(Words(), op.threshold());
   HWY_ALIGN uint32_t words[kBlock + kRoom];
-  for (int64_t first = begin; first < end; first += kBlock) {
-    const int64_t count = std::min(kBlock, end - first), n = op.key.first + first, skipped = n % kOfCounter;
+  const int64_t piece = op.piece();
+  for (int64_t first = begin, count = 0; first < end; first += count) {
+    const int64_t row = first / piece, column = first % piece;
+    count = std::min({kBlock, end - first, piece - column});
+    const int64_t n = op.key.first + row * op.key.columns + column, skipped = n % kOfCounter;
     philox.fill((op.key.stream << 44) + static_cast<uint64_t>(n / kOfCounter),
                 (skipped + count + kOfCounter - 1) / kOfCounter, words);
     sweep(count, [&](int64_t i, auto lanes) HWY_ATTR {

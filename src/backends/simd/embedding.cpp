@@ -49,20 +49,27 @@ Tensor run_forward(const Embedding& op) {
   const auto* from = static_cast<const std::byte*>(op.table.raw());
   auto* to = static_cast<std::byte*>(y.raw());
   parallel_ranges(tokens, rows_per_task(size), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) std::copy_n(from + ids[t] * bytes, bytes, to + t * bytes);
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t row = ids[t] - op.first;
+      if (row >= 0 && row < op.table.dim(0))
+        std::copy_n(from + row * bytes, bytes, to + t * bytes);
+      else
+        std::fill_n(to + t * bytes, bytes, std::byte{0});
+    }
   });
   return y;
 }
 
-// Tokens sorted by id, equal ids by position.
+// Tokens sorted by row, equal rows by position.
 struct Place {
   int32_t id, token;
   bool operator<(const Place& other) const { return id != other.id ? id < other.id : token < other.token; }
 };
 
-std::vector<Place> sorted_places(const Tensor& ids) {
+std::vector<Place> sorted_places(const Embedding& op) {
   std::vector<Place> places;
-  for (const int32_t id : ids.values<int32_t>()) places.push_back({id, static_cast<int32_t>(places.size())});
+  for (const int32_t id : op.ids.values<int32_t>())
+    places.push_back({static_cast<int32_t>(id - op.first), static_cast<int32_t>(places.size())});
   std::sort(places.begin(), places.end());
   return places;
 }
@@ -72,7 +79,7 @@ std::vector<Place> sorted_places(const Tensor& ids) {
 void run_backward(const Embedding& op, const Tensor& dy, const GradTarget& table) {
   if (!table.wanted()) return;
   const Tensor grads = dy.contiguous();
-  const std::vector<Place> places = sorted_places(op.ids);
+  const std::vector<Place> places = sorted_places(op);
   const int64_t vocab = op.table.dim(0), size = op.table.dim(1);
   const GradTarget filled{table.buffer, true};
   parallel_ranges(vocab, rows_per_task(size), [&](int64_t begin, int64_t end) {

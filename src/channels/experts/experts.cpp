@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "channels/experts/token_exchange.h"
 #include "layers/glue.h"
 #include "layers/linear.h"
 #include "ops/lora_moe_experts/lora_moe_experts.h"
@@ -27,8 +28,13 @@ class BoundExperts : public layers::BoundChannel {
         router_(binding.kernel<ops::MoeRouter>(config.module)),
         experts_(binding.kernel<ops::MoeExperts>(config.module)),
         adapted_(binding.kernel<ops::LoraMoeExperts>(config.module)),
-        shared_(std::move(shared)) {
+        shared_(std::move(shared)),
+        ranks_(binding.ranks.expert) {
     if (!shared_gate.empty()) shared_gate_.emplace(binding, shared_gate, false);
+    if (config.biases && !binding.ranks.is_first())
+      no_down_bias_ =
+          Tensor::zeros(binding.weight(config.module + ".experts.down.bias").parameter().value.shape(),
+                        binding.parameters.dtype(), MemoryTag::kWeights, binding.parameters.device());
     if (config.biases) {
       gate_bias_ = binding.weight(config.module + ".gate.bias");
       gate_up_bias_ = binding.weight(config.module + ".experts.gate_up.bias");
@@ -61,6 +67,12 @@ class BoundExperts : public layers::BoundChannel {
     const auto adapts = [&](const layers::AdapterRows& rows) {
       return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
     };
+    if (ranks_ != nullptr) {
+      const TokenExchange exchange(*ranks_, routes.ids, config_.routing.experts);
+      const Var rows = exchange.dispatch(tape, x), weights = exchange.weights(tape, routes.weights);
+      return exchange.combine(tape,
+                              ops::moe_experts(tape, experts_, rows, exchange.ids(), weights, own(tape)));
+    }
     if (std::none_of(all.begin(), all.end(), adapts))
       return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, own(tape));
     const std::vector<Var> parts = layers::parts_of(tape, x, all),
@@ -80,8 +92,9 @@ class BoundExperts : public layers::BoundChannel {
   }
 
   ops::ExpertWeights own(Tape& tape) const {
-    return {gate_up_.matrix(tape), down_.matrix(tape), gate_up_bias_.leaf(tape), down_bias_.leaf(tape),
-            config_.form};
+    // Of several tensor ranks that give parts of a sum, the first adds the bias.
+    return {gate_up_.matrix(tape), down_.matrix(tape), gate_up_bias_.leaf(tape),
+            no_down_bias_.defined() ? tape.constant(no_down_bias_) : down_bias_.leaf(tape), config_.form};
   }
 
   static ops::ExpertsUpdate<Var> update(Tape& tape, const layers::AdapterRows& rows,
@@ -173,11 +186,13 @@ class BoundExperts : public layers::BoundChannel {
   size_t place_;
   bool float32_router_;
   layers::BoundWeight gate_, gate_up_, down_, bias_, gate_bias_, gate_up_bias_, down_bias_;
+  Tensor no_down_bias_;
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;
   ops::Bound<ops::LoraMoeExperts> adapted_;
   std::unique_ptr<layers::BoundChannel> shared_;
+  collectives::Group* ranks_;  // that divide the experts; null: all are here
   std::optional<layers::Linear> shared_gate_;
 };
 
@@ -202,14 +217,22 @@ class Experts : public layers::Channel {
       weights.linear(shared_gate_, {"one", "hidden", c_.hidden, false}, {{shared_gate_, 1}});
   }
 
+  std::shared_ptr<const layers::Channel> on_tensor_ranks(int tensor) const override {
+    ExpertsConfig own = c_;
+    own.width = div_exact(c_.width, tensor);
+    return experts(own, shared_ ? shared_->on_tensor_ranks(tensor) : nullptr, shared_gate_);
+  }
+
   void name_ops(layers::OpScope& ops) const override {
     const int64_t experts = c_.routing.experts, top_k = c_.routing.top_k;
     const DType routed = c_.float32_router || ops.routers().float32 ? DType::kF32 : ops.dtype();
     ops.use<ops::Linear>(c_.module + ".gate", {routed, c_.hidden, experts, c_.biases});
     ops.use<ops::MoeRouter>(c_.module, {routed, experts, top_k});
+    // Of experts that ranks divide each has some, and a row for each choice (TokenExchange).
+    const int64_t own = experts / ops.expert_ranks(), chosen = ops.expert_ranks() > 1 ? 1 : top_k;
     ops.use<ops::MoeExperts>(c_.module,
-                             {ops.dtype(), c_.hidden, c_.width, experts, top_k, c_.biases, c_.form.clamped});
-    ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, experts, top_k});
+                             {ops.dtype(), c_.hidden, c_.width, own, chosen, c_.biases, c_.form.clamped});
+    ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, own, chosen});
     if (shared_) shared_->name_ops(ops);
     if (!shared_gate_.empty()) ops.linear(shared_gate_, c_.hidden, 1, false);
   }

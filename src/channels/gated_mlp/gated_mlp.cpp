@@ -40,9 +40,17 @@ class GatedMlp : public layers::Channel {
     std::vector<WeightSource> parts{{c_.module + ".gate_proj", c_.intermediate},
                                     {c_.module + ".up_proj", c_.intermediate}};
     if (c_.fused_in_files) parts = {{c_.module + ".gate_up_proj", 2 * c_.intermediate}};
-    weights.linear(c_.module + ".gate_up", {"intermediate", "hidden", c_.hidden, c_.bias}, parts);
+    weights.linear(c_.module + ".gate_up",
+                   {"intermediate", "hidden", c_.hidden, c_.bias, {{c_.intermediate}, {c_.intermediate}}},
+                   parts);
     weights.linear(c_.module + ".down", {"hidden", "intermediate", c_.intermediate, c_.bias},
                    {{c_.module + ".down_proj", c_.hidden}});
+  }
+
+  std::shared_ptr<const layers::Channel> on_tensor_ranks(int tensor) const override {
+    GatedMlpConfig own = c_;
+    own.intermediate = div_exact(c_.intermediate, tensor);
+    return gated_mlp(own);
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -148,7 +148,8 @@ class Attention : public layers::Mixer {
     std::vector<WeightSource> parts{
         {"self_attn.q_proj", q_proj()}, {"self_attn.k_proj", kv()}, {"self_attn.v_proj", kv()}};
     if (c_.fused_in_files) parts = {{"self_attn.qkv_proj", q() + 2 * kv()}};
-    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias}, parts);
+    const std::vector<WeightSegment> segments{{q_proj()}, {kv(), true}, {kv(), true}};
+    weights.linear("attention.qkv", {"heads*head_dim", "hidden", c_.hidden, c_.qkv_bias, segments}, parts);
     if (c_.qk_norm)
       for (const auto& [norm, all] : {std::pair{"q_norm.weight", q()}, {"k_norm.weight", kv()}})
         weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? "heads*head_dim" : "head_dim",
@@ -159,6 +160,19 @@ class Attention : public layers::Mixer {
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
     weights.ignore("self_attn.rotary_emb.inv_freq", "computed from config.json");
+  }
+
+  std::shared_ptr<const layers::Mixer> on_tensor_ranks(int tensor) const override {
+    if (c_.norms_all_heads)
+      fail(
+          "[parallel.tensor] is {}, but the norms of this model's queries and keys are of all heads "
+          "together, "
+          "which ranks cannot divide; use tensor 1",
+          tensor);
+    AttentionConfig own = c_;
+    own.num_heads = div_exact(c_.num_heads, tensor);
+    own.num_kv_heads = std::max<int64_t>(c_.num_kv_heads / tensor, 1);
+    return attention(own);
   }
 
   void name_ops(layers::OpScope& ops) const override {

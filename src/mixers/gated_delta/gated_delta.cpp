@@ -23,10 +23,18 @@ class GatedDelta : public layers::Mixer {
       qkvz = {{"linear_attn.in_proj_qkvz", c_.channels() + c_.values()}};
       ba = {{"linear_attn.in_proj_ba", 2 * c_.heads}};
     }
-    weights.linear("delta.qkvz", {"delta_qkvz", "hidden", c_.hidden, false}, qkvz);
-    weights.linear("delta.ba", {"delta_ba", "hidden", c_.hidden, false}, ba);
+    // By key heads: one of them, with its values, after the other.
+    const std::vector<WeightSegment> heads{{c_.keys()}, {c_.keys()}, {c_.values()}};
+    std::vector<WeightSegment> wide = heads, narrow{{c_.heads}, {c_.heads}};
+    wide.push_back({c_.values()});
+    if (c_.by_key_head) {
+      wide = {{c_.channels() + c_.values()}};
+      narrow = {{2 * c_.heads}};
+    }
+    weights.linear("delta.qkvz", {"delta_qkvz", "hidden", c_.hidden, false, wide}, qkvz);
+    weights.linear("delta.ba", {"delta_ba", "hidden", c_.hidden, false, narrow}, ba);
     weights.convolution("delta.conv.weight", "delta_channels", c_.width,
-                        {"linear_attn.conv1d", c_.channels()});
+                        {"linear_attn.conv1d", c_.channels()}, heads);
     // Files may have these in float32 beside bfloat16: exp(a_log) decays a state thousands of times, and its
     // roundings would add up.
     weights.float32_vector("delta.a_log", "delta_heads", {"linear_attn.A_log", c_.heads});
@@ -34,6 +42,19 @@ class GatedDelta : public layers::Mixer {
     weights.float32_vector("delta.norm.weight", "delta_value_dim", {"linear_attn.norm.weight", c_.value_dim});
     weights.linear("delta.output", {"hidden", "delta_values", c_.values(), false},
                    {{"linear_attn.out_proj", c_.hidden}});
+  }
+
+  std::shared_ptr<const layers::Mixer> on_tensor_ranks(int tensor) const override {
+    if (c_.key_heads % tensor != 0)
+      fail(
+          "[parallel.tensor] is {}, which does not divide the {} key heads of gated delta layers; choose a "
+          "number "
+          "that does",
+          tensor, c_.key_heads);
+    GatedDeltaConfig own = c_;
+    own.key_heads = c_.key_heads / tensor;
+    own.heads = c_.heads / tensor;
+    return gated_delta(own);
   }
 
   void name_ops(layers::OpScope& ops) const override {

@@ -20,9 +20,23 @@ class LatentAttention : public layers::Mixer {
   void declare(layers::WeightScope& weights) const override {
     const WeightSource q{"self_attn.q_proj", s_.q}, q_a{"self_attn.q_a_proj", c_.q_lora_rank},
         kv_a{"self_attn.kv_a_proj_with_mqa", s_.latent};
+    const int64_t of_head = c_.qk_nope_head_dim + c_.qk_rope_head_dim;
+    weights.keep_together("heads*qk_head_dim", of_head);
+    weights.keep_together("heads*kv_head_dim", c_.qk_nope_head_dim + c_.v_head_dim);
+    weights.keep_together("heads*v_head_dim", c_.v_head_dim);
     std::vector<WeightSource> down{kv_a};
     if (s_.of_down > 0) down.insert(down.begin(), c_.q_lora_rank > 0 ? q_a : q);
-    weights.linear("attention.down", {"latent", "hidden", c_.hidden, c_.bias}, down);
+    // Ranks divide queries by heads, and all of them have the latent.
+    if (s_.of_down > 0 && c_.q_lora_rank == 0)
+      weights.linear("attention.down",
+                     {"heads*qk_head_dim|latent",
+                      "hidden",
+                      c_.hidden,
+                      c_.bias,
+                      {{s_.q, false, of_head}, {s_.latent, true, s_.latent}}},
+                     down);
+    else
+      weights.linear("attention.down", {"latent", "hidden", c_.hidden, c_.bias}, down);
     if (s_.query_in > 0) {
       const WeightSource source = c_.q_lora_rank > 0 ? WeightSource{"self_attn.q_b_proj", s_.q} : q;
       weights.linear("attention.query",
@@ -40,6 +54,12 @@ class LatentAttention : public layers::Mixer {
                    {{"self_attn.o_proj", c_.hidden}});
     // Written by old releases, computed here from the configuration.
     weights.ignore("self_attn.rotary_emb.inv_freq", "computed from config.json");
+  }
+
+  std::shared_ptr<const layers::Mixer> on_tensor_ranks(int tensor) const override {
+    LatentAttentionConfig own = c_;
+    own.num_heads = div_exact(c_.num_heads, tensor);
+    return latent_attention(own);
   }
 
   void name_ops(layers::OpScope& ops) const override {

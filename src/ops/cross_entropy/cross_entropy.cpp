@@ -6,6 +6,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "primitives/between_ranks.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -13,27 +14,42 @@ namespace {
 
 namespace p = primitives;
 
+// Of all ranks' logits, of which each has found the largest of its own, [tokens, 1].
+Var largest_of(Tape& tape, const Var& own, const VocabularyRanks& ranks) {
+  if (ranks.group == nullptr) return own;
+  return p::max_last(tape, tape.constant(p::columns_of_ranks(own.value, *ranks.group)));
+}
+
 CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets,
-                           const CrossEntropy::Factors& factors) {
+                           const CrossEntropy::Factors& factors, const VocabularyRanks& ranks) {
   const int64_t tokens = hidden.shape()[0];
   const Tensor seen = targets.on({}), kept = Tensor::zeros({tokens, 1}, DType::kF32),
-               safe = Tensor::zeros({tokens}, DType::kI32);
+               here = Tensor::zeros({tokens, 1}, DType::kF32), safe = Tensor::zeros({tokens}, DType::kI32);
   for (int64_t t = 0; t < tokens; ++t) {
     const int32_t target = seen.data<int32_t>()[t];
     if (target == CrossEntropy::kIgnore) continue;
     kept.data<float>()[t] = 1;
-    safe.data<int32_t>()[t] = target;
+    const int64_t row = target - ranks.first;
+    if (row < 0 || row >= weight.shape()[0]) continue;
+    here.data<float>()[t] = 1;
+    safe.data<int32_t>()[t] = static_cast<int32_t>(row);
   }
   const Var logits = p::cast(tape, p::matmul(tape, hidden, weight, {.transpose_b = true}), DType::kF32);
-  const Var largest = p::max_last(tape, logits), shifted = p::sub(tape, logits, largest);
-  const Var log_sum = p::log(tape, p::sum_last(tape, p::exp(tape, shifted)));
+  const Var largest = largest_of(tape, p::max_last(tape, logits), ranks),
+            shifted = p::sub(tape, logits, largest);
+  const auto whole = [&](const Var& part) {
+    return ranks.group == nullptr ? part : p::sum_of_ranks(tape, part, *ranks.group);
+  };
+  const Var log_sum = p::log(tape, whole(p::sum_last(tape, p::exp(tape, shifted))));
+  const Var wanted =
+      whole(p::mul(tape, p::take_last(tape, shifted, safe), tape.constant(here.on(hidden.value.device()))));
   const Var mask = tape.constant(kept.on(hidden.value.device()));
   const auto mean = [&](Var each, float factor) {
     if (factors.tokens.defined())
       each = p::mul(tape, each, tape.constant(factors.tokens.reshape({tokens, 1}).on(hidden.value.device())));
     return p::scale(tape, p::sum_last(tape, p::reshape(tape, each, {tokens})), factor);
   };
-  const Var nll = p::mul(tape, p::sub(tape, log_sum, p::take_last(tape, shifted, safe)), mask);
+  const Var nll = p::mul(tape, p::sub(tape, log_sum, wanted), mask);
   const Var loss = mean(nll, factors.scale);
   if (factors.z_loss == 0) return {loss, nll.value.reshape({tokens}), {}};
   const Var lse = p::mul(tape, p::add(tape, log_sum, largest), mask);
@@ -48,7 +64,8 @@ void check_targets(const Tensor& targets, int64_t vocab) {
            CrossEntropy::kIgnore);
 }
 
-void check(const Var& hidden, const Var& weight, const Tensor& targets, const Tensor& factors) {
+void check(const Var& hidden, const Var& weight, const Tensor& targets, const Tensor& factors,
+           const VocabularyRanks& ranks) {
   constexpr auto op = CrossEntropy::kName;
   check_ndim(op, "hidden", hidden.value, 2);
   check_float(op, "hidden", hidden.value);
@@ -64,8 +81,9 @@ void check(const Var& hidden, const Var& weight, const Tensor& targets, const Te
     check_dtype(op, "factors", factors, DType::kF32);
     invariant(factors.device().type == DeviceType::kCpu, "factors of tokens are on the CPU");
   }
-  check_targets(targets, weight.shape()[0]);
-  take_for_granted("targets " + name_of(targets), [targets, vocab = weight.shape()[0]] {
+  const int64_t all = weight.shape()[0] * (ranks.group == nullptr ? 1 : ranks.group->size());
+  check_targets(targets, all);
+  take_for_granted("targets " + name_of(targets), [targets, vocab = all] {
     check_targets(targets, vocab);
     return true;
   });
@@ -89,16 +107,17 @@ trace::OpWork work(const Tensor& hidden, const Tensor& weight, const Tensor& tar
 }  // namespace
 
 CrossEntropy::Vars cross_entropy(Tape& tape, Bound<CrossEntropy> bound, const Var& hidden, const Var& weight,
-                                 const Tensor& targets, const CrossEntropy::Factors& factors) {
-  check(hidden, weight, targets, factors.tokens);
+                                 const Tensor& targets, const CrossEntropy::Factors& factors,
+                                 const VocabularyRanks& ranks) {
+  check(hidden, weight, targets, factors.tokens, ranks);
   const auto& kernel = *bound;
   const trace::Span span(CrossEntropy::kName, [&] {
     return work(hidden.value, weight.value, targets, tape.recording(), kernel.compose == nullptr);
   });
-  if (kernel.compose != nullptr) return kernel.compose(tape, hidden, weight, targets, factors);
+  if (kernel.compose != nullptr) return kernel.compose(tape, hidden, weight, targets, factors, ranks);
   const bool learn_weight = tape.recording() && weight.requires_grad();
   const GradTarget target = learn_weight ? weight.slot->target(weight.value) : GradTarget{};
-  const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, factors},
+  const CrossEntropy::Output out = kernel.forward({hidden.value, weight.value, targets, factors, ranks},
                                                   tape.recording() && hidden.requires_grad(), target);
   const Var loss = tape.record(
       out.loss, {&hidden, &weight}, [&tape, slot = hidden.slot, dhidden = out.dhidden](const Tensor& seed) {

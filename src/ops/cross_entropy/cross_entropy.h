@@ -1,8 +1,16 @@
 #pragma once
+#include "collectives/group.h"
 #include "ops/selection.h"
 #include "tensor/host_inputs.h"
 
 namespace temper::ops {
+
+// The ranks that divide a vocabulary: each has consecutive rows of the head's weight. All of them ask for the
+// same losses at the same time, and get them.
+struct VocabularyRanks {
+  collectives::Group* group = nullptr;  // null: the weight is whole
+  int64_t first = 0;                    // of the rows that are here, in the whole
+};
 
 // loss = scale · Σ_t f[t] (-log softmax(logits[t])[targets[t]] + z_loss · (log Σ exp(logits[t]))²), logits[t]
 // = weight · hidden[t], over the tokens whose target is not kIgnore; f is 1 unless given. The second term
@@ -30,6 +38,9 @@ struct CrossEntropy {
     Tensor tokens = {};  // f, [tokens] float32 on the CPU, of any sign; undefined: all 1
   };
   Factors factors;
+  // Where ranks divide the vocabulary, `weight` is a part of it and targets are of the whole. Ranks exchange
+  // three numbers a token, whose logits are nowhere together; the gradient of hidden is a part of a sum.
+  VocabularyRanks ranks = {};
 
   struct Output {
     Tensor loss;     // [1] float32
@@ -44,10 +55,11 @@ struct CrossEntropy {
     Tensor nll, z;  // [tokens] and [1]
   };
   using Compose = Vars(Tape&, const Var& hidden, const Var& weight, const Tensor& targets,
-                       const Factors& factors);
+                       const Factors& factors, const VocabularyRanks& ranks);
 };
 
 CrossEntropy::Vars cross_entropy(Tape& tape, Bound<CrossEntropy> bound, const Var& hidden, const Var& weight,
-                                 const Tensor& targets, const CrossEntropy::Factors& factors);
+                                 const Tensor& targets, const CrossEntropy::Factors& factors,
+                                 const VocabularyRanks& ranks = {});
 
 }  // namespace temper::ops

@@ -1,5 +1,7 @@
 #include "ops/dropout/dropout.h"
 
+#include <algorithm>
+
 #include "base/random.h"
 #include "base/trace.h"
 #include "ops/checks.h"
@@ -20,7 +22,8 @@ Var compose(Tape& tape, const Var& x, const Dropout& op) {
   const Tensor factors = Tensor::zeros(x.shape(), DType::kF32);
   float* out = factors.data<float>();
   for (int64_t i = 0; i < factors.numel(); ++i) {
-    const auto n = static_cast<uint64_t>(op.key.first + i);
+    const int64_t row = i / std::max<int64_t>(op.piece(), 1), column = i % std::max<int64_t>(op.piece(), 1);
+    const auto n = static_cast<uint64_t>(op.key.first + row * op.key.columns + column);
     const uint32_t word = random.words((op.key.stream << 44) + n / 4)[n % 4];
     out[i] = word < op.threshold() ? 0 : op.factor();
   }
@@ -33,6 +36,7 @@ Var dropout(Tape& tape, Bound<Dropout> bound, const Var& x, float p, const Dropo
   check_float(Dropout::kName, "x", x.value);
   check_contiguous(Dropout::kName, "x", x.value);
   if (!(p >= 0 && p < 1)) fail("[dropout] p is {}, needs 0 or more, below 1", p);
+  if (key.columns != 0) check_ndim(Dropout::kName, "x", x.value, 2);
   const trace::Span span(Dropout::kName, [bytes = 2 * static_cast<double>(x.value.bytes())] {
     return trace::OpWork{{0, bytes}, {0, bytes}};
   });

@@ -8,9 +8,9 @@ namespace {
 
 using namespace op_testing;
 
-double factor_of(int64_t element, float p, const Dropout::Key& key) {
+double factor_of(int64_t element, int64_t width, float p, const Dropout::Key& key) {
   const Random random(key.seed, RandomPurpose::kDropout, key.step);
-  const auto n = static_cast<uint64_t>(key.first + element);
+  const auto n = static_cast<uint64_t>(key.first + element / width * key.columns + element % width);
   const uint32_t word = random.words((key.stream << 44) + n / 4)[n % 4];
   return word < static_cast<uint32_t>(p * 0x1p32) ? 0 : 1 / (1 - static_cast<double>(p));
 }
@@ -19,9 +19,10 @@ void check(Shape shape, float p, const Dropout::Key& key) {
   Case c;
   c.name = fmt::format("{}, p {}, from {}", to_string(shape), p, key.first);
   c.inputs = {{"x", shape, normal(1, shape)}};
-  c.reference = [p, key](const std::vector<Doubles>& inputs) {
+  const int64_t width = key.columns == 0 ? std::max<int64_t>(shape.numel(), 1) : shape[1];
+  c.reference = [=](const std::vector<Doubles>& inputs) {
     Doubles y = inputs[0];
-    for (size_t i = 0; i < y.size(); ++i) y[i] *= factor_of(static_cast<int64_t>(i), p, key);
+    for (size_t i = 0; i < y.size(); ++i) y[i] *= factor_of(static_cast<int64_t>(i), width, p, key);
     return y;
   };
   c.run = [p, key](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
@@ -38,6 +39,12 @@ TEST(Dropout, EveryKernelAgrees) {
     check({4, 25}, 0.3f, {1, 2, 3, first});
   check({3, 700}, 0.2f, {1, 2, 3, 5});  // more than is drawn at once
   check({0, 4}, 0.5f, {});
+}
+
+TEST(Dropout, OfColumnsOfWiderRows) {
+  check({5, 7}, 0.3f, {1, 2, 3, 21, 14});
+  check({9, 64}, 0.3f, {1, 2, 3, 64, 128});
+  check({3, 700}, 0.2f, {1, 2, 3, 5, 1401});
 }
 
 TEST(Dropout, PiecesAreTheWhole) {

@@ -8,20 +8,36 @@
 namespace temper::ops {
 namespace {
 
-Var compose(Tape& tape, const Tensor& ids, const Var& table) {
-  return primitives::gather_rows(tape, table, {ids, table.shape()[0], table.requires_grad()});
+// Ids of other ranks take the first row, of which nothing is kept.
+Var compose(Tape& tape, const Tensor& ids, const Var& table, int64_t first) {
+  const int64_t rows = table.shape()[0];
+  const Tensor seen = ids.on({}), own = Tensor::zeros(ids.shape(), DType::kI32),
+               kept = Tensor::zeros({ids.numel(), 1}, DType::kF32);
+  bool all = true;
+  for (int64_t t = 0; t < ids.numel(); ++t) {
+    const int64_t row = seen.data<int32_t>()[t] - first;
+    if (row < 0 || row >= rows) {
+      all = false;
+      continue;
+    }
+    own.data<int32_t>()[t] = static_cast<int32_t>(row);
+    kept.data<float>()[t] = 1;
+  }
+  const Var y = primitives::gather_rows(tape, table, {own, rows, table.requires_grad()});
+  return all ? y : primitives::mul(tape, y, tape.constant(kept.to(y.dtype()).on(y.value.device())));
 }
 
 }  // namespace
 
-Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& table) {
+Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& table,
+              std::optional<int64_t> first) {
   check_ndim(Embedding::kName, "ids", ids, 1);
   check_dtype(Embedding::kName, "ids", ids, DType::kI32);
   check_ndim(Embedding::kName, "table", table.value, 2);
   check_float(Embedding::kName, "table", table.value);
   check_contiguous(Embedding::kName, "table", table.value);
   for (const int32_t id : visible_ids(ids))
-    if (id < 0 || id >= table.shape()[0])
+    if (!first && (id < 0 || id >= table.shape()[0]))
       fail("[embedding] token id {} is outside the vocabulary [0, {})", id, table.shape()[0]);
 
   const trace::Span span(Embedding::kName, [&] {
@@ -30,8 +46,8 @@ Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& 
     return trace::OpWork{{0, 2 * row * width}, {0, row * (width + 2 * 4)}};  // the gradient is float32
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, ids, table);
-  const Embedding op{ids, table.value};
+  if (kernel.compose != nullptr) return kernel.compose(tape, ids, table, first.value_or(0));
+  const Embedding op{ids, table.value, first.value_or(0)};
   return tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
     kernel.backward(op, dy.contiguous(), slot->target(op.table));
   });

@@ -1,0 +1,42 @@
+#pragma once
+#include <vector>
+
+#include "autograd/tape.h"
+#include "collectives/group.h"
+#include "primitives/primitives.h"
+
+namespace temper::channels {
+
+// The way of tokens to the ranks that have their experts, and back: each rank has as many consecutive experts
+// as another. A token goes once to a rank, whatever the number of its experts there; there it becomes one row
+// for each of them. All ranks make one at the same time, and call the same functions in the same order.
+class TokenExchange {
+ public:
+  // ids [tokens, top_k] int32: the chosen of all `experts`. Waits for them where they are on a device.
+  TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts);
+
+  // The experts of the rows that are here, as this rank counts its own: [rows, 1] int32.
+  const Tensor& ids() const { return own_ids_; }
+  Var dispatch(Tape& tape, const Var& x) const;       // [tokens, hidden] to [rows, hidden]
+  Var weights(Tape& tape, const Var& weights) const;  // [tokens, top_k] to [rows, 1]
+  // What the rows gave, [rows, hidden], added up for each token: [tokens, hidden].
+  Var combine(Tape& tape, const Var& y) const;
+
+ private:
+  // How many of something goes to each rank and comes from it.
+  struct Counts {
+    std::vector<int64_t> send, receive;
+    Counts back() const { return {receive, send}; }
+    int64_t received() const;
+  };
+  Var exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const;
+
+  collectives::Group& ranks_;
+  Counts tokens_, choices_;
+  primitives::ChosenRows sent_;      // tokens, by the rank that they go to
+  primitives::ChosenRows chosen_;    // choices (token · top_k + j), by the rank that has the expert
+  primitives::ChosenRows expanded_;  // of the tokens that came, one for each of their experts here
+  Tensor own_ids_;
+};
+
+}  // namespace temper::channels

@@ -1,0 +1,33 @@
+#pragma once
+#include "autograd/tape.h"
+#include "collectives/group.h"
+#include "weights/layout.h"
+
+namespace temper::layers {
+
+// The ranks that compute one replica of a model together, each of which holds a part of its parameters. A
+// mixer or channel reads all tokens of a pass and gives a part of the sum that the residual stream gets:
+// enter() and leave() stand around it. What other ranks' parts need of a gradient is summed on the way back.
+struct ModelRanks {
+  Mesh mesh = {};
+  int rank = 0;                          // of the mesh
+  collectives::Group* tensor = nullptr;  // null where there is one
+  collectives::Group* expert = nullptr;  // the same
+
+  int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
+  int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }
+  // What is added once to a sum is added here.
+  bool is_first() const { return tensor_place() == 0; }
+  bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }
+  // Of so many tokens those of the stream that are here, the last filled up with zeros.
+  int64_t own_tokens(int64_t tokens, bool sequence) const {
+    return divides_tokens(sequence) ? (tokens + tensor->size() - 1) / tensor->size() : tokens;
+  }
+
+  // The stream's tokens that are here, to all `tokens` of the pass; `sequence`: the pass divides them.
+  Var enter(Tape& tape, const Var& x, int64_t tokens, bool sequence) const;
+  // The ranks' parts [tokens, width] of a sum, to the stream's tokens that are here.
+  Var leave(Tape& tape, const Var& y, bool sequence) const;
+};
+
+}  // namespace temper::layers

@@ -5,7 +5,7 @@
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
-//                      [--shard]
+//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
@@ -17,7 +17,8 @@
 // speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
 // bits, --pin pins threads to cores,
 // --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
-// own, with --shard a part of the optimizer's state; speeds are those of all ranks together.
+// own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
+// --expert ranks divide a mixture's experts. Speeds are those of all ranks together.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,6 +37,7 @@
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
+#include "recipes/mesh_groups.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
 
@@ -48,7 +50,7 @@ struct Options {
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
-          rank = 16, layers = 0;
+          rank = 16, layers = 0, tensor = 1, expert = 1, shard_level = 1;
   double lr = 1e-5;
   bool float32_state = false, profile = false, pin = false, balanced = false, shard = false;
 };
@@ -61,21 +63,34 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
   return dialogues;
 }
 
+Mesh mesh_of(const Options& options, int ranks) {
+  const auto tensor = static_cast<int>(options.tensor), expert = static_cast<int>(options.expert);
+  if (ranks % (tensor * expert) != 0)
+    fail("{} ranks cannot be divided by --tensor {} and --expert {}", ranks, tensor, expert);
+  const int left = ranks / (tensor * expert);
+  return {options.shard ? 1 : left,
+          options.shard ? left : 1,
+          tensor,
+          expert,
+          true,
+          static_cast<int>(options.shard_level)};
+}
+
 // What learns: the model, or adapters of it.
 class Learning {
  public:
   Learning(models::Model& model, const Options& options, const optimizers::AdamWOptions& optimizing,
-           collectives::Group& ranks)
+           const recipes::MeshGroups& groups)
       : options_(options) {
+    collectives::Group& ranks = groups.data();
     trainer_options_.micro_batch_tokens = options.rows * options.length;
     trainer_options_.checkpointing = options.checkpointing == "full" ? training::Checkpointing::kFull
                                      : options.checkpointing == "selective"
                                          ? training::Checkpointing::kSelective
                                          : training::Checkpointing::kNone;
     if (options.adapters == 0) {
-      optimizers_.push_back(
-          std::make_unique<optimizers::AdamW>(model.decoder.parameters(), model.decoder.ops(), optimizing,
-                                              optimizers::Sharing{options.shard ? &ranks : nullptr}));
+      optimizers_.push_back(std::make_unique<optimizers::AdamW>(
+          model.decoder.parameters(), model.decoder.ops(), optimizing, groups.sharing()));
       trainer_ = std::make_unique<training::Trainer>(model.decoder, *optimizers_[0], trainer_options_,
                                                      nullptr, ranks);
       return;
@@ -85,8 +100,8 @@ class Learning {
                               ? models::new_adapter(model, {.rank = static_cast<int>(options.rank)},
                                                     static_cast<uint64_t>(i), "")
                               : models::load_adapter(model, options.adapter));
-      optimizers_.push_back(std::make_unique<optimizers::AdamW>(adapters_.back()->parameters(),
-                                                                model.decoder.ops(), optimizing));
+      optimizers_.push_back(std::make_unique<optimizers::AdamW>(
+          adapters_.back()->parameters(), model.decoder.ops(), optimizing, groups.sharing()));
     }
     adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model.decoder, trainer_options_, ranks);
   }
@@ -191,7 +206,8 @@ double median(std::vector<double> values) {
 }
 
 // The first two steps are not among those whose time counts, unless there are no others.
-void print_result(const Options& options, const Training& trained, const HardwareFacts& facts, int ranks) {
+void print_result(const Options& options, const Training& trained, const HardwareFacts& facts, int ranks,
+                  int replicas) {
   std::string losses, grad_norms;
   std::vector<double> seconds, speeds;
   for (size_t i = 0; i < trained.steps.size(); ++i) {
@@ -200,7 +216,7 @@ void print_result(const Options& options, const Training& trained, const Hardwar
     grad_norms += fmt::format("{}{:.5f}", i == 0 ? "" : ", ", step.grad_norm);
     if (i < 2 && i + 1 < trained.steps.size()) continue;
     seconds.push_back(step.seconds);
-    speeds.push_back(static_cast<double>(step.tokens * ranks) / step.seconds);
+    speeds.push_back(static_cast<double>(step.tokens * replicas) / step.seconds);
   }
   if (seconds.empty())
     fail("{}: not one step of {} rows of {}", options.tokens, options.rows, options.length);
@@ -233,11 +249,14 @@ int run(const Options& options, collectives::Group& hosts) {
   collectives::Group& ranks = on_devices ? *on_devices : hosts;
   if (!options.float32_state) build.format = {false, options.dtype, options.dtype};
   build.routers.balanced = options.balanced;
+  const Mesh mesh = mesh_of(options, ranks.size());
+  const recipes::MeshGroups groups(ranks, mesh);
+  build.ranks = groups.model();
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
   const auto model = bench_model(options.model, options.length, build, options.layers);
   optimizers::AdamWOptions optimizing;
   optimizing.format = build.format;
-  Learning learning(*model, options, optimizing, ranks);
+  Learning learning(*model, options, optimizing, groups);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
@@ -245,7 +264,7 @@ int run(const Options& options, collectives::Group& hosts) {
   const bool on_cpu = build.facts.device.type == DeviceType::kCpu;
   const Training trained = train(learning, *source, most_steps, on_cpu, start);
   if (options.profile) print_profile(learning, trained.rows, build.facts, options.dtype);
-  if (ranks.rank() == 0) print_result(options, trained, build.facts, ranks.size());
+  if (ranks.rank() == 0) print_result(options, trained, build.facts, ranks.size(), groups.data().size());
   return 0;
 }
 
@@ -265,7 +284,9 @@ int main_checked(int argc, char** argv) {
           arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||
           arguments.take("--rank", options.rank) || arguments.take("--lr", options.lr) ||
-          arguments.take("--layers", options.layers) ||
+          arguments.take("--layers", options.layers) || arguments.take("--tensor", options.tensor) ||
+          arguments.take("--expert", options.expert) ||
+          arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--balanced", options.balanced) || arguments.take_flag("--pin", options.pin) ||
           arguments.take_flag("--profile", options.profile) || arguments.take_flag("--shard", options.shard)))

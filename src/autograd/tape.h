@@ -64,6 +64,8 @@ struct Parameter {
   Tensor value;                    // of any shape
   std::shared_ptr<GradSlot> grad;  // null while frozen
   Tensor scales = {};              // [rows], of a frozen matrix kept in 8 bits (primitives/quantized.h)
+  // The value is there only while it is used, in the backward pass again: nobody keeps it between.
+  bool comes_and_goes = false;
 };
 
 struct TapeOptions {
@@ -90,7 +92,10 @@ class Tape {
 
   Var constant(Tensor value) const { return {std::move(value), nullptr}; }
   Var leaf(const Parameter& parameter) const {
-    return {parameter.value, recording() ? parameter.grad : nullptr};
+    Var leaf{parameter.value, recording() ? parameter.grad : nullptr};
+    if (parameter.comes_and_goes)
+      leaf.remake = std::make_shared<Remake>([&parameter] { return parameter.value; });
+    return leaf;
   }
   Var variable(Tensor value) const { return {std::move(value), std::make_shared<GradSlot>()}; }
 

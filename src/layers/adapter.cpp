@@ -36,6 +36,13 @@ WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
   return lora_table(base.table(), plan);
 }
 
+// Adapters are small: their matrices are always there.
+Mesh mesh_of_adapters(const ParameterStore& base) {
+  Mesh mesh = base.layout().mesh();
+  mesh.shard_level = 1;
+  return mesh;
+}
+
 // Of a weight's rows from `first` on the first that the store holds, as it counts them.
 int64_t own_row(const ParameterStore& base, const WeightSpec& spec, int64_t first, int64_t rows) {
   const WeightTable::Tied* tied = base.table().find_tied(spec.name);
@@ -51,7 +58,7 @@ Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& 
     : config_(std::move(config)),
       plan_(plan),
       parameters_(lora_table(base.table(), plan), base.dtype(), base.device(), {},
-                  Layout(checked_table(base, plan), base.layout().mesh(), base.layout().rank())) {
+                  Layout(checked_table(base, plan), mesh_of_adapters(base), base.layout().rank())) {
   updates_.resize(base.table().specs().size() + base.table().tied().size());
   copies_.resize(updates_.size());
   for (const LoraTarget& target : plan_.targets) {

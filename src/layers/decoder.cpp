@@ -74,6 +74,8 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                        routers_.count()});
     router_layers_.resize(routers_.count(), i);
   }
+  if (ranks_.mesh.shard_level > 1 && (ranks_.shard != nullptr || ranks_.expert_shard != nullptr))
+    sharded_ = std::make_unique<ShardedLayers>(parameters_, ranks_, layers_.size());
   if (!router_layers_.empty()) balance_ = ops_.at<ops::LoadBalancingLoss>("routers");
 }
 
@@ -135,12 +137,21 @@ Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& s
   return {middle.sum, branch(tape, layer.channel_norm, through(tape, middle.y, pass, work), pass)};
 }
 
+Decoder::Stream Decoder::through_sharded(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
+                                         std::vector<Tensor>* hidden_states, bool again) const {
+  if (sharded_ == nullptr) return through_layer(tape, index, stream, pass, hidden_states);
+  const Var x = sharded_->begin(tape, index, stream.x, again);
+  Stream end = through_layer(tape, index, {x, stream.branch}, pass, hidden_states);
+  if (!again) end.branch = sharded_->end(tape, index, end.branch);
+  return end;
+}
+
 // Adds at its end, so that the tape keeps one tensor between layers.
 Decoder::Stream Decoder::checkpointed_layer(Tape& tape, size_t index, const Stream& stream,
                                             const Pass& pass) const {
   // Backward runs this again after `pass` is gone: it keeps its own copy of the handles.
   const auto body = [this, index, pass](Tape& inner, const Var& start) {
-    const Stream end = through_layer(inner, index, {start, {}}, pass, nullptr);
+    const Stream end = through_sharded(inner, index, {start, {}}, pass, nullptr, inner.recording());
     std::vector<Var> results{residual_add(inner, end.x, end.branch)};
     for (RouterTrace::Part* part : router_parts(index, pass)) results.push_back(part->sums);
     return results;
@@ -224,7 +235,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (checkpoint && options.hidden_states != nullptr) options.hidden_states->push_back(stream.x.value);
     stream = checkpoint ? checkpointed_layer(tape, i, stream, pass)
-                        : through_layer(tape, i, stream, pass, options.hidden_states);
+                        : through_sharded(tape, i, stream, pass, options.hidden_states, false);
   }
   if (options.state != nullptr) options.state->advance(input.ids.numel());
   const Var hidden = ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y,
@@ -240,7 +251,7 @@ Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& sta
   pass.state = &state;
   pass.decodes = true;
   Stream stream{embed(tape, input.ids, pass), {}};
-  for (size_t i = 0; i < layers_.size(); ++i) stream = through_layer(tape, i, stream, pass, nullptr);
+  for (size_t i = 0; i < layers_.size(); ++i) stream = through_sharded(tape, i, stream, pass, nullptr, false);
   return ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y, 1, false);
 }
 

@@ -5,6 +5,7 @@
 #include "layers/block.h"
 #include "layers/decoder_input.h"
 #include "layers/norm.h"
+#include "layers/sharded_layers.h"
 #include "layers/vocabulary.h"
 #include "ops/load_balancing_loss/load_balancing_loss.h"
 
@@ -74,6 +75,8 @@ class Decoder {
   // together, which all call the same functions.
   Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {},
           std::optional<DType> frozen = {}, const ModelRanks& ranks = {});
+  Decoder(const Decoder&) = delete;  // modules know where its parameters are
+  Decoder& operator=(const Decoder&) = delete;
 
   const DecoderConfig& config() const { return config_; }
   const ops::BoundOps& ops() const { return ops_; }
@@ -131,6 +134,10 @@ class Decoder {
   };
   Var balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const;
   bool trains_head(const AdapterRows& rows) const { return head_.trains(rows); }
+  // Gradients of all passes are there after this (ShardedLayers).
+  void settle() const {
+    if (sharded_) sharded_->settle();
+  }
 
  private:
   struct Layer {
@@ -151,6 +158,9 @@ class Decoder {
   Var branch(Tape& tape, const std::optional<Norm>& norm, Var y, const Pass& pass) const;
   Stream through_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
                        std::vector<Tensor>* hidden_states) const;
+  // The same with matrices that come and go. `again`: backward follows at once.
+  Stream through_sharded(Tape& tape, size_t index, const Stream& stream, const Pass& pass,
+                         std::vector<Tensor>* hidden_states, bool again) const;
   Stream checkpointed_layer(Tape& tape, size_t index, const Stream& stream, const Pass& pass) const;
   // What the layer's routers tell of the pass.
   std::vector<RouterTrace::Part*> router_parts(size_t index, const Pass& pass) const;
@@ -174,6 +184,7 @@ class Decoder {
   std::vector<Layer> layers_;
   Norm norm_;
   Head head_;
+  std::unique_ptr<ShardedLayers> sharded_;  // null: all that layers need is always there
 };
 
 }  // namespace temper::layers

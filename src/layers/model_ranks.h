@@ -10,12 +10,17 @@ namespace temper::layers {
 // enter() and leave() stand around it. What other ranks' parts need of a gradient is summed on the way back.
 struct ModelRanks {
   Mesh mesh = {};
-  int rank = 0;                          // of the mesh
-  collectives::Group* tensor = nullptr;  // null where there is one
-  collectives::Group* expert = nullptr;  // the same
+  int rank = 0;                                // of the mesh
+  collectives::Group* tensor = nullptr;        // null where there is one
+  collectives::Group* expert = nullptr;        // the same
+  collectives::Group* shard = nullptr;         // that share weights and states; null where nobody does
+  collectives::Group* expert_shard = nullptr;  // the same of experts
 
   int tensor_ranks() const { return tensor == nullptr ? 1 : tensor->size(); }
   int tensor_place() const { return tensor == nullptr ? 0 : tensor->rank(); }
+  // Those that pass each layer at the same time, so that each of them needs as many passes as another; null:
+  // this rank does what it likes.
+  collectives::Group* in_step() const { return mesh.shard_level > 1 && shard != nullptr ? shard : expert; }
   // What is added once to a sum is added here.
   bool is_first() const { return tensor_place() == 0; }
   bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }

@@ -50,15 +50,49 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
     const bool narrow = frozen && spec(i).quantize;
     Parameter& parameter = parameters_.emplace_back();
     parameter.value = empty(shape, narrow ? *frozen : spec(i).dtype.value_or(dtype));
-    if (narrow) parameter.scales = empty({shape[0]}, DType::kF32);
+    if (narrow) parameter.scales = empty({layout_[i].unsharded().own()[0]}, DType::kF32);
+    parameter.comes_and_goes = layout_[i].is_flat();
+    own_.push_back(parameter.comes_and_goes ? std::exchange(parameter.value, {}) : Tensor());
   }
+  own_gradients_.resize(size());
   changed();
 }
 
 std::vector<PlacedTensor> ParameterStore::placed() const {
   std::vector<PlacedTensor> all;
-  for (size_t i = 0; i < size(); ++i) all.push_back({spec(i).name, value(spec(i).name), &layout_[i]});
+  for (size_t i = 0; i < size(); ++i)
+    all.push_back({spec(i).name, own_[i].defined() ? own_[i] : value(spec(i).name), &layout_[i]});
   return all;
+}
+
+Tensor ParameterStore::make_value(size_t index) {
+  return parameters_[index].value = Tensor::empty(layout_[index].unsharded().own(), own_[index].dtype(),
+                                                  MemoryTag::kWeights, device_);
+}
+
+Tensor ParameterStore::take_gradient(size_t index) {
+  const Parameter& parameter = parameters_[index];
+  const GradTarget found = parameter.grad->target(parameter.value);
+  if (!found.accumulate) found.buffer.fill_zero();
+  parameter.grad->release();
+  return found.buffer;
+}
+
+Tensor ParameterStore::own_gradient_memory(size_t index) {
+  Tensor& sum = own_gradients_[index].sum;
+  if (!sum.defined()) {
+    const Mesh& mesh = layout_.mesh();
+    const int parts = layout_[index].is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
+    sum = Tensor::empty({div_exact(layout_[index].unsharded().own().numel(), parts)}, gradients_,
+                        MemoryTag::kGradients, device_);
+  }
+  return sum;
+}
+
+Tensor ParameterStore::own_gradient(size_t index) {
+  const Tensor sum = own_gradient_memory(index);
+  if (!std::exchange(own_gradients_[index].filled, true)) sum.fill_zero();
+  return sum;
 }
 
 void ParameterStore::changed() {
@@ -101,7 +135,7 @@ void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor
   const size_t index = index_of(name);
   const Placement& placement = layout_[index];
   for (const Slice& slice : placement.own_rows(first, rows.dim(0))) try {
-      set_own(parameters_[index], placement, slice, rows.narrow(0, slice.whole - first, slice.count));
+      set_own(index, slice, rows.narrow(0, slice.whole - first, slice.count));
     } catch (const Error& error) {
       if (!parameters_[index].scales.defined()) throw;
       fail("{}, from row {} on: {}", name, slice.whole, error.what());
@@ -109,21 +143,32 @@ void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor
 }
 
 // A row's scale is that of the whole row, whichever columns are here.
-void ParameterStore::set_own(const Parameter& parameter, const Placement& placement, const Slice& slice,
-                             const Tensor& rows) {
-  const Tensor values = parameter.value.narrow(0, slice.own, slice.count);
-  if (!parameter.scales.defined()) return values.copy_from(placement.own_columns(rows));
-  const Tensor codes = Tensor::empty(rows.shape(), values.dtype(), MemoryTag::kWorkspace),
+void ParameterStore::set_own(size_t index, const Slice& slice, const Tensor& rows) {
+  const Parameter& parameter = parameters_[index];
+  const Placement& placement = layout_[index];
+  const auto set = [&](const Tensor& values) {
+    if (!own_[index].defined()) return parameter.value.narrow(0, slice.own, slice.count).copy_from(values);
+    // Of these rows the elements that are here.
+    const Tensor all = values.contiguous(MemoryTag::kWorkspace).reshape({values.numel()});
+    const int64_t wide = values.numel() / slice.count, first = slice.own * wide,
+                  here = placement.first_element();
+    const int64_t begin = std::max(first, here),
+                  end = std::min(first + all.numel(), here + own_[index].numel());
+    if (begin < end)
+      own_[index].narrow(0, begin - here, end - begin).copy_from(all.narrow(0, begin - first, end - begin));
+  };
+  if (!parameter.scales.defined()) return set(placement.own_columns(rows));
+  const Tensor codes = Tensor::empty(rows.shape(), DType::kF8E4M3, MemoryTag::kWorkspace),
                scales = Tensor::empty({slice.count}, DType::kF32, MemoryTag::kWorkspace);
   primitives::quantize_rows(rows.on({}, MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace), codes,
                             scales);
-  values.copy_from(placement.own_columns(codes));
+  set(placement.own_columns(codes));
   parameter.scales.narrow(0, slice.own, slice.count).copy_from(scales);
 }
 
 int64_t ParameterStore::num_elements() const {
   int64_t count = 0;
-  for (const Parameter& parameter : parameters_) count += parameter.value.numel();
+  for (size_t i = 0; i < size(); ++i) count += own(i).numel();
   return count;
 }
 
@@ -148,19 +193,21 @@ void ParameterStore::initialize(uint64_t seed, double deviation) {
 }
 
 void ParameterStore::enable_gradients(DType dtype) {
+  gradients_ = dtype;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (spec(i).buffer) continue;
     Parameter& parameter = parameters_[i];
     if (parameter.scales.defined())
-      fail("weights that are kept in {} cannot be trained", to_string(parameter.value.dtype()));
+      fail("weights that are kept in {} cannot be trained", to_string(own(i).dtype()));
     parameter.grad = std::make_shared<GradSlot>();
     parameter.grad->keep_in(dtype);
   }
 }
 
 void ParameterStore::allocate_gradients() {
-  for (Parameter& parameter : parameters_) {
-    if (!parameter.grad) continue;
+  for (size_t i = 0; i < size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    if (!parameter.grad || layout_.sums_by_layer(i)) continue;
     parameter.grad->target(parameter.value);
     parameter.grad->reset();
   }
@@ -169,11 +216,13 @@ void ParameterStore::allocate_gradients() {
 void ParameterStore::release_gradients() {
   for (Parameter& parameter : parameters_)
     if (parameter.grad) parameter.grad->release();
+  for (OwnGradient& gradient : own_gradients_) gradient = {};
 }
 
 void ParameterStore::reset_gradients() {
   for (Parameter& parameter : parameters_)
     if (parameter.grad) parameter.grad->reset();
+  for (OwnGradient& gradient : own_gradients_) gradient.filled = false;
 }
 
 }  // namespace temper::layers

@@ -66,6 +66,21 @@ class ParameterStore {
   size_t size() const { return parameters_.size(); }
   // What the store holds of each, as passes read it, by name.
   std::vector<PlacedTensor> placed() const;
+
+  // Of a parameter whose value comes and goes the part that the store keeps; of others the value.
+  const Tensor& own(size_t index) const {
+    return own_[index].defined() ? own_[index] : parameters_[index].value;
+  }
+  // Memory for the value, uninitialised, until it is dropped.
+  Tensor make_value(size_t index);
+  void drop_value(size_t index) { parameters_[index].value = {}; }
+  // Of gradients that are summed layer by layer: the whole one, zeros where no pass reached it, which the
+  // store forgets; and the part of the sum that it keeps until reset_gradients(), zeros before it is set.
+  Tensor take_gradient(size_t index);
+  bool has_own_gradient(size_t index) const { return own_gradients_[index].filled; }
+  Tensor own_gradient_memory(size_t index);
+  void set_own_gradient(size_t index) { own_gradients_[index].filled = true; }
+  Tensor own_gradient(size_t index);
   Parameter& operator[](size_t index) { return parameters_[index]; }
   const Parameter& operator[](size_t index) const { return parameters_[index]; }
   const WeightSpec& spec(size_t index) const { return table_.specs()[index]; }
@@ -101,14 +116,20 @@ class ParameterStore {
  private:
   size_t index_of(std::string_view name) const;
 
-  void set_own(const Parameter& parameter, const Placement& placement, const Slice& slice,
-               const Tensor& rows);
+  void set_own(size_t index, const Slice& slice, const Tensor& rows);
 
   WeightTable table_;
   Layout layout_;
   DType dtype_;
   Device device_;
   std::vector<Parameter> parameters_;
+  std::vector<Tensor> own_;  // undefined where the value is always there
+  struct OwnGradient {
+    Tensor sum;
+    bool filled = false;
+  };
+  std::vector<OwnGradient> own_gradients_;
+  DType gradients_ = DType::kF32;
   uint64_t version_ = 0;
 };
 

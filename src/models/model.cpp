@@ -103,10 +103,11 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
     ops = ops.outlined();
     device = {DeviceType::kCounted, options.facts.hardware == hardware::kCpu ? 0 : 1};
   }
-  return std::make_unique<Model>(
-      Model{"", config,
-            layers::Decoder(configure_built(config, where, options), dtype, std::move(ops), device,
-                            options.base_dtype, options.ranks)});
+  // In its place from the start: modules know where parameters are.
+  return std::unique_ptr<Model>(
+      new Model{"", config,
+                layers::Decoder(configure_built(config, where, options), dtype, std::move(ops), device,
+                                options.base_dtype, options.ranks)});
 }
 
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {

@@ -28,7 +28,8 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
     const Placement& held = parameters.layout()[i];
     const collectives::Group* const shard = held.is_by_expert() ? sharing_.expert_shard : sharing_.shard;
     const int parts = shard == nullptr ? 1 : shard->size();
-    const bool cut = parts > 1 && parameters[i].value.numel() % (kRoundedTogether * parts) == 0;
+    const bool cut =
+        parts > 1 && !held.is_flat() && parameters[i].value.numel() % (kRoundedTogether * parts) == 0;
     trained_.push_back(i);
     placements_.push_back(cut ? held.flat(parts, shard->rank()) : held);
     op_.slots.push_back(make_slot(trained_.size() - 1, options));
@@ -61,7 +62,8 @@ std::vector<collectives::Group*> AdamW::groups() const {
 ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) const {
   const size_t i = trained_[slot];
   const layers::StateFormat& format = options.format;
-  const Tensor value = own_part(slot, parameters_[i].value);
+  const Tensor value =
+      parameters_[i].comes_and_goes ? parameters_.own(i) : own_part(slot, parameters_[i].value);
   ops::AdamW::Slot made;
   made.value = value;
   made.exp_avg = Tensor::zeros(value.shape(), format.moments, MemoryTag::kOptimizer, parameters_.device());
@@ -76,6 +78,11 @@ ops::AdamW::Slot AdamW::make_slot(size_t slot, const AdamWOptions& options) cons
 
 Tensor AdamW::own_part(size_t slot, const Tensor& whole) const {
   return is_sharded(slot) ? placements_[slot].own_elements(whole) : whole;
+}
+
+Tensor AdamW::own_gradient(size_t slot) const {
+  const size_t i = trained_[slot];
+  return sums_by_layer(slot) ? parameters_.own_gradient(i) : own_part(slot, gradient(i));
 }
 
 Tensor AdamW::gradient(size_t index) const {
@@ -109,18 +116,22 @@ void AdamW::sum_ready() {
 void AdamW::end_sums() {
   if (summing_ == nullptr) return;
   while (left_ > 0) sum_next();
-  sum_over_tensor_ranks();
+  sum_late();
   for (collectives::Group* group : groups()) group->end_beside();
   summing_ = nullptr;
 }
 
-// Parts of gradients, all together: a layer's own sums would wait for each other while backward uses the
-// same ranks.
-void AdamW::sum_over_tensor_ranks() {
-  if (sharing_.tensor == nullptr) return;
+// What ranks that backward uses, too, have parts of, and what layers have summed: that is known when backward
+// has ended.
+void AdamW::sum_late() {
   for (size_t slot = trained_.size(); slot-- > 0;) {
+    if (!sums_late(slot)) continue;
+    if (sums_by_layer(slot)) {
+      if (sharing_.replicate != nullptr)
+        sharing_.replicate->all_reduce(parameters_.spec(trained_[slot]).name, own_gradient(slot));
+      continue;
+    }
     const std::vector<Placement::Shared> shared = partial(slot);
-    if (shared.empty()) continue;
     const Tensor all = gradient(trained_[slot]);
     for (const Placement::Shared& part : shared) {
       collectives::Group& group =
@@ -134,13 +145,14 @@ void AdamW::sum_over_tensor_ranks() {
 
 // Closures that will add to it hold it, too.
 bool AdamW::is_ready(size_t slot) const {
+  if (sums_late(slot)) return true;
   const std::shared_ptr<GradSlot>& grad = parameters_[trained_[slot]].grad;
   return grad->filled() && grad.use_count() == 1 && !may_grow_unseen_[slot];
 }
 
 void AdamW::sum_next() {
   const size_t slot = --left_;
-  if (sharing_.tensor == nullptr || partial(slot).empty()) sum_slot(slot);
+  if (!sums_late(slot)) sum_slot(slot);
 }
 
 void AdamW::sum_slot(size_t slot) {
@@ -157,7 +169,7 @@ void AdamW::sum_slot(size_t slot) {
 }
 
 void AdamW::add_counted(size_t slot, std::vector<Tensor>& gradients) const {
-  const Tensor all = gradient(trained_[slot]), own = own_part(slot, all);
+  const Tensor own = own_gradient(slot);
   const int64_t first = is_sharded(slot) ? shard_of(slot)->rank() * own.numel() : 0;
   std::vector<std::pair<int64_t, int64_t>> counted;  // elements of `own`, from and until
   int64_t at = 0;
@@ -210,7 +222,8 @@ void AdamW::gather_values() const {
     if (group == nullptr) continue;
     const collectives::Group::Together together(*group);
     for (size_t slot = 0; slot < trained_.size(); ++slot) {
-      if (!is_sharded(slot) || shard_of(slot) != group) continue;
+      if (!is_sharded(slot) || shard_of(slot) != group || parameters_[trained_[slot]].comes_and_goes)
+        continue;
       const Tensor& value = parameters_[trained_[slot]].value;
       group->all_gather_into(parameters_.spec(trained_[slot]).name, op_.slots[slot].value,
                              value.reshape({value.numel()}));
@@ -221,7 +234,7 @@ void AdamW::gather_values() const {
 void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
 
 void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
-  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = own_part(i, gradient(trained_[i]));
+  for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = own_gradient(i);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
   ops::adamw(update_, op_);
@@ -267,7 +280,9 @@ std::vector<PlacedTensor> AdamW::summed_gradients() const {
   std::vector<PlacedTensor> tensors;
   for (size_t slot = 0; slot < trained_.size(); ++slot)
     tensors.push_back({parameters_.spec(trained_[slot]).name,
-                       own_part(slot, parameters_[trained_[slot]].grad->grad()), &placements_[slot]});
+                       sums_by_layer(slot) ? parameters_.own_gradient_memory(trained_[slot])
+                                           : own_part(slot, parameters_[trained_[slot]].grad->grad()),
+                       &placements_[slot]});
   return tensors;
 }
 

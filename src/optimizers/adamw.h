@@ -85,12 +85,19 @@ class AdamW {
   std::vector<collectives::Group*> groups() const;
   // Parts of a parameter that several tensor ranks hold, where each knows a part of the gradient.
   std::vector<Placement::Shared> partial(size_t slot) const;
-  void sum_over_tensor_ranks();
+  void sum_late();
   void sum_slot(size_t slot);
   // Of the rank's part of a gradient what no tensor rank before it holds.
   void add_counted(size_t slot, std::vector<Tensor>& gradients) const;
-  // What the rank keeps of a tensor of a slot's parameter.
+  // What the rank keeps of a tensor of a slot's parameter, and of its gradient.
   Tensor own_part(size_t slot, const Tensor& whole) const;
+  Tensor own_gradient(size_t slot) const;
+  // Whose gradient was summed when its layer had it.
+  bool sums_by_layer(size_t slot) const { return parameters_.layout().sums_by_layer(trained_[slot]); }
+  // Whose sums wait until backward has ended.
+  bool sums_late(size_t slot) const {
+    return sums_by_layer(slot) || (sharing_.tensor != nullptr && !partial(slot).empty());
+  }
   ops::AdamW::Slot make_slot(size_t slot, const AdamWOptions& options) const;
   void gather_values() const;  // of all parts, after an update
 

@@ -47,6 +47,9 @@ Var concat_last(Tape& tape, const Var& a, const Var& b);      // along the last 
 struct ChosenRows {
   // ids [n]; an Error where one is none of the rows. The way back is needed where they have a gradient.
   ChosenRows(const Tensor& ids, int64_t rows, bool way_back);
+  // Of whom the way back is known.
+  ChosenRows(const Tensor& ids, int64_t rows, const Tensor& starts, const Tensor& places)
+      : rows(rows), ids(ids), starts(starts), places(places) {}
 
   int64_t rows;
   Tensor ids;     // [n]

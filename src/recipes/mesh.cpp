@@ -75,7 +75,15 @@ Mesh mesh_of(const ParallelConfig& config, int ranks) {
         "parallel.tensor "
         "is 1; leave it out",
         *config.sequence);
-  return {replicate, shard, tensor, expert, config.sequence.value_or(true)};
+  if (config.shard_level > 3) fail("[parallel.shard_level] is {}; expected 1, 2 or 3", config.shard_level);
+  if (config.shard_level > 1 && shard * expert == 1)
+    fail(
+        "[parallel.shard_level] is {}, but no ranks share weights or states: set parallel.shard above 1, or "
+        "leave "
+        "it out",
+        config.shard_level);
+  return {
+      replicate, shard, tensor, expert, config.sequence.value_or(true), static_cast<int>(config.shard_level)};
 }
 
 void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
@@ -88,6 +96,11 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
+  if (mesh.shard_level == 3 && config.eval.exact_match > 0)
+    fail(
+        "[eval.exact_match] asks the whole model, which no rank has with parallel.shard_level 3; leave it "
+        "out, or "
+        "use shard_level 1 or 2");
   if (mesh.tensor * mesh.expert == 1) return;
   Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
   if (config.eval.exact_match > 0)

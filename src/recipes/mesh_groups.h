@@ -16,7 +16,9 @@ class MeshGroups {
 
   // Those that have the same part of the model and other rows of an update.
   collectives::Group& data() const;
-  layers::ModelRanks model() const { return {mesh_, ranks_.rank(), tensor_.get(), expert_.get()}; }
+  layers::ModelRanks model() const {
+    return {mesh_, ranks_.rank(), tensor_.get(), expert_.get(), shard_.get(), expert_shard_.get()};
+  }
   optimizers::Sharing sharing() const;
 
  private:

@@ -312,6 +312,11 @@ void describe(config::Schema& s, ParallelConfig& c) {
           "moments (those that divide experts share that of other weights, too); auto is all ranks that the "
           "other degrees leave.");
   s.field(
+       "shard_level", c.shard_level,
+       "What these ranks have parts of: 1, the optimizer's state; 2, sums of gradients, too; 3, the layers' "
+       "matrices, too, which are gathered for a layer while it computes.")
+      .at_least(1);
+  s.field(
       "tensor", c.tensor,
       "The number of ranks that divide every layer: heads, widths and the vocabulary; auto is all ranks that "
       "the other degrees leave.");

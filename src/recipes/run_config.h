@@ -169,6 +169,7 @@ struct CheckpointConfig {
 struct ParallelConfig {
   std::string replicate = "auto";
   std::string shard = "1";
+  int64_t shard_level = 1;
   std::string tensor = "1";
   std::string expert = "1";
   std::optional<bool> sequence;  // absent: with more than one tensor rank

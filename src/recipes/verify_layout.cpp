@@ -120,10 +120,8 @@ Course train(const Json& config, const RunConfig& run, collectives::Group& ranks
       gradients.push_back(checkpoints::whole_of(gradient, ranks).clone());
     }
     std::vector<Tensor>& weights = course.weights.emplace_back();
-    for (size_t i = 0; i < parameters.size(); ++i)
-      weights.push_back(checkpoints::whole_of(
-                            {parameters.spec(i).name, parameters[i].value, &parameters.layout()[i]}, ranks)
-                            .clone());
+    for (const PlacedTensor& held : parameters.placed())
+      weights.push_back(checkpoints::whole_of(held, ranks).clone());
   }
   return course;
 }

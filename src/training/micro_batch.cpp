@@ -140,7 +140,7 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens) {
   std::vector<std::pair<size_t, size_t>> groups = cut_micro_batches(rows, max_tokens);
-  collectives::Group* const ranks = model.ranks().expert;
+  collectives::Group* const ranks = model.ranks().in_step();
   if (ranks == nullptr) return groups;
   const std::vector<int64_t> counts = ranks->gather("micro-batches", std::ssize(groups));
   groups.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())),

@@ -49,8 +49,8 @@ void assign(MicroBatch& to, const MicroBatch& from);
 // Consecutive rows whose tokens fit the budget (0: no limit); every group has at least one row.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);
-// The same for a model whose experts ranks divide: they compute every pass together, so a rank with fewer
-// groups gets empty ones at the end. All of them call it.
+// The same for a model of ranks that compute every pass in step (ModelRanks::in_step): one with fewer groups
+// gets empty ones at the end. All of them call it.
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);

@@ -71,6 +71,7 @@ void Trainer::compute(StepData& data) {
   }
   const trace::Span update("update");
   if (data.batches.empty()) optimizer_.begin_sums(ranks_);
+  model_.settle();
   optimizer_.end_sums();
   data.grad_norm = optimizer_.grad_norm();
   data.updates = true;

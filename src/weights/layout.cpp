@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 15> kOnTensorAxis = {"vocab",
                                                             "delta_heads",
                                                             "delta_values",
                                                             "heads*qk_head_dim|latent"};
-constexpr std::string_view kExperts = "experts*";
+constexpr std::string_view kExperts = "experts*", kLayers = "layers.";
+constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
 
 bool is_on_tensor_axis(const std::string& axis) {
   return std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) != kOnTensorAxis.end();
@@ -58,7 +59,24 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
       name_of(spec, dim, segment), spec.axes[static_cast<size_t>(dim)], given.size, unit, ranks, units);
 }
 
-Placement place(const WeightTable& table, const WeightSpec& spec, const Mesh& mesh, int rank) {
+// The ranks that share the states of other weights than experts are those of both axes.
+int shards_of(const Placement& held, const Mesh& mesh) {
+  return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
+}
+int shard_of(const Placement& held, const Mesh& mesh, int rank) {
+  return held.is_by_expert() ? mesh.shard_place(rank)
+                             : mesh.expert_place(rank) + mesh.expert * mesh.shard_place(rank);
+}
+
+// The large matrices of layers. What tensor ranks have in common stays whole, as their gradients meet first.
+bool is_by_layer(const WeightSpec& spec, const Placement& held, const Mesh& mesh) {
+  const int parts = shards_of(held, mesh);
+  return mesh.shard_level >= 2 && parts > 1 && !spec.buffer && spec.name.starts_with(kLayers) &&
+         spec.shape.ndim() == 2 && held.own().numel() % (kRoundedTogether * parts) == 0 &&
+         held.shared_by_tensor().empty();
+}
+
+Placement held_part(const WeightTable& table, const WeightSpec& spec, const Mesh& mesh, int rank) {
   Placement::Cut cut;
   cut.by_expert = mesh.expert > 1 && spec.axes.front().starts_with(kExperts);
   if (cut.by_expert) {
@@ -91,6 +109,7 @@ std::string to_string(const Mesh& mesh) {
   std::string text = fmt::format("replicate {}, shard {}", mesh.replicate, mesh.shard);
   if (mesh.tensor > 1) text += fmt::format(", tensor {}", mesh.tensor);
   if (mesh.expert > 1) text += fmt::format(", expert {}", mesh.expert);
+  if (mesh.shard_level > 1) text += fmt::format(", shard_level {}", mesh.shard_level);
   return text;
 }
 
@@ -121,6 +140,14 @@ Placement Placement::flat(int parts, int place) const {
   placement.own_ = {div_exact(own_.numel(), parts)};
   placement.flat_parts_ = parts;
   placement.part_ = part_ + cut_parts() * place;
+  return placement;
+}
+
+Placement Placement::unsharded() const {
+  Placement placement = *this;
+  placement.flat_parts_ = 1;
+  placement.part_ = part_ % cut_parts();
+  placement.own_ = part_shape();
   return placement;
 }
 
@@ -169,16 +196,14 @@ Tensor Placement::own_columns(const Tensor& rows) const {
 }
 
 Tensor Placement::own_elements(const Tensor& tensor) const {
-  return tensor.reshape({tensor.numel()}).narrow(0, part_ / cut_parts() * own_.numel(), own_.numel());
+  return tensor.reshape({tensor.numel()}).narrow(0, first_element(), own_.numel());
 }
 
 void Placement::take_own(const Tensor& whole, const Tensor& own) const {
   if (is_flat()) {
     if (cut_parts() == 1) return own.copy_from(own_elements(whole));
     const Tensor part = Tensor::empty(part_shape(), whole.dtype(), MemoryTag::kWorkspace, whole.device());
-    Placement unsharded = *this;
-    unsharded.flat_parts_ = 1;
-    unsharded.take_own(whole, part);
+    unsharded().take_own(whole, part);
     return own.copy_from(own_elements(part));
   }
   for (const Slice& slice : held().rows)
@@ -239,7 +264,13 @@ std::vector<Placement::Shared> Placement::shared_by_tensor() const {
 }
 
 Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
-  for (const WeightSpec& spec : table.specs()) placements_.push_back(place(table, spec, mesh, rank));
+  for (const WeightSpec& spec : table.specs()) {
+    const Placement held = held_part(table, spec, mesh, rank);
+    by_layer_.push_back(is_by_layer(spec, held, mesh));
+    placements_.push_back(by_layer_.back() && mesh.shard_level == 3
+                              ? held.flat(shards_of(held, mesh), shard_of(held, mesh, rank))
+                              : held);
+  }
 }
 
 }  // namespace temper

@@ -17,10 +17,14 @@ struct Mesh {
   // Between mixers and channels each tensor rank has some of the tokens (Korthikanti et al., "Reducing
   // Activation Recomputation in Large Transformer Models", 2022); otherwise all of them have all.
   bool sequence = true;
+  // What sharded ranks have parts of: 1, masters and moments; 2, sums of gradients, too; 3, the layers'
+  // matrices, too, which are whole only while a layer computes.
+  int shard_level = 1;
 
   int size() const { return replicate * shard * tensor * expert; }
   int tensor_place(int rank) const { return rank % tensor; }
   int expert_place(int rank) const { return rank / tensor % expert; }
+  int shard_place(int rank) const { return rank / (tensor * expert) % shard; }
 };
 
 std::string to_string(const Mesh& mesh);  // "replicate 1, shard 2, tensor 2"
@@ -53,6 +57,8 @@ class Placement {
   Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank);
   // Part `place` of `parts` of the elements of this in a row, which must be divisible.
   Placement flat(int parts, int place) const;
+  // Of one that is flat: what it is a part of.
+  Placement unsharded() const;
 
   const Shape& whole() const { return whole_; }  // the shape of the parameter
   const Shape& own() const { return own_; }      // of what the rank holds
@@ -83,6 +89,7 @@ class Placement {
 
   // Elements in a row: of all dimensions as one.
   std::vector<Slice> runs(int part) const;
+  int64_t first_element() const { return is_flat() ? part_ / cut_parts() * own_.numel() : 0; }
   // Of one that is flat: its elements of a tensor of what it is a part of, a view.
   Tensor own_elements(const Tensor& tensor) const;
   // Elements in a row of what this rank holds (of one that is flat: of what that is a part of) that other
@@ -111,6 +118,9 @@ class Layout {
   // An Error that names the parameter, where an axis cannot be divided between the ranks.
   explicit Layout(const WeightTable& table, const Mesh& mesh = {}, int rank = 0);
   const Placement& operator[](size_t parameter) const { return placements_[parameter]; }  // by table.specs()
+  // Whether gradients of a parameter are summed layer by layer, each rank keeping its part (shard_level 2,
+  // 3).
+  bool sums_by_layer(size_t parameter) const { return by_layer_[parameter]; }
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
@@ -118,6 +128,7 @@ class Layout {
   Mesh mesh_;
   int rank_;
   std::vector<Placement> placements_;
+  std::vector<bool> by_layer_;
 };
 
 // A tensor of which ranks hold their parts: a parameter, or what an optimizer keeps of it.

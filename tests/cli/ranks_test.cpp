@@ -68,6 +68,13 @@ TEST_F(Ranks, ShareOneOptimizerState) {
                        one);
   }
   expect_same_course(train("shared_auto", flags + "--ranks 4 --parallel.shard auto"), one);
+  // Gradients and matrices in parts, too, with micro-batches that some ranks have fewer of.
+  for (const char* more :
+       {"--parallel.shard 4 --parallel.shard_level 2", "--parallel.shard 4 --parallel.shard_level 3",
+        "--parallel.shard 2 --parallel.shard_level 3 --train.micro_batch_tokens 32",
+        "--parallel.shard 2 --parallel.tensor 2 --parallel.shard_level 3 "
+        "--train.activation_checkpointing full"})
+    expect_same_course(train(std::string("levels ") + more, flags + "--ranks 4 " + more), one);
 }
 
 // The same gradients are summed in the same order, and random bits are the parameters' elements': the same
@@ -79,9 +86,15 @@ TEST_F(Ranks, ShareStatesWithoutAnotherBit) {
     const std::string all = std::string(flags) + "--train.max_grad_norm 0 --ranks 4 ";
     const std::string whole = train("bits_whole", all),
                       shared = train("bits_shared", all + "--parallel.shard 4"),
-                      mixed = train("bits_mixed", all + "--parallel.shard 2");
+                      mixed = train("bits_mixed", all + "--parallel.shard 2"),
+                      gradients =
+                          train("bits_gradients", all + "--parallel.shard 4 --parallel.shard_level 2"),
+                      matrices = train("bits_matrices", all + "--parallel.shard 4 --parallel.shard_level 3");
     expect_same_model(shared, whole);
-    for (const std::string& out : {whole, shared, mixed}) std::system(("rm -r " + out).c_str());
+    expect_same_model(gradients, whole);
+    expect_same_model(matrices, whole);
+    for (const std::string& out : {whole, shared, mixed, gradients, matrices})
+      std::system(("rm -r " + out).c_str());
   }
 }
 
@@ -136,6 +149,18 @@ TEST_F(Ranks, LearnTheSameOnDividedLayers) {
                     one = train("lora_whole", lora),
                     two = train("lora_divided", lora + "--ranks 4 --parallel.tensor 2");
   for (const char* adapter : {"/adapters/a", "/adapters/b"}) expect_same_course(two + adapter, one + adapter);
+  for (const char* base : {"", "--model.base_dtype float8_e4m3fn --model.dtype bfloat16 "}) {
+    const std::string alone = train("lora_alone", lora + base),
+                      sharded = train("lora_sharded",
+                                      lora + base + "--ranks 2 --parallel.shard 2 --parallel.shard_level 3");
+    for (const char* adapter : {"/adapters/a", "/adapters/b"})
+      if (*base == 0)
+        expect_same_course(sharded + adapter, alone + adapter);
+      else
+        EXPECT_NEAR(metrics(sharded + adapter).back().at("loss").as_double(),
+                    metrics(alone + adapter).back().at("loss").as_double(), 1e-2);
+    for (const std::string& out : {alone, sharded}) std::system(("rm -r " + out).c_str());
+  }
   const std::string dpo = "--recipe preference --data.train " + folder() +
                           "/pairs_train.jsonl --data.max_length 96 --train.steps 4 ";
   expect_same_course(train("dpo_divided", dpo + "--ranks 2 --parallel.tensor 2"), train("dpo_whole", dpo));
@@ -145,13 +170,16 @@ TEST_F(Ranks, LearnTheSameOnDividedLayers) {
 TEST_F(Ranks, StatesAreThoseOfAnyMesh) {
   ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/any_mesh").code, 0);
   const std::string flags = "--train.schedule.type constant --model.path " + folder() + "/any_mesh ";
-  const std::vector<std::string> meshes{"--ranks 1",
-                                        "--ranks 2 --parallel.shard 2",
-                                        "--ranks 2 --parallel.tensor 2",
-                                        "--ranks 2 --parallel.expert 2",
-                                        "--ranks 4 --parallel.tensor 2 --parallel.shard 2",
-                                        "--ranks 4 --parallel.expert 2 --parallel.tensor 2",
-                                        "--ranks 4 --parallel.expert 2 --parallel.shard 2"};
+  const std::vector<std::string> meshes{
+      "--ranks 1",
+      "--ranks 2 --parallel.shard 2",
+      "--ranks 2 --parallel.tensor 2",
+      "--ranks 2 --parallel.expert 2",
+      "--ranks 4 --parallel.tensor 2 --parallel.shard 2",
+      "--ranks 4 --parallel.expert 2 --parallel.tensor 2",
+      "--ranks 4 --parallel.expert 2 --parallel.shard 2",
+      "--ranks 2 --parallel.shard 2 --parallel.shard_level 3",
+      "--ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3"};
   for (size_t i = 0; i < meshes.size(); ++i) {
     const std::string& mesh = meshes[i];
     const std::string out = train("saved by " + mesh, flags + mesh + " --train.steps 3");
@@ -180,6 +208,8 @@ TEST_F(Ranks, RefuseMeshesThatDoNotFit) {
              "several of shard, tensor and expert");
   expect_has(error("--ranks 2 --parallel.sequence false"), "parallel.tensor is 1; leave it out");
   expect_has(error("--ranks 8 --parallel.tensor 8"), "which 8 ranks cannot divide equally");
+  expect_has(error("--ranks 2 --parallel.shard_level 3"), "no ranks share weights or states");
+  expect_has(error("--ranks 2 --parallel.shard 2 --parallel.shard_level 4"), "expected 1, 2 or 3");
 }
 
 // Rows that do not divide, micro-batches of a row, some ranks without rows.

@@ -1,93 +1,133 @@
 #include "channels/experts/token_exchange.h"
 
+#include <algorithm>
+#include <bit>
+#include <limits>
 #include <numeric>
+
+#include "base/error.h"
 
 namespace temper::channels {
 namespace {
 
 namespace p = primitives;
 
-// What one rank sends another: tokens, and for each of their choices there the place of the token among them
-// and the expert, as the other counts its own.
-struct Parcel {
-  std::vector<int32_t> tokens, choices;
-  std::vector<int32_t> labels;  // place and expert, one after the other
-};
-
-// Where memory is only counted there are no ids: the experts take turns.
-std::vector<Parcel> pack(const Tensor& ids, int64_t experts, int ranks) {
-  const bool counted = only_counts(ids.device());
-  const Tensor seen = counted ? Tensor() : ids.on({});
-  const int64_t tokens = ids.dim(0), top_k = ids.dim(1), each = experts / ranks;
-  std::vector<Parcel> parcels(static_cast<size_t>(ranks));
-  for (int64_t token = 0; token < tokens; ++token)
-    for (int64_t choice = token * top_k; choice < (token + 1) * top_k; ++choice) {
-      const int64_t expert = counted ? choice % experts : seen.data<int32_t>()[choice];
-      Parcel& parcel = parcels[static_cast<size_t>(expert / each)];
-      if (parcel.tokens.empty() || parcel.tokens.back() != token)
-        parcel.tokens.push_back(static_cast<int32_t>(token));
-      parcel.choices.push_back(static_cast<int32_t>(choice));
-      parcel.labels.push_back(static_cast<int32_t>(std::ssize(parcel.tokens)) - 1);
-      parcel.labels.push_back(static_cast<int32_t>(expert % each));
-    }
-  return parcels;
+// Chosen experts, in the order of tokens, as ranks tell them each other. Where memory is only counted there
+// are none: the experts take turns.
+using Id = uint16_t;
+std::vector<Id> told(const Tensor& ids, int64_t experts) {
+  std::vector<Id> all(static_cast<size_t>(ids.numel()));
+  if (only_counts(ids.device())) {
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Id>(static_cast<int64_t>(i) % experts);
+    return all;
+  }
+  const Tensor seen = ids.on({});
+  const auto values = seen.values<int32_t>();
+  std::copy(values.begin(), values.end(), all.begin());
+  return all;
 }
 
-template <class Member>
-Tensor joined(const std::vector<Parcel>& parcels, Member member) {
-  std::vector<int32_t> all;
-  for (const Parcel& parcel : parcels)
-    all.insert(all.end(), (parcel.*member).begin(), (parcel.*member).end());
-  return Tensor::from(all);
-}
+Tensor integers(int64_t count) { return Tensor::empty({count}, DType::kI32, MemoryTag::kData); }
 
 // Until they are known.
-p::ChosenRows no_rows() { return {Tensor::zeros({0}, DType::kI32), 0, false}; }
+p::ChosenRows no_rows() { return {integers(0), 0, false}; }
 
 }  // namespace
 
+int64_t TokenExchange::Counts::sent() const { return std::accumulate(send.begin(), send.end(), int64_t{0}); }
 int64_t TokenExchange::Counts::received() const {
   return std::accumulate(receive.begin(), receive.end(), int64_t{0});
 }
 
 TokenExchange::TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts)
-    : ranks_(ranks), sent_(no_rows()), chosen_(no_rows()), expanded_(no_rows()) {
-  const std::vector<Parcel> parcels = pack(ids, experts, ranks.size());
-  std::vector<int64_t> counts;
-  for (const Parcel& parcel : parcels) {
-    counts.push_back(std::ssize(parcel.tokens));
-    counts.push_back(std::ssize(parcel.choices));
-  }
-  const auto own = static_cast<size_t>(ranks.rank());
-  const auto all = ranks.gather("tokens for experts", std::span<const int64_t>(counts));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    tokens_.send.push_back(counts[2 * rank]);
-    choices_.send.push_back(counts[2 * rank + 1]);
-    tokens_.receive.push_back(all[rank][2 * own]);
-    choices_.receive.push_back(all[rank][2 * own + 1]);
-  }
-  sent_ = {joined(parcels, &Parcel::tokens), ids.dim(0), true};
-  chosen_ = {joined(parcels, &Parcel::choices), ids.numel(), true};
+    : ranks_(ranks),
+      experts_(experts),
+      top_k_(ids.dim(1)),
+      sent_(no_rows()),
+      chosen_(no_rows()),
+      expanded_(no_rows()) {
+  invariant(experts <= std::numeric_limits<Id>::max() && ranks.size() <= 64, "owners of a token fit a mask");
+  for (int64_t expert = 0; expert < experts; ++expert)
+    owners_.push_back(static_cast<uint8_t>(expert * ranks.size() / experts));
+  const std::vector<Id> own = told(ids, experts);
+  const auto all = ranks.gather("experts of tokens", std::span<const Id>(own));
+  tokens_ = choices_ = {std::vector<int64_t>(all.size()), std::vector<int64_t>(all.size())};
+  leave(own, ids.dim(0));
+  arrive(all);
+  own_ids_ = own_ids_.on(ids.device());
+}
 
-  const Tensor labels = joined(parcels, &Parcel::labels);
-  const Tensor theirs =
-      ranks.all_to_all("experts of tokens", labels.reshape({labels.numel() / 2, 2}).on(ids.device()),
-                       choices_.send, choices_.receive);
-  const int64_t rows = choices_.received();
-  const Tensor places = Tensor::zeros({rows}, DType::kI32), own_ids = Tensor::zeros({rows, 1}, DType::kI32);
-  if (!only_counts(ids.device())) {
-    const Tensor here = theirs.on({});
-    int64_t row = 0, first = 0;
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      for (const int64_t end = row + choices_.receive[rank]; row < end; ++row) {
-        places.data<int32_t>()[row] = static_cast<int32_t>(first) + here.data<int32_t>()[2 * row];
-        own_ids.data<int32_t>()[row] = here.data<int32_t>()[2 * row + 1];
-      }
-      first += tokens_.receive[rank];
+// Where this rank's tokens and choices stand among those that it sends, by the rank that they go to.
+void TokenExchange::leave(const std::vector<Id>& ids, int64_t tokens) {
+  std::vector<uint64_t> owners(static_cast<size_t>(tokens));  // of a token, a bit each
+  for (size_t token = 0; token < owners.size(); ++token) {
+    for (int64_t j = 0; j < top_k_; ++j) {
+      const size_t to = owners_[ids[token * static_cast<size_t>(top_k_) + static_cast<size_t>(j)]];
+      ++choices_.send[to];
+      owners[token] |= uint64_t{1} << to;
+    }
+    for (uint64_t left = owners[token]; left != 0; left &= left - 1)
+      ++tokens_.send[static_cast<size_t>(std::countr_zero(left))];
+  }
+  const auto beginnings = [](const std::vector<int64_t>& counts) {
+    std::vector<int32_t> at(counts.size());
+    for (size_t i = 1; i < at.size(); ++i) at[i] = at[i - 1] + static_cast<int32_t>(counts[i - 1]);
+    return at;
+  };
+  std::vector<int32_t> token_at = beginnings(tokens_.send), choice_at = beginnings(choices_.send);
+  const int64_t sent = tokens_.sent(), choices = choices_.sent();
+  const Tensor token_ids = integers(sent), starts = integers(tokens + 1), places = integers(sent),
+               choice_ids = integers(choices), each = integers(choices + 1),
+               choice_places = integers(choices);
+  int32_t place = 0;
+  for (int64_t token = 0; token < tokens; ++token) {
+    starts.data<int32_t>()[token] = place;
+    for (uint64_t left = owners[static_cast<size_t>(token)]; left != 0; left &= left - 1) {
+      const int32_t at = token_at[static_cast<size_t>(std::countr_zero(left))]++;
+      token_ids.data<int32_t>()[at] = static_cast<int32_t>(token);
+      places.data<int32_t>()[place++] = at;
+    }
+    for (int64_t choice = token * top_k_; choice < (token + 1) * top_k_; ++choice) {
+      const int32_t at = choice_at[owners_[ids[static_cast<size_t>(choice)]]]++;
+      choice_ids.data<int32_t>()[at] = static_cast<int32_t>(choice);
+      choice_places.data<int32_t>()[choice] = at;
+      each.data<int32_t>()[choice] = static_cast<int32_t>(choice);
     }
   }
-  expanded_ = {places, tokens_.received(), true};
-  own_ids_ = own_ids.on(ids.device());
+  starts.data<int32_t>()[tokens] = place;
+  each.data<int32_t>()[choices] = static_cast<int32_t>(choices);
+  sent_ = {token_ids, tokens, starts, places};
+  chosen_ = {choice_ids, choices, each, choice_places};
+}
+
+// What all ranks send here, one after the other: a row for each choice of their tokens that is one of this
+// rank's experts.
+void TokenExchange::arrive(const std::vector<std::vector<Id>>& all) {
+  const int here = ranks_.rank();
+  const int64_t first = here * experts_ / ranks_.size();
+  std::vector<int32_t> token_of, starts, experts;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const size_t rows_before = token_of.size(), tokens_before = starts.size();
+    const std::vector<Id>& ids = all[rank];
+    for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(top_k_)) {
+      bool comes = false;
+      for (size_t choice = begin; choice < begin + static_cast<size_t>(top_k_); ++choice) {
+        if (owners_[ids[choice]] != here) continue;
+        if (!comes) starts.push_back(static_cast<int32_t>(token_of.size()));
+        comes = true;
+        token_of.push_back(static_cast<int32_t>(starts.size()) - 1);
+        experts.push_back(static_cast<int32_t>(ids[choice] - first));
+      }
+    }
+    tokens_.receive[rank] = std::ssize(starts) - static_cast<int64_t>(tokens_before);
+    choices_.receive[rank] = std::ssize(token_of) - static_cast<int64_t>(rows_before);
+  }
+  const auto rows = std::ssize(token_of), tokens = std::ssize(starts);
+  starts.push_back(static_cast<int32_t>(rows));
+  std::vector<int32_t> places(token_of.size());
+  std::iota(places.begin(), places.end(), 0);
+  expanded_ = {Tensor::from(token_of), tokens, Tensor::from(starts), Tensor::from(places)};
+  own_ids_ = Tensor::from(std::span<const int32_t>(experts), {rows, 1});
 }
 
 Var TokenExchange::exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const {

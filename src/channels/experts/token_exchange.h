@@ -12,7 +12,8 @@ namespace temper::channels {
 // for each of them. All ranks make one at the same time, and call the same functions in the same order.
 class TokenExchange {
  public:
-  // ids [tokens, top_k] int32: the chosen of all `experts`. Waits for them where they are on a device.
+  // ids [tokens, top_k] int32: the chosen of all `experts`. Waits for them where they are on a device, and
+  // tells them to all ranks, so that each knows what comes.
   TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts);
 
   // The experts of the rows that are here, as this rank counts its own: [rows, 1] int32.
@@ -27,11 +28,16 @@ class TokenExchange {
   struct Counts {
     std::vector<int64_t> send, receive;
     Counts back() const { return {receive, send}; }
+    int64_t sent() const;
     int64_t received() const;
   };
+  void leave(const std::vector<uint16_t>& ids, int64_t tokens);
+  void arrive(const std::vector<std::vector<uint16_t>>& all);
   Var exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const;
 
   collectives::Group& ranks_;
+  int64_t experts_, top_k_;
+  std::vector<uint8_t> owners_;  // by expert: the rank that has it
   Counts tokens_, choices_;
   primitives::ChosenRows sent_;      // tokens, by the rank that they go to
   primitives::ChosenRows chosen_;    // choices (token · top_k + j), by the rank that has the expert

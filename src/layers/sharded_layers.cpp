@@ -1,0 +1,114 @@
+#include "layers/sharded_layers.h"
+
+#include <charconv>
+
+#include "base/error.h"
+
+namespace temper::layers {
+namespace {
+
+size_t layer_of(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  size_t layer = 0;
+  std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
+  return layer;
+}
+
+}  // namespace
+
+ShardedLayers::ShardedLayers(ParameterStore& parameters, const ModelRanks& ranks, size_t layers)
+    : parameters_(parameters),
+      gathers_(ranks.mesh.shard_level == 3),
+      layers_(layers),
+      there_(layers, !gathers_) {
+  for (collectives::Group* const group : {ranks.shard, ranks.expert_shard})
+    if (group != nullptr)
+      for (std::vector<Shares>& shares : layers_) shares.push_back({group, {}});
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters.layout().sums_by_layer(i)) continue;
+    const collectives::Group* const group =
+        parameters.layout()[i].is_by_expert() ? ranks.expert_shard : ranks.shard;
+    for (Shares& shares : layers_[layer_of(parameters.spec(i).name)])
+      if (shares.group == group) shares.parameters.push_back(i);
+  }
+}
+
+template <class F>
+void ShardedLayers::beside(size_t layer, const F& f) {
+  for (const Shares& shares : layers_[layer]) {
+    if (shares.parameters.empty()) continue;
+    shares.group->begin_beside();
+    const collectives::Group::Together together(*shares.group);
+    for (const size_t parameter : shares.parameters) f(*shares.group, parameter);
+  }
+}
+
+void ShardedLayers::settle() {
+  for (const Shares& shares : layers_.front()) shares.group->end_beside();
+  for (const Late& late : late_) add_in_place(parameters_.own_gradient(late.parameter), late.sum);
+  late_.clear();
+  in_use_.clear();
+}
+
+void ShardedLayers::fetch(int64_t layer) {
+  if (!gathers_ || layer < 0 || layer >= std::ssize(layers_) || there_[static_cast<size_t>(layer)]) return;
+  there_[static_cast<size_t>(layer)] = true;
+  beside(static_cast<size_t>(layer), [&](collectives::Group& group, size_t parameter) {
+    const Tensor value = parameters_.make_value(parameter);
+    group.all_gather_into(parameters_.spec(parameter).name, parameters_.own(parameter),
+                          value.reshape({value.numel()}));
+  });
+}
+
+void ShardedLayers::release(int64_t layer) {
+  if (!gathers_ || layer >= std::ssize(layers_) || !there_[static_cast<size_t>(layer)]) return;
+  there_[static_cast<size_t>(layer)] = false;
+  for (const Shares& shares : layers_[static_cast<size_t>(layer)])
+    for (const size_t parameter : shares.parameters) parameters_.drop_value(parameter);
+}
+
+// What is summed stays as it is until the ranks are done with it.
+void ShardedLayers::scatter(size_t layer) {
+  beside(layer, [&](collectives::Group& group, size_t parameter) {
+    if (parameters_[parameter].grad == nullptr) return;
+    const Tensor whole = parameters_.take_gradient(parameter);
+    const bool first = !parameters_.has_own_gradient(parameter);
+    const Tensor own = parameters_.own_gradient_memory(parameter);
+    const Tensor sum =
+        first ? own : Tensor::empty(own.shape(), own.dtype(), MemoryTag::kWorkspace, own.device());
+    group.reduce_scatter_into(parameters_.spec(parameter).name, whole.reshape({whole.numel()}), sum);
+    in_use_.push_back(whole);
+    if (first)
+      parameters_.set_own_gradient(parameter);
+    else
+      late_.push_back({parameter, sum});
+  });
+}
+
+Var ShardedLayers::begin(Tape& tape, size_t layer, const Var& x, bool again) {
+  const auto place = static_cast<int64_t>(layer);
+  fetch(place);
+  settle();
+  fetch(again ? place - 1 : place + 1);
+  // Recorded before all else of the layer, it comes after all else in backward.
+  return tape.record(x.value, {&x}, [this, layer, slot = x.slot](const Tensor& grad) {
+    settle();
+    scatter(layer);
+    release(static_cast<int64_t>(layer));
+    slot->add(grad);
+  });
+}
+
+Var ShardedLayers::end(Tape& tape, size_t layer, const Var& y) {
+  const auto place = static_cast<int64_t>(layer);
+  release(place);
+  return tape.record(y.value, {&y}, [this, place, slot = y.slot](const Tensor& grad) {
+    fetch(place);
+    settle();
+    release(place + 1);  // of a frozen layer nobody else has
+    fetch(place - 1);
+    slot->add(grad);
+  });
+}
+
+}  // namespace temper::layers

@@ -40,6 +40,70 @@ TEST(Layout, CutsWhatIsStackedPieceByPiece) {
   EXPECT_TRUE(layout[2].is_whole());
 }
 
+// With fewer heads of keys than ranks neighbours hold the same; what they share is the first one's to count.
+TEST(Layout, NeighboursShareHeadsOfKeys) {
+  WeightTable table;
+  table.keep_together("heads*head_dim", 4);
+  table.add({.name = "qkv",
+             .shape = {24, 3},
+             .axes = {"heads*head_dim", "hidden"},
+             .sources = {{"qkv", 24}},
+             .segments = {{16}, {8, true}}});
+  table.add({.name = "norm", .shape = {3}, .axes = {"hidden"}, .sources = {{"n", 3}}});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Layout layout(table, {.tensor = 4}, rank);
+    EXPECT_EQ(layout[0].own(), Shape({8, 3}));
+    EXPECT_EQ(lists(layout[0].held().rows), (Lists{{4 * rank, 0, 4}, {16 + rank / 2 * 4, 4, 4}}));
+    const auto shared = layout[0].shared_by_tensor(), all = layout[1].shared_by_tensor();
+    ASSERT_EQ(shared.size(), 1u);
+    EXPECT_EQ(shared[0].first, 12);
+    EXPECT_EQ(shared[0].count, 12);
+    EXPECT_EQ(shared[0].ranks, 2);
+    EXPECT_EQ(shared[0].is_first, rank % 2 == 0);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].ranks, 4);
+    EXPECT_EQ(all[0].is_first, rank == 0);
+  }
+}
+
+// Every element of the whole is where it was, whoever held which part: experts and their widths on two axes,
+// shared further by elements in a row.
+TEST(Layout, PartsPutTogetherAreTheWhole) {
+  WeightTable table;
+  const auto add = [&](const char* name, Shape shape, std::vector<std::string> axes,
+                       std::vector<WeightSource> sources) {
+    table.add({.name = name,
+               .shape = shape,
+               .axes = std::move(axes),
+               .sources = std::move(sources),
+               .experts = std::string_view(name).find("experts") == std::string_view::npos ? 0 : 2});
+  };
+  add("layers.0.experts.gate_up", {16, 4}, {"experts*expert_width", "hidden"},
+      {{"g0", 4}, {"u0", 4}, {"g1", 4}, {"u1", 4}});
+  add("layers.0.experts.down", {8, 8}, {"experts*hidden", "expert_width"}, {{"d0", 4}, {"d1", 4}});
+  add("layers.0.gate_up", {16, 4}, {"intermediate", "hidden"}, {{"g", 8}, {"u", 8}});
+  add("layers.0.norm", {4}, {"hidden"}, {{"n", 4}});
+  for (const Mesh& mesh :
+       {Mesh{.tensor = 2, .expert = 2}, Mesh{.tensor = 2, .expert = 2, .sequence = true, .shard_level = 3},
+        Mesh{.shard = 2, .tensor = 2, .expert = 2, .sequence = true, .shard_level = 3},
+        Mesh{.replicate = 2, .shard = 2, .expert = 2, .sequence = true, .shard_level = 3}})
+    for (size_t i = 0; i < table.specs().size(); ++i) {
+      const Shape& shape = table.specs()[i].shape;
+      const Tensor whole = Tensor::empty(shape, DType::kF32), again = Tensor::zeros(shape, DType::kF32);
+      for (int64_t e = 0; e < whole.numel(); ++e) whole.data<float>()[e] = static_cast<float>(e + 1);
+      const Layout first(table, mesh, 0);
+      for (int part = 0; part < first[i].parts(); ++part) {
+        const Layout layout(table, mesh, first[i].rank_of(part));
+        const Tensor own = Tensor::zeros(layout[i].own(), DType::kF32);
+        layout[i].take_own(whole, own);
+        first[i].put_part(own, part, again);
+      }
+      for (int64_t e = 0; e < whole.numel(); ++e)
+        EXPECT_EQ(again.data<float>()[e], whole.data<float>()[e])
+            << table.specs()[i].name << ", " << to_string(mesh);
+    }
+}
+
 TEST(Layout, OneRankHoldsEverything) {
   const WeightTable table = table_of(4, 1);
   for (const Layout& layout : {Layout(table), Layout(table, {.replicate = 4}, 2)})

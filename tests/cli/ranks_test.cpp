@@ -68,13 +68,15 @@ TEST_F(Ranks, ShareOneOptimizerState) {
                        one);
   }
   expect_same_course(train("shared_auto", flags + "--ranks 4 --parallel.shard auto"), one);
-  // Gradients and matrices in parts, too, with micro-batches that some ranks have fewer of.
-  for (const char* more :
-       {"--parallel.shard 4 --parallel.shard_level 2", "--parallel.shard 4 --parallel.shard_level 3",
-        "--parallel.shard 2 --parallel.shard_level 3 --train.micro_batch_tokens 32",
-        "--parallel.shard 2 --parallel.tensor 2 --parallel.shard_level 3 "
+  // Gradients and matrices in parts, too, of one micro-batch and of several.
+  for (const char* mesh :
+       {"--ranks 4 --parallel.shard 4 --parallel.shard_level 2",
+        "--ranks 4 --parallel.shard 4 --parallel.shard_level 3",
+        "--ranks 2 --parallel.shard 2 --parallel.shard_level 2 --train.micro_batch_tokens 32",
+        "--ranks 2 --parallel.shard 2 --parallel.shard_level 3 --train.micro_batch_tokens 32",
+        "--ranks 4 --parallel.shard 2 --parallel.tensor 2 --parallel.shard_level 3 "
         "--train.activation_checkpointing full"})
-    expect_same_course(train(std::string("levels ") + more, flags + "--ranks 4 " + more), one);
+    expect_same_course(train(std::string("levels ") + mesh, flags + mesh), one);
 }
 
 // The same gradients are summed in the same order, and random bits are the parameters' elements': the same

@@ -20,8 +20,17 @@ namespace {
 
 volatile std::sig_atomic_t launcher = 0, signals = 0;
 
+// While ranks come to be, the launcher has nobody to pass a signal on to: it is asked again until it ends.
+void ask_again(int) {
+  ::kill(static_cast<pid_t>(launcher), SIGUSR1);
+  ::alarm(1);
+}
+
 void forward(int) {
-  ::kill(static_cast<pid_t>(launcher), signals == 0 ? SIGUSR1 : SIGTERM);
+  if (signals == 0)
+    ask_again(SIGALRM);
+  else
+    ::kill(static_cast<pid_t>(launcher), SIGTERM);
   signals = 1;
 }
 
@@ -84,6 +93,10 @@ int start_ranks(int ranks, const std::vector<std::string>& arguments) {
   signals = 0;
   struct sigaction action {
   }, interrupt{}, terminate{};
+  struct sigaction repeat {
+  }, alarm{};
+  repeat.sa_handler = ask_again;
+  ::sigaction(SIGALRM, &repeat, &alarm);
   action.sa_handler = forward;
   ::sigaction(SIGINT, &action, &interrupt);
   ::sigaction(SIGTERM, &action, &terminate);
@@ -92,6 +105,8 @@ int start_ranks(int ranks, const std::vector<std::string>& arguments) {
   }
   ::sigaction(SIGINT, &interrupt, nullptr);
   ::sigaction(SIGTERM, &terminate, nullptr);
+  ::alarm(0);
+  ::sigaction(SIGALRM, &alarm, nullptr);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
   std::fprintf(stderr, "temper: a rank was ended by signal %d (%s), and all others with it\n", code - 128,

@@ -9,7 +9,7 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 
 void on_signal(int signal) {
-  if (stop_requested != 0) {
+  if (stop_requested != 0 && signal != SIGUSR1) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }

@@ -4,8 +4,9 @@
 namespace temper::training {
 
 // While one lives, SIGINT, SIGTERM and SIGUSR1, which launchers pass on to all ranks, only set a flag: the
-// loop saves and leaves. A second signal ends the process at once. At its end they are handled as they were
-// before, and the handlers' stack is what it was. On one thread; scopes may lie within each other.
+// loop saves and leaves. A second signal ends the process at once, but for SIGUSR1, which launchers may
+// repeat. At its end they are handled as they were before, and the handlers' stack is what it was. On one
+// thread; scopes may lie within each other.
 class StopSignals {
  public:
   StopSignals();

@@ -272,6 +272,20 @@ TEST_F(Ranks, AreKilledTogetherAndResume) {
   expect_same_model(out, whole);
 }
 
+// Whenever it comes, also while the launcher has no rank yet to pass it on to.
+TEST_F(Ranks, EndWhenTheyAreInterrupted) {
+  for (const double seconds : {0.03, 0.06, 0.1, 0.3}) {
+    const auto start = std::chrono::steady_clock::now();
+    std::system(
+        fmt::format("timeout -s INT {} {} train {} --train.steps 100000 --ranks 2 --output {}/interrupted "
+                    ">/dev/null 2>&1",
+                    seconds, TEMPER_BINARY, yaml(), folder())
+            .c_str());
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(passed.count(), 20) << seconds;
+  }
+}
+
 TEST_F(Ranks, ResumeWithAnotherNumberOfRanks) {
   const std::string constant = "--train.schedule.type constant ";
   const std::string out = train("grown", constant + "--train.steps 5");

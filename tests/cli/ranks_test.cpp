@@ -165,7 +165,10 @@ TEST_F(Ranks, LearnTheSameOnDividedLayers) {
   }
   const std::string dpo = "--recipe preference --data.train " + folder() +
                           "/pairs_train.jsonl --data.max_length 96 --train.steps 4 ";
-  expect_same_course(train("dpo_divided", dpo + "--ranks 2 --parallel.tensor 2"), train("dpo_whole", dpo));
+  const std::string whole = train("dpo_whole", dpo);
+  for (const char* mesh : {"--parallel.tensor 2", "--parallel.shard 2 --parallel.shard_level 2",
+                           "--parallel.shard 2 --parallel.shard_level 3"})
+    expect_same_course(train(std::string("dpo ") + mesh, dpo + "--ranks 2 " + mesh), whole);
 }
 
 // What was saved on one mesh and goes on on another has the bits that it was saved with.

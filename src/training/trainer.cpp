@@ -18,7 +18,8 @@ namespace {
 // Why this model's step cannot be captured; empty where it can.
 std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks,
                              const RouterOptions& routers) {
-  if (!ranks.is_alone()) return "the ranks wait for each other in every step";
+  if (!ranks.is_alone() || model.ranks().mesh.size() > 1)
+    return "the ranks wait for each other in every step";
   if (model.num_routers() > 0 && routers.global_balance)
     return "the CPU adds up the loads of experts in every step";
   if (!is_apart(model.device())) return "there are no graphs on the CPU";

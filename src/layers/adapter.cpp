@@ -33,6 +33,14 @@ WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
           "{}; set "
           "both to 1, or adapt other modules",
           target.module, mesh.tensor, mesh.expert);
+  for (const LoraSaved& saved : plan.saved) {
+    const WeightSpec& spec = *base.table().find_target(saved.source).spec;
+    if (base.at(spec.name).comes_and_goes)
+      fail(
+          "[adapters] '{}' is trained whole beside the model's, of which no rank has all with "
+          "parallel.shard_level 3; use level 1 or 2",
+          saved.source);
+  }
   return lora_table(base.table(), plan);
 }
 

@@ -37,6 +37,7 @@
 #include "device/transfer.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
+#include "recipes/mesh.h"
 #include "recipes/mesh_groups.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
@@ -64,16 +65,12 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
 }
 
 Mesh mesh_of(const Options& options, int ranks) {
-  const auto tensor = static_cast<int>(options.tensor), expert = static_cast<int>(options.expert);
-  if (ranks % (tensor * expert) != 0)
-    fail("{} ranks cannot be divided by --tensor {} and --expert {}", ranks, tensor, expert);
-  const int left = ranks / (tensor * expert);
-  return {options.shard ? 1 : left,
-          options.shard ? left : 1,
-          tensor,
-          expert,
-          true,
-          static_cast<int>(options.shard_level)};
+  recipes::ParallelConfig config;
+  if (options.shard) config.shard = "auto";
+  config.shard_level = options.shard_level;
+  config.tensor = std::to_string(options.tensor);
+  config.expert = std::to_string(options.expert);
+  return recipes::mesh_of(config, ranks);
 }
 
 // What learns: the model, or adapters of it.

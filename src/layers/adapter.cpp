@@ -65,8 +65,8 @@ int64_t own_row(const ParameterStore& base, const WeightSpec& spec, int64_t firs
 Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& base)
     : config_(std::move(config)),
       plan_(plan),
-      parameters_(lora_table(base.table(), plan), base.dtype(), base.device(), {},
-                  Layout(checked_table(base, plan), mesh_of_adapters(base), base.layout().rank())) {
+      parameters_(checked_table(base, plan), base.dtype(), base.device(), {}, mesh_of_adapters(base),
+                  base.layout().rank()) {
   updates_.resize(base.table().specs().size() + base.table().tied().size());
   copies_.resize(updates_.size());
   for (const LoraTarget& target : plan_.targets) {

@@ -163,6 +163,12 @@ std::shared_ptr<const BoundQuantizer> Binding::quantizer(const std::string& name
   return std::make_shared<BoundQuantizer>(*quantizers, *own, ops.at<ops::FakeQuantize>(name));
 }
 
+Tensor Binding::added_elsewhere(const BoundWeight& bias) const {
+  if (!bias.exists() || ranks.is_first()) return {};
+  const Tensor& value = bias.parameter().value;
+  return Tensor::zeros(value.shape(), value.dtype(), MemoryTag::kWeights, parameters.device());
+}
+
 BoundWeight Binding::weight(const std::string& name) const {
   BoundWeight weight = parameters.bound(scope + name);
   constexpr std::string_view kWeight = ".weight";

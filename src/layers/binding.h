@@ -145,6 +145,9 @@ struct Binding {
   ModelRanks ranks = {};             // that compute the model together
 
   BoundWeight weight(const std::string& name) const;  // with its quantizer
+  // Of several tensor ranks that give parts of a sum, the first adds the bias: zeros in its place on the
+  // others, undefined where it is added.
+  Tensor added_elsewhere(const BoundWeight& bias) const;
   // What a module's input is rounded by; null: nothing.
   std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const {
     return quantizer(scope + module + ".input_quantizer");

@@ -7,8 +7,6 @@
 #include "layers/decoder_modules.h"
 #include "layers/forced_balance.h"
 #include "layers/glue.h"
-#include "ops/adamw/adamw.h"
-#include "ops/global_norm/global_norm.h"
 #include "ops/sample/sample.h"
 #include "primitives/primitives.h"
 #include "tensor/host_inputs.h"
@@ -43,8 +41,7 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
                  std::optional<DType> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
       ranks_(ranks),
-      parameters_(decoder_weight_table(config_), dtype, device, frozen,
-                  Layout(decoder_weight_table(config_), ranks.mesh, ranks.rank)),
+      parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh, ranks.rank),
       ops_(std::move(ops)),
       quantizers_(
           std::make_unique<Quantizers>(plan_quantizers(parameters_.table(), config_.quantize), device)),

@@ -21,9 +21,7 @@ Linear::Linear(const Binding& binding, const std::string& name, bool bias)
   const Placement& placement = binding.parameters.layout()[weight_.id() % binding.parameters.size()];
   columns_ = placement.whole()[1];
   first_column_ = placement.held().columns.whole;
-  if (bias && placement.held().columns.count < columns_ && !binding.ranks.is_first())
-    no_bias_ = Tensor::zeros(bias_.parameter().value.shape(), bias_.parameter().value.dtype(),
-                             MemoryTag::kWeights, binding.parameters.device());
+  if (placement.held().columns.count < columns_) no_bias_ = binding.added_elsewhere(bias_);
 }
 
 Var Linear::bias(Tape& tape, const Var& whole) const {

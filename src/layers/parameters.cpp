@@ -37,8 +37,8 @@ void fill(const Tensor& value, float number) {
 }  // namespace
 
 ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen,
-                               const std::optional<Layout>& layout)
-    : table_(std::move(table)), layout_(layout ? *layout : Layout(table_)), dtype_(dtype), device_(device) {
+                               const Mesh& mesh, int rank)
+    : table_(std::move(table)), layout_(table_, mesh, rank), dtype_(dtype), device_(device) {
   if (frozen && *frozen != DType::kF8E4M3)
     fail("frozen weights are kept in {} or as the others, not in {}", to_string(DType::kF8E4M3),
          to_string(*frozen));
@@ -80,12 +80,9 @@ Tensor ParameterStore::take_gradient(size_t index) {
 
 Tensor ParameterStore::own_gradient_memory(size_t index) {
   Tensor& sum = own_gradients_[index].sum;
-  if (!sum.defined()) {
-    const Mesh& mesh = layout_.mesh();
-    const int parts = layout_[index].is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
-    sum = Tensor::empty({div_exact(layout_[index].unsharded().own().numel(), parts)}, gradients_,
-                        MemoryTag::kGradients, device_);
-  }
+  if (!sum.defined())
+    sum = Tensor::empty({div_exact(layout_[index].unsharded().own().numel(), layout_.shards(index))},
+                        gradients_, MemoryTag::kGradients, device_);
   return sum;
 }
 

@@ -50,9 +50,9 @@ class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialised. With `frozen` = kF8E4M3 the weights that quantizers
   // may target are kept in 8 bits (primitives/quantized.h), and nothing can be trained.
-  // `layout`: of the table; none: everything is whole. What a rank holds of a model cannot compute by itself.
+  // Of a mesh a rank holds what its layout says. What a rank holds of a model cannot compute by itself.
   ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen = {},
-                 const std::optional<Layout>& layout = {});
+                 const Mesh& mesh = {}, int rank = 0);
 
   const WeightTable& table() const { return table_; }
   // What WeightTable knows of the files that were read.

@@ -5,12 +5,6 @@
 #include <set>
 
 namespace temper::optimizers {
-namespace {
-
-constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
-
-}  // namespace
-
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options,
              const Sharing& sharing)
     : parameters_(parameters),
@@ -28,16 +22,16 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
     const Placement& held = parameters.layout()[i];
     const collectives::Group* const shard = held.is_by_expert() ? sharing_.expert_shard : sharing_.shard;
     const int parts = shard == nullptr ? 1 : shard->size();
-    const bool cut =
-        parts > 1 && !held.is_flat() && parameters[i].value.numel() % (kRoundedTogether * parts) == 0;
+    const bool cut = parts > 1 && held.can_be_flat(parts);
     trained_.push_back(i);
     placements_.push_back(cut ? held.flat(parts, shard->rank()) : held);
     op_.slots.push_back(make_slot(trained_.size() - 1, options));
+    partial_.push_back(find_partial(trained_.size() - 1));
   }
   if (sharing_.tensor == nullptr) return;
   std::set<int> numbers;  // the same on all ranks
   for (size_t slot = 0; slot < trained_.size(); ++slot)
-    for (const Placement::Shared& shared : partial(slot)) numbers.insert(shared.ranks);
+    for (const Placement::Shared& shared : partial_[slot]) numbers.insert(shared.ranks);
   numbers.erase(sharing_.tensor->size());
   for (const int number : numbers) {
     std::vector<int> ranks;
@@ -46,7 +40,7 @@ AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const
   }
 }
 
-std::vector<Placement::Shared> AdamW::partial(size_t slot) const {
+std::vector<Placement::Shared> AdamW::find_partial(size_t slot) const {
   const bool everywhere = parameters_.spec(trained_[slot]).of_stream && !parameters_.layout().mesh().sequence;
   return everywhere ? std::vector<Placement::Shared>() : placements_[slot].shared_by_tensor();
 }
@@ -131,9 +125,8 @@ void AdamW::sum_late() {
         sharing_.replicate->all_reduce(parameters_.spec(trained_[slot]).name, own_gradient(slot));
       continue;
     }
-    const std::vector<Placement::Shared> shared = partial(slot);
     const Tensor all = gradient(trained_[slot]);
-    for (const Placement::Shared& part : shared) {
+    for (const Placement::Shared& part : partial_[slot]) {
       collectives::Group& group =
           part.ranks == sharing_.tensor->size() ? *sharing_.tensor : *neighbours_.at(part.ranks);
       group.all_reduce(parameters_.spec(trained_[slot]).name,

@@ -83,8 +83,7 @@ class AdamW {
   }
   // The groups that gradients are summed in.
   std::vector<collectives::Group*> groups() const;
-  // Parts of a parameter that several tensor ranks hold, where each knows a part of the gradient.
-  std::vector<Placement::Shared> partial(size_t slot) const;
+  std::vector<Placement::Shared> find_partial(size_t slot) const;
   void sum_late();
   void sum_slot(size_t slot);
   // Of the rank's part of a gradient what no tensor rank before it holds.
@@ -95,9 +94,7 @@ class AdamW {
   // Whose gradient was summed when its layer had it.
   bool sums_by_layer(size_t slot) const { return parameters_.layout().sums_by_layer(trained_[slot]); }
   // Whose sums wait until backward has ended.
-  bool sums_late(size_t slot) const {
-    return sums_by_layer(slot) || (sharing_.tensor != nullptr && !partial(slot).empty());
-  }
+  bool sums_late(size_t slot) const { return sums_by_layer(slot) || !partial_[slot].empty(); }
   ops::AdamW::Slot make_slot(size_t slot, const AdamWOptions& options) const;
   void gather_values() const;  // of all parts, after an update
 
@@ -106,6 +103,8 @@ class AdamW {
   collectives::Group* summing_ = nullptr;  // while gradients are summed
   size_t left_ = 0;                        // slots whose gradients are not
   std::vector<bool> may_grow_unseen_;      // by slot
+  // By slot: parts that several tensor ranks hold, where each knows a part of the gradient.
+  std::vector<std::vector<Placement::Shared>> partial_;
   // Neighbours on the tensor axis that hold the same, by their number.
   std::map<int, std::unique_ptr<collectives::Group>> neighbours_;
   std::vector<size_t> trained_;        // by slot: its place in parameters_

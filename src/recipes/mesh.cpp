@@ -5,7 +5,6 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace temper::recipes {

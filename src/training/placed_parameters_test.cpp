@@ -53,7 +53,7 @@ class PlacedParameters : public testing::TestWithParam<const char*> {
   PlacedParameters() : model(tiny_model({.type = GetParam()})) { models::save_model(*model, path, ""); }
   WeightTable table() const { return layers::decoder_weight_table(model->decoder.config()); }
   ParameterStore store(int ranks, int rank, std::optional<DType> frozen = {}) const {
-    return {table(), DType::kF32, {}, frozen, Layout(table(), {.tensor = ranks}, rank)};
+    return {table(), DType::kF32, {}, frozen, Mesh{.tensor = ranks}, rank};
   }
 
   TemporaryDirectory folder;
@@ -116,8 +116,7 @@ void save_and_continue(const std::string& root, int before, int after, const lay
   const auto with = [&](int ranks,
                         const std::function<void(ParameterStore&, optimizers::AdamW&, Group&)>& body) {
     collectives::launch("threads", {.ranks = ranks, .deadline = 60}, [&](Group& group) {
-      ParameterStore parameters(table(), DType::kF32, {}, {},
-                                Layout(table(), {.tensor = ranks}, group.rank()));
+      ParameterStore parameters(table(), DType::kF32, {}, {}, Mesh{.tensor = ranks}, group.rank());
       parameters.initialize(3, 0.1);
       optimizers::AdamW optimizer(parameters, decoder.ops(), {});
       body(parameters, optimizer, group);

@@ -25,7 +25,6 @@ constexpr std::array<std::string_view, 15> kOnTensorAxis = {"vocab",
                                                             "delta_values",
                                                             "heads*qk_head_dim|latent"};
 constexpr std::string_view kExperts = "experts*", kLayers = "layers.";
-constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
 
 bool is_on_tensor_axis(const std::string& axis) {
   return std::find(kOnTensorAxis.begin(), kOnTensorAxis.end(), axis) != kOnTensorAxis.end();
@@ -59,21 +58,16 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
       name_of(spec, dim, segment), spec.axes[static_cast<size_t>(dim)], given.size, unit, ranks, units);
 }
 
-// The ranks that share the states of other weights than experts are those of both axes.
-int shards_of(const Placement& held, const Mesh& mesh) {
-  return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
-}
+// A rank's place among those that share a state.
 int shard_of(const Placement& held, const Mesh& mesh, int rank) {
   return held.is_by_expert() ? mesh.shard_place(rank)
                              : mesh.expert_place(rank) + mesh.expert * mesh.shard_place(rank);
 }
 
 // The large matrices of layers. What tensor ranks have in common stays whole, as their gradients meet first.
-bool is_by_layer(const WeightSpec& spec, const Placement& held, const Mesh& mesh) {
-  const int parts = shards_of(held, mesh);
+bool is_by_layer(const WeightSpec& spec, const Placement& held, const Mesh& mesh, int parts) {
   return mesh.shard_level >= 2 && parts > 1 && !spec.buffer && spec.name.starts_with(kLayers) &&
-         spec.shape.ndim() == 2 && held.own().numel() % (kRoundedTogether * parts) == 0 &&
-         held.shared_by_tensor().empty();
+         spec.shape.ndim() == 2 && held.can_be_flat(parts) && held.shared_by_tensor().empty();
 }
 
 Placement held_part(const WeightTable& table, const WeightSpec& spec, const Mesh& mesh, int rank) {
@@ -141,6 +135,11 @@ Placement Placement::flat(int parts, int place) const {
   placement.flat_parts_ = parts;
   placement.part_ = part_ + cut_parts() * place;
   return placement;
+}
+
+bool Placement::can_be_flat(int parts) const {
+  constexpr int64_t kRoundedTogether = 8;  // elements that share random bits (ops/adamw)
+  return !is_flat() && own_.numel() % (kRoundedTogether * parts) == 0;
 }
 
 Placement Placement::unsharded() const {
@@ -263,10 +262,15 @@ std::vector<Placement::Shared> Placement::shared_by_tensor() const {
   return all;
 }
 
+// Those that share the states of other weights than experts are those of both axes.
+int Layout::shards_of(const Placement& held, const Mesh& mesh) {
+  return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;
+}
+
 Layout::Layout(const WeightTable& table, const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   for (const WeightSpec& spec : table.specs()) {
     const Placement held = held_part(table, spec, mesh, rank);
-    by_layer_.push_back(is_by_layer(spec, held, mesh));
+    by_layer_.push_back(is_by_layer(spec, held, mesh, shards_of(held, mesh)));
     placements_.push_back(by_layer_.back() && mesh.shard_level == 3
                               ? held.flat(shards_of(held, mesh), shard_of(held, mesh, rank))
                               : held);

@@ -55,8 +55,9 @@ class Placement {
   // All of it.
   explicit Placement(const Shape& whole) : Placement(whole, {}, {}, 0) {}
   Placement(const Shape& whole, Cut cut, const Mesh& mesh, int rank);
-  // Part `place` of `parts` of the elements of this in a row, which must be divisible.
+  // Part `place` of `parts` of the elements of this in a row, where these are a multiple of eight.
   Placement flat(int parts, int place) const;
+  bool can_be_flat(int parts) const;
   // Of one that is flat: what it is a part of.
   Placement unsharded() const;
 
@@ -121,10 +122,14 @@ class Layout {
   // Whether gradients of a parameter are summed layer by layer, each rank keeping its part (shard_level 2,
   // 3).
   bool sums_by_layer(size_t parameter) const { return by_layer_[parameter]; }
+  // How many ranks share the state of a parameter.
+  int shards(size_t parameter) const { return shards_of(placements_[parameter], mesh_); }
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
  private:
+  static int shards_of(const Placement& held, const Mesh& mesh);
+
   Mesh mesh_;
   int rank_;
   std::vector<Placement> placements_;

@@ -40,6 +40,12 @@ class Ranks : public Cli {
       }
   }
 
+  // What these flags of ranks and meshes train.
+  static void expect_on_meshes(const std::string& name, const std::string& flags, const std::string& expected,
+                               std::initializer_list<const char*> meshes) {
+    for (const char* mesh : meshes) expect_same_course(train(name + " " + mesh, flags + mesh), expected);
+  }
+
   static void expect_same_model(const std::string& a, const std::string& b) {
     EXPECT_EQ(read_file(a + "/model/model.safetensors"), read_file(b + "/model/model.safetensors"));
   }
@@ -69,14 +75,13 @@ TEST_F(Ranks, ShareOneOptimizerState) {
   }
   expect_same_course(train("shared_auto", flags + "--ranks 4 --parallel.shard auto"), one);
   // Gradients and matrices in parts, too, of one micro-batch and of several.
-  for (const char* mesh :
-       {"--ranks 4 --parallel.shard 4 --parallel.shard_level 2",
-        "--ranks 4 --parallel.shard 4 --parallel.shard_level 3",
-        "--ranks 2 --parallel.shard 2 --parallel.shard_level 2 --train.micro_batch_tokens 32",
-        "--ranks 2 --parallel.shard 2 --parallel.shard_level 3 --train.micro_batch_tokens 32",
-        "--ranks 4 --parallel.shard 2 --parallel.tensor 2 --parallel.shard_level 3 "
-        "--train.activation_checkpointing full"})
-    expect_same_course(train(std::string("levels ") + mesh, flags + mesh), one);
+  expect_on_meshes("levels", flags, one,
+                   {"--ranks 4 --parallel.shard 4 --parallel.shard_level 2",
+                    "--ranks 4 --parallel.shard 4 --parallel.shard_level 3",
+                    "--ranks 2 --parallel.shard 2 --parallel.shard_level 2 --train.micro_batch_tokens 32",
+                    "--ranks 2 --parallel.shard 2 --parallel.shard_level 3 --train.micro_batch_tokens 32",
+                    "--ranks 4 --parallel.shard 2 --parallel.tensor 2 --parallel.shard_level 3 "
+                    "--train.activation_checkpointing full"});
 }
 
 // The same gradients are summed in the same order, and random bits are the parameters' elements': the same
@@ -116,14 +121,11 @@ TEST_F(Ranks, ResumeStatesOfAnyLayout) {
 TEST_F(Ranks, DivideLayers) {
   const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ",
                     one = train("undivided", flags);
-  for (const auto& [ranks, mesh] : {std::pair{2, "--parallel.tensor 2"},
-                                    {2, "--parallel.tensor 2 --parallel.sequence false"},
-                                    {4, "--parallel.tensor 2"},
-                                    {4, "--parallel.tensor 2 --parallel.shard 2"},
-                                    {4, "--parallel.tensor 4"}})
-    expect_same_course(
-        train(fmt::format("divided {} {}", ranks, mesh), fmt::format("{} --ranks {} {}", flags, ranks, mesh)),
-        one);
+  expect_on_meshes(
+      "divided", flags, one,
+      {"--ranks 2 --parallel.tensor 2", "--ranks 2 --parallel.tensor 2 --parallel.sequence false",
+       "--ranks 4 --parallel.tensor 2", "--ranks 4 --parallel.tensor 2 --parallel.shard 2",
+       "--ranks 4 --parallel.tensor 4"});
 }
 
 // Experts on ranks of their own, which have rows of their own, some fewer than others. (After six steps the
@@ -135,14 +137,11 @@ TEST_F(Ranks, DivideExperts) {
                             "global --train.rows_per_step 3 --train.micro_batch_tokens 64 "
                             "--eval.every_steps 4 --data.eval_fraction 0.02 ",
                     one = train("all_experts", flags);
-  for (const auto& [ranks, mesh] : {std::pair{2, "--parallel.expert 2"},
-                                    {4, "--parallel.expert 4"},
-                                    {4, "--parallel.expert 2 --parallel.shard 2"},
-                                    {4, "--parallel.expert 2 --parallel.tensor 2"},
-                                    {8, "--parallel.expert 2 --parallel.tensor 2 --parallel.shard 2"}})
-    expect_same_course(
-        train(fmt::format("experts {} {}", ranks, mesh), fmt::format("{} --ranks {} {}", flags, ranks, mesh)),
-        one);
+  expect_on_meshes("experts", flags, one,
+                   {"--ranks 2 --parallel.expert 2", "--ranks 4 --parallel.expert 4",
+                    "--ranks 4 --parallel.expert 2 --parallel.shard 2",
+                    "--ranks 4 --parallel.expert 2 --parallel.tensor 2",
+                    "--ranks 8 --parallel.expert 2 --parallel.tensor 2 --parallel.shard 2"});
 }
 
 // Adapters of divided layers, with dropout, and preferences by divided vocabularies.
@@ -165,10 +164,9 @@ TEST_F(Ranks, LearnTheSameOnDividedLayers) {
   }
   const std::string dpo = "--recipe preference --data.train " + folder() +
                           "/pairs_train.jsonl --data.max_length 96 --train.steps 4 ";
-  const std::string whole = train("dpo_whole", dpo);
-  for (const char* mesh : {"--parallel.tensor 2", "--parallel.shard 2 --parallel.shard_level 2",
-                           "--parallel.shard 2 --parallel.shard_level 3"})
-    expect_same_course(train(std::string("dpo ") + mesh, dpo + "--ranks 2 " + mesh), whole);
+  expect_on_meshes("dpo", dpo, train("dpo_whole", dpo),
+                   {"--ranks 2 --parallel.tensor 2", "--ranks 2 --parallel.shard 2 --parallel.shard_level 2",
+                    "--ranks 2 --parallel.shard 2 --parallel.shard_level 3"});
 }
 
 // What was saved on one mesh and goes on on another has the bits that it was saved with.

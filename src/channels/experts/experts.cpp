@@ -31,14 +31,11 @@ class BoundExperts : public layers::BoundChannel {
         shared_(std::move(shared)),
         ranks_(binding.ranks.expert) {
     if (!shared_gate.empty()) shared_gate_.emplace(binding, shared_gate, false);
-    if (config.biases && !binding.ranks.is_first())
-      no_down_bias_ =
-          Tensor::zeros(binding.weight(config.module + ".experts.down.bias").parameter().value.shape(),
-                        binding.parameters.dtype(), MemoryTag::kWeights, binding.parameters.device());
     if (config.biases) {
       gate_bias_ = binding.weight(config.module + ".gate.bias");
       gate_up_bias_ = binding.weight(config.module + ".experts.gate_up.bias");
       down_bias_ = binding.weight(config.module + ".experts.down.bias");
+      no_down_bias_ = binding.added_elsewhere(down_bias_);
     }
     if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
@@ -92,7 +89,6 @@ class BoundExperts : public layers::BoundChannel {
   }
 
   ops::ExpertWeights own(Tape& tape) const {
-    // Of several tensor ranks that give parts of a sum, the first adds the bias.
     return {gate_up_.matrix(tape), down_.matrix(tape), gate_up_bias_.leaf(tape),
             no_down_bias_.defined() ? tape.constant(no_down_bias_) : down_bias_.leaf(tape), config_.form};
   }
@@ -186,7 +182,7 @@ class BoundExperts : public layers::BoundChannel {
   size_t place_;
   bool float32_router_;
   layers::BoundWeight gate_, gate_up_, down_, bias_, gate_bias_, gate_up_bias_, down_bias_;
-  Tensor no_down_bias_;
+  Tensor no_down_bias_;  // zeros, where another tensor rank adds it; undefined: it is added here
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;

@@ -330,6 +330,24 @@ TEST_F(Ranks, AreVerifiedBeforeARun) {
   EXPECT_EQ(refused.code, 2) << refused.err;
 }
 
+// The models that parity is tested with: biases, sinks, latent attention, few heads of keys, mixtures,
+// hybrids.
+TEST_F(Ranks, ModelsOfEveryFamilyAreDivided) {
+  const std::string goldens = TEMPER_SOURCE_DIR "/tests/goldens/";
+  int divided = 0;
+  for (const std::string& name : list_directory(goldens)) {
+    if (!exists(goldens + name + "/config.json")) continue;
+    const Outcome outcome =
+        run("verify-layout " + yaml() + " --model.path " + goldens + name + " --ranks 2 --parallel.tensor 2");
+    if (outcome.code == 2)
+      expect_has(outcome.err, "cannot divide equally");  // three heads
+    else
+      EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
+    divided += outcome.code == 0 ? 1 : 0;
+  }
+  EXPECT_GE(divided, 15);
+}
+
 TEST_F(Ranks, MistakesAreToldOnce) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = run("train " + yaml() + " --output " + folder() + "/refused " + arguments);

@@ -31,6 +31,9 @@ struct PrimitiveFunctions {
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
   // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
   void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;
+  // primitives/expert_counts.h
+  void (*add_counts)(const Tensor& counts, const Tensor& more) = nullptr;
+  void (*move_biases)(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm) = nullptr;
 };
 
 // Rooms of backends register devices; the CPU's own need no registration.

@@ -93,6 +93,14 @@ TEST(Routers, TheLoadBalancingLossHasAGradient) {
   }
 }
 
+// Neither loads of the whole update nor moved biases keep a step from being captured.
+TEST(Routers, NeedNoCpuInAStep) {
+  TrainerOptions options = balanced(1, true, 16);
+  options.routers.bias_rate = 0.25;
+  const Bench bench(options, fast("deepseek_v3", true));
+  EXPECT_EQ(bench.trainer.graphs().why_not, "there are no graphs on the CPU");
+}
+
 // With loads of the whole update nothing depends on the cut.
 TEST(Routers, TheGlobalLossDoesNotDependOnMicroBatches) {
   double expected_loss = 0;

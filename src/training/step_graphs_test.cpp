@@ -120,7 +120,7 @@ TEST(StepGraphs, OnIsAnErrorWhereItCannotBe) {
 struct Setting {
   TrainerOptions options = {};
   layers::StateFormat format = {};
-  const char* type = "qwen3";
+  TinyModel model = {};
 };
 
 class GpuStepGraphs : public testing::Test {
@@ -131,11 +131,16 @@ class GpuStepGraphs : public testing::Test {
 
   struct Run {
     Run(Setting setting, CudaGraph choice)
-        : model(tiny_model(
-              {.type = setting.type, .dtype = DType::kBF16, .ops = {}, .facts = detect_hardware("cuda")})),
+        : model(tiny_model(on_gpu(setting.model))),
           optimizer(model->decoder.parameters(), model->decoder.ops(),
                     {.weight_decay = 0.1, .format = setting.format}),
           trainer(model->decoder, optimizer, with(setting.options, choice)) {}
+    static TinyModel on_gpu(TinyModel model) {
+      model.dtype = DType::kBF16;
+      model.ops = {};
+      model.facts = detect_hardware("cuda");
+      return model;
+    }
     static TrainerOptions with(TrainerOptions options, CudaGraph choice) {
       options.cuda_graph = choice;
       return options;
@@ -193,13 +198,29 @@ TEST_F(GpuStepGraphs, HaveTheBitsOfPlainSteps) {
 }
 
 TEST_F(GpuStepGraphs, OfMixturesHaveTheBitsOfPlainSteps) {
-  Setting balanced{.type = "qwen3_moe"};
+  const Setting plain{.model = {.type = "qwen3_moe"}};
+  Setting balanced = plain;
   balanced.options.routers.balance_factor = 0.5;
   Setting cut = balanced;
   cut.options.micro_batch_tokens = 200;
   Setting again = balanced;
   again.options.checkpointing = Checkpointing::kFull;
-  for (const Setting& setting : {Setting{.type = "qwen3_moe"}, balanced, cut, again}) compare(setting);
+  Setting global = cut;
+  global.options.routers.global_balance = true;
+  for (const Setting& setting : {plain, balanced, cut, again, global}) compare(setting);
+}
+
+TEST_F(GpuStepGraphs, MoveBiasesAsPlainSteps) {
+  for (const int64_t micro_batch_tokens : {0, 200}) {
+    // Heads of one width: the kernels of others are captured with the lengths of documents.
+    Setting biased{
+        .model = {.type = "deepseek_v3",
+                  .experts = true,
+                  .sizes = {{"qk_nope_head_dim", 8}, {"qk_rope_head_dim", 8}, {"v_head_dim", 16}}}};
+    biased.options.micro_batch_tokens = micro_batch_tokens;
+    biased.options.routers.bias_rate = 0.25;
+    compare(biased);
+  }
 }
 
 TEST_F(GpuStepGraphs, ShareTheDeviceWithOthers) {

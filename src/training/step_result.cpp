@@ -76,11 +76,6 @@ void PendingStep::watch_routers(const layers::Decoder& model) {
   update_tokens_ = ranks_->sum("tokens of the update", update_tokens_);
 }
 
-const std::vector<RouterLoad>& PendingStep::loads() {
-  if (!loads_) loads_ = routers_.wait(*ranks_);
-  return *loads_;
-}
-
 void PendingStep::add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance) {
   routers_.add(trace, part);
   if (balance.defined()) balances_.push_back(read(balance));
@@ -157,7 +152,7 @@ StepResult PendingStep::wait() {
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
   sum_over(*ranks_, result);
-  result.routers = loads();
+  result.routers = routers_.wait(*ranks_);
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());

@@ -74,7 +74,6 @@ class PendingStep {
   // micro-batch what its routers told, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
-  const std::vector<RouterLoad>& loads();  // waits for all micro-batches, which have been added
   float inverse_tokens() const { return static_cast<float>(1 / static_cast<double>(update_tokens_)); }
   void set_grad_norm(const Tensor& norm);
 
@@ -88,7 +87,6 @@ class PendingStep {
   int64_t update_tokens_ = 0;  // of this rank; of all of them, where routers are watched
   std::vector<std::shared_ptr<Reading>> losses_, z_losses_, balances_;  // one per micro-batch
   PendingLoads routers_;
-  std::optional<std::vector<RouterLoad>> loads_;
   // One per micro-batch where sources are told apart: -log p of each token, and the documents they are of.
   std::vector<std::pair<std::shared_ptr<Reading>, std::vector<DocumentSpan>>> tokens_;
   std::shared_ptr<Reading> grad_norm_;

@@ -1,11 +1,9 @@
 #include "training/trainer.h"
 
-#include <cmath>
-#include <numeric>
-
 #include "base/trace.h"
 #include "layers/glue.h"
 #include "ops/global_norm/global_norm.h"
+#include "primitives/expert_counts.h"
 #include "training/flops.h"
 
 namespace temper::training {
@@ -16,12 +14,9 @@ static_assert(data::kIgnore == ops::CrossEntropy::kIgnore,
 namespace {
 
 // Why this model's step cannot be captured; empty where it can.
-std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks,
-                             const RouterOptions& routers) {
+std::string why_not_captured(const layers::Decoder& model, const collectives::Group& ranks) {
   if (!ranks.is_alone() || model.ranks().mesh.size() > 1)
     return "the ranks wait for each other in every step";
-  if (model.num_routers() > 0 && routers.global_balance)
-    return "the CPU adds up the loads of experts in every step";
   if (!is_apart(model.device())) return "there are no graphs on the CPU";
   const auto because = [](std::string_view op) {
     return fmt::format("the kernel of {} needs the CPU in every step (docs/training.md)", op);
@@ -42,8 +37,7 @@ Trainer::Trainer(layers::Decoder& model, optimizers::AdamW& optimizer, const Tra
       objective_(std::move(objective)),
       ranks_(ranks),
       graphs_(model.device(), options.cuda_graph,
-              objective_ ? "the objective needs the CPU in every step"
-                         : why_not_captured(model, ranks, options.routers),
+              objective_ ? "the objective needs the CPU in every step" : why_not_captured(model, ranks),
               [this](StepData& data) { compute(data); }) {}
 
 // All that a device does in one step. What it depends on stands in `data` and on the device.
@@ -77,6 +71,7 @@ void Trainer::compute(StepData& data) {
   data.grad_norm = optimizer_.grad_norm();
   data.updates = true;
   optimizer_.update(data.grad_norm, options_.max_grad_norm);
+  if (options_.routers.bias_rate > 0) move_biases(data);
 }
 
 Var Trainer::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data) {
@@ -87,27 +82,43 @@ Var Trainer::loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, Ste
   return loss;
 }
 
-// How often all tokens of the update choose each expert, by router: a pass of its own where the update has
-// several micro-batches or ranks. Empty: each micro-batch has its own.
-std::vector<Tensor> Trainer::global_counts(const StepData& data) const {
-  const RouterOptions& options = options_.routers;
-  if (model_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
-  if (data.batches.size() < 2 && ranks_.is_alone()) return {};
-  PendingLoads loads(model_);
-  for (const MicroBatch& batch : data.batches) {
-    Tape tape(false);
-    layers::Decoder::Options forward;
-    forward.routers = model_.watch_routers();
-    model_.forward(tape, batch.input, forward);
-    loads.add(*forward.routers, 0);
-  }
+// Of several ranks the hosts add up what all know.
+std::vector<Tensor> Trainer::summed_counts(
+    const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const {
   std::vector<Tensor> counts;
+  if (ranks_.is_alone()) {
+    for (size_t i = 0; i < model_.num_routers(); ++i) {
+      const auto told = [&](size_t pass) { return passes[pass]->routers[i].parts[0].counts; };
+      counts.push_back(passes.size() == 1 ? told(0) : told(0).clone());
+      for (size_t pass = 1; pass < passes.size(); ++pass) primitives::add_counts(counts[i], told(pass));
+    }
+    return counts;
+  }
+  PendingLoads loads(model_);
+  for (const auto& pass : passes) loads.add(*pass, 0);
   for (const RouterLoad& load : loads.wait(ranks_)) {
     std::vector<int32_t> own(load.counts.begin(), load.counts.end());
     own.push_back(0);
     counts.push_back(Tensor::from(own).on(model_.device()));
   }
   return counts;
+}
+
+// Of all tokens of the update: a pass of its own where the update has several micro-batches or ranks. Empty:
+// each micro-batch has its own.
+std::vector<Tensor> Trainer::global_counts(const StepData& data) const {
+  const RouterOptions& options = options_.routers;
+  if (model_.num_routers() == 0 || options.balance_factor == 0 || !options.global_balance) return {};
+  if (data.batches.size() < 2 && ranks_.is_alone()) return {};
+  std::vector<std::shared_ptr<layers::RouterTrace>> passes;
+  for (const MicroBatch& batch : data.batches) {
+    Tape tape(false);
+    layers::Decoder::Options forward;
+    forward.routers = model_.watch_routers();
+    model_.forward(tape, batch.input, forward);
+    passes.push_back(forward.routers);
+  }
+  return summed_counts(passes);
 }
 
 Var Trainer::with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
@@ -125,22 +136,15 @@ Var Trainer::with_balance(Tape& tape, const Var& loss, const std::shared_ptr<lay
 }
 
 // By what all ranks' tokens of the update chose; evaluation and passes that are computed again count nothing.
-void Trainer::move_biases(const std::vector<RouterLoad>& loads) {
-  for (const RouterLoad& load : loads) {
-    const layers::BoundWeight* const bias = model_.choice_bias(load.layer);
-    if (bias == nullptr) continue;
-    const int64_t all = std::accumulate(load.counts.begin(), load.counts.end(), int64_t{0});
-    const Tensor moved = bias->value().on({}).clone();
-    for (size_t e = 0; e < load.counts.size(); ++e) {
-      const int64_t above = load.counts[e] * std::ssize(load.counts) - all;
-      const double step = above == 0  ? 0
-                          : above > 0 ? -options_.routers.bias_rate
-                                      : options_.routers.bias_rate;
-      moved.data<float>()[e] += static_cast<float>(step);
-    }
-    bias->value().copy_from(moved);
-  }
-  model_.parameters().changed();
+void Trainer::move_biases(const StepData& data) {
+  std::vector<std::shared_ptr<layers::RouterTrace>> passes;
+  for (const StepData::Output& output : data.outputs)
+    if (output.routers) passes.push_back(output.routers);
+  const std::vector<Tensor> counts = summed_counts(passes);
+  const auto rate = static_cast<float>(options_.routers.bias_rate);
+  for (size_t i = 0; i < counts.size(); ++i)
+    if (const layers::BoundWeight* const bias = model_.choice_bias(model_.router_layers()[i]))
+      primitives::move_biases(bias->value(), counts[i], rate, data.grad_norm);
 }
 
 PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) {
@@ -170,8 +174,6 @@ PendingStep Trainer::begin(const std::vector<data::PackedRow>& rows, double lr) 
     if (output.loss.defined()) pending.add_loss(output.loss, output.z, output.nll, done.batches[i].documents);
   }
   pending.set_grad_norm(done.grad_norm);
-  // Not after a step that changed nothing.
-  if (options_.routers.bias_rate > 0 && std::isfinite(done.grad_norm.item())) move_biases(pending.loads());
   return pending;
 }
 

@@ -51,10 +51,12 @@ class Trainer {
  private:
   void compute(StepData& data);
   Var loss_of(Tape& tape, const Var& hidden, const MicroBatch& batch, StepData& data);
+  // How often the tokens of these passes, of all ranks, chose each expert, by router: [experts + 1] int32.
+  std::vector<Tensor> summed_counts(const std::vector<std::shared_ptr<layers::RouterTrace>>& passes) const;
   std::vector<Tensor> global_counts(const StepData& data) const;
   Var with_balance(Tape& tape, const Var& loss, const std::shared_ptr<layers::RouterTrace>& routers,
                    const std::vector<Tensor>& counts, StepData& data) const;
-  void move_biases(const std::vector<RouterLoad>& loads);
+  void move_biases(const StepData& data);
 
   layers::Decoder& model_;
   optimizers::AdamW& optimizer_;

@@ -83,6 +83,7 @@ std::unique_ptr<models::Model> tiny_model(const TinyModel& options) {
   build.quantize = options.quantize;
   Json config = tiny_config(options.type);
   if (options.experts) add_experts(config);
+  for (const auto& [key, value] : options.sizes) config.set(key, value);
   auto model = models::build_model(config, "tiny", build);
   model->decoder.parameters().initialize(7, options.deviation);
   return model;

@@ -26,7 +26,9 @@ void register_counted() {
                                                                   .sum_listed_rows = nothing,
                                                                   .take_last = nothing,
                                                                   .take_last_gradient = nothing,
-                                                                  .dequantize = nothing});
+                                                                  .dequantize = nothing,
+                                                                  .add_counts = nothing,
+                                                                  .move_biases = nothing});
 }
 
 }  // namespace temper::backends

@@ -239,7 +239,11 @@ struct Scratch {
       : latent(aligned(op.latent)),
         weight(op.weight.contiguous()),
         absorbed(empty(op, {op.q.dim(0), op.q.dim(1), op.cache.dim(2)})),
-        partial(empty(op, {op.q.dim(0), op.q.dim(1), kLatentSplits, op.rank() + 2})) {}
+        partial(empty(op, {op.q.dim(0), op.q.dim(1), splits_of(op), op.rank() + 2})) {}
+  // As many as the longest sequence that the cache can hold needs.
+  static int64_t splits_of(const LatentDecode& op) {
+    return std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
+  }
   static Tensor empty(const LatentDecode& op, const Shape& shape) {
     return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
   }
@@ -267,6 +271,7 @@ LatentArguments<T> arguments_of(const LatentDecode& op, const Scratch& scratch, 
           number(op.rank()),
           number(op.a.defined() ? op.a.dim(0) : 0),
           number(op.cache.dim(1)),
+          number(scratch.partial.dim(2)),
           op.scale * kLog2E,
           op.update_scale};
 }
@@ -277,15 +282,13 @@ template <class T>
 void attend_to_cache(const LatentArguments<T>& arguments, const LatentDecode& op) {
   const Device device = op.q.device();
   const int64_t sequences = op.q.dim(0), heads = op.q.dim(1), rank = op.rank(), width = op.cache.dim(2);
-  const int64_t splits =
-      std::min<int64_t>(kLatentSplits, (op.cache.dim(1) + kLatentMinSplit - 1) / kLatentMinSplit);
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
     if (fits_latent_tiles(rank, width, device) && is_aligned(op.cache))
-      return attend_in_tiles(arguments, splits, sequences, device);
+      return attend_in_tiles(arguments, sequences, device);
   visit_row(static_cast<int>(width), [&]<int N, int P>() {
     const size_t shared = floats(kWarps * kHeads * (rank + 2));
     allow_scratch(attend<T, N, P>, shared);
-    const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>((heads + kHeads - 1) / kHeads),
+    const dim3 grid(static_cast<unsigned>(arguments.splits), static_cast<unsigned>((heads + kHeads - 1) / kHeads),
                     static_cast<unsigned>(sequences));
     attend<T, N, P><<<grid, kWarps * 32, shared, device::stream(device)>>>(arguments);
   });

@@ -16,12 +16,13 @@ struct LatentArguments {
   float* absorbed;  // [sequences, heads, width], with the scale and log2(e): scores are powers of two
   float* partial;   // [sequences, heads, splits, rank + 2]: largest score, weights' sum, weighted sum of rows
   int heads, nope, rope, value, rank, low, capacity;
+  int splits;  // that the capacity can need
   float scale, update_scale;
 
   __device__ int width() const { return rank + rope; }
   __device__ int64_t row(int head) const { return int64_t{head} * (nope + value); }  // of the weight
   __device__ float* split_of(int sequence, int head, int split) const {
-    return partial + ((int64_t{sequence} * heads + head) * kLatentSplits + split) * (rank + 2);
+    return partial + ((int64_t{sequence} * heads + head) * splits + split) * (rank + 2);
   }
 };
 
@@ -39,7 +40,6 @@ __device__ inline float power_below(float score, float largest) { return exp2f(s
 
 // By tensor cores: rows of 512 + 64 entries in bfloat16, on GPUs that have the shared memory.
 bool fits_latent_tiles(int64_t rank, int64_t width, Device device);
-void attend_in_tiles(const LatentArguments<__nv_bfloat16>& arguments, int64_t splits, int64_t sequences,
-                     Device device);
+void attend_in_tiles(const LatentArguments<__nv_bfloat16>& arguments, int64_t sequences, Device device);
 
 }  // namespace temper::backends

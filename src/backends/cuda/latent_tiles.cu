@@ -166,9 +166,9 @@ bool fits_latent_tiles(int64_t rank, int64_t width, Device device) {
   return rank == kRank && width == kWidth && scratch_bytes(device) >= static_cast<int64_t>(sizeof(Shared));
 }
 
-void attend_in_tiles(const LatentArguments<Brain>& arguments, int64_t splits, int64_t sequences, Device device) {
+void attend_in_tiles(const LatentArguments<Brain>& arguments, int64_t sequences, Device device) {
   allow_scratch(attend_tiles, sizeof(Shared));
-  const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>((arguments.heads + kHeads - 1) / kHeads),
+  const dim3 grid(static_cast<unsigned>(arguments.splits), static_cast<unsigned>((arguments.heads + kHeads - 1) / kHeads),
                   static_cast<unsigned>(sequences));
   attend_tiles<<<grid, kWarps * 32, sizeof(Shared), device::stream(device)>>>(arguments);
 }

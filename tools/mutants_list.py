@@ -7,9 +7,9 @@ ATTENTION, MLP = "src/mixers/attention/attention.cpp", "src/channels/gated_mlp/g
 EXPERTS = "src/channels/experts/experts.cpp"
 LATENT = "src/mixers/latent_attention/bound_latent_attention.cpp"
 DEEPSEEK = "src/models/deepseek_v3/deepseek_v3.cpp"
-MIXED = ("in.sum,\n           branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), "
-         "pass.rows);")
-CHANNELED = "branch(tape, layer.channel_norm, layer.channel->forward(tape, middle.y, pass), pass)};"
+MIXED = ("in.sum,\n           branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), "
+         "pass.stream_rows);")
+CHANNELED = "branch(tape, layer.channel_norm, through(tape, middle.y, pass, work), pass)};"
 EAGER_ATTENTION, FAST_ATTENTION = "src/ops/attention/attention.cpp", "src/backends/onednn/attention.cpp"
 FAST_SCORES = "src/backends/onednn/scores.cpp"
 OPTIMIZER, TRAINER = "src/optimizers/adamw.cpp", "src/training/trainer.cpp"
@@ -48,14 +48,14 @@ MUTANTS = [
     dict(name="the softmax scale is removed", found_by=tests(),
          edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
-         edits=[(DECODER, CHANNELED, "Var{}};")]),
+         edits=[(DECODER, CHANNELED, "(static_cast<void>(work), Var{})};")]),
 
     # The rest of a layer.
     dict(name="attention is removed", found_by=tests(),
-         edits=[(DECODER, MIXED, "in.sum, state == nullptr ? Var{} : Var{}, pass.rows);")]),
+         edits=[(DECODER, MIXED, "in.sum, Var{}, (static_cast<void>(mix), pass.stream_rows));")]),
     dict(name="the residual around attention is dropped", found_by=tests(),
          edits=[(DECODER, MIXED,
-                 "branch(tape, layer.mixer_norm, layer.mixer->forward(tape, in.y, pass, state), pass), {}, pass.rows);")]),
+                 "branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), {}, pass.stream_rows);")]),
     dict(name="the residual around the MLP is the norm's", found_by=tests(),
          edits=[(DECODER, "return {middle.sum, branch(", "return {middle.y, branch(")]),
     dict(name="the biases of q, k and v are dropped", found_by=tests("llama") + tests("qwen2"),
@@ -73,7 +73,7 @@ MUTANTS = [
     # What only some families have.
     dict(name="norms behind mixers and channels are removed",
          found_by=tests("gemma3_text") + tests("glm4") + tests("olmo2"),
-         edits=[(DECODER, "if (norm) y = (*norm)(tape, y, {}, pass.rows).y;", "static_cast<void>(norm), static_cast<void>(pass);")]),
+         edits=[(DECODER, "if (norm) y = (*norm)(tape, y, {}, pass.stream_rows).y;", "static_cast<void>(norm), static_cast<void>(pass);")]),
     dict(name="the multiplier of residual branches is ignored", found_by=tests("granite"),
          edits=[(DECODER, "if (config_.residual_multiplier == 1) return y;", "if (config_.residual_multiplier != 0) return y;")]),
     dict(name="the multiplier of embeddings is ignored", found_by=tests("granite") + tests("gemma3_text"),
@@ -98,9 +98,10 @@ MUTANTS = [
     dict(name="the sinks are ignored", found_by=tests("gpt_oss"),
          edits=[(ATTENTION, "heads.q, k, v, op, sinks_.leaf(tape));", "heads.q, k, v, op);")]),
     dict(name="the gate of experts is not clamped", found_by=tests("gpt_oss"),
-         edits=[(EXPERTS, "            config_.form};", "            ops::ExpertsGate{}};")]),
+         edits=[(EXPERTS, "down_bias_.leaf(tape), config_.form};", "down_bias_.leaf(tape), {}};")]),
     dict(name="the biases of experts are dropped", found_by=tests("gpt_oss"),
-         edits=[(EXPERTS, "gate_up_bias_.leaf(tape), down_bias_.leaf(tape),", "Var(), Var(),")]),
+         edits=[(EXPERTS, "gate_up_bias_.leaf(tape),", "Var(),"),
+                (EXPERTS, "tape.constant(no_down_bias_) : down_bias_.leaf(tape)", "tape.constant(no_down_bias_) : Var()")]),
     dict(name="the bias of routers is dropped", found_by=tests("gpt_oss"),
          edits=[(EXPERTS, "gate_bias_.exists() ? wide(", "gate_bias_.exists() && config_.hidden == 0 ? wide(")]),
     # What is too small for bfloat16's bounds, float32 finds.
@@ -179,7 +180,7 @@ MUTANTS = [
     dict(name="weight decay is missing", found_by=tests(suites=STEPS),
          edits=[(OPTIMIZER, "decays ? static_cast<float>(options.weight_decay) : 0.f;", "decays ? 0.f : 0.f;")]),
     dict(name="norms and biases decay", found_by=tests(suites=STEPS),
-         edits=[(OPTIMIZER, "options.decay_all || parameters.spec(i).decay;", "true;")]),
+         edits=[(OPTIMIZER, "options.decay_all || parameters_.spec(i).decay;", "true;")]),
     dict(name="the bias corrections are missing", found_by=tests(suites=STEPS),
          edits=[("src/ops/adamw/adamw.cpp", "std::sqrt(new_v / correction2) + op.eps", "std::sqrt(new_v) + op.eps"),
                 ("src/ops/adamw/adamw.cpp", "op.lr * (new_m / correction1) / denominator", "op.lr * new_m / denominator"),

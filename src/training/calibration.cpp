@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "collectives/local/local.h"
 #include "quant/groups.h"
 #include "training/micro_batch.h"
 #include "training/router_loads.h"

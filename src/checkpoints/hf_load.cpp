@@ -13,7 +13,7 @@ namespace temper::checkpoints {
 namespace {
 
 struct Misfits {
-  std::vector<std::string> missing, unknown, unlike, both;
+  std::vector<std::string> missing, unknown, unlike, both, apart;
 
   void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
     Shape expected = shape_in_files(spec, rows);
@@ -46,14 +46,20 @@ std::vector<WeightSource> sources_in(const ModelFolder& folder, const WeightSpec
 
 Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits;
+  const bool stacked = holds_stacked(folder, table);
   for (const WeightSpec& spec : table.specs()) {
-    if (folder.find(spec.stacked) != nullptr)
+    const std::string& first = spec.sources.front().name;
+    if (folder.find(spec.stacked) == nullptr) {
+      if (stacked && !spec.stacked.empty() && folder.find(first) != nullptr)
+        misfits.apart.push_back(fmt::format("'{}'", first));
+    } else {
       for (const WeightSource& source : spec.sources)
         if (folder.find(source.name) != nullptr)
           misfits.both.push_back(fmt::format("'{}' beside '{}'", source.name, spec.stacked));
+    }
     if (holds_mxfp4(folder, spec)) {
-      if (folder.find(spec.sources.front().name) != nullptr)
-        misfits.both.push_back(fmt::format("'{0}' beside '{0}_blocks'", spec.sources.front().name));
+      if (folder.find(first) != nullptr)
+        misfits.both.push_back(fmt::format("'{0}' beside '{0}_blocks'", first));
       for (std::string& misfit : misfits_of_mxfp4(folder, spec)) misfits.unlike.push_back(std::move(misfit));
       continue;
     }
@@ -130,7 +136,8 @@ std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, co
 
 void check_weights(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits = find_misfits(folder, table);
-  if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty() && misfits.both.empty())
+  if (misfits.missing.empty() && misfits.unknown.empty() && misfits.unlike.empty() && misfits.both.empty() &&
+      misfits.apart.empty())
     return;
   misfits.suggest(table);
   std::string message = fmt::format("[{}] the weights do not fit the model", folder.path());
@@ -141,6 +148,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
   add("unknown", misfits.unknown);
   add("of another shape or dtype", misfits.unlike);
   add("in two forms; keep one of them", misfits.both);
+  add("of single experts, where others are stacked; write all in one form", misfits.apart);
   fail("{}\n{}", message, folder.remedy());
 }
 

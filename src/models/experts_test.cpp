@@ -172,6 +172,19 @@ TEST_F(ExpertsOnDisk, WhatIsWrongIsNamed) {
   });
   expect_has(error(stacked),
              fmt::format("1 in two forms; keep one of them: '{}' beside '{}'", kSingle, kStacked));
+  // Stacked in one layer, one by one in the other.
+  const std::string mixed = saved("qwen3_moe", true);
+  const ModelFolder one_by_one = ModelFolder::open(saved("qwen3_moe", false));
+  rewrite(mixed, [&](auto& tensors) {
+    std::erase_if(tensors,
+                  [](const auto& each) { return each.first.starts_with("model.layers.1.mlp.experts."); });
+    for (const std::string& name : one_by_one.names())
+      if (name.starts_with("model.layers.1.mlp.experts.")) tensors[name] = one_by_one.tensor(name).clone();
+  });
+  expect_has(
+      error(mixed),
+      "2 of single experts, where others are stacked; write all in one form: "
+      "'model.layers.1.mlp.experts.0.gate_proj.weight', 'model.layers.1.mlp.experts.0.down_proj.weight'");
 }
 
 // Its values are small beside those of a sum in bfloat16: 238 of them would become 8.

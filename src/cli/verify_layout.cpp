@@ -16,15 +16,26 @@ constexpr const char* kUsage =
 
   temper verify-layout RUN.yaml --ranks N [--KEY VALUE ...]
 
-Trains a copy of the run's model of two layers (one of each kind) for three
-updates on one rank, and as N ranks divide the work by the group parallel, in
-float32 on this machine's processor. Compares losses, every gradient before
-clipping, and weights; the exit code is 1 where they differ by more than
-rounding.
+Trains a copy of the run's model of two layers (one of each kind), or the run's
+adapters of it, by the run's recipe, on one rank, and as N ranks divide the work
+by the group parallel, on this machine's processor. Compares losses, every
+gradient before clipping, their norms and weights; the exit code is 1 where they
+differ by more than rounding.
 
-  --ranks N    the number of ranks (2)
+  --ranks N      the number of ranks (2)
+  --updates N    the number of updates (3)
+  --dtype NAME   float32, or bfloat16, where rounding allows more (float32)
   --help all, --help KEY   every key, or one of them
 )";
+
+int64_t taken(RunArguments& arguments, const std::string& flag, int64_t otherwise, int64_t most) {
+  const std::optional<std::string> text = arguments.take(flag);
+  if (!text) return otherwise;
+  const std::optional<int64_t> number = config::parse_integer(*text);
+  if (!number || *number < 1 || *number > most)
+    fail("[command line] {} is '{}'; expected a number from 1 to {}", flag, *text, most);
+  return *number;
+}
 
 int verify(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
@@ -33,14 +44,17 @@ int verify(const std::vector<std::string>& arguments) {
   }
   if (show_help(arguments, kUsage)) return 0;
   RunArguments parsed = parse_run_arguments(arguments, {});
-  const std::string text = parsed.take("--ranks").value_or("2");
-  const std::optional<int64_t> ranks = config::parse_integer(text);
-  if (!ranks || *ranks < 1 || *ranks > 64)
-    fail("[command line] --ranks is '{}'; expected a number of ranks from 1 to 64", text);
+  recipes::VerifyOptions options;
+  options.ranks = static_cast<int>(taken(parsed, "--ranks", options.ranks, 64));
+  options.updates = taken(parsed, "--updates", options.updates, 1000);
+  const std::string dtype = parsed.take("--dtype").value_or("float32");
+  if (dtype != "float32" && dtype != "bfloat16")
+    fail("[command line] --dtype is '{}'; expected float32 or bfloat16", dtype);
+  options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
   recipes::RunConfig config;
   config::Schema schema = config::schema_of(config);
   parsed.load(schema);
-  std::printf("%s\n", recipes::verify_layout(config, static_cast<int>(*ranks)).c_str());
+  std::printf("%s\n", recipes::verify_layout(config, options).c_str());
   return 0;
 }
 

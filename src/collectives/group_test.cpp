@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
@@ -89,6 +90,32 @@ TEST(Threads, NarrowNumbersAreRoundedOnce) {
     group.all_reduce("value", value);
     const std::lock_guard lock(mutex);
     EXPECT_EQ(value.to(DType::kF32).item(), static_cast<float>(BFloat16(1 + 3 * 0.00390625f)));
+  });
+}
+
+// The sum of many ranks' bfloat16 is that of float32 within one unit of its last place.
+TEST(Threads, NarrowNumbersOfManyRanksAreSummedInFloat32) {
+  constexpr int kRanks = 64;
+  constexpr int64_t kCount = 256;
+  const auto of = [](int rank, int64_t i) {
+    const auto random = static_cast<uint32_t>(rank * 7919 + i * 104729) * 2654435761U;
+    return BFloat16(1 + static_cast<float>(random >> 8) / (1 << 24));
+  };
+  std::mutex mutex;
+  launch("threads", {.ranks = kRanks}, [&](Group& group) {
+    const Tensor values = Tensor::empty({kCount}, DType::kBF16, MemoryTag::kWorkspace);
+    for (int64_t i = 0; i < kCount; ++i) values.data<BFloat16>()[i] = of(group.rank(), i);
+    const Tensor part = group.reduce_scatter("parts", values);
+    group.all_reduce("values", values);
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < kCount; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < kRanks; ++rank) sum += static_cast<float>(of(rank, i));
+      const double unit = std::ldexp(1.0, std::ilogb(sum) - 7);
+      EXPECT_NEAR(static_cast<float>(values.data<BFloat16>()[i]), sum, unit);
+      if (i / part.numel() != group.rank()) continue;
+      EXPECT_EQ(part.data<BFloat16>()[i % part.numel()].bits, values.data<BFloat16>()[i].bits);
+    }
   });
 }
 

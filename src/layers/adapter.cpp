@@ -25,14 +25,6 @@ void fill(const ParameterStore& parameters, size_t parameter,
 
 // Where ranks divide a model, its adapters are divided like it.
 WeightTable checked_table(const ParameterStore& base, const LoraPlan& plan) {
-  const Mesh& mesh = base.layout().mesh();
-  for (const LoraTarget& target : plan.targets)
-    if (mesh.tensor * mesh.expert > 1 && target.experts > 0)
-      fail(
-          "[adapters] '{}' adapts experts, which ranks divide with parallel.tensor {} and parallel.expert "
-          "{}; set "
-          "both to 1, or adapt other modules",
-          target.module, mesh.tensor, mesh.expert);
   for (const LoraSaved& saved : plan.saved) {
     const WeightSpec& spec = *base.table().find_target(saved.source).spec;
     if (base.at(spec.name).comes_and_goes)
@@ -49,6 +41,13 @@ Mesh mesh_of_adapters(const ParameterStore& base) {
   Mesh mesh = base.layout().mesh();
   mesh.shard_level = 1;
   return mesh;
+}
+
+// The first of an expert's rows that a target updates, as the store counts an expert's rows: of its kinds
+// (gate, up) ranks have equal parts.
+int64_t own_row_of_expert(const ParameterStore& base, const LoraTarget& target) {
+  const Placement held = base.layout()[base.bound(target.spec->name).id()].unsharded();
+  return target.row * held.own()[0] * base.layout().mesh().expert / held.whole()[0];
 }
 
 // Of a weight's rows from `first` on the first that the store holds, as it counts them.
@@ -72,7 +71,8 @@ Adapter::Adapter(const LoraPlan& plan, LoraConfig config, const ParameterStore& 
   for (const LoraTarget& target : plan_.targets) {
     std::optional<Update>& update = updates_[base.bound(target.spec->name).id()];
     if (!update) update.emplace(Update{parameters_.bound(lora_a_name(*target.spec)).id(), {}});
-    update->slices.push_back({own_row(base, *target.spec, target.row, target.rows),
+    update->slices.push_back({target.experts > 0 ? own_row_of_expert(base, target)
+                                                 : own_row(base, *target.spec, target.row, target.rows),
                               parameters_.bound(lora_b_name(target)).id(), static_cast<float>(target.scale)});
   }
   for (const LoraSaved& saved : plan_.saved) {

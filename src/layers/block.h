@@ -22,7 +22,9 @@ struct Pass {
   Tensor positions;              // [tokens] int32, on the model's device
   std::vector<RopeTables> rope;  // by RopeTableSet::add
   AdaptedRows rows = {};
-  AdaptedRows stream_rows = {};          // of the tokens of the residual stream that are here
+  AdaptedRows stream_rows = {};  // of the tokens of the residual stream that are here
+  // Whose rows other ranks may send here, in the same order on all ranks: those of `rows`, or more.
+  std::vector<const Adapter*> adapters = {};
   bool divides_tokens = false;           // tensor ranks have some of the stream's tokens each (ModelRanks)
   const SequenceState* state = nullptr;  // of one document that the tokens continue; null: there is none
   bool decodes = false;                  // one token; the rest is undefined, as the host knows nothing of it

@@ -178,6 +178,8 @@ Pass Decoder::pass_of(const DecoderInput& input, const Options& options) const {
                      return furthest(positions) < covered;
                    });
   Pass pass{from_host(input.positions, device()), rope, {options.adapters, input.ids.numel()}};
+  pass.adapters.assign(options.all_adapters.begin(), options.all_adapters.end());
+  if (pass.adapters.empty() && !options.adapters.empty()) pass.adapters = {options.adapters.front().adapter};
   pass.state = options.state;
   pass.divides_tokens = ranks_.divides_tokens(options.state == nullptr);
   pass.stream_rows = pass.divides_tokens
@@ -213,6 +215,17 @@ Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
   return embedding_multiplier_ == 1 ? x : primitives::scale(tape, x, embedding_multiplier_);
 }
 
+namespace {
+
+// Whether ranks that pass each layer together may have rows of different adapters, or none of one. All of
+// them must then go the same way back, whichever layers their own adapters change: from the first on.
+bool rows_differ(const ModelRanks& ranks, const Pass& pass) {
+  if (ranks.in_step() == nullptr || pass.adapters.empty() || pass.adapters.front() == nullptr) return false;
+  return ranks.expert != nullptr || pass.adapters.size() > 1;
+}
+
+}  // namespace
+
 Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& options) const {
   if (input.ids.numel() == 0) fail("a forward pass needs at least one token");
   invariant(options.state == nullptr || !tape.recording(), "a state is for inference");
@@ -229,6 +242,8 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
     pass.routers = std::make_shared<RouterTrace>();
   if (pass.routers != nullptr) pass.routers->routers.resize(routers_.count());
   Stream stream{embed(tape, from_host(input.ids, device()), pass), {}};
+  if (rows_differ(ranks_, pass) && tape.recording() && !stream.x.requires_grad())
+    stream.x = tape.variable(stream.x.value);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (checkpoint && options.hidden_states != nullptr) options.hidden_states->push_back(stream.x.value);
     stream = checkpoint ? checkpointed_layer(tape, i, stream, pass)
@@ -245,6 +260,7 @@ Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& sta
   invariant(!tape.recording(), "a state is for inference");
   const AdaptedRows rows{{{input.adapter, 1}}, 1};
   Pass pass{input.positions, input.rope, rows, rows};
+  pass.adapters = {input.adapter};
   pass.state = &state;
   pass.decodes = true;
   Stream stream{embed(tape, input.ids, pass), {}};
@@ -253,7 +269,7 @@ Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& sta
 }
 
 bool Decoder::decodes_on_device() const {
-  return ops_.at<ops::Sample>("head").forward != nullptr &&
+  return !ranks_.meet() && ops_.at<ops::Sample>("head").forward != nullptr &&
          std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
            return layer.mixer->decodes_on_device() && layer.channel->decodes_on_device();
          });

@@ -96,7 +96,10 @@ class Decoder {
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     // [tokens, hidden] each: the input of each layer, then what the final norm gives.
     std::vector<Tensor>* hidden_states = nullptr;
-    std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
+    std::vector<AdapterRows> adapters = {};  // of all tokens in their order; none: the model alone
+    // The adapters of the update, in the same order on all ranks, where there are several: rows of any of
+    // them may come from other ranks (Pass::adapters).
+    std::span<const Adapter* const> all_adapters = {};
     std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
   };
   // Hidden states after the final norm, [tokens, hidden].

@@ -21,6 +21,8 @@ struct ModelRanks {
   // Those that pass each layer at the same time, so that each of them needs as many passes as another; null:
   // this rank does what it likes.
   collectives::Group* in_step() const { return mesh.shard_level > 1 && shard != nullptr ? shard : expert; }
+  // Whether passes need other ranks: all of them compute the same ones then.
+  bool meet() const { return tensor != nullptr || in_step() != nullptr; }
   // What is added once to a sum is added here.
   bool is_first() const { return tensor_place() == 0; }
   bool divides_tokens(bool sequence) const { return sequence && tensor != nullptr && mesh.sequence; }

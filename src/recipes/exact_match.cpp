@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/threads.h"
+#include "collectives/at_root.h"
+#include "collectives/local/local.h"
 
 namespace temper::recipes {
 namespace {
@@ -24,12 +27,39 @@ std::vector<data::Question> questions_of(const data::Mixture& rows, int64_t coun
   return questions;
 }
 
+// Rank 0 reads the data, as for training.
+std::vector<data::Question> shared(collectives::Group& ranks,
+                                   const std::function<std::vector<data::Question>()>& read) {
+  if (ranks.is_alone()) return read();
+  const std::string text = collectives::made_at_root(ranks, "questions", [&] {
+    Json::Array all;
+    for (const data::Question& question : read()) {
+      Json::Array prompt;
+      for (const int32_t id : question.prompt) prompt.emplace_back(int64_t{id});
+      all.emplace_back(Json::Array{question.text, std::move(prompt), question.answer});
+    }
+    return Json(std::move(all)).dump();
+  });
+  std::vector<data::Question> questions;
+  const Json parsed = Json::parse(text, "questions");
+  for (const Json& one : parsed.as_array()) {
+    const Json::Array& parts = one.as_array();
+    data::Question& question = questions.emplace_back();
+    question.text = parts[0].as_string();
+    for (const Json& id : parts[1].as_array()) question.prompt.push_back(static_cast<int32_t>(id.as_int()));
+    question.answer = parts[2].as_string();
+  }
+  return questions;
+}
+
 }  // namespace
 
 std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& config,
                                      const data::Mixture& rows, const layers::Adapter* adapter) {
-  const std::vector<data::Question> questions =
-      questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
+  const bool together = setup.model->decoder.ranks().meet();
+  const std::vector<data::Question> questions = shared(together ? setup.ranks : collectives::alone(), [&] {
+    return questions_of(rows, config.eval.exact_match, config.data.on_bad_row);
+  });
   std::vector<Answer> answers(questions.size());
   int64_t longest = 0;
   for (const data::Question& question : questions)
@@ -48,7 +78,8 @@ std::vector<Answer> answer_questions(const RunSetup& setup, const RunConfig& con
                                        std::string(data::trim(found))};
   };
   const auto count_all = static_cast<int64_t>(answers.size());
-  if (decoder.device().type != DeviceType::kCpu) {  // which serves one generator at a time
+  // A device serves one generator at a time, as do ranks that answer together.
+  if (together || decoder.device().type != DeviceType::kCpu) {
     rollout::Generator generator(decoder);
     for (int64_t i = 0; i < count_all; ++i) answer(generator, i);
     return answers;

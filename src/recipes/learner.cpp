@@ -72,12 +72,7 @@ void Learner::build_to_measure() {
 
 void Learner::build_with(Recipe::MakeObjective make_objective) {
   make_adapter();
-  if (make_objective != nullptr) {
-    // What rank 0 computes and stores, the others read.
-    const auto make = [&] { objective_ = make_objective({*setup_, config_, data_, files_}); };
-    collectives::at_root(ranks(), "the objective", make);
-    if (!objective_) make();
-  }
+  if (make_objective != nullptr) objective_ = make_objective({*setup_, config_, data_, files_});
   make_trainer();
 }
 
@@ -137,10 +132,7 @@ void Learner::read_eval_rows() {
 
 std::vector<data::PackedRow> Learner::shared_rows(
     std::string_view name, const std::function<std::vector<data::PackedRow>()>& read) const {
-  if (ranks().is_alone()) return read();
-  const std::string rows =
-      collectives::made_at_root(ranks(), name, [&] { return training::rows_to_bytes(read()); });
-  return training::rows_of_rank(training::rows_from_bytes(rows), data_ranks().rank(), data_ranks().size());
+  return training::shared_rows(ranks(), data_ranks(), name, read);
 }
 
 data::Batch Learner::shared_batch() {
@@ -209,10 +201,12 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
 
 void Learner::ask(const char* when, double& result) {
   const double start = seconds_now();
-  collectives::at_root(ranks(), "answers to questions", [&] {
+  const auto answer = [&] {
     answers_ = answer_questions(*setup_, config_, *data_.eval, adapter_.get());
     result = accuracy(answers_);
-  });
+  };
+  setup_->model->decoder.ranks().meet() ? answer()
+                                        : collectives::at_root(ranks(), "answers to questions", answer);
   log(fmt::format("exact match {} training: {:.1f} % of {} held-out questions ({})", when, 100 * result,
                   answers_.size(), format_duration(seconds_now() - start)));
 }

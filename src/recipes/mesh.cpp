@@ -95,18 +95,8 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
-  if (mesh.shard_level == 3 && config.eval.exact_match > 0)
-    fail(
-        "[eval.exact_match] asks the whole model, which no rank has with parallel.shard_level 3; leave it "
-        "out, or "
-        "use shard_level 1 or 2");
   if (mesh.tensor * mesh.expert == 1) return;
   Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
-  if (config.eval.exact_match > 0)
-    fail(
-        "[eval.exact_match] asks the whole model, of which each rank has a part with parallel.tensor {} and "
-        "parallel.expert {}; leave it out",
-        mesh.tensor, mesh.expert);
   if (!config.train.master_weights && config.model.dtype != DType::kF32)
     fail(
         "[train.master_weights] is false, which needs parallel.tensor 1 and parallel.expert 1: leave it "

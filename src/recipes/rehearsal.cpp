@@ -130,12 +130,13 @@ std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json
   return models::build_model(model, join_path(config.model.path, "config.json"), build);
 }
 
-std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting) {
+std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting,
+                                            const layers::ModelRanks& ranks) {
   const std::optional<std::string> folder = recipe_of(config).second_model(config);
   if (!folder) return nullptr;
   const Json model =
       *folder == config.model.path ? setting.model : Json::parse_file(join_path(*folder, "config.json"));
-  return counted_model(config, model, setting);
+  return counted_model(config, model, setting, ranks);
 }
 
 optimizers::AdamWOptions optimizer_options(const RunConfig& config) {
@@ -247,7 +248,7 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
   const std::unique_ptr<models::Model> model =
       counted_model(config, setting.model, setting, ranks.groups.model());
   model->decoder.prepare_positions(config.data.max_length);
-  const std::unique_ptr<models::Model> second = second_model(config, setting);
+  const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups.model());
   const Recipe& recipe = recipe_of(config);
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)

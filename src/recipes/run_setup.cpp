@@ -86,8 +86,9 @@ RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collecti
 
 std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& folder) const {
   if (auto known = others_[folder].lock()) return known;
-  const std::shared_ptr<const models::Model> other =
-      models::load_model(folder, build_options(config, facts, preferred_));
+  models::BuildOptions build = build_options(config, facts, preferred_);
+  build.ranks = groups->model();
+  const std::shared_ptr<const models::Model> other = models::load_model(folder, build);
   others_[folder] = other;
   return other;
 }

@@ -47,7 +47,8 @@ struct RunSetup {
 
   // `verbose`: says why each kernel was chosen, instead of one line.
   void load_weights(ops::Preferences preferred, bool verbose);
-  // Another model of the same dtype, frozen; one for all that ask while one of them has it.
+  // Another model of the same dtype, frozen, and divided between the ranks as the trained one is; one for all
+  // that ask while one of them has it. All ranks call it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;
   int64_t peak_memory() const;  // of the process, or of the device that trains
  private:

@@ -105,6 +105,9 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
     forward.adapters.push_back(part.rows);
     counts.push_back(part.rows.rows);
   }
+  std::vector<const layers::Adapter*> adapters;
+  for (const AdapterShare& share : step.shares) adapters.push_back(share.adapter);
+  forward.all_adapters = adapters;
   forward.routers = model_.watch_routers();
   const Var all = model_.forward(tape, batch.input, forward);
   const std::vector<Var> hidden =

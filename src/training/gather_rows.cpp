@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "collectives/at_root.h"
+
 namespace temper::training {
 namespace {
 
@@ -80,6 +82,14 @@ std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& ro
     before += row.size();
   }
   return mine;
+}
+
+std::vector<data::PackedRow> shared_rows(collectives::Group& ranks, const collectives::Group& parts,
+                                         std::string_view name,
+                                         const std::function<std::vector<data::PackedRow>()>& read) {
+  if (ranks.is_alone()) return read();
+  const std::string rows = collectives::made_at_root(ranks, name, [&] { return rows_to_bytes(read()); });
+  return rows_of_rank(rows_from_bytes(rows), parts.rank(), parts.size());
 }
 
 std::vector<std::vector<data::PackedRow>> gather_rows(collectives::Group& ranks,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace temper::training {
 namespace {
@@ -144,6 +145,22 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
   sum_over(ranks, result.preference);
 }
 
+namespace {
+
+// " on rank 1": whose own loss is no number, while others' are; "" where that says nothing.
+std::string ranks_without_a_loss(collectives::Group& ranks, double own) {
+  if (ranks.is_alone()) return {};
+  std::vector<std::string> found;
+  const std::vector<uint8_t> finite =
+      ranks.gather("losses that are numbers", static_cast<uint8_t>(std::isfinite(own)));
+  for (size_t i = 0; i < finite.size(); ++i)
+    if (finite[i] == 0) found.push_back(std::to_string(ranks.world_ranks()[i]));
+  if (found.empty() || found.size() == finite.size()) return {};
+  return fmt::format(" on rank{} {}", found.size() == 1 ? "" : "s", join(found));
+}
+
+}  // namespace
+
 StepResult PendingStep::wait() {
   StepResult result = known_;
   for (const auto& loss : losses_) result.loss += *static_cast<const float*>(loss->wait());
@@ -151,6 +168,7 @@ StepResult PendingStep::wait() {
   for (const auto& balance : balances_) result.balance_loss += *static_cast<const float*>(balance->wait());
   for (const auto& [nll, documents] : tokens_)
     add_losses(result.sources, static_cast<const float*>(nll->wait()), documents);
+  const double own_loss = result.loss;
   sum_over(*ranks_, result);
   result.routers = routers_.wait(*ranks_);
   result.loss -= result.z_loss;
@@ -159,9 +177,10 @@ StepResult PendingStep::wait() {
   const std::string router = describe_not_finite(result.routers);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(
-        "the loss is {} and the gradient norm {}{}: training diverged; lower the learning rate, lengthen the "
-        "warm-up or continue from an earlier checkpoint",
-        printed(result.loss), printed(result.grad_norm), router.empty() ? "" : ", and " + router);
+        "the loss is {}{} and the gradient norm {}{}: training diverged; lower the learning rate, lengthen "
+        "the warm-up or continue from an earlier checkpoint",
+        printed(result.loss), ranks_without_a_loss(*ranks_, own_loss), printed(result.grad_norm),
+        router.empty() ? "" : ", and " + router);
   return result;
 }
 

@@ -19,6 +19,13 @@ bool strip_end(std::string& name, std::string_view end) {
   return true;
 }
 
+// What ranks divide of a stacked tensor: each expert's kinds (gate, up) by themselves.
+std::vector<WeightSegment> segments_of_experts(const WeightSpec& spec) {
+  std::vector<WeightSegment> segments;
+  for (const WeightSource& source : spec.sources) segments.push_back({source.rows});
+  return segments;
+}
+
 // Of a parameter's segments those of some of its rows.
 std::vector<WeightSegment> segments_of_rows(const WeightSpec& spec, int64_t first, int64_t rows) {
   std::vector<WeightSegment> found;
@@ -54,6 +61,7 @@ WeightSpec spec_of_a(const std::vector<LoraTarget>& targets) {
   }
   spec.shape = {experts * ranks, base.shape[1]};
   spec.axes = {targets.front().experts > 0 ? "experts*rank" : "rank", base.axes[1]};
+  spec.experts = targets.front().experts;
   return spec;
 }
 
@@ -68,7 +76,10 @@ WeightSpec spec_of_b(const LoraTarget& target) {
   const std::vector<LoraFileNames> names = lora_file_names(target);
   for (const LoraFileNames& each : names)
     spec.sources.push_back({each.b, experts * rows / static_cast<int64_t>(names.size())});
-  if (target.experts == 0 && !embedding)
+  spec.experts = target.experts;
+  if (target.stacked())
+    spec.segments = segments_of_experts(*target.spec);
+  else if (target.experts == 0 && !embedding)
     spec.segments = segments_of_rows(*target.spec, target.row, target.rows);
   spec.transposed = target.stacked();
   spec.transposed_rows = target.stacked() ? experts : 0;
@@ -234,6 +245,9 @@ void check_products(const WeightTable& base, const LoraPlan& plan, const std::st
 
 WeightTable lora_table(const WeightTable& base, const LoraPlan& plan) {
   WeightTable table;
+  // Ranks divide an adapter's matrices where they divide the model's: between heads.
+  for (const WeightSpec& spec : base.specs())
+    for (const std::string& axis : spec.axes) table.keep_together(axis, base.unit_of(axis));
   for (size_t i = 0; i < plan.targets.size();) {
     std::vector<LoraTarget> together;
     for (const WeightSpec* spec = plan.targets[i].spec;

@@ -6,58 +6,13 @@
 #include <cmath>
 #include <thread>
 
-#include "tests/cli/cli_fixture.h"
+#include "tests/cli/ranks_fixture.h"
 #include "tests/support/errors.h"
 
 namespace temper {
 namespace {
 
-class Ranks : public Cli {
- protected:
-  static std::string train(std::string name, const std::string& flags) {
-    std::replace(name.begin(), name.end(), ' ', '_');
-    const std::string out = folder() + "/" + name;
-    const Outcome outcome = run("train " + yaml() + " --output " + out + " " + flags);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return out;
-  }
-
-  // Losses of all steps and evaluations, and gradient norms, within these relative differences.
-  static void expect_same_course(const std::string& found_in, const std::string& expected_in) {
-    const std::vector<Json> found = metrics(found_in), expected = metrics(expected_in);
-    ASSERT_EQ(found.size(), expected.size());
-    for (size_t i = 0; i < found.size(); ++i)
-      for (const auto& [key, value] : expected[i].as_object()) {
-        if (key.find("seconds") != std::string::npos || key == "tokens_per_second" ||
-            key == "peak_fraction" || key == "time")
-          continue;
-        const Json* const other = found[i].find(key);
-        ASSERT_NE(other, nullptr) << key;
-        if (!value.is_number()) continue;
-        const double limit = key == "grad_norm" ? 2e-5 : i == 0 ? 1e-6 : 1e-5, size = value.as_double();
-        EXPECT_NEAR(other->as_double(), size, limit * std::max(0.1, std::abs(size)))
-            << key << " of line " << i;
-      }
-  }
-
-  // What these flags of ranks and meshes train.
-  static void expect_on_meshes(const std::string& name, const std::string& flags, const std::string& expected,
-                               std::initializer_list<const char*> meshes) {
-    for (const char* mesh : meshes) expect_same_course(train(name + " " + mesh, flags + mesh), expected);
-  }
-
-  static void expect_same_model(const std::string& a, const std::string& b) {
-    EXPECT_EQ(read_file(a + "/model/model.safetensors"), read_file(b + "/model/model.safetensors"));
-  }
-
-  static std::string newest_state(const std::string& out) {
-    std::string newest;
-    if (exists(out + "/checkpoints"))
-      for (const std::string& name : list_directory(out + "/checkpoints"))
-        if (name.starts_with("step-")) newest = std::max(newest, name);
-    return newest;
-  }
-};
+class Ranks : public RanksOfARun {};
 
 TEST_F(Ranks, LearnWhatOneRankLearns) {
   const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ", one = train("one", flags);
@@ -142,31 +97,6 @@ TEST_F(Ranks, DivideExperts) {
                     "--ranks 4 --parallel.expert 2 --parallel.shard 2",
                     "--ranks 4 --parallel.expert 2 --parallel.tensor 2",
                     "--ranks 8 --parallel.expert 2 --parallel.tensor 2 --parallel.shard 2"});
-}
-
-// Adapters of divided layers, with dropout, and preferences by divided vocabularies.
-TEST_F(Ranks, LearnTheSameOnDividedLayers) {
-  const std::string lora = "--adapters '[{name: a, rank: 4, dropout: 0.1}, {name: b, rank: 2}]' ",
-                    one = train("lora_whole", lora),
-                    two = train("lora_divided", lora + "--ranks 4 --parallel.tensor 2");
-  for (const char* adapter : {"/adapters/a", "/adapters/b"}) expect_same_course(two + adapter, one + adapter);
-  for (const char* base : {"", "--model.base_dtype float8_e4m3fn --model.dtype bfloat16 "}) {
-    const std::string alone = train("lora_alone", lora + base),
-                      sharded = train("lora_sharded",
-                                      lora + base + "--ranks 2 --parallel.shard 2 --parallel.shard_level 3");
-    for (const char* adapter : {"/adapters/a", "/adapters/b"})
-      if (*base == 0)
-        expect_same_course(sharded + adapter, alone + adapter);
-      else
-        EXPECT_NEAR(metrics(sharded + adapter).back().at("loss").as_double(),
-                    metrics(alone + adapter).back().at("loss").as_double(), 1e-2);
-    for (const std::string& out : {alone, sharded}) std::system(("rm -r " + out).c_str());
-  }
-  const std::string dpo = "--recipe preference --data.train " + folder() +
-                          "/pairs_train.jsonl --data.max_length 96 --train.steps 4 ";
-  expect_on_meshes("dpo", dpo, train("dpo_whole", dpo),
-                   {"--ranks 2 --parallel.tensor 2", "--ranks 2 --parallel.shard 2 --parallel.shard_level 2",
-                    "--ranks 2 --parallel.shard 2 --parallel.shard_level 3"});
 }
 
 // What was saved on one mesh and goes on on another has the bits that it was saved with.
@@ -328,24 +258,6 @@ TEST_F(Ranks, AreVerifiedBeforeARun) {
   }
   const Outcome refused = run("verify-layout " + yaml() + " --ranks 3 --parallel.shard 2");
   EXPECT_EQ(refused.code, 2) << refused.err;
-}
-
-// The models that parity is tested with: biases, sinks, latent attention, few heads of keys, mixtures,
-// hybrids.
-TEST_F(Ranks, ModelsOfEveryFamilyAreDivided) {
-  const std::string goldens = TEMPER_SOURCE_DIR "/tests/goldens/";
-  int divided = 0;
-  for (const std::string& name : list_directory(goldens)) {
-    if (!exists(goldens + name + "/config.json")) continue;
-    const Outcome outcome =
-        run("verify-layout " + yaml() + " --model.path " + goldens + name + " --ranks 2 --parallel.tensor 2");
-    if (outcome.code == 2)
-      expect_has(outcome.err, "cannot divide equally");  // three heads
-    else
-      EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
-    divided += outcome.code == 0 ? 1 : 0;
-  }
-  EXPECT_GE(divided, 15);
 }
 
 TEST_F(Ranks, MistakesAreToldOnce) {

@@ -42,7 +42,8 @@ class BoundExperts : public layers::BoundChannel {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const ops::MoeRouter::Routes routes = route(tape, x, pass);
-    const Var y = choose(tape, x, routes, pass.rows.all());
+    const Var y = ranks_ == nullptr ? choose(tape, x, routes, pass.rows.all())
+                                    : choose_elsewhere(tape, x, routes, pass);
     if (!shared_) return y;
     Var shared = shared_->forward(tape, x, pass);
     if (shared_gate_) shared = layers::sigmoid_gated(tape, shared, (*shared_gate_)(tape, x, pass.rows));
@@ -58,19 +59,59 @@ class BoundExperts : public layers::BoundChannel {
   }
 
  private:
+  bool adapts(const layers::AdapterRows& rows) const {
+    return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
+  }
+
+  // Of rows of one adapter.
+  Var compute(Tape& tape, const layers::AdapterRows& rows, const Var& x, const Tensor& ids,
+              const Var& weights) const {
+    if (!adapts(rows)) return ops::moe_experts(tape, experts_, x, ids, weights, own(tape));
+    return ops::lora_moe_experts(tape, adapted_, x, ids, weights,
+                                 {gate_up_.matrix(tape), update(tape, rows, gate_up_)},
+                                 {down_.matrix(tape), update(tape, rows, down_)});
+  }
+
+  // On the ranks that have them, for the rows of all ranks: of each adapter apart, too.
+  Var choose_elsewhere(Tape& tape, const Var& x, const ops::MoeRouter::Routes& routes,
+                       const Pass& pass) const {
+    const std::vector<const layers::Adapter*>& all = pass.adapters;
+    const bool apart = all.size() > 1 && std::any_of(all.begin(), all.end(), [&](const auto* adapter) {
+                         return adapts({.adapter = adapter});
+                       });
+    std::vector<TokenExchange::Kind> kinds;
+    if (apart)
+      for (const layers::AdapterRows& rows : pass.rows.all())
+        kinds.push_back({static_cast<int32_t>(std::find(all.begin(), all.end(), rows.adapter) - all.begin()),
+                         static_cast<int32_t>(rows.rows)});
+    const TokenExchange exchange(*ranks_, routes.ids, config_.routing.experts, kinds);
+    const Var rows = exchange.dispatch(tape, x), weights = exchange.weights(tape, routes.weights);
+    const int64_t count = rows.shape()[0];
+    if (!apart || count == 0) {
+      const layers::Adapter* const adapter = all.empty() || count == 0 ? nullptr : all.front();
+      return exchange.combine(
+          tape, compute(tape, {.adapter = adapter, .rows = count}, rows, exchange.ids(), weights));
+    }
+    Var y = tape.constant(
+        Tensor::zeros(rows.shape(), rows.value.dtype(), MemoryTag::kActivations, rows.value.device()));
+    for (size_t kind = 0; kind < exchange.by_kind().size(); ++kind) {
+      const auto& [own, experts] = exchange.by_kind()[kind];
+      if (own.empty()) continue;
+      const primitives::ChosenRows chosen(Tensor::from(own), count, true);
+      const Tensor ids =
+          Tensor::from(std::span<const int32_t>(experts), {std::ssize(own), 1}).on(rows.value.device());
+      const Var part = compute(tape, {.adapter = all[kind], .rows = std::ssize(own)},
+                               primitives::gather_rows(tape, rows, chosen), ids,
+                               primitives::gather_rows(tape, weights, chosen));
+      y = primitives::add(tape, y, primitives::sum_rows(tape, part, chosen));
+    }
+    return exchange.combine(tape, y);
+  }
+
   // The experts of each adapter's rows apart, where one changes them.
   Var choose(Tape& tape, const Var& x, const ops::MoeRouter::Routes& routes,
              std::span<const layers::AdapterRows> all) const {
-    const auto adapts = [&](const layers::AdapterRows& rows) {
-      return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
-    };
-    if (ranks_ != nullptr) {
-      const TokenExchange exchange(*ranks_, routes.ids, config_.routing.experts);
-      const Var rows = exchange.dispatch(tape, x), weights = exchange.weights(tape, routes.weights);
-      return exchange.combine(tape,
-                              ops::moe_experts(tape, experts_, rows, exchange.ids(), weights, own(tape)));
-    }
-    if (std::none_of(all.begin(), all.end(), adapts))
+    if (std::none_of(all.begin(), all.end(), [&](const auto& rows) { return adapts(rows); }))
       return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, own(tape));
     const std::vector<Var> parts = layers::parts_of(tape, x, all),
                            weights = layers::parts_of(tape, routes.weights, all);
@@ -78,11 +119,7 @@ class BoundExperts : public layers::BoundChannel {
     int64_t first = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       const Tensor ids = routes.ids.narrow(0, first, all[i].rows);
-      results.push_back(adapts(all[i])
-                            ? ops::lora_moe_experts(tape, adapted_, parts[i], ids, weights[i],
-                                                    {gate_up_.matrix(tape), update(tape, all[i], gate_up_)},
-                                                    {down_.matrix(tape), update(tape, all[i], down_)})
-                            : ops::moe_experts(tape, experts_, parts[i], ids, weights[i], own(tape)));
+      results.push_back(compute(tape, all[i], parts[i], ids, weights[i]));
       first += all[i].rows;
     }
     return results.size() == 1 ? results.front() : primitives::concat_first(tape, results);

@@ -27,6 +27,26 @@ std::vector<Id> told(const Tensor& ids, int64_t experts) {
   return all;
 }
 
+// The kinds of tokens, one after the other.
+class KindOfToken {
+ public:
+  explicit KindOfToken(std::span<const TokenExchange::Kind> kinds) : kinds_(kinds) {}
+  size_t next() {
+    if (kinds_.empty()) return 0;
+    while (at_ + 1 < kinds_.size() && seen_ == kinds_[at_].tokens) {
+      ++at_;
+      seen_ = 0;
+    }
+    ++seen_;
+    return static_cast<size_t>(kinds_[at_].kind);
+  }
+
+ private:
+  std::span<const TokenExchange::Kind> kinds_;
+  size_t at_ = 0;
+  int32_t seen_ = 0;
+};
+
 Tensor integers(int64_t count) { return Tensor::empty({count}, DType::kI32, MemoryTag::kData); }
 
 // Until they are known.
@@ -39,7 +59,8 @@ int64_t TokenExchange::Counts::received() const {
   return std::accumulate(receive.begin(), receive.end(), int64_t{0});
 }
 
-TokenExchange::TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts)
+TokenExchange::TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts,
+                             std::span<const Kind> kinds)
     : ranks_(ranks),
       experts_(experts),
       top_k_(ids.dim(1)),
@@ -53,7 +74,7 @@ TokenExchange::TokenExchange(collectives::Group& ranks, const Tensor& ids, int64
   const auto all = ranks.gather("experts of tokens", std::span<const Id>(own));
   tokens_ = choices_ = {std::vector<int64_t>(all.size()), std::vector<int64_t>(all.size())};
   leave(own, ids.dim(0));
-  arrive(all);
+  arrive(all, kinds.empty() ? std::vector<std::vector<Kind>>() : ranks.gather("adapters of tokens", kinds));
   own_ids_ = own_ids_.on(ids.device());
 }
 
@@ -102,19 +123,27 @@ void TokenExchange::leave(const std::vector<Id>& ids, int64_t tokens) {
 
 // What all ranks send here, one after the other: a row for each choice of their tokens that is one of this
 // rank's experts.
-void TokenExchange::arrive(const std::vector<std::vector<Id>>& all) {
+void TokenExchange::arrive(const std::vector<std::vector<Id>>& all,
+                           const std::vector<std::vector<Kind>>& kinds) {
   const int here = ranks_.rank();
   const int64_t first = here * experts_ / ranks_.size();
   std::vector<int32_t> token_of, starts, experts;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const size_t rows_before = token_of.size(), tokens_before = starts.size();
     const std::vector<Id>& ids = all[rank];
+    KindOfToken kind_of(kinds.empty() ? std::span<const Kind>() : std::span<const Kind>(kinds[rank]));
     for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(top_k_)) {
       bool comes = false;
+      const size_t kind = kind_of.next();
       for (size_t choice = begin; choice < begin + static_cast<size_t>(top_k_); ++choice) {
         if (owners_[ids[choice]] != here) continue;
         if (!comes) starts.push_back(static_cast<int32_t>(token_of.size()));
         comes = true;
+        if (!kinds.empty()) {
+          if (by_kind_.size() <= kind) by_kind_.resize(kind + 1);
+          by_kind_[kind].rows.push_back(static_cast<int32_t>(token_of.size()));
+          by_kind_[kind].experts.push_back(static_cast<int32_t>(ids[choice] - first));
+        }
         token_of.push_back(static_cast<int32_t>(starts.size()) - 1);
         experts.push_back(static_cast<int32_t>(ids[choice] - first));
       }

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -12,14 +13,25 @@ namespace temper::channels {
 // for each of them. All ranks make one at the same time, and call the same functions in the same order.
 class TokenExchange {
  public:
+  // Consecutive tokens of one kind, which are to be told from those of others where they arrive.
+  struct Kind {
+    int32_t kind = 0, tokens = 0;
+  };
   // ids [tokens, top_k] int32: the chosen of all `experts`. Waits for them where they are on a device, and
-  // tells them to all ranks, so that each knows what comes.
-  TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts);
+  // tells them to all ranks, so that each knows what comes. `kinds`: of all tokens in their order; either all
+  // ranks give some or none does.
+  TokenExchange(collectives::Group& ranks, const Tensor& ids, int64_t experts,
+                std::span<const Kind> kinds = {});
 
   // The experts of the rows that are here, as this rank counts its own: [rows, 1] int32.
   const Tensor& ids() const { return own_ids_; }
-  Var dispatch(Tape& tape, const Var& x) const;       // [tokens, hidden] to [rows, hidden]
-  Var weights(Tape& tape, const Var& weights) const;  // [tokens, top_k] to [rows, 1]
+  // The rows that are here whose tokens are of one kind, and their experts.
+  struct RowsOfKind {
+    std::vector<int32_t> rows, experts;
+  };
+  const std::vector<RowsOfKind>& by_kind() const { return by_kind_; }  // from kind 0 on
+  Var dispatch(Tape& tape, const Var& x) const;                        // [tokens, hidden] to [rows, hidden]
+  Var weights(Tape& tape, const Var& weights) const;                   // [tokens, top_k] to [rows, 1]
   // What the rows gave, [rows, hidden], added up for each token: [tokens, hidden].
   Var combine(Tape& tape, const Var& y) const;
 
@@ -32,7 +44,7 @@ class TokenExchange {
     int64_t received() const;
   };
   void leave(const std::vector<uint16_t>& ids, int64_t tokens);
-  void arrive(const std::vector<std::vector<uint16_t>>& all);
+  void arrive(const std::vector<std::vector<uint16_t>>& all, const std::vector<std::vector<Kind>>& kinds);
   Var exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const;
 
   collectives::Group& ranks_;
@@ -43,6 +55,7 @@ class TokenExchange {
   primitives::ChosenRows chosen_;    // choices (token · top_k + j), by the rank that has the expert
   primitives::ChosenRows expanded_;  // of the tokens that came, one for each of their experts here
   Tensor own_ids_;
+  std::vector<RowsOfKind> by_kind_;
 };
 
 }  // namespace temper::channels

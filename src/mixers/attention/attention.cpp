@@ -39,7 +39,7 @@ class BoundAttention : public layers::BoundMixer {
     if (!config.qk_norm) return;
     if (config.norms_all_heads) {
       for (const char* name : {"attention.q_norm", "attention.k_norm"})
-        norms_.emplace_back(binding, name, config.norm_eps, config.norm_offset);
+        norms_.emplace_back(binding, name, config.norm_eps, config.norm_offset, binding.ranks.tensor);
       return;
     }
     q_norm_ = binding.weight("attention.q_norm.weight");
@@ -154,7 +154,10 @@ class Attention : public layers::Mixer {
       for (const auto& [norm, all] : {std::pair{"q_norm.weight", q()}, {"k_norm.weight", kv()}})
         weights.vector(std::string("attention.") + norm, c_.norms_all_heads ? "heads*head_dim" : "head_dim",
                        {{std::string("self_attn.") + norm, c_.norms_all_heads ? all : c_.head_dim}},
-                       c_.norm_offset != 0);
+                       c_.norm_offset != 0,
+                       c_.norms_all_heads && std::string_view(norm).starts_with("k")
+                           ? std::vector<WeightSegment>{{kv(), true}}
+                           : std::vector<WeightSegment>());
     if (c_.sinks) weights.vector("attention.sinks", "heads", {{"self_attn.sinks", c_.num_heads}}, true);
     weights.linear("attention.output", {"hidden", "heads*head_dim", q(), c_.output_bias},
                    {{"self_attn.o_proj", c_.hidden}});
@@ -163,12 +166,6 @@ class Attention : public layers::Mixer {
   }
 
   std::shared_ptr<const layers::Mixer> on_tensor_ranks(int tensor) const override {
-    if (c_.norms_all_heads)
-      fail(
-          "[parallel.tensor] is {}, but the norms of this model's queries and keys are of all heads "
-          "together, "
-          "which ranks cannot divide; use tensor 1",
-          tensor);
     AttentionConfig own = c_;
     own.num_heads = div_exact(c_.num_heads, tensor);
     own.num_kv_heads = std::max<int64_t>(c_.num_kv_heads / tensor, 1);

@@ -36,10 +36,7 @@ layers::DecoderConfig architecture_of(const std::string& folder) {
 // that.
 std::shared_ptr<const training::Reference> model_to_ask(const ObjectiveInputs& inputs) {
   const int64_t micro_batch = inputs.config.train.micro_batch_tokens;
-  // One rank computes them, which must have the whole model to itself.
-  const layers::ModelRanks ranks = inputs.setup.groups->model();
-  const bool has_whole = ranks.tensor == nullptr && ranks.in_step() == nullptr;
-  if (preference_keys(inputs.config).reference.empty() && has_whole)
+  if (preference_keys(inputs.config).reference.empty())
     return std::make_shared<training::ModelReference>(inputs.setup.model->decoder, micro_batch);
   return std::make_shared<SecondModel>(inputs.setup.other_model(folder_of_reference(inputs.config)),
                                        micro_batch);

@@ -11,8 +11,11 @@
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/safetensors.h"
+#include "collectives/at_root.h"
+#include "collectives/local/local.h"
 #include "models/architecture.h"
 #include "recipes/preference/preference_keys.h"
+#include "training/gather_rows.h"
 
 namespace temper::recipes {
 namespace {
@@ -117,7 +120,11 @@ StoredReference StoredReference::open_or_compute(const ObjectiveInputs& inputs,
                                                  const MakeModel& make_model) {
   StoredReference stored(join_path(inputs.files.folder, "reference.json"));
   const Json origin = origin_of(inputs, model_folder);
-  if (exists(stored.file_)) {
+  collectives::Group& ranks = inputs.setup.ranks;
+  const std::string found = collectives::made_at_root(ranks, "whether references are stored", [&] {
+    return std::string(exists(stored.file_) ? "yes" : "no");
+  });
+  if (found == "yes") {
     const Json file = Json::parse_file(stored.file_);
     const Json& from = file.at("computed_from");
     const bool older = from.find(kArchitecture + "vocab_size") == nullptr;
@@ -132,20 +139,33 @@ StoredReference StoredReference::open_or_compute(const ObjectiveInputs& inputs,
   }
   const double start = seconds_now();
   stored.compute(inputs, *make_model());
-  stored.write(origin);
+  collectives::at_root(ranks, "storing references", [&] { stored.write(origin); });
   log_info(fmt::format("reference: log-probabilities of {} documents of {} computed in {}, stored in {}",
                        stored.logps_.size(), model_folder, format_duration(seconds_now() - start),
                        stored.file_));
   return stored;
 }
 
+// Rank 0 reads the rows. Each rank computes some, with what it has of the model.
 void StoredReference::compute(const ObjectiveInputs& inputs, const training::Reference& model) {
+  collectives::Group &ranks = inputs.setup.ranks, &parts = inputs.setup.groups->data();
   const auto add = [&](const data::Mixture& mixture) {
-    data::Loader loader(mixture, eval_options(inputs.config));
-    while (const auto batch = loader.next()) {
-      const std::vector<double> logps = model.logps(batch->rows);
+    std::unique_ptr<data::Loader> loader;
+    if (ranks.rank() == 0) loader = std::make_unique<data::Loader>(mixture, eval_options(inputs.config));
+    const auto read = [&] {
+      const auto batch = loader->next();
+      return batch ? batch->rows : std::vector<data::PackedRow>();
+    };
+    for (;;) {
+      const std::vector<data::PackedRow> rows =
+          training::shared_rows(ranks, collectives::alone(), "rows of the reference", read);
+      if (rows.empty()) break;
+      const std::vector<double> own = model.logps(training::rows_of_rank(rows, parts.rank(), parts.size()));
+      std::vector<double> logps;
+      for (const std::vector<double>& one : parts.gather("references", std::span<const double>(own)))
+        logps.insert(logps.end(), one.begin(), one.end());
       auto next = logps.begin();
-      for (const data::PackedRow& row : batch->rows)
+      for (const data::PackedRow& row : rows)
         for_each_document(row, [&](uint64_t hash, size_t answers) {
           // As they come back from the file, so that a resumed run has the same bits.
           std::vector<double>& own = logps_[hash];

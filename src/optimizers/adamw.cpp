@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 #include <set>
+
+#include "base/threads.h"
 
 namespace temper::optimizers {
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options,
@@ -180,7 +184,35 @@ void AdamW::add_counted(size_t slot, std::vector<Tensor>& gradients) const {
     if (from < until) gradients.push_back(row.narrow(0, from, until - from));
 }
 
-// Of what ranks share: the norm of their norms, and of what all of them have.
+namespace {
+
+// Σ g² in double, over fixed pieces in a fixed order.
+double sum_of_squares(const std::vector<Tensor>& gradients) {
+  constexpr int64_t kPiece = 1 << 15, kLanes = 8;  // sums of their own, side by side
+  double all = 0;
+  for (const Tensor& gradient : gradients) {
+    std::vector<double> sums(static_cast<size_t>((gradient.numel() + kPiece - 1) / kPiece));
+    visit_float(gradient.dtype(), [&]<class T>() {
+      parallel_for(std::ssize(sums), [&](int64_t piece) {
+        const T* const from = gradient.data<T>() + piece * kPiece;
+        const int64_t count = std::min(kPiece, gradient.numel() - piece * kPiece);
+        std::array<double, kLanes> lanes{};
+        for (int64_t i = 0; i < count; ++i) {
+          const double g = static_cast<float>(from[i]);
+          lanes[static_cast<size_t>(i % kLanes)] += g * g;
+        }
+        sums[static_cast<size_t>(piece)] = std::accumulate(lanes.begin(), lanes.end(), 0.0);
+      });
+    });
+    all = std::accumulate(sums.begin(), sums.end(), all);
+  }
+  return all;
+}
+
+}  // namespace
+
+// What ranks share is added up in double where the host has it, and rounded once: the norm has the same bits,
+// but for one in many millions, whoever has which part. On other devices it is the norm of norms in float32.
 Tensor AdamW::grad_norm() const {
   const auto norm_of = [&](std::vector<Tensor> gradients) {
     ops::GlobalNorm op;
@@ -195,6 +227,18 @@ Tensor AdamW::grad_norm() const {
     const int kind = (is_sharded(slot) ? kSharded : kWhole) + (is_by_expert(slot) ? kExperts : kWhole);
     add_counted(slot, gradients[static_cast<size_t>(kind)]);
     exist[static_cast<size_t>(kind)] = true;
+  }
+  const bool alone = sharing_.shard == nullptr && sharing_.expert == nullptr && sharing_.tensor == nullptr;
+  if (!alone && parameters_.device().type == DeviceType::kCpu) {
+    const auto over = [](collectives::Group* group, double own) {
+      return group == nullptr ? own : group->sum("gradient norm", own);
+    };
+    const double shared = over(sharing_.shard, sum_of_squares(gradients[kSharded])),
+                 experts = over(sharing_.expert,
+                                sum_of_squares(gradients[kExperts]) +
+                                    over(sharing_.expert_shard, sum_of_squares(gradients[kShardedExperts])));
+    const double sum = over(sharing_.tensor, sum_of_squares(gradients[kWhole]) + shared + experts);
+    return Tensor::from(std::vector<float>{static_cast<float>(std::sqrt(sum))});
   }
   const auto over = [&](collectives::Group* group, const Tensor& own) {
     return group == nullptr ? own : norm_of({group->all_gather("gradient norm", own)});

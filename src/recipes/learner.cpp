@@ -15,6 +15,7 @@
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
 #include "recipes/quantizer_state.h"
+#include "recipes/replicas.h"
 #include "training/gather_rows.h"
 
 namespace temper::recipes {
@@ -116,7 +117,8 @@ void Learner::start() {
           "[{}] rank {} finds a state of step {}, another rank one of step {}; all machines must share the "
           "folder",
           files_.states(), ranks().rank(), state_.step, step);
-  if (!resumed && !is_adapter()) calibrate_quantizers(setup_->model->decoder, config_, data_);
+  if (!resumed && !is_adapter())
+    calibrate_quantizers(setup_->model->decoder, config_, data_, ranks(), data_ranks());
   collectives::at_root(ranks(), "opening metrics", [&] {
     metrics_ = std::make_unique<reports::MetricsWriter>(files_.metrics(), resumed ? state_.step : -1);
     events_ = std::make_unique<reports::TensorBoardWriter>(files_.events(), state_.step + 1);
@@ -197,6 +199,14 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
   report.train_seconds = state_.train_seconds;
   write_metrics(report, peak_flops);
   return report;
+}
+
+void Learner::check_replicas() const {
+  const layers::ParameterStore& trained =
+      adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
+  std::vector<PlacedTensor> held = trained.placed();
+  for (const PlacedTensor& state : optimizer_->state()) held.push_back(state);
+  recipes::check_replicas(ranks(), held, state_.step);
 }
 
 void Learner::ask(const char* when, double& result) {

@@ -58,6 +58,7 @@ class Learner {
   std::optional<Report> report(double peak_flops);
 
   void evaluate();
+  void check_replicas() const;  // what ranks hold alike (recipes/replicas.h)
   bool is_unsaved() const { return saved_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
   // Writes the checkpoint aside, unless this step is saved already; then gives it its name, which takes no

@@ -37,6 +37,24 @@ std::string proposals(int ranks, int tensor, int expert) {
   return join(all);
 }
 
+// Quantizers know whole weights, and inputs as one rank reads them.
+void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model,
+                     const layers::QuantizeOptions& options) {
+  if (mesh.tensor * mesh.expert > 1 || mesh.shard_level == 3)
+    fail(
+        "[quantize] needs whole matrices on every rank so far, and the ranks are {}: leave parallel.tensor, "
+        "parallel.expert and parallel.shard_level 3 out",
+        to_string(mesh));
+  for (const layers::PlannedQuantizer& each :
+       layers::plan_quantizers(layers::decoder_weight_table(model), options).quantizers)
+    if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
+        each.kind.sharing != layers::Sharing::kRow)
+      fail(
+          "[quantize] {} scales its input by the largest magnitude of a pass, which differs between one rank "
+          "and several: choose a format that is calibrated, or scaled by token, or start one rank",
+          each.name);
+}
+
 }  // namespace
 
 Mesh mesh_of(const ParallelConfig& config, int ranks) {
@@ -95,6 +113,8 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
+  const layers::QuantizeOptions quantize = config.quantize.to_options();
+  if (quantize.any() && mesh.size() > 1) check_quantized(mesh, model, quantize);
   if (mesh.tensor * mesh.expert == 1) return;
   Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
   if (!config.train.master_weights && config.model.dtype != DType::kF32)

@@ -30,7 +30,7 @@ std::string_view same_formats(const layers::QuantizerPreset& preset) {
 
 }  // namespace
 
-void check_quantize(const RunConfig& config, int ranks) {
+void check_quantize(const RunConfig& config) {
   const layers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any()) return;
   if (!config.adapters.empty()) fail("[quantize] trains all weights so far: remove it, or the adapters");
@@ -40,8 +40,6 @@ void check_quantize(const RunConfig& config, int ranks) {
   if (config.device != "cpu")
     fail("[quantize] trains on the CPU so far, and device is {}: remove it, or write device: cpu",
          config.device);
-  if (ranks > 1)
-    fail("[quantize] trains on one rank so far, and there are {}: remove it, or start one", ranks);
   if (options.preset.empty()) return;
   const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
   if (preset.calibration != "max")

@@ -7,7 +7,7 @@
 namespace temper::recipes {
 
 // Refuses a group `quantize` that no run of this version can train with, on so many ranks.
-void check_quantize(const RunConfig& config, int ranks = 1);
+void check_quantize(const RunConfig& config);
 
 // The quantizers of a run, from its configuration and the model's config.json: no weights are read. An Error
 // where the configuration asks for none.

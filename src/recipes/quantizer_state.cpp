@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "training/calibration.h"
+#include "training/gather_rows.h"
 
 namespace temper::recipes {
 namespace {
@@ -30,21 +31,26 @@ std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const Dat
 
 }  // namespace
 
-void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data) {
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
+                          collectives::Group& ranks, collectives::Group& parts) {
   const layers::Quantizers& quantizers = model.quantizers();
   if (quantizers.empty()) return;
   const bool reads = training::needs_rows(quantizers);
   const std::vector<data::PackedRow> rows =
-      reads ? calibration_rows(config, data) : std::vector<data::PackedRow>();
-  const training::Calibration found = training::calibrate(model, rows, config.train.micro_batch_tokens);
-  log_info(fmt::format("quantizers: amax of {} weights{}", found.weights,
-                       reads ? fmt::format(", and of {} inputs over {} tokens in {} rows", found.inputs,
-                                           found.tokens, rows.size())
-                             : ""));
+      reads ? training::shared_rows(ranks, parts, "rows of the calibration",
+                                    [&] { return calibration_rows(config, data); })
+            : std::vector<data::PackedRow>();
+  const training::Calibration found =
+      training::calibrate(model, rows, config.train.micro_batch_tokens, parts);
+  const int64_t count = parts.sum("rows of the calibration", static_cast<int64_t>(rows.size()));
+  log_info(fmt::format(
+      "quantizers: amax of {} weights{}", found.weights,
+      reads ? fmt::format(", and of {} inputs over {} tokens in {} rows", found.inputs, found.tokens, count)
+            : ""));
   for (const std::string& layer : found.idle_experts)
     log_warning(fmt::format(
         "[quantize.calibration_rows] {} had no token of the {} rows; their scales are those of their weights",
-        layer, rows.size()));
+        layer, count));
 }
 
 void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers) {

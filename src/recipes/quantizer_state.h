@@ -9,7 +9,9 @@ namespace temper::recipes {
 
 // Finds every amax: of weights as they are, of inputs over the first quantize.calibration_rows rows that
 // training will see. Reports what it found; experts without tokens are named.
-void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data);
+// All ranks call it; rank 0 reads the rows, of which each of `parts` computes some.
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
+                          collectives::Group& ranks, collectives::Group& parts);
 
 // Adds every amax to a checkpoint, by its name (layers::NamedAmax); nothing where none is kept.
 void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers);

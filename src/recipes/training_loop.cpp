@@ -64,7 +64,6 @@ void check_run(const RunConfig& config) {
 
 void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
               int ranks) {
-  check_quantize(config, ranks);
   RunConfig here = config;
   here.parallel = {};
   RunOptions planned = options;
@@ -75,7 +74,6 @@ void plan_run(const RunConfig& config, const std::string& resolved_yaml, const R
 void train(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
            collectives::Group& ranks) {
   check_run(config);
-  check_quantize(config, ranks.size());
   if (options.dry_run && !ranks.is_alone()) {
     if (ranks.rank() == 0) plan_run(config, resolved_yaml, options, ranks.size());
     return;
@@ -112,6 +110,7 @@ void TrainingLoop::begin_and_train() {
   const ops::Preferences preferred = preferred_kernels(setup_.config, setup_.facts);
   Setting setting{setup_.model_config, setup_.facts, preferred};
   setting.mesh = options_.dry_run ? options_.planned : setup_.mesh;
+  check_mesh(setting.mesh, setup_.architecture, setup_.config);
   for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
   const MemoryPlan plan = rehearse(setup_.config, setting);
   const Pool& memory = pool(setup_.facts.device);
@@ -188,6 +187,8 @@ void TrainingLoop::train() {
     const double start = seconds_now();
     deadline.begin_step();
     train_one();
+    if (setup_.config.parallel.check)
+      for (const auto& learner : learners_) learner->check_replicas();
     const bool stop = setup_.ranks.sum("requests to stop", signals.requested() ? 1 : 0) > 0;
     deadline.end_step(seconds_now() - start);
     evaluate_and_save(stop);
@@ -299,6 +300,7 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
   }
   if (!evaluated.empty() || !saved.empty()) report_all();
   for (Learner* learner : evaluated) learner->evaluate();
+  for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.
   for (Learner* learner : saved) learner->prepare_save();
   for (Learner* learner : saved) learner->commit_save();

@@ -9,25 +9,17 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/placed_tensors.h"
 #include "collectives/launch.h"
-#include "data/answers.h"
-#include "models/adapter.h"
 #include "models/model.h"
-#include "ops/resolve.h"
-#include "recipes/adapter_config.h"
+#include "recipes/layout_trial.h"
 #include "recipes/mesh.h"
 #include "recipes/mesh_groups.h"
 #include "recipes/recipe.h"
-#include "training/adapter_trainer.h"
-#include "training/gather_rows.h"
-#include "training/trainer.h"
+#include "recipes/replicas.h"
 
 namespace temper::recipes {
 namespace {
 
-constexpr int64_t kVocabulary = 512, kRows = 16;
-constexpr double kRate = 1e-4;
-// Far above the rounding of gradients: AdamW would make a whole step of one that is nothing but rounding.
-constexpr double kEps = 1e-6;
+constexpr int64_t kVocabulary = 512;
 // The largest differences that rounding explains, relative to one rank: of the first loss, of later losses
 // and norms of gradients, and of gradients to the largest of a parameter.
 struct Limits {
@@ -75,177 +67,6 @@ Json small_copy(const Json& config) {
   return small;
 }
 
-class RowMaker {
- public:
-  RowMaker(int64_t vocabulary, uint32_t seed) : vocabulary_(vocabulary), seed_(seed) {}
-
-  std::vector<data::PackedRow> rows(data::Goal goal) {
-    std::vector<data::PackedRow> rows(kRows);
-    for (data::PackedRow& row : rows)
-      for (const int64_t length : {3 + random(20), 5 + random(9)}) {
-        const size_t before = row.ids.size();
-        data::compares(goal) ? add_answers(row, length, goal) : add_document(row, length);
-        row.document_lengths.push_back(std::ssize(row.ids) - static_cast<int64_t>(before));
-        row.sources.push_back(0);
-      }
-    return rows;
-  }
-
- private:
-  int32_t random(int64_t below) {
-    seed_ = seed_ * 1664525 + 1013904223;
-    return static_cast<int32_t>(static_cast<int64_t>(seed_ >> 8) % below);
-  }
-  // Some without a target in many tokens.
-  void add_document(data::PackedRow& row, int64_t length) {
-    for (int64_t i = 0; i < length; ++i) {
-      row.ids.push_back(random(vocabulary_));
-      row.targets.push_back(i + 1 < length && random(3) > 0 ? random(vocabulary_) : data::kIgnore);
-    }
-  }
-  // A prompt of so many tokens and the answers to it: two, or one that is judged.
-  void add_answers(data::PackedRow& row, int64_t prompt, data::Goal goal) {
-    for (int64_t i = 0; i < prompt; ++i) {
-      row.ids.push_back(random(vocabulary_));
-      row.targets.push_back(data::kIgnore);
-    }
-    std::vector<data::Answer>& answers = row.answers.emplace_back();
-    const auto add = [&](bool good) {
-      const int64_t length = 2 + random(9);
-      for (int64_t i = 0; i < length; ++i) {
-        row.ids.push_back(random(vocabulary_));
-        row.targets.push_back(i + 1 < length ? random(vocabulary_) : data::kIgnore);
-      }
-      answers.push_back({length, good});
-    };
-    if (goal == data::Goal::kJudgments) return add(random(2) == 0);
-    add(true);
-    add(false);
-  }
-
-  int64_t vocabulary_;
-  uint32_t seed_;
-};
-
-training::TrainerOptions options_of(const RunConfig& run, const layers::Decoder& model) {
-  training::TrainerOptions options{.max_grad_norm = run.train.max_grad_norm,
-                                   .micro_batch_tokens = 64,
-                                   .checkpointing = run.train.activation_checkpointing,
-                                   .z_loss = run.train.z_loss};
-  if (!run.adapters.empty()) return options;
-  options.routers.balance_factor = run.train.router.balance_loss.value_or(model.config().balance_factor);
-  options.routers.global_balance = true;  // others depend on what ranks compute at once
-  return options;
-}
-
-// What a rank trains: a copy of the run's model, or the run's adapters of one.
-class Trial {
- public:
-  Trial(const Json& model, const RunConfig& run, DType dtype, const MeshGroups& groups)
-      : run_(run), data_(groups.data()), model_(build(model, run, dtype, groups)) {
-    const Recipe& recipe = recipe_of(run);
-    if (recipe.second_model(run)) second_ = build(model, run, dtype, groups);
-    if (recipe.rehearsed != nullptr)
-      objective_ = recipe.rehearsed(run, model_->decoder, second_ ? &second_->decoder : nullptr);
-    const int64_t vocabulary = model.at("vocab_size").as_int();
-    const auto rows = [&](uint32_t seed) {
-      return training::rows_of_rank(RowMaker(vocabulary, seed).rows(recipe.rows(run).goal), data_.rank(),
-                                    data_.size());
-    };
-    const auto options = options_of(run, model_->decoder);
-    if (run.adapters.empty()) {
-      whole_ = {"", nullptr, optimizer(model_->decoder.parameters(), groups), rows(20)};
-      trainer_ =
-          std::make_unique<training::Trainer>(model_->decoder, *whole_.optimizer, options, objective_, data_);
-      return;
-    }
-    for (const AdapterConfig& given : run.adapters) {
-      const AdapterChoice choice = choose_adapter(given, model_->decoder.parameters().table());
-      auto weights = models::new_adapter(*model_, choice.lora, static_cast<uint64_t>(run.train.seed), "");
-      weights->set_dropout(choice.lora.dropout);
-      auto learner = optimizer(weights->parameters(), groups);
-      adapters_.push_back({given.name + ": ", std::move(weights), std::move(learner),
-                           rows(20 + static_cast<uint32_t>(adapters_.size()))});
-    }
-    adapter_trainer_ = std::make_unique<training::AdapterTrainer>(model_->decoder, options, data_);
-  }
-
-  // The results of one update, by what is trained.
-  std::vector<training::StepResult> step() {
-    if (trainer_) {
-      if (objective_) objective_->check(whole_.rows, data_);
-      return {trainer_->step(whole_.rows, kRate)};
-    }
-    std::vector<training::AdapterShare> shares;
-    for (const Trained& one : adapters_) {
-      if (objective_) objective_->check(one.rows, data_);
-      shares.push_back({.adapter = one.adapter.get(),
-                        .optimizer = one.optimizer.get(),
-                        .rows = &one.rows,
-                        .lr = kRate,
-                        .seed = static_cast<uint64_t>(run_.train.seed),
-                        .objective = objective_.get()});
-    }
-    std::vector<training::StepResult> results;
-    for (training::PendingStep& pending : adapter_trainer_->begin(shares)) results.push_back(pending.wait());
-    return results;
-  }
-
-  // Calls f(name, the rank's part) for every trained parameter's gradient of the last update.
-  template <class F>
-  void for_each_gradient(const F& f) const {
-    for_each([&](const Trained& one) {
-      for (const PlacedTensor& gradient : one.optimizer->summed_gradients()) f(one.name, gradient);
-    });
-  }
-  template <class F>
-  void for_each_weight(const F& f) const {
-    for_each([&](const Trained& one) {
-      const layers::ParameterStore& parameters =
-          one.adapter ? one.adapter->parameters() : model_->decoder.parameters();
-      for (const PlacedTensor& held : parameters.placed()) f(one.name, held);
-    });
-  }
-
- private:
-  struct Trained {
-    std::string name;                          // in front of those of its parameters
-    std::unique_ptr<layers::Adapter> adapter;  // null: the model itself
-    std::unique_ptr<optimizers::AdamW> optimizer;
-    std::vector<data::PackedRow> rows;
-  };
-
-  static std::unique_ptr<models::Model> build(const Json& config, const RunConfig& run, DType dtype,
-                                              const MeshGroups& groups) {
-    models::BuildOptions build;
-    build.dtype = dtype;
-    build.ops = run.model.ops_implementation.to_ops();
-    build.purpose = models::Purpose::kTraining;
-    build.ranks = groups.model();
-    auto model = models::build_model(config, run.model.path, build);
-    model->decoder.parameters().initialize(static_cast<uint64_t>(run.train.seed), 0.02);
-    return model;
-  }
-  std::unique_ptr<optimizers::AdamW> optimizer(layers::ParameterStore& trained, const MeshGroups& groups) {
-    return std::make_unique<optimizers::AdamW>(trained, model_->decoder.ops(),
-                                               optimizers::AdamWOptions{.eps = kEps}, groups.sharing());
-  }
-  template <class F>
-  void for_each(const F& f) const {
-    if (trainer_) return f(whole_);
-    for (const Trained& one : adapters_) f(one);
-  }
-
-  const RunConfig& run_;
-  collectives::Group& data_;
-  std::unique_ptr<models::Model> model_, second_;
-  Recipe::Objective objective_;
-  Trained whole_;
-  std::vector<Trained> adapters_;
-  std::unique_ptr<training::Trainer> trainer_;
-  std::unique_ptr<training::AdapterTrainer> adapter_trainer_;
-};
-
 // What one rank's training gives after each update.
 struct Course {
   std::vector<std::vector<training::StepResult>> results;
@@ -254,17 +75,17 @@ struct Course {
 
 Course train_alone(const Json& model, const RunConfig& run, const VerifyOptions& options) {
   const MeshGroups groups(collectives::alone(), {});
-  Trial trial(model, run, options.dtype, groups);
+  LayoutTrial trial(model, run, options.dtype, groups);
   Course course;
   for (int64_t update = 0; update < options.updates; ++update) {
     course.results.push_back(trial.step());
-    const auto keep = [](std::vector<Tensor>& all) {
-      return [&all](const std::string&, const PlacedTensor& held) {
-        all.push_back(held.own.to(DType::kF32).clone());
-      };
+    const auto keep = [](const std::vector<PlacedTensor>& all) {
+      std::vector<Tensor> kept;
+      for (const PlacedTensor& held : all) kept.push_back(held.own.to(DType::kF32).clone());
+      return kept;
     };
-    trial.for_each_gradient(keep(course.gradients.emplace_back()));
-    trial.for_each_weight(keep(course.weights.emplace_back()));
+    course.gradients.push_back(keep(trial.gradients()));
+    course.weights.push_back(keep(trial.weights()));
   }
   return course;
 }
@@ -321,22 +142,22 @@ Worst compare(const training::StepResult& found, const training::StepResult& exp
 Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collectives::Group& ranks,
                    const Mesh& mesh, const Course& expected) {
   const MeshGroups groups(ranks, mesh);
-  Trial trial(model, run, dtype, groups);
+  LayoutTrial trial(model, run, dtype, groups);
   Worst worst;
+  check_replicas(ranks, trial.held(), 0);
   for (size_t update = 0; update < expected.results.size(); ++update) {
     const std::vector<training::StepResult> results = trial.step();
+    check_replicas(ranks, trial.held(), static_cast<int64_t>(update) + 1);
     for (size_t i = 0; i < results.size(); ++i)
       worst.add(compare(results[i], expected.results[update][i], update == 0));
-    size_t at = 0;
-    trial.for_each_gradient([&](const std::string& name, const PlacedTensor& held) {
+    const std::vector<PlacedTensor> gradients = trial.gradients(), weights = trial.weights();
+    for (size_t i = 0; i < gradients.size(); ++i)
       worst.add(
-          {.gradients = difference(checkpoints::whole_of(held, ranks), expected.gradients[update][at++]),
-           .gradient = name + held.name});
-    });
-    at = 0;
-    trial.for_each_weight([&](const std::string&, const PlacedTensor& held) {
-      worst.add({.weights = difference(checkpoints::whole_of(held, ranks), expected.weights[update][at++])});
-    });
+          {.gradients = difference(checkpoints::whole_of(gradients[i], ranks), expected.gradients[update][i]),
+           .gradient = gradients[i].name});
+    for (size_t i = 0; i < weights.size(); ++i)
+      worst.add(
+          {.weights = difference(checkpoints::whole_of(weights[i], ranks), expected.weights[update][i])});
   }
   return worst;
 }

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "collectives/local/local.h"
 #include "quant/groups.h"
 #include "training/micro_batch.h"
 #include "training/router_loads.h"
@@ -50,6 +49,16 @@ std::vector<std::string> idle_experts(const Quantizers& quantizers, const std::v
   return idle;
 }
 
+// Of the ranks' amax of an input; NaN stays.
+void take_largest(Quantizer& each, collectives::Group& ranks) {
+  if (ranks.is_alone()) return;
+  each.observed = ranks.sum("ranks that saw values", each.observed ? 1 : 0) > 0;
+  const auto own = each.amax.values<float>();
+  for (const std::vector<float>& other : ranks.gather("amax of an input", std::span<const float>(own)))
+    for (size_t i = 0; i < own.size(); ++i)
+      own[i] = other[i] > own[i] || other[i] != other[i] ? other[i] : own[i];
+}
+
 // Passes that round nothing, whatever happens in them.
 class Observing {
  public:
@@ -65,7 +74,7 @@ class Observing {
 };
 
 void observe(layers::Decoder& model, const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
-             Calibration& calibration) {
+             collectives::Group& ranks, Calibration& calibration) {
   const Observing observing(model.quantizers());
   PendingLoads loads(model);
   for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
@@ -77,8 +86,10 @@ void observe(layers::Decoder& model, const std::vector<data::PackedRow>& rows, i
     if (forward.routers) loads.add(*forward.routers, 0);
     calibration.tokens += batch.tokens;
   }
-  if (model.num_routers() > 0)
-    calibration.idle_experts = idle_experts(model.quantizers(), loads.wait(collectives::alone()));
+  if (model.num_routers() > 0) calibration.idle_experts = idle_experts(model.quantizers(), loads.wait(ranks));
+  calibration.tokens = ranks.sum("tokens of the calibration", calibration.tokens);
+  for (Quantizer& each : model.quantizers().all())
+    if (is_calibrated_input(each)) take_largest(each, ranks);
 }
 
 }  // namespace
@@ -88,7 +99,7 @@ bool needs_rows(const Quantizers& quantizers) {
 }
 
 Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                      int64_t micro_batch_tokens) {
+                      int64_t micro_batch_tokens, collectives::Group& ranks) {
   Quantizers& quantizers = model.quantizers();
   Calibration calibration;
   for (Quantizer& each : quantizers.all()) {
@@ -101,7 +112,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
       calibration.weights += each.planned.count;
     }
   }
-  if (needs_rows(quantizers)) observe(model, rows, micro_batch_tokens, calibration);
+  if (needs_rows(quantizers)) observe(model, rows, micro_batch_tokens, ranks, calibration);
   for (const Quantizer& each : quantizers.all()) {
     if (!is_calibrated_input(each)) continue;
     if (!each.observed)

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/local/local.h"
 #include "data/pack.h"
 #include "layers/decoder.h"
 
@@ -21,7 +22,8 @@ bool needs_rows(const layers::Quantizers& quantizers);
 // Calibrates by the largest magnitude ("max"): weights as they are now, and inputs over passes of these rows
 // in which nothing is rounded. The model's quantizers round from then on. An Error "[quantize] …" names a
 // weight or an input with values that are not finite.
+// Of several ranks with replicas of the model each has its part of the rows.
 Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                      int64_t micro_batch_tokens);
+                      int64_t micro_batch_tokens, collectives::Group& ranks = collectives::alone());
 
 }  // namespace temper::training

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace temper {
 namespace {
@@ -45,6 +46,17 @@ std::string_view name_of(const WeightSpec& spec, int dim, size_t segment) {
   return dim == 0 && spec.segments.empty() ? spec.sources[segment].name : spec.name;
 }
 
+// Numbers of ranks that divide so many: "1, 2 or 4".
+std::string divisors(int64_t units) {
+  constexpr int64_t kMost = 64;
+  std::vector<std::string> all;
+  for (int64_t ranks = 1; ranks <= std::min(units, kMost); ++ranks)
+    if (units % ranks == 0) all.push_back(std::to_string(ranks));
+  const std::string last = all.back();
+  all.pop_back();
+  return all.empty() ? last : join(all) + " or " + last;
+}
+
 Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, const WeightSegment& given,
                            int64_t of_axis, int ranks) {
   const int64_t unit = given.unit > 0 ? given.unit : of_axis, units = given.size / unit;
@@ -52,10 +64,11 @@ Placement::Segment divided(const WeightSpec& spec, int dim, size_t segment, cons
   if (given.shared && given.size % unit == 0 && ranks % units == 0)
     return {given.size, static_cast<int>(ranks / units)};
   fail(
-      "[{}] axis {} has {} in units of {}, which {} ranks cannot divide equally; choose a number of ranks "
-      "that "
-      "divides {}",
-      name_of(spec, dim, segment), spec.axes[static_cast<size_t>(dim)], given.size, unit, ranks, units);
+      "[parallel.tensor] '{}' has {} in units of {} on its axis {}, which {} ranks cannot divide equally; "
+      "set "
+      "tensor to {}",
+      name_of(spec, dim, segment), given.size, unit, spec.axes[static_cast<size_t>(dim)], ranks,
+      divisors(units));
 }
 
 // A rank's place among those that share a state.
@@ -76,8 +89,8 @@ Placement held_part(const WeightTable& table, const WeightSpec& spec, const Mesh
   if (cut.by_expert) {
     const int64_t experts = spec.experts;
     if (experts % mesh.expert != 0)
-      fail("[{}] has {} experts, which {} ranks cannot divide equally; choose a number that divides {}",
-           spec.name, experts, mesh.expert, experts);
+      fail("[parallel.expert] '{}' is of {} experts, which {} ranks cannot divide equally; set expert to {}",
+           spec.name, experts, mesh.expert, divisors(experts));
   }
   for (size_t dim = 0; dim < spec.axes.size() && mesh.tensor > 1; ++dim) {
     const std::string& axis = spec.axes[dim];

@@ -116,12 +116,12 @@ TEST(Layout, OneRankHoldsEverything) {
 TEST(Layout, RefusesWhatCannotBeDivided) {
   EXPECT_EQ(
       error_of([] { Layout(table_of(4, 1), {.tensor = 2}); }),
-      "[k] axis heads*head_dim has 4 in units of 4, which 2 ranks cannot divide equally; choose a number of "
-      "ranks that divides 1");
+      "[parallel.tensor] 'k' has 4 in units of 4 on its axis heads*head_dim, which 2 ranks cannot divide "
+      "equally; set tensor to 1");
   EXPECT_EQ(
       error_of([] { Layout(table_of(4, 2), {.tensor = 4}); }),
-      "[k] axis heads*head_dim has 8 in units of 4, which 4 ranks cannot divide equally; choose a number of "
-      "ranks that divides 2");
+      "[parallel.tensor] 'k' has 8 in units of 4 on its axis heads*head_dim, which 4 ranks cannot divide "
+      "equally; set tensor to 1 or 2");
 }
 
 }  // namespace

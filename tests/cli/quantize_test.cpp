@@ -74,14 +74,38 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
                  2, "holds a run with another configuration");
 }
 
+// Inputs are calibrated over the rows of all ranks. (A value at the edge of two codes may fall to the other.)
+TEST_F(Cli, QuantizedRunsOfSeveralRanksTrainWhatOneTrains) {
+  const auto trained = [&](const std::string& name, const std::string& flags) {
+    const std::string out = folder() + "/" + name;
+    const Outcome outcome = run("train " + yaml() + " --output " + out +
+                                " --quantize.preset FP8 --quantize.calibration_rows 5 " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("tokens in 5 rows"), std::string::npos) << outcome.err;
+    return metrics(out);
+  };
+  const std::vector<Json> one = trained("quantized_on_one", "");
+  for (const char* ranks : {"--ranks 2", "--ranks 2 --parallel.shard 2 --parallel.shard_level 2"}) {
+    const std::vector<Json> found =
+        trained("quantized_on_" + std::to_string(std::string_view(ranks).size()), ranks);
+    ASSERT_EQ(found.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      const double loss = one[i].at("loss").as_double();
+      EXPECT_NEAR(found[i].at("loss").as_double(), loss, (i == 0 ? 1e-5 : 2e-3) * loss)
+          << ranks << ", line " << i;
+    }
+  }
+}
+
 TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
   const std::string train = "train " + yaml() + " --output " + folder() + "/none --quantize.preset ",
                     fp8 = train + "FP8 ";
   expect_refused(fp8 + "--adapters '[{rank: 4}]'", 2, "[quantize] trains all weights so far");
   expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft so far");
   expect_refused(fp8 + "--device cuda", 2, "[quantize] trains on the CPU so far");
-  expect_refused(fp8 + "--ranks 2", 2, "[quantize] trains on one rank so far");
-  expect_refused(fp8 + "--ranks 2 --dry-run", 2, "[quantize] trains on one rank so far");
+  for (const char* flag : {"", " --dry-run"})
+    expect_refused(fp8 + "--ranks 2 --parallel.tensor 2" + flag, 2,
+                   "[quantize] needs whole matrices on every rank so far");
   expect_refused(
       train + "INT8_SMOOTHQUANT", 2,
       "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "

@@ -1,0 +1,74 @@
+#include "recipes/replicas.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "base/error.h"
+#include "collectives/launch.h"
+#include "weights/weight_table.h"
+
+namespace temper::recipes {
+namespace {
+
+// Of four tensor ranks: one of all ranks, one of which each has a part, and one whose parts neighbours share.
+WeightTable table() {
+  WeightTable table;
+  table.add({.name = "norm", .shape = {8}, .axes = {"hidden"}, .sources = {{"norm", 8}}});
+  table.add({.name = "down", .shape = {8, 16}, .axes = {"hidden", "intermediate"}, .sources = {{"down", 8}}});
+  table.add({.name = "k",
+             .shape = {8, 4},
+             .axes = {"heads*head_dim", "hidden"},
+             .sources = {{"k", 8}},
+             .segments = {{8, true}}});
+  table.keep_together("heads*head_dim", 4);
+  return table;
+}
+
+// The errors of the ranks where `changed` changes an element of its part of a tensor.
+std::vector<std::string> errors_of(const Mesh& mesh, int changed, size_t tensor) {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  collectives::launch("threads", {.ranks = mesh.size()}, [&](collectives::Group& group) {
+    const WeightTable weights = table();
+    const Layout layout(weights, mesh, group.rank());
+    std::vector<PlacedTensor> held;
+    for (size_t i = 0; i < weights.specs().size(); ++i) {
+      const Tensor whole = Tensor::empty(weights.specs()[i].shape, DType::kF32, MemoryTag::kWorkspace),
+                   own = Tensor::empty(layout[i].own(), DType::kF32, MemoryTag::kWorkspace);
+      for (int64_t k = 0; k < whole.numel(); ++k) whole.data<float>()[k] = static_cast<float>(k);
+      layout[i].take_own(whole, own);
+      if (group.rank() == changed && i == tensor) own.data<float>()[1] += 1e-6f;
+      held.push_back({weights.specs()[i].name, own, &layout[i]});
+    }
+    std::string error;
+    try {
+      check_replicas(group, held, 7);
+    } catch (const Error& thrown) {
+      error = thrown.what();
+    }
+    const std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  return errors;
+}
+
+TEST(Replicas, AreTheSameBits) {
+  for (const Mesh& mesh : {Mesh{.replicate = 3}, Mesh{.tensor = 4}, Mesh{.replicate = 2, .tensor = 4}})
+    for (const std::string& error : errors_of(mesh, -1, 0)) EXPECT_EQ(error, "");
+}
+
+TEST(Replicas, ThatPartWaysAreNamedOnAllRanks) {
+  for (const std::string& error : errors_of({.replicate = 3}, 2, 1))
+    EXPECT_NE(error.find("ranks 0 and 2 hold other bits of 'down' after update 7"), std::string::npos)
+        << error;
+  for (const std::string& error : errors_of({.tensor = 4}, 1, 0))
+    EXPECT_NE(error.find("ranks 0 and 1 hold other bits of 'norm'"), std::string::npos) << error;
+  for (const std::string& error : errors_of({.tensor = 4}, 3, 2))  // whose neighbour has the same head
+    EXPECT_NE(error.find("ranks 2 and 3 hold other bits of 'k'"), std::string::npos) << error;
+  for (const std::string& error : errors_of({.tensor = 4}, 3, 1))
+    EXPECT_EQ(error, "") << "nobody else has it";
+}
+
+}  // namespace
+}  // namespace temper::recipes

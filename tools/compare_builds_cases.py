@@ -41,7 +41,10 @@ class Inputs:
                                                     (self.data / "train.jsonl").read_text().splitlines()))
         self.tokenizer = demo.tokenizer()
         for golden in sorted(path.parent for path in GOLDENS.glob("*/model.safetensors")):
-            self.add_golden(golden)
+            self.add_golden(golden.name, golden / "golden.safetensors")
+        for adapter in sorted((GOLDENS / "adapters").iterdir()):
+            if not self.model(base_of(adapter)).exists():
+                self.add_golden(base_of(adapter), adapter / "golden.safetensors")
 
     def model(self, name):
         return self.folder / "models" / name
@@ -49,11 +52,11 @@ class Inputs:
     def rows(self, *names):
         return [str(self.data / f"{name}.jsonl") for name in names]
 
-    def add_golden(self, golden):
-        """The golden's model with a tokenizer, which programs ask for, and its batch as rows of tokens."""
-        model = self.model(golden.name)
+    def add_golden(self, name, batch):
+        """The golden's model with a tokenizer, which programs ask for, and a batch as rows of tokens."""
+        golden, model = GOLDENS / name, self.model(name)
         shutil.copytree(golden, model)
-        (model / "golden.safetensors").unlink()
+        (model / "golden.safetensors").unlink(missing_ok=True)
         for path in (self.data / "qwen3-tiny").iterdir():
             if path.name.startswith("tokenizer"):
                 shutil.copy(path, model)
@@ -61,10 +64,16 @@ class Inputs:
         (model / "tokenizer.json").write_text(json.dumps(resized(self.tokenizer, vocab)))
         if vocab < len(self.tokenizer["model"]["vocab"]):
             (model / "tokenizer_config.json").write_text("{}")  # the chat template's tokens are not there
-        ids, labels = (integers(golden / "golden.safetensors", name) for name in ("input_ids", "labels"))
-        (self.data / f"{golden.name}.jsonl").write_text(
+        ids, labels = (integers(batch, key) for key in ("input_ids", "labels"))
+        rows = self.data / f"{name}.jsonl"
+        rows.parent.mkdir(exist_ok=True)
+        rows.write_text(
             "".join(json.dumps({"input_ids": a, "labels": [y if x == y else -100 for x, y in zip(a, b)]}) + "\n"
                     for a, b in zip(ids, labels)))
+
+
+def base_of(adapter):
+    return json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
 
 
 def load_module(path):
@@ -145,7 +154,7 @@ def parity(inputs):
         yield Case(f"parity/{name}/eager", [train(merged(config, {"model": {"ops_implementation": eager}}))])
         yield Case(f"parity/{name}/bfloat16", [train(merged(config, {"model": {"dtype": "bfloat16"}}))])
     for folder in sorted((GOLDENS / "adapters").iterdir()):
-        base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+        base = base_of(folder)
         config = {"model": {"path": str(inputs.model(base))}, "data": {"train": inputs.rows(base), "packing": "none", "max_length": 64},
                   "adapters": [{"name": "a", "from": str(folder)}],
                   "train": {"steps": 5, "rows_per_step": 2, "optimizer": {"lr": 1e-3}}}

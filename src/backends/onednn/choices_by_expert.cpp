@@ -27,8 +27,10 @@ ChoicesByExpert::ChoicesByExpert(const Tensor& ids, int64_t experts)
 std::vector<ChoicesByExpert::Piece> ChoicesByExpert::pieces(int64_t most) const {
   std::vector<Piece> all;
   for (int64_t e = 0; e + 1 < static_cast<int64_t>(starts_.size()); ++e)
-    for (int64_t row = first(e); row < first(e + 1); row += most)
-      all.push_back({e, row, std::min(most, first(e + 1) - row)});
+    for (int64_t i = 0, parts = (of(e) + most - 1) / most; i < parts; ++i) {
+      const int64_t begin = of(e) * i / parts, end = of(e) * (i + 1) / parts;
+      all.push_back({e, first(e) + begin, end - begin});
+    }
   return all;
 }
 

@@ -11,11 +11,16 @@ namespace {
 
 using ops::MoeExperts;
 
-constexpr int64_t kRows = 128;    // of a task
+// Rows of a task: the more, the less often a matrix is packed, but every thread should have some tasks.
+constexpr int64_t kLeastRows = 128, kMostRows = 512, kTasksOfThread = 8;
 constexpr int64_t kFewRows = 16;  // whose columns stay in a near cache while they are multiplied
 constexpr int64_t kColumns = 256, kColumnsOfFew = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t rows_of_task(int64_t all) {
+  return std::clamp(all / (kTasksOfThread * num_threads()), kLeastRows, kMostRows);
+}
 
 Tensor workspace(const Tensor& like, const Shape& shape, DType dtype) {
   return Tensor::empty(shape, dtype, MemoryTag::kWorkspace, like.device());
@@ -29,7 +34,7 @@ void for_tasks(const ChoicesByExpert& rows, int64_t columns, const ExpertTask& f
     int64_t first, count;
   };
   std::vector<Strip> parts;
-  for (const ChoicesByExpert::Piece& piece : rows.pieces(kRows)) {
+  for (const ChoicesByExpert::Piece& piece : rows.pieces(rows_of_task(rows.count()))) {
     const int64_t step = piece.rows <= kFewRows ? kColumnsOfFew : kColumns;
     for (int64_t first = 0; first < columns; first += step)
       parts.push_back({piece, first, std::min(step, columns - first)});
@@ -205,7 +210,7 @@ void sum_dots(const ChoicesByExpert& rows, const Tensor& dots, const Tensor& dwe
 void narrow_by_experts(const ChoicesByExpert& rows, const Tensor& given, bool gathers,
                        const std::vector<ExpertTerms::Part>& parts, const std::vector<float>& factors,
                        const Tensor& low) {
-  const std::vector<ChoicesByExpert::Piece> pieces = rows.pieces(kRows);
+  const std::vector<ChoicesByExpert::Piece> pieces = rows.pieces(rows_of_task(rows.count()));
   parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const ChoicesByExpert::Piece& piece = pieces[static_cast<size_t>(i)];
     const Tensor own = gathers ? gathered(rows, given, piece) : given.narrow(0, piece.row, piece.rows);
@@ -265,10 +270,11 @@ void for_gathered_experts(const MoeExperts& op, const ChoicesByExpert& rows, con
 }
 
 void take_for_expert_tasks(const MoeExperts& op) {
-  const int64_t rows = std::min(op.tokens() * op.top_k(), kRows), size = size_of(op.x.dtype());
+  const int64_t all = op.tokens() * op.top_k(), rows = std::min(all, rows_of_task(all)),
+                size = size_of(op.x.dtype());
   const int64_t columns = std::min(kColumns, std::max(op.hidden(), op.width())),
                 depth = std::max(op.hidden(), 2 * op.width());
-  const int64_t tasks = ceil_div(op.tokens() * op.top_k(), kRows) * ceil_div(op.width(), kColumns);
+  const int64_t tasks = ceil_div(all, rows_of_task(all)) * ceil_div(op.width(), kColumns);
   const int64_t each = rows * op.hidden() * size + rows * columns * size_of(DType::kF32) +
                        columns * std::min<int64_t>(depth, 512) * size_of(DType::kF32);
   workspace(op.x, {std::min<int64_t>(tasks, num_threads()) * each}, DType::kU8);

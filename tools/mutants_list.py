@@ -48,7 +48,7 @@ MUTANTS = [
     dict(name="the softmax scale is removed", found_by=tests(),
          edits=[(ATTENTION, "    op.scale = scale_;\n", "    op.scale = 1.f;\n")]),
     dict(name="the MLP is removed", found_by=tests(),
-         edits=[(DECODER, CHANNELED, "primitives::scale(tape, (static_cast<void>(work), middle.y), 0.f)};")]),
+         edits=[(DECODER, CHANNELED, "primitives::scale(tape, through(tape, middle.y, pass, work), 0.f)};")]),
 
     # The rest of a layer.
     dict(name="attention is removed", found_by=tests(),

@@ -15,10 +15,11 @@ constexpr int64_t kMostElements = 1 << 16;  // of a tensor, each time
 // What a rank holds that others may hold, too: a part of a tensor, or rows of it.
 struct Held {
   int64_t tensor = 0;
-  int64_t row = 0, column = 0, element = 0;  // where it begins; shared rows have no column and no element: -1
+  uint64_t rows = 0;                // which: a hash of the slices, or of rows that are shared alone the first
+  int64_t column = 0, element = 0;  // where it begins; -1 of rows that are shared alone
   uint64_t hash = 0;
 
-  auto what() const { return std::tuple(tensor, row, column, element); }
+  auto what() const { return std::tuple(tensor, rows, column, element); }
 };
 
 // Of a tensor's elements in a row those that have their turn.
@@ -31,6 +32,10 @@ uint64_t hash_of(const Tensor& row, int64_t update) {
   return hash64({static_cast<const char*>(seen.raw()), static_cast<size_t>(seen.bytes())});
 }
 
+uint64_t hash_of(const std::vector<Slice>& rows) {
+  return hash64({reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(Slice)});
+}
+
 std::vector<Held> held_by_this_rank(const std::vector<PlacedTensor>& all, int64_t update) {
   std::vector<Held> found;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -38,16 +43,16 @@ std::vector<Held> held_by_this_rank(const std::vector<PlacedTensor>& all, int64_
     const Placement::Part part = placement.held();
     const auto tensor = static_cast<int64_t>(i);
     const Tensor row = all[i].own.contiguous(MemoryTag::kWorkspace).reshape({all[i].own.numel()});
-    found.push_back({tensor, part.rows.front().whole, part.columns.whole, placement.first_element(),
-                     hash_of(row, update)});
+    found.push_back(
+        {tensor, hash_of(part.rows), part.columns.whole, placement.first_element(), hash_of(row, update)});
     if (placement.is_flat() || !placement.is_cut_by_tensor()) continue;
     // Heads of keys that neighbours share.
     const int64_t wide = placement.whole().numel() / placement.whole()[0];
     for (const Placement::Shared& shared : placement.shared_by_tensor())
       for (const Slice& slice : part.rows)
         if (slice.own * wide == shared.first)
-          found.push_back(
-              {tensor, slice.whole, -1, -1, hash_of(row.narrow(0, shared.first, shared.count), update)});
+          found.push_back({tensor, static_cast<uint64_t>(slice.whole), -1, -1,
+                           hash_of(row.narrow(0, shared.first, shared.count), update)});
   }
   return found;
 }

@@ -21,6 +21,12 @@ WeightTable table() {
              .axes = {"heads*head_dim", "hidden"},
              .sources = {{"k", 8}},
              .segments = {{8, true}}});
+  // Neighbours share the first rows alone.
+  table.add({.name = "kv",
+             .shape = {24, 4},
+             .axes = {"heads*head_dim", "hidden"},
+             .sources = {{"kv", 24}},
+             .segments = {{8, true}, {16}}});
   table.keep_together("heads*head_dim", 4);
   return table;
 }
@@ -66,6 +72,8 @@ TEST(Replicas, ThatPartWaysAreNamedOnAllRanks) {
     EXPECT_NE(error.find("ranks 0 and 1 hold other bits of 'norm'"), std::string::npos) << error;
   for (const std::string& error : errors_of({.tensor = 4}, 3, 2))  // whose neighbour has the same head
     EXPECT_NE(error.find("ranks 2 and 3 hold other bits of 'k'"), std::string::npos) << error;
+  for (const std::string& error : errors_of({.tensor = 4}, 3, 3))
+    EXPECT_NE(error.find("ranks 2 and 3 hold other bits of 'kv'"), std::string::npos) << error;
   for (const std::string& error : errors_of({.tensor = 4}, 3, 1))
     EXPECT_EQ(error, "") << "nobody else has it";
 }

@@ -76,6 +76,33 @@ TEST_F(DividedModels, HaveNormsOfAllHeads) {
   }
 }
 
+// Biases of routers move by the tokens of all ranks, as integers: by as much as on one rank. (A bias that
+// moved the other way would be apart by more than its size.)
+TEST_F(DividedModels, MoveBiasesOfRouters) {
+  const std::string model = folder() + "/biased_routers";
+  make_directories(model);
+  write_file(
+      model + "/config.json",
+      R"({"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu",
+"hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 256,
+"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "rms_norm_eps": 1e-6,
+"rope_theta": 10000.0, "vocab_size": 48, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+"qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1, "n_routed_experts": 8, "n_group": 4,
+"topk_group": 2, "num_experts_per_tok": 2, "norm_topk_prob": true, "moe_intermediate_size": 16,
+"n_shared_experts": 1, "routed_scaling_factor": 1.5, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+"tie_word_embeddings": true, "attention_bias": false})");
+  for (const char* mesh :
+       {"--ranks 2", "--ranks 2 --parallel.expert 2", "--ranks 4 --parallel.expert 2 --parallel.tensor 2",
+        "--ranks 8 --parallel.expert 4 --parallel.shard 2 --parallel.shard_level 3"}) {
+    const Outcome outcome = run("verify-layout " + yaml() + " --updates 6 --train.router.bias_rate 0.01 " +
+                                "--model.path " + model + " " + mesh);
+    EXPECT_EQ(outcome.code, 0) << mesh << ": " << outcome.err;
+    const size_t at = outcome.out.find("weights ");
+    ASSERT_NE(at, std::string::npos) << outcome.out;
+    EXPECT_LT(std::stod(outcome.out.substr(at + 7)), 1e-2) << mesh;
+  }
+}
+
 // Of experts on ranks of their own and of experts that tensor ranks divide, by modules and by stacked
 // tensors, beside another adapter whose rows the same passes hold. (The update of a matrix whose result is a
 // part of a sum is a part of it, too; a rank begins with its part of the matrices that one rank begins with.)

@@ -76,11 +76,11 @@ TEST_F(Ranks, ResumeStatesOfAnyLayout) {
 TEST_F(Ranks, DivideLayers) {
   const std::string flags = "--eval.every_steps 6 --data.eval_fraction 0.02 ",
                     one = train("undivided", flags);
-  expect_on_meshes(
-      "divided", flags, one,
-      {"--ranks 2 --parallel.tensor 2", "--ranks 2 --parallel.tensor 2 --parallel.sequence false",
-       "--ranks 4 --parallel.tensor 2", "--ranks 4 --parallel.tensor 2 --parallel.shard 2",
-       "--ranks 4 --parallel.tensor 4"});
+  expect_on_meshes("divided", flags, one,
+                   {"--ranks 2 --parallel.tensor 2 --parallel.check true",
+                    "--ranks 2 --parallel.tensor 2 --parallel.sequence false --parallel.check true",
+                    "--ranks 4 --parallel.tensor 2", "--ranks 4 --parallel.tensor 2 --parallel.shard 2",
+                    "--ranks 4 --parallel.tensor 4"});
 }
 
 // Experts on ranks of their own, which have rows of their own, some fewer than others. (After six steps the

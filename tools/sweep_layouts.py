@@ -75,7 +75,7 @@ def verify(program, run, ranks, mesh, flags):
                           env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = {}
     for name in FIGURES:
-        match = re.search(rf"^{name} +(\S+)", done.stdout + done.stderr, re.M)
+        match = re.search(rf"^{name} +([^\s,]+)", done.stdout + done.stderr, re.M)
         if match:
             found[name] = float(match[1])
     return done.returncode, found, done.stderr.strip()

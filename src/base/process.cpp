@@ -50,6 +50,13 @@ int64_t start_of(int64_t process) {
   return ticks;
 }
 
+// Of a process that has ended its number stays until its parent asks for its exit code.
+bool has_ended(int64_t process) {
+  const std::string line = text_of(fmt::format("/proc/{}/stat", process));
+  const size_t at = line.rfind(") ");
+  return at != std::string::npos && line.find_first_of("ZX", at + 2) == at + 2;
+}
+
 // The number in front of the next point, which is dropped, too.
 std::optional<int64_t> take_number(std::string_view& text) {
   const size_t point = text.find('.');
@@ -86,7 +93,7 @@ ProcessState state_of(const ProcessName& process) {
   if (process.host != here.host) return ProcessState::kUnknown;
   if (process.boot != here.boot) return ProcessState::kGone;
   const bool exists = ::kill(static_cast<pid_t>(process.number), 0) == 0 || errno == EPERM;
-  if (!exists) return ProcessState::kGone;
+  if (!exists || has_ended(process.number)) return ProcessState::kGone;
   // The number may have been given to another one since.
   const int64_t started = start_of(process.number);
   return started == 0 || process.started == 0 || started == process.started ? ProcessState::kRunning

@@ -54,6 +54,9 @@ TEST(Process, OneThatEndedIsGone) {
   name.started = 0;
   EXPECT_EQ(state_of(name), ProcessState::kRunning);
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_EQ(state_of(name), ProcessState::kGone) << "though nobody has asked for its exit code";
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(state_of(name), ProcessState::kGone);
   ::close(ends[0]);

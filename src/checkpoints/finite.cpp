@@ -15,31 +15,31 @@ namespace {
 // An exponent of ones alone says NaN or infinite: one more in it is carried into the sign's place. Of
 // integers, so that whole vectors are tested as fast as memory is read.
 template <class T>
-struct Layout;
+struct FloatBits;
 template <>
-struct Layout<float> {
+struct FloatBits<float> {
   using Bits = uint32_t;
   static constexpr Bits kOne = 1u << 23;
 };
 template <>
-struct Layout<BFloat16> {
+struct FloatBits<BFloat16> {
   using Bits = uint16_t;
   static constexpr Bits kOne = 1u << 7;
 };
 template <>
-struct Layout<Float16> {
+struct FloatBits<Float16> {
   using Bits = uint16_t;
   static constexpr Bits kOne = 1u << 10;
 };
 
 template <class T>
 bool all_finite(const void* values, int64_t count) {
-  using Bits = typename Layout<T>::Bits;
+  using Bits = typename FloatBits<T>::Bits;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
   const Bits* bits = static_cast<const Bits*>(values);
   Bits found = 0;
   for (int64_t i = 0; i < count; ++i)
-    found = static_cast<Bits>(found | ((bits[i] & ~kSign) + Layout<T>::kOne));
+    found = static_cast<Bits>(found | ((bits[i] & ~kSign) + FloatBits<T>::kOne));
   return (found & kSign) == 0;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@ struct FileDigest {
   int64_t size = 0;
   std::string hash;  // base/hash.h, 32 hexadecimal digits
 };
+
+using FileDigests = std::map<std::string, FileDigest>;  // of a folder's files, by their names
 
 // A FileWriter that hashes what was meant to be written, so that verifying also finds faults of the write.
 class HashedFile {

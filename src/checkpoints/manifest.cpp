@@ -1,7 +1,6 @@
 #include "checkpoints/manifest.h"
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/threads.h"
 #include "checkpoints/names.h"
 
@@ -13,21 +12,30 @@ constexpr int64_t kVersion = 1;
 Manifest parse_manifest(const Json& json) {
   if (const int64_t version = json.at("version").as_int(); version != kVersion)
     fail("found version {}, expected {}; use the Temper that wrote it", version, kVersion);
-  Manifest manifest{json.at("step").as_int(), {}};
-  for (const auto& [name, file] : json.at("files").as_object()) {
-    if (!is_plain_name(name)) fail("found the file '{}', expected a plain name inside the folder", name);
-    manifest.files[name] = {file.at("size").as_int(), file.at("hash").as_string()};
-  }
-  return manifest;
+  return {json.at("step").as_int(), files_from_json(json.at("files"))};
 }
 
 }  // namespace
 
+Json files_to_json(const FileDigests& files) {
+  Json::Object all;
+  for (const auto& [name, digest] : files)
+    all.emplace_back(name, Json(Json::Object{{"size", digest.size}, {"hash", digest.hash}}));
+  return all;
+}
+
+FileDigests files_from_json(const Json& json) {
+  FileDigests files;
+  for (const auto& [name, file] : json.as_object()) {
+    if (!is_plain_name(name)) fail("found the file '{}', expected a plain name inside the folder", name);
+    files[name] = {file.at("size").as_int(), file.at("hash").as_string()};
+  }
+  return files;
+}
+
 void write_manifest(const std::string& folder, const Manifest& manifest) {
-  Json::Object files;
-  for (const auto& [name, digest] : manifest.files)
-    files.emplace_back(name, Json(Json::Object{{"size", digest.size}, {"hash", digest.hash}}));
-  const Json json(Json::Object{{"version", kVersion}, {"step", manifest.step}, {"files", std::move(files)}});
+  const Json json(
+      Json::Object{{"version", kVersion}, {"step", manifest.step}, {"files", files_to_json(manifest.files)}});
   FileWriter writer(join_path(folder, kManifestName));
   writer.write(json.dump(2) + "\n");
   writer.close();
@@ -55,8 +63,11 @@ void check_sizes(const std::string& folder, const Manifest& manifest) {
   }
 }
 
-void check_hashes(const std::string& folder, const Manifest& manifest) {
-  const std::vector<std::pair<std::string, FileDigest>> files(manifest.files.begin(), manifest.files.end());
+void check_hashes(const std::string& folder, const Manifest& manifest, int part, int parts) {
+  std::vector<std::pair<std::string, FileDigest>> files;
+  int number = 0;
+  for (const auto& file : manifest.files)
+    if (number++ % parts == part) files.emplace_back(file);
   parallel_for(static_cast<int64_t>(files.size()), [&](int64_t i) {
     const auto& [name, digest] = files[static_cast<size_t>(i)];
     const std::string path = join_path(folder, name);

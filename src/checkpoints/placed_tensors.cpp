@@ -6,23 +6,34 @@
 #include "collectives/at_root.h"
 
 namespace temper::checkpoints {
+namespace {
 
-// Of several replicas the first one's parts are taken; all have the same.
-Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks) {
+// One part after the other, from the first rank that holds it, so that no rank has more than the whole and a
+// part. Where it is not `wanted`, there is no whole, and only the parts pass by.
+Tensor gather(const PlacedTensor& tensor, collectives::Group& ranks, bool wanted) {
   const Placement& placement = *tensor.placement;
-  if (placement.is_whole()) return tensor.own;
   invariant(
       placement.rank_of(placement.parts() - 1) < ranks.size(),
       fmt::format("'{}' has {} parts, but there are {} ranks", tensor.name, placement.parts(), ranks.size()));
   // Elements of a cut tensor go to many places, one by one: on the CPU.
-  const Tensor gathered = ranks.all_gather(tensor.name, tensor.own);
-  const Tensor all = placement.is_flat() ? gathered.on({}, MemoryTag::kWorkspace) : gathered;
+  const Device device = placement.is_flat() ? Device{} : tensor.own.device();
   const Tensor whole =
-      Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, all.device());
-  const int64_t rows = tensor.own.dim(0);
-  for (int part = 0; part < placement.parts(); ++part)
-    placement.put_part(all.narrow(0, placement.rank_of(part) * rows, rows), part, whole);
+      wanted ? Tensor::empty(placement.whole(), tensor.own.dtype(), MemoryTag::kWorkspace, device) : Tensor();
+  const Tensor others =
+      Tensor::empty(tensor.own.shape(), tensor.own.dtype(), MemoryTag::kWorkspace, tensor.own.device());
+  for (int part = 0; part < placement.parts(); ++part) {
+    const int holder = placement.rank_of(part);
+    const Tensor& held = ranks.rank() == holder ? tensor.own : others;
+    ranks.broadcast(tensor.name, held, holder);
+    if (wanted) placement.put_part(held.on(device, MemoryTag::kWorkspace), part, whole);
+  }
   return whole;
+}
+
+}  // namespace
+
+Tensor whole_of(const PlacedTensor& tensor, collectives::Group& ranks) {
+  return tensor.placement->is_whole() ? tensor.own : gather(tensor, ranks, true);
 }
 
 void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tensors,
@@ -35,7 +46,7 @@ void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tens
       use([&](size_t i) {
         if (tensors[i].placement->is_whole()) return tensors[i].own;
         ranks.broadcast_object(kName, std::to_string(i), 0);
-        return whole_of(tensors[i], ranks);
+        return gather(tensors[i], ranks, true);
       });
     } catch (...) {
       error = std::current_exception();
@@ -44,34 +55,11 @@ void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tens
   } else {
     for (std::string next = ranks.broadcast_object(kName, "", 0); next != done;
          next = ranks.broadcast_object(kName, "", 0))
-      whole_of(tensors[std::stoul(next)], ranks);
+      gather(tensors[std::stoul(next)], ranks, false);
   }
   collectives::at_root(ranks, "what was gathered", [&] {
     if (error) std::rethrow_exception(error);
   });
-}
-
-void add_placed(StateWriter* writer, const std::string& file_name, const std::vector<PlacedTensor>& tensors,
-                collectives::Group& ranks) {
-  const auto whole = [&](size_t i) { return whole_of(tensors[i], ranks); };
-  if (writer == nullptr) {
-    for (size_t i = 0; i < tensors.size(); ++i) whole(i);
-    return;
-  }
-  std::vector<TensorInfo> infos;
-  for (const PlacedTensor& tensor : tensors)
-    infos.push_back({tensor.name, tensor.placement->whole(), tensor.own.dtype()});
-  writer->add_tensors(file_name, std::move(infos), whole);
-}
-
-void read_placed(const SafetensorsFile& file, const std::vector<PlacedTensor>& tensors) {
-  for (const PlacedTensor& tensor : tensors) {
-    const Tensor whole = file.tensor(tensor.name);
-    if (whole.shape() != tensor.placement->whole())
-      fail("[{}] '{}' is {}, expected {}", file.path(), tensor.name, to_string(whole.shape()),
-           to_string(tensor.placement->whole()));
-    tensor.placement->take_own(whole, tensor.own);
-  }
 }
 
 }  // namespace temper::checkpoints

@@ -14,6 +14,8 @@
 
 namespace temper::checkpoints {
 
+using Metadata = std::vector<std::pair<std::string, std::string>>;  // of a file: texts by their names
+
 // What the header of a file says about one tensor.
 struct TensorEntry {
   std::string name;
@@ -32,14 +34,17 @@ class SafetensorsFile {
   const std::vector<TensorEntry>& entries() const {
     return contents_->entries;
   }  // in the order of their data
-  const std::vector<std::pair<std::string, std::string>>& metadata() const { return contents_->metadata; }
+  const Metadata& metadata() const { return contents_->metadata; }
   const TensorEntry* find(std::string_view name) const;  // null when absent
 
   // A view of the map, which it keeps alive (a copy where the file misaligns the data for its dtype). Do not
   // write to it. Throws for an unknown name, a dtype that Temper has not, and more than six dimensions.
   Tensor tensor(std::string_view name) const;
+  // The bytes of an entry, of any alignment; as long as a copy of this lives. Do not write to them.
+  const std::byte* bytes(const TensorEntry& entry) const;
   // What was read of such a view leaves the process's memory; reading it again fetches it again.
   void release(const Tensor& view) const;
+  void release(const TensorEntry& entry) const;
 
  private:
   struct Contents {
@@ -48,7 +53,7 @@ class SafetensorsFile {
     MappedFile map;
     const std::byte* data = nullptr;  // of the first tensor
     std::vector<TensorEntry> entries;
-    std::vector<std::pair<std::string, std::string>> metadata;
+    Metadata metadata;
     std::unordered_map<std::string_view, size_t> by_name;  // keys live in entries
   };
   std::shared_ptr<const Contents> contents_;
@@ -68,7 +73,7 @@ struct TensorInfo {
 // tensors in the order declared (compacted and brought to the host where that is needed), close() syncs.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors);
+  SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const Metadata& metadata = {});
   void add(const Tensor& tensor);
   FileDigest close();
 
@@ -80,6 +85,6 @@ class SafetensorsWriter {
 };
 
 // The exact size of the file that holds these tensors.
-int64_t safetensors_bytes(std::span<const TensorInfo> tensors);
+int64_t safetensors_bytes(std::span<const TensorInfo> tensors, const Metadata& metadata = {});
 
 }  // namespace temper::checkpoints

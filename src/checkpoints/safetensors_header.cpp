@@ -178,8 +178,12 @@ SafetensorsHeader parse_safetensors_header(std::string_view file, const std::str
   return header;
 }
 
-std::string format_safetensors_header(std::span<const TensorInfo> tensors, const std::string& path) {
-  std::string text = R"({"__metadata__":{"format":"pt"})";
+std::string format_safetensors_header(std::span<const TensorInfo> tensors, const std::string& path,
+                                      const Metadata& metadata) {
+  std::string text = R"({"__metadata__":{"format":"pt")";
+  for (const auto& [name, value] : metadata)
+    text += fmt::format(",{}:{}", Json(name).dump(), Json(value).dump());
+  text += '}';
   std::unordered_set<std::string_view> names;
   int64_t at = 0;
   for (const TensorInfo& info : tensors) {

@@ -1,7 +1,6 @@
 #pragma once
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "checkpoints/safetensors.h"
@@ -15,7 +14,7 @@ inline constexpr size_t kMaxHeaderBytes = 100'000'000;
 
 struct SafetensorsHeader {
   std::vector<TensorEntry> entries;  // in the order of their data
-  std::vector<std::pair<std::string, std::string>> metadata;
+  Metadata metadata;
   size_t data_start = 0;  // the first byte after the header
 };
 
@@ -23,7 +22,8 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view file, const std::string& path);
 
 // The eight bytes and the JSON text for tensors laid out in the order given, padded with spaces so that the
-// data starts at a multiple of eight.
-std::string format_safetensors_header(std::span<const TensorInfo> tensors, const std::string& path);
+// data starts at a multiple of eight. `metadata`: what the file says besides "format": "pt".
+std::string format_safetensors_header(std::span<const TensorInfo> tensors, const std::string& path,
+                                      const Metadata& metadata = {});
 
 }  // namespace temper::checkpoints

@@ -56,12 +56,22 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return copy;
 }
 
+const std::byte* SafetensorsFile::bytes(const TensorEntry& entry) const {
+  contents_->map.check_unchanged();
+  return contents_->data + entry.begin;
+}
+
 void SafetensorsFile::release(const Tensor& view) const {
   const auto* at = static_cast<const std::byte*>(view.raw());
   const MappedFile& map = contents_->map;
   if (at < map.data() || at >= map.data() + map.size()) return;  // a copy
   const auto begin = static_cast<size_t>(at - map.data());
   map.release(begin, begin + static_cast<size_t>(view.bytes()));
+}
+
+void SafetensorsFile::release(const TensorEntry& entry) const {
+  const int64_t start = contents_->data - contents_->map.data();
+  contents_->map.release(static_cast<size_t>(start + entry.begin), static_cast<size_t>(start + entry.end));
 }
 
 }  // namespace temper::checkpoints

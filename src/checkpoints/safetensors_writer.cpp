@@ -3,9 +3,10 @@
 
 namespace temper::checkpoints {
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors)
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
+                                     const Metadata& metadata)
     : path_(path), tensors_(std::move(tensors)), file_(path) {
-  file_.write(format_safetensors_header(tensors_, path_));
+  file_.write(format_safetensors_header(tensors_, path_, metadata));
 }
 
 void SafetensorsWriter::add(const Tensor& tensor) {
@@ -24,8 +25,8 @@ FileDigest SafetensorsWriter::close() {
   return file_.close();
 }
 
-int64_t safetensors_bytes(std::span<const TensorInfo> tensors) {
-  auto bytes = static_cast<int64_t>(format_safetensors_header(tensors, "size of a file").size());
+int64_t safetensors_bytes(std::span<const TensorInfo> tensors, const Metadata& metadata) {
+  auto bytes = static_cast<int64_t>(format_safetensors_header(tensors, "size of a file", metadata).size());
   for (const TensorInfo& info : tensors) bytes += info.shape.numel() * size_of(info.dtype);
   return bytes;
 }

@@ -63,24 +63,36 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
-std::string staged_path(const std::string& target) {
+std::string staged_path(const std::string& target, const std::string& process) {
   const std::string clean = without_slashes(target);
-  return join_path(parent_path(clean),
-                   fmt::format("{}{}-{}", kPrefix, file_name(clean), to_string(this_process())));
+  return join_path(parent_path(clean), fmt::format("{}{}-{}", kPrefix, file_name(clean), process));
 }
 
 StagedFolder::StagedFolder(const std::string& target)
-    : target_(without_slashes(target)), path_(staged_path(target)) {
+    : target_(without_slashes(target)), path_(staged_path(target, to_string(this_process()))) {
+  check_target();
   const std::string name = file_name(target_);
-  if (name.empty() || name == "." || name == "..")
-    fail("[{}] cannot be replaced as a whole; name a folder", target);
-  if (exists(target_) && !is_directory(target_))
-    fail("[{}] is a file, expected a folder; choose another name", target);
   sweep_staged(parent_path(target_), [&](std::string_view each) { return each == name; });
   make_directories(path_);
 }
 
-StagedFolder::~StagedFolder() { discard(); }
+StagedFolder::StagedFolder(const std::string& target, const StagedOwner& owner)
+    : target_(without_slashes(target)), path_(staged_path(target, owner.process)), is_owner_(owner.is_here) {
+  check_target();
+  make_directories(path_);
+}
+
+void StagedFolder::check_target() const {
+  const std::string name = file_name(target_);
+  if (name.empty() || name == "." || name == "..")
+    fail("[{}] cannot be replaced as a whole; name a folder", target_);
+  if (exists(target_) && !is_directory(target_))
+    fail("[{}] is a file, expected a folder; choose another name", target_);
+}
+
+StagedFolder::~StagedFolder() {
+  if (is_owner_) discard();
+}
 
 void StagedFolder::discard() noexcept {
   try {
@@ -129,7 +141,7 @@ int64_t sweep_staged(const std::string& parent, const std::function<bool(std::st
 }
 
 void discard_folder(const std::string& path) {
-  const std::string doomed = staged_path(path);
+  const std::string doomed = staged_path(path, to_string(this_process()));
   if (exists(doomed)) remove_all(doomed);
   rename_path(path, doomed);
   sync_directory(parent_path(doomed));

@@ -5,6 +5,7 @@
 #include "checkpoints/manifest.h"
 #include "checkpoints/names.h"
 #include "checkpoints/training_state.h"
+#include "collectives/at_root.h"
 
 namespace temper::checkpoints {
 
@@ -17,14 +18,14 @@ std::optional<int64_t> step_of_state_name(std::string_view name) {
   return std::stoll(std::string(name));
 }
 
-StateReader StateReader::open(const std::string& folder) {
+StateReader StateReader::open(const std::string& folder, int part, int parts) {
   const std::string path = without_slashes(folder);
   if (!is_directory(path)) fail("[{}] no such folder; expected a training state like step-000123", path);
   const std::optional<int64_t> step = step_of_state_name(file_name(path));
   if (!step) fail("[{}] is not a training state; expected a folder named like step-000123", path);
   const Manifest manifest = read_manifest(path, *step);
   check_sizes(path, manifest);
-  check_hashes(path, manifest);
+  check_hashes(path, manifest, part, parts);
   StateReader reader;
   reader.path_ = path;
   reader.step_ = *step;
@@ -64,12 +65,21 @@ std::vector<StateInfo> list_states(const std::string& root) {
   return states;
 }
 
-std::optional<StateReader> open_newest(const std::string& root) {
-  std::vector<StateInfo> states = list_states(root);
-  if (states.empty()) return std::nullopt;
-  std::reverse(states.begin(), states.end());
-  for (const StateInfo& state : states) try {
-      return StateReader::open(state.path);
+std::optional<StateReader> open_newest(const std::string& root, collectives::Group& ranks) {
+  const std::string newest_first = collectives::made_at_root(ranks, "checkpoints", [&] {
+    Json::Array names;
+    for (const StateInfo& state : list_states(root)) names.insert(names.begin(), Json(file_name(state.path)));
+    return Json(std::move(names)).dump();
+  });
+  const Json names = Json::parse(newest_first, "checkpoints");
+  if (names.as_array().empty()) return std::nullopt;
+  for (const Json& name : names.as_array()) try {
+      std::optional<StateReader> reader;
+      collectives::made_at_each(ranks, "verifying the checkpoint", [&] {
+        reader = StateReader::open(join_path(root, name.as_string()), ranks.rank(), ranks.size());
+        return std::string();
+      });
+      return reader;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;  // no memory is no damage
       log_warning(fmt::format("{}; this checkpoint is damaged and is skipped", error.what()));
@@ -77,7 +87,7 @@ std::optional<StateReader> open_newest(const std::string& root) {
   fail(
       "[{}] found {} checkpoints, none of them intact (see the warnings); restore one from a backup, or "
       "start a new run in another folder",
-      root, states.size());
+      root, names.as_array().size());
 }
 
 std::vector<int64_t> prune_states(const std::string& root, int64_t keep_last,

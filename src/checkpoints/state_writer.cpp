@@ -13,6 +13,9 @@ std::string state_name(int64_t step) {
 StateWriter::StateWriter(const std::string& root, int64_t step)
     : step_(step), target_(join_path(root, state_name(step))), folder_(target_) {}
 
+StateWriter::StateWriter(const std::string& root, int64_t step, const StagedOwner& owner)
+    : step_(step), target_(join_path(root, state_name(step))), folder_(target_, owner) {}
+
 std::string StateWriter::begin_file(const std::string& file_name) {
   invariant(open_, fmt::format("[{}] is committed, or a file of it failed", target_));
   invariant(is_plain_name(file_name) && file_name != kManifestName && !files_.contains(file_name),
@@ -27,11 +30,11 @@ void StateWriter::end_file(const std::string& file_name, FileDigest digest) {
 }
 
 void StateWriter::add_tensors(const std::string& file_name, std::vector<TensorInfo> tensors,
-                              const std::function<Tensor(size_t)>& source) {
+                              const std::function<Tensor(size_t)>& source, const Metadata& metadata) {
   const std::string path = begin_file(file_name);
-  require_free_disk(path, safetensors_bytes(tensors));
+  require_free_disk(path, safetensors_bytes(tensors, metadata));
   const size_t count = tensors.size();
-  SafetensorsWriter writer(path, std::move(tensors));
+  SafetensorsWriter writer(path, std::move(tensors), metadata);
   for (size_t i = 0; i < count; ++i) writer.add(source(i));
   end_file(file_name, writer.close());
 }
@@ -50,6 +53,12 @@ void StateWriter::add_file(const std::string& file_name, std::string_view data) 
   HashedFile file(begin_file(file_name));
   file.write(data);
   end_file(file_name, file.close());
+}
+
+void StateWriter::add_written(const FileDigests& files) {
+  check_sizes(folder_.path(), {step_, files});
+  for (const auto& [name, digest] : files)
+    invariant(files_.emplace(name, digest).second, fmt::format("[{}] '{}' was written twice", target_, name));
 }
 
 std::string StateWriter::commit() {

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,11 +10,13 @@
 #include "base/json.h"
 #include "checkpoints/safetensors.h"
 #include "checkpoints/staged_folder.h"
+#include "collectives/local/local.h"
 
 // The states of a training run, one folder each below a root:
 //   root/step-000123/manifest.json        size and hash of every other file
 //   root/step-000123/state.json           step, data position, seed, metrics, …
-//   root/step-000123/*.safetensors        parameters, master weights, moments
+//   root/step-000123/*.safetensors        parameters, master weights, moments, in files of the ranks that
+//                                         had them (placed_tensors.h)
 // A state appears complete or not at all; a process that is killed leaves older states as they were.
 namespace temper::checkpoints {
 
@@ -24,13 +25,19 @@ namespace temper::checkpoints {
 class StateWriter {
  public:
   StateWriter(const std::string& root, int64_t step);
+  // One of several that write a state together (shared_state.h).
+  StateWriter(const std::string& root, int64_t step, const StagedOwner& owner);
 
   // File names are plain and new. Tensors are written in the order given; source(i) gives tensors[i], on any
   // device, and one is held at a time.
   void add_tensors(const std::string& file_name, std::vector<TensorInfo> tensors,
-                   const std::function<Tensor(size_t)>& source);
+                   const std::function<Tensor(size_t)>& source, const Metadata& metadata = {});
   void add_json(const std::string& file_name, const Json& value);  // finite numbers and valid UTF-8 only
   void add_file(const std::string& file_name, std::string_view data);
+
+  const FileDigests& files() const { return files_; }
+  // What others have written into the folder. An Error where a file is not there in its size.
+  void add_written(const FileDigests& files);
 
   // Writes the manifest, syncs, and gives the state its name, replacing one of the same step. Returns its
   // path.
@@ -43,7 +50,7 @@ class StateWriter {
   int64_t step_;
   std::string target_;
   StagedFolder folder_;
-  std::map<std::string, FileDigest> files_;
+  FileDigests files_;
   bool open_ = true;  // false after commit() and while a file is unfinished
 };
 
@@ -56,7 +63,8 @@ struct StateInfo {
 class StateReader {
  public:
   // Verifies size and hash of every file; an Error names the first that differs, what was found and expected.
-  static StateReader open(const std::string& path);
+  // Of several that verify it together each reads the files of one part for their hashes.
+  static StateReader open(const std::string& path, int part = 0, int parts = 1);
 
   const std::string& path() const { return path_; }
   int64_t step() const { return step_; }
@@ -77,8 +85,10 @@ class StateReader {
 std::vector<StateInfo> list_states(const std::string& root);
 
 // The newest state that verifies. Damaged ones are reported with log_warning and passed over; nothing when
-// there are no states at all; an Error when there are some and none verifies.
-std::optional<StateReader> open_newest(const std::string& root);
+// there are no states at all; an Error when there are some and none verifies. Several ranks verify some files
+// each, and have the same result.
+std::optional<StateReader> open_newest(const std::string& root,
+                                       collectives::Group& ranks = collectives::alone());
 
 // Deletes all but the newest `keep_last` (at least 1) states and the protected steps. States whose manifest
 // or file sizes are wrong do not count as kept. A state is renamed before it is deleted. Returns the steps

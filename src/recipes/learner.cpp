@@ -110,13 +110,8 @@ void Learner::make_trainer() {
 void Learner::start() {
   if (is_root()) loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
   if (data_.eval) read_eval_rows();
+  owner_of_states_ = checkpoints::owner_of_states(ranks());
   const bool resumed = restore();
-  for (const int64_t step : ranks().gather("steps of the state", state_.step))
-    if (step != state_.step)
-      fail(
-          "[{}] rank {} finds a state of step {}, another rank one of step {}; all machines must share the "
-          "folder",
-          files_.states(), ranks().rank(), state_.step, step);
   if (!resumed && !is_adapter())
     calibrate_quantizers(setup_->model->decoder, config_, data_, ranks(), data_ranks());
   collectives::at_root(ranks(), "opening metrics", [&] {

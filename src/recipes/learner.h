@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/training_state.h"
+#include "checkpoints/owned_tensors.h"
+#include "checkpoints/shared_state.h"
 #include "recipes/exact_match.h"
 #include "recipes/recipe.h"
 #include "recipes/rehearsal.h"
@@ -101,6 +102,15 @@ class Learner {
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
   };
 
+  // A checkpoint that has no name yet.
+  struct Save {
+    int64_t step = 0;
+    checkpoints::SharedState files;
+    checkpoints::OwnedTensors tensors, quantizers;  // of this rank
+    Json state;                                     // of rank 0
+    std::vector<int64_t> protected_steps;           // that stay on disk besides
+  };
+
   collectives::Group& ranks() const { return setup_->ranks; }
   // With other rows of an update each.
   collectives::Group& data_ranks() const { return setup_->groups->data(); }
@@ -113,6 +123,7 @@ class Learner {
                                            const std::function<std::vector<data::PackedRow>()>& read) const;
   void check_folder() const;  // whether this run may continue in it
   bool restore();
+  Json state_to_save() const;
   void check_origin(const Json& state) const;
   double lr() const;
   void warn_of_warmup() const;
@@ -143,7 +154,8 @@ class Learner {
   IdleExperts idle_experts_;
   State state_;
   int64_t saved_step_ = 0;
-  std::optional<checkpoints::StateWriter> prepared_;
+  checkpoints::StagedOwner owner_of_states_;
+  std::optional<Save> prepared_;
   bool stopped_ = false, diverged_ = false;
   bool was_finished_ = false;  // before this process
   std::string stop_reason_;

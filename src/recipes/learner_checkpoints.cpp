@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "config/print.h"
 #include "recipes/conflicts.h"
@@ -15,7 +14,7 @@
 namespace temper::recipes {
 namespace {
 
-constexpr const char* kTensors = "optimizer.safetensors";
+constexpr const char* kOptimizer = "optimizer";  // the stem of its files
 
 std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
 
@@ -59,7 +58,7 @@ void Learner::open_folder(const std::string& resolved_yaml) const {
 }
 
 bool Learner::restore() {
-  const auto reader = checkpoints::open_newest(files_.states());
+  const auto reader = checkpoints::open_newest(files_.states(), ranks());
   if (!reader) return false;
   const Json state = reader->json();
   if (const Json* base = state.find("base");
@@ -69,8 +68,7 @@ bool Learner::restore() {
         "another output",
         files_.folder, config_.model.path);
   check_origin(state);
-  const checkpoints::SafetensorsFile tensors = reader->tensors(kTensors);
-  checkpoints::read_placed(tensors, optimizer_->state());
+  checkpoints::read_placed(*reader, kOptimizer, optimizer_->state());
   if (!is_adapter()) read_quantizers(*reader, setup_->model->decoder.quantizers());
   state_.step = state.at("step").as_int();
   state_.tokens = state.at("tokens").as_int();
@@ -100,12 +98,7 @@ void Learner::check_origin(const Json& state) const {
   }
 }
 
-void Learner::prepare_save(bool again) {
-  if (saved_step_ == state_.step && !again) return;
-  if (is_root()) prepared_.emplace(files_.states(), state_.step);
-  checkpoints::add_placed(prepared_ ? &*prepared_ : nullptr, kTensors, optimizer_->state(), ranks());
-  if (!is_root()) return;
-  if (!is_adapter()) add_quantizers(*prepared_, setup_->model->decoder.quantizers());
+Json Learner::state_to_save() const {
   Json state = Json::Object{{"step", state_.step},
                             {"tokens", state_.tokens},
                             {"train_seconds", state_.train_seconds},
@@ -117,19 +110,37 @@ void Learner::prepare_save(bool again) {
                             {"origin", setup_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
   if (is_adapter()) state.set("base", setup_->base);
-  prepared_->add_json("state.json", state);
+  return state;
+}
+
+void Learner::prepare_save(bool again) {
+  if (saved_step_ == state_.step && !again) return;
+  prepared_.emplace(Save{state_.step,
+                         checkpoints::SharedState(files_.states(), state_.step, owner_of_states_),
+                         checkpoints::OwnedTensors(optimizer_->state(), ranks().rank()),
+                         {},
+                         {},
+                         {}});
+  Save& save = *prepared_;
+  if (state_.best_step >= 0) save.protected_steps.push_back(state_.best_step);
+  if (is_root()) save.state = state_to_save();
+  if (is_root() && !is_adapter()) save.quantizers = owned_quantizers(setup_->model->decoder.quantizers());
+  save.files.write([&](checkpoints::StateWriter& writer) {
+    save.tensors.add_to(writer, kOptimizer, ranks().rank(), ranks().size());
+    save.quantizers.add_to(writer, kQuantizers, 0, 1);
+    if (is_root()) writer.add_json("state.json", save.state);
+  });
 }
 
 void Learner::commit_save() {
-  collectives::at_root(ranks(), "the checkpoint's commit", [&] {
-    if (!prepared_) return;
-    prepared_->commit();
-    prepared_.reset();
-    std::vector<int64_t> protected_steps;
-    if (state_.best_step >= 0) protected_steps.push_back(state_.best_step);
-    checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, protected_steps);
+  if (!prepared_) return;
+  Save save = std::move(*prepared_);
+  prepared_.reset();
+  save.files.commit(ranks());
+  saved_step_ = save.step;
+  collectives::at_root(ranks(), "old checkpoints", [&] {
+    checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, save.protected_steps);
   });
-  saved_step_ = state_.step;
 }
 
 }  // namespace temper::recipes

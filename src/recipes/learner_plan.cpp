@@ -25,7 +25,9 @@ Sample Learner::sample() const {
 }
 
 int64_t Learner::plan_disk() const {
-  LearnerSizes sizes{total_steps(), data_.train.size() + (data_.eval ? data_.eval->size() : 0), 0};
+  LearnerSizes sizes{.steps = total_steps(),
+                     .documents = data_.train.size() + (data_.eval ? data_.eval->size() : 0),
+                     .ranks = ranks().size()};
   for (const std::string& name : checkpoints::SaveOptions().extra_files)
     if (const std::string file = join_path(config_.model.path, name); exists(file))
       sizes.extra_bytes += file_size(file);

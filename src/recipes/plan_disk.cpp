@@ -91,7 +91,11 @@ int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model)
 
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model, const LearnerSizes& sizes) {
   const bool evaluates = !config.data.eval.empty() || config.data.eval_fraction > 0;
-  const int64_t state = state_bytes(config, model), result = result_bytes(config, model, sizes.extra_bytes);
+  // Files of several ranks have their own lists of names, and where their elements are in the whole.
+  constexpr int64_t kPlaces = 4;
+  const int64_t lists = (sizes.ranks - 1) * kPlaces * header_bytes(trained_table(config, model), 3);
+  const int64_t state = state_bytes(config, model) + lists,
+                result = result_bytes(config, model, sizes.extra_bytes);
   int64_t most = 0;
   for (const Counts& counts : moments_of(config, sizes, evaluates))
     most = std::max(most, counts.states * state + counts.results * result);

@@ -11,6 +11,7 @@ struct LearnerSizes {
   int64_t steps = 0;        // of the whole run
   int64_t documents = 0;    // of training and evaluation
   int64_t extra_bytes = 0;  // that a result gets from the model's folder: the tokenizer
+  int64_t ranks = 1;        // that write a file of each state
 };
 
 // Bytes of one training state, and of everything that a learner (a model, or the one adapter of `config`)

@@ -11,8 +11,6 @@
 namespace temper::recipes {
 namespace {
 
-constexpr const char* kQuantizers = "quantizers.safetensors";
-
 // As many rows as are wanted, as training reads them, or all there are.
 std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const DataSets& data) {
   const auto wanted = static_cast<size_t>(config.quantize.calibration_rows);
@@ -53,19 +51,17 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
         layer, count));
 }
 
-void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers) {
-  const std::vector<layers::NamedAmax> state = quantizers.state();
-  if (state.empty()) return;
-  std::vector<checkpoints::TensorInfo> infos;
-  for (const layers::NamedAmax& each : state)
-    infos.push_back({each.name, each.amax.shape(), each.amax.dtype()});
-  writer.add_tensors(kQuantizers, std::move(infos), [&](size_t i) { return state[i].amax; });
+checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers) {
+  checkpoints::OwnedTensors owned;
+  for (const layers::NamedAmax& each : quantizers.state()) owned.add(each.name, each.amax);
+  return owned;
 }
 
 void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers) {
   const std::vector<layers::NamedAmax> state = quantizers.state();
-  if (!state.empty() || reader.has(kQuantizers)) {
-    const checkpoints::SafetensorsFile file = reader.tensors(kQuantizers);
+  const std::string name = fmt::format("{}.safetensors", kQuantizers);
+  if (!state.empty() || reader.has(name)) {
+    const checkpoints::SafetensorsFile file = reader.tensors(name);
     for (const layers::NamedAmax& each : state) {
       if (file.find(each.name) == nullptr)
         fail("[{}] has no '{}': it is the checkpoint of another configuration of quantizers", file.path(),

@@ -1,5 +1,5 @@
 #pragma once
-#include "checkpoints/training_state.h"
+#include "checkpoints/owned_tensors.h"
 #include "data/loader.h"
 #include "layers/decoder.h"
 #include "recipes/data_sets.h"
@@ -13,8 +13,9 @@ namespace temper::recipes {
 void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
                           collectives::Group& ranks, collectives::Group& parts);
 
-// Adds every amax to a checkpoint, by its name (layers::NamedAmax); nothing where none is kept.
-void add_quantizers(checkpoints::StateWriter& writer, const layers::Quantizers& quantizers);
+// What a checkpoint has of them: every amax, by its name (layers::NamedAmax), in files of this stem.
+inline constexpr const char* kQuantizers = "quantizers";
+checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers);
 // The reverse. An Error names an amax that the checkpoint lacks, has in another shape, or has without a
 // quantizer for it.
 void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers);

@@ -25,7 +25,7 @@ class QuantizerState : public testing::Test {
   }
   checkpoints::StateReader saved(const models::Model& model) {
     checkpoints::StateWriter writer(folder.path(), ++step);
-    add_quantizers(writer, model.decoder.quantizers());
+    owned_quantizers(model.decoder.quantizers()).add_to(writer, kQuantizers, 0, 1);
     return checkpoints::StateReader::open(writer.commit());
   }
   std::string refusal(const checkpoints::StateReader& state, const QuantizeOptions& options) {

@@ -275,6 +275,23 @@ std::vector<Placement::Shared> Placement::shared_by_tensor() const {
   return all;
 }
 
+std::vector<Slice> Placement::owned_runs() const {
+  std::vector<Slice> all = runs(part_);
+  for (const Shared& shared : shared_by_tensor()) {
+    if (shared.is_first) continue;
+    const int64_t first = shared.first - first_element(), end = first + shared.count;
+    std::vector<Slice> left;
+    for (const Slice& run : all) {
+      const int64_t last = run.own + run.count, until = std::clamp(first, run.own, last),
+                    from = std::clamp(end, run.own, last);
+      if (until > run.own) left.push_back({run.whole, run.own, until - run.own});
+      if (last > from) left.push_back({run.whole + from - run.own, from, last - from});
+    }
+    all = std::move(left);
+  }
+  return all;
+}
+
 // Those that share the states of other weights than experts are those of both axes.
 int Layout::shards_of(const Placement& held, const Mesh& mesh) {
   return held.is_by_expert() ? mesh.shard : mesh.shard * mesh.expert;

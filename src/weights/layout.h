@@ -68,6 +68,7 @@ class Placement {
   bool is_by_expert() const { return cut_.by_expert; }
   bool is_cut_by_tensor() const { return cut_.dim >= 0 && tensor_ > 1; }
   int parts() const { return cut_parts() * flat_parts_; }
+  int part() const { return part_; }  // the rank's own
   // The first rank of the mesh that holds a part.
   int rank_of(int part) const { return is_cut_by_tensor() ? part : part * tensor_; }
 
@@ -90,6 +91,9 @@ class Placement {
 
   // Elements in a row: of all dimensions as one.
   std::vector<Slice> runs(int part) const;
+  // Of the rank's own part those that no tensor rank before it holds, too: every element of the whole is one
+  // rank's of those that hold the parts first.
+  std::vector<Slice> owned_runs() const;
   int64_t first_element() const { return is_flat() ? part_ / cut_parts() * own_.numel() : 0; }
   // Of one that is flat: its elements of a tensor of what it is a part of, a view.
   Tensor own_elements(const Tensor& tensor) const;

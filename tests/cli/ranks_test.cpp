@@ -116,7 +116,7 @@ TEST_F(Ranks, StatesAreThoseOfAnyMesh) {
   for (size_t i = 0; i < meshes.size(); ++i) {
     const std::string& mesh = meshes[i];
     const std::string out = train("saved by " + mesh, flags + mesh + " --train.steps 3");
-    const std::string state = out + "/checkpoints/" + newest_state(out) + "/optimizer.safetensors";
+    const std::string state = out + "/checkpoints/" + newest_state(out) + "/manifest.json";
     const std::string saved = read_file(state), model = read_file(out + "/model/model.safetensors");
     for (const size_t further : {size_t{1}, size_t{3}}) {
       const std::string& other = meshes[(i + further) % meshes.size()];

@@ -82,7 +82,8 @@ void OwnedTensors::copy() {
   for (int64_t i = 0; i < count; ++i) copy_one(i);
 }
 
-void OwnedTensors::add_to(StateWriter& writer, std::string_view stem, int rank, int ranks) {
+void OwnedTensors::add_to(StateWriter& writer, std::string_view stem, int rank, int ranks,
+                          const std::atomic<bool>& given_up) {
   if (empty()) return;
   const std::string name =
       ranks == 1 ? fmt::format("{}.safetensors", stem) : fmt::format("{}-{:05}.safetensors", stem, rank);
@@ -90,6 +91,7 @@ void OwnedTensors::add_to(StateWriter& writer, std::string_view stem, int rank, 
   writer.add_tensors(
       name, infos_,
       [&](size_t i) {
+        if (given_up) fail("[{}] was given up, as the run ended", name);
         for (; written < i; ++written) owned_[written] = {};
         return compact(owned_[i], infos_[i]);
       },

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,9 @@ class OwnedTensors {
   // change. add_to() gives each copy's memory back when it is written.
   void copy();
   // Writes its file, called after `stem` and, where there are several, the rank; none where it is empty.
-  void add_to(StateWriter& writer, std::string_view stem, int rank, int ranks);
+  // An Error before the next tensor, where another thread gives it up.
+  void add_to(StateWriter& writer, std::string_view stem, int rank, int ranks,
+              const std::atomic<bool>& given_up = false);
 
  private:
   struct Owned {

@@ -75,6 +75,7 @@ const ForeignNames kForeign[] = {
       "tensor_parallel_size"}},
     {"checkpoint.every_steps", {"save_steps", "save_interval", "save_every", "checkpoint_every"}},
     {"checkpoint.keep_last", {"save_total_limit", "keep_checkpoints", "max_checkpoints"}},
+    {"checkpoint.async", {"async_save", "save_async", "async_mode", "use_async_checkpointing"}},
     {"eval.every_steps", {"eval_steps", "eval_interval", "eval_every", "val_check_interval"}},
     {"use 'eval.every_steps' and 'checkpoint.every_steps'",
      {"eval_strategy", "evaluation_strategy", "save_strategy"}},

@@ -221,9 +221,6 @@ void Learner::stop(const std::string& reason, bool by_data) {
   stopped_ = true;
   diverged_ = !by_data;
   stop_reason_ = reason;
-  if (diverged_ || state_.step == 0) return;
-  prepare_save(true);  // the state says why the run ended
-  commit_save();
 }
 
 }  // namespace temper::recipes

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,14 +61,18 @@ class Learner {
 
   void evaluate();
   void check_replicas() const;  // what ranks hold alike (recipes/replicas.h)
-  bool is_unsaved() const { return saved_step_ != state_.step; }
+  bool is_unsaved() const { return asked_step_ != state_.step; }
   int64_t saved_step() const { return saved_step_; }
-  // Writes the checkpoint aside, unless this step is saved already; then gives it its name, which takes no
-  // time.
-  void prepare_save(bool again = false);
-  void commit_save();
-  void finish();  // the result, metrics and summary
-  // Ends training here, for the summary's reason. By data: what was learnt is saved, and training can
+  // A checkpoint, in three parts (Saver). What is to be written, unless this step was asked for already;
+  // `copy`: as it is now, whatever training changes afterwards.
+  void prepare_save(bool again, bool copy);
+  // This rank's files, aside; by any thread. Nothing is thrown: an error waits for commit_save(). No file is
+  // begun any more when it is given up.
+  void write_save(const std::atomic<bool>& given_up) noexcept;
+  void commit_save();  // gives it its name, which takes no time; all ranks call it
+  void prune() const;  // rank 0 removes old checkpoints
+  void finish();       // the result, metrics and summary
+  // Ends training here, for the summary's reason. By data: what was learnt is worth saving, and training can
   // resume with corrected rows. Otherwise the last step diverged, and what is in memory is worth nothing.
   void stop(const std::string& reason, bool by_data);
   const std::string& stop_reason() const { return stop_reason_; }
@@ -108,7 +113,7 @@ class Learner {
     checkpoints::SharedState files;
     checkpoints::OwnedTensors tensors, quantizers;  // of this rank
     Json state;                                     // of rank 0
-    std::vector<int64_t> protected_steps;           // that stay on disk besides
+    int64_t best_step = -1;                         // that stays on disk besides
   };
 
   collectives::Group& ranks() const { return setup_->ranks; }
@@ -153,7 +158,8 @@ class Learner {
   double balance_factor_ = 0;                   // of the load balancing loss
   IdleExperts idle_experts_;
   State state_;
-  int64_t saved_step_ = 0;
+  int64_t asked_step_ = 0, saved_step_ = 0;  // of the last checkpoint that is written or was; that was
+  int64_t kept_step_ = -1;                   // besides the newest
   checkpoints::StagedOwner owner_of_states_;
   std::optional<Save> prepared_;
   bool stopped_ = false, diverged_ = false;

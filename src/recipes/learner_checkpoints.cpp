@@ -77,7 +77,7 @@ bool Learner::restore() {
   state_.best_loss = state.at("best_loss").as_double();
   state_.best_step = state.at("best_step").as_int();
   state_.last_loss = state.at("last_loss").as_double();
-  saved_step_ = state_.step;
+  saved_step_ = asked_step_ = state_.step;
   optimizer_->restored(state_.step);
   if (loader_) loader_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
@@ -113,21 +113,30 @@ Json Learner::state_to_save() const {
   return state;
 }
 
-void Learner::prepare_save(bool again) {
-  if (saved_step_ == state_.step && !again) return;
+void Learner::prepare_save(bool again, bool copy) {
+  if (!is_unsaved() && !again) return;
   prepared_.emplace(Save{state_.step,
                          checkpoints::SharedState(files_.states(), state_.step, owner_of_states_),
                          checkpoints::OwnedTensors(optimizer_->state(), ranks().rank()),
                          {},
                          {},
-                         {}});
+                         state_.best_step});
   Save& save = *prepared_;
-  if (state_.best_step >= 0) save.protected_steps.push_back(state_.best_step);
   if (is_root()) save.state = state_to_save();
   if (is_root() && !is_adapter()) save.quantizers = owned_quantizers(setup_->model->decoder.quantizers());
+  if (copy) {
+    save.tensors.copy();
+    save.quantizers.copy();
+  }
+  asked_step_ = state_.step;
+}
+
+void Learner::write_save(const std::atomic<bool>& given_up) noexcept {
+  if (!prepared_) return;
+  Save& save = *prepared_;
   save.files.write([&](checkpoints::StateWriter& writer) {
-    save.tensors.add_to(writer, kOptimizer, ranks().rank(), ranks().size());
-    save.quantizers.add_to(writer, kQuantizers, 0, 1);
+    save.tensors.add_to(writer, kOptimizer, ranks().rank(), ranks().size(), given_up);
+    save.quantizers.add_to(writer, kQuantizers, 0, 1, given_up);
     if (is_root()) writer.add_json("state.json", save.state);
   });
 }
@@ -138,9 +147,13 @@ void Learner::commit_save() {
   prepared_.reset();
   save.files.commit(ranks());
   saved_step_ = save.step;
-  collectives::at_root(ranks(), "old checkpoints", [&] {
-    checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, save.protected_steps);
-  });
+  kept_step_ = save.best_step;
+}
+
+void Learner::prune() const {
+  std::vector<int64_t> kept;
+  if (kept_step_ >= 0) kept.push_back(kept_step_);
+  checkpoints::prune_states(files_.states(), config_.checkpoint.keep_last, kept);
 }
 
 }  // namespace temper::recipes

@@ -43,6 +43,10 @@ std::vector<Change> changes_of(RunConfig config) {
     keys.clear();  // one number, ever smaller
     add(fmt::format("train.micro_batch_tokens: {}", config.train.micro_batch_tokens));
   }
+  if (config.checkpoint.async) {
+    config.checkpoint.async = false;
+    add("checkpoint.async: false");
+  }
   if (config.train.activation_checkpointing == Checkpointing::kNone) {
     config.train.activation_checkpointing = Checkpointing::kSelective;
     add("train.activation_checkpointing: selective");
@@ -83,7 +87,12 @@ std::string what_would_fit(const RunConfig& config, const Setting& setting, int6
   return {};
 }
 
-void check_memory(const RunConfig& config, const Setting& setting, const MemoryPlan& plan, int64_t limit) {
+void check_memory(const RunConfig& config, const Setting& setting, const RunMemory& plan, int64_t limit) {
+  if (const int64_t free = available_host_bytes() / setting.ranks_here; plan.host_copies > free)
+    fail_resources(
+        "[checkpoint.async] copies states to the CPU's memory, where they take {}, but only {} are free for "
+        "each rank; set checkpoint.async: false, or use more ranks that share the states (parallel.shard)",
+        format_bytes(plan.host_copies), format_bytes(free));
   if (plan.total <= limit) return;
   const std::string fits = what_would_fit(config, setting, limit);
   const std::string device = to_string(setting.facts.device);

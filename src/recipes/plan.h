@@ -11,6 +11,6 @@ std::string what_would_fit(const RunConfig& config, const Setting& setting, int6
 
 // Refuses a run that cannot fit however little is computed at once; warns when it probably will not. Both say
 // what would fit.
-void check_memory(const RunConfig& config, const Setting& setting, const MemoryPlan& plan, int64_t limit);
+void check_memory(const RunConfig& config, const Setting& setting, const RunMemory& plan, int64_t limit);
 
 }  // namespace temper::recipes

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "optimizers/adamw.h"
+#include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 #include "training/trainer.h"
 
@@ -237,6 +238,30 @@ TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   EXPECT_EQ(of(one, MemoryTag::kOptimizer), 6 * adapter);
   EXPECT_EQ(of(two, MemoryTag::kGradients), 4 * adapter);
   EXPECT_LT(of(one, MemoryTag::kOptimizer), of(all, MemoryTag::kOptimizer) / 4);
+}
+
+// Beside updates there is a copy of what a checkpoint has: masters and moments, in the CPU's memory.
+TEST(Plan, CheckpointsBesideUpdatesTakeACopyOfTheState) {
+  RunConfig config;
+  config.data.max_length = 256;
+  config.model.dtype = DType::kBF16;
+  Setting setting{medium_config(), detect_cpu()};
+  const RunMemory waits = rehearse(config, setting);
+  config.checkpoint.async = true;
+  const RunMemory beside = rehearse(config, setting);
+  const int64_t state = waits.of(MemoryTag::kOptimizer);
+  EXPECT_NEAR(static_cast<double>(beside.of(MemoryTag::kData) - waits.of(MemoryTag::kData)),
+              static_cast<double>(state), 0.01 * static_cast<double>(state));
+  EXPECT_NEAR(static_cast<double>(beside.total - waits.total), static_cast<double>(state),
+              0.01 * static_cast<double>(state));
+  EXPECT_EQ(beside.host_copies, 0);
+  setting.mesh = {.shard = 4};
+  EXPECT_LT(rehearse(config, setting).of(MemoryTag::kData), state / 3) << "each rank copies its part";
+
+  RunMemory apart = waits;
+  apart.host_copies = int64_t{1} << 50;
+  expect_has(error_of([&] { check_memory(config, setting, apart, apart.total); }, ErrorKind::kResources),
+             "[checkpoint.async] copies states to the CPU's memory, where they take 1.00 PiB, but only ");
 }
 
 // Linears of a frozen model in 8 bits take half, and a place to widen the largest of them in.

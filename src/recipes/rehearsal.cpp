@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "checkpoints/owned_tensors.h"
 #include "collectives/local/local.h"
 #include "data/answers.h"
 #include "models/model.h"
@@ -17,6 +18,8 @@ namespace {
 // Two passes have the gradients of one beside the activations of the next, as any number has; a few more keep
 // a step apart from small ones, which are captured in graphs.
 constexpr int64_t kMostPasses = 16;
+
+constexpr Device kCountedHost{DeviceType::kCounted, 0};
 
 // A document as long as a row, every token of it a target; where answers are compared, it is two that share
 // nothing. Prompts differ from row to row.
@@ -181,12 +184,23 @@ struct PlannedRanks {
   MeshGroups groups;
 };
 
+// Checkpoints are written from these beside updates.
+std::vector<Tensor> copies_of_state(const RunConfig& config, const optimizers::AdamW& optimizer) {
+  std::vector<Tensor> copies;
+  if (!config.checkpoint.async) return copies;
+  const checkpoints::OwnedTensors written(optimizer.state(), 0);
+  for (const checkpoints::TensorInfo& info : written.infos())
+    copies.push_back(Tensor::empty(info.shape, info.dtype, MemoryTag::kData, kCountedHost));
+  return copies;
+}
+
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
                     const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks) {
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
                               ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
                             ranks.groups.data());
+  const std::vector<Tensor> copies = copies_of_state(config, optimizer);
   const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
@@ -202,13 +216,15 @@ struct RehearsedAdapter {
   optimizers::AdamW optimizer;
   Sample sample;
   std::vector<data::PackedRow> rows;
+  std::vector<Tensor> copies;
 
   RehearsedAdapter(const RunConfig& own, const models::Model& model, Sample given, const PlannedRanks& ranks)
       : config(own),
         weights(of(own, model)),
         optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
         sample(std::move(given)),
-        rows(ranks.own(rows_of(own, sample, rows_of_step(own)))) {}
+        rows(ranks.own(rows_of(own, sample, rows_of_step(own)))),
+        copies(copies_of_state(own, optimizer)) {}
 
  private:
   static layers::Adapter of(const RunConfig& config, const models::Model& model) {
@@ -259,16 +275,19 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
 
 }  // namespace
 
-MemoryPlan rehearse(const RunConfig& config, const Setting& setting) {
+RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   static std::mutex mutex;  // one at a time: the pools are the process's
   const std::lock_guard lock(mutex);
-  Pool& counted = pool({DeviceType::kCounted, setting.facts.hardware == hardware::kCpu ? 0 : 1});
+  const bool apart = setting.facts.hardware != hardware::kCpu;
+  Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
   counted.reset_peak();
+  host.reset_peak();
   rehearse_on(config, setting);
-  MemoryPlan plan;
+  RunMemory plan;
   const MemoryUsage usage = counted.usage();
   for (size_t i = 0; i < usage.size(); ++i) plan.peaks[i] = usage[i].peak;
   plan.total = counted.peak_live();
+  if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
   return plan;
 }
 

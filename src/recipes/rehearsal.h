@@ -25,12 +25,18 @@ struct Setting {
   ops::Preferences preferred = {};   // kernels to try first where the configuration says nothing
   std::vector<Sample> samples = {};  // of each learner: the model, or each adapter
   Mesh mesh = {};                    // of the ranks; the plan is one rank's
+  int ranks_here = 1;                // of this machine, which share the CPU's memory
+};
+
+// What a run has in use at most, on its device.
+struct RunMemory : MemoryPlan {
+  int64_t host_copies = 0;  // and of the CPU's memory, where the device is apart from it
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model,
 // adapters, kernels, objective and trainer that the run will have and rows as full as they can be: what is in
 // use there at most is what the run will have in use. No weights are read, nothing is computed. An Error
 // where the run could not be built.
-MemoryPlan rehearse(const RunConfig& config, const Setting& setting);
+RunMemory rehearse(const RunConfig& config, const Setting& setting);
 
 }  // namespace temper::recipes

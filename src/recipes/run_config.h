@@ -163,6 +163,7 @@ struct EvalConfig {
 struct CheckpointConfig {
   int64_t every_steps = 0;
   int64_t keep_last = 2;
+  bool async = false;
 };
 
 // How several ranks divide the work; each is a number, or auto: what the others leave of the ranks.

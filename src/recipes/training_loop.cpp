@@ -1,6 +1,8 @@
 #include "recipes/training_loop.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "backends/timed_choices.h"
 #include "base/clock.h"
@@ -89,6 +91,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       resolved_yaml_(resolved_yaml),
       setup_(config, "", ranks),
       files_{config.output},
+      saver_(ranks, config.checkpoint.async),
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace()) {
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
@@ -111,8 +114,9 @@ void TrainingLoop::begin_and_train() {
   Setting setting{setup_.model_config, setup_.facts, preferred};
   setting.mesh = options_.dry_run ? options_.planned : setup_.mesh;
   check_mesh(setting.mesh, setup_.architecture, setup_.config);
+  setting.ranks_here = setup_.ranks.on_machine().ranks;
   for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
-  const MemoryPlan plan = rehearse(setup_.config, setting);
+  const RunMemory plan = rehearse(setup_.config, setting);
   const Pool& memory = pool(setup_.facts.device);
   check_memory(setup_.config, setting, plan, memory.limit());
   if (options_.dry_run) {
@@ -140,9 +144,11 @@ void TrainingLoop::begin_and_train() {
   find_peak();
   try {
     train();
+    saver_.finish();
     check_kernels(bound);
     for (const auto& learner : learners_) learner->finish();
   } catch (const Error& error) {
+    name_what_is_written();
     // The device may be lost, and nothing more can be saved.
     if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
     throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
@@ -164,6 +170,16 @@ void TrainingLoop::begin_each(void (Learner::*begin)()) {
       refused_.push_back(fmt::format("{} did not start: {}", learner.name(), error.what()));
       learners_.erase(learners_.begin() + static_cast<std::ptrdiff_t>(i));
     }
+  }
+}
+
+// A checkpoint that was being written is not lost, where no other rank must agree.
+void TrainingLoop::name_what_is_written() {
+  if (!setup_.ranks.is_alone()) return;
+  try {
+    saver_.finish();
+  } catch (const Error& error) {
+    log_warning(error.what());
   }
 }
 
@@ -189,10 +205,14 @@ void TrainingLoop::train() {
     train_one();
     if (setup_.config.parallel.check)
       for (const auto& learner : learners_) learner->check_replicas();
-    const bool stop = setup_.ranks.sum("requests to stop", signals.requested() ? 1 : 0) > 0;
+    std::array<int, 2> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0};
+    setup_.ranks.sum("requests to stop, checkpoints written", std::span<int>(ranks_that));
+    const bool stop = ranks_that[0] > 0;
     deadline.end_step(seconds_now() - start);
+    if (ranks_that[1] == setup_.ranks.size()) saver_.commit();
     evaluate_and_save(stop);
     if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
+    saver_.finish();
     if (progress_) progress_->finish();
     std::vector<std::string> steps;
     for (const auto& learner : learners_)
@@ -264,7 +284,14 @@ void TrainingLoop::lose(Learner& learner, const Error& error, bool by_data) {
     return fmt::format("the {} steps before it are saved in {}", learner.step(), learner.files().folder);
   };
   const bool ends_all = error.kind() != ErrorKind::kInput || learners_.size() == 1;
-  if (!ends_all || by_data) learner.stop(error.what(), by_data);
+  if (error.kind() == ErrorKind::kInput) saver_.commit();  // on all ranks
+  if (!ends_all || by_data) {
+    learner.stop(error.what(), by_data);
+    if (by_data && learner.step() > 0) {
+      saver_.save({&learner}, true);  // the state says why the run ended
+      saver_.commit();
+    }
+  }
   if (ends_all) {
     if (!learnt || !by_data || error.kind() != ErrorKind::kInput) throw error;
     throw Error(fmt::format("{}; {}", error.what(), kept()), error.kind());
@@ -302,8 +329,7 @@ void TrainingLoop::evaluate_and_save(bool stopping) {
   for (Learner* learner : evaluated) learner->evaluate();
   for (Learner* learner : saved) learner->check_replicas();
   // All states appear together: a process that is killed resumes from one step.
-  for (Learner* learner : saved) learner->prepare_save();
-  for (Learner* learner : saved) learner->commit_save();
+  saver_.save(saved);
 }
 
 }  // namespace temper::recipes

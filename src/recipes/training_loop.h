@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log_file.h"
 #include "recipes/learner.h"
+#include "recipes/saver.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"
 #include "training/signals.h"
@@ -42,7 +43,7 @@ class TrainingLoop {
  private:
   void begin_and_train();
   bool is_root() const { return setup_.ranks.rank() == 0; }
-  void check(const ops::Preferences& preferred, const MemoryPlan& plan);  // --dry-run
+  void check(const ops::Preferences& preferred, const RunMemory& plan);  // --dry-run
   std::string estimated_time(double updates);
   double seconds_of_update();
   void open_folders();
@@ -58,6 +59,7 @@ class TrainingLoop {
   void report_all();  // waits for the steps begun last, if they have not been reported
   void evaluate_and_save(bool stopping);
   void lose(Learner& learner, const Error& error, bool by_data);
+  void name_what_is_written();  // after an error
   void show(const std::vector<Learner::Report>& reports);
   int64_t memory_in_use() const;
   void find_peak();
@@ -71,7 +73,8 @@ class TrainingLoop {
   RunFiles files_;
   std::optional<FolderLock> lock_;
   std::vector<std::unique_ptr<Learner>> learners_;
-  std::vector<std::string> refused_;                    // adapters that could not begin, and why
+  std::vector<std::string> refused_;  // adapters that could not begin, and why
+  Saver saver_;
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;

@@ -30,7 +30,7 @@ int64_t fewest_rows(const std::vector<Learner*>& learners, int64_t all, Take tak
 
 }  // namespace
 
-void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& plan) {
+void TrainingLoop::check(const ops::Preferences& preferred, const RunMemory& plan) {
   const RunConfig& config = setup_.config;
   setup_.load_weights(preferred, options_.verbose);
   std::string report = fmt::format(
@@ -59,6 +59,9 @@ void TrainingLoop::check(const ops::Preferences& preferred, const MemoryPlan& pl
   report += fmt::format("disk           {} needed, {} free\nmemory         about {} needed, {} allowed\n",
                         format_bytes(plan_disk_of_all()), format_bytes(free_disk_bytes(config.output)),
                         format_bytes(plan.total), format_bytes(memory.limit()));
+  if (plan.host_copies > 0)
+    report += fmt::format("CPU's memory   {} for copies of checkpoints that are being written\n",
+                          format_bytes(plan.host_copies));
   const Mesh& mesh = options_.planned;
   if (mesh.size() > 1)
     report += fmt::format("ranks          {}: {}; memory is that of each\n", mesh.size(), to_string(mesh));

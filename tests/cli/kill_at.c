@@ -1,6 +1,7 @@
 /* Kills a program at one place of its work, as a machine that loses its power would: at the KILL_COUNT-th call of
  * KILL_CALL (write, fsync or rename) whose file's name contains KILL_FILE, before that call or, with KILL_AFTER
- * set, behind it. Built by kill_test.cpp; loaded by LD_PRELOAD. */
+ * set, behind it. With WAIT_FILE set it waits there instead, until that file has WAIT_LINES lines, and kills where it has
+ * not after a minute. Built by tests; loaded by LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -16,8 +17,23 @@ static int due(const char* call, const char* file) {
   return __sync_add_and_fetch(&calls, 1) == (count == NULL ? 1 : atoi(count));
 }
 
+static int lines_of(const char* path) {
+  FILE* file = fopen(path, "r");
+  int lines = 0;
+  if (file == NULL) return 0;
+  for (int c = getc(file); c != EOF; c = getc(file)) lines += c == '\n';
+  fclose(file);
+  return lines;
+}
+
 static void end_if(int now) {
-  if (now) kill(getpid(), SIGKILL);
+  if (!now) return;
+  const char *file = getenv("WAIT_FILE"), *lines = getenv("WAIT_LINES");
+  for (int i = 0; file != NULL && lines != NULL && i < 6000; ++i) {
+    if (lines_of(file) >= atoi(lines)) return;
+    usleep(10000);
+  }
+  kill(getpid(), SIGKILL);
 }
 
 static int due_of(const char* call, int descriptor) {

@@ -13,6 +13,7 @@ struct KillPoint {
   bool after;
   int64_t saved;  // the newest complete state then; 0: none
   size_t steps;   // at least so many had been made, and not all
+  bool async = false;
 };
 
 void PrintTo(const KillPoint& point, std::ostream* out) { *out << point.name; }
@@ -52,8 +53,8 @@ TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
     ::setenv("KILL_COUNT", std::to_string(point.count).c_str(), 1);
     if (point.after) ::setenv("KILL_AFTER", "1", 1);
     ::freopen("/dev/null", "a", stderr);
-    ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", out.c_str(),
-            static_cast<char*>(nullptr));
+    ::execl(TEMPER_BINARY, "temper", "train", yaml().c_str(), "--output", out.c_str(), "--checkpoint.async",
+            point.async ? "true" : "false", static_cast<char*>(nullptr));
     ::_exit(127);
   }
   int status = 0;
@@ -86,6 +87,9 @@ INSTANTIATE_TEST_SUITE_P(
                     KillPoint{"while_a_state_is_written", "fsync", "/.tmp-step-000010", 1, false, 5, 9},
                     KillPoint{"before_a_state_gets_its_name", "rename", "/.tmp-step-000005", 1, false, 0, 4},
                     KillPoint{"when_a_state_got_its_name", "rename", "/.tmp-step-000010", 1, true, 10, 9},
+                    KillPoint{"beside_updates", "fsync", "/.tmp-step-000010", 1, false, 5, 9, true},
+                    KillPoint{"before_it_gets_its_name_beside_updates", "rename", "/.tmp-step-000005", 1,
+                              false, 0, 5, true},
                     KillPoint{"while_the_result_is_written", "fsync", "/.tmp-model", 1, false, 12, 12}),
     [](const auto& info) { return std::string(info.param.name); });
 

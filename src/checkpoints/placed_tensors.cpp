@@ -48,6 +48,8 @@ void with_whole(collectives::Group& ranks, const std::vector<PlacedTensor>& tens
         ranks.broadcast_object(kName, std::to_string(i), 0);
         return gather(tensors[i], ranks, true);
       });
+    } catch (const collectives::StoppedByAnother&) {
+      throw;  // nobody hears any more
     } catch (...) {
       error = std::current_exception();
     }

@@ -247,6 +247,8 @@ std::vector<Learner*> TrainingLoop::read_batches() {
     try {
       learner->read_batch();
       learners.push_back(learner.get());
+    } catch (const collectives::StoppedByAnother&) {
+      throw;
     } catch (const Error& error) {
       report_all();
       lose(*learner, error, true);
@@ -270,6 +272,8 @@ void TrainingLoop::report_all() {
   std::vector<Learner::Report> reports;
   for (const auto& learner : learners_) try {
       if (auto report = learner->report(peak_flops_)) reports.push_back(std::move(*report));
+    } catch (const collectives::StoppedByAnother&) {
+      throw;
     } catch (const Error& error) {
       lose(*learner, error, false);
     }

@@ -65,11 +65,11 @@ std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
 }
 
 Mesh mesh_of(const Options& options, int ranks) {
-  recipes::ParallelConfig config;
-  if (options.shard) config.shard = "auto";
-  config.shard_level = options.shard_level;
-  config.tensor = std::to_string(options.tensor);
-  config.expert = std::to_string(options.expert);
+  recipes::RunConfig config;
+  if (options.shard) config.parallel.shard = "auto";
+  config.parallel.shard_level = options.shard_level;
+  config.parallel.tensor = std::to_string(options.tensor);
+  config.parallel.expert = std::to_string(options.expert);
   return recipes::mesh_of(config, ranks);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace temper::trace {
 namespace {
@@ -75,21 +76,29 @@ Source source() {
   return {};
 }
 
-std::string to_chrome_json(const std::vector<Event>& events) {
-  Json::Array list;
+std::string chrome_lane(const std::vector<Event>& events, int rank) {
+  std::string items = Json(Json::Object{{"name", "process_name"},
+                                        {"ph", "M"},
+                                        {"pid", rank},
+                                        {"args", Json::Object{{"name", fmt::format("rank {}", rank)}}}})
+                          .dump();
   for (const Event& event : events) {
     Json entry = Json::Object{{"name", event.name},
                               {"ph", "X"},
-                              {"pid", 1},
+                              {"pid", rank},
                               {"tid", 1},
                               {"ts", event.begin * 1e6},
                               {"dur", (event.end - event.begin) * 1e6}};
     if (event.work.flops > 0 || event.work.bytes > 0)
       entry.set("args",
                 Json::Object{{"gflop", event.work.flops / 1e9}, {"megabytes", event.work.bytes / 1e6}});
-    list.push_back(std::move(entry));
+    items += ",\n" + entry.dump();
   }
-  return Json(Json::Object{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(list)}}).dump();
+  return items;
+}
+
+std::string chrome_trace(const std::vector<std::string>& lanes) {
+  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + join(lanes, ",\n") + "\n]}\n";
 }
 
 }  // namespace temper::trace

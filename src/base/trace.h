@@ -64,7 +64,9 @@ struct Source {
 };
 Source source();
 
-// For chrome://tracing and ui.perfetto.dev (the Trace Event Format, complete events).
-std::string to_chrome_json(const std::vector<Event>& events);
+// For chrome://tracing and ui.perfetto.dev (the Trace Event Format, complete events): a rank's recording as
+// the items of a list, in a lane of its own, and the file of all lanes.
+std::string chrome_lane(const std::vector<Event>& events, int rank);
+std::string chrome_trace(const std::vector<std::string>& lanes);
 
 }  // namespace temper::trace

@@ -62,8 +62,14 @@ TEST(Trace, SpansNest) {
 TEST(Trace, IsJsonThatViewersRead) {
   start();
   { const Span op("op", product); }
-  const Json trace = Json::parse(to_chrome_json(stop()), "trace");
-  const Json& event = trace.at("traceEvents").as_array().at(0);
+  const std::vector<Event> events = stop();
+  const Json trace = Json::parse(chrome_trace({chrome_lane(events, 0), chrome_lane(events, 1)}), "trace");
+  const auto& all = trace.at("traceEvents").as_array();
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[2].at("args").at("name").as_string(), "rank 1");
+  EXPECT_EQ(all[3].at("pid").as_int(), 1);
+  const Json& event = all[1];
+  EXPECT_EQ(event.at("pid").as_int(), 0);
   EXPECT_EQ(event.at("name").as_string(), "op");
   EXPECT_EQ(event.at("ph").as_string(), "X");
   EXPECT_GE(event.at("dur").as_double(), 0);

@@ -80,7 +80,7 @@ int64_t number_of_ranks(const std::string& text) {
 int train_on_ranks(int64_t ranks, const RunArguments& parsed) {
   const Run run = read_run(parsed);
   recipes::check_run(run.config);
-  recipes::mesh_of(run.config.parallel, static_cast<int>(ranks));
+  recipes::mesh_of(run.config, static_cast<int>(ranks));
   if (run.options.dry_run) {
     recipes::plan_run(run.config, run.yaml, run.options, static_cast<int>(ranks));
     return 0;

@@ -4,8 +4,21 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/trace.h"
 
 namespace temper::collectives {
+namespace {
+
+// A span of a profile; its work is what this rank holds of what travels.
+template <class F>
+void traced(const Call& call, const Tensor& tensor, const F& f) {
+  const trace::Span span(call.collective, [&] {
+    return trace::OpWork{{0, static_cast<double>(tensor.bytes())}, {}};
+  });
+  f();
+}
+
+}  // namespace
 
 std::string to_string(const Call& call) {
   std::string text = fmt::format("collective {}, {} of '{}'", call.number, call.collective, call.name);
@@ -66,7 +79,8 @@ void Group::check_count(std::string_view name, size_t found, size_t expected) co
 }
 
 void Group::all_reduce(std::string_view name, const Tensor& values) {
-  do_all_reduce(tensor_call(name, "all_reduce", values), values);
+  const Call call = tensor_call(name, "all_reduce", values);
+  if (!is_alone()) traced(call, values, [&] { do_all_reduce(call, values); });
 }
 
 Tensor Group::all_gather(std::string_view name, const Tensor& part) {
@@ -74,7 +88,8 @@ Tensor Group::all_gather(std::string_view name, const Tensor& part) {
   Shape shape = part.shape();
   shape[0] *= size_;
   Tensor whole = Tensor::empty(shape, part.dtype(), MemoryTag::kWorkspace, part.device());
-  do_all_gather(tensor_call(name, "all_gather", part), part, whole);
+  const Call call = tensor_call(name, "all_gather", part);
+  traced(call, whole, [&] { do_all_gather(call, part, whole); });
   return whole;
 }
 
@@ -82,7 +97,7 @@ void Group::all_gather_into(std::string_view name, const Tensor& part, const Ten
   const Call call = tensor_call(name, "all_gather", part);
   invariant(whole.is_contiguous() && whole.dtype() == part.dtype() && whole.numel() == size_ * part.numel(),
             fmt::format("[{}] the whole is {}", to_string(call), to_string(whole.shape())));
-  if (!is_alone()) return do_all_gather(call, part, whole);
+  if (!is_alone()) return traced(call, whole, [&] { do_all_gather(call, part, whole); });
   if (whole.raw() != part.raw()) whole.copy_from(part);
 }
 
@@ -99,7 +114,7 @@ Tensor Group::reduce_scatter(std::string_view name, const Tensor& whole) {
   Shape shape = whole.shape();
   shape[0] /= size_;
   Tensor part = Tensor::empty(shape, whole.dtype(), MemoryTag::kWorkspace, whole.device());
-  do_reduce_scatter(call, whole, part);
+  traced(call, whole, [&] { do_reduce_scatter(call, whole, part); });
   return part;
 }
 
@@ -108,7 +123,7 @@ void Group::reduce_scatter_into(std::string_view name, const Tensor& whole, cons
   check_rows(call);
   invariant(part.is_contiguous() && part.dtype() == whole.dtype() && whole.numel() == size_ * part.numel(),
             fmt::format("[{}] the part is {}", to_string(call), to_string(part.shape())));
-  if (!is_alone()) return do_reduce_scatter(call, whole, part);
+  if (!is_alone()) return traced(call, whole, [&] { do_reduce_scatter(call, whole, part); });
   if (whole.raw() != part.raw()) part.copy_from(whole);
 }
 
@@ -130,7 +145,7 @@ Tensor Group::all_to_all(std::string_view name, const Tensor& rows, std::span<co
     exchange.send.push_back(send[r] * exchange.row_bytes);
     exchange.receive.push_back(receive[r] * exchange.row_bytes);
   }
-  do_all_to_all(call, exchange);
+  traced(call, rows, [&] { do_all_to_all(call, exchange); });
   return exchange.received;
 }
 
@@ -141,12 +156,14 @@ void Group::fail_rows(const Call& call, int rank, int64_t found, int64_t expecte
 }
 
 void Group::broadcast(std::string_view name, const Tensor& values, int root) {
-  do_broadcast(tensor_call(name, "broadcast", values, root), values);
+  const Call call = tensor_call(name, "broadcast", values, root);
+  if (!is_alone()) traced(call, values, [&] { do_broadcast(call, values); });
 }
 
 void Group::barrier(std::string_view name) { do_gather_objects({name, "barrier", next()}, {}); }
 
 std::vector<std::string> Group::gather_objects(std::string_view name, std::string mine) {
+  const trace::Span span("host values");
   return do_gather_objects({name, "gather_objects", next()}, std::move(mine));
 }
 

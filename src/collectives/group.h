@@ -101,6 +101,10 @@ class Group {
   // what they read and write must be left alone until then. Each begins after the work asked for before it.
   void begin_beside() { do_begin_beside(); }
   void end_beside() { do_end_beside(); }
+  // Gives back what the devices' network holds, memory of devices among it, once this rank's device has done
+  // what it was asked for. The next collective on tensors connects anew. All ranks call it; parts of the
+  // group are disconnected by themselves.
+  void disconnect() { do_disconnect(); }
   // Ranks compare what they call before each collective on tensors, where the room does not do so anyway.
   void set_checks(bool checks) { checks_ = checks; }
 
@@ -172,6 +176,7 @@ class Group {
   virtual void do_all_to_all(const Call& call, const RowExchange& exchange) = 0;
   virtual std::vector<std::string> do_gather_objects(const Call& call, std::string mine) = 0;
   virtual void do_set_deadline(double seconds) = 0;
+  virtual void do_disconnect() {}
   virtual void do_begin_together() {}
   virtual void do_end_together() {}
   virtual void do_begin_beside() {}

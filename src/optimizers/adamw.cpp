@@ -254,11 +254,12 @@ Tensor AdamW::grad_norm() const {
   return over(sharing_.tensor, norm_of(norms));
 }
 
-void AdamW::gather_values() const {
+// Of slots [first, until).
+void AdamW::gather_values(size_t first, size_t until) const {
   for (collectives::Group* const group : {sharing_.shard, sharing_.expert_shard}) {
     if (group == nullptr) continue;
     const collectives::Group::Together together(*group);
-    for (size_t slot = 0; slot < trained_.size(); ++slot) {
+    for (size_t slot = first; slot < until; ++slot) {
       if (!is_sharded(slot) || shard_of(slot) != group || parameters_[trained_[slot]].comes_and_goes)
         continue;
       const Tensor& value = parameters_[trained_[slot]].value;
@@ -274,11 +275,36 @@ void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
   for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = own_gradient(i);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
-  ops::adamw(update_, op_);
+  if (sharing_.shard != nullptr)
+    update_in_parts();
+  else
+    ops::adamw(update_, op_);
   op_.grad_norm = {};
   for (ops::AdamW::Slot& slot : op_.slots) slot.grad = {};
-  gather_values();
   parameters_.reset_gradients();
+}
+
+// The values of a part are gathered while the next one is updated.
+void AdamW::update_in_parts() {
+  constexpr int64_t kParts = 16;
+  int64_t left = 0;
+  for (const ops::AdamW::Slot& slot : op_.slots) left += slot.value.numel();
+  const int64_t enough = std::max<int64_t>(1, left / kParts);
+  ops::AdamW part = op_;
+  for (size_t first = 0; first < op_.slots.size();) {
+    part.first_slot = static_cast<int64_t>(first);
+    part.slots.clear();
+    for (int64_t elements = 0; elements < enough && first < op_.slots.size(); ++first) {
+      part.slots.push_back(op_.slots[first]);
+      elements += op_.slots[first].value.numel();
+    }
+    ops::adamw(update_, part);
+    for (collectives::Group* group : {sharing_.shard, sharing_.expert_shard})
+      if (group != nullptr) group->begin_beside();
+    gather_values(static_cast<size_t>(part.first_slot), first);
+  }
+  for (collectives::Group* group : {sharing_.shard, sharing_.expert_shard})
+    if (group != nullptr) group->end_beside();
 }
 
 // Of a captured update, too, of which the host calls nothing else.
@@ -327,7 +353,7 @@ void AdamW::restored(int64_t steps) {
   op_.step.set(steps + 1);
   for (const ops::AdamW::Slot& slot : op_.slots)
     if (slot.master.defined()) slot.value.copy_from(slot.master);
-  gather_values();
+  gather_values(0, trained_.size());
   parameters_.changed();
 }
 

@@ -96,7 +96,8 @@ class AdamW {
   // Whose sums wait until backward has ended.
   bool sums_late(size_t slot) const { return sums_by_layer(slot) || !partial_[slot].empty(); }
   ops::AdamW::Slot make_slot(size_t slot, const AdamWOptions& options) const;
-  void gather_values() const;  // of all parts, after an update
+  void gather_values(size_t first, size_t until) const;  // of all parts, after an update
+  void update_in_parts();
 
   layers::ParameterStore& parameters_;
   Sharing sharing_;

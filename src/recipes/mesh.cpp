@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "recipes/mesh_proposals.h"
 
 namespace temper::recipes {
 namespace {
@@ -19,22 +20,6 @@ int degree(std::string_view key, const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || value < 1)
     fail("[parallel.{}] is '{}'; expected a number of ranks, at least 1, or auto", key, text);
   return value;
-}
-
-// Meshes of that many ranks with these tensor and expert degrees, or else without, the likeliest first.
-std::string proposals(int ranks, int tensor, int expert) {
-  if (ranks % (tensor * expert) != 0) tensor = expert = 1;
-  const int left = ranks / (tensor * expert);
-  std::vector<std::string> all;
-  for (const int shard : {1, left, 2}) {
-    if (left % shard != 0 || (shard == 2 && left == 2) || (shard == left && left == 1 && !all.empty()))
-      continue;
-    std::string mesh = fmt::format("{{replicate: {}, shard: {}", left / shard, shard);
-    if (tensor > 1) mesh += fmt::format(", tensor: {}", tensor);
-    if (expert > 1) mesh += fmt::format(", expert: {}", expert);
-    all.push_back(mesh + "}");
-  }
-  return join(all);
 }
 
 // Quantizers know whole weights, and inputs as one rank reads them.
@@ -57,7 +42,8 @@ void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model,
 
 }  // namespace
 
-Mesh mesh_of(const ParallelConfig& config, int ranks) {
+Mesh mesh_of(const RunConfig& run, int ranks) {
+  const ParallelConfig& config = run.parallel;
   const std::array<std::pair<const char*, const std::string*>, 4> given = {{{"replicate", &config.replicate},
                                                                             {"shard", &config.shard},
                                                                             {"tensor", &config.tensor},
@@ -83,8 +69,11 @@ Mesh mesh_of(const ParallelConfig& config, int ranks) {
     std::vector<std::string> said;
     for (const auto& [key, value] : given)
       if (said.size() < 2 || *value != "1") said.push_back(fmt::format("{} {}", key, *value));
-    fail("[parallel] {} make {} ranks, but there {}; possible are {}", join(said, " and "), known,
-         ranks == 1 ? "is 1" : fmt::format("are {}", ranks), proposals(ranks, tensor, expert));
+    const std::string possible = proposed_meshes(run, ranks);
+    fail("[parallel] {} make {} ranks, but there {}; {}", join(said, " and "), known,
+         ranks == 1 ? "is 1" : fmt::format("are {}", ranks),
+         possible.empty() ? "no mesh of so many ranks fits the model and the memory"
+                          : "possible are " + possible);
   }
   if (config.sequence.has_value() && tensor == 1)
     fail(

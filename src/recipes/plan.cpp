@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "recipes/mesh_proposals.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
@@ -87,6 +88,24 @@ std::string what_would_fit(const RunConfig& config, const Setting& setting, int6
   return {};
 }
 
+namespace {
+
+// Keys to change, or another mesh of as many ranks.
+std::string what_or_which_mesh(const RunConfig& config, const Setting& setting, int64_t limit) {
+  std::vector<std::string> ways;
+  const auto add = [&](const std::string& way) {
+    if (!way.empty()) ways.push_back(way);
+  };
+  add(what_would_fit(config, setting, limit));
+  if (setting.mesh.size() > 1)
+    if (const std::string meshes = proposed_meshes(config, setting, setting.mesh.size(), limit);
+        !meshes.empty())
+      add("parallel: " + meshes);
+  return join(ways, "; or ");
+}
+
+}  // namespace
+
 void check_memory(const RunConfig& config, const Setting& setting, const RunMemory& plan, int64_t limit) {
   if (const int64_t free = available_host_bytes() / setting.ranks_here; plan.host_copies > free)
     fail_resources(
@@ -94,7 +113,7 @@ void check_memory(const RunConfig& config, const Setting& setting, const RunMemo
         "each rank; set checkpoint.async: false, or use more ranks that share the states (parallel.shard)",
         format_bytes(plan.host_copies), format_bytes(free));
   if (plan.total <= limit) return;
-  const std::string fits = what_would_fit(config, setting, limit);
+  const std::string fits = what_or_which_mesh(config, setting, limit);
   const std::string device = to_string(setting.facts.device);
   if (fixed_bytes(plan) > limit)
     fail_resources(

@@ -11,6 +11,7 @@ struct RunFiles {
   std::string config() const { return join_path(folder, "config.yaml"); }
   std::string kernels() const { return join_path(folder, "kernels.json"); }
   std::string algorithms() const { return join_path(folder, "algorithms.json"); }  // chosen by timing
+  std::string layout() const { return join_path(folder, "layout.json"); }          // of several ranks
   std::string console() const { return join_path(folder, "console.log"); }
   std::string metrics() const { return join_path(folder, "metrics.jsonl"); }
   std::string events() const { return join_path(folder, "tensorboard"); }

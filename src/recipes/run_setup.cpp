@@ -45,6 +45,14 @@ RunConfig with_own_gpu(RunConfig config, const collectives::Group& group) {
   return config;
 }
 
+// Of the whole model, or of what this rank holds.
+int64_t elements_of(const layers::ParameterStore& parameters, bool own) {
+  int64_t elements = 0;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    elements += (own ? parameters.layout()[i].own() : parameters.layout()[i].whole()).numel();
+  return elements;
+}
+
 // Of the device, once the configuration's kernels are known to make sense on it.
 HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware) {
   if (!hardware.empty()) {
@@ -66,7 +74,7 @@ HardwareFacts checked_facts(const RunConfig& config, const std::string& hardware
 RunSetup::RunSetup(const RunConfig& given, const std::string& hardware, collectives::Group& group)
     : config(prepared(with_own_gpu(given, group))),
       facts(checked_facts(config, hardware)),
-      mesh(mesh_of(given.parallel, group.size())),
+      mesh(mesh_of(config, group.size())),
       on_devices_(collectives::device_group(group, facts.device)),
       ranks(on_devices_ ? *on_devices_ : group),
       model_config(read_model_config(config.model.path)),
@@ -148,11 +156,17 @@ void RunSetup::load_weights(ops::Preferences preferred, bool verbose) {
   if (!config.adapters.empty()) base = checkpoints::sample_of_weights(config.model.path);
   origin = origin_of(*this);
   log_info(fmt::format("model: {} with {:.1f} M parameters in {}", model_config.at("model_type").as_string(),
-                       static_cast<double>(model->decoder.parameters().num_elements()) / 1e6,
+                       static_cast<double>(elements_of(model->decoder.parameters(), false)) / 1e6,
                        config.model.kept_in()));
-  if (mesh.tensor > 1)
-    log_info(fmt::format("tensor parallel: {} ranks divide each layer, {} the tokens between layers",
-                         mesh.tensor, mesh.sequence ? "and" : "but not"));
+  if (mesh.size() > 1) {
+    const int64_t whole = elements_of(model->decoder.parameters(), false),
+                  own = elements_of(model->decoder.parameters(), true);
+    log_info(fmt::format("ranks: {} ({}); this one holds {:.1f} M of {:.1f} M parameters{}", mesh.size(),
+                         to_string(mesh), static_cast<double>(own) / 1e6, static_cast<double>(whole) / 1e6,
+                         mesh.tensor == 1 ? ""
+                         : mesh.sequence  ? "; tokens are divided between layers (sequence parallel)"
+                                          : "; all tensor ranks have all tokens between layers"));
+  }
   if (config.train.router.options.balanced)
     log_warning(
         "[train.router.force_balance] tokens take experts in turn, whatever the routers say: measure the "

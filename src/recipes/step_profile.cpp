@@ -41,6 +41,7 @@ void StepProfile::before_step() {
   if (begun_ == kWarmUp + 1) {
     const Device device = facts_.device;
     const bool waits = device.type != DeviceType::kCpu;
+    ranks_.barrier("the beginning of the profile");  // from which all lanes count
     trace::start(waits ? [device] { synchronize(device); } : std::function<void()>());
   }
   if (begun_ == kWarmUp + 1 + steps_) {
@@ -56,11 +57,15 @@ void StepProfile::finish() {
 void StepProfile::write() {
   const std::vector<trace::Event> events = trace::stop();
   written_ = true;
-  write_file(file_, trace::to_chrome_json(events));
+  const std::vector<std::string> lanes =
+      ranks_.gather_objects("lanes of the profile", trace::chrome_lane(events, ranks_.rank()));
+  if (ranks_.rank() != 0) return;
+  write_file(file_, trace::chrome_trace(lanes));
   const int64_t steps = begun_ - kWarmUp;
   const reports::MachinePeak peak = peak_of(facts_, dtype_);
-  log_info(fmt::format("profile of {} steps, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
-                       file_, reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
+  log_info(fmt::format("profile of {} steps{}, each op waited for; open {} in ui.perfetto.dev\n{}{}", steps,
+                       ranks_.is_alone() ? "" : " (the table is of rank 0)", file_,
+                       reports::describe(reports::sum_up(events), steps, peak), limits(facts_, peak)));
 }
 
 }  // namespace temper::recipes

@@ -2,17 +2,20 @@
 #include <cstdint>
 #include <string>
 
+#include "collectives/group.h"
 #include "device/facts.h"
 #include "reports/profile.h"
 #include "tensor/dtype.h"
 
 namespace temper::recipes {
 
-// Records some steps of a run, after two that are not: their kernels and memory are not settled yet.
+// Records some steps of a run, after two that are not: their kernels and memory are not settled yet. All
+// ranks record the same steps, and rank 0 writes a file with a lane for each of them.
 class StepProfile {
  public:
-  StepProfile(int64_t steps, const HardwareFacts& facts, DType dtype, std::string file)
-      : steps_(steps), facts_(facts), dtype_(dtype), file_(std::move(file)) {}
+  StepProfile(int64_t steps, const HardwareFacts& facts, DType dtype, std::string file,
+              collectives::Group& ranks)
+      : steps_(steps), facts_(facts), dtype_(dtype), file_(std::move(file)), ranks_(ranks) {}
   ~StepProfile();
 
   void before_step();  // outside of spans; starts the recording, and ends it behind the last of its steps
@@ -26,6 +29,7 @@ class StepProfile {
   HardwareFacts facts_;
   DType dtype_;
   std::string file_;
+  collectives::Group& ranks_;
   bool written_ = false;
 };
 

@@ -14,6 +14,7 @@
 #include "collectives/at_root.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
+#include "recipes/layout_file.h"
 #include "recipes/mesh.h"
 #include "recipes/output.h"
 #include "recipes/plan.h"
@@ -69,7 +70,7 @@ void plan_run(const RunConfig& config, const std::string& resolved_yaml, const R
   RunConfig here = config;
   here.parallel = {};
   RunOptions planned = options;
-  planned.planned = mesh_of(config.parallel, ranks);
+  planned.planned = mesh_of(config, ranks);
   train(here, resolved_yaml, planned);
 }
 
@@ -92,7 +93,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       setup_(config, "", ranks),
       files_{config.output},
       saver_(ranks, config.checkpoint.async),
-      profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace()) {
+      profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
           [&] { learners_.push_back(std::make_unique<Learner>(setup_, run_of_adapter(config, adapter))); });
@@ -129,6 +130,8 @@ void TrainingLoop::begin_and_train() {
   setup_.load_weights(preferred, options_.verbose);
   check_same_on_all_ranks(setup_.ranks, "model and data", setup_.origin.dump());
   collectives::at_root(setup_.ranks, "storing kernels", [&] { store_kernels(preferred.kernels); });
+  if (is_root() && setup_.mesh.size() > 1)
+    write_file(files_.layout(), layout_json(setup_.model->decoder.parameters()).dump(2) + "\n");
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
   begin_each(&Learner::build);
   if (learners_.front()->is_adapter())

@@ -165,7 +165,7 @@ Worst train_beside(const Json& model, const RunConfig& run, DType dtype, collect
 }  // namespace
 
 std::string verify_layout(const RunConfig& config, const VerifyOptions& options) {
-  const Mesh mesh = mesh_of(config.parallel, options.ranks);
+  const Mesh mesh = mesh_of(config, options.ranks);
   check_recipe(config);
   check_mesh(mesh, models::configure(checkpoints::read_model_config(config.model.path), config.model.path),
              config);

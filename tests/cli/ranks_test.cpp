@@ -136,6 +136,10 @@ TEST_F(Ranks, RefuseMeshesThatDoNotFit) {
     return outcome.err;
   };
   expect_has(error("--ranks 4 --parallel.tensor 3"), "make 3 ranks, but there are 4; possible are ");
+  // Three heads cannot be divided, and what needs more memory than a rank may use is not proposed.
+  EXPECT_EQ(error("--ranks 4 --parallel.tensor 3").find("tensor: "), std::string::npos);
+  expect_has(error("--ranks 4 --parallel.tensor 3 --memory_limit_mib 1"),
+             "no mesh of so many ranks fits the model and the memory");
   expect_has(error("--ranks 2 --parallel.expert 2"), "[parallel.expert] is 2, but the model has no experts");
   expect_has(error("--ranks 2 --parallel.tensor auto --parallel.shard auto"),
              "several of shard, tensor and expert");
@@ -267,10 +271,14 @@ TEST_F(Ranks, MistakesAreToldOnce) {
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     return outcome.err;
   };
-  EXPECT_EQ(
-      refusal("--ranks 3 --parallel.replicate 2"),
-      "temper: [parallel] replicate 2 and shard 1 make 2 ranks, but there are 3; possible are {replicate: "
-      "3, shard: 1}, {replicate: 1, shard: 3}\n");
+  const std::string three = refusal("--ranks 3 --parallel.replicate 2");
+  EXPECT_TRUE(three.starts_with(
+      "temper: [parallel] replicate 2 and shard 1 make 2 ranks, but there are 3; possible are {replicate: 3, "
+      "shard: 1} (about "))
+      << three;
+  for (const char* mesh :
+       {"{replicate: 1, shard: 3} (about ", "{replicate: 1, shard: 3, shard_level: 3} (about "})
+    expect_has(three, mesh);
   EXPECT_EQ(refusal("--ranks 2 --parallel.shard two"),
             "temper: [parallel.shard] is 'two'; expected a number of ranks, at least 1, or auto\n");
   EXPECT_EQ(refusal("--ranks 0"),

@@ -290,7 +290,7 @@ void update_alike(const AdamW& op, const AdamW::Slot& first) {
     if (slot.value.numel() == 0 || !kept_alike(slot, first)) continue;
     entries.push_back({slot.value.raw(), slot.master.defined() ? slot.master.data<float>() : nullptr,
                        slot.grad.raw(), slot.exp_avg.raw(), slot.exp_avg_sq.raw(), slot.value.numel(), pieces,
-                       slot.first / kGroup, static_cast<uint32_t>(i), slot.weight_decay});
+                       slot.first / kGroup, static_cast<uint32_t>(op.first_slot) + static_cast<uint32_t>(i), slot.weight_decay});
     pieces += pieces_of(slot.value.numel());
   }
   if (pieces > 0) launch(op, first, entries, pieces);

@@ -45,9 +45,9 @@ class NcclGroup final : public Group {
       : Group(hosts.rank(), hosts.size(), hosts.name(), hosts.world_ranks()),
         hosts_(hosts),
         owned_(std::move(owned)),
-        gpu_(gpu),
-        network_(connect(hosts, gpu)),
-        watch_(std::in_place, network_, gpu.index) {
+        gpu_(gpu) {
+    device::stream(gpu);  // an error where the GPU cannot be used
+    nccl();
     set_on_machine(hosts.on_machine());
     beside_ = stream_beside();
     check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
@@ -55,6 +55,7 @@ class NcclGroup final : public Group {
   ~NcclGroup() override {
     watch_.reset();
     cudaEventDestroy(order_);
+    if (network_ == nullptr) return;
     // Other ranks may be gone where this one ends with an error: then nothing may be waited for.
     if (std::uncaught_exceptions() > 0)
       nccl().comm_abort(network_);
@@ -66,12 +67,24 @@ class NcclGroup final : public Group {
   // One for all groups of the GPU, so that what one gives to it comes before what another gives to it later.
   static cudaStream_t stream_beside() {
     static cudaStream_t stream = nullptr;
-    if (stream == nullptr)
-      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (stream != nullptr) return stream;
+    // First where multiprocessors become free: other ranks wait for what goes there.
+    int lowest = 0, highest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest), "cudaStreamCreate");
     return stream;
   }
   static void check_cuda(cudaError_t error, const char* call) {
     if (error != cudaSuccess) fail_resources("[NCCL] {} failed: {}", call, cudaGetErrorString(error));
+  }
+
+  // Connected by the first collective: a group that moves no tensors costs nothing on the GPU.
+  ncclComm_t network() {
+    if (network_ != nullptr) return network_;
+    network_ = connect(hosts_, gpu_);
+    watch_.emplace(network_, gpu_.index);
+    if (deadline_ > 0) watch_->set_deadline(deadline_);
+    return network_;
   }
 
   // Where the next collective goes.
@@ -90,6 +103,7 @@ class NcclGroup final : public Group {
       fail("[{}] the ranks' tensors are on {}, not on {}", to_string(call), to_string(gpu_),
            to_string(tensor.device()));
     if (checks()) meet(call);
+    network();
     const cudaStream_t on = stream();
     check(start(on), call.collective.data());
     last_ = describe(call);
@@ -156,10 +170,20 @@ class NcclGroup final : public Group {
 
   void do_set_deadline(double seconds) override {
     hosts_.set_deadline(seconds);
-    watch_->set_deadline(seconds);
+    deadline_ = seconds;
+    if (watch_) watch_->set_deadline(seconds);
+  }
+
+  void do_disconnect() override {
+    if (network_ == nullptr) return;
+    check_cuda(cudaStreamSynchronize(device::stream(gpu_)), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(beside_), "cudaStreamSynchronize");
+    watch_.reset();
+    check(nccl().comm_destroy(std::exchange(network_, nullptr)), "ncclCommDestroy");
   }
 
   void do_begin_together() override {
+    network();
     check(nccl().group_start(), "ncclGroupStart");
     is_together_ = true;
   }
@@ -190,8 +214,9 @@ class NcclGroup final : public Group {
   Group& hosts_;
   const std::unique_ptr<Group> owned_;
   const Device gpu_;
-  const ncclComm_t network_;
-  std::optional<Watch> watch_;
+  ncclComm_t network_ = nullptr;
+  std::optional<Watch> watch_;  // of the network
+  double deadline_ = 0;         // seconds; 0: the watch's own
   cudaStream_t beside_ = nullptr;
   cudaEvent_t order_ = nullptr;
   bool is_beside_ = false, is_together_ = false;

@@ -70,6 +70,13 @@ const bool kResults = add_rank_body("gpu_results", [](Group& hosts, const std::s
       expect_same(there, own, "all_reduce");
       expect_same(also_there, own, "all_reduce");
     }
+  // Torn down, it connects anew, and is as good as before; a second time there is nothing to tear down.
+  const Tensor own = values_of(hosts.rank(), {64, 3}, DType::kF32), there = own.on(gpu);
+  group->disconnect();
+  group->disconnect();
+  group->all_reduce("after a new start", there);
+  hosts.all_reduce("after a new start", own);
+  expect_same(there, own, "all_reduce");
   const auto part = group->part("alone", {hosts.rank()});
   if (part->size() != 1) fail("a part has {} ranks", part->size());
 });

@@ -115,9 +115,10 @@ float AdamW::clip() const {
 }
 
 RoundingBits rounding_bits(const AdamW& op, size_t slot, RoundedTensor tensor) {
-  return {Random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step})),
-          ((uint64_t{slot} * 4 + static_cast<uint32_t>(tensor)) << kGroupBits) +
-              static_cast<uint64_t>(op.slots[slot].first) / 8};
+  return {
+      Random(op.seed, RandomPurpose::kRounding, static_cast<uint64_t>(int64_t{op.step})),
+      (((static_cast<uint64_t>(op.first_slot) + slot) * 4 + static_cast<uint32_t>(tensor)) << kGroupBits) +
+          static_cast<uint64_t>(op.slots[slot].first) / 8};
 }
 
 uint32_t RoundingBits::operator[](int64_t element) const {

@@ -13,7 +13,8 @@ namespace temper::ops {
 // changes.
 //
 // What is kept in bfloat16 is rounded stochastically: up with the probability of the part cut off, so that
-// small updates are not lost. Random bits are Philox's, keyed by (seed, step, slot, tensor, element).
+// small updates are not lost. Random bits are Philox's, keyed by (seed, step, slot, tensor, element), where
+// slots are counted from first_slot.
 struct AdamW {
   static constexpr std::string_view kName = "adamw", kField = "adamw";
   struct Signature {
@@ -36,6 +37,8 @@ struct AdamW {
   };
 
   std::vector<Slot> slots;
+  int64_t first_slot =
+      0;  // of an update in parts: how many slots came before these; random bits depend on it
   HostValue<float> lr = 0.f;
   float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
   Tensor grad_norm;             // [1] float32, on the parameters' device; undefined: no clipping

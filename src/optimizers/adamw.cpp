@@ -100,10 +100,11 @@ void AdamW::begin_sums(collectives::Group& ranks) {
   summing_ = &ranks;
   left_ = trained_.size();
   // A layer that is computed again holds its gradients only while it is: those that are there already may
-  // grow.
+  // grow. The head's may not: the loss has formed it, and what would add to it holds it.
   may_grow_unseen_.clear();
   for (const size_t i : trained_)
-    may_grow_unseen_.push_back(parameters_[i].grad->filled() && parameters_[i].grad.use_count() == 1);
+    may_grow_unseen_.push_back(parameters_.spec(i).name.starts_with("layers.") &&
+                               parameters_[i].grad->filled() && parameters_[i].grad.use_count() == 1);
   for (collectives::Group* group : groups()) group->begin_beside();
 }
 

@@ -10,8 +10,10 @@ class FilesOfRanks : public Cli {};
 
 // What a run says of its mesh, and its trace with a lane for each rank.
 TEST_F(FilesOfRanks, HaveTheLayoutAndATraceOfAllOfThem) {
-  const std::string out =
-      train("layout", "--ranks 4 --parallel.tensor 2 --parallel.shard 2 --profile --train.steps 4");
+  const std::string out = folder() + "/layout";
+  const Outcome outcome = run("train " + yaml() + " --output " + out +
+                              " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --profile --train.steps 4");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json layout = Json::parse_file(out + "/layout.json");
   EXPECT_EQ(layout.at("mesh").at("tensor").as_int(), 2);
   size_t divided = 0;

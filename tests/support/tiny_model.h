@@ -18,7 +18,7 @@ struct TinyModel {
   bool experts = false;
   layers::RouterOptions routers = {};
   layers::QuantizeOptions quantize = {};
-  std::vector<std::pair<const char*, int64_t>> sizes = {};  // of config.json, instead of those below
+  std::vector<std::pair<const char*, Json>> sizes = {};  // of config.json, instead of those below
 };
 
 // Of qwen3_moe both layers have 6 experts of 16, two for each token; with `experts` the second layer of

@@ -101,6 +101,9 @@ class Group {
   // what they read and write must be left alone until then. Each begins after the work asked for before it.
   void begin_beside() { do_begin_beside(); }
   void end_beside() { do_end_beside(); }
+  // What this group does beside that work need not wait for what other groups do there: for one whose
+  // results the work needs soon.
+  void go_apart() { do_go_apart(); }
   // Gives back what the devices' network holds, memory of devices among it, once this rank's device has done
   // what it was asked for. The next collective on tensors connects anew. All ranks call it; parts of the
   // group are disconnected by themselves.
@@ -180,6 +183,7 @@ class Group {
   virtual void do_begin_together() {}
   virtual void do_end_together() {}
   virtual void do_begin_beside() {}
+  virtual void do_go_apart() {}
   virtual void do_end_beside() {}
   // `ranks` of the whole run; `number` counts the parts that this group has had.
   virtual std::unique_ptr<Group> do_part(std::string name, std::vector<int> ranks, int number) = 0;

@@ -20,6 +20,7 @@ MeshGroups::MeshGroups(collectives::Group& ranks, const Mesh& mesh) : ranks_(ran
   if (mesh.tensor > 1) data_ = along("data", all & ~kTensor);
   tensor_ = along("tensor", kTensor);
   expert_ = along("expert", kExpert);
+  if (expert_) expert_->go_apart();  // tokens travel beside what shared experts compute
   shard_ = along("shard", kShard | kExpert);
   if (shard_) replicate_ = along("replicate", kReplicate);
   if (mesh.expert == 1) return;

@@ -42,12 +42,9 @@ class BoundExperts : public layers::BoundChannel {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
     const ops::MoeRouter::Routes routes = route(tape, x, pass);
-    const Var y = ranks_ == nullptr ? choose(tape, x, routes, pass.rows.all())
-                                    : choose_elsewhere(tape, x, routes, pass);
-    if (!shared_) return y;
-    Var shared = shared_->forward(tape, x, pass);
-    if (shared_gate_) shared = layers::sigmoid_gated(tape, shared, (*shared_gate_)(tape, x, pass.rows));
-    return layers::residual_add(tape, shared, y);
+    if (ranks_ != nullptr) return choose_elsewhere(tape, x, routes, pass);
+    const Var y = choose(tape, x, routes, pass.rows.all());
+    return shared_ ? layers::residual_add(tape, shared(tape, x, pass), y) : y;
   }
   const layers::BoundWeight* choice_bias() const override { return bias_.exists() ? &bias_ : nullptr; }
   bool decodes_on_device() const override { return asks_host().empty(); }
@@ -72,7 +69,13 @@ class BoundExperts : public layers::BoundChannel {
                                  {down_.matrix(tape), update(tape, rows, down_)});
   }
 
-  // On the ranks that have them, for the rows of all ranks: of each adapter apart, too.
+  Var shared(Tape& tape, const Var& x, const Pass& pass) const {
+    const Var y = shared_->forward(tape, x, pass);
+    return shared_gate_ ? layers::sigmoid_gated(tape, y, (*shared_gate_)(tape, x, pass.rows)) : y;
+  }
+
+  // On the ranks that have them, for the rows of all ranks: of each adapter apart, too. Shared experts
+  // compute while tokens travel.
   Var choose_elsewhere(Tape& tape, const Var& x, const ops::MoeRouter::Routes& routes,
                        const Pass& pass) const {
     const std::vector<const layers::Adapter*>& all = pass.adapters;
@@ -85,12 +88,17 @@ class BoundExperts : public layers::BoundChannel {
         kinds.push_back({static_cast<int32_t>(std::find(all.begin(), all.end(), rows.adapter) - all.begin()),
                          static_cast<int32_t>(rows.rows)});
     const TokenExchange exchange(*ranks_, routes.ids, config_.routing.experts, kinds);
-    const Var rows = exchange.dispatch(tape, x), weights = exchange.weights(tape, routes.weights);
+    const TokenExchange::OnTheirWay sent = exchange.send(tape, x, routes.weights);
+    const Var beside = shared_ ? shared(tape, x, pass) : Var();
+    const auto [rows, weights] = exchange.receive(tape, sent);
+    const auto with_shared = [&, &rows = rows](const Var& y) {
+      const Var all_of_it = exchange.combine(tape, y);
+      return shared_ ? layers::residual_add(tape, beside, all_of_it) : all_of_it;
+    };
     const int64_t count = rows.shape()[0];
     if (!apart || count == 0) {
       const layers::Adapter* const adapter = all.empty() || count == 0 ? nullptr : all.front();
-      return exchange.combine(
-          tape, compute(tape, {.adapter = adapter, .rows = count}, rows, exchange.ids(), weights));
+      return with_shared(compute(tape, {.adapter = adapter, .rows = count}, rows, exchange.ids(), weights));
     }
     Var y = tape.constant(
         Tensor::zeros(rows.shape(), rows.value.dtype(), MemoryTag::kActivations, rows.value.device()));
@@ -105,7 +113,7 @@ class BoundExperts : public layers::BoundChannel {
                                primitives::gather_rows(tape, weights, chosen));
       y = primitives::add(tape, y, primitives::sum_rows(tape, part, chosen));
     }
-    return exchange.combine(tape, y);
+    return with_shared(y);
   }
 
   // The experts of each adapter's rows apart, where one changes them.

@@ -12,6 +12,9 @@ namespace {
 
 namespace p = primitives;
 
+constexpr const char *kTokens = "tokens to experts", *kWeights = "weights of experts",
+                     *kBack = "tokens from experts";
+
 // Chosen experts, in the order of tokens, as ranks tell them each other. Where memory is only counted there
 // are none: the experts take turns.
 using Id = uint16_t;
@@ -159,27 +162,53 @@ void TokenExchange::arrive(const std::vector<std::vector<Id>>& all,
   own_ids_ = Tensor::from(std::span<const int32_t>(experts), {rows, 1});
 }
 
-Var TokenExchange::exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const {
-  const Tensor received = ranks_.all_to_all(name, rows.value.contiguous(), counts.send, counts.receive);
-  return tape.record(received, {&rows},
-                     [&ranks = ranks_, name, slot = rows.slot, counts](const Tensor& grad) {
-                       slot->add(ranks.all_to_all(name, grad.contiguous(), counts.receive, counts.send));
-                     });
+// Gradients go back the same way: receive()'s closures, which come first in backward, send them, and send()'s
+// take them when they have come.
+TokenExchange::OnTheirWay TokenExchange::send(Tape& tape, const Var& x, const Var& weights) const {
+  const Var flat = p::reshape(tape, weights, {weights.value.numel(), 1}),
+            tokens = p::gather_rows(tape, x, sent_), chosen = p::gather_rows(tape, flat, chosen_);
+  OnTheirWay sent;
+  sent.leaving = {tokens.value.contiguous(), chosen.value.contiguous()};
+  sent.back = std::make_shared<std::vector<Tensor>>(2);
+  ranks_.begin_beside();
+  const Tensor came = move(kTokens, sent.leaving[0], tokens_),
+               weights_came = move(kWeights, sent.leaving[1], choices_);
+  const auto take = [&](const Var& from, size_t which) {
+    return [&ranks = ranks_, back = sent.back, slot = from.slot, which](const Tensor&) {
+      ranks.end_beside();
+      slot->add(std::exchange((*back)[which], {}));
+    };
+  };
+  sent.tokens = tape.record(came, {&tokens}, take(tokens, 0));
+  sent.weights = tape.record(weights_came, {&chosen}, take(chosen, 1));
+  return sent;
 }
 
-Var TokenExchange::dispatch(Tape& tape, const Var& x) const {
-  const Var rows = exchange(tape, "tokens to experts", p::gather_rows(tape, x, sent_), tokens_);
-  return p::gather_rows(tape, rows, expanded_);
-}
-
-Var TokenExchange::weights(Tape& tape, const Var& weights) const {
-  const Var flat = p::reshape(tape, weights, {weights.value.numel(), 1});
-  return exchange(tape, "weights of experts", p::gather_rows(tape, flat, chosen_), choices_);
+TokenExchange::Rows TokenExchange::receive(Tape& tape, const OnTheirWay& sent) const {
+  ranks_.end_beside();
+  const auto arrive = [&](const Var& came, const char* name, const Counts& counts, size_t which) {
+    return tape.record(
+        came.value, {&came},
+        [&ranks = ranks_, back = sent.back, slot = came.slot, name, counts, which](const Tensor& grad) {
+          const Tensor leaving = grad.contiguous();
+          ranks.begin_beside();
+          (*back)[which] = ranks.all_to_all(name, leaving, counts.receive, counts.send);
+          slot->add(leaving);  // which is read until it has arrived
+        });
+  };
+  const Var weights = arrive(sent.weights, kWeights, choices_, 1),
+            tokens = arrive(sent.tokens, kTokens, tokens_, 0);
+  return {p::gather_rows(tape, tokens, expanded_), weights};
 }
 
 Var TokenExchange::combine(Tape& tape, const Var& y) const {
-  const Var rows = exchange(tape, "tokens from experts", p::sum_rows(tape, y, expanded_), tokens_.back());
-  return p::sum_rows(tape, rows, sent_);
+  const Var rows = p::sum_rows(tape, y, expanded_);
+  const Tensor received = move(kBack, rows.value.contiguous(), tokens_.back());
+  const Var own = tape.record(
+      received, {&rows}, [&ranks = ranks_, slot = rows.slot, counts = tokens_](const Tensor& grad) {
+        slot->add(ranks.all_to_all(kBack, grad.contiguous(), counts.send, counts.receive));
+      });
+  return p::sum_rows(tape, own, sent_);
 }
 
 }  // namespace temper::channels

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -30,8 +31,19 @@ class TokenExchange {
     std::vector<int32_t> rows, experts;
   };
   const std::vector<RowsOfKind>& by_kind() const { return by_kind_; }  // from kind 0 on
-  Var dispatch(Tape& tape, const Var& x) const;                        // [tokens, hidden] to [rows, hidden]
-  Var weights(Tape& tape, const Var& weights) const;                   // [tokens, top_k] to [rows, 1]
+  // The way there, in two steps: what is recorded between them computes while tokens travel, and its gradient
+  // while theirs do. Only one exchange of the ranks is on its way at a time.
+  struct OnTheirWay {
+    Var tokens, weights;
+    std::vector<Tensor> leaving = {};                // are read until they have arrived
+    std::shared_ptr<std::vector<Tensor>> back = {};  // the gradients' way, tokens first
+  };
+  // x [tokens, hidden], weights [tokens, top_k].
+  OnTheirWay send(Tape& tape, const Var& x, const Var& weights) const;
+  struct Rows {
+    Var tokens, weights;  // [rows, hidden], [rows, 1]
+  };
+  Rows receive(Tape& tape, const OnTheirWay& sent) const;
   // What the rows gave, [rows, hidden], added up for each token: [tokens, hidden].
   Var combine(Tape& tape, const Var& y) const;
 
@@ -45,7 +57,9 @@ class TokenExchange {
   };
   void leave(const std::vector<uint16_t>& ids, int64_t tokens);
   void arrive(const std::vector<std::vector<uint16_t>>& all, const std::vector<std::vector<Kind>>& kinds);
-  Var exchange(Tape& tape, const char* name, const Var& rows, const Counts& counts) const;
+  Tensor move(const char* name, const Tensor& rows, const Counts& counts) const {
+    return ranks_.all_to_all(name, rows, counts.send, counts.receive);
+  }
 
   collectives::Group& ranks_;
   int64_t experts_, top_k_;

@@ -49,12 +49,13 @@ class NcclGroup final : public Group {
     device::stream(gpu);  // an error where the GPU cannot be used
     nccl();
     set_on_machine(hosts.on_machine());
-    beside_ = stream_beside();
+    beside_ = common_stream();
     check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "cudaEventCreate");
   }
   ~NcclGroup() override {
     watch_.reset();
     cudaEventDestroy(order_);
+    if (beside_ != common_stream()) cudaStreamDestroy(beside_);
     if (network_ == nullptr) return;
     // Other ranks may be gone where this one ends with an error: then nothing may be waited for.
     if (std::uncaught_exceptions() > 0)
@@ -64,10 +65,14 @@ class NcclGroup final : public Group {
   }
 
  private:
-  // One for all groups of the GPU, so that what one gives to it comes before what another gives to it later.
-  static cudaStream_t stream_beside() {
-    static cudaStream_t stream = nullptr;
-    if (stream != nullptr) return stream;
+  // One for all groups of the GPU that do not go apart, so that what one gives to it comes before what
+  // another gives to it later.
+  static cudaStream_t common_stream() {
+    static cudaStream_t stream = new_stream();
+    return stream;
+  }
+  static cudaStream_t new_stream() {
+    cudaStream_t stream = nullptr;
     // First where multiprocessors become free: other ranks wait for what goes there.
     int lowest = 0, highest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
@@ -194,6 +199,9 @@ class NcclGroup final : public Group {
   }
 
   void do_begin_beside() override { is_beside_ = true; }
+  void do_go_apart() override {
+    if (beside_ == common_stream()) beside_ = new_stream();
+  }
   void do_end_beside() override {
     if (!is_beside_) return;
     is_beside_ = false;

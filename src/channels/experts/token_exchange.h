@@ -34,9 +34,9 @@ class TokenExchange {
   // The way there, in two steps: what is recorded between them computes while tokens travel, and its gradient
   // while theirs do. Only one exchange of the ranks is on its way at a time.
   struct OnTheirWay {
-    Var tokens, weights;
-    std::vector<Tensor> leaving = {};                // are read until they have arrived
-    std::shared_ptr<std::vector<Tensor>> back = {};  // the gradients' way, tokens first
+    Var tokens, weights;               // [tokens here, hidden] and [choices here, 1], when they have arrived
+    std::vector<Tensor> leaving = {};  // [tokens sent, hidden] and [choices sent, 1], read until then
+    std::shared_ptr<std::vector<Tensor>> back = {};  // the gradients of `leaving`, in backward
   };
   // x [tokens, hidden], weights [tokens, top_k].
   OnTheirWay send(Tape& tape, const Var& x, const Var& weights) const;

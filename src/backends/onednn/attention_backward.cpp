@@ -21,6 +21,7 @@ struct Backward {
   int64_t group, dim, value_dim, parts;
   Tensor delta;  // [heads, tokens]: dy · y
   Tensor dq;     // [parts, kv_heads, tokens, group, dim] float32
+  Tensor rests;  // [parts, heads, tokens] float32: Σ of the scores' gradients; undefined without sinks
 };
 
 // How many tasks share a document under one key head: by shape alone, enough to keep many cores busy.
@@ -38,12 +39,13 @@ int64_t rows_at_once(const Attention& op, const Document& document) {
   return std::min(queries_per_tile(op), document.queries) * group_of(op);
 }
 
-// deltas and sums of dq, which are there for the whole pass.
-std::array<Tensor, 2> sums_of(const Attention& op, int64_t parts) {
+// deltas, sums of dq and rests, which are there for the whole pass.
+std::array<Tensor, 3> sums_of(const Attention& op, int64_t parts) {
   const auto floats = [&](Shape shape) {
     return Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace, op.q.device());
   };
-  return {floats({op.q.dim(1), op.q.dim(0)}), floats({parts, op.q.numel()})};
+  return {floats({op.q.dim(1), op.q.dim(0)}), floats({parts, op.q.numel()}),
+          op.sinks.defined() ? floats({parts, op.q.dim(1), op.q.dim(0)}) : Tensor()};
 }
 
 float* dq_part(const Backward& pass, int64_t part, int64_t kv_head, int64_t token) {
@@ -95,8 +97,18 @@ void load_queries(const Backward& pass, int64_t token, int64_t count, int64_t kv
 // What a tile adds to, or writes if nothing has been added yet.
 struct Sums {
   float* dq;
+  float* rests;  // of the first query's first head; null without sinks
   bool dq_begun, dkv_begun;
 };
+
+void add_rests(const Backward& pass, const float* dp, int64_t rows, int64_t columns, int64_t stride,
+               float* rests) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float sum = 0;
+    for (int64_t c = 0; c < columns; ++c) sum += dp[r * stride + c];
+    rests[r % pass.group * pass.op.q.dim(0) + r / pass.group] += sum;
+  }
+}
 
 // One tile: dk, dv and the queries' part.
 void run_tile(const Backward& pass, const Document& document, const Keys& keys, int64_t first, int64_t count,
@@ -110,6 +122,7 @@ void run_tile(const Backward& pass, const Document& document, const Keys& keys, 
   softmax_backward({buffers.p, rows, columns, buffers.stride, position + 1 - keys.first, pass.group,
                     pass.op.window, pass.op.scale},
                    buffers.dp, buffers.lse, buffers.delta);
+  if (sums.rests != nullptr) add_rests(pass, buffers.dp, rows, columns, buffers.stride, sums.rests);
   const auto operand = [&](float* scores, float* rounded) {
     return as_operand({scores, DType::kF32, buffers.stride}, buffers.dtype, rows, columns, rounded);
   };
@@ -156,7 +169,11 @@ void run_keys(const Backward& pass, const Document& document, int64_t kv_head, i
     const int64_t queries = std::min(step, seeing.end - first), query = document.query + first;
     load_queries(pass, query, queries, kv_head, buffers);
     float* const dq = alone ? buffers.dq : dq_part(pass, part, kv_head, query);
-    run_tile(pass, document, keys, first, queries, buffers, {dq, !alone, begun});
+    float* const rests = pass.rests.defined()
+                             ? pass.rests.data<float>() +
+                                   (part * pass.op.q.dim(1) + kv_head * pass.group) * pass.op.q.dim(0) + query
+                             : nullptr;
+    run_tile(pass, document, keys, first, queries, buffers, {dq, rests, !alone, begun});
     if (alone)
       copy_block({dq, DType::kF32, size}, heads_at(pass.grads.q, query, kv_head * pass.group), queries, size);
   }
@@ -192,7 +209,9 @@ void form_delta(const Backward& pass) {
   });
 }
 
-// Of a weight that mixes nothing: -Σ exp(sink - lse) delta over the tokens of each head.
+// Of a weight that mixes nothing: -Σ exp(sink - lse) Σ p dp over the tokens of each head. Few terms may
+// cancel each other, so that rounding of y in delta = dy · y would show: what the scores' gradients, scale p
+// (dp - delta), leave is what delta lacks.
 void sum_sinks(const Backward& pass) {
   const Attention op = with_wide_sinks(pass.op);
   const int64_t heads = op.q.dim(1), tokens = op.q.dim(0);
@@ -202,7 +221,13 @@ void sum_sinks(const Backward& pass) {
                                                                              pass.delta.data<float>() +
                                                                              head * tokens;
     double sum = 0;
-    for (int64_t t = 0; t < tokens; ++t) sum -= std::exp(sink - lse[t]) * delta[t];
+    for (int64_t t = 0; t < tokens; ++t) {
+      const double weight = std::exp(static_cast<double>(sink) - static_cast<double>(lse[t]));
+      double rest = 0;
+      for (int64_t part = 0; part < pass.parts; ++part)
+        rest += static_cast<double>(pass.rests.data<float>()[(part * heads + head) * tokens + t]);
+      sum -= weight * (static_cast<double>(delta[t]) * (1 - weight) + rest / static_cast<double>(op.scale));
+    }
     pass.grads.sinks.data<float>()[head] = static_cast<float>(sum);
   });
 }
@@ -229,7 +254,8 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
   const std::vector<Document> documents = documents_of(op);
   const int64_t kv_heads = op.k.dim(1), count = static_cast<int64_t>(documents.size());
   const int64_t parts = parts_for(op, documents);
-  const auto [deltas, sums] = sums_of(op, parts);
+  const auto [deltas, sums, rests] = sums_of(op, parts);
+  if (rests.defined()) rests.fill_zero();
   const Backward pass{op,
                       out,
                       dy,
@@ -241,9 +267,9 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
                       op.v.dim(2),
                       parts,
                       deltas,
-                      sums};
+                      sums,
+                      rests};
   form_delta(pass);
-  if (op.sinks.defined()) sum_sinks(pass);
   parallel_for(count * kv_heads * parts, [&](int64_t i) {
     const int64_t pair = i / parts;
     run_part(pass, documents[static_cast<size_t>(pair / kv_heads)], pair % kv_heads, i % parts);
@@ -251,6 +277,7 @@ Attention::Grads attention_backward(const Attention& op, const Attention::Output
   parallel_for(count * kv_heads, [&](int64_t i) {
     add_parts(pass, documents[static_cast<size_t>(i / kv_heads)], i % kv_heads);
   });
+  if (op.sinks.defined()) sum_sinks(pass);
   return pass.grads;
 }
 

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   temper::cli::Program program;
   temper::cli::add_train(program);
   temper::cli::add_generate(program);
+  temper::cli::add_batch(program);
   temper::cli::add_chat(program);
   temper::cli::add_merge(program);
   temper::cli::add_data_inspect(program);

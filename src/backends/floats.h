@@ -10,6 +10,12 @@ ops::Refusal refuse_float16(const Signature& signature, const HardwareFacts&) {
   return "dtype must be float32 or bfloat16";
 }
 
+template <class Signature>
+ops::Refusal refuse_but_float32(const Signature& signature, const HardwareFacts&) {
+  if (signature.dtype == DType::kF32) return std::nullopt;
+  return "dtype must be float32";
+}
+
 // Calls f.template operator()<T>() for the dtypes that refuse_float16 lets through.
 template <class F>
 void visit_wide(DType dtype, F&& f) {

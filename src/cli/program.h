@@ -49,6 +49,7 @@ class Program {
 // One function per command, one file each.
 void add_train(Program& program);
 void add_generate(Program& program);
+void add_batch(Program& program);
 void add_chat(Program& program);
 void add_merge(Program& program);
 void add_data_inspect(Program& program);

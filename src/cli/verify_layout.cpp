@@ -11,7 +11,7 @@
 namespace temper::cli {
 namespace {
 
-constexpr const char* kUsage =
+constexpr const char* kLayoutUsage =
     R"(Prove that several ranks train what one rank trains, before the run.
 
   temper verify-layout RUN.yaml --ranks N [--KEY VALUE ...]
@@ -39,10 +39,10 @@ int64_t taken(RunArguments& arguments, const std::string& flag, int64_t otherwis
 
 int verify(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
-    std::fputs(kUsage, stdout);
+    std::fputs(kLayoutUsage, stdout);
     return 0;
   }
-  if (show_help(arguments, kUsage)) return 0;
+  if (show_help(arguments, kLayoutUsage)) return 0;
   RunArguments parsed = parse_run_arguments(arguments, {});
   recipes::VerifyOptions options;
   options.ranks = static_cast<int>(taken(parsed, "--ranks", options.ranks, 64));

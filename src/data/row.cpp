@@ -249,6 +249,19 @@ Question RowEncoder::question_of(const Json& given) const {
   return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
 }
 
+std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  const RowFormat format = format_of_renamed(row);
+  Content content = contents_of(row, format).at(0);
+  const bool paired = format == RowFormat::kPromptCompletion || format == RowFormat::kPreference;
+  if (!content.chat && paired) content.text.resize(content.target_begin);
+  if (content.chat && paired) content.messages.resize(content.first_turn);
+  if (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
+    fail("the row ends with an answer of the assistant; leave it out to get another one");
+  return examples_of(content, variables_of(row), true).at(0).ids;
+}
+
 void RowEncoder::check_renderer() const {
   if (!render_) fail("the row is a conversation, but the model has no chat template");
 }

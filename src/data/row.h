@@ -122,6 +122,9 @@ class RowEncoder {
   std::vector<std::string> unused_fields_of(const Json& row) const;
 
   Question question_of(const Json& row) const;
+  // What a row asks the model to continue: a prompt, the text of a row without an answer, or a conversation
+  // whose last message is not the assistant's. A completion that is there is left out.
+  std::vector<int32_t> prompt_of(const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
 
   const RowOptions& options() const { return options_; }

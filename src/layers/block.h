@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "layers/adapted_rows.h"
 #include "layers/binding.h"
+#include "layers/paged_states.h"
 #include "layers/router_trace.h"
 #include "layers/sequence_state.h"
 #include "ops/moe_router/moe_router.h"
@@ -28,6 +29,9 @@ struct Pass {
   bool divides_tokens = false;           // tensor ranks have some of the stream's tokens each (ModelRanks)
   const SequenceState* state = nullptr;  // of one document that the tokens continue; null: there is none
   bool decodes = false;                  // one token; the rest is undefined, as the host knows nothing of it
+  // Of sequences whose states are `pages`, which the tokens continue; null: there are none.
+  const PagedBatch* batch = nullptr;
+  const PagedStates* pages = nullptr;
   // The documents that follow one another, on the CPU. A document sees its own keys behind what the state
   // holds, or the rows that `seen` chooses.
   Tensor cu_seqlens_q = {}, cu_seqlens_k = {};      // [documents + 1] int32
@@ -50,6 +54,10 @@ class BoundMixer {
   // of pass.state, which takes the tokens in; or null.
   // Where the pass decodes, what the step depends on stands on the device (Decoder::decode).
   virtual Var forward(Tape& tape, const Var& x, const Pass& pass, MixerState* state) const = 0;
+  // The same for the sequences of pass.batch, whose states in this layer are `pages`.
+  virtual Var forward_batch(Tape& tape, const Var& x, const Pass& pass, const MixerPages& pages) const = 0;
+  // Whether a token leaves behind the same in either form, as one that decodes and as part of a prompt.
+  virtual bool decodes_as_prompts() const = 0;
   virtual bool decodes_on_device() const = 0;  // whether it leaves the host out of a pass that decodes
   // The op whose kernel asks the CPU in every step, so that a step cannot be captured; empty where none does.
   virtual std::string_view asks_host() const = 0;
@@ -78,6 +86,9 @@ class Mixer {
   virtual std::unique_ptr<BoundMixer> bind(const Binding& binding) const = 0;
   // What one sequence of up to `capacity` tokens leaves behind, tag kv_cache.
   virtual std::unique_ptr<MixerState> make_state(int64_t capacity, DType dtype, Device device) const = 0;
+  // The same of many sequences.
+  virtual std::unique_ptr<MixerPages> make_pages(const PageSizes& sizes, DType dtype,
+                                                 Device device) const = 0;
   // Of the matrix products of one forward pass over documents of these lengths (a multiply-add counts two).
   virtual double flops(std::span<const int32_t> document_lengths) const = 0;
   // All that decides what it computes, as keys of config.json where there is one.

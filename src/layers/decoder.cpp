@@ -125,7 +125,10 @@ Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& s
   const ops::NormedSum in = read(tape, layer.input_norm, stream.x, stream.branch, pass.stream_rows);
   if (hidden_states != nullptr) hidden_states->push_back(in.sum.value);
   MixerState* const state = pass.state == nullptr ? nullptr : &pass.state->layer(index);
-  const auto mix = [&](const Var& x) { return layer.mixer->forward(tape, x, pass, state); };
+  const auto mix = [&](const Var& x) {
+    return pass.batch != nullptr ? layer.mixer->forward_batch(tape, x, pass, pass.pages->layer(index))
+                                 : layer.mixer->forward(tape, x, pass, state);
+  };
   const auto work = [&](const Var& x) { return layer.channel->forward(tape, x, pass); };
   // Nothing but the stream outlives the module that made it.
   const ops::NormedSum middle =

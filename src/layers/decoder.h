@@ -60,6 +60,14 @@ struct NextToken {
   const Adapter* adapter = nullptr;  // null: the model alone
 };
 
+// The next tokens of several sequences, those of each one after the other.
+struct BatchInput {
+  Tensor ids;  // [tokens] int32, on the CPU
+  PagedBatch batch;
+  std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
+  std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
+};
+
 WeightTable decoder_weight_table(const DecoderConfig& config);
 
 // The kernels of such a model, chosen once. Modules have the names of their parameters, without ".weight".
@@ -108,12 +116,20 @@ class Decoder {
   // The same for one token that continues the state, [1, hidden]. What the step depends on stands on the
   // device, so that its work can be captured once and run again; the host advances the state.
   Var decode(Tape& tape, const NextToken& input, const SequenceState& state) const;
+  PagedStates make_pages(const PageSizes& sizes) const;
+  // The same for tokens that continue sequences whose states are `pages`, [tokens, hidden].
+  Var forward(Tape& tape, const BatchInput& input, const PagedStates& pages) const;
+  // Whether tokens leave behind the same in either form (BoundMixer).
+  bool decodes_as_prompts() const;
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
   // The op of a training step whose kernel asks the CPU each time; empty where none does.
   std::string_view asks_host() const;
 
   Var logits(Tape& tape, const Var& hidden, const Adapter* adapter = nullptr) const;  // [tokens, vocab]
+  Var logits(Tape& tape, const Var& hidden, const std::vector<AdapterRows>& rows) const {
+    return head_.logits(tape, hidden, {rows, hidden.shape()[0]});
+  }
   // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
   // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoints/training_state.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/attention/paged_attention.h"
 #include "ops/dropout/dropout.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/lora_linear/lora_linear.h"
@@ -35,6 +36,7 @@ bool computes(const RunConfig& config, const std::string& op) {
   const auto drops = [](const AdapterConfig& adapter) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
   };
+  if (op == ops::PagedAttention::kName) return false;  // of the rollout engine
   if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName || op == ops::Sample::kName)
     return config.eval.exact_match > 0;
   if (op == ops::LoraLinear::kName) return !config.adapters.empty();

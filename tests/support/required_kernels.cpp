@@ -5,7 +5,7 @@
 namespace temper::op_testing {
 namespace {
 
-const std::vector<DType> kWide{DType::kF32, DType::kBF16}, kBFloat16{DType::kBF16},
+const std::vector<DType> kWide{DType::kF32, DType::kBF16}, kFloat32{DType::kF32}, kBFloat16{DType::kBF16},
     kAll{DType::kF32, DType::kBF16, DType::kF16};
 // Every processor alike: kernels choose their instructions themselves.
 constexpr Where kCpu{hardware::kCpu};
@@ -193,10 +193,11 @@ const RequiredKernels<ops::LatentRotary>& required_kernels() {
 
 template <>
 const RequiredKernels<ops::Linear>& required_kernels() {
-  static const RequiredKernels<ops::Linear> table{
-      {.in = 1024, .out = 3072},
-      kAll,
-      {{"onednn", "onednn", kCpu, kWide}, {"cublaslt", "cublaslt", kGpu, kAll}}};
+  static const RequiredKernels<ops::Linear> table{{.in = 1024, .out = 3072},
+                                                  kAll,
+                                                  {{"onednn", "onednn", kCpu, kWide},
+                                                   {"onednn_invariant", "onednn", kCpu, kFloat32},
+                                                   {"cublaslt", "cublaslt", kGpu, kAll}}};
   return table;
 }
 
@@ -209,6 +210,15 @@ const RequiredKernels<ops::LoraLinear>& required_kernels() {
                                                       {{"onednn", "onednn", kCpu, kWide},
                                                        {"hopper", "hopper", kHopper, kBFloat16, hopper},
                                                        {"cublaslt", "cublaslt", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::PagedAttention>& required_kernels() {
+  static const RequiredKernels<ops::PagedAttention> table{
+      {.heads = 16, .kv_heads = 8, .head_dim = 128},
+      kAll,
+      {{"onednn", "onednn", kCpu, kWide}, {"onednn_invariant", "onednn", kCpu, kFloat32}}};
   return table;
 }
 

@@ -6,6 +6,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/attention/paged_attention.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -122,6 +123,8 @@ const RequiredKernels<ops::MoeExperts>& required_kernels();
 template <>
 const RequiredKernels<ops::MoeRouter>& required_kernels();
 template <>
+const RequiredKernels<ops::PagedAttention>& required_kernels();
+template <>
 const RequiredKernels<ops::RmsNorm>& required_kernels();
 template <>
 const RequiredKernels<ops::Rotary>& required_kernels();
@@ -134,12 +137,13 @@ const RequiredKernels<ops::Swiglu>& required_kernels();
 template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template operator()<
-      ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
-      ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
-      ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary, ops::Linear,
-      ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts, ops::MoeRouter,
-      ops::RecurrentGatedDeltaRule, ops::RmsNorm, ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
+  all.template
+  operator()<ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
+             ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
+             ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
+             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts,
+             ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
+             ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
 }
 
 template <class Signature>

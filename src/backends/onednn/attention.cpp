@@ -21,6 +21,7 @@ constexpr int64_t kFewKeys = 64;
 struct Task {
   Document document;
   int64_t kv_head, first, count;  // queries [first, first + count)
+  bool few;                       // rows that are computed where keys and values lie
 };
 
 struct Running {
@@ -28,13 +29,32 @@ struct Running {
   float *y, *largest, *sum;  // y is not yet divided by sum
 };
 
-void step_few(const Attention& op, const Block& keys, const Block& values, const Scores& scores,
+// Calls f(column, row, rows) for the parts of a tile of keys whose rows follow one another in memory.
+template <class F>
+void for_each_run(const Document& document, int64_t key, int64_t columns, const F& f) {
+  if (document.pages == nullptr) return f(int64_t{0}, document.key + key, columns);
+  const int64_t page_tokens = document.page_tokens;
+  for (int64_t at = key; at < key + columns;) {
+    const int64_t place = at % page_tokens, rows = std::min(page_tokens - place, key + columns - at);
+    f(at - key, document.pages[at / page_tokens] * page_tokens + place, rows);
+    at += rows;
+  }
+}
+
+void step_few(const Attention& op, const Task& task, int64_t key, const Scores& scores,
               const Running& state) {
   const int64_t value_dim = op.v.dim(2);
-  dot_rows(state.q, scores.rows, keys, nullptr, op.q.dim(2), {}, {scores.data, DType::kF32, scores.stride}, 0,
-           scores.columns);
+  for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {
+    dot_rows(state.q, scores.rows, heads_at(op.k, row, task.kv_head), nullptr, op.q.dim(2), {},
+             {scores.data + column, DType::kF32, scores.stride}, 0, rows);
+  });
   softmax_step(scores, state.largest, state.sum, state.y, value_dim);
-  mix_rows(scores, values, state.y, value_dim);
+  for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {
+    Scores part = scores;
+    part.data += column;
+    part.columns = rows;
+    mix_rows(part, heads_at(op.v, row, task.kv_head), state.y, value_dim);
+  });
 }
 
 // The first step writes y, which need not be there before.
@@ -74,13 +94,17 @@ void finish(const Attention& op, const Task& task, const Running& state, const A
   copy_block({state.y, DType::kF32, group * dim}, heads_at(out.y, token, head), task.count, group * dim);
 }
 
-int64_t stride_of(int64_t rows, const Document& document) {
-  return rows <= kFewRows ? kFewKeys : score_stride(document.keys);
-}
+int64_t keys_at_once(const Task& task) { return task.few ? kFewKeys : kTileKeys; }
+
+// That pages may part, in tiles that need them together.
+int64_t copied_keys(const Task& task) { return task.few || task.document.pages == nullptr ? 0 : kTileKeys; }
+
+int64_t stride_of(const Task& task) { return task.few ? kFewKeys : score_stride(task.document.keys); }
 
 // Of a task.
-int64_t floats_of(const Attention& op, int64_t rows, int64_t stride) {
-  return rows * (op.q.dim(2) + op.v.dim(2) + 2 * stride + 2);
+int64_t floats_of(const Attention& op, const Task& task) {
+  const int64_t rows = task.count * group_of(op), copied = copied_keys(task);
+  return rows * (op.q.dim(2) + op.v.dim(2) + 2 * stride_of(task) + 2) + copied * (op.k.dim(2) + op.v.dim(2));
 }
 
 // A sink is there before all keys, with nothing to mix.
@@ -93,72 +117,97 @@ void begin_softmax(const Attention& op, int64_t kv_head, int64_t rows, const Run
   for (int64_t r = 0; r < rows; ++r) state.largest[r] = sinks[r % group];
 }
 
+// Rows of a tile of keys, or values: where they lie, or together in `copy` where pages part them.
+Block tile_at(const Tensor& all, const Document& document, int64_t key, int64_t columns, int64_t head,
+              float* copy) {
+  const Block together{copy, all.dtype(), all.dim(2)};
+  Block tile = together;
+  for_each_run(document, key, columns, [&](int64_t column, int64_t row, int64_t rows) {
+    const Block run = heads_at(all, row, head);
+    if (rows == columns)
+      tile = run;
+    else
+      copy_block(run, block_at(together, column, 0), rows, all.dim(2));
+  });
+  return tile;
+}
+
 void run_task(const Attention& op, const Task& task, const Attention::Output& out) {
   const int64_t group = group_of(op), dim = op.q.dim(2), value_dim = op.v.dim(2);
-  const int64_t rows = task.count * group;
+  const int64_t rows = task.count * group, stride = stride_of(task);
   const Document& document = task.document;
-  const bool few = rows <= kFewRows;
-  const int64_t stride = stride_of(rows, document);
-  const DType dtype = few ? DType::kF32 : operand_dtype(op);
-  Scratch scratch(floats_of(op, rows, stride));
+  const DType dtype = task.few ? DType::kF32 : operand_dtype(op);
+  Scratch scratch(floats_of(op, task));
   const Running state{{scratch.take(rows * dim), dtype, dim},
                       scratch.take(rows * value_dim),
                       scratch.take(rows),
                       scratch.take(rows)};
   float *scores = scratch.take(rows * stride), *rounded = scratch.take(rows * stride);
-  if (few) std::fill_n(state.y, rows * value_dim, 0.0f);
+  const int64_t copied = copied_keys(task);
+  float *key_copy = scratch.take(copied * dim), *value_copy = scratch.take(copied * value_dim);
+  if (task.few) std::fill_n(state.y, rows * value_dim, 0.0f);
   begin_softmax(op, task.kv_head, rows, state);
   copy_block(heads_at(op.q, document.query + task.first, task.kv_head * group),
              {state.q.data, dtype, group * dim}, task.count, group * dim);
 
   const int64_t position = task.first + document.offset(), end = position + task.count;
-  const int64_t begin = op.window > 0 ? std::max<int64_t>(0, position - op.window + 1) : 0;
-  const int64_t keys_at_once = few ? kFewKeys : kTileKeys;
-  for (int64_t key = begin; key < end; key += keys_at_once) {
-    const int64_t columns = std::min(keys_at_once, end - key);
+  // Tiles begin at the same keys whatever the task's first query is: sums are then the same.
+  const int64_t seen = op.window > 0 ? std::max<int64_t>(0, position - op.window + 1) : 0,
+                begin = seen / keys_at_once(task) * keys_at_once(task);
+  for (int64_t key = begin; key < end; key += keys_at_once(task)) {
+    const int64_t columns = std::min(keys_at_once(task), end - key);
     const Scores part{scores, rows, columns, stride, position + 1 - key, group, op.window, op.scale};
-    const Block keys = heads_at(op.k, document.key + key, task.kv_head),
-                values = heads_at(op.v, document.key + key, task.kv_head);
-    if (few)
-      step_few(op, keys, values, part, state);
-    else
-      step_many(op, keys, values, part, state, rounded, key == begin);
+    if (task.few) {
+      step_few(op, task, key, part, state);
+      continue;
+    }
+    const Block keys = tile_at(op.k, document, key, columns, task.kv_head, key_copy),
+                values = tile_at(op.v, document, key, columns, task.kv_head, value_copy);
+    step_many(op, keys, values, part, state, rounded, key == begin);
   }
   finish(op, task, state, out);
 }
 
-std::vector<Task> tasks_of(const Attention& op) {
+std::vector<Task> tasks_of(const Attention& op, const std::vector<Document>& documents, bool few) {
   std::vector<Task> tasks;
   const int64_t per_tile = queries_per_tile(op);
-  for (const Document& document : documents_of(op))
+  for (const Document& document : documents)
     for (int64_t kv_head = 0; kv_head < op.k.dim(1); ++kv_head)
-      for (int64_t first = 0; first < document.queries; first += per_tile)
-        tasks.push_back({document, kv_head, first, std::min(per_tile, document.queries - first)});
+      for (int64_t first = 0; first < document.queries; first += per_tile) {
+        const int64_t count = std::min(per_tile, document.queries - first);
+        tasks.push_back({document, kv_head, first, count, few && count * group_of(op) <= kFewRows});
+      }
   return tasks;
 }
+
+// In float32 a token has the same bits wherever its document is cut, as long as tiles add up alike.
+bool reads_few(const Attention& op) { return op.q.dtype() != DType::kF32 || !sums_alike(); }
 
 Attention::Output outline_forward(const Attention& op, bool want_lse) {
   const Attention::Output out = ops::outline<Attention>().forward(op, want_lse);
   std::vector<int64_t> bytes;
-  for (const Task& task : tasks_of(op)) {
-    const int64_t rows = task.count * group_of(op);
-    bytes.push_back(TaskMemory::pooled_bytes(floats_of(op, rows, stride_of(rows, task.document))));
-  }
+  for (const Task& task : tasks_of(op, documents_of(op), reads_few(op)))
+    bytes.push_back(TaskMemory::pooled_bytes(floats_of(op, task)));
   hold_largest(std::move(bytes), op.q.device());
   return out;
 }
 
-Attention::Output forward(const Attention& given, bool want_lse) {
+Attention::Output forward(const Attention& op, bool want_lse) {
+  return attend(op, documents_of(op), want_lse, reads_few(op));
+}
+
+}  // namespace
+
+Attention::Output attend(const Attention& given, const std::vector<Document>& documents, bool want_lse,
+                         bool few) {
   const Attention op = with_wide_sinks(given);
   Attention::Output out{Tensor::empty({op.q.dim(0), op.q.dim(1), op.v.dim(2)}, op.q.dtype()), {}};
   if (want_lse) out.lse = Tensor::empty({op.q.dim(1), op.q.dim(0)}, DType::kF32);
-  const std::vector<Task> tasks = tasks_of(op);
+  const std::vector<Task> tasks = tasks_of(op, documents, few);
   parallel_for(static_cast<int64_t>(tasks.size()),
                [&](int64_t i) { run_task(op, tasks[static_cast<size_t>(i)], out); });
   return out;
 }
-
-}  // namespace
 
 ops::Kernel<Attention> attention_kernel() {
   return {.accepts = refuse_float16,

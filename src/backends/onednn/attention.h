@@ -19,9 +19,12 @@ constexpr int64_t kTileRows = 256;  // queries times the heads of a group
 constexpr int64_t kTileKeys = 256;
 constexpr int64_t kScoreStride = kTileKeys + 16;  // rows of a power of two share cache sets
 
-// Queries and keys of one document; query i stands at key i + offset.
+// Queries and keys of one document; query i stands at key i + offset. Keys and values are the rows from `key`
+// on, or those of pages of `page_tokens` rows each.
 struct Document {
   int64_t query, queries, key, keys;
+  const int32_t* pages = nullptr;
+  int64_t page_tokens = 0;
   int64_t offset() const { return keys - queries; }
 };
 
@@ -98,6 +101,11 @@ inline void hold_largest(std::vector<int64_t> bytes_of_tasks, Device device) {
   Tensor::empty({std::accumulate(bytes_of_tasks.begin(), end, int64_t{0})}, DType::kU8, MemoryTag::kWorkspace,
                 device);
 }
+
+// The forward pass. `few`: rows of tasks that have few are computed where keys and values lie, which is
+// sooner done, but sums have another order then than in other tasks.
+ops::Attention::Output attend(const ops::Attention& op, const std::vector<Document>& documents, bool want_lse,
+                              bool few);
 
 ops::Attention::Grads outline_attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
                                                  const Tensor& dy);

@@ -22,19 +22,23 @@ void forward_few(const Linear& op, const Tensor& y) {
   });
 }
 
-Tensor forward(const Linear& op) {
+Tensor forward_alike(const Linear& op) {
   const int64_t rows = op.x.dim(0), in = op.x.dim(1), out = op.weight.dim(0);
   const Tensor y = ops::empty_like(op.x, {rows, out});
-  if (takes_few_rows(op.x, op.weight) && !only_counts(y.device()))
-    forward_few(op, y);
-  else
-    multiply(Product{.a = rows_of(op.x),
-                     .b = transpose_of(op.weight),
-                     .m = rows,
-                     .n = out,
-                     .k = in,
-                     .c = y,
-                     .bias = op.bias});
+  multiply(Product{.a = rows_of(op.x),
+                   .b = transpose_of(op.weight),
+                   .m = rows,
+                   .n = out,
+                   .k = in,
+                   .c = y,
+                   .bias = op.bias});
+  return y;
+}
+
+Tensor forward(const Linear& op) {
+  if (!takes_few_rows(op.x, op.weight) || only_counts(op.x.device())) return forward_alike(op);
+  const Tensor y = ops::empty_like(op.x, {op.x.dim(0), op.weight.dim(0)});
+  forward_few(op, y);
   return y;
 }
 
@@ -83,6 +87,14 @@ ops::Kernel<Linear> linear_kernel() {
           .backward = backward,
           .traits = {.reads_codes = takes_few_rows},
           .outline = {forward, backward}};
+}
+
+ops::Kernel<Linear> invariant_linear_kernel() {
+  return {.accepts = refuse_but_float32,
+          .forward = forward_alike,
+          .backward = backward,
+          .batch_invariant = sums_alike(),
+          .outline = {forward_alike, backward}};
 }
 
 }  // namespace temper::backends

@@ -128,9 +128,7 @@ ops::Kernel<MoeExperts> moe_experts_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          // Products of our own add up each row in one order; those of a library promise nothing.
-          .batch_invariant = has_packed_tile(DType::kF32) &&
-                             (bf16_path() == Bf16Path::kWiden || has_packed_tile(DType::kBF16)),
+          .batch_invariant = sums_alike(),
           .traits = {.reads_codes = reads_codes},
           .outline = {forward, backward}};
 }

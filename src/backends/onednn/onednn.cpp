@@ -14,9 +14,12 @@ void register_onednn() {
   ops::kernels<ops::DecodeAttention>().add("onednn", decode_attention_kernel());
   ops::kernels<ops::LatentDecode>().add("onednn", latent_decode_kernel());
   ops::kernels<ops::Linear>().add("onednn", linear_kernel());
+  ops::kernels<ops::Linear>().add("onednn_invariant", invariant_linear_kernel());
   ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
   ops::kernels<ops::LoraMoeExperts>().add("onednn", lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());
+  ops::kernels<ops::PagedAttention>().add("onednn", paged_attention_kernel());
+  ops::kernels<ops::PagedAttention>().add("onednn_invariant", invariant_paged_attention_kernel());
   registry<PeakProbe>().add("onednn", onednn_matmul_peak);
 }
 

@@ -137,6 +137,10 @@ Bf16Path bf16_path() {
   return path;
 }
 
+bool sums_alike() {
+  return has_packed_tile(DType::kF32) && (bf16_path() == Bf16Path::kWiden || has_packed_tile(DType::kBF16));
+}
+
 DType products_of(const Matrix& a, const Matrix& b, Bf16Path path) {
   const bool halves = a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
   return halves && path == Bf16Path::kNative ? DType::kBF16 : DType::kF32;

@@ -6,9 +6,11 @@
 #include "layers/glue.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
+#include "mixers/attention/kv_pages.h"
 #include "mixers/attention/kv_state.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/attention/paged_attention.h"
 #include "ops/rotary/rotary.h"
 
 namespace temper::mixers {
@@ -34,7 +36,8 @@ class BoundAttention : public layers::BoundMixer {
         output_(binding, "attention.output", config.output_bias),
         rotary_(binding.kernel<ops::Rotary>(kName)),
         attention_(binding.kernel<ops::Attention>(kName)),
-        decode_(binding.kernel<ops::DecodeAttention>(kName)) {
+        decode_(binding.kernel<ops::DecodeAttention>(kName)),
+        paged_(binding.kernel<ops::PagedAttention>(kName)) {
     if (config.sinks) sinks_ = binding.weight("attention.sinks");
     if (!config.qk_norm) return;
     if (config.norms_all_heads) {
@@ -48,10 +51,21 @@ class BoundAttention : public layers::BoundMixer {
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     auto* const kept = static_cast<KvState*>(state);
-    auto [qkv, gate] = cut(tape, qkv_(tape, x, pass.rows));
-    const Var y = mix(tape, rotate(tape, normed(tape, qkv, pass), pass), pass, kept);
-    return output_(tape, gate.value.defined() ? layers::sigmoid_gated(tape, y, gate) : y, pass.rows);
+    return around(tape, x, pass, [&](const ops::RotatedHeads& heads) {
+      return pass.decodes ? decode(tape, heads, pass, *kept) : attend(tape, heads, pass, kept);
+    });
   }
+  Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
+                    const layers::MixerPages& pages) const override {
+    const auto& kept = static_cast<const KvPages&>(pages);
+    return around(tape, x, pass, [&](const ops::RotatedHeads& heads) {
+      return tape.constant(ops::paged_attention(
+          paged_,
+          {heads.q.value, heads.k.value, heads.v.value, kept.keys(), kept.values(), pass.batch->sequences,
+           scale_, config_.window, sinks_.exists() ? sinks_.value() : Tensor()}));
+    });
+  }
+  bool decodes_as_prompts() const override { return true; }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
@@ -98,9 +112,12 @@ class BoundAttention : public layers::BoundMixer {
     return {rotated[0], rotated[1], rotated[2]};
   }
 
-  Var mix(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, KvState* state) const {
-    return layers::merge_heads(
-        tape, pass.decodes ? decode(tape, heads, pass, *state) : attend(tape, heads, pass, state));
+  // What comes before and behind attention itself, which is f.
+  template <class F>
+  Var around(Tape& tape, const Var& x, const Pass& pass, const F& f) const {
+    auto [qkv, gate] = cut(tape, qkv_(tape, x, pass.rows));
+    const Var y = layers::merge_heads(tape, f(rotate(tape, normed(tape, qkv, pass), pass)));
+    return output_(tape, gate.value.defined() ? layers::sigmoid_gated(tape, y, gate) : y, pass.rows);
   }
 
   Var decode(Tape& tape, const ops::RotatedHeads& heads, const Pass& pass, const KvState& state) const {
@@ -137,6 +154,7 @@ class BoundAttention : public layers::BoundMixer {
   ops::Bound<ops::Rotary> rotary_;
   ops::Bound<ops::Attention> attention_;
   ops::Bound<ops::DecodeAttention> decode_;
+  ops::Bound<ops::PagedAttention> paged_;
 };
 
 class Attention : public layers::Mixer {
@@ -187,8 +205,10 @@ class Attention : public layers::Mixer {
                                     .head_dim = c_.head_dim,
                                     .window = window,
                                     .sinks = c_.sinks});
-    ops.use<ops::DecodeAttention>(
-        kName, {ops.dtype(), c_.num_heads, c_.num_kv_heads, c_.head_dim, window, c_.sinks});
+    const ops::DecodeAttention::Signature one{ops.dtype(), c_.num_heads, c_.num_kv_heads,
+                                              c_.head_dim, window,       c_.sinks};
+    ops.use<ops::DecodeAttention>(kName, one);
+    ops.use<ops::PagedAttention>(kName, one);
   }
 
   std::unique_ptr<layers::BoundMixer> bind(const layers::Binding& binding) const override {
@@ -198,6 +218,11 @@ class Attention : public layers::Mixer {
   std::unique_ptr<layers::MixerState> make_state(int64_t capacity, DType dtype,
                                                  Device device) const override {
     return std::make_unique<KvState>(capacity, c_.num_kv_heads, c_.head_dim, dtype, device);
+  }
+
+  std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,
+                                                 Device device) const override {
+    return std::make_unique<KvPages>(sizes, c_.num_kv_heads, c_.head_dim, dtype, device);
   }
 
   // Causal attention counts the half that is computed.

@@ -27,6 +27,12 @@ struct Projected {
   Var b, a;  // [tokens, heads]
 };
 
+// What documents leave behind, and take up: both are changed where they lie.
+struct Kept {
+  Tensor windows;  // [documents, width - 1, channels]; undefined: begin anew, and nothing is kept
+  Tensor states;   // [documents, heads, key_dim, value_dim] float32
+};
+
 // The documents of some rows: adapters' rows are whole documents.
 ops::Documents documents_of(const ops::Documents& all, int64_t first, int64_t rows) {
   std::vector<int32_t> starts{0}, continued;
@@ -60,21 +66,20 @@ class BoundGatedDelta : public layers::BoundMixer {
         norm_(binding.kernel<ops::RmsNormGated>(kGatedDelta)) {}
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
-    auto* const kept = static_cast<DeltaState*>(state);
-    const Projected in = project(tape, x, pass.rows);
-    const ops::Gates gates = gate(tape, in, pass.rows);
-    const DType model = x.dtype();
-    rounded_at(DeltaPoint::kProjections, model, in.qkv);
-    rounded_at(DeltaPoint::kProjections, model, in.z);
-    rounded_at(DeltaPoint::kGateProjections, model, in.b);
-    rounded_at(DeltaPoint::kGates, model, gates.g);
-    rounded_at(DeltaPoint::kGates, model, gates.beta);
-    const Var y = pass.decodes ? decode(tape, in, gates, pass.rows, *kept) : mix(tape, in, gates, pass, kept);
-    rounded_at(DeltaPoint::kDeltaRule, model, y);
-    const Var normed = rounded_at(DeltaPoint::kGatedNorm, model, norm(tape, y, in.z, pass.rows));
-    return rounded_at(DeltaPoint::kOutput, model,
-                      output_(tape, layers::merge_heads(tape, normed), pass.rows));
+    const auto* const one = static_cast<const DeltaState*>(state);
+    const Kept kept = one == nullptr ? Kept() : Kept{one->window(), one->state()};
+    return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
+      return pass.decodes ? decode(tape, in, gates, pass.rows, kept)
+                          : mix(tape, in, gates, {pass.cu_seqlens_q, pass.continued}, pass.rows, kept);
+    });
   }
+  Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
+                    const layers::MixerPages& pages) const override {
+    return around(tape, x, pass, [&](const Projected& in, const ops::Gates& gates) {
+      return of_batch(tape, in, gates, pass, static_cast<const DeltaPages&>(pages));
+    });
+  }
+  bool decodes_as_prompts() const override { return false; }
   bool decodes_on_device() const override {
     return step_->forward != nullptr && conv_update_->forward != nullptr;
   }
@@ -84,6 +89,24 @@ class BoundGatedDelta : public layers::BoundMixer {
   }
 
  private:
+  // What comes before and behind the rule itself, which is f.
+  template <class F>
+  Var around(Tape& tape, const Var& x, const Pass& pass, const F& f) const {
+    const Projected in = project(tape, x, pass.rows);
+    const ops::Gates gates = gate(tape, in, pass.rows);
+    const DType model = x.dtype();
+    rounded_at(DeltaPoint::kProjections, model, in.qkv);
+    rounded_at(DeltaPoint::kProjections, model, in.z);
+    rounded_at(DeltaPoint::kGateProjections, model, in.b);
+    rounded_at(DeltaPoint::kGates, model, gates.g);
+    rounded_at(DeltaPoint::kGates, model, gates.beta);
+    const Var y = f(in, gates);
+    rounded_at(DeltaPoint::kDeltaRule, model, y);
+    const Var normed = rounded_at(DeltaPoint::kGatedNorm, model, norm(tape, y, in.z, pass.rows));
+    return rounded_at(DeltaPoint::kOutput, model,
+                      output_(tape, layers::merge_heads(tape, normed), pass.rows));
+  }
+
   Projected project(Tape& tape, const Var& x, const AdaptedRows& rows) const {
     const Var qkvz = qkvz_(tape, x, rows), ba = ba_(tape, x, rows);
     const int64_t group = c_.heads / c_.key_heads, values = group * c_.value_dim;
@@ -140,20 +163,25 @@ class BoundGatedDelta : public layers::BoundMixer {
     return p::reshape(tape, weight, {c_.channels(), c_.width});
   }
 
-  // A state belongs to one document, whose next window it takes.
-  Var convolve(Tape& tape, const Var& qkv, const Pass& pass, const ops::Documents& documents,
-               const DeltaState* state) const {
+  // The windows move on.
+  Var convolve(Tape& tape, const Var& qkv, const AdaptedRows& rows, const ops::Documents& documents,
+               const Kept& kept) const {
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
       const int64_t tokens = inputs[0].shape()[0];
       ops::CausalConv1d op;
       op.documents = tokens == qkv.shape()[0] ? documents : documents_of(documents, first, tokens);
-      const Var window = state != nullptr ? tape.constant(state->window()) : Var{};
+      if (!kept.windows.defined())
+        return std::vector{
+            ops::causal_conv1d(tape, conv_, inputs[0], columns_of(tape, weights[0]), Var{}, op).y};
+      int64_t before = 0;
+      while (documents.start(before) < first) ++before;
+      const Tensor windows = kept.windows.narrow(0, before, op.documents.count());
       const ops::Convolved out = ops::causal_conv1d(tape, conv_, inputs[0], columns_of(tape, weights[0]),
-                                                    window, op, state != nullptr);
-      if (state != nullptr) state->window().copy_from(out.final_window.value);
+                                                    tape.constant(windows), op, true);
+      windows.copy_from(out.final_window.value);
       return std::vector{out.y};
     };
-    return by_pieces(tape, pass.rows, {qkv}, {&conv_weight_}, f)[0];
+    return by_pieces(tape, rows, {qkv}, {&conv_weight_}, f)[0];
   }
 
   struct Heads {
@@ -166,31 +194,70 @@ class BoundGatedDelta : public layers::BoundMixer {
             layers::split_heads(tape, parts[2], c_.value_dim)};
   }
 
-  Var mix(Tape& tape, const Projected& in, const ops::Gates& gates, const Pass& pass,
-          const DeltaState* state) const {
+  Var mix(Tape& tape, const Projected& in, const ops::Gates& gates, const ops::Documents& documents,
+          const AdaptedRows& rows, const Kept& kept) const {
+    const bool keeps = kept.states.defined();
     ops::ChunkGatedDeltaRule op;
-    op.documents = {pass.cu_seqlens_q, pass.continued};
+    op.documents = documents;
     op.scale = scale_;
-    const Heads heads = heads_of(tape, convolve(tape, in.qkv, pass, op.documents, state), in.qkv.dtype());
-    const Var initial = state != nullptr ? tape.constant(state->state()) : Var{};
+    const Heads heads = heads_of(tape, convolve(tape, in.qkv, rows, documents, kept), in.qkv.dtype());
+    const Var initial = keeps ? tape.constant(kept.states) : Var{};
     const ops::DeltaResult out = ops::chunk_gated_delta_rule(
-        tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, state != nullptr);
-    if (state != nullptr) state->state().copy_from(out.final_state.value);
+        tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, keeps);
+    if (keeps) kept.states.copy_from(out.final_state.value);
     return out.y;
   }
 
+  // One token of each sequence.
   Var decode(Tape& tape, const Projected& in, const ops::Gates& gates, const AdaptedRows& rows,
-             const DeltaState& state) const {
-    const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t) {
-      const Tensor y = ops::causal_conv1d_update(
-          conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value, state.window()});
+             const Kept& kept) const {
+    const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
+      const Tensor y =
+          ops::causal_conv1d_update(conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value,
+                                                   kept.windows.narrow(0, first, inputs[0].shape()[0])});
       return std::vector{tape.constant(y)};
     };
     const Heads heads =
         heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
-    return tape.constant(
-        ops::recurrent_gated_delta_rule(step_, {heads.q.value, heads.k.value, heads.v.value, gates.g.value,
-                                                gates.beta.value, state.state(), scale_}));
+    return tape.constant(ops::recurrent_gated_delta_rule(
+        step_,
+        {heads.q.value, heads.k.value, heads.v.value, gates.g.value, gates.beta.value, kept.states, scale_}));
+  }
+
+  // Some rows of what is there of all tokens; the gate z is read with all rows at once.
+  static std::pair<Projected, ops::Gates> part(Tape& tape, const Projected& in, const ops::Gates& gates,
+                                               int64_t first, int64_t tokens) {
+    const auto rows = [&](const Var& x) { return p::narrow(tape, x, 0, first, tokens); };
+    return {{rows(in.qkv), {}, {}, {}}, {rows(gates.g), rows(gates.beta)}};
+  }
+
+  Var of_batch(Tape& tape, const Projected& in, const ops::Gates& gates, const Pass& pass,
+               const DeltaPages& pages) const {
+    const layers::PagedBatch& batch = *pass.batch;
+    const int64_t decoding = batch.decoding, others = batch.sequences.count() - decoding,
+                  tokens = in.qkv.shape()[0];
+    std::vector<Var> results;
+    const auto with_states = [&](int64_t first, int64_t count, const auto& f) {
+      const std::span<const int32_t> slots =
+          std::span(batch.slots).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+      const layers::SlotRows windows(pages.windows(), slots), states(pages.states(), slots);
+      results.push_back(f(Kept{windows.rows(), states.rows()}));
+      windows.store();
+      states.store();
+    };
+    if (decoding > 0)
+      with_states(0, decoding, [&](const Kept& kept) {
+        const auto [own, own_gates] = part(tape, in, gates, 0, decoding);
+        return decode(tape, own, own_gates, pass.rows.part(0, decoding), kept);
+      });
+    if (others > 0)
+      with_states(decoding, others, [&](const Kept& kept) {
+        const int64_t own_tokens = tokens - decoding;
+        const auto [own, own_gates] = part(tape, in, gates, decoding, own_tokens);
+        return mix(tape, own, own_gates, {batch.sequences.part(decoding, others).starts},
+                   pass.rows.part(decoding, own_tokens), kept);
+      });
+    return results.size() == 1 ? results.front() : p::concat_first(tape, results);
   }
 
   GatedDeltaConfig c_;

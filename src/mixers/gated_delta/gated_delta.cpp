@@ -79,6 +79,11 @@ class GatedDelta : public layers::Mixer {
     return std::make_unique<DeltaState>(c_, dtype, device);
   }
 
+  std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,
+                                                 Device device) const override {
+    return std::make_unique<DeltaPages>(c_, sizes.slots, dtype, device);
+  }
+
   // Of the projections, and of the recurrence: what the state knows of a key, the update, the read. What
   // chunks multiply beyond that is not counted.
   double flops(std::span<const int32_t> document_lengths) const override {

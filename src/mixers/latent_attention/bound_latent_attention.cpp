@@ -4,6 +4,7 @@
 #include "layers/glue.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
+#include "mixers/latent_attention/latent_pages.h"
 #include "mixers/latent_attention/latent_state.h"
 #include "ops/attention/attention.h"
 #include "ops/latent_decode/latent_decode.h"
@@ -48,6 +49,14 @@ class BoundLatentAttention : public layers::BoundMixer {
     const Var y = pass.decodes ? decode(tape, own, pass, *kept) : attend(tape, own, pass, kept);
     return output_(tape, layers::merge_heads(tape, y), pass.rows);
   }
+  Var forward_batch(Tape& tape, const Var& x, const Pass& pass,
+                    const layers::MixerPages& pages) const override {
+    const Projected own = project(tape, x, pass);
+    const Tensor& kept = static_cast<const LatentPages&>(pages).rows();
+    return output_(tape, layers::merge_heads(tape, of_batch(tape, own, pass, kept)), pass.rows);
+  }
+  // One token is computed from latents, more from keys and values.
+  bool decodes_as_prompts() const override { return false; }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
@@ -75,15 +84,20 @@ class BoundLatentAttention : public layers::BoundMixer {
   }
 
   Var decode(Tape& tape, const Projected& own, const Pass& pass, const LatentState& state) const {
+    // A pass that decodes has one token.
+    const layers::AdapterRows whose =
+        pass.rows.all().empty() ? layers::AdapterRows() : pass.rows.all().front();
     ops::LatentDecode op;
     op.q = own.q.value;
     op.latent = primitives::concat_last(tape, own.latent, own.k_rope).value;
     op.cache = state.all();
     op.lengths = pass.positions;
+    return decode(tape, std::move(op), whose);
+  }
+
+  // Sequences of one adapter; op carries all of theirs.
+  Var decode(Tape& tape, ops::LatentDecode op, const layers::AdapterRows& whose) const {
     op.scale = scale_;
-    // A pass that decodes has one token.
-    const layers::AdapterRows whose =
-        pass.rows.all().empty() ? layers::AdapterRows() : pass.rows.all().front();
     if (const layers::Adapter::Update* update = layers::update_of(whose, kv_b_.weight())) {
       invariant(update->slices.size() == 1, "kv_b is one module");
       const layers::ParameterStore& adapter = whose.adapter->parameters();
@@ -111,6 +125,53 @@ class BoundLatentAttention : public layers::BoundMixer {
     }
     return attend_to(tape, own.q, tape.constant(all.narrow(1, 0, rank).contiguous()),
                      tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), rows, pass);
+  }
+
+  // Those that decode, one adapter's after the other, from copies of their latents; then the others.
+  Var of_batch(Tape& tape, const Projected& own, const Pass& pass, const Tensor& pages) const {
+    const layers::PagedBatch& batch = *pass.batch;
+    const int64_t decoding = batch.decoding, tokens = own.q.shape()[0];
+    const Tensor latents = primitives::concat_last(tape, own.latent, own.k_rope).value;
+    ops::write_pages(pages, batch.sequences, latents);
+    std::vector<Var> results;
+    std::vector<layers::AdapterRows> pieces(1, {nullptr, decoding});
+    if (!pass.rows.all().empty()) {
+      const AdaptedRows part = pass.rows.part(0, decoding);
+      pieces.assign(part.all().begin(), part.all().end());
+    }
+    int64_t first = 0;
+    for (const layers::AdapterRows& piece : pieces) {
+      if (piece.rows == 0) continue;
+      ops::LatentDecode op;
+      op.q = own.q.value.narrow(0, first, piece.rows);
+      op.latent = latents.narrow(0, first, piece.rows);
+      op.cache = ops::read_pages_apart(pages, batch.sequences.part(first, piece.rows));
+      op.lengths = pass.positions.narrow(0, first, piece.rows);
+      results.push_back(decode(tape, std::move(op), piece));
+      first += piece.rows;
+    }
+    if (tokens > decoding) results.push_back(of_prompts(tape, own, pass, pages));
+    return results.size() == 1 ? results.front() : primitives::concat_first(tape, results);
+  }
+
+  Var of_prompts(Tape& tape, const Projected& own, const Pass& pass, const Tensor& pages) const {
+    const layers::PagedBatch& batch = *pass.batch;
+    const int64_t decoding = batch.decoding, tokens = own.q.shape()[0] - decoding, rank = c_.kv_lora_rank;
+    const ops::PagedSequences sequences = batch.sequences.part(decoding, batch.sequences.count() - decoding);
+    const Tensor all = ops::read_pages(pages, sequences);
+    // Whose the tokens before are, too.
+    std::vector<layers::AdapterRows> whose;
+    for (int64_t s = 0; s < sequences.count() && !pass.rows.all().empty(); ++s) {
+      whose.push_back(pass.rows.part(decoding + sequences.start(s), 1).all().front());
+      whose.back().rows = sequences.length(s);
+    }
+    Pass of_sequences;
+    of_sequences.cu_seqlens_q = sequences.starts;
+    of_sequences.cu_seqlens_k = Tensor::from(sequences.starts_k());
+    return attend_to(tape, primitives::narrow(tape, own.q, 0, decoding, tokens),
+                     tape.constant(all.narrow(1, 0, rank).contiguous()),
+                     tape.constant(all.narrow(1, rank, c_.qk_rope_head_dim)), {whose, all.dim(0)},
+                     of_sequences);
   }
 
   Var attend_to(Tape& tape, const Var& q, const Var& latent, const Var& k_rope, const AdaptedRows& rows,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mixers/latent_attention/bound_latent_attention.h"
+#include "mixers/latent_attention/latent_pages.h"
 #include "mixers/latent_attention/latent_state.h"
 #include "ops/attention/attention.h"
 #include "ops/latent_decode/latent_decode.h"
@@ -88,6 +89,11 @@ class LatentAttention : public layers::Mixer {
   std::unique_ptr<layers::MixerState> make_state(int64_t capacity, DType dtype,
                                                  Device device) const override {
     return std::make_unique<LatentState>(capacity, c_.kv_lora_rank, c_.qk_rope_head_dim, dtype, device);
+  }
+
+  std::unique_ptr<layers::MixerPages> make_pages(const layers::PageSizes& sizes, DType dtype,
+                                                 Device device) const override {
+    return std::make_unique<LatentPages>(sizes, s_.latent, dtype, device);
   }
 
   // Of the expanded form. Causal attention counts the half that is computed.

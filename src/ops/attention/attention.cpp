@@ -206,7 +206,7 @@ Refusal refuse_sinks(bool sinks) {
   return "has no sinks in the softmax";
 }
 
-Probe attention_probe, decode_attention_probe;
+Probe attention_probe, decode_attention_probe, paged_attention_probe;
 
 void register_attention() {
   register_op<Attention>(
@@ -222,6 +222,8 @@ void register_attention() {
        .npu = {{{"flash_attention_2", "npu"}}, true}});
   register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe, {},
                                {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cuda", "cuda"}}}});
+  register_op<PagedAttention>(compose_paged_attention, paged_attention_probe, {},
+                              {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}}});
 }
 
 }  // namespace temper::ops

@@ -115,7 +115,8 @@ Probe linear_probe;
 
 void register_linear() {
   register_op<Linear>(compose, linear_probe, {outline_forward, outline_backward},
-                      {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cublaslt", "cublaslt"}}}});
+                      {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}},
+                       .gpu = {{{"cublaslt", "cublaslt"}}}});
 }
 
 }  // namespace temper::ops

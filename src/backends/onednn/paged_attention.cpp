@@ -1,0 +1,58 @@
+// Each sequence is a document whose keys and values lie in pages: attention's tasks read them there.
+#include <cstring>
+
+#include "backends/floats.h"
+#include "backends/onednn/attention.h"
+#include "backends/onednn/onednn.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::PagedAttention;
+
+// Rows of heads of the new tokens to their places.
+void write(const Tensor& pages, const std::vector<ops::PageRun>& runs, const Tensor& rows) {
+  const int64_t bytes = pages.dim(2) * pages.dim(3) * size_of(pages.dtype()),
+                step = rows.stride(0) * size_of(rows.dtype());
+  for (const ops::PageRun& run : runs)
+    for (int64_t i = 0; i < run.tokens; ++i)
+      std::memcpy(static_cast<std::byte*>(pages.raw()) + (run.place + i) * bytes,
+                  static_cast<const std::byte*>(rows.raw()) + (run.row + i) * step,
+                  static_cast<size_t>(bytes));
+}
+
+Tensor run(const PagedAttention& op, bool few) {
+  const ops::PagedSequences& sequences = op.sequences;
+  const int64_t page_tokens = op.keys.dim(1);
+  const std::vector<ops::PageRun> runs = ops::runs_to_write(sequences, page_tokens);
+  write(op.keys, runs, op.k);
+  write(op.values, runs, op.v);
+  const Shape places{op.keys.dim(0) * page_tokens, op.keys.dim(2), op.keys.dim(3)};
+  ops::Attention all;
+  all.q = op.q;
+  all.k = op.keys.reshape(places);
+  all.v = op.values.reshape(places);
+  all.scale = op.scale;
+  all.window = op.window;
+  all.sinks = op.sinks;
+  std::vector<Document> documents;
+  for (int64_t s = 0; s < sequences.count(); ++s)
+    documents.push_back(
+        {sequences.start(s), sequences.added(s), 0, sequences.length(s), sequences.pages_of(s), page_tokens});
+  return attend(all, documents, false, few).y;
+}
+
+Tensor forward(const PagedAttention& op) { return run(op, true); }
+Tensor forward_alike(const PagedAttention& op) { return run(op, false); }
+
+}  // namespace
+
+ops::Kernel<PagedAttention> paged_attention_kernel() {
+  return {.accepts = refuse_float16, .forward = forward};
+}
+
+ops::Kernel<PagedAttention> invariant_paged_attention_kernel() {
+  return {.accepts = refuse_but_float32, .forward = forward_alike, .batch_invariant = sums_alike()};
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "cli/adapters.h"
+#include "cli/program.h"
+#include "cli/sampling.h"
+#include "data/chat_template.h"
+#include "data/row.h"
+#include "data/source.h"
+#include "ops/linear/linear.h"
+#include "rollout/answer_file.h"
+#include "rollout/engine.h"
+#include "rollout/text_model.h"
+#include "training/signals.h"
+
+namespace temper::cli {
+namespace {
+
+struct BatchArguments {
+  std::string model, rows, out;
+  std::vector<std::string> adapters, stops;
+  int64_t samples = 1, batch = 32;
+  bool batch_invariant = false;
+  SamplingArguments sampling;
+};
+
+ops::OpsConfig kernels_of(const BatchArguments& arguments) {
+  if (!arguments.batch_invariant) return {};
+  if (arguments.sampling.device != "cpu")
+    fail("[--batch-invariant] kernels for it are there for the CPU alone, not for {}",
+         arguments.sampling.device);
+  return {.written = {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}}};
+}
+
+data::RowOptions any_rows() {
+  data::RowOptions options;
+  options.goal = data::Goal::kAny;
+  return options;
+}
+
+const char* name_of(rollout::Finish finish) {
+  switch (finish) {
+    case rollout::Finish::kStopToken:
+    case rollout::Finish::kStopString:
+      return "stop";
+    case rollout::Finish::kLength:
+      return "length";
+    case rollout::Finish::kContext:
+      return "context";
+    case rollout::Finish::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+// One line now and then: "answers 120/1000  31 running  2310 tokens/s  2m 3s left".
+class Lines {
+ public:
+  explicit Lines(int64_t total) : total_(total) {}
+  void show(int64_t done, int64_t running, int64_t tokens) {
+    const double now = seconds_now(), passed = now - begun_;
+    if (now - shown_ < 10) return;
+    shown_ = now;
+    const double left =
+        done > 0 ? passed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
+    log_info(fmt::format("answers {}/{}  {} running  {:.0f} tokens/s{}", done, total_, running,
+                         static_cast<double>(tokens) / passed,
+                         done > 0 ? fmt::format("  about {:.0f} s left", left) : ""));
+  }
+  double passed() const { return seconds_now() - begun_; }
+
+ private:
+  int64_t total_;
+  double begun_ = seconds_now(), shown_ = begun_;
+};
+
+class Batch {
+ public:
+  explicit Batch(const BatchArguments& arguments)
+      : arguments_(arguments),
+        model_(load_for_inference(arguments.model, arguments.sampling, kernels_of(arguments))),
+        adapters_(*model_, arguments.adapters),
+        text_(rollout::TextFiles::load(arguments.model, model_->decoder.config().vocab_size)),
+        options_(arguments.sampling.apply(text_.generation)),
+        source_({arguments.rows}),
+        encoder_(text_.tokenizer, data::renderer_of(text_.chat), any_rows()),
+        file_(arguments.out) {}
+
+  int run() {
+    if (arguments_.batch_invariant && !model_->decoder.ops().at<ops::Linear>("head").batch_invariant)
+      fail(
+          "[--batch-invariant] needs a processor with AVX2 or AVX-512, and none whose matrix instructions "
+          "compute bfloat16 (AMX)");
+    const int64_t longest = scan();
+    const int64_t most = std::min(model_->decoder.config().max_positions, longest + options_.max_new_tokens);
+    rollout::EngineOptions engine;
+    engine.max_running = std::max<int64_t>(1, std::min(arguments_.batch, to_do_));
+    engine.cache_tokens = engine.max_running * (most / engine.page_tokens + 1) * engine.page_tokens;
+    const training::StopSignals signals;
+    const bool whole = to_do_ == 0 || generate(engine, signals);
+    file_.close();
+    if (!whole) {
+      log_info(fmt::format("stopped; {} has {} answers, and the same command continues", arguments_.out,
+                           file_.size()));
+      return static_cast<int>(ErrorKind::kInterrupted);
+    }
+    if (failed_ > 0) log_warning(fmt::format("{} answers are missing, for the reasons above", failed_));
+    return failed_ > 0 ? static_cast<int>(ErrorKind::kInput) : 0;
+  }
+
+ private:
+  // A row as requests read it.
+  struct Prompt {
+    std::vector<int32_t> ids;
+    const layers::Adapter* adapter;
+    std::string key;
+  };
+
+  Prompt prompt_of(const Json& row) const {
+    const Json* name = row.is_object() ? row.find("adapter") : nullptr;
+    if (name != nullptr && !name->is_string()) fail("adapter must be a string, found {}", name->kind_name());
+    const Adapters::Named& first = adapters_.all().front();
+    Prompt prompt{encoder_.prompt_of(row),
+                  name != nullptr ? adapters_.find(name->as_string()) : first.adapter.get(),
+                  {}};
+    if (prompt.ids.empty()) fail("the prompt has no tokens");
+    if (std::ssize(prompt.ids) >= model_->decoder.config().max_positions)
+      fail("the prompt has {} tokens; the model's context is {}", prompt.ids.size(),
+           model_->decoder.config().max_positions);
+    const ops::SamplingOptions& s = options_.sampling;
+    Json::Array stops(arguments_.stops.begin(), arguments_.stops.end());
+    const std::string settings =
+        Json(Json::Object{{"adapter", name != nullptr ? name->as_string() : first.name},
+                          {"temperature", s.temperature},
+                          {"top_k", s.top_k},
+                          {"top_p", s.top_p},
+                          {"repetition_penalty", s.repetition_penalty},
+                          {"seed", static_cast<int64_t>(s.seed)},
+                          {"max_new_tokens", options_.max_new_tokens},
+                          {"stop", stops}})
+            .dump();
+    Hasher hasher;
+    hasher.update(settings.data(), settings.size());
+    hasher.update(prompt.ids.data(), prompt.ids.size() * sizeof(int32_t));
+    prompt.key = hasher.digest();
+    return prompt;
+  }
+
+  void report(int64_t row, const std::string& why) {
+    ++failed_;
+    log_warning(fmt::format("[{}] {}", source_.place(row), why));
+  }
+
+  // Finds what is left to do, and the longest prompt of it. Rows that cannot be read are named.
+  int64_t scan() {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < source_.size(); ++i) try {
+        const Prompt prompt = prompt_of(source_.row(i));
+        for (int64_t sample = 0; sample < arguments_.samples; ++sample)
+          if (!file_.has(i, sample, prompt.key)) {
+            ++to_do_;
+            longest = std::max<int64_t>(longest, std::ssize(prompt.ids));
+          }
+      } catch (const Error& error) {
+        if (std::string_view(error.what()).find(arguments_.out) != std::string_view::npos) throw;
+        bad_rows_.insert(i);
+        report(i, error.what());
+      }
+    const int64_t all = (source_.size() - std::ssize(bad_rows_)) * arguments_.samples;
+    if (to_do_ < all) log_info(fmt::format("{} of {} answers are in {}", all - to_do_, all, arguments_.out));
+    return longest;
+  }
+
+  // The answers to a row that are missing; samples of a row follow one another, so that they share its
+  // prompt.
+  void add_row(rollout::Engine& engine, int64_t row) {
+    if (bad_rows_.contains(row)) return;
+    const Prompt prompt = prompt_of(source_.row(row));
+    for (int64_t sample = 0; sample < arguments_.samples; ++sample) {
+      if (file_.has(row, sample, prompt.key)) continue;
+      rollout::Request request{prompt.ids,        options_.sampling, options_.max_new_tokens,
+                               options_.stop_ids, arguments_.stops,  prompt.adapter};
+      const auto words = Random(options_.sampling.seed, RandomPurpose::kSampling, static_cast<uint64_t>(row))
+                             .words(static_cast<uint64_t>(sample));
+      request.sampling.seed = uint64_t{words[0]} << 32 | words[1];
+      asked_[engine.add(std::move(request))] = {row, sample, prompt.key};
+    }
+  }
+
+  void write(const rollout::Completion& answer) {
+    const auto asked = asked_.extract(answer.id).mapped();
+    if (answer.finish == rollout::Finish::kFailed) return report(asked.row, answer.error);
+    std::vector<int32_t> ids = answer.ids;
+    if (answer.finish == rollout::Finish::kStopToken) ids.pop_back();
+    const std::string text = arguments_.stops.empty() || answer.finish == rollout::Finish::kStopToken
+                                 ? text_.tokenizer.decode(ids)
+                                 : answer.text;
+    Json::Array tokens, log_probs;
+    for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
+    for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
+    file_.write(asked.row, asked.sample, asked.key,
+                {{"text", text},
+                 {"finish", name_of(answer.finish)},
+                 {"ids", tokens},
+                 {"log_probs", log_probs},
+                 {"input", source_.row(asked.row)}});
+  }
+
+  // False where a signal ended it.
+  bool generate(const rollout::EngineOptions& options, const training::StopSignals& signals) {
+    rollout::Engine engine(model_->decoder, options, &text_.tokenizer);
+    Lines lines(to_do_);
+    int64_t next = 0, done = 0;
+    for (bool more = true; more;) {
+      while (next < source_.size() && engine.waiting() < options.max_running) add_row(engine, next++);
+      more = engine.step() || next < source_.size();
+      for (const rollout::Completion& answer : engine.take_finished()) {
+        write(answer);
+        ++done;
+      }
+      lines.show(done, engine.running(), engine.counts().sampled);
+      if (signals.requested()) return false;
+    }
+    const rollout::Engine::Counts& counts = engine.counts();
+    log_info(fmt::format(
+        "{} answers, {} tokens in {:.1f}s: {:.0f} tokens/s; {} prompt tokens found in the cache{}", done,
+        counts.sampled, lines.passed(), static_cast<double>(counts.sampled) / lines.passed(), counts.found,
+        counts.preemptions > 0 ? fmt::format(", {} preemptions", counts.preemptions) : ""));
+    return true;
+  }
+
+  struct Asked {
+    int64_t row, sample;
+    std::string key;
+  };
+
+  const BatchArguments& arguments_;
+  std::unique_ptr<models::Model> model_;
+  Adapters adapters_;
+  rollout::TextFiles text_;
+  rollout::GenerateOptions options_;
+  data::Source source_;
+  data::RowEncoder encoder_;
+  rollout::AnswerFile file_;
+  std::set<int64_t> bad_rows_;
+  std::map<int64_t, Asked> asked_;  // by the engine's number
+  int64_t to_do_ = 0, failed_ = 0;
+};
+
+int batch(const BatchArguments& arguments) {
+  if (arguments.out.empty()) fail("[batch] --out is missing; name the file for the answers");
+  if (arguments.samples < 1) fail("[--samples] {} is out of range; expected 1 or more", arguments.samples);
+  if (arguments.batch < 1) fail("[--batch] {} is out of range; expected 1 or more", arguments.batch);
+  return Batch(arguments).run();
+}
+
+}  // namespace
+
+void add_batch(Program& program) {
+  program.add("batch", "Answer all prompts of a file.", [](Options& options) {
+    auto arguments = std::make_shared<BatchArguments>();
+    options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
+    options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
+    options.option("--out", arguments->out, "The file for the answers; it is continued.");
+    options.option("--samples", arguments->samples, "Answers to each row. Omitted: 1.");
+    options.option("--adapter", arguments->adapters, Adapters::kHelp);
+    options.option("--stop", arguments->stops, "A text that ends an answer; may be repeated.");
+    options.option("--batch", arguments->batch, "Answers at once, at most. Omitted: 32.");
+    options.flag("--batch-invariant", arguments->batch_invariant,
+                 "Answers do not depend on --batch, to the last bit.");
+    arguments->sampling.declare(options);
+    return [arguments] { return batch(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

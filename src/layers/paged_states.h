@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/paged_sequences.h"
+
+namespace temper::layers {
+
+// What all sequences of an engine share.
+struct PageSizes {
+  int64_t pages = 0, page_tokens = 0;  // of what mixers keep of every token
+  int64_t slots = 0;                   // of what they keep of a sequence whatever its length
+};
+
+// What one mixer keeps of many sequences, tag kv_cache. Where a sequence's tokens lie is said by its page
+// table, which is the same for all mixers; what does not grow with it is in its slot. What no sequence has
+// may hold anything, NaN too.
+class MixerPages {
+ public:
+  virtual ~MixerPages() = default;
+  virtual bool has_slots() const { return false; }
+  virtual void clear_slot(int64_t /*slot*/) const {}  // the beginning of a sequence
+  virtual void copy_slot(int64_t /*from*/, int64_t /*to*/) const {}
+};
+
+// The sequences of one pass: those that decode first, each with one token; then those with parts of prompts.
+struct PagedBatch {
+  ops::PagedSequences sequences;
+  std::vector<int32_t> slots;  // by sequence; where mixers have them
+  int64_t decoding = 0;        // sequences, and tokens
+};
+
+// Those of a model, layer by layer.
+class PagedStates {
+ public:
+  PagedStates(std::vector<std::unique_ptr<MixerPages>> layers, const PageSizes& sizes)
+      : layers_(std::move(layers)), sizes_(sizes) {}
+
+  const PageSizes& sizes() const { return sizes_; }
+  const MixerPages& layer(size_t index) const { return *layers_[index]; }
+  bool has_slots() const;
+  void clear_slot(int64_t slot) const;
+  void copy_slot(int64_t from, int64_t to) const;
+
+ private:
+  std::vector<std::unique_ptr<MixerPages>> layers_;
+  PageSizes sizes_;
+};
+
+// The rows of some slots together, [slots, …]: where they lie if they follow one another, else a copy that
+// store() brings back.
+class SlotRows {
+ public:
+  SlotRows(const Tensor& all, std::span<const int32_t> slots);
+  const Tensor& rows() const { return rows_; }
+  void store() const;
+
+ private:
+  Tensor all_, rows_;
+  std::vector<int32_t> copied_;  // slots; empty where rows() is a view
+};
+
+}  // namespace temper::layers

@@ -1,0 +1,11 @@
+#pragma once
+#include "autograd/tape.h"
+
+namespace temper::losses {
+
+// log softmax(logits / temperature) at ids, over the whole vocabulary, whatever part of it was sampled from:
+// logits [tokens, vocab], ids [tokens] int32, result [tokens] float32. All is float32. Rollouts and training
+// both compute log-probabilities by it, so that equal logits give equal bits.
+Var token_log_probs(Tape& tape, const Var& logits, const Tensor& ids, double temperature = 1);
+
+}  // namespace temper::losses

@@ -1,0 +1,18 @@
+#pragma once
+#include "layers/paged_states.h"
+
+namespace temper::mixers {
+
+// What latent attention keeps of many sequences in one layer (LatentState), in pages.
+class LatentPages : public layers::MixerPages {
+ public:
+  LatentPages(const layers::PageSizes& sizes, int64_t width, DType dtype, Device device = {})
+      : rows_(Tensor::empty({sizes.pages, sizes.page_tokens, width}, dtype, MemoryTag::kKvCache, device)) {}
+
+  const Tensor& rows() const { return rows_; }  // [pages, page_tokens, rank + rope_dim]
+
+ private:
+  Tensor rows_;
+};
+
+}  // namespace temper::mixers

@@ -1,0 +1,260 @@
+#include "rollout/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "losses/token_log_probs.h"
+#include "primitives/primitives.h"
+#include "rollout/sequence.h"
+
+namespace temper::rollout {
+namespace {
+
+EngineOptions checked(const EngineOptions& options) {
+  for (const auto& [name, value, least] : {std::tuple{"page_tokens", options.page_tokens, int64_t{1}},
+                                           {"cache_tokens", options.cache_tokens, options.page_tokens},
+                                           {"max_running", options.max_running, int64_t{1}},
+                                           {"chunk_tokens", options.chunk_tokens, int64_t{64}}})
+    if (value < least) fail("[engine] {} is {}, needs {} or more", name, value, least);
+  return options;
+}
+
+// Slots of running requests, and as many for states that other requests may continue.
+layers::PageSizes sizes_of(const EngineOptions& options) {
+  return {options.cache_tokens / options.page_tokens, options.page_tokens, 2 * options.max_running};
+}
+
+}  // namespace
+
+Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
+               const tokenizers::Tokenizer* tokenizer)
+    : model_(model),
+      options_(checked(options)),
+      tokenizer_(tokenizer),
+      decodes_as_prompts_(model.decodes_as_prompts()),
+      states_(model.make_pages(sizes_of(options_))),
+      has_slots_(states_.has_slots()),
+      pool_(states_.sizes().pages),
+      sample_(model.ops().at<ops::Sample>("head")),
+      model_version_(model.parameters().version()) {
+  for (int64_t slot = options_.max_running; slot > 0;) free_slots_.push_back(static_cast<int32_t>(--slot));
+}
+
+Engine::~Engine() = default;
+
+int64_t Engine::add(Request request) {
+  const int64_t length = std::ssize(request.prompt), context = model_.config().max_positions;
+  if (length == 0) fail("[generate] the prompt has no tokens; give some text, or use a chat template");
+  if (length >= context)
+    fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
+  for (const int32_t id : request.prompt)
+    if (id < 0 || id >= model_.config().vocab_size)
+      fail("token id {} is outside the vocabulary [0, {})", id, model_.config().vocab_size);
+  if (request.max_new_tokens < 1)
+    fail("[generate] max_new_tokens is {}, needs 1 or more", request.max_new_tokens);
+  if (!(request.log_prob_temperature > 0))
+    fail("[generate] log_prob_temperature is {}, needs more than 0", request.log_prob_temperature);
+  if (!request.stop_strings.empty() && tokenizer_ == nullptr)
+    fail("[generate] stop strings need the engine to have a tokenizer");
+  const int64_t most = std::min(context, length + request.max_new_tokens),
+                room = pool_.size() * options_.page_tokens;
+  if (most > room)
+    fail(
+        "[generate] a prompt of {} tokens and up to {} new ones need {} tokens of cache, it has room for {}; "
+        "make the cache larger (cache_tokens), or ask for fewer new tokens",
+        length, request.max_new_tokens, most, room);
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = request.prompt;
+  if (!request.stop_strings.empty()) sequence->text.emplace(*tokenizer_);
+  sequence->request = std::move(request);
+  sequence->result.id = next_id_++;
+  waiting_.push_back(std::move(sequence));
+  return waiting_.back()->result.id;
+}
+
+bool Engine::step() {
+  follow_weights();
+  admit();
+  const std::vector<Part> parts = plan();
+  if (parts.empty()) {
+    invariant(waiting_.empty() && running_.empty(), "the engine has requests and nothing to compute");
+    return false;
+  }
+  compute(parts);
+  return true;
+}
+
+std::vector<Completion> Engine::take_finished() { return std::exchange(finished_, {}); }
+
+layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
+  layers::BatchInput input;
+  std::vector<int32_t> ids, starts{0}, held, tables;
+  size_t width = 1;
+  for (const Part& part : parts) width = std::max(width, part.sequence->pages.size());
+  bool adapted = false, experts = false;
+  for (const auto& [sequence, tokens, decodes] : parts) {
+    const auto first = sequence->tokens.begin() + sequence->computed;
+    ids.insert(ids.end(), first, first + tokens);
+    starts.push_back(starts.back() + static_cast<int32_t>(tokens));
+    held.push_back(static_cast<int32_t>(sequence->computed));
+    tables.insert(tables.end(), sequence->pages.begin(), sequence->pages.end());
+    tables.resize(held.size() * width, PagePool::kNone);
+    input.batch.slots.push_back(sequence->slot);
+    input.batch.decoding += decodes;
+    adapted = adapted || sequence->request.adapter != nullptr;
+    experts = experts || sequence->request.record_experts;
+    if (!input.adapters.empty() && input.adapters.back().adapter == sequence->request.adapter)
+      input.adapters.back().rows += tokens;
+    else
+      input.adapters.push_back({sequence->request.adapter, tokens});
+  }
+  if (!adapted) input.adapters.clear();
+  if (experts) input.routers = std::make_shared<layers::RouterTrace>();
+  input.ids = Tensor::from(ids);
+  input.batch.sequences = {Tensor::from(starts), Tensor::from(held),
+                           Tensor::from(tables).reshape({std::ssize(held), static_cast<int64_t>(width)})};
+  return input;
+}
+
+void Engine::compute(const std::vector<Part>& parts) {
+  Tape tape(false);
+  const layers::BatchInput input = input_of(parts);
+  const Tensor hidden = model_.forward(tape, input, states_).value;
+  counts_.computed += input.ids.numel();
+  if (input.routers != nullptr) record_experts(parts, *input.routers);
+  for (const Part& part : parts) {
+    part.sequence->computed += part.tokens;
+    publish(*part.sequence);
+  }
+  sample(parts, hidden);
+}
+
+void Engine::record_experts(const std::vector<Part>& parts, const layers::RouterTrace& trace) const {
+  std::vector<Tensor> ids;
+  for (const layers::RouterTrace::Router& router : trace.routers) ids.push_back(router.ids.on({}));
+  int64_t row = 0;
+  for (const Part& part : parts) {
+    Sequence& sequence = *part.sequence;
+    std::vector<int32_t>& experts = sequence.result.experts;
+    if (sequence.request.record_experts && sequence.computed == 0) experts.clear();  // computed again
+    for (int64_t i = 0; i < part.tokens; ++i, ++row)
+      for (const Tensor& router : ids) {
+        const int32_t* const chosen = router.data<int32_t>() + row * router.dim(1);
+        if (sequence.request.record_experts) experts.insert(experts.end(), chosen, chosen + router.dim(1));
+      }
+  }
+}
+
+// The next token of each sequence whose tokens are all computed.
+void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
+  std::vector<Sequence*> ready;
+  std::vector<int32_t> rows, positions;
+  std::vector<layers::AdapterRows> adapters;
+  std::vector<ops::SamplingOptions> options;
+  int32_t end = 0;
+  bool adapted = false;
+  for (const Part& part : parts) {
+    end += static_cast<int32_t>(part.tokens);
+    if (part.sequence->left() > 0) continue;
+    ready.push_back(part.sequence);
+    rows.push_back(end - 1);
+    positions.push_back(static_cast<int32_t>(part.sequence->length()) - 1);
+    options.push_back(part.sequence->request.sampling);
+    adapters.push_back({part.sequence->request.adapter, 1});
+    adapted = adapted || part.sequence->request.adapter != nullptr;
+  }
+  if (ready.empty()) return;
+  if (!adapted) adapters.clear();
+  Tape tape(false);
+  const Device device = model_.device();
+  const auto count = static_cast<int64_t>(ready.size()), vocab = model_.config().vocab_size;
+  const primitives::ChosenRows last(Tensor::from(rows), hidden.dim(0), false);
+  const Var logits =
+      model_.logits(tape, primitives::gather_rows(tape, tape.constant(hidden), last), adapters);
+  ops::Sample op;
+  op.logits = logits.value.contiguous();
+  op.options = Tensor::empty({count, sizeof(ops::SamplingOptions)}, DType::kU8, MemoryTag::kData, device);
+  op.options.copy_from_host(options.data(), op.options.bytes());
+  Tensor seen = Tensor::empty({count, vocab}, DType::kU8, MemoryTag::kData);
+  for (int64_t i = 0; i < count; ++i) {
+    const Sequence& sequence = *ready[static_cast<size_t>(i)];
+    if (sequence.request.sampling.repetition_penalty == 1) continue;  // not read
+    uint8_t* const marks = seen.data<uint8_t>() + i * vocab;
+    std::memset(marks, 0, static_cast<size_t>(vocab));
+    for (const int32_t id : sequence.tokens) marks[id] = 1;
+  }
+  op.seen = seen.on(device, MemoryTag::kData);
+  op.positions = Tensor::from(positions).on(device, MemoryTag::kData);
+  op.ids = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
+  op.chosen = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
+  ops::choose_tokens(sample_, op);
+  const std::vector<float> log_probs = log_probs_of(tape, logits, op.ids, ready);
+  const Tensor chosen = op.chosen.on({});
+  for (size_t i = 0; i < ready.size(); ++i) take(*ready[i], chosen.values<int32_t>()[i], log_probs[i]);
+}
+
+std::vector<float> Engine::log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
+                                        const std::vector<Sequence*>& sequences) {
+  std::vector<float> all;
+  for (size_t first = 0; first < sequences.size();) {  // of one temperature at once
+    const double temperature = sequences[first]->request.log_prob_temperature;
+    size_t end = first + 1;
+    while (end < sequences.size() && sequences[end]->request.log_prob_temperature == temperature) ++end;
+    const auto from = static_cast<int64_t>(first), count = static_cast<int64_t>(end - first);
+    const Tensor own = losses::token_log_probs(tape, primitives::narrow(tape, logits, 0, from, count),
+                                               ids.narrow(0, from, count), temperature)
+                           .value.on({});
+    const auto values = own.values<float>();
+    all.insert(all.end(), values.begin(), values.end());
+    first = end;
+  }
+  return all;
+}
+
+void Engine::take(Sequence& sequence, int32_t id, float log_prob) {
+  Completion& result = sequence.result;
+  const Request& request = sequence.request;
+  if (id == ops::kNoToken) {
+    result.error = fmt::format(
+        "[generate] the model's logits for new token {} (position {} of the text) have no largest finite "
+        "value: NaN or infinity. Check the weights and adapters (did their training diverge?), or use "
+        "--dtype float32",
+        result.ids.size() + 1, sequence.length());
+    return finish(sequence, Finish::kFailed);
+  }
+  sequence.tokens.push_back(id);
+  result.ids.push_back(id);
+  result.log_probs.push_back(log_prob);
+  result.versions.push_back(model_version_);
+  ++counts_.sampled;
+  if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end())
+    return finish(sequence, Finish::kStopToken);
+  if (sequence.text) {
+    sequence.text->push(id);
+    size_t first = std::string::npos;
+    for (const std::string& stop : request.stop_strings)
+      first = std::min(first, sequence.text->text().find(stop));
+    if (first != std::string::npos) {
+      result.text = sequence.text->text().substr(0, first);
+      return finish(sequence, Finish::kStopString);
+    }
+  }
+  if (sequence.length() >= model_.config().max_positions) return finish(sequence, Finish::kContext);
+  if (std::ssize(result.ids) >= request.max_new_tokens) finish(sequence, Finish::kLength);
+}
+
+void Engine::finish(Sequence& sequence, Finish reason) {
+  sequence.result.finish = reason;
+  if (sequence.text && reason != Finish::kStopString) {
+    sequence.text->finish();
+    sequence.result.text = sequence.text->text();
+  }
+  finished_.push_back(std::move(sequence.result));
+  free_slots_.push_back(sequence.slot);
+  release(sequence);
+  running_.erase(std::find_if(running_.begin(), running_.end(),
+                              [&](const auto& each) { return each.get() == &sequence; }));
+}
+
+}  // namespace temper::rollout

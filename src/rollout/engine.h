@@ -1,0 +1,120 @@
+#pragma once
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+
+#include "layers/decoder.h"
+#include "ops/sample/sample.h"
+#include "rollout/page_pool.h"
+#include "rollout/request.h"
+#include "tokenizers/tokenizer.h"
+
+namespace temper::rollout {
+
+struct EngineOptions {
+  int64_t cache_tokens = 1 << 16;  // that pages have room for, of all requests and of what may be found again
+  int64_t page_tokens = 16;
+  int64_t max_running = 64;    // requests at once
+  int64_t chunk_tokens = 512;  // of prompts in one pass, beside the tokens of requests that decode
+  bool prefix_cache = true;    // pages of equal beginnings are computed once
+};
+
+// Answers any number of requests with one model: those that decode get one token in each pass, and beside
+// them prompts are computed in parts (continuous batching). Keys and values lie in pages; a request takes a
+// page when it comes to it. Where none is left, the request that came last gives all of its back and is
+// computed again later: its tokens stay, and what they left behind gets the same bits again. Pages of equal
+// beginnings, by equal weights, are shared.
+//
+// With batch-invariant kernels, a request's answer has the same bits whatever is beside it, whatever the
+// sizes of pages and parts, preempted or not, found in the cache or not. Where a mixer leaves other bits
+// behind when it decodes (BoundMixer::decodes_as_prompts), tokens that were sampled are computed again one by
+// one, and only pages of prompts are shared.
+//
+// The decoder must outlive it. When the weights change between two steps, requests that are running continue
+// with the new ones, which compute all of their tokens again.
+class Engine {
+ public:
+  // An Error names what does not fit; `tokenizer` is for stop strings.
+  Engine(const layers::Decoder& model, const EngineOptions& options,
+         const tokenizers::Tokenizer* tokenizer = nullptr);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Takes a request in; its number. An Error where it can never be answered: an empty prompt, one as long as
+  // the context, more tokens than the cache has room for.
+  int64_t add(Request request);
+  // One pass of the model; false when nothing is left to do.
+  bool step();
+  std::vector<Completion> take_finished();  // since the last call, in the order in which they finished
+
+  int64_t waiting() const { return std::ssize(waiting_); }
+  int64_t running() const { return std::ssize(running_); }
+  struct Counts {
+    int64_t sampled = 0;   // tokens
+    int64_t computed = 0;  // tokens of passes, prompts among them
+    int64_t found = 0;     // tokens of prompts that were in the cache
+    int64_t preemptions = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Sequence;
+  using Sequences = std::list<std::unique_ptr<Sequence>>;
+  // What one sequence gets in a pass.
+  struct Part {
+    Sequence* sequence;
+    int64_t tokens;
+    bool decodes;
+  };
+
+  // engine.cpp
+  void compute(const std::vector<Part>& parts);
+  layers::BatchInput input_of(const std::vector<Part>& parts) const;
+  void sample(const std::vector<Part>& parts, const Tensor& hidden);
+  static std::vector<float> log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
+                                         const std::vector<Sequence*>& sequences);
+  void record_experts(const std::vector<Part>& parts, const layers::RouterTrace& trace) const;
+  void take(Sequence& sequence, int32_t id, float log_prob);
+  void finish(Sequence& sequence, Finish reason);
+
+  // schedule.cpp
+  void follow_weights();
+  void admit();
+  bool begin(Sequence& sequence);
+  bool shares_unfinished(const Sequence& sequence) const;
+  std::vector<Part> plan();
+  int64_t part_of_prompt(const Sequence& sequence, int64_t most) const;
+  bool make_room(Sequence& sequence, int64_t tokens);
+  void preempt(Sequence& sequence);
+  void release(Sequence& sequence);
+
+  // prefixes.cpp
+  PagePool::Key key_of(const Sequence& sequence, int64_t page) const;
+  int64_t find_prefix(Sequence& sequence);
+  void publish(Sequence& sequence);
+  int64_t last_boundary(const Sequence& sequence) const;
+  void keep_slot(const Sequence& sequence);
+  void forget_slots();
+
+  const layers::Decoder& model_;
+  const EngineOptions options_;
+  const tokenizers::Tokenizer* tokenizer_;
+  const bool decodes_as_prompts_;
+  layers::PagedStates states_;
+  const bool has_slots_;
+  PagePool pool_;
+  std::vector<int32_t> free_slots_;
+  // Of states at the end of a page, by its serial; the oldest first.
+  std::list<std::pair<uint64_t, int32_t>> kept_slots_;
+  ops::Bound<ops::Sample> sample_;
+  uint64_t model_version_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  Sequences running_;  // in the order in which they were let in
+  std::vector<Completion> finished_;
+  int64_t next_id_ = 0;
+  Counts counts_;
+};
+
+}  // namespace temper::rollout

@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+#include <list>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace temper::rollout {
+
+// Who has which page of a cache, and which full pages can be found by their tokens (prefix cache). A page
+// that nobody has keeps what is in it as long as no page is wanted; the one that was given back first goes
+// first.
+class PagePool {
+ public:
+  // What a full page was made of. A page's place in the texts that share it is that of the page before it, so
+  // that equal keys are equal texts: the whole chain is compared, nothing is hashed away.
+  struct Key {
+    uint64_t before = 0;              // serial of the page before; of the first page 0
+    uint64_t model = 0, adapter = 0;  // versions of the weights (ParameterStore); no adapter: 0
+    std::vector<int32_t> tokens = {};
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Found {
+    int32_t page;
+    uint64_t serial;  // of what is in it; never given twice
+  };
+  static constexpr int32_t kNone = -1;
+
+  explicit PagePool(int64_t pages);
+
+  int64_t size() const { return std::ssize(pages_); }
+  int64_t available() const {
+    return std::ssize(free_) + std::ssize(idle_);
+  }                         // without taking any from anybody
+  int32_t take();           // for one user; kNone where all are in use
+  void keep(int32_t page);  // one user more
+  void give_back(int32_t page);
+
+  const Found* find(const Key& key) const;  // null: there is none
+  // A full page can be found from now on; where another has the same key, that one stays. The serial of the
+  // key.
+  uint64_t publish(int32_t page, const Key& key);
+  bool holds(uint64_t serial) const { return serials_.contains(serial); }
+
+ private:
+  using Index = std::map<Key, Found>;
+  struct Page {
+    int64_t users = 0;
+    Index::iterator entry;              // end: it cannot be found
+    std::list<int32_t>::iterator idle;  // where nobody has it
+  };
+  Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
+
+  std::vector<Page> pages_;
+  std::vector<int32_t> free_;  // nothing in them
+  std::list<int32_t> idle_;    // can be found, nobody has them; the oldest first
+  Index index_;
+  std::map<uint64_t, int32_t> serials_;
+  uint64_t next_serial_ = 1;
+};
+
+}  // namespace temper::rollout

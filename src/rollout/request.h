@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers/adapter.h"
+#include "ops/sample/sampler.h"
+
+namespace temper::rollout {
+
+// What an engine is asked for: tokens behind a prompt. Its answer depends on the request alone where kernels
+// are batch-invariant: random numbers are keyed by its seed and the position in its text.
+struct Request {
+  std::vector<int32_t> prompt;
+  ops::SamplingOptions sampling = {};
+  int64_t max_new_tokens = 512;
+  std::vector<int32_t> stop_ids = {};
+  std::vector<std::string> stop_strings = {};  // of the answer's text: the engine needs a tokenizer
+  const layers::Adapter* adapter = nullptr;    // null: the model alone
+  // What logits are divided by before log-probabilities are taken: the temperature of the policy that
+  // training computes. Neither penalty nor top-k nor top-p changes them.
+  double log_prob_temperature = 1;
+  bool record_experts =
+      false;  // which experts each token took; such a request takes no prefix from the cache
+};
+
+enum class Finish {
+  kStopToken,   // the last of ids
+  kStopString,  // its last character came with the last of ids
+  kLength,      // max_new_tokens
+  kContext,     // the end of the model's context
+  kFailed       // the model's logits were no distribution
+};
+
+struct Completion {
+  int64_t id = 0;                       // as Engine::add gave it
+  std::vector<int32_t> ids = {};        // what was sampled, the stop token, too
+  std::vector<float> log_probs = {};    // of each, over the whole vocabulary
+  std::vector<uint64_t> versions = {};  // of the model's weights that each was sampled by
+  Finish finish = Finish::kLength;
+  std::string error = {};     // kFailed: what to read
+  std::string text = {};      // of ids, cut before a stop string; only of requests with stop strings
+  int64_t cached_tokens = 0;  // of the prompt, that were in the cache when it was first computed
+  int64_t preemptions = 0;
+  // Of requests that record experts: [tokens][router][top_k] of all tokens that were computed, which are
+  // those of the prompt and all but the last of ids.
+  std::vector<int32_t> experts = {};
+};
+
+}  // namespace temper::rollout

@@ -1,0 +1,84 @@
+// Answers to all rows of a file: temper batch.
+#include <set>
+#include <sstream>
+
+#include "tests/cli/cli_fixture.h"
+
+namespace temper {
+namespace {
+
+std::string rows() {
+  std::string text;
+  for (int i = 0; i < 6; ++i)
+    text += R"({"prompt": [{"role": "user", "content": "What is )" + std::to_string(10 + i) +
+            R"( + 5?"}], "answer": )" + std::to_string(15 + i) + "}\n";
+  return text + R"({"messages": [{"role": "user", "content": "What is 1 + 1?"}]})" + "\n" +
+         R"({"prompt": "1 + 1 = "})" + "\n";
+}
+
+std::set<std::string> lines_of(const std::string& text) {
+  std::set<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.insert(line);
+  return lines;
+}
+
+std::string command(const std::string& folder, const std::string& out, const std::string& more = "") {
+  return "batch " + folder + "/model " + folder + "/rows.jsonl --out " + folder + "/" + out +
+         " --samples 3 -t 1 -n 12 --seed 5 --threads 1 --batch-invariant " + more;
+}
+
+TEST_F(Cli, BatchAnswersEveryRow) {
+  write_file(folder() + "/rows.jsonl", rows());
+  const Outcome outcome = run(command(folder(), "all.jsonl"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("24 answers, "), std::string::npos) << outcome.err;
+  const std::string whole = read_file(folder() + "/all.jsonl");
+  std::set<std::pair<int64_t, int64_t>> found;
+  std::set<std::string> texts;
+  for (const std::string& line : lines_of(whole)) {
+    const Json row = Json::parse(line, "answer");
+    found.insert({row.at("row").as_int(), row.at("sample").as_int()});
+    texts.insert(row.at("ids").dump());
+    EXPECT_EQ(row.at("ids").as_array().size(), row.at("log_probs").as_array().size());
+    EXPECT_NE(row.at("input").find(row.at("row").as_int() == 6 ? "messages" : "prompt"), nullptr);
+  }
+  EXPECT_EQ(found.size(), 24u);
+  EXPECT_GT(texts.size(), 20u);  // samples differ
+
+  // Whatever the batch, and wherever a run was ended: the same answers.
+  EXPECT_EQ(run(command(folder(), "one.jsonl", "--batch 1")).code, 0);
+  EXPECT_EQ(lines_of(read_file(folder() + "/one.jsonl")), lines_of(whole));
+  for (const double part : {0.0, 0.31, 0.77}) {
+    write_file(
+        folder() + "/part.jsonl",
+        std::string_view(whole).substr(0, static_cast<size_t>(part * static_cast<double>(whole.size()))));
+    EXPECT_EQ(run(command(folder(), "part.jsonl", "--batch 5")).code, 0);
+    EXPECT_EQ(lines_of(read_file(folder() + "/part.jsonl")), lines_of(whole)) << part;
+  }
+  const Outcome again = run(command(folder(), "all.jsonl"));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.err.find("24 of 24 answers are in"), std::string::npos) << again.err;
+  EXPECT_EQ(read_file(folder() + "/all.jsonl"), whole);
+  expect_refused(command(folder(), "all.jsonl", "--top-k 3"), 2, "with other settings; name another --out");
+}
+
+TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
+  std::string text =
+      rows() + R"({"prompt": 3})" + "\n" +
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})" + "\n" +
+      R"({"prompt": "a", "adapter": "nobody"})" + "\n";
+  write_file(folder() + "/rows.jsonl", text);
+  const Outcome outcome = run(command(folder(), "bad.jsonl"));
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  for (const char* message :
+       {"rows.jsonl:9] prompt must be a string or a list of messages, found integer",
+        "rows.jsonl:10] the row ends with an answer of the assistant; leave it out",
+        "rows.jsonl:11] no adapter is called 'nobody'; there are none", "3 answers are missing"})
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
+  EXPECT_EQ(lines_of(read_file(folder() + "/bad.jsonl")).size(), 24u);
+  expect_refused("batch " + folder() + "/model " + folder() + "/rows.jsonl", 2, "--out is missing");
+}
+
+}  // namespace
+}  // namespace temper

@@ -72,7 +72,7 @@ TEST_F(Cli, BatchNamesRowsThatCannotBeAnswered) {
   const Outcome outcome = run(command(folder(), "bad.jsonl"));
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   for (const char* message :
-       {"rows.jsonl:9] prompt must be a string or a list of messages, found integer",
+       {"rows.jsonl:9] prompt must be a string or a list of messages, found an integer",
         "rows.jsonl:10] the row ends with an answer of the assistant; leave it out",
         "rows.jsonl:11] no adapter is called 'nobody'; there are none", "3 answers are missing"})
     EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;

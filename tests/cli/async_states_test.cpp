@@ -62,7 +62,7 @@ TEST_F(AsyncStates, AreThoseOfRunsThatWait) {
   expect_same_run(out("two_beside") + "/adapters/b", out("two_wait") + "/adapters/b", 9);
 }
 
-// The file of step 5 is not done before step 9 is; then step 10 waits.
+// The file of step 5 is not begun before step 9 is done; then step 10 waits.
 TEST_F(AsyncStates, LetUpdatesGoOn) {
   const std::string library = folder() + "/kill_at.so";
   ASSERT_EQ(
@@ -70,12 +70,12 @@ TEST_F(AsyncStates, LetUpdatesGoOn) {
           ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
       0);
   const std::string slow = "LD_PRELOAD=" + library +
-                           " KILL_CALL=fsync KILL_FILE=/.tmp-step-000005 WAIT_FILE=" + out("slow") +
+                           " KILL_CALL=write KILL_FILE=/.tmp-step-000005 WAIT_FILE=" + out("slow") +
                            "/metrics.jsonl WAIT_LINES=9";
-  const Outcome outcome = train("slow", "--checkpoint.async true", slow);
+  const Outcome outcome = train("slow", "--checkpoint.keep_last 9 --checkpoint.async true", slow);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(train("waiting", "", "").code, 0);
-  expect_same_run(out("slow"), out("waiting"), 2);
+  EXPECT_EQ(train("waiting", "--checkpoint.keep_last 9").code, 0);
+  expect_same_run(out("slow"), out("waiting"), 3);
 }
 
 TEST_F(AsyncStates, OnAFullDiskEndTheRunWithOneError) {

@@ -22,9 +22,14 @@ TEST_F(Measure, EveryKernelOfThisMachineComputesWhatTheCompositionDoes) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const auto measured = measure_kernels(dtype, detect_cpu(), false);
     EXPECT_GE(measured.size(), 2 * 9u);
-    for (const Measurement& m : measured)
-      EXPECT_TRUE(m.correct()) << m.op << " by " << m.provider << " in " << to_string(dtype) << ": "
-                               << m.error << m.refusal.value_or("");
+    for (const Measurement& m : measured) {
+      const bool is_for_it = m.provider != "onednn_invariant" || dtype == DType::kF32;
+      EXPECT_EQ(m.correct(), is_for_it) << m.op << " by " << m.provider << " in " << to_string(dtype) << ": "
+                                        << m.error << m.refusal.value_or("");
+      if (!is_for_it) {
+        EXPECT_NE(m.refusal.value_or("").find("dtype must be float32"), std::string::npos) << m.op;
+      }
+    }
   }
 }
 

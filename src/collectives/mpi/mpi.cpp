@@ -12,14 +12,18 @@
 namespace temper::collectives {
 namespace {
 
-// A launcher ends all ranks soon after the first one has ended: that must be the one that reports.
-void let_the_other_report() { std::this_thread::sleep_for(std::chrono::seconds(3)); }
+// For ranks that compute and do not hear of others yet: longer than a moment in which ranks on few cores wait.
+constexpr double kLowerRanksAnswer = 3;
 
-// One error is printed, by the lowest rank that has one: those that stop for the same reason in the same call
-// are given a moment to say so.
+// A launcher ends all ranks soon after the first one has ended: that must be the one that reports.
+void let_the_other_report() {
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * kLowerRanksAnswer));
+}
+
+// One error is printed, by the lowest rank that has one.
 [[noreturn]] void rethrow_once(Network& network, const Error& error) {
   network.stop(error.what(), error.kind());
-  if (network.hears_of_lower_rank(0.3)) {
+  if (network.hears_of_lower_rank(kLowerRanksAnswer)) {
     let_the_other_report();
     throw StoppedByAnother(0, error.what(), error.kind());
   }
@@ -41,6 +45,7 @@ void launch_mpi(const LaunchOptions& options, const Body& body) {
     body(*world);
     world->barrier("end of the run");
   } catch (const StoppedByAnother&) {
+    network.give_way();
     let_the_other_report();
     throw;
   } catch (const Error& error) {

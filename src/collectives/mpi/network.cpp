@@ -21,7 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message of MPI, which counts in int
 constexpr int kStopTag = 1;
-constexpr std::chrono::duration<double> kGrace{0.1};  // for what was sent before its sender stopped
+constexpr int32_t kGivesWay = -1;                     // in the place of an error's kind
+constexpr std::chrono::duration<double> kGrace{0.5};  // for what was sent before its sender stopped
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail_resources("[MPI] {} failed with code {}", call, code);
@@ -57,14 +58,21 @@ struct Network::Handles {
   MPI_Comm messages = nullptr, stops = nullptr;
   std::optional<StoppedByAnother> stopped = {};  // which has been heard
 
-  std::optional<StoppedByAnother> heard() const {
+  std::set<int> gave_way = {};
+
+  // What `source` has said of stopping, where it has.
+  std::optional<StoppedByAnother> heard(int source) {
     int there = 0;
     MPI_Status status;
-    check(mpi.iprobe(MPI_ANY_SOURCE, kStopTag, stops, &there, &status), "MPI_Iprobe");
+    check(mpi.iprobe(source, kStopTag, stops, &there, &status), "MPI_Iprobe");
     if (there == 0) return std::nullopt;
     Stop stop;
     check(mpi.recv(&stop, sizeof stop, mpi.byte, status.MPI_SOURCE, kStopTag, stops, MPI_STATUS_IGNORE),
           "MPI_Recv");
+    if (stop.kind == kGivesWay) {
+      gave_way.insert(status.MPI_SOURCE);
+      return std::nullopt;
+    }
     return StoppedByAnother(status.MPI_SOURCE, stop.reason.data(), static_cast<ErrorKind>(stop.kind));
   }
 };
@@ -152,7 +160,7 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
   for (Patience patience; !open.are_done(); patience.wait()) {
     // What the other did before it stopped may still arrive: this rank comes as far as the others.
     if (!handles_->stopped) {
-      handles_->stopped = handles_->heard();
+      handles_->stopped = handles_->heard(MPI_ANY_SOURCE);
       if (handles_->stopped)
         until = std::min(until, Clock::now() + std::chrono::duration_cast<Clock::duration>(kGrace));
     }
@@ -165,9 +173,15 @@ void Network::exchange(int tag, std::span<const Message> sent, std::span<const M
 }
 
 void Network::stop(const std::string& reason, ErrorKind kind) {
+  tell_all(reason, static_cast<int32_t>(kind));
+}
+
+void Network::give_way() { tell_all("", kGivesWay); }
+
+void Network::tell_all(const std::string& reason, int32_t kind) {
   broken_ = true;
   static Stop stop;  // which may be under way when this returns
-  stop.kind = static_cast<int32_t>(kind);
+  stop.kind = kind;
   std::memcpy(stop.reason.data(), reason.data(), std::min(reason.size(), stop.reason.size() - 1));
   Open open(*handles_);
   for (int rank = 0; rank < size_; ++rank)
@@ -180,13 +194,15 @@ void Network::stop(const std::string& reason, ErrorKind kind) {
 
 bool Network::hears_of_lower_rank(double seconds) const {
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
-  for (Patience patience; rank_ > 0 && Clock::now() < until; patience.wait())
+  const auto is_silent = [&](int rank) { return !handles_->gave_way.contains(rank); };
+  for (Patience patience; Clock::now() < until; patience.wait()) {
+    bool waits = false;
     for (int rank = 0; rank < rank_; ++rank) {
-      int there = 0;
-      MPI_Status status;
-      check(handles_->mpi.iprobe(rank, kStopTag, handles_->stops, &there, &status), "MPI_Iprobe");
-      if (there != 0) return true;
+      if (is_silent(rank) && handles_->heard(rank)) return true;
+      waits = waits || is_silent(rank);
     }
+    if (!waits) return false;
+  }
   return false;
 }
 

@@ -39,12 +39,17 @@ class Network {
 
   // Tells all others why this rank stops. They throw StoppedByAnother when they wait next.
   void stop(const std::string& reason, ErrorKind kind);
-  // Whether a rank below this one stops within that time: the lowest one reports for all.
+  // Tells all others that this rank stops because another did, and has nothing to report.
+  void give_way();
+  // After `stop`: whether a rank below this one has stopped by itself, too. The lowest one reports for all.
+  // Waits until each of them has said `stop` or `give_way`; for one that does neither, as long as this.
   bool hears_of_lower_rank(double seconds) const;
 
  private:
   struct Handles;
   class Open;
+
+  void tell_all(const std::string& reason, int32_t kind);
 
   const std::unique_ptr<Handles> handles_;
   int rank_ = 0, size_ = 1;

@@ -9,7 +9,8 @@
 namespace temper::losses {
 namespace {
 
-// A token's loss and its derivative: by the log of the ratio where kind is clip, by log p_now where it is cispo.
+// A token's loss and its derivative: by the log of the ratio where kind is clip, by log p_now where it is
+// cispo.
 struct Term {
   double loss = 0, slope = 0;
 };
@@ -40,9 +41,12 @@ Term weighted_log_prob(const Policy& policy, double ratio, double advantage, dou
 // The estimate for one token and its derivative by log p_now.
 Term divergence(KlEstimator estimator, double x) {
   switch (estimator) {
-    case KlEstimator::kK1: return {-x, 1};
-    case KlEstimator::kK2: return {x * x / 2, -x};
-    case KlEstimator::kK3: return {std::expm1(x) - x, -std::expm1(x)};
+    case KlEstimator::kK1:
+      return {-x, 1};
+    case KlEstimator::kK2:
+      return {x * x / 2, -x};
+    case KlEstimator::kK3:
+      return {std::expm1(x) - x, -std::expm1(x)};
   }
   return {};
 }
@@ -50,9 +54,12 @@ Term divergence(KlEstimator estimator, double x) {
 double weight_of_token(const Policy& policy, const PolicyUpdate& update, size_t tokens) {
   const auto answers = static_cast<double>(update.answers);
   switch (policy.mean) {
-    case PolicyMean::kAnswers: return 1 / (answers * static_cast<double>(tokens));
-    case PolicyMean::kTokens: return 1 / static_cast<double>(update.tokens);
-    case PolicyMean::kConstant: return 1 / (answers * static_cast<double>(update.most_tokens));
+    case PolicyMean::kAnswers:
+      return 1 / (answers * static_cast<double>(tokens));
+    case PolicyMean::kTokens:
+      return 1 / static_cast<double>(update.tokens);
+    case PolicyMean::kConstant:
+      return 1 / (answers * static_cast<double>(update.most_tokens));
   }
   return 0;
 }
@@ -64,8 +71,8 @@ double sequence_ratio(const PolicyAnswer& answer) {
 }
 
 // The loss of the advantages. A ratio of the answer depends on each of its tokens alike.
-void add_advantages(const Policy& policy, const PolicyAnswer& answer, double share, std::span<double> gradients,
-                    PolicySums& sums) {
+void add_advantages(const Policy& policy, const PolicyAnswer& answer, double share,
+                    std::span<double> gradients, PolicySums& sums) {
   const bool shared = policy.level == RatioLevel::kSequence;
   const size_t tokens = answer.now.size();
   const RolloutWeights weights(policy, answer.old, answer.rollout);
@@ -92,8 +99,8 @@ void add_advantages(const Policy& policy, const PolicyAnswer& answer, double sha
     for (double& gradient : gradients) gradient += slope_of_answer / static_cast<double>(tokens);
 }
 
-void add_divergence(const Policy& policy, const PolicyAnswer& answer, double share, std::span<double> gradients,
-                    PolicySums& sums) {
+void add_divergence(const Policy& policy, const PolicyAnswer& answer, double share,
+                    std::span<double> gradients, PolicySums& sums) {
   for (size_t i = 0; i < answer.reference.size(); ++i) {
     Term term = divergence(policy.kl, answer.reference[i] - answer.now[i]);
     sums.kl += term.loss;

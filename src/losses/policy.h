@@ -14,8 +14,8 @@ namespace temper::losses {
 //          2025, equations 4 and 5)
 enum class PolicyKind { kClip, kCispo };
 
-// kSequence: r is the geometric mean of the answer's ratios, for all its tokens (Zheng et al., "Group Sequence
-// Policy Optimization", 2025, equation 7).
+// kSequence: r is the geometric mean of the answer's ratios, for all its tokens (Zheng et al., "Group
+// Sequence Policy Optimization", 2025, equation 7).
 enum class RatioLevel { kToken, kSequence };
 
 // What the tokens' losses are divided by: the answer's tokens and the update's answers; the update's tokens;
@@ -26,11 +26,11 @@ enum class PolicyMean { kAnswers, kTokens, kConstant };
 // k2 = x² / 2, k3 = e^x - x - 1 (Schulman, "Approximating KL Divergence", 2020).
 enum class KlEstimator { kK1, kK2, kK3 };
 
-// The weight of a token's loss (not of its KL) for what the rollout engine computed differently from training:
-// w = p_old / p_rollout, of the token or of the whole answer, truncated to correction_cap (Yao et al., "Your
-// Efficient RL Framework Secretly Brings You Off-Policy RL Training", 2025), or masked: 0 outside of
-// [correction_low, correction_cap] (Ling Team, "Every Step Evolves", 2025: IcePop; of sequences: Liu et al.,
-// "When Speed Kills Stability", 2025).
+// The weight of a token's loss (not of its KL) for what the rollout engine computed differently from
+// training: w = p_old / p_rollout, of the token or of the whole answer, truncated to correction_cap (Yao et
+// al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training", 2025), or masked: 0 outside
+// of [correction_low, correction_cap] (Ling Team, "Every Step Evolves", 2025: IcePop; of sequences: Liu et
+// al., "When Speed Kills Stability", 2025).
 enum class Correction { kNone, kTokenTruncated, kTokenMasked, kSequenceTruncated, kSequenceMasked };
 
 struct Policy {
@@ -88,12 +88,11 @@ struct PolicySums {
   void add(const PolicySums& other);
 };
 
-// Adds an answer to `sums` and writes gradients[i] = d loss / d now[i]. A ratio on the edge of what is clipped
-// is not clipped. A token with advantage 0 or with a masked weight adds exactly 0 to the loss (but for its KL),
-// whatever its ratio; its gradient is exactly 0, too, unless the ratio is that of the answer, which depends on
-// all tokens.
-// An Error "[policy] …": spans of unequal lengths, no reference or rollout where the policy needs them, an
-// update whose counts are less than the answer's.
+// Adds an answer to `sums` and writes gradients[i] = d loss / d now[i]. A ratio on the edge of what is
+// clipped is not clipped. A token with advantage 0 or with a masked weight adds exactly 0 to the loss (but
+// for its KL), whatever its ratio; its gradient is exactly 0, too, unless the ratio is that of the answer,
+// which depends on all tokens. An Error "[policy] …": spans of unequal lengths, no reference or rollout where
+// the policy needs them, an update whose counts are less than the answer's.
 void policy_loss(const Policy& policy, const PolicyAnswer& answer, const PolicyUpdate& update,
                  std::span<double> gradients, PolicySums& sums);
 

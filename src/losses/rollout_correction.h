@@ -3,7 +3,8 @@
 
 namespace temper::losses {
 
-// The weights of one answer's tokens for what the rollout engine computed differently (Correction in policy.h).
+// The weights of one answer's tokens for what the rollout engine computed differently (Correction in
+// policy.h).
 class RolloutWeights {
  public:
   RolloutWeights(const Policy& policy, std::span<const double> old, std::span<const double> rollout);

@@ -1,0 +1,56 @@
+#include "rewards/reward_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/registry.h"
+#include "config/load.h"
+#include "rewards/room.h"
+#include "tests/support/errors.h"
+
+namespace temper::rewards {
+namespace {
+
+struct Keys {
+  std::vector<RewardConfig> rewards;
+};
+void describe(config::Schema& s, Keys& c) { s.list("rewards", c.rewards, "rewards"); }
+
+void load_and_check(std::string_view yaml) {
+  Keys keys;
+  config::Schema schema = config::schema_of(keys);
+  config::load_text(schema, yaml, "run.yaml");
+  check(keys.rewards, "grpo.rewards");
+}
+
+std::string message(std::string_view yaml) {
+  return error_of([&] { load_and_check(yaml); });
+}
+
+TEST(RewardConfig, Names) {
+  EXPECT_EQ(message("rewards: [{type: number}, {type: exact_match, ignore_case: true}]"), "");
+  EXPECT_EQ(message("rewards: [{type: nmber}]"),
+            "[grpo.rewards[0].type] 'nmber' is no type of reward; did you mean number?; use one of " +
+                [] {
+                  std::string names;
+                  for (const auto& entry : registry<Room>().entries())
+                    names += (names.empty() ? "" : ", ") + entry.name;
+                  return names;
+                }());
+  EXPECT_EQ(message("rewards: [{type: number}, {type: exact_match}, {type: number}]"),
+            "[grpo.rewards[2].name] is 'number', as that of grpo.rewards[0]; give it another name");
+  EXPECT_EQ(message("rewards: [{type: number}, {type: number, name: close, tolerance: 1}]"), "");
+  EXPECT_EQ(message("rewards: [{type: number, name: 'a b'}]"),
+            "[grpo.rewards[0].name] 'a b' may have letters, digits, '_', '-' and '.' only");
+}
+
+TEST(RewardConfig, KeysOfOtherTypesAreRefused) {
+  EXPECT_EQ(message("rewards: [{type: number}, {type: number, name: b, ignore_case: false}]"),
+            "[grpo.rewards[1].ignore_case] is not read by type number, which reads answer, within, tolerance; "
+            "leave it out");
+  EXPECT_EQ(message("rewards: [{type: exact_match, tags: [a]}]"),
+            "[grpo.rewards[0].tags] is not read by type exact_match, which reads answer, within, ignore_case; "
+            "leave it out");
+}
+
+}  // namespace
+}  // namespace temper::rewards

@@ -1,0 +1,76 @@
+#include "rewards/reward_sum.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace temper::rewards {
+
+RewardSum::RewardSum(const std::vector<RewardConfig>& configs, const std::string& key)
+    : missing_(configs.size()) {
+  for (size_t i = 0; i < configs.size(); ++i) {
+    rewards_.push_back(make_reward(configs[i], fmt::format("{}[{}]", key, i)));
+    weights_.push_back(configs[i].weight);
+    names_.push_back(configs[i].metric_name());
+  }
+}
+
+void RewardSum::submit(int64_t id, const Sample& sample) {
+  invariant(!rewards_.empty(), "a sum of no rewards judges nothing");
+  const bool is_new =
+      awaited_.emplace(id, Awaited{std::vector<Verdict>(rewards_.size()), rewards_.size()}).second;
+  invariant(is_new, fmt::format("answer {} is judged already", id));
+  for (size_t part = 0; part < rewards_.size(); ++part) {
+    rewards_[part]->submit(id, sample);
+    ++missing_[part];
+  }
+}
+
+std::vector<std::pair<int64_t, RewardSum::Judged>> RewardSum::take(bool wait) {
+  for (size_t part = 0; part < rewards_.size(); ++part) collect(part, false);
+  // Whichever reward is waited for: the answers that come first are also those that were sent first.
+  for (size_t part = 0; wait && done_.empty() && part < rewards_.size();) {
+    if (missing_[part] == 0)
+      ++part;
+    else
+      collect(part, true);
+  }
+  return std::exchange(done_, {});
+}
+
+void RewardSum::collect(size_t part, bool wait) {
+  if (missing_[part] == 0) return;
+  for (auto& [id, verdict] : rewards_[part]->take(wait)) {
+    const auto found = awaited_.find(id);
+    invariant(found != awaited_.end(), fmt::format("a verdict on answer {}, which nobody awaits", id));
+    --missing_[part];
+    Awaited& awaited = found->second;
+    awaited.parts[part] = std::move(verdict);
+    if (--awaited.missing > 0) continue;
+    done_.emplace_back(id, sum_of(awaited.parts));
+    awaited_.erase(found);
+  }
+}
+
+RewardSum::Judged RewardSum::sum_of(const std::vector<Verdict>& parts) const {
+  Judged out;
+  const std::string* continues = nullptr;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const Verdict& verdict = parts[part];
+    if (!verdict.error.empty())
+      return {.verdict = {.error = fmt::format("reward {}: {}", names_[part], verdict.error)}};
+    out.parts.push_back(verdict.reward);
+    out.verdict.reward += weights_[part] * verdict.reward;
+    if (verdict.next.is_null()) continue;
+    if (continues != nullptr)
+      return {.verdict = {.error = fmt::format("rewards {} and {} both continue the conversation; one may",
+                                               *continues, names_[part])}};
+    continues = &names_[part];
+    out.verdict.next = verdict.next;
+  }
+  if (!std::isfinite(out.verdict.reward))
+    return {.verdict = {.error = "the sum of the rewards is too large for a number"}};
+  return out;
+}
+
+}  // namespace temper::rewards

@@ -32,8 +32,7 @@ Values numbers_of(const Json& list) {
 }
 
 TEST(Advantages, AreThoseOfTheGoldens) {
-  const Json file =
-      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/policies/losses.json");
+  const Json file = Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/policies/losses.json");
   for (const Json& c : file.at("advantages").as_array()) {
     const std::string scale = c.at("scale").as_string();
     const AdvantageOptions options{.scale = scale == "group"   ? AdvantageScale::kGroup
@@ -50,8 +49,8 @@ TEST(Advantages, AreThoseOfTheGoldens) {
 }
 
 TEST(Advantages, LeaveOneOutComparesWithTheMeanOfTheOthers) {
-  const Advantages found =
-      advantages({.baseline = Baseline::kLeaveOneOut, .scale = AdvantageScale::kNone}, Values{1, 2, 6, 0, 4, 4}, 3);
+  const Advantages found = advantages({.baseline = Baseline::kLeaveOneOut, .scale = AdvantageScale::kNone},
+                                      Values{1, 2, 6, 0, 4, 4}, 3);
   const Values expected{1 - 4.0, 2 - 3.5, 6 - 1.5, 0 - 4.0, 4 - 2.0, 4 - 2.0};
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found.values[i], expected[i], 1e-14);
 }
@@ -64,7 +63,8 @@ TEST(Advantages, OfTheBatch) {
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found.values[i], (rewards[i] - 2.5) / deviation, 1e-14);
   EXPECT_EQ(found.groups_without_spread, 0);
   // Differences from the groups' means are 0, 0, -1, 1.
-  const Advantages differences = advantages({.scale = AdvantageScale::kBatchDifferences, .eps = 0}, rewards, 2);
+  const Advantages differences =
+      advantages({.scale = AdvantageScale::kBatchDifferences, .eps = 0}, rewards, 2);
   const Values expected{0, 0, -std::sqrt(1.5), std::sqrt(1.5)};
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(differences.values[i], expected[i], 1e-14);
   EXPECT_EQ(differences.groups_without_spread, 1);
@@ -88,8 +88,8 @@ TEST(Advantages, EqualRewardsGiveExactlyZeroWhateverTheirRounding) {
 
 TEST(Advantages, GroupsOfOneRewardTrainNothingAndAreCounted) {
   for (const AdvantageScale scale : {AdvantageScale::kGroup, AdvantageScale::kBatch, AdvantageScale::kNone}) {
-    const Advantages found =
-        advantages({.baseline = Baseline::kLeaveOneOut, .scale = scale}, Values{kLeftOut, 7, 1, 2, kLeftOut, kLeftOut}, 2);
+    const Advantages found = advantages({.baseline = Baseline::kLeaveOneOut, .scale = scale},
+                                        Values{kLeftOut, 7, 1, 2, kLeftOut, kLeftOut}, 2);
     EXPECT_EQ(found.values[0], 0);
     EXPECT_EQ(found.values[1], 0);
     EXPECT_LT(found.values[2], 0);
@@ -140,7 +140,8 @@ TEST(Advantages, RefusesWhatCannotTrain) {
   expect_has(error({}, Values(5, 1.0), 2), "[advantages] 5 answers are not whole groups of 2");
   expect_has(error({}, Values(2, 1.0), 0), "not whole groups of 0");
   expect_has(error({}, Values{1, 2}, 1), "groups have 1 answer");
-  expect_has(error({}, Values{1, std::numeric_limits<double>::infinity()}, 2), "the reward of answer 1 is inf");
+  expect_has(error({}, Values{1, std::numeric_limits<double>::infinity()}, 2),
+             "the reward of answer 1 is inf");
 }
 
 }  // namespace

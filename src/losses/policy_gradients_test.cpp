@@ -40,14 +40,22 @@ double mean_of_logs(const Values& now, const Values& old) {
 
 double weight_of(const Policy& policy, const Tokens& answer, size_t i) {
   const double token = std::exp(answer.old[i] - answer.rollout[i]),
-               whole = std::exp(mean_of_logs(answer.old, answer.rollout) * static_cast<double>(answer.old.size()));
-  const auto masked = [&](double w) { return w >= policy.correction_low && w <= policy.correction_cap ? w : 0; };
+               whole = std::exp(mean_of_logs(answer.old, answer.rollout) *
+                                static_cast<double>(answer.old.size()));
+  const auto masked = [&](double w) {
+    return w >= policy.correction_low && w <= policy.correction_cap ? w : 0;
+  };
   switch (policy.correction) {
-    case Correction::kNone: return 1;
-    case Correction::kTokenTruncated: return std::min(token, policy.correction_cap);
-    case Correction::kTokenMasked: return masked(token);
-    case Correction::kSequenceTruncated: return std::min(whole, policy.correction_cap);
-    case Correction::kSequenceMasked: return masked(whole);
+    case Correction::kNone:
+      return 1;
+    case Correction::kTokenTruncated:
+      return std::min(token, policy.correction_cap);
+    case Correction::kTokenMasked:
+      return masked(token);
+    case Correction::kSequenceTruncated:
+      return std::min(whole, policy.correction_cap);
+    case Correction::kSequenceMasked:
+      return masked(whole);
   }
   return 0;
 }
@@ -59,7 +67,8 @@ double formula(const Policy& policy, const Tokens& answer, const Values& now, co
   for (size_t i = 0; i < now.size(); ++i) {
     const double a = answer.advantages[i], token_ratio = std::exp(now[i] - answer.old[i]);
     const auto ratio_from = [&](const Values& p) {
-      return std::exp(policy.level == RatioLevel::kSequence ? mean_of_logs(p, answer.old) : p[i] - answer.old[i]);
+      return std::exp(policy.level == RatioLevel::kSequence ? mean_of_logs(p, answer.old)
+                                                            : p[i] - answer.old[i]);
     };
     double loss;
     if (policy.kind == PolicyKind::kClip) {
@@ -73,9 +82,12 @@ double formula(const Policy& policy, const Tokens& answer, const Values& now, co
     sum += weight_of(policy, answer, i) * loss + policy.beta * kl * (policy.unbiased_kl ? token_ratio : 1);
   }
   switch (policy.mean) {
-    case PolicyMean::kAnswers: return sum / tokens / 6;
-    case PolicyMean::kTokens: return sum / 11;
-    case PolicyMean::kConstant: return sum / 24;
+    case PolicyMean::kAnswers:
+      return sum / tokens / 6;
+    case PolicyMean::kTokens:
+      return sum / 11;
+    case PolicyMean::kConstant:
+      return sum / 24;
   }
   return 0;
 }
@@ -85,8 +97,8 @@ void expect_agreement(const Policy& policy, const std::string& what) {
     const Tokens& answer = kSamples[k];
     Values gradients(answer.now.size());
     PolicySums sums;
-    policy_loss(policy, {answer.now, answer.old, answer.reference, answer.rollout, answer.advantages}, kUpdate,
-                gradients, sums);
+    policy_loss(policy, {answer.now, answer.old, answer.reference, answer.rollout, answer.advantages},
+                kUpdate, gradients, sums);
     EXPECT_NEAR(sums.loss, formula(policy, answer, answer.now, answer.now), 1e-14) << what << " answer " << k;
     for (size_t i = 0; i < gradients.size(); ++i) {
       Values above = answer.now, below = answer.now;

@@ -27,11 +27,10 @@ std::vector<PolicyPreset> all_presets() {
   all.push_back({.name = "dapo", .policy = {.mean = PolicyMean::kTokens, .clip_high = 0.28}});
   all.push_back(
       {.name = "gspo", .policy = {.level = RatioLevel::kSequence, .clip_low = 3e-4, .clip_high = 4e-4}});
-  // The paper gives no bound; 5 is that of Khatri et al., "The Art of Scaling Reinforcement Learning Compute for
-  // LLMs", 2025.
+  // The paper gives no bound; 5 is that of Khatri et al., "The Art of Scaling Reinforcement Learning Compute
+  // for LLMs", 2025.
   all.push_back(
-      {.name = "cispo",
-       .policy = {.kind = PolicyKind::kCispo, .mean = PolicyMean::kTokens, .ratio_max = 5}});
+      {.name = "cispo", .policy = {.kind = PolicyKind::kCispo, .mean = PolicyMean::kTokens, .ratio_max = 5}});
   all.push_back({.name = "reinforce_pp",
                  .policy = {.mean = PolicyMean::kTokens},
                  .source = AdvantageSource::kReinforcePp,

@@ -19,8 +19,8 @@ struct PolicyPreset {
   bool kl_in_rewards = false;  // the KL to the reference lowers rewards (returns.h); policy.beta is 0
 };
 
-// grpo, dr_grpo, dapo, gspo, cispo, reinforce_pp, reinforce_pp_baseline, rloo, ppo (docs/policy_losses.md). An
-// Error "[policy] …" for another name lists them.
+// grpo, dr_grpo, dapo, gspo, cispo, reinforce_pp, reinforce_pp_baseline, rloo, ppo (docs/policy_losses.md).
+// An Error "[policy] …" for another name lists them.
 const PolicyPreset& policy_preset(std::string_view name);
 
 }  // namespace temper::losses

@@ -36,8 +36,8 @@ TEST(PolicyPresets, AreWhatTheirPapersSay) {
 // With the policy that sampled, all of them are REINFORCE: the gradient is -A times the tokens' share.
 TEST(PolicyPresets, AreReinforceWhereThePolicyIsThatWhichSampled) {
   const std::vector<double> now{-1, -2, -0.5}, advantages(3, 1.5);
-  for (const char* name : {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline",
-                           "rloo", "ppo"}) {
+  for (const char* name :
+       {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo", "ppo"}) {
     PolicySums sums;
     std::vector<double> gradients(3);
     policy_loss(policy_preset(name).policy, {now, now, now, {}, advantages},

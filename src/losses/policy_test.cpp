@@ -125,7 +125,8 @@ TEST(Policy, LossesAndGradientsAreThoseOfTheGoldens) {
   }
 }
 
-// However the answers are divided among micro-batches and ranks: gradients to the bit, sums to their rounding.
+// However the answers are divided among micro-batches and ranks: gradients to the bit, sums to their
+// rounding.
 TEST(Policy, DoesNotDependOnTheParts) {
   const Json file = goldens();
   for (const Json& c : file.at("cases").as_array()) {

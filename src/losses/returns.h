@@ -5,10 +5,11 @@
 
 namespace temper::losses {
 
-// reward - β Σ (log p_old - log p_reference): the answer's reward less β times k1 of the whole answer (Ahmadian
-// et al., "Back to Basics: Revisiting REINFORCE-Style Optimization for Learning from Human Feedback in LLMs",
-// 2024, equation 3). Spans are [tokens].
-double reward_less_kl(double reward, double beta, std::span<const double> old, std::span<const double> reference);
+// reward - β Σ (log p_old - log p_reference): the answer's reward less β times k1 of the whole answer
+// (Ahmadian et al., "Back to Basics: Revisiting REINFORCE-Style Optimization for Learning from Human Feedback
+// in LLMs", 2024, equation 3). Spans are [tokens].
+double reward_less_kl(double reward, double beta, std::span<const double> old,
+                      std::span<const double> reference);
 
 // The same by token: -β (log p_old - log p_reference) at each, and the answer's reward at the last (Ouyang et
 // al., "Training language models to follow instructions with human feedback", 2022, equation 2, as Hu et al.,
@@ -20,8 +21,8 @@ std::vector<double> token_rewards(double reward, double beta, std::span<const do
 // In place: G_t = r_t + γ G_{t+1}.
 void rewards_to_go(double gamma, std::span<double> rewards);
 
-// In place: (value - mean) / (deviation + eps), unbiased, of the values that are not NaN; the others become 0,
-// and all do where all are equal.
+// In place: (value - mean) / (deviation + eps), unbiased, of the values that are not NaN; the others become
+// 0, and all do where all are equal.
 void normalize(double eps, std::span<double> values);
 
 // One answer; a reward of NaN leaves it out: it counts in no statistic, and its advantages are 0.
@@ -36,8 +37,8 @@ struct ReinforcePp {
   double eps = 1e-8;
 };
 
-// The advantages of all tokens, answer after answer: rewards to go of token_rewards, normalised over all tokens
-// of the batch (Hu et al., "REINFORCE++: Stabilizing Critic-Free Policy Optimization", 2025).
+// The advantages of all tokens, answer after answer: rewards to go of token_rewards, normalised over all
+// tokens of the batch (Hu et al., "REINFORCE++: Stabilizing Critic-Free Policy Optimization", 2025).
 std::vector<double> reinforce_pp(const ReinforcePp& options, std::span<const RewardedAnswer> batch);
 
 struct Gae {
@@ -57,8 +58,8 @@ struct ValueLoss {
 };
 
 // max((v - G)², (clip(v, v_old - c, v_old + c) - G)²) / 2 of one token, with its return G; c = 0: without the
-// second (the value clipping of PPO's implementation, described by Engstrom et al., "Implementation Matters in
-// Deep Policy Gradients", 2020, section 3).
+// second (the value clipping of PPO's implementation, described by Engstrom et al., "Implementation Matters
+// in Deep Policy Gradients", 2020, section 3).
 ValueLoss value_loss(double value, double old_value, double target, double clip);
 
 }  // namespace temper::losses

@@ -38,8 +38,9 @@ TEST(Returns, ReinforcePpNormalisesOverTheTokensOfTheBatch) {
   double squares = 0;
   for (const double value : raw) squares += (value - mean) * (value - mean);
   const double deviation = std::sqrt(squares / 3);
-  const Values expected{(3.75 - mean) / deviation, (3.25 - mean) / deviation, (2.25 - mean) / deviation, 0, 0, 0,
-                        (0.5 - mean) / deviation};
+  const Values expected{
+      (3.75 - mean) / deviation, (3.25 - mean) / deviation, (2.25 - mean) / deviation, 0, 0, 0,
+      (0.5 - mean) / deviation};
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-14) << i;
   // Equal rewards without a KL: nothing to learn, whatever the rounding of their mean.

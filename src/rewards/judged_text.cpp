@@ -34,7 +34,8 @@ std::string_view trimmed(std::string_view text) {
 
 std::optional<std::string> judged_text(const RewardConfig& config, const std::string& text) {
   if (!config.within) return replace_invalid_utf8(text);
-  const std::string opening = fmt::format("<{}>", *config.within), closing = fmt::format("</{}>", *config.within);
+  const std::string opening = fmt::format("<{}>", *config.within),
+                    closing = fmt::format("</{}>", *config.within);
   const size_t end = text.rfind(closing);
   if (end == std::string::npos || end < opening.size()) return std::nullopt;
   const size_t begin = text.rfind(opening, end - opening.size());

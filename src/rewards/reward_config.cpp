@@ -45,8 +45,7 @@ std::vector<std::string> set_keys(const RewardConfig& config) {
 
 // Names become parts of the names of metrics.
 void check_name(const std::string& name, const std::string& key) {
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
   if (name.find_first_not_of(kAllowed) != std::string::npos)
     fail("[{}.name] '{}' may have letters, digits, '_', '-' and '.' only", key, name);
 }
@@ -57,9 +56,10 @@ void describe(config::Schema& s, RewardConfig& c) {
   s.field("type", c.type, "What judges the answers (docs/rewards.md).").required();
   s.field("name", c.name, "The name of the reward in metrics. Omitted: its type.");
   s.field("weight", c.weight, "The factor of the reward in the sum of all rewards.");
-  s.field("answer", c.answer,
-          "The field of a row with the right answer, for exact_match and number. Omitted: answer, or else the "
-          "row's completion or last message.");
+  s.field(
+      "answer", c.answer,
+      "The field of a row with the right answer, for exact_match and number. Omitted: answer, or else the "
+      "row's completion or last message.");
   s.field("within", c.within,
           "Only the text within this tag counts, for exact_match, number and pattern: answer means "
           "<answer>…</answer>. Omitted: all of the text.");
@@ -83,9 +83,10 @@ void describe(config::Schema& s, RewardConfig& c) {
       .at_least(1)
       .at_most(1024);
   s.field("url", c.url, "The address to which type http sends answers.");
-  s.field("parallel", c.parallel,
-          "How many answers a program has at once (omitted: 1), or how many requests run at once (omitted: 8); "
-          "program and http.")
+  s.field(
+       "parallel", c.parallel,
+       "How many answers a program has at once (omitted: 1), or how many requests run at once (omitted: 8); "
+       "program and http.")
       .at_least(1)
       .at_most(1024);
   s.field("retries", c.retries, "How often a request is repeated when a server cannot serve it; http.")

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/registry.h"
 #include "config/load.h"
 #include "rewards/room.h"
@@ -28,14 +30,14 @@ std::string message(std::string_view yaml) {
 
 TEST(RewardConfig, Names) {
   EXPECT_EQ(message("rewards: [{type: number}, {type: exact_match, ignore_case: true}]"), "");
-  EXPECT_EQ(message("rewards: [{type: nmber}]"),
-            "[grpo.rewards[0].type] 'nmber' is no type of reward; did you mean number?; use one of " +
-                [] {
-                  std::string names;
-                  for (const auto& entry : registry<Room>().entries())
-                    names += (names.empty() ? "" : ", ") + entry.name;
-                  return names;
-                }());
+  EXPECT_EQ(
+      message("rewards: [{type: nmber}]"),
+      "[grpo.rewards[0].type] 'nmber' is no type of reward; did you mean number?; use one of " + [] {
+        std::string names;
+        for (const auto& entry : registry<Room>().entries())
+          names += (names.empty() ? "" : ", ") + entry.name;
+        return names;
+      }());
   EXPECT_EQ(message("rewards: [{type: number}, {type: exact_match}, {type: number}]"),
             "[grpo.rewards[2].name] is 'number', as that of grpo.rewards[0]; give it another name");
   EXPECT_EQ(message("rewards: [{type: number}, {type: number, name: close, tolerance: 1}]"), "");
@@ -44,12 +46,27 @@ TEST(RewardConfig, Names) {
 }
 
 TEST(RewardConfig, KeysOfOtherTypesAreRefused) {
-  EXPECT_EQ(message("rewards: [{type: number}, {type: number, name: b, ignore_case: false}]"),
-            "[grpo.rewards[1].ignore_case] is not read by type number, which reads answer, within, tolerance; "
-            "leave it out");
-  EXPECT_EQ(message("rewards: [{type: exact_match, tags: [a]}]"),
-            "[grpo.rewards[0].tags] is not read by type exact_match, which reads answer, within, ignore_case; "
-            "leave it out");
+  EXPECT_EQ(
+      message("rewards: [{type: number}, {type: number, name: b, ignore_case: false}]"),
+      "[grpo.rewards[1].ignore_case] is not read by type number, which reads answer, within, tolerance; "
+      "leave it out");
+  EXPECT_EQ(
+      message("rewards: [{type: exact_match, tags: [a]}]"),
+      "[grpo.rewards[0].tags] is not read by type exact_match, which reads answer, within, ignore_case; "
+      "leave it out");
+}
+
+// A key that no room reads could never be set, and a room that asks for an unknown one has a typing mistake.
+TEST(RewardConfig, EveryKeyIsOfARoom) {
+  RewardConfig config;
+  std::set<std::string> declared, read;
+  const config::Schema schema = config::schema_of(config);
+  for (const auto& field : schema.fields()) declared.insert(field->name);
+  for (const auto& entry : registry<Room>().entries())
+    read.insert(entry.value.keys.begin(), entry.value.keys.end());
+  read.insert({"type", "name", "weight"});
+  if (registry<Room>().find("http") == nullptr) read.insert({"url", "retries"});
+  EXPECT_EQ(read, declared);
 }
 
 }  // namespace

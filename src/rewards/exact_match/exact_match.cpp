@@ -19,9 +19,9 @@ std::string comparable(std::string_view text, bool fold) {
   const std::string_view inner = trimmed(text);
   const int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE | (fold ? UTF8PROC_CASEFOLD : 0);
   utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(inner.data()),
-                   static_cast<utf8proc_ssize_t>(inner.size()), &mapped, static_cast<utf8proc_option_t>(options));
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(inner.data()),
+                                             static_cast<utf8proc_ssize_t>(inner.size()), &mapped,
+                                             static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(mapped, &std::free);
   invariant(size >= 0, "a text that is valid UTF-8 can be composed");
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(size)};

@@ -40,12 +40,14 @@ TEST(ExactMatch, FindsTheRightAnswerInTheRow) {
 }
 
 TEST(ExactMatch, RowsWithoutARightAnswerAreErrors) {
-  EXPECT_EQ(error_of_row(kExact, R"({"prompt": "2+2", "id": 1})"),
-            "the row has neither a field 'answer' nor a completion, nor a last message of the assistant's; it "
-            "has prompt, id");
-  EXPECT_EQ(error_of_row(kExact, R"({"messages": [{"role": "user", "content": "2+2"}]})"),
-            "the row has neither a field 'answer' nor a completion, nor a last message of the assistant's; it "
-            "has messages");
+  EXPECT_EQ(
+      error_of_row(kExact, R"({"prompt": "2+2", "id": 1})"),
+      "the row has neither a field 'answer' nor a completion, nor a last message of the assistant's; it "
+      "has prompt, id");
+  EXPECT_EQ(
+      error_of_row(kExact, R"({"messages": [{"role": "user", "content": "2+2"}]})"),
+      "the row has neither a field 'answer' nor a completion, nor a last message of the assistant's; it "
+      "has messages");
   EXPECT_EQ(error_of_row(kExact, R"({"answer": {"a": 1}})"),
             "the row's field 'answer' is an object, expected a text, a number or a list of these");
   EXPECT_EQ(error_of_row(kExact, R"({"answer": []})"),
@@ -70,9 +72,10 @@ TEST(ExactMatch, WithinATag) {
   EXPECT_EQ(reward_of(config, row, "</answer>4"), 0);
   EXPECT_EQ(reward_of(config, row, "4</answer>"), 0);
   config.within = "<answer>";
-  EXPECT_EQ(config_error(config),
-            "[grpo.rewards[0].within] '<answer>' is no tag; write its name without angle brackets, for example "
-            "answer");
+  EXPECT_EQ(
+      config_error(config),
+      "[grpo.rewards[0].within] '<answer>' is no tag; write its name without angle brackets, for example "
+      "answer");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Answers of the right length. With max_length L and buffer B, the soft overlong punishment of Yu et al., "DAPO:
-// An Open-Source LLM Reinforcement Learning System at Scale", 2025, equation 13, of n tokens:
+// Answers of the right length. With max_length L and buffer B, the soft overlong punishment of Yu et al.,
+// "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025, equation 13, of n tokens:
 //   0 for n <= L - B,   ((L - B) - n) / B up to L,   -1 above
 // With a target T: -min(1, |n - T| / T).
 #include <algorithm>
@@ -18,8 +18,7 @@ void check_length(const RewardConfig& config, const std::string& key) {
     fail("[{}] has a target beside {}; keep the target, or max_length and buffer", key,
          config.max_length ? "max_length" : "buffer");
   if (config.target) return;
-  if (!config.max_length || !config.buffer)
-    fail("[{}] needs max_length and buffer, or a target", key);
+  if (!config.max_length || !config.buffer) fail("[{}] needs max_length and buffer, or a target", key);
   if (*config.buffer > *config.max_length)
     fail("[{}.buffer] is {}, more than max_length, {}", key, *config.buffer, *config.max_length);
 }
@@ -41,6 +40,8 @@ std::unique_ptr<Reward> make(const RewardConfig& config, const std::string&) {
 
 }  // namespace
 
-void register_length() { registry<Room>().add("length", {{"max_length", "buffer", "target"}, check_length, make}); }
+void register_length() {
+  registry<Room>().add("length", {{"max_length", "buffer", "target"}, check_length, make});
+}
 
 }  // namespace temper::rewards

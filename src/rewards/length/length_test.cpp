@@ -16,8 +16,8 @@ TEST(Length, FallsWithinTheBuffer) {
 
 TEST(Length, DiffersFromATarget) {
   const RewardConfig config{.type = "length", .target = 50};
-  for (const auto& [tokens, reward] :
-       std::vector<std::pair<int64_t, double>>{{50, 0}, {40, -0.2}, {60, -0.2}, {0, -1}, {100, -1}, {900, -1}})
+  for (const auto& [tokens, reward] : std::vector<std::pair<int64_t, double>>{
+           {50, 0}, {40, -0.2}, {60, -0.2}, {0, -1}, {100, -1}, {900, -1}})
     EXPECT_DOUBLE_EQ(of_tokens(config, tokens), reward) << tokens;
 }
 

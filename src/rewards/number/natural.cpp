@@ -11,7 +11,8 @@ Natural::Natural(std::string_view digits) {
   for (size_t end = digits.size(); end > 0;) {
     const size_t begin = end > kDigits ? end - kDigits : 0;
     uint32_t limb = 0;
-    for (const char digit : digits.substr(begin, end - begin)) limb = limb * 10 + static_cast<uint32_t>(digit - '0');
+    for (const char digit : digits.substr(begin, end - begin))
+      limb = limb * 10 + static_cast<uint32_t>(digit - '0');
     limbs_.push_back(limb);
     end = begin;
   }

@@ -75,8 +75,8 @@ TEST(NumberReward, WithinATag) {
 // What a model repeats without end must not take long.
 TEST(NumberReward, LongTexts) {
   const double start = seconds_now();
-  for (const std::string part : {"1,", "1.", "-", "\\frac{1}", "\\boxed{", "{", "1 ", "$", "a", "9", "\\sqrt{2}",
-                                 "1^", "####", "\\frac{", "\\boxed"}) {
+  for (const std::string part : {"1,", "1.", "-", "\\frac{1}", "\\boxed{", "{", "1 ", "$", "a", "9",
+                                 "\\sqrt{2}", "1^", "####", "\\frac{", "\\boxed"}) {
     std::string text;
     while (text.size() < 200'000) text += part;
     judged("5", text);

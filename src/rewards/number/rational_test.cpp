@@ -10,7 +10,9 @@ namespace {
 
 // Against machine arithmetic, on all fractions of small numbers.
 TEST(Rational, FractionsAgreeWithWholeNumbers) {
-  const auto written = [](int64_t top, int64_t bottom) { return *whole_number(fmt::format("{}/{}", top, bottom)); };
+  const auto written = [](int64_t top, int64_t bottom) {
+    return *whole_number(fmt::format("{}/{}", top, bottom));
+  };
   for (int64_t a = -6; a <= 6; ++a)
     for (int64_t b = 1; b <= 6; ++b)
       for (int64_t c = -6; c <= 6; ++c)

@@ -18,7 +18,8 @@ std::string_view trim(std::string_view text) {
 }
 
 bool take_around(std::string_view& text, std::string_view begin, std::string_view end) {
-  if (text.size() < begin.size() + end.size() || !text.starts_with(begin) || !text.ends_with(end)) return false;
+  if (text.size() < begin.size() + end.size() || !text.starts_with(begin) || !text.ends_with(end))
+    return false;
   const std::string_view inner = text.substr(begin.size(), text.size() - begin.size() - end.size());
   // {1}+{2} begins and ends with braces, but they are not around it.
   if (end.ends_with('}') && inner.find('}') < inner.find('{')) return false;

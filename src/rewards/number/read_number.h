@@ -20,17 +20,18 @@ struct Number {
 //   fraction  3/4, \frac{3}{4}, \frac34; \dfrac, \tfrac and \cfrac, too
 //   mixed     1\frac{1}{2}, 1 1/2
 //   percent   %, \% or the word percent behind it
-// Has no value: a fraction with zero below the line, digits with commas or points elsewhere (12,34 and 1.2.3),
-// more than 1000 digits, an exponent beyond ±1000.
+// Has no value: a fraction with zero below the line, digits with commas or points elsewhere (12,34
+// and 1.2.3), more than 1000 digits, an exponent beyond ±1000.
 
 // The number that is all of `text`, but for what may stand around an answer: white space; $…$, $$…$$, \(…\),
 // \[…\], {…}, **…**, `…`, \text{…} and other fonts; a full stop at the end; what stands before the last "=";
 // a unit (units.h). None for everything else: expressions, powers, roots, intervals, words.
 std::optional<Number> whole_number(std::string_view text);
 
-// The last number of `text`. Digits directly behind a letter (x1, H2O) or behind ^ and _ belong to what stands
-// there; a minus sign directly behind a letter, a digit or a closing bracket is an operator. None where there
-// is no number, where the last one has no value, and where it is raised to a power or under a root.
+// The last number of `text`. Digits directly behind a letter (x1, H2O) or behind ^ and _ belong to what
+// stands there; a minus sign directly behind a letter, a digit or a closing bracket is an operator. None
+// where there is no number, where the last one has no value, and where it is raised to a power or under a
+// root.
 std::optional<Number> last_number(std::string_view text);
 
 // What a solution gives as its result: what stands in its last \boxed{…} (or \fbox{…}), whose braces may be

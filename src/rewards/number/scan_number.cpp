@@ -12,7 +12,7 @@ constexpr int64_t kMostDigits = 1000, kMostExponent = 1000;
 struct Decimal {
   std::string digits = {};
   int64_t exponent = 0;
-  bool whole = true;       // digits alone
+  bool whole = true;  // digits alone
   bool has_value = true;
 };
 
@@ -62,9 +62,7 @@ class Scanner {
     negative = skip("-") || skip("\u2212");
     return negative || skip("+");
   }
-  bool currency() {
-    return skip_one_of<4>({"\\$", "$", "€", "£"});
-  }
+  bool currency() { return skip_one_of<4>({"\\$", "$", "€", "£"}); }
   bool percent() {
     const size_t before = at_;
     spaces();
@@ -74,7 +72,8 @@ class Scanner {
     return false;
   }
 
-  // 1,234,567.89: all that looks like it is taken, and has a value when its commas and its point are in place.
+  // 1,234,567.89: all that looks like it is taken, and has a value when its commas and its point are in
+  // place.
   bool digits(Decimal& out) {
     const bool begins = digit_at(at_) || (at_ < text_.size() && text_[at_] == '.' && digit_at(at_ + 1));
     if (!begins) return false;

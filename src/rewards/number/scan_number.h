@@ -13,7 +13,7 @@ namespace temper::rewards {
 std::string plain_latex(std::string_view text);
 
 struct ScannedNumber {
-  size_t end = 0;                    // bytes; behind the number
+  size_t end = 0;                     // bytes; behind the number
   std::optional<Number> number = {};  // none: it has no value (read_number.h)
 };
 // The number that begins at byte `at` of a text that plain_latex() made, if one does.

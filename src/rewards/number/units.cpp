@@ -11,13 +11,13 @@ namespace {
 
 // Words that change the number before them, or that more of it follows.
 constexpr std::array<std::string_view, 58> kNoUnits{
-    "pi",       "tau",       "sqrt",       "root",      "sin",      "cos",       "tan",       "log",
-    "ln",       "exp",       "mod",        "and",       "or",       "to",        "plus",      "minus",
-    "times",    "over",      "by",         "of",        "half",     "halves",    "third",     "thirds",
-    "quarter",  "quarters",  "fourth",     "fourths",   "fifth",    "fifths",    "sixth",     "sixths",
-    "seventh",  "sevenths",  "eighth",     "eighths",   "ninth",    "ninths",    "tenth",     "tenths",
-    "hundred",  "hundreds",  "thousand",   "thousands", "million",  "millions",  "billion",   "billions",
-    "trillion", "trillions", "dozen",      "dozens",    "squared",  "cubed",     "point",     "percent",
+    "pi",       "tau",       "sqrt",     "root",      "sin",     "cos",      "tan",     "log",
+    "ln",       "exp",       "mod",      "and",       "or",      "to",       "plus",    "minus",
+    "times",    "over",      "by",       "of",        "half",    "halves",   "third",   "thirds",
+    "quarter",  "quarters",  "fourth",   "fourths",   "fifth",   "fifths",   "sixth",   "sixths",
+    "seventh",  "sevenths",  "eighth",   "eighths",   "ninth",   "ninths",   "tenth",   "tenths",
+    "hundred",  "hundreds",  "thousand", "thousands", "million", "millions", "billion", "billions",
+    "trillion", "trillions", "dozen",    "dozens",    "squared", "cubed",    "point",   "percent",
     "infinity", "remainder"};
 
 bool changes_numbers(std::string word) {
@@ -68,7 +68,8 @@ void take_exponent(std::string_view& text) {
 }
 
 bool take_command(std::string_view& text) {
-  constexpr std::array<std::string_view, 5> kCommands{"\\text{", "\\textrm{", "\\mathrm{", "\\mbox{", "\\rm{"};
+  constexpr std::array<std::string_view, 5> kCommands{"\\text{", "\\textrm{", "\\mathrm{", "\\mbox{",
+                                                      "\\rm{"};
   for (const std::string_view command : kCommands) {
     std::string_view rest = text;
     if (!take(rest, command)) continue;

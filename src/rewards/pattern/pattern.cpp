@@ -42,8 +42,7 @@ class Expression {
   }
 
   Verdict judge(const std::string& text) const {
-    const int found =
-        pcre2_match(code_.get(), units(text), text.size(), 0, 0, data_.get(), context_.get());
+    const int found = pcre2_match(code_.get(), units(text), text.size(), 0, 0, data_.get(), context_.get());
     if (found == PCRE2_ERROR_NOMATCH) return {};
     if (found >= 0) return {.reward = 1};
     return {.error = fmt::format("pattern '{}' could not be matched with a text of {} bytes: {}", pattern_,

@@ -28,7 +28,10 @@ TEST(PatternReward, AllOfAlternatives) {
 }
 
 TEST(PatternReward, InvalidTextAndLongText) {
-  EXPECT_EQ(reward_of({.type = "pattern", .pattern = "^.b$"}, "{}", "\xFF" "b"), 1);
+  EXPECT_EQ(reward_of({.type = "pattern", .pattern = "^.b$"}, "{}",
+                      "\xFF"
+                      "b"),
+            1);
   const std::string text(200'000, 'a');
   EXPECT_EQ(reward_of({.type = "pattern", .pattern = "^(a|b)*$"}, "{}", text), 1);
   EXPECT_EQ(reward_of({.type = "pattern", .pattern = "(?s)^(?:.|\\n)*z"}, "{}", text), 0);

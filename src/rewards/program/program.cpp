@@ -1,0 +1,57 @@
+// A program of the user's that judges answers, over pipes (protocol.h).
+#include "base/error.h"
+#include "base/registry.h"
+#include "base/text.h"
+#include "rewards/program/pool.h"
+#include "rewards/protocol.h"
+#include "rewards/room.h"
+
+namespace temper::rewards {
+namespace {
+
+// One text is for a shell; several are a program and its arguments.
+void check_program(const RewardConfig& config, const std::string& key) {
+  if (config.command.empty() || config.command.front().empty())
+    fail("[{}.command] is missing; write for example python3 reward.py", key);
+  if (config.command.size() > 1 && find_program(config.command.front()).empty())
+    fail("[{}.command] '{}' is no program that can be run: no such file{}", key, config.command.front(),
+         config.command.front().find('/') == std::string::npos ? " in PATH" : ", or without the right to run it");
+}
+
+Launch launch_of(const RewardConfig& config) {
+  Launch launch;
+  launch.name = join(config.command, " ");
+  launch.words = config.command;
+  if (launch.words.size() == 1)
+    launch.words = {"/bin/sh", "-c", launch.words.front()};
+  else
+    launch.words.front() = find_program(launch.words.front());
+  launch.parallel = static_cast<size_t>(config.parallel.value_or(1));
+  launch.timeout = config.timeout.value_or(30);
+  return launch;
+}
+
+class ProgramReward final : public Reward {
+ public:
+  ProgramReward(const RewardConfig& config, const std::string& key)
+      : pool_(launch_of(config), static_cast<size_t>(config.processes.value_or(1)), key) {}
+  void submit(int64_t id, const Sample& sample) override {
+    pool_.submit({id, sample.place, request_of(id, sample)});
+  }
+  std::vector<std::pair<int64_t, Verdict>> take(bool wait) override { return pool_.take(wait); }
+
+ private:
+  Pool pool_;
+};
+
+std::unique_ptr<Reward> make(const RewardConfig& config, const std::string& key) {
+  return std::make_unique<ProgramReward>(config, key);
+}
+
+}  // namespace
+
+void register_program() {
+  registry<Room>().add("program", {{"command", "processes", "parallel", "timeout"}, check_program, make});
+}
+
+}  // namespace temper::rewards

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   temper::cli::add_train(program);
   temper::cli::add_generate(program);
   temper::cli::add_batch(program);
+  temper::cli::add_compare_logprobs(program);
   temper::cli::add_chat(program);
   temper::cli::add_merge(program);
   temper::cli::add_data_inspect(program);

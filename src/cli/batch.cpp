@@ -9,12 +9,12 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "cli/adapters.h"
+#include "cli/batch_invariant.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "data/chat_template.h"
 #include "data/row.h"
 #include "data/source.h"
-#include "ops/linear/linear.h"
 #include "rollout/answer_file.h"
 #include "rollout/engine.h"
 #include "rollout/text_model.h"
@@ -32,11 +32,7 @@ struct BatchArguments {
 };
 
 ops::OpsConfig kernels_of(const BatchArguments& arguments) {
-  if (!arguments.batch_invariant) return {};
-  if (arguments.sampling.device != "cpu")
-    fail("[--batch-invariant] kernels for it are there for the CPU alone, not for {}",
-         arguments.sampling.device);
-  return {.written = {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}}};
+  return arguments.batch_invariant ? batch_invariant_kernels(arguments.sampling.device) : ops::OpsConfig{};
 }
 
 data::RowOptions any_rows() {
@@ -94,10 +90,7 @@ class Batch {
         file_(arguments.out) {}
 
   int run() {
-    if (arguments_.batch_invariant && !model_->decoder.ops().at<ops::Linear>("head").batch_invariant)
-      fail(
-          "[--batch-invariant] needs a processor with AVX2 or AVX-512, and none whose matrix instructions "
-          "compute bfloat16 (AMX)");
+    if (arguments_.batch_invariant) check_batch_invariant(model_->decoder);
     const int64_t longest = scan();
     const int64_t most = std::min(model_->decoder.config().max_positions, longest + options_.max_new_tokens);
     rollout::EngineOptions engine;

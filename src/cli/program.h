@@ -50,6 +50,7 @@ class Program {
 void add_train(Program& program);
 void add_generate(Program& program);
 void add_batch(Program& program);
+void add_compare_logprobs(Program& program);
 void add_chat(Program& program);
 void add_merge(Program& program);
 void add_data_inspect(Program& program);

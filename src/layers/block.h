@@ -44,6 +44,9 @@ struct Pass {
   // [tokens, top_k] int32, on the model's device: experts that routers use instead of choosing; undefined:
   // they choose.
   Tensor experts = {};
+  // [tokens, hidden] each: the residual stream before every mixer and every channel, in turn; null: nobody
+  // asks.
+  std::vector<Tensor>* stream = nullptr;
 };
 
 // A mixer with its kernels and parameters.

@@ -130,10 +130,12 @@ Decoder::Stream Decoder::through_layer(Tape& tape, size_t index, const Stream& s
                                  : layer.mixer->forward(tape, x, pass, state);
   };
   const auto work = [&](const Var& x) { return layer.channel->forward(tape, x, pass); };
+  if (pass.stream != nullptr) pass.stream->push_back(in.sum.value);
   // Nothing but the stream outlives the module that made it.
   const ops::NormedSum middle =
       read(tape, layer.post_attention_norm, in.sum,
            branch(tape, layer.mixer_norm, through(tape, in.y, pass, mix), pass), pass.stream_rows);
+  if (pass.stream != nullptr) pass.stream->push_back(middle.sum.value);
   return {middle.sum, branch(tape, layer.channel_norm, through(tape, middle.y, pass, work), pass)};
 }
 
@@ -218,6 +220,12 @@ Var Decoder::embed(Tape& tape, const Tensor& ids, const Pass& pass) const {
   return embedding_multiplier_ == 1 ? x : primitives::scale(tape, x, embedding_multiplier_);
 }
 
+Var Decoder::norm_end(Tape& tape, const Stream& stream, const Pass& pass) const {
+  const ops::NormedSum end = norm_(tape, stream.x, stream.branch, pass.stream_rows);
+  if (pass.stream != nullptr) pass.stream->push_back(end.sum.value);
+  return end.y;
+}
+
 namespace {
 
 // Whether ranks that pass each layer together may have rows of different adapters, or none of one. All of
@@ -240,6 +248,9 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
   if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
   Pass pass = pass_of(input, options);
   const bool checkpoint = options.checkpoint_layers && tape.recording();
+  invariant(options.stream == nullptr || !checkpoint,
+            "the stream is not there where layers are computed again");
+  pass.stream = options.stream;
   pass.routers = options.routers;
   if (pass.routers == nullptr && checkpoint && routers_.count() > 0)
     pass.routers = std::make_shared<RouterTrace>();
@@ -253,8 +264,7 @@ Var Decoder::forward(Tape& tape, const DecoderInput& input, const Options& optio
                         : through_sharded(tape, i, stream, pass, options.hidden_states, false);
   }
   if (options.state != nullptr) options.state->advance(input.ids.numel());
-  const Var hidden = ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y,
-                                  input.ids.numel(), pass.divides_tokens);
+  const Var hidden = ranks_.enter(tape, norm_end(tape, stream, pass), input.ids.numel(), pass.divides_tokens);
   if (options.hidden_states != nullptr) options.hidden_states->push_back(hidden.value);
   return hidden;
 }
@@ -268,7 +278,7 @@ Var Decoder::decode(Tape& tape, const NextToken& input, const SequenceState& sta
   pass.decodes = true;
   Stream stream{embed(tape, input.ids, pass), {}};
   for (size_t i = 0; i < layers_.size(); ++i) stream = through_sharded(tape, i, stream, pass, nullptr, false);
-  return ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y, 1, false);
+  return ranks_.enter(tape, norm_end(tape, stream, pass), 1, false);
 }
 
 bool Decoder::decodes_on_device() const {

@@ -66,6 +66,7 @@ struct BatchInput {
   PagedBatch batch;
   std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
   std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
+  std::vector<Tensor>* stream = nullptr;      // [tokens, hidden] each, as of Decoder::Options
 };
 
 WeightTable decoder_weight_table(const DecoderConfig& config);
@@ -104,6 +105,9 @@ class Decoder {
     bool checkpoint_layers = false;  // recompute each layer in backward instead of keeping its activations
     // [tokens, hidden] each: the input of each layer, then what the final norm gives.
     std::vector<Tensor>* hidden_states = nullptr;
+    // [tokens, hidden] each: the residual stream before the mixer and before the channel of each layer, then
+    // at its end. Not with checkpoint_layers.
+    std::vector<Tensor>* stream = nullptr;
     std::vector<AdapterRows> adapters = {};  // of all tokens in their order; none: the model alone
     // The adapters of the update, in the same order on all ranks, where there are several: rows of any of
     // them may come from other ranks (Pass::adapters).
@@ -171,6 +175,8 @@ class Decoder {
   struct Stream {
     Var x, branch;  // [tokens, hidden]; branch may be Var{}
   };
+  // The final norm of the stream's end.
+  Var norm_end(Tape& tape, const Stream& stream, const Pass& pass) const;
   Pass pass_of(const DecoderInput& input, const Options& options) const;
   Var embed(Tape& tape, const Tensor& ids, const Pass& pass) const;
   // What is added to the stream, of what a mixer or channel gives.

@@ -55,12 +55,13 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   pass.batch = &input.batch;
   pass.pages = &pages;
   pass.routers = input.routers;
+  pass.stream = input.stream;
   if (pass.routers != nullptr) pass.routers->routers.resize(routers_.count());
   if (config_.routers.balanced && routers_.count() > 0)
     pass.experts = experts_in_turn(*routing_of(config_), tokens, device());
   Stream stream{embed(tape, from_host(input.ids, device()), pass), {}};
   for (size_t i = 0; i < layers_.size(); ++i) stream = through_sharded(tape, i, stream, pass, nullptr, false);
-  return ranks_.enter(tape, norm_(tape, stream.x, stream.branch, pass.stream_rows).y, tokens, false);
+  return ranks_.enter(tape, norm_end(tape, stream, pass), tokens, false);
 }
 
 }  // namespace temper::layers

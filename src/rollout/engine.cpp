@@ -48,9 +48,10 @@ int64_t Engine::add(Request request) {
   if (length == 0) fail("[generate] the prompt has no tokens; give some text, or use a chat template");
   if (length >= context)
     fail("[generate] the prompt has {} tokens; the model's context is {}", length, context);
-  for (const int32_t id : request.prompt)
-    if (id < 0 || id >= model_.config().vocab_size)
-      fail("token id {} is outside the vocabulary [0, {})", id, model_.config().vocab_size);
+  for (const std::vector<int32_t>* ids : {&request.prompt, &request.forced})
+    for (const int32_t id : *ids)
+      if (id < 0 || id >= model_.config().vocab_size)
+        fail("token id {} is outside the vocabulary [0, {})", id, model_.config().vocab_size);
   if (request.max_new_tokens < 1)
     fail("[generate] max_new_tokens is {}, needs 1 or more", request.max_new_tokens);
   if (!(request.log_prob_temperature > 0))
@@ -119,10 +120,18 @@ layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
 
 void Engine::compute(const std::vector<Part>& parts) {
   Tape tape(false);
-  const layers::BatchInput input = input_of(parts);
+  layers::BatchInput input = input_of(parts);
+  std::vector<Tensor> stream;
+  if (options_.observer != nullptr) input.stream = &stream;
   const Tensor hidden = model_.forward(tape, input, states_).value;
   counts_.computed += input.ids.numel();
   if (input.routers != nullptr) record_experts(parts, *input.routers);
+  if (options_.observer != nullptr) {
+    std::vector<EngineObserver::Tokens> tokens;
+    for (const Part& part : parts)
+      tokens.push_back({part.sequence->result.id, part.sequence->computed, part.tokens});
+    options_.observer->passed(tokens, stream, hidden);
+  }
   for (const Part& part : parts) {
     part.sequence->computed += part.tokens;
     publish(*part.sequence);
@@ -189,9 +198,30 @@ void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
   op.ids = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
   op.chosen = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
   ops::choose_tokens(sample_, op);
-  const std::vector<float> log_probs = log_probs_of(tape, logits, op.ids, ready);
-  const Tensor chosen = op.chosen.on({});
+  const std::vector<float> log_probs = log_probs_of(tape, logits, forced(op.ids, ready), ready);
+  const Tensor chosen = forced(op.chosen, ready).on({});
+  if (options_.observer != nullptr) {
+    std::vector<EngineObserver::Tokens> tokens;
+    for (const Sequence* each : ready) tokens.push_back({each->result.id, each->length() - 1, 1});
+    options_.observer->predicted(tokens, logits.value);
+  }
   for (size_t i = 0; i < ready.size(); ++i) take(*ready[i], chosen.values<int32_t>()[i], log_probs[i]);
+}
+
+// The same with the tokens that requests force, where there was one to choose.
+Tensor Engine::forced(const Tensor& ids, const std::vector<Sequence*>& sequences) {
+  const auto next = [](const Sequence& each) { return each.result.ids.size(); };
+  if (std::none_of(sequences.begin(), sequences.end(),
+                   [&](const Sequence* each) { return next(*each) < each->request.forced.size(); }))
+    return ids;
+  std::vector<int32_t> all(sequences.size());
+  const Tensor host = ids.on({});
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const std::vector<int32_t>& answer = sequences[i]->request.forced;
+    all[i] = host.values<int32_t>()[i];
+    if (next(*sequences[i]) < answer.size() && all[i] != ops::kNoToken) all[i] = answer[next(*sequences[i])];
+  }
+  return Tensor::from(all).on(ids.device(), MemoryTag::kData);
 }
 
 std::vector<float> Engine::log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,

@@ -6,6 +6,7 @@
 
 #include "layers/decoder.h"
 #include "ops/sample/sample.h"
+#include "rollout/engine_observer.h"
 #include "rollout/page_pool.h"
 #include "rollout/request.h"
 #include "tokenizers/tokenizer.h"
@@ -18,6 +19,7 @@ struct EngineOptions {
   int64_t max_running = 64;    // requests at once
   int64_t chunk_tokens = 512;  // of prompts in one pass, beside the tokens of requests that decode
   bool prefix_cache = true;    // pages of equal beginnings are computed once
+  EngineObserver* observer = nullptr;
 };
 
 // Answers any number of requests with one model: those that decode get one token in each pass, and beside
@@ -73,6 +75,7 @@ class Engine {
   void compute(const std::vector<Part>& parts);
   layers::BatchInput input_of(const std::vector<Part>& parts) const;
   void sample(const std::vector<Part>& parts, const Tensor& hidden);
+  static Tensor forced(const Tensor& ids, const std::vector<Sequence*>& sequences);
   static std::vector<float> log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
                                          const std::vector<Sequence*>& sequences);
   void record_experts(const std::vector<Part>& parts, const layers::RouterTrace& trace) const;

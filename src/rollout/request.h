@@ -20,6 +20,9 @@ struct Request {
   // What logits are divided by before log-probabilities are taken: the temperature of the policy that
   // training computes. Neither penalty nor top-k nor top-p changes them.
   double log_prob_temperature = 1;
+  // Tokens of the answer that are taken in turn instead of what would be sampled, so that their
+  // log-probabilities are known; what follows them is sampled. All in the vocabulary.
+  std::vector<int32_t> forced = {};
   bool record_experts =
       false;  // which experts each token took; such a request takes no prefix from the cache
 };

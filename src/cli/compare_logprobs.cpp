@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/batch_invariant.h"
+#include "cli/program.h"
+#include "cli/sampling.h"
+#include "data/chat_template.h"
+#include "data/row.h"
+#include "data/source.h"
+#include "rollout/pass_comparison.h"
+#include "rollout/text_model.h"
+
+namespace temper::cli {
+namespace {
+
+struct CompareArguments {
+  std::string model, rows;
+  int64_t num_rows = 4, new_tokens = 32, threads = 0;
+  std::vector<std::string> batches;
+  bool batch_invariant = false;
+  std::string dtype, base_dtype, device = "cpu";
+};
+
+std::vector<int64_t> batches_of(const CompareArguments& arguments) {
+  if (arguments.batches.empty()) return {1, 2, 8, 32};
+  std::vector<int64_t> all;
+  for (const std::string& text : arguments.batches) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 4096)
+      fail("[--batch] '{}' is not a number of answers; expected 1 to 4096", text);
+    all.push_back(value);
+  }
+  return all;
+}
+
+std::unique_ptr<models::Model> load(const CompareArguments& arguments, bool batch_invariant) {
+  SamplingArguments like_batch;
+  like_batch.threads = arguments.threads;
+  like_batch.dtype = arguments.dtype;
+  like_batch.base_dtype = arguments.base_dtype;
+  like_batch.device = arguments.device;
+  auto model = load_for_inference(arguments.model, like_batch,
+                                  batch_invariant ? batch_invariant_kernels(arguments.device) : ops::OpsConfig{});
+  if (batch_invariant) check_batch_invariant(model->decoder);
+  return model;
+}
+
+std::vector<std::vector<int32_t>> prompts_of(const CompareArguments& arguments, int64_t vocab_size) {
+  const rollout::TextFiles text = rollout::TextFiles::load(arguments.model, vocab_size);
+  data::RowOptions any_rows;
+  any_rows.goal = data::Goal::kAny;
+  const data::RowEncoder encoder(text.tokenizer, data::renderer_of(text.chat), any_rows);
+  const data::Source source({arguments.rows});
+  std::vector<std::vector<int32_t>> prompts;
+  for (int64_t i = 0; i < std::min(source.size(), arguments.num_rows); ++i) {
+    const Json row = source.row(i);
+    try {
+      prompts.push_back(encoder.prompt_of(row));
+    } catch (const Error& error) {
+      fail("[{}] {}", source.place(i), error.what());
+    }
+    if (prompts.back().empty()) fail("[{}] the prompt has no tokens", source.place(i));
+  }
+  if (prompts.empty()) fail("[{}] holds no rows; compare needs at least one prompt", arguments.rows);
+  return prompts;
+}
+
+struct Result {
+  int64_t batch;
+  bool warm;
+  rollout::PassDifference difference;
+  double seconds;  // of a pass; 0: not measured
+};
+
+void print_table(const std::vector<Result>& results) {
+  fmt::print("{:>5}  {:<16}  {:>13}  {:>9}  {:>9}  {:<13}  {:<18}  {:>9}  {:>11}\n", "batch", "prefix cache",
+             "tokens differ", "largest", "mean", "at row, token", "first module", "behind it", "ms per pass");
+  for (const auto& [batch, warm, found, seconds] : results)
+    fmt::print("{:>5}  {:<16}  {:>13}  {:>9.3g}  {:>9.3g}  {:<13}  {:<18}  {:>9.3g}  {:>11}\n", batch,
+               warm ? fmt::format("{} tokens found", found.found) : "off",
+               fmt::format("{}/{}", found.different_tokens, found.tokens), found.largest, found.mean,
+               found.largest > 0 ? fmt::format("{}, {}", found.largest_text, found.largest_position) : "-",
+               found.first_module.empty() ? "-" : found.first_module, found.first_largest,
+               seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-");
+}
+
+// The kernels of one layer that these passes use: one of them adds up differently.
+std::string kernels_in(const layers::Decoder& model, int64_t layer) {
+  std::set<std::string> all;
+  const std::string scope = fmt::format("layers.{}.", layer);
+  for (const ops::ModuleKernel& each : model.ops().bindings())
+    if (each.module.starts_with(scope) && !each.op.starts_with("lora") && each.op != "dropout" &&
+        each.op != "decode_attention")
+      all.insert(fmt::format("{} of {} by {}", each.op, each.module.substr(scope.size()), each.provider));
+  std::string text;
+  for (const std::string& each : all) text += (text.empty() ? "" : ", ") + each;
+  return text;
+}
+
+void print_verdict(const layers::Decoder& model, const std::vector<Result>& results) {
+  const auto worst = std::max_element(results.begin(), results.end(), [](const Result& a, const Result& b) {
+    return std::pair{!a.difference.none(), a.difference.largest} <
+           std::pair{!b.difference.none(), b.difference.largest};
+  });
+  const rollout::PassDifference& found = worst->difference;
+  if (found.none()) {
+    fmt::print("exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
+    return;
+  }
+  fmt::print("the largest difference is {:.3g}, with {} answers at once; the first module that "
+             "differs is {}\n",
+             found.largest, worst->batch, found.first_module);
+  if (found.first_layer >= 0)
+    fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer));
+  if (!model.decodes_as_prompts())
+    fmt::print("this model decodes a token by another formula than training computes a text by "
+               "(docs/rollouts.md), so that its last bits differ\n");
+}
+
+std::vector<Result> compare(const layers::Decoder& model, const std::vector<rollout::GivenText>& texts,
+                            const std::vector<int64_t>& batches) {
+  const rollout::PassComparison comparison(model, texts);
+  std::vector<Result> results;
+  for (const int64_t batch : batches)
+    for (const bool warm : {false, true}) results.push_back(
+          {batch, warm, comparison.compare(batch, warm), warm ? 0 : comparison.seconds_per_pass(batch)});
+  return results;
+}
+
+void print_costs(const std::vector<Result>& invariant, const std::vector<Result>& usual) {
+  std::string costs;
+  for (size_t i = 0; i < usual.size(); ++i)
+    if (usual[i].seconds > 0)
+      costs += fmt::format("{}{:.2f} times with {} at once", costs.empty() ? "" : ", ",
+                           invariant[i].seconds / usual[i].seconds, usual[i].batch);
+  if (!costs.empty()) fmt::print("\ntime of a pass with --batch-invariant, to one without: {}\n", costs);
+}
+
+int run(const CompareArguments& arguments) {
+  for (const auto& [name, value] : {std::pair{"--rows", arguments.num_rows}, {"-n", arguments.new_tokens}})
+    if (value < 1) fail("[{}] {} is out of range; expected 1 or more", name, value);
+  const std::vector<int64_t> batches = batches_of(arguments);
+  auto model = load(arguments, arguments.batch_invariant);
+  const auto texts = rollout::likeliest_answers(
+      model->decoder, prompts_of(arguments, model->decoder.config().vocab_size), arguments.new_tokens);
+  size_t tokens = 0;
+  for (const rollout::GivenText& text : texts) tokens += text.answer.size();
+  fmt::print("{} texts, {} tokens of answers, each over a vocabulary of {}\n", texts.size(), tokens,
+             model->decoder.config().vocab_size);
+  const std::vector<Result> results = compare(model->decoder, texts, batches);
+  fmt::print("\n{} kernels\n", arguments.batch_invariant ? "batch-invariant" : "usual");
+  print_table(results);
+  print_verdict(model->decoder, results);
+  if (!arguments.batch_invariant) return 0;
+  model.reset();
+  model = load(arguments, false);
+  const std::vector<Result> usual = compare(model->decoder, texts, batches);
+  fmt::print("\nusual kernels\n");
+  print_table(usual);
+  print_verdict(model->decoder, usual);
+  print_costs(results, usual);
+  return 0;
+}
+
+}  // namespace
+
+void add_compare_logprobs(Program& program) {
+  program.add("compare-logprobs", "Compare the log-probabilities of rollouts with those of training.",
+              [](Options& options) {
+                auto arguments = std::make_shared<CompareArguments>();
+                options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
+                options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
+                options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
+                options.option("-n,--max-new-tokens", arguments->new_tokens,
+                               "Tokens of each answer, the likeliest ones. Omitted: 32.");
+                options.option("--batch", arguments->batches,
+                               "Answers at once; may be repeated. Omitted: 1, 2, 8 and 32.");
+                options.flag("--batch-invariant", arguments->batch_invariant,
+                             "With the kernels of temper batch --batch-invariant, and what they cost.");
+                options.option("--threads", arguments->threads, "Compute with N threads. Omitted: one per core.");
+                options.option("--device", arguments->device, "cpu (the default), cuda, or cuda:N for another GPU.");
+                options.option("--dtype", arguments->dtype, "float32 or bfloat16. Omitted: the model's own.");
+                options.option("--base-dtype", arguments->base_dtype,
+                               "float8_e4m3fn keeps weights of linears in 8 bits.");
+                return [arguments] { return run(*arguments); };
+              });
+}
+
+}  // namespace temper::cli

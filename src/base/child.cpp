@@ -25,7 +25,8 @@ class Pipe {
  public:
   Pipe() {
     std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_resources("a pipe cannot be made: {}", std::strerror(errno));
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+      fail_resources("a pipe cannot be made: {}", std::strerror(errno));
     for (size_t i = 0; i < 2; ++i) {
       ends_[i] = ends[i] > STDERR_FILENO ? ends[i] : ::fcntl(ends[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
       if (ends_[i] != ends[i]) ::close(ends[i]);
@@ -105,8 +106,8 @@ Child::Child(const std::vector<std::string>& words) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  const Plan plan{::getpid(), arguments.data(), input.reading(), output.writing(), errors.writing(),
-                  failure.writing()};
+  const Plan plan{::getpid(),       arguments.data(), input.reading(),
+                  output.writing(), errors.writing(), failure.writing()};
   process_ = ::fork();
   if (process_ == 0) become(plan);
   if (process_ < 0) fail_resources("'{}' cannot be started: {}", words[0], std::strerror(errno));

@@ -1,7 +1,6 @@
 #include "rewards/program/pool.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,32 +21,18 @@ namespace {
 constexpr int kMostDeaths = 3;
 constexpr double kSecondsToEnd = 1;
 
-// Signals are for the program's main thread; SIGPIPE, of a process that has ended, is for nobody. Those that
-// tell of this thread's own mistakes cannot be put off.
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) ::sigdelset(&all, own);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
-
 }  // namespace
 
-Pool::Pool(Launch launch, size_t processes, std::string key)
-    : launch_(std::move(launch)), key_(std::move(key)) {
+Pool::Pool(Launch launch, size_t processes, const std::string& key) : launch_(std::move(launch)) {
   for (size_t i = 0; i < processes; ++i) workers_.emplace_back(launch_);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) fail_resources("[{}] no file to wake a thread: {}", key_, std::strerror(errno));
-  thread_ = std::thread([this] { run(); });
+  if (wake_ < 0) fail_resources("[{}] no file to wake a thread: {}", key, std::strerror(errno));
+  exchange_.start(
+      key + ".command", [this] { serve(); }, [this] { wake(); });
 }
 
 Pool::~Pool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake();
-  thread_.join();
+  exchange_.stop();
   ::close(wake_);
 }
 
@@ -55,53 +41,19 @@ void Pool::wake() const {
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
-void Pool::submit(Task task) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) fail("{}", failure_);
-    submitted_.push_back(std::move(task));
-    ++awaited_;
-  }
-  wake();
-}
-
-std::vector<std::pair<int64_t, Verdict>> Pool::take(bool wait) {
-  std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [this] { return !done_.empty() || awaited_ == 0 || !failure_.empty(); });
-  if (done_.empty() && awaited_ > 0 && !failure_.empty()) fail("{}", failure_);
-  awaited_ -= done_.size();
-  return std::exchange(done_, {});
-}
-
-// A failure of any kind ends the service, and reaches whoever awaits an answer.
-void Pool::run() {
-  block_signals();
-  std::string failure;
+// Processes end with the thread that started them; those of a program that is given up are killed.
+void Pool::serve() {
   try {
-    serve();
-  } catch (const std::exception& error) {
-    failure = fmt::format("[{}.command] {}", key_, error.what());
+    while (exchange_.take_submitted(queue_)) {
+      hand_out();
+      wait_for_work();
+      advance();
+    }
+  } catch (...) {
+    workers_.clear();
+    throw;
   }
   end_processes();
-  const std::lock_guard lock(mutex_);
-  failure_ = std::move(failure);
-  changed_.notify_all();
-}
-
-void Pool::serve() {
-  while (take_submitted()) {
-    hand_out();
-    wait_for_work();
-    advance();
-  }
-}
-
-// Whether to go on.
-bool Pool::take_submitted() {
-  const std::lock_guard lock(mutex_);
-  for (Task& task : submitted_) queue_.push_back(std::move(task));
-  submitted_.clear();
-  return !stop_;
 }
 
 // To the processes that have least to do; of equals to one that runs.
@@ -142,14 +94,11 @@ void Pool::advance() {
     if (worker.deaths() >= kMostDeaths)
       fail("a process died {} times in a row without an answer, the last time at {}: {}", kMostDeaths,
            death->blamed.place, death->reason);
-    verdicts.push_back({death->blamed.id, {.error = std::move(death->reason)}});
+    verdicts.emplace_back(death->blamed.id, Verdict{.error = std::move(death->reason)});
     for (auto task = death->others.rbegin(); task != death->others.rend(); ++task)
       queue_.push_front(std::move(*task));
   }
-  if (verdicts.empty()) return;
-  const std::lock_guard lock(mutex_);
-  std::move(verdicts.begin(), verdicts.end(), std::back_inserter(done_));
-  changed_.notify_all();
+  exchange_.add(std::move(verdicts));
 }
 
 // The end of its input is what a program ends by; those that take longer are killed.
@@ -157,7 +106,8 @@ void Pool::end_processes() {
   for (Worker& worker : workers_) worker.close_input();
   const double end = seconds_now() + kSecondsToEnd;
   const auto have_ended = [this] {
-    return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.has_ended(); });
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const Worker& worker) { return worker.has_ended(); });
   };
   while (!have_ended() && seconds_now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   workers_.clear();

@@ -71,7 +71,8 @@ class ProgramReward : public testing::Test {
   // Verdicts of answers that are submitted at once.
   std::map<int64_t, Verdict> judge(Reward& reward, const std::vector<std::string>& texts) {
     for (size_t i = 0; i < texts.size(); ++i)
-      reward.submit(static_cast<int64_t>(i), {.place = fmt::format("rows.jsonl:{}", i), .row = &row_, .text = texts[i]});
+      reward.submit(static_cast<int64_t>(i),
+                    {.place = fmt::format("rows.jsonl:{}", i), .row = &row_, .text = texts[i]});
     std::map<int64_t, Verdict> verdicts;
     for (auto taken = reward.take(true); !taken.empty(); taken = reward.take(true))
       for (auto& [id, verdict] : taken) EXPECT_TRUE(verdicts.emplace(id, std::move(verdict)).second);
@@ -103,7 +104,9 @@ TEST_F(ProgramReward, NothingIsAwaited) {
 
 TEST_F(ProgramReward, AnEnvironmentContinues) {
   const auto reward = make_reward(config_, kKey);
-  reward->submit(5, {.place = "", .row = &row_, .text = "next",
+  reward->submit(5, {.place = "",
+                     .row = &row_,
+                     .text = "next",
                      .messages = Json::parse(R"([{"role": "assistant", "content": "next"}])", "")});
   const auto verdicts = reward->take(true);
   ASSERT_EQ(verdicts.size(), 1u);
@@ -127,16 +130,19 @@ TEST_F(ProgramReward, ADeathIsOfOneAnswer) {
     return verdicts.at(1).error;
   };
   const std::string silent = ", and wrote nothing to its standard error";
-  EXPECT_EQ(error_of_text("crash"),
-            name() + " ended with exit code 3; its last lines on standard error:\n  line 1\n  about to crash");
+  EXPECT_EQ(
+      error_of_text("crash"),
+      name() + " ended with exit code 3; its last lines on standard error:\n  line 1\n  about to crash");
   EXPECT_EQ(error_of_text("kill"), name() + " was ended by signal 9 (Killed)" + silent);
   EXPECT_EQ(error_of_text("half"), name() + " ended with exit code 0" + silent);
   EXPECT_EQ(error_of_text("close"), name() + " closed its standard output" + silent);
-  EXPECT_EQ(error_of_text("stranger"), name() + " answered id 1001, which it has not been asked about" + silent);
+  EXPECT_EQ(error_of_text("stranger"),
+            name() + " answered id 1001, which it has not been asked about" + silent);
   expect_has(error_of_text("rubbish"),
              name() + " wrote to its standard output what is no answer: 'debug: here' is no JSON object (");
-  expect_has(error_of_text("nan"),
-             name() + " wrote to its standard output what is no answer: '{\"id\": 1, \"reward\": NaN}' is no JSON");
+  expect_has(
+      error_of_text("nan"),
+      name() + " wrote to its standard output what is no answer: '{\"id\": 1, \"reward\": NaN}' is no JSON");
 }
 
 TEST_F(ProgramReward, ATimeoutIsOfOneAnswer) {
@@ -151,8 +157,9 @@ TEST_F(ProgramReward, ATimeoutIsOfOneAnswer) {
 // Writing to it raises SIGPIPE.
 TEST_F(ProgramReward, ThatDoesNotRead) {
   config_.command = {"exec 0<&-; sleep 1000"};
-  EXPECT_EQ(judge({std::string(500'000, 'x')}).at(0).error,
-            "program 'exec 0<&-; sleep 1000' closed its standard input, and wrote nothing to its standard error");
+  EXPECT_EQ(
+      judge({std::string(500'000, 'x')}).at(0).error,
+      "program 'exec 0<&-; sleep 1000' closed its standard input, and wrote nothing to its standard error");
 }
 
 TEST_F(ProgramReward, SeveralAnswersAtOnce) {
@@ -200,10 +207,11 @@ TEST_F(ProgramReward, ThreeDeathsInARowEndIt) {
     for (;;) verdicts += reward->take(true).size();
   });
   EXPECT_EQ(verdicts, 2u);
-  EXPECT_EQ(error, "[grpo.rewards[0].command] a process died 3 times in a row without an answer, the last time "
-                   "at rows.jsonl:2: " +
-                       name() +
-                       " ended with exit code 3; its last lines on standard error:\n  line 1\n  about to crash");
+  EXPECT_EQ(error,
+            "[grpo.rewards[0].command] a process died 3 times in a row without an answer, the last time "
+            "at rows.jsonl:2: " +
+                name() +
+                " ended with exit code 3; its last lines on standard error:\n  line 1\n  about to crash");
   EXPECT_EQ(error_of([&] { reward->submit(9, {.place = "", .row = &row_, .text = "a"}); }), error);
 }
 
@@ -239,7 +247,8 @@ TEST_F(ProgramReward, IsEndedInTheMiddleOfItsWork) {
 TEST_F(ProgramReward, TheExample) {
   config_.command = {"python3", TEMPER_SOURCE_DIR "/examples/grpo/reward.py"};
   row_ = Json::parse(R"({"answer": "so it is 1,200"})", "row");
-  const auto verdicts = judge({"\\boxed{1200}", "\\boxed{\\text{1200 or}} 1200", "1200", "12", "no", "\\boxed{3/0}"});
+  const auto verdicts =
+      judge({"\\boxed{1200}", "\\boxed{\\text{1200 or}} 1200", "1200", "12", "no", "\\boxed{3/0}"});
   const std::vector<double> expected{1, 1, 1, 0, 0, 0.1};
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_EQ(verdicts.at(static_cast<int64_t>(i)).reward, expected[i]) << i;
@@ -250,8 +259,9 @@ TEST_F(ProgramReward, TheExample) {
 TEST_F(ProgramReward, Configuration) {
   EXPECT_EQ(config_error({.type = "program"}),
             "[grpo.rewards[0].command] is missing; write for example python3 reward.py");
-  EXPECT_EQ(config_error({.type = "program", .command = {"no_such_program", "a"}}),
-            "[grpo.rewards[0].command] 'no_such_program' is no program that can be run: no such file in PATH");
+  EXPECT_EQ(
+      config_error({.type = "program", .command = {"no_such_program", "a"}}),
+      "[grpo.rewards[0].command] 'no_such_program' is no program that can be run: no such file in PATH");
   EXPECT_EQ(config_error({.type = "program", .command = {"./no_such_program", "a"}}),
             "[grpo.rewards[0].command] './no_such_program' is no program that can be run: no such file, or "
             "without the right to run it");

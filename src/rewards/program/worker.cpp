@@ -45,7 +45,7 @@ void Worker::give(Task task, double now) {
     searched_ = 0;
     child_ = std::make_unique<Child>(launch_->words);
   }
-  outgoing_ += task.line;
+  outgoing_ += task.request;
   outgoing_ += '\n';
   tasks_.push_back({std::move(task), now + launch_->timeout});
 }

@@ -10,16 +10,9 @@
 #include <vector>
 
 #include "base/child.h"
-#include "rewards/reward.h"
+#include "rewards/exchange.h"
 
 namespace temper::rewards {
-
-// An answer on its way through a program.
-struct Task {
-  int64_t id = 0;
-  std::string place;
-  std::string line;  // what the program reads
-};
 
 struct Launch {
   std::vector<std::string> words;  // the program's path and its arguments
@@ -52,7 +45,7 @@ class Worker {
   std::optional<Death> advance(double now, std::vector<std::pair<int64_t, Verdict>>& verdicts);
   int deaths() const { return deaths_; }  // since its last answer
 
-  void close_input();   // the process is to end
+  void close_input();  // the process is to end
   bool has_ended() const { return !child_ || child_->ended().has_value(); }
 
  private:

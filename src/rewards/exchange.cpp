@@ -1,0 +1,66 @@
+#include "rewards/exchange.h"
+
+#include <iterator>
+
+#include "base/error.h"
+#include "base/thread_signals.h"
+
+namespace temper::rewards {
+
+void Exchange::submit(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) fail("{}", failure_);
+    submitted_.push_back(std::move(task));
+    ++awaited_;
+  }
+  wake_();
+}
+
+std::vector<std::pair<int64_t, Verdict>> Exchange::take(bool wait) {
+  std::unique_lock lock(mutex_);
+  if (wait) changed_.wait(lock, [this] { return !done_.empty() || awaited_ == 0 || !failure_.empty(); });
+  if (done_.empty() && awaited_ > 0 && !failure_.empty()) fail("{}", failure_);
+  awaited_ -= done_.size();
+  return std::exchange(done_, {});
+}
+
+void Exchange::start(std::string key, std::function<void()> serve, std::function<void()> wake) {
+  wake_ = std::move(wake);
+  thread_ = std::thread([this, key = std::move(key), serve = std::move(serve)] {
+    leave_signals_to_others();
+    try {
+      serve();
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      failure_ = fmt::format("[{}] {}", key, error.what());
+    }
+    changed_.notify_all();
+  });
+}
+
+void Exchange::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  if (!thread_.joinable()) return;
+  wake_();
+  thread_.join();
+}
+
+bool Exchange::take_submitted(std::deque<Task>& tasks) {
+  const std::lock_guard lock(mutex_);
+  std::move(submitted_.begin(), submitted_.end(), std::back_inserter(tasks));
+  submitted_.clear();
+  return !stop_;
+}
+
+void Exchange::add(std::vector<std::pair<int64_t, Verdict>> verdicts) {
+  if (verdicts.empty()) return;
+  const std::lock_guard lock(mutex_);
+  std::move(verdicts.begin(), verdicts.end(), std::back_inserter(done_));
+  changed_.notify_all();
+}
+
+}  // namespace temper::rewards

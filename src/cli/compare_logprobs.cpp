@@ -43,8 +43,9 @@ std::unique_ptr<models::Model> load(const CompareArguments& arguments, bool batc
   like_batch.dtype = arguments.dtype;
   like_batch.base_dtype = arguments.base_dtype;
   like_batch.device = arguments.device;
-  auto model = load_for_inference(arguments.model, like_batch,
-                                  batch_invariant ? batch_invariant_kernels(arguments.device) : ops::OpsConfig{});
+  auto model =
+      load_for_inference(arguments.model, like_batch,
+                         batch_invariant ? batch_invariant_kernels(arguments.device) : ops::OpsConfig{});
   if (batch_invariant) check_batch_invariant(model->decoder);
   return model;
 }
@@ -111,14 +112,16 @@ void print_verdict(const layers::Decoder& model, const std::vector<Result>& resu
     fmt::print("exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
     return;
   }
-  fmt::print("the largest difference is {:.3g}, with {} answers at once; the first module that "
-             "differs is {}\n",
-             found.largest, worst->batch, found.first_module);
+  fmt::print(
+      "the largest difference is {:.3g}, with {} answers at once; the first module that "
+      "differs is {}\n",
+      found.largest, worst->batch, found.first_module);
   if (found.first_layer >= 0)
     fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer));
   if (!model.decodes_as_prompts())
-    fmt::print("this model decodes a token by another formula than training computes a text by "
-               "(docs/rollouts.md), so that its last bits differ\n");
+    fmt::print(
+        "this model decodes a token by another formula than training computes a text by "
+        "(docs/rollouts.md), so that its last bits differ\n");
 }
 
 std::vector<Result> compare(const layers::Decoder& model, const std::vector<rollout::GivenText>& texts,
@@ -126,7 +129,8 @@ std::vector<Result> compare(const layers::Decoder& model, const std::vector<roll
   const rollout::PassComparison comparison(model, texts);
   std::vector<Result> results;
   for (const int64_t batch : batches)
-    for (const bool warm : {false, true}) results.push_back(
+    for (const bool warm : {false, true})
+      results.push_back(
           {batch, warm, comparison.compare(batch, warm), warm ? 0 : comparison.seconds_per_pass(batch)});
   return results;
 }
@@ -169,25 +173,26 @@ int run(const CompareArguments& arguments) {
 }  // namespace
 
 void add_compare_logprobs(Program& program) {
-  program.add("compare-logprobs", "Compare the log-probabilities of rollouts with those of training.",
-              [](Options& options) {
-                auto arguments = std::make_shared<CompareArguments>();
-                options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
-                options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
-                options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
-                options.option("-n,--max-new-tokens", arguments->new_tokens,
-                               "Tokens of each answer, the likeliest ones. Omitted: 32.");
-                options.option("--batch", arguments->batches,
-                               "Answers at once; may be repeated. Omitted: 1, 2, 8 and 32.");
-                options.flag("--batch-invariant", arguments->batch_invariant,
-                             "With the kernels of temper batch --batch-invariant, and what they cost.");
-                options.option("--threads", arguments->threads, "Compute with N threads. Omitted: one per core.");
-                options.option("--device", arguments->device, "cpu (the default), cuda, or cuda:N for another GPU.");
-                options.option("--dtype", arguments->dtype, "float32 or bfloat16. Omitted: the model's own.");
-                options.option("--base-dtype", arguments->base_dtype,
-                               "float8_e4m3fn keeps weights of linears in 8 bits.");
-                return [arguments] { return run(*arguments); };
-              });
+  program.add(
+      "compare-logprobs", "Compare the log-probabilities of rollouts with those of training.",
+      [](Options& options) {
+        auto arguments = std::make_shared<CompareArguments>();
+        options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
+        options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");
+        options.option("--rows", arguments->num_rows, "Compare the first N rows. Omitted: 4.");
+        options.option("-n,--max-new-tokens", arguments->new_tokens,
+                       "Tokens of each answer, the likeliest ones. Omitted: 32.");
+        options.option("--batch", arguments->batches,
+                       "Answers at once; may be repeated. Omitted: 1, 2, 8 and 32.");
+        options.flag("--batch-invariant", arguments->batch_invariant,
+                     "With the kernels of temper batch --batch-invariant, and what they cost.");
+        options.option("--threads", arguments->threads, "Compute with N threads. Omitted: one per core.");
+        options.option("--device", arguments->device, "cpu (the default), cuda, or cuda:N for another GPU.");
+        options.option("--dtype", arguments->dtype, "float32 or bfloat16. Omitted: the model's own.");
+        options.option("--base-dtype", arguments->base_dtype,
+                       "float8_e4m3fn keeps weights of linears in 8 bits.");
+        return [arguments] { return run(*arguments); };
+      });
 }
 
 }  // namespace temper::cli

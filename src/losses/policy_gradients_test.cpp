@@ -92,6 +92,34 @@ double formula(const Policy& policy, const Tokens& answer, const Values& now, co
   return 0;
 }
 
+// What is reported of an answer's tokens.
+void expect_reports(const Policy& policy, const Tokens& answer, const PolicySums& sums,
+                    const std::string& what) {
+  double kl = 0, gap = 0, weights = 0, ratios = 0;
+  int64_t low = 0, high = 0, dual = 0;
+  for (size_t i = 0; i < answer.now.size(); ++i) {
+    const double a = answer.advantages[i], weight = weight_of(policy, answer, i);
+    const double r = std::exp(policy.level == RatioLevel::kSequence ? mean_of_logs(answer.now, answer.old)
+                                                                    : answer.now[i] - answer.old[i]);
+    kl += kl_of(policy.kl, answer.reference[i] - answer.now[i]);
+    gap += std::abs(answer.old[i] - answer.rollout[i]);
+    weights += weight;
+    ratios += r;
+    if (a == 0 || weight == 0) continue;
+    const bool clip = policy.kind == PolicyKind::kClip;
+    low += clip && a < 0 && r < 1 - policy.clip_low;
+    high += clip ? a > 0 && r > 1 + policy.clip_high : r > policy.ratio_max;
+    dual += policy.dual_clip > 0 && a < 0 && r > policy.dual_clip;
+  }
+  EXPECT_NEAR(sums.kl, kl, 1e-14) << what;
+  EXPECT_NEAR(sums.log_prob_gap, gap, 1e-14) << what;
+  EXPECT_NEAR(sums.correction, weights, 1e-14) << what;
+  EXPECT_NEAR(sums.ratio, ratios, 1e-14) << what;
+  EXPECT_EQ(sums.clipped_low, low) << what;
+  EXPECT_EQ(sums.clipped_high, high) << what;
+  EXPECT_EQ(sums.dual_clipped, dual) << what;
+}
+
 void expect_agreement(const Policy& policy, const std::string& what) {
   for (size_t k = 0; k < kSamples.size(); ++k) {
     const Tokens& answer = kSamples[k];
@@ -100,6 +128,7 @@ void expect_agreement(const Policy& policy, const std::string& what) {
     policy_loss(policy, {answer.now, answer.old, answer.reference, answer.rollout, answer.advantages},
                 kUpdate, gradients, sums);
     EXPECT_NEAR(sums.loss, formula(policy, answer, answer.now, answer.now), 1e-14) << what << " answer " << k;
+    expect_reports(policy, answer, sums, what);
     for (size_t i = 0; i < gradients.size(); ++i) {
       Values above = answer.now, below = answer.now;
       above[i] += 1e-6;

@@ -224,6 +224,20 @@ TEST(Policy, AdvantageZeroAndMaskedTokensAddExactlyZeroWhateverTheRatio) {
     }
 }
 
+// A rank or a micro-batch may have no tokens of an answer, or no answer.
+TEST(Policy, AnswersWithoutTokensCountAndAddNothing) {
+  PolicySums sums;
+  policy_loss({.beta = 1}, {}, {.answers = 2, .tokens = 0}, {}, sums);
+  EXPECT_EQ(sums.answers, 1);
+  EXPECT_EQ(sums.tokens, 0);
+  EXPECT_EQ(sums.loss, 0);
+  PolicySums whole = of_one({}, -1, -1.1, 1).sums;
+  const double loss = whole.loss, lowest = whole.lowest_ratio;
+  whole.add(PolicySums{});
+  EXPECT_EQ(whole.loss, loss);
+  EXPECT_EQ(whole.lowest_ratio, lowest);
+}
+
 // What is masked has no advantage; its KL to the reference stays.
 TEST(Policy, ACorrectionLeavesTheKl) {
   const Policy policy{.beta = 0.5, .kl = KlEstimator::kK1, .correction = Correction::kTokenMasked};

@@ -16,9 +16,10 @@ class EngineObserver {
   struct Tokens {
     int64_t id = 0, first = 0, count = 0;
   };
-  // A pass over these tokens, one after the other: the residual stream as of layers::Decoder::Options, and what
-  // the final norm gives, [tokens, hidden].
-  virtual void passed(std::span<const Tokens> parts, const std::vector<Tensor>& stream, const Tensor& hidden) = 0;
+  // A pass over these tokens, one after the other: the residual stream as of layers::Decoder::Options, and
+  // what the final norm gives, [tokens, hidden].
+  virtual void passed(std::span<const Tokens> parts, const std::vector<Tensor>& stream,
+                      const Tensor& hidden) = 0;
   // The logits [rows, vocab] that follow these tokens, one of each request.
   virtual void predicted(std::span<const Tokens> rows, const Tensor& logits) = 0;
 };

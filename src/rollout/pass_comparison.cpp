@@ -26,7 +26,8 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
 
 std::span<const float> rows_of(const Tensor& tensor, int64_t first, int64_t count) {
   const auto width = static_cast<size_t>(tensor.dim(1));
-  return tensor.values<float>().subspan(static_cast<size_t>(first) * width, static_cast<size_t>(count) * width);
+  return tensor.values<float>().subspan(static_cast<size_t>(first) * width,
+                                        static_cast<size_t>(count) * width);
 }
 
 double log_sum_exp(std::span<const float> logits) {
@@ -47,7 +48,8 @@ Request request_of(const GivenText& text) {
 }  // namespace
 
 std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
-                                         const std::vector<std::vector<int32_t>>& prompts, int64_t new_tokens) {
+                                         const std::vector<std::vector<int32_t>>& prompts,
+                                         int64_t new_tokens) {
   std::vector<GivenText> texts;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Request request;
@@ -81,16 +83,17 @@ class PassComparison::Watcher : public EngineObserver {
 
   void begin(int64_t first_id) { first_id_ = first_id; }
 
-  void passed(std::span<const Tokens> parts, const std::vector<Tensor>& stream, const Tensor& hidden) override {
+  void passed(std::span<const Tokens> parts, const std::vector<Tensor>& stream,
+              const Tensor& hidden) override {
     stages_.resize(stream.size() + 1);
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       const Tensor found = floats_of(stage < stream.size() ? stream[stage] : hidden);
       int64_t row = 0;
       for (const Tokens& part : parts) {
         const Tensor& expected = comparison_.expected_[text_of(part)].stages[stage];
-        stages_[stage] =
-            std::max(stages_[stage], largest_difference(rows_of(found, row, part.count),
-                                                        rows_of(expected, part.first, part.count)));
+        stages_[stage] = std::max(
+            stages_[stage],
+            largest_difference(rows_of(found, row, part.count), rows_of(expected, part.first, part.count)));
         row += part.count;
       }
     }
@@ -223,7 +226,8 @@ double PassComparison::seconds_per_pass(int64_t batch) const {
     const double begun = seconds_now();
     const int64_t sampled = engine.counts().sampled, computed = engine.counts().computed;
     more = engine.step();
-    const bool decoded = engine.counts().sampled - sampled == batch && engine.counts().computed - computed == batch;
+    const bool decoded =
+        engine.counts().sampled - sampled == batch && engine.counts().computed - computed == batch;
     if (decoded) seconds.push_back(seconds_now() - begun);
   }
   if (seconds.empty()) return 0;
@@ -235,7 +239,8 @@ double PassComparison::seconds_per_pass(int64_t batch) const {
 std::string PassComparison::module_of(size_t stage) const {
   const size_t layers = model_.config().blocks.size();
   if (stage == 0) return "embedding";
-  if (stage <= 2 * layers) return fmt::format("layer {}, {}", (stage - 1) / 2, stage % 2 == 1 ? "mixer" : "channel");
+  if (stage <= 2 * layers)
+    return fmt::format("layer {}, {}", (stage - 1) / 2, stage % 2 == 1 ? "mixer" : "channel");
   return stage == 2 * layers + 1 ? "final norm" : "head";
 }
 

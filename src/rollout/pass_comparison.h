@@ -14,7 +14,8 @@ struct GivenText {
 // The model's own likeliest answers, of up to `new_tokens` tokens. An Error names a prompt's number where it
 // cannot be answered.
 std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
-                                         const std::vector<std::vector<int32_t>>& prompts, int64_t new_tokens);
+                                         const std::vector<std::vector<int32_t>>& prompts,
+                                         int64_t new_tokens);
 
 // What passes of the engine computed differently from a pass over the whole text as training does it.
 struct PassDifference {
@@ -33,15 +34,15 @@ struct PassDifference {
   bool none() const { return first_module.empty() && largest == 0; }
 };
 
-// Compares the engine with training on the same texts by the same weights: prompts in parts, then one token of
-// each answer after the other, whatever the engine would have chosen. The model must outlive it.
+// Compares the engine with training on the same texts by the same weights: prompts in parts, then one token
+// of each answer after the other, whatever the engine would have chosen. The model must outlive it.
 class PassComparison {
  public:
   PassComparison(const layers::Decoder& model, std::vector<GivenText> texts);
   ~PassComparison();
 
-  // `batch` answers at once; texts repeat where there are fewer. `warm`: with a prefix cache, once without and
-  // once with the texts in it.
+  // `batch` answers at once; texts repeat where there are fewer. `warm`: with a prefix cache, once without
+  // and once with the texts in it.
   PassDifference compare(int64_t batch, bool warm) const;
   // The time of a pass in which `batch` answers get one token each: the median. 0: no pass was one.
   double seconds_per_pass(int64_t batch) const;

@@ -59,8 +59,8 @@ TEST(PassComparison, NamesTheFirstModuleThatDiffers) {
   for (const char* type : {"qwen3", "qwen3_moe"})
     for (const Other& other : cases) {
       if (std::string_view(type) == "qwen3_moe" && std::string_view(other.field) == "linear") continue;
-      const auto model = model_with(
-          type, {.written = kInvariantKernels, .overrides = {{other.modules, {{other.field, other.provider}}}}});
+      const auto model = model_with(type, {.written = kInvariantKernels,
+                                           .overrides = {{other.modules, {{other.field, other.provider}}}}});
       if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
       const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 12));
       const PassDifference found = comparison.compare(3, false);

@@ -6,7 +6,7 @@
 # make setup-gpu  headers for kernels that use cuDNN; where a CUDA toolkit is installed
 # make setup-parquet  Arrow's libraries, to read Parquet files; where the system has none
 # make bundle a folder with the program and its libraries that runs where it is copied to (tools/bundle.sh --bench adds the benchmarks)
-# make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json, jsonl_row or csv; RUNS=N or MINUTES=N
+# make fuzz   look for inputs that crash or hang: TARGET=template, tokenizer_json, jsonl_row, csv, number or reward_answer; RUNS=N or MINUTES=N
 # make bench  measured speed of the ops, of training and of tokenizers
 # make bench-check  the demo's step compared with the processor's peak; fails below half of it
 # make isa    the tests of ops, backends and training as older processors run them (SHORT=1: as CI does)

@@ -2,7 +2,6 @@
 
 #include <iterator>
 
-#include "base/error.h"
 #include "base/thread_signals.h"
 
 namespace temper::rewards {
@@ -10,7 +9,7 @@ namespace temper::rewards {
 void Exchange::submit(Task task) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) fail("{}", failure_);
+    check_alive();
     submitted_.push_back(std::move(task));
     ++awaited_;
   }
@@ -19,10 +18,14 @@ void Exchange::submit(Task task) {
 
 std::vector<std::pair<int64_t, Verdict>> Exchange::take(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [this] { return !done_.empty() || awaited_ == 0 || !failure_.empty(); });
-  if (done_.empty() && awaited_ > 0 && !failure_.empty()) fail("{}", failure_);
+  if (wait) changed_.wait(lock, [this] { return !done_.empty() || awaited_ == 0 || failure_; });
+  if (done_.empty() && awaited_ > 0) check_alive();
   awaited_ -= done_.size();
   return std::exchange(done_, {});
+}
+
+void Exchange::check_alive() const {
+  if (failure_) throw *failure_;
 }
 
 void Exchange::start(std::string key, std::function<void()> serve, std::function<void()> wake) {
@@ -31,9 +34,12 @@ void Exchange::start(std::string key, std::function<void()> serve, std::function
     leave_signals_to_others();
     try {
       serve();
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex_);
+      failure_.emplace(fmt::format("[{}] {}", key, error.what()), error.kind());
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
-      failure_ = fmt::format("[{}] {}", key, error.what());
+      failure_.emplace(fmt::format("[{}] {}", key, error.what()), ErrorKind::kDefect);
     }
     changed_.notify_all();
   });

@@ -3,11 +3,13 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "rewards/reward.h"
 
 namespace temper::rewards {
@@ -37,12 +39,13 @@ class Exchange {
   void add(std::vector<std::pair<int64_t, Verdict>> verdicts);
 
  private:
+  void check_alive() const;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Task> submitted_;
   std::vector<std::pair<int64_t, Verdict>> done_;
   size_t awaited_ = 0;  // tasks whose verdicts have not been taken
-  std::string failure_;
+  std::optional<Error> failure_;
   bool stop_ = false;
   std::function<void()> wake_;
   std::thread thread_;

@@ -36,7 +36,8 @@ Client::Client(Server server, const std::string& key) : server_(std::move(server
   if (multi_ == nullptr) fail_resources("[{}] libcurl has no memory", key);
   // Servers that are asked to agree before a long text is sent often do not, and a second is lost.
   headers_ = curl().slist_append(curl().slist_append(nullptr, "Content-Type: application/json"), "Expect:");
-  exchange_.start(key + ".url", [this] { serve(); }, [this] { curl().multi_wakeup(multi_); });
+  exchange_.start(
+      key + ".url", [this] { serve(); }, [this] { curl().multi_wakeup(multi_); });
 }
 
 Client::~Client() {
@@ -103,9 +104,9 @@ void Client::finish_requests() {
   std::vector<std::pair<int64_t, Verdict>> verdicts;
   int left = 0;
   while (const CURLMsg* message = curl().multi_info_read(multi_, &left)) {
-    const auto request =
-        std::find_if(running_.begin(), running_.end(),
-                     [&](const Request& running) { return running.handle == message->easy_handle; });
+    const auto request = std::find_if(running_.begin(), running_.end(), [&](const Request& running) {
+      return running.handle == message->easy_handle;
+    });
     if (request != running_.end()) finish(request, message->data.result, verdicts);
   }
   exchange_.add(std::move(verdicts));

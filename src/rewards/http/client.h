@@ -44,7 +44,8 @@ class Client {
   void serve();
   void start_requests();
   void start(Request& request);
-  void finish(Requests::iterator request, CURLcode result, std::vector<std::pair<int64_t, Verdict>>& verdicts);
+  void finish(Requests::iterator request, CURLcode result,
+              std::vector<std::pair<int64_t, Verdict>>& verdicts);
   void finish_requests();
   void wait_for_work();
   static size_t receive(char* data, size_t size, size_t count, void* request);

@@ -104,7 +104,8 @@ class TinyServer {
 };
 
 std::string response(const std::string& status, const std::string& body) {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(), body);
+  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(),
+                     body);
 }
 std::string reward_response(const Json& asked, double reward) {
   return response("200 OK", Json(Json::Object{{"id", asked.at("id")}, {"reward", reward}}).dump());
@@ -115,7 +116,8 @@ Verdict judged_by(const TinyServer& server, const std::string& text = "a", int64
 }
 
 TEST(HttpReward, Judges) {
-  const TinyServer server([](const Json& asked) { return reward_response(asked, asked.at("row").at("value").as_double()); });
+  const TinyServer server(
+      [](const Json& asked) { return reward_response(asked, asked.at("row").at("value").as_double()); });
   const auto reward = make_reward({.type = "http", .url = server.url(), .parallel = 4}, kKey);
   EXPECT_TRUE(reward->take(true).empty());
   for (int64_t id = 0; id < 20; ++id) {
@@ -165,15 +167,19 @@ TEST(HttpReward, MistakesAreNotRepeated) {
   const std::string name = "server " + server.url();
   EXPECT_EQ(judged_by(server, "wrong", 5).error, name + " answered with status 422 and 'no field 'value''");
   EXPECT_EQ(judged_by(server, "moved", 5).error, name + " answered with status 302 and nothing");
-  EXPECT_EQ(judged_by(server, "other", 5).error, name + " answered what is no answer: its id is 99, expected 7");
+  EXPECT_EQ(judged_by(server, "other", 5).error,
+            name + " answered what is no answer: its id is 99, expected 7");
   EXPECT_EQ(judged_by(server, "error", 5).error, "cannot judge this");
-  expect_has(judged_by(server, "", 5).error, name + " answered what is no answer: '<html>' is no JSON object (");
+  expect_has(judged_by(server, "", 5).error,
+             name + " answered what is no answer: '<html>' is no JSON object (");
   EXPECT_EQ(server.requests(), 5);
 }
 
 TEST(HttpReward, NoServer) {
   std::string url;
-  { url = TinyServer([](const Json&) { return ""; }).url(); }
+  {
+    url = TinyServer([](const Json&) { return ""; }).url();
+  }
   const Verdict verdict = verdict_on({.type = "http", .url = url, .retries = 1}, "{}", std::string("a"));
   EXPECT_EQ(verdict.error, "server " + url + " cannot be asked: Couldn't connect to server (2 attempts)");
 }
@@ -203,7 +209,8 @@ TEST(HttpReward, IsEndedInTheMiddleOfItsWork) {
 TEST(HttpReward, Configuration) {
   EXPECT_EQ(config_error({.type = "http"}),
             "[grpo.rewards[0].url] is missing; write for example http://localhost:8000/judge");
-  for (const char* url : {"localhost:8000", "ftp://localhost/", "http://", "http://localhost:port/", "http://a b/"})
+  for (const char* url :
+       {"localhost:8000", "ftp://localhost/", "http://", "http://localhost:port/", "http://a b/"})
     EXPECT_EQ(config_error({.type = "http", .url = url}),
               fmt::format("[grpo.rewards[0].url] '{}' is no address of a server; write for example "
                           "http://localhost:8000/judge",

@@ -9,8 +9,9 @@ namespace {
 Curl open() {
   static const DynamicLibrary library({"libcurl.so.4", "libcurl-gnutls.so.4"});
   if (!library.opened())
-    fail_resources("[libcurl] rewards of type http need it, but it cannot be opened ({}); install it (Debian: libcurl4)",
-                   library.error());
+    fail_resources(
+        "[libcurl] rewards of type http need it, but it cannot be opened ({}); install it (Debian: libcurl4)",
+        library.error());
   Curl curl{};
   decltype(&curl_global_init) global_init = nullptr;
   decltype(&curl_version_info) version_info = nullptr;

@@ -17,6 +17,7 @@ import json, os, sys, time
 def say(text):
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+kept = None
 for line in sys.stdin:
     asked = json.loads(line)
     number, text = asked["id"], asked["text"]
@@ -48,6 +49,10 @@ for line in sys.stdin:
         say(json.dumps({"id": number, "reward": os.getpid()}))
     elif text == "pid":
         say(json.dumps({"id": number, "reward": os.getpid()}))
+    elif text == "words":
+        say(json.dumps({"id": number, "reward": "good"}))
+    elif text == "keep":
+        kept = number
     elif text == "error":
         say(json.dumps({"id": number, "error": "cannot judge this"}))
     elif text == "next":
@@ -59,6 +64,8 @@ for line in sys.stdin:
         say(json.dumps({"id": number, "reward": len(text), "padding": text}))
     else:
         say(json.dumps({"id": number, "reward": asked["row"]["value"]}))
+        if kept is not None:
+            say(json.dumps({"id": kept, "reward": 3}))
 )";
 
 class ProgramReward : public testing::Test {
@@ -166,6 +173,14 @@ TEST_F(ProgramReward, SeveralAnswersAtOnce) {
   config_.parallel = 4;
   const auto verdicts = judge({"a", "crash", "b", "c", "rubbish", "d", "e", "f", "g"});
   for (const auto& [id, verdict] : verdicts) EXPECT_EQ(verdict.error.empty(), id != 1 && id != 4) << id;
+}
+
+TEST_F(ProgramReward, ABadAnswerIsOfTheAnswerWithItsId) {
+  config_.parallel = 2;
+  const auto verdicts = judge({"keep", "words", "a"});
+  EXPECT_EQ(verdicts.at(0).reward, 3);
+  expect_has(verdicts.at(1).error, "wrote to its standard output what is no answer");
+  EXPECT_EQ(verdicts.at(2).reward, 0.25);
 }
 
 TEST_F(ProgramReward, ProcessesShareTheWork) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/memory_turn.h"
 
 namespace temper::device {
 
@@ -39,19 +40,26 @@ int64_t Region::trim() {
 }
 
 void Region::pause(PauseMode mode) {
+  if (mode == PauseMode::kKeep) save(blocks_.live(), live_);
   kept_ = mode == PauseMode::kKeep;
-  if (kept_) save();
+  if (kept_) kept_blocks_ = blocks_.live();
   withdraw();
   uses_.forget();  // whoever takes memory away has waited for all work
   paused_ = true;
   held_ = 0;
 }
 
-void Region::resume() {
-  if (!back(0, blocks_.end())) throw OutOfMemory("[memory] a paused region does not fit into memory again");
-  if (kept_) restore();
+bool Region::resume() {
+  if (!back(0, blocks_.end())) {
+    withdraw();
+    held_ = 0;
+    return false;
+  }
+  if (kept_) restore(kept_blocks_);
+  kept_blocks_.clear();
   kept_ = false;
   paused_ = false;
+  return true;
 }
 
 TaggedPool::TaggedPool(int64_t limit, MakeRegion make) : limit_(limit) {
@@ -77,13 +85,11 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   invariant(bytes >= 0, "allocation of a negative size");
   const std::lock_guard lock(mutex_);
   Region& region = at(tag);
-  if (region.paused()) fail("[memory] region '{}' is paused; resume it before use", to_string(tag));
+  if (region.paused())
+    fail("[memory] '{}' asks for {}, but its region sleeps ({}); wake it first", to_string(tag),
+         format_bytes(bytes), turn_of(*this, tag));
   if (live() + bytes > limit_) fail_out_of_memory(bytes, tag);
   // Blocks kept for reuse count against the limit, and against other regions, only when memory is short.
-  const auto trim = [&] {
-    for (auto& each : regions_)
-      if (each && !each->paused()) each->trim();
-  };
   const int64_t before = region.live();
   void* memory = region.allocate(bytes);
   if (memory == nullptr) {
@@ -96,6 +102,11 @@ void* TaggedPool::allocate(int64_t bytes, MemoryTag tag) {
   peak_live_ = std::max(peak_live_, live());
   peak_held_ = std::max(peak_held_, held());
   return memory;
+}
+
+void TaggedPool::trim() {
+  for (auto& each : regions_)
+    if (each && !each->paused()) each->trim();
 }
 
 void TaggedPool::release(void* memory, MemoryTag tag) noexcept {
@@ -122,15 +133,29 @@ Region& TaggedPool::pausable(MemoryTag tag) const {
 void TaggedPool::pause(MemoryTag tag, PauseMode mode) {
   const std::lock_guard lock(mutex_);
   Region& region = pausable(tag);
-  if (region.paused()) fail("[memory] region '{}' is paused already", to_string(tag));
+  if (region.paused()) fail("[memory] region '{}' sleeps already ({})", to_string(tag), turn_of(*this, tag));
   region.pause(mode);
 }
 
 void TaggedPool::resume(MemoryTag tag) {
   const std::lock_guard lock(mutex_);
   Region& region = pausable(tag);
-  if (!region.paused()) fail("[memory] region '{}' is not paused", to_string(tag));
-  region.resume();
+  if (!region.paused()) fail("[memory] region '{}' is awake already", to_string(tag));
+  const auto no_room = [&](int64_t most) {
+    throw OutOfMemory(fmt::format(
+        "[memory] region '{}' needs {} to wake, but {} are in use, and {} may be. What would fit: free what "
+        "was allocated while it slept ({})\n{}",
+        to_string(tag), format_bytes(region.live()), format_bytes(live()), format_bytes(most),
+        turn_of(*this, tag), memory_table(usage_unlocked(), peak_live_)));
+  };
+  if (live() + region.live() > limit_) no_room(limit_);
+  if (!region.resume()) {
+    trim();
+    if (!region.resume()) no_room(held());
+  }
+  if (held() > limit_) trim();
+  peak_live_ = std::max(peak_live_, live());
+  peak_held_ = std::max(peak_held_, held());
 }
 
 MemoryUsage TaggedPool::usage() const {
@@ -177,7 +202,7 @@ MemoryUsage TaggedPool::usage_unlocked() const {
 
 int64_t TaggedPool::live() const {
   int64_t sum = 0;
-  for (const auto& region : regions_) sum += region ? region->live() : 0;
+  for (const auto& region : regions_) sum += region && !region->paused() ? region->live() : 0;
   return sum;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -15,10 +16,10 @@ class Region {
   virtual ~Region() = default;
   void* allocate(int64_t bytes);  // null when addresses or memory are used up
   void release(void* memory);
-  void used(void* memory);  // by the current stream, too
-  void pause(PauseMode mode);
-  void resume();
-  int64_t trim();  // gives memory behind free blocks back; how many bytes
+  void used(void* memory);     // by the current stream, too
+  void pause(PauseMode mode);  // an Error of save() leaves it as it was
+  bool resume();               // false, and still paused, where there is no memory for it
+  int64_t trim();              // gives memory behind free blocks back; how many bytes
   bool paused() const { return paused_; }
   int64_t live() const { return live_; }  // bytes in use
   int64_t held() const { return held_; }  // bytes taken from the device, live or kept for reuse
@@ -30,8 +31,11 @@ class Region {
   // Memory behind the bytes from `begin` to `end`, a block or all of them; raises held_. False when there is
   // none left.
   virtual bool back(int64_t begin, int64_t end) = 0;
-  virtual void save() = 0;     // the live blocks' contents, to host memory
-  virtual void restore() = 0;  // and back; forgets them
+  // What is in these blocks (offset → bytes), to host memory; and back, when some of them may have been
+  // released. restore() forgets it.
+  using Blocks = std::map<int64_t, int64_t>;
+  virtual void save(const Blocks& blocks, int64_t bytes) = 0;
+  virtual void restore(const Blocks& blocks) = 0;
   // Both may wait for the device's work.
   virtual void withdraw() = 0;  // takes all memory away, keeps the addresses
   virtual void give_up() = 0;   // takes memory behind free blocks away; lowers held_
@@ -44,6 +48,7 @@ class Region {
  private:
   LastUses uses_;
   bool paused_ = false, kept_ = false;
+  Blocks kept_blocks_;  // of a region that is paused with what is in it
 };
 
 // A pool of one region per tag, with a limit over all of them. Gradients share the region of activations:
@@ -73,8 +78,9 @@ class TaggedPool : public Pool {
   Region& pausable(MemoryTag tag) const;
   void count(MemoryTag tag, int64_t bytes);
   MemoryUsage usage_unlocked() const;
-  int64_t live() const;
+  int64_t live() const;  // of regions that are not paused
   int64_t held() const;
+  void trim();
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryTag tag) const;
 
   mutable std::mutex mutex_;

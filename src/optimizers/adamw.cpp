@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/threads.h"
+#include "device/memory_turn.h"
 
 namespace temper::optimizers {
 AdamW::AdamW(layers::ParameterStore& parameters, const ops::BoundOps& ops, const AdamWOptions& options,
@@ -273,6 +274,7 @@ void AdamW::gather_values(size_t first, size_t until) const {
 void AdamW::set_lr(double lr) { op_.lr.set(static_cast<float>(lr)); }
 
 void AdamW::update(const Tensor& grad_norm, double max_grad_norm) {
+  require_awake(parameters_.device(), MemoryTag::kOptimizer, "an update");
   for (size_t i = 0; i < op_.slots.size(); ++i) op_.slots[i].grad = own_gradient(i);
   op_.grad_norm = grad_norm;
   op_.max_grad_norm = static_cast<float>(max_grad_norm);
@@ -321,6 +323,7 @@ void AdamW::step(double lr, const Tensor& grad_norm, double max_grad_norm) {
 }
 
 std::vector<PlacedTensor> AdamW::state() const {
+  require_awake(parameters_.device(), MemoryTag::kOptimizer, "whoever reads or writes the optimizer's state");
   std::vector<PlacedTensor> tensors;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_.spec(i).buffer)

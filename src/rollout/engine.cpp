@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "device/memory_turn.h"
 #include "losses/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "rollout/sequence.h"
@@ -25,6 +26,12 @@ layers::PageSizes sizes_of(const EngineOptions& options) {
   return {options.cache_tokens / options.page_tokens, options.page_tokens, 2 * options.max_running};
 }
 
+// Nobody answers while what answers are made of sleeps.
+void require_all_awake(Device device) {
+  for (const MemoryTag tag : {MemoryTag::kWeights, MemoryTag::kKvCache})
+    require_awake(device, tag, "a request");
+}
+
 }  // namespace
 
 Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
@@ -44,6 +51,7 @@ Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
 Engine::~Engine() = default;
 
 int64_t Engine::add(Request request) {
+  require_all_awake(model_.parameters().device());
   const int64_t length = std::ssize(request.prompt), context = model_.config().max_positions;
   if (length == 0) fail("[generate] the prompt has no tokens; give some text, or use a chat template");
   if (length >= context)
@@ -75,6 +83,7 @@ int64_t Engine::add(Request request) {
 }
 
 bool Engine::step() {
+  require_all_awake(model_.parameters().device());
   follow_weights();
   admit();
   const std::vector<Part> parts = plan();

@@ -33,6 +33,9 @@ struct EngineOptions {
 // behind when it decodes (BoundMixer::decodes_as_prompts), tokens that were sampled are computed again one by
 // one, and only pages of prompts are shared.
 //
+// Its cache may sleep between requests (device/memory_turn.h), if the weights change before it wakes or what
+// is in it is kept: requests are refused meanwhile.
+//
 // The decoder must outlive it. When the weights change between two steps, requests that are running continue
 // with the new ones, which compute all of their tokens again.
 class Engine {

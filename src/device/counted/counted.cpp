@@ -29,8 +29,8 @@ class CountedRegion final : public Region {
     held_ = std::max(held_, end);
     return true;
   }
-  void save() override {}
-  void restore() override {}
+  void save(const Blocks&, int64_t) override {}
+  void restore(const Blocks&) override {}
   void withdraw() override {}
   void give_up() override {}
 };

@@ -52,18 +52,18 @@ class CpuRegion final : public Region {
     }
   }
 
-  void save() override {
-    backup_.resize(static_cast<size_t>(live_));
+  void save(const Blocks& blocks, int64_t all) override {
+    backup_.resize(static_cast<size_t>(all));
     std::byte* to = backup_.data();
-    for (const auto& [offset, bytes] : blocks_.live()) {
+    for (const auto& [offset, bytes] : blocks) {
       std::memcpy(to, base_ + offset, static_cast<size_t>(bytes));
       to += bytes;
     }
   }
 
-  void restore() override {
+  void restore(const Blocks& blocks) override {
     const std::byte* from = backup_.data();
-    for (const auto& [offset, bytes] : blocks_.live()) {
+    for (const auto& [offset, bytes] : blocks) {
       std::memcpy(base_ + offset, from, static_cast<size_t>(bytes));
       from += bytes;
     }

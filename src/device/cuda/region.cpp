@@ -138,31 +138,41 @@ void CudaRegion::give_up() {
   unmap_from(static_cast<size_t>(round_up(used, kCudaChunk) / kCudaChunk));
 }
 
-void CudaRegion::save() {
-  if (live_ == 0) return;
+void CudaRegion::save(const Blocks& blocks, int64_t all) {
+  if (all == 0) return;
   const CurrentGpu gpu(device_);
   check(cudaDeviceSynchronize(), "saving a region");
   void* host = nullptr;
-  check(cudaMallocHost(&host, static_cast<size_t>(live_)), "cudaMallocHost");
+  check(cudaMallocHost(&host, static_cast<size_t>(all)), "cudaMallocHost");
   backup_ = static_cast<std::byte*>(host);
-  std::byte* to = backup_;
-  for (const auto& [offset, bytes] : blocks_.live()) {
-    check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    to += bytes;
+  try {
+    std::byte* to = backup_;
+    for (const auto& [offset, bytes] : blocks) {
+      check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+      to += bytes;
+    }
+    check(cudaDeviceSynchronize(), "saving a region");
+  } catch (...) {
+    forget_backup();
+    throw;
   }
-  check(cudaDeviceSynchronize(), "saving a region");
 }
 
-void CudaRegion::restore() {
+void CudaRegion::restore(const Blocks& blocks) {
+  if (backup_ == nullptr) return;
   const CurrentGpu gpu(device_);
   const std::byte* from = backup_;
-  for (const auto& [offset, bytes] : blocks_.live()) {
+  for (const auto& [offset, bytes] : blocks) {
     check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
           "cudaMemcpy");
     from += bytes;
   }
   check(cudaDeviceSynchronize(), "restoring a region");
+  forget_backup();
+}
+
+void CudaRegion::forget_backup() {
   cudaFreeHost(backup_);
   backup_ = nullptr;
 }

@@ -33,8 +33,9 @@ class CudaRegion final : public Region {
 
  protected:
   bool back(int64_t begin, int64_t end) override;
-  void save() override;
-  void restore() override;
+  void save(const Blocks& blocks, int64_t bytes) override;
+  void restore(const Blocks& blocks) override;
+  void forget_backup();
   void withdraw() override;
   void give_up() override;  // chunks past the last block in use
 

@@ -1,6 +1,7 @@
 #include "rewards/exchange.h"
 
 #include <iterator>
+#include <system_error>
 
 #include "base/thread_signals.h"
 
@@ -28,9 +29,9 @@ void Exchange::check_alive() const {
   if (failure_) throw *failure_;
 }
 
-void Exchange::start(std::string key, std::function<void()> serve, std::function<void()> wake) {
+void Exchange::start(const std::string& key, std::function<void()> serve, std::function<void()> wake) {
   wake_ = std::move(wake);
-  thread_ = std::thread([this, key = std::move(key), serve = std::move(serve)] {
+  const auto run = [this, key, serve = std::move(serve)] {
     leave_signals_to_others();
     try {
       serve();
@@ -42,7 +43,12 @@ void Exchange::start(std::string key, std::function<void()> serve, std::function
       failure_.emplace(fmt::format("[{}] {}", key, error.what()), ErrorKind::kDefect);
     }
     changed_.notify_all();
-  });
+  };
+  try {
+    thread_ = std::thread(run);
+  } catch (const std::system_error& error) {
+    fail_resources("[{}] no thread can be started to judge answers: {}", key, error.what());
+  }
 }
 
 void Exchange::stop() {

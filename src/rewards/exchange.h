@@ -31,7 +31,7 @@ class Exchange {
 
   // Starts the thread: `serve` returns when take_submitted() is false; what it throws is the failure, and
   // `key` ("grpo.rewards[0].url") begins its message. `wake` ends a wait of the thread for something else.
-  void start(std::string key, std::function<void()> serve, std::function<void()> wake);
+  void start(const std::string& key, std::function<void()> serve, std::function<void()> wake);
   void stop();  // and waits for its end
 
   // Of the thread.

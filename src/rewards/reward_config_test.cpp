@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <sstream>
 
+#include "base/files.h"
 #include "base/registry.h"
 #include "config/load.h"
 #include "rewards/room.h"
@@ -67,6 +69,21 @@ TEST(RewardConfig, EveryKeyIsOfARoom) {
   read.insert({"type", "name", "weight"});
   if (registry<Room>().find("http") == nullptr) read.insert({"url", "retries"});
   EXPECT_EQ(read, declared);
+}
+
+// What docs/rewards.md shows of each type.
+TEST(RewardConfig, TheExamplesOfTheDocumentation) {
+  std::istringstream page(read_file(TEMPER_SOURCE_DIR "/docs/rewards.md"));
+  std::set<std::string> types;
+  for (std::string line; std::getline(page, line);) {
+    const size_t begin = line.find("- {type: ");
+    if (begin == std::string::npos || begin != line.find_first_not_of(' ')) continue;
+    const std::string type = line.substr(begin + 9, line.find_first_of(",}", begin) - begin - 9);
+    if (registry<Room>().find(type) == nullptr) continue;  // this build lacks it
+    types.insert(type);
+    EXPECT_EQ(message("rewards:\n  " + line.substr(begin)), "") << line;
+  }
+  EXPECT_EQ(types.size(), registry<Room>().entries().size());
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "exchange/receiver.h"
+#include "exchange/weight_sources.h"
+#include "models/model.h"
+#include "tests/support/errors.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::exchange {
+
+using Hashes = std::map<std::string, ParameterHash>;
+
+// The message of an Error of any kind: bad input, or a process that is gone.
+inline std::string failure_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A folder with other weights than the model that answers, which takes them as a program between two passes.
+class Exchange : public testing::Test {
+ protected:
+  void begin(const char* type = "qwen3", DType dtype = DType::kF32, double deadline_seconds = 20) {
+    receiver_.reset();
+    const bool experts = std::string_view(type) == "deepseek_v3";
+    model_ = tiny_model({.type = type, .dtype = dtype, .experts = experts});
+    const auto other = tiny_model({.type = type, .deviation = 0.2, .experts = experts});
+    models::save_model(*other, path(), "");
+    folder_ = std::make_unique<checkpoints::ModelFolder>(checkpoints::ModelFolder::open(path()));
+    receiver_ = std::make_unique<Receiver>(socket(), store(), ReceiverOptions{deadline_seconds});
+    old_ = hashes_of(store());
+  }
+
+  std::string path() const { return files_ / "model"; }
+  std::string socket() const { return files_ / "weights.sock"; }
+  layers::ParameterStore& store() { return model_->decoder.parameters(); }
+  const WeightTable& table() { return store().table(); }
+  Hashes expected() { return hashes_of_folder(*folder_, table(), old_); }
+
+  // Runs `send` beside the loop of passes, and gives what it threw.
+  std::string beside(const std::function<void()>& send) {
+    auto done = std::async(std::launch::async, [&] { return failure_of(send); });
+    while (done.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
+      if (const auto taken = receiver_->take_new()) taken_.push_back(*taken);
+    return done.get();
+  }
+  SendResult sync(int64_t version, const SendOptions& options) {
+    SendResult result;
+    const std::string error = beside([&] {
+      Sender sender(socket(), table(), options);
+      sender.begin(version);
+      send_folder(sender, *folder_, table(), options.names);
+      result = sender.finish();
+    });
+    EXPECT_EQ(error, "");
+    return result;
+  }
+
+  // That the old weights serve after this error, and that new ones still can come.
+  void expect_old(const std::string& error, const std::string& part) {
+    EXPECT_NE(error.find(part), std::string::npos) << "found: " << error << "\nexpected: " << part;
+    EXPECT_TRUE(taken_.empty());
+    EXPECT_EQ(differences(old_, hashes_of(store())), std::vector<std::string>());
+    EXPECT_TRUE(sync(7, {}).published);
+    EXPECT_EQ(differences(expected(), hashes_of(store())), std::vector<std::string>());
+  }
+
+  TemporaryDirectory files_;
+  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<checkpoints::ModelFolder> folder_;
+  std::unique_ptr<Receiver> receiver_;
+  Hashes old_;
+  std::vector<Receiver::Taken> taken_;
+};
+
+}  // namespace temper::exchange

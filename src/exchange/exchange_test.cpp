@@ -1,0 +1,151 @@
+// Weights that travel between a sender and a receiver.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "exchange/exchange_fixture.h"
+
+namespace temper::exchange {
+namespace {
+
+const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
+                                      "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
+
+TEST_F(Exchange, BothKindsOfNamesGiveTheBitsOfTheFolder) {
+  for (const char* type : kTypes)
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const Names names : {Names::kPacked, Names::kCheckpoint})
+        for (const int64_t chunk_bytes : {int64_t{4096}, int64_t{64} << 20}) {
+          begin(type, dtype);
+          const uint64_t before = store().version();
+          const SendResult result = sync(3, {.names = names, .chunk_bytes = chunk_bytes});
+          EXPECT_TRUE(result.published);
+          EXPECT_EQ(result.num_unknown, 0);
+          EXPECT_EQ(result.chunks == 1, chunk_bytes > 4096);
+          EXPECT_NE(store().version(), before);
+          ASSERT_EQ(taken_.size(), 1u);
+          EXPECT_EQ(std::exchange(taken_, {})[0].version, 3);
+          const auto loaded = models::load_model(path(), {.dtype = dtype});
+          EXPECT_EQ(differences(hashes_of(loaded->decoder.parameters()), hashes_of(store())),
+                    std::vector<std::string>())
+              << type << (names == Names::kPacked ? ", packed" : ", checkpoint");
+          EXPECT_EQ(expected(), hashes_of(store())) << type;
+          EXPECT_NE(old_, hashes_of(store())) << type;
+        }
+}
+
+// Nothing is visible before the pass that follows finish, however much came before.
+TEST_F(Exchange, NothingIsVisibleBeforeItIsWhole) {
+  begin();
+  std::promise<void> sent, looked;
+  bool has_sent = false;  // or failed
+  auto sending = std::async(std::launch::async, [&] {
+    const auto unlock = std::shared_ptr<void>(nullptr, [&](void*) {
+      if (!std::exchange(has_sent, true)) sent.set_value();
+    });
+    Sender sender(socket(), table(), {.chunk_bytes = 4096});
+    sender.begin(1);
+    send_folder(sender, *folder_, table(), Names::kPacked);
+    has_sent = true;
+    sent.set_value();
+    looked.get_future().wait();
+    return sender.finish().published;
+  });
+  sent.get_future().wait();
+  const uint64_t version = store().version();
+  EXPECT_FALSE(receiver_->take_new());
+  EXPECT_EQ(old_, hashes_of(store()));
+  EXPECT_EQ(store().version(), version);
+  looked.set_value();
+  std::optional<Receiver::Taken> taken;
+  while (!taken && sending.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
+    EXPECT_EQ(store().version(), version);
+    taken = receiver_->take_new();
+  }
+  EXPECT_EQ(expected(), hashes_of(store()));
+  EXPECT_TRUE(sending.get());
+}
+
+TEST_F(Exchange, UnknownNamesAreCountedAndNamed) {
+  begin();
+  SendResult result;
+  EXPECT_EQ(beside([&] {
+              Sender sender(socket(), table(), {.names = Names::kCheckpoint});
+              sender.begin(1);
+              send_folder(sender, *folder_, table(), Names::kCheckpoint);
+              for (int i = 0; i < 12; ++i)
+                sender.add(fmt::format("extra.{:02}", i), Tensor::from(std::vector<float>{1, 2}));
+              result = sender.finish();
+            }),
+            "");
+  EXPECT_TRUE(result.published);
+  EXPECT_EQ(result.num_unknown, 12);
+  ASSERT_EQ(result.unknown.size(), 10u);
+  EXPECT_EQ(result.unknown[0], "extra.00");
+  EXPECT_EQ(expected(), hashes_of(store()));
+}
+
+// Of another rank count of the trainer, with every kind of division.
+TEST_F(Exchange, RanksSendWhatTheyOwnAndTheReceiverHasWholeTensors) {
+  for (const char* type : {"qwen3", "qwen3_moe", "gpt_oss"})
+    for (const Mesh& mesh :
+         {Mesh{}, Mesh{.shard = 2, .shard_level = 3}, Mesh{.shard = 4, .shard_level = 3}, Mesh{.tensor = 2},
+          Mesh{.tensor = 4}, Mesh{.shard = 2, .tensor = 2, .shard_level = 3},
+          Mesh{.replicate = 2, .tensor = 2}, Mesh{.expert = 2}}) {
+      if (mesh.expert > 1 && std::string_view(type) == "qwen3") continue;
+      begin(type);
+      EXPECT_EQ(beside([&] {
+                  for (int i = 0; i < mesh.size(); ++i) {
+                    const int rank = mesh.size() - 1 - i;  // in any order
+                    layers::ParameterStore own(table(), DType::kF32, {}, {}, mesh, rank);
+                    checkpoints::load_rows(*folder_, own.table(), own.layout(),
+                                           [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+                                             own.set_rows(spec.name, first, rows);
+                                           });
+                    Sender sender(socket(), table(),
+                                  {.chunk_bytes = 8192, .rank = rank, .ranks = mesh.size()});
+                    sender.begin(5);
+                    send_owned(sender, own.placed(), rank);
+                    const bool published = sender.finish().published;
+                    EXPECT_EQ(published, i + 1 == mesh.size());
+                  }
+                }),
+                "")
+          << type << ", " << to_string(mesh);
+      EXPECT_EQ(differences(expected(), hashes_of(store())), std::vector<std::string>())
+          << type << ", " << to_string(mesh);
+    }
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+int64_t count_in(const std::string& folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return std::distance(begin(all), end(all));
+}
+
+TEST_F(Exchange, AHundredSyncsLeaveNothingBehind) {
+  begin();
+  const int64_t shared = count_in("/dev/shm");
+  int64_t resident = 0, descriptors = 0;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(sync(i, {.names = i % 2 == 0 ? Names::kPacked : Names::kCheckpoint, .chunk_bytes = 1 << 16})
+                    .published);
+    if (i != 4) continue;
+    resident = resident_bytes();
+    descriptors = count_in("/proc/self/fd");
+  }
+  EXPECT_EQ(taken_.size(), 100u);
+  EXPECT_LE(resident_bytes() - resident, 1 << 20);
+  EXPECT_LE(count_in("/proc/self/fd"), descriptors + 1);  // of a connection that is about to be closed
+  EXPECT_EQ(count_in("/dev/shm"), shared);
+}
+
+}  // namespace
+}  // namespace temper::exchange

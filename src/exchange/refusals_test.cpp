@@ -1,0 +1,193 @@
+// Everything that may go wrong between a sender and a receiver: the old weights stay.
+#include "base/hash.h"
+#include "base/process.h"
+#include "exchange/exchange_fixture.h"
+
+namespace temper::exchange {
+namespace {
+
+// A sender by hand, for messages that ours does not send.
+class RawSender {
+ public:
+  RawSender(const std::string& socket, const WeightTable& table)
+      : connection_(connect_to(socket), "the receiver", 20), chunk_(4096) {
+    ask(hello(table));
+  }
+  static Json hello(const WeightTable& table) {
+    return Json::Object{{"type", "hello"},
+                        {"protocol", kProtocol},
+                        {"boot", this_process().boot},
+                        {"memory", "cpu"},
+                        {"model", fingerprint_of(table)}};
+  }
+  static Json begin_message(int64_t bytes = 4096) {
+    return Json::Object{{"type", "begin"}, {"version", 1}, {"names", "packed"},
+                        {"rank", 0},       {"ranks", 1},   {"chunk_bytes", bytes}};
+  }
+  void begin(int64_t bytes = 4096) { ask(begin_message(bytes), chunk_.file()); }
+  void ask(const Json& message, int file = -1) {
+    connection_.send(message, file);
+    const Json answer = connection_.receive().json;
+    if (const Json* error = answer.find("error")) throw Error(error->as_string());
+  }
+  Json update(const std::string& name, const std::string& elements, int64_t count,
+              const std::string& dtype = "float32", int64_t at = 0) {
+    Hasher hasher;
+    hasher.update(chunk_.data(), 4096);
+    return Json::Object{
+        {"type", "update"},
+        {"bytes", 4096},
+        {"hash", hasher.digest()},
+        {"pieces",
+         Json::Array{Json::Object{
+             {"name", name}, {"dtype", dtype}, {"at", at}, {"count", count}, {"elements", elements}}}}};
+  }
+
+ private:
+  Connection connection_;
+  SharedMemory chunk_;
+};
+
+TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
+  const std::string norm = "norm.weight", all = R"({"shape":[32],"runs":[[0,32]]})";
+  using Do = std::function<void(RawSender&)>;
+  const std::vector<std::pair<Do, const char*>> all_errors{
+      {[&](RawSender& s) { s.ask(s.update(norm, all, 32)); }, "'update' came before begin"},
+      {[&](RawSender& s) {
+         s.ask(Json::Object{{"type", "finish"}});
+       },
+       "'finish' came before begin"},
+      {[&](RawSender& s) { s.begin(), s.begin(); }, "a second begin came before finish"},
+      {[&](RawSender& s) {
+         s.begin(), s.ask(Json::Object{{"type", "finish"}});
+       },
+       "tensors did not come"},
+      {[&](RawSender& s) {
+         s.begin(), s.ask(Json::Object{{"type", "ende"}});
+       },
+       "'ende' is no message"},
+      {[&](RawSender& s) { s.begin(8192); }, "expected 8.00 KiB that cannot shrink"},
+      {[&](RawSender& s) { s.ask(RawSender::begin_message()); }, "begin came without shared memory"},
+      {[&](RawSender& s) {
+         s.begin();
+         Json update = s.update(norm, all, 32);
+         update.set("hash", "0123");
+         s.ask(update);
+       },
+       "its bytes changed on the way"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, R"({"shape":[33],"runs":[[0,32]]})", 32)); },
+       "is [33], expected [32]; send the weights of the same model"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, R"({"shape":[32],"runs":[[1,32]]})", 32)); },
+       "found 32 elements from 1 on"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "int32")); },
+       "is int32, expected float32, bfloat16 or float16"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "float32", 4092)); },
+       "count is 32, expected 1 to 1"},
+      {[&](RawSender& s) { s.begin(), s.ask(s.update(norm, all, 32, "float32", 2)); },
+       "between two elements"},
+      {[&](RawSender& s) {
+         s.begin();
+         s.ask(s.update(norm, all, 32));
+         s.ask(s.update(norm, R"({"shape":[32],"runs":[[31,1]]})", 1));
+       },
+       "elements from 31 on of 'norm.weight' came twice"},
+  };
+  for (const auto& [what, part] : all_errors) {
+    begin();
+    const std::string error = beside([&] {
+      RawSender sender(socket(), table());
+      what(sender);
+    });
+    expect_old(error, part);
+    taken_.clear();
+  }
+}
+
+TEST_F(Exchange, ALostOrHungSenderLeavesTheOldWeights) {
+  for (const bool hangs : {false, true}) {
+    begin("qwen3", DType::kF32, 0.3);
+    const std::string error = beside([&] {
+      auto sender = std::make_unique<Sender>(socket(), table(), SendOptions{.chunk_bytes = 4096});
+      sender->begin(1);
+      send_folder(*sender, *folder_, table(), Names::kPacked);
+      if (!hangs) sender.reset();
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      if (hangs) sender->finish();
+    });
+    expect_old(error, hangs ? "sent nothing for 0.3 s" : "");
+    taken_.clear();
+  }
+}
+
+TEST_F(Exchange, AReceiverThatTakesNothingOrEndsIsAnErrorOfTheSender) {
+  begin();
+  const auto send = [&](double deadline_seconds) {
+    Sender sender(socket(), table(), {.deadline_seconds = deadline_seconds});
+    sender.begin(1);
+    send_folder(sender, *folder_, table(), Names::kPacked);
+    sender.finish();
+  };
+  expect_has(failure_of([&] { send(0.2); }), "the receiver did not answer within 0.2 s");
+  begin();
+  auto waiting = std::async(std::launch::async, [&] { return failure_of([&] { send(20); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  receiver_.reset();
+  expect_has(waiting.get(), "ended before it took the weights");
+  EXPECT_EQ(old_, hashes_of(store()));
+  expect_has(failure_of([&] { send(1); }), "nobody takes weights there");
+}
+
+TEST_F(Exchange, AnotherModelProtocolOrMachineIsRefused) {
+  begin();
+  const auto other = tiny_model({.type = "llama"});
+  expect_old(beside([&] { Sender(socket(), other->decoder.parameters().table()); }),
+             "the sender's model has other names, shapes or dtypes");
+  const auto greet = [&](const char* key, Json value) {
+    return beside([&] {
+      Connection connection(connect_to(socket()), "the receiver", 20);
+      Json hello = RawSender::hello(table());
+      hello.set(key, std::move(value));
+      connection.send(hello);
+      const Json answer = connection.receive().json;
+      if (const Json* error = answer.find("error")) throw Error(error->as_string());
+    });
+  };
+  expect_has(greet("protocol", 2), "the sender speaks protocol 2, the receiver 1");
+  expect_has(greet("boot", "zz"), "another machine (boot zz");
+  expect_has(greet("memory", "tape"), "lie in memory of 'tape'");
+  EXPECT_EQ(greet("memory", "cpu"), "");
+}
+
+TEST_F(Exchange, ARankThatDoesNotComeLeavesTheOldWeights) {
+  begin("qwen3", DType::kF32, 0.3);
+  const std::string error = beside([&] {
+    const auto part = [&](int64_t version, int rank, bool whole) {
+      Sender sender(socket(), table(), {.rank = rank, .ranks = 2});
+      sender.begin(version);
+      if (whole) send_folder(sender, *folder_, table(), Names::kPacked);
+      sender.finish();
+    };
+    part(4, 1, true);
+    expect_has(failure_of([&] { part(5, 0, false); }), "version 4 waits for 1 of 2 ranks");
+    expect_has(failure_of([&] { part(4, 1, false); }), "rank 1 began again");
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    part(4, 0, false);  // begins another one, of which rank 1 does not come
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  });
+  expect_old(error, "");
+}
+
+TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {
+  begin();
+  expect_has(failure_of([&] { Receiver(socket(), store()); }), "another process listens there");
+  write_file(files_ / "file", "");
+  expect_has(failure_of([&] { Receiver(files_ / "file", store()); }), "is there and no socket");
+  expect_has(failure_of([&] { Receiver(std::string(200, 'a'), store()); }), "choose a shorter one");
+  receiver_.reset();
+  EXPECT_FALSE(exists(socket()));
+  const auto narrow = tiny_model({.base_dtype = DType::kF8E4M3});
+  expect_has(failure_of([&] { Receiver(socket(), narrow->decoder.parameters()); }), "kept in 8 bits");
+}
+
+}  // namespace
+}  // namespace temper::exchange

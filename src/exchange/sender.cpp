@@ -1,0 +1,141 @@
+#include "exchange/sender.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/process.h"
+#include "checkpoints/element_runs.h"
+
+namespace temper::exchange {
+namespace {
+
+constexpr int64_t kAlignment = 64;        // bytes, of pieces in a chunk
+constexpr int64_t kSmallestChunk = 4096;  // bytes
+constexpr size_t kMostPieces = 4096;      // of a message
+
+int64_t checked_chunk(const SendOptions& options) {
+  if (options.chunk_bytes < kSmallestChunk)
+    fail("[weights] chunks of {} bytes are too small; expected {} or more", options.chunk_bytes,
+         kSmallestChunk);
+  return options.chunk_bytes;
+}
+
+}  // namespace
+
+Sender::Sender(const std::string& socket, const WeightTable& table, const SendOptions& options)
+    : options_(options), connection_(connect_to(socket), "the receiver", options.deadline_seconds) {
+  checked_chunk(options);
+  ask(Json::Object{{"type", "hello"},
+                   {"protocol", kProtocol},
+                   {"boot", this_process().boot},
+                   {"process", to_string(this_process())},
+                   {"memory", "cpu"},
+                   {"model", fingerprint_of(table)}});
+}
+
+Json Sender::ask(const Json& message, int file) {
+  try {
+    connection_.send(message, file);
+  } catch (const Error&) {
+    // A receiver that has closed the connection may have said why.
+    if (failed_) throw;
+    failed_ = true;
+  }
+  Connection::Message answer = connection_.receive();
+  if (const Json* error = answer.json.find("error"))
+    throw Error(error->as_string(), static_cast<ErrorKind>(answer.json.at("kind").as_int()));
+  return std::move(answer.json);
+}
+
+void Sender::begin(int64_t version) {
+  begun_ = seconds_now();
+  result_ = {};
+  filled_ = 0;
+  pieces_.clear();
+  if (!chunk_) chunk_ = std::make_unique<SharedMemory>(options_.chunk_bytes);
+  ask(Json::Object{{"type", "begin"},
+                   {"version", version},
+                   {"names", options_.names == Names::kPacked ? "packed" : "checkpoint"},
+                   {"rank", options_.rank},
+                   {"ranks", options_.ranks},
+                   {"chunk_bytes", options_.chunk_bytes}},
+      chunk_->file());
+}
+
+void Sender::add(const std::string& name, const Tensor& tensor) {
+  const std::vector<Slice> all{{0, 0, tensor.numel()}};
+  add(name, tensor.shape(), all, tensor.contiguous(MemoryTag::kWorkspace).reshape({tensor.numel()}));
+}
+
+void Sender::add(const std::string& name, const Shape& whole, std::span<const Slice> runs,
+                 const Tensor& elements) {
+  invariant(chunk_ != nullptr, "elements are sent before begin()");
+  const int64_t size = size_of(elements.dtype());
+  size_t next = 0;    // run
+  int64_t taken = 0;  // elements of it
+  while (next < runs.size()) {
+    filled_ = (filled_ + kAlignment - 1) / kAlignment * kAlignment;
+    int64_t room = (chunk_->bytes() - filled_) / size;
+    if (room <= 0 || pieces_.size() == kMostPieces) {
+      flush();
+      continue;
+    }
+    const int64_t at = filled_;
+    std::vector<Slice> held;
+    while (next < runs.size() && room > 0) {
+      const Slice& run = runs[next];
+      const int64_t count = std::min(room, run.count - taken);
+      held.push_back({run.whole + taken, 0, count});
+      std::memcpy(chunk_->data() + filled_,
+                  static_cast<const std::byte*>(elements.raw()) + (run.own + taken) * size,
+                  static_cast<size_t>(count * size));
+      filled_ += count * size;
+      room -= count;
+      taken += count;
+      if (taken < run.count) continue;
+      ++next;
+      taken = 0;
+    }
+    result_.bytes += filled_ - at;
+    pieces_.emplace_back(Json::Object{{"name", name},
+                                      {"dtype", to_string(elements.dtype())},
+                                      {"at", at},
+                                      {"count", (filled_ - at) / size},
+                                      {"elements", checkpoints::format_elements(whole, held)}});
+  }
+}
+
+void Sender::flush() {
+  if (pieces_.empty()) return;
+  Hasher hasher;
+  hasher.update(chunk_->data(), static_cast<size_t>(filled_));
+  ask(Json::Object{{"type", "update"},
+                   {"bytes", filled_},
+                   {"hash", hasher.digest()},
+                   {"pieces", std::exchange(pieces_, {})}});
+  filled_ = 0;
+  ++result_.chunks;
+}
+
+SendResult Sender::finish() {
+  flush();
+  const Json answer = ask(Json::Object{{"type", "finish"}});
+  result_.published = answer.at("published").as_bool();
+  result_.num_unknown = answer.at("num_unknown").as_int();
+  for (const Json& name : answer.at("unknown").as_array()) result_.unknown.push_back(name.as_string());
+  result_.seconds = seconds_now() - begun_;
+  return std::exchange(result_, {});
+}
+
+std::map<std::string, ParameterHash> Sender::hashes() {
+  std::map<std::string, ParameterHash> hashes;
+  const Json answer = ask(Json::Object{{"type", "hashes"}});
+  for (const auto& [name, each] : answer.at("parameters").as_object())
+    hashes.emplace(name, ParameterHash{each.at("dtype").as_string(), each.at("digest").as_string()});
+  return hashes;
+}
+
+}  // namespace temper::exchange

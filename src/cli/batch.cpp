@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cli/adapters.h"
 #include "cli/batch_invariant.h"
+#include "cli/new_weights.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
 #include "data/chat_template.h"
@@ -24,7 +25,7 @@ namespace temper::cli {
 namespace {
 
 struct BatchArguments {
-  std::string model, rows, out;
+  std::string model, rows, out, weights_from;
   std::vector<std::string> adapters, stops;
   int64_t samples = 1, batch = 32;
   bool batch_invariant = false;
@@ -198,21 +199,23 @@ class Batch {
     Json::Array tokens, log_probs;
     for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
     for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
-    file_.write(asked.row, asked.sample, asked.key,
-                {{"text", text},
-                 {"finish", name_of(answer.finish)},
-                 {"ids", tokens},
-                 {"log_probs", log_probs},
-                 {"input", source_.row(asked.row)}});
+    Json::Object line{
+        {"text", text}, {"finish", name_of(answer.finish)}, {"ids", tokens}, {"log_probs", log_probs}};
+    if (new_weights_) line.emplace_back("versions", new_weights_->numbers_of(answer.versions));
+    line.emplace_back("input", source_.row(asked.row));
+    file_.write(asked.row, asked.sample, asked.key, line);
   }
 
   // False where a signal ended it.
   bool generate(const rollout::EngineOptions& options, const training::StopSignals& signals) {
+    if (!arguments_.weights_from.empty())
+      new_weights_.emplace(arguments_.weights_from, model_->decoder.parameters());
     rollout::Engine engine(model_->decoder, options, &text_.tokenizer);
     Lines lines(to_do_);
     int64_t next = 0, done = 0;
     for (bool more = true; more;) {
       while (next < source_.size() && engine.waiting() < options.max_running) add_row(engine, next++);
+      if (new_weights_) new_weights_->take();
       more = engine.step() || next < source_.size();
       for (const rollout::Completion& answer : engine.take_finished()) {
         write(answer);
@@ -242,6 +245,7 @@ class Batch {
   data::Source source_;
   data::RowEncoder encoder_;
   rollout::AnswerFile file_;
+  std::optional<NewWeights> new_weights_;
   std::set<int64_t> bad_rows_;
   std::map<int64_t, Asked> asked_;  // by the engine's number
   int64_t to_do_ = 0, failed_ = 0;
@@ -268,6 +272,8 @@ void add_batch(Program& program) {
     options.option("--batch", arguments->batch, "Answers at once, at most. Omitted: 32.");
     options.flag("--batch-invariant", arguments->batch_invariant,
                  "Answers do not depend on --batch, to the last bit.");
+    options.option("--weights-from", arguments->weights_from,
+                   "A socket for new weights, taken while it answers (temper weights send).");
     arguments->sampling.declare(options);
     return [arguments] { return batch(*arguments); };
   });

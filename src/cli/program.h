@@ -60,5 +60,6 @@ void add_ops(Program& program);
 void add_verify_layout(Program& program);
 void add_quantize(Program& program);
 void add_export(Program& program);
+void add_weights_send(Program& program);
 
 }  // namespace temper::cli

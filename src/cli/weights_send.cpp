@@ -1,0 +1,94 @@
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/program.h"
+#include "exchange/weight_sources.h"
+#include "models/model.h"
+
+namespace temper::cli {
+namespace {
+
+struct SendArguments {
+  std::string folder, socket, names = "checkpoint";
+  int64_t version = 1, chunk_mib = 64;
+  std::optional<double> deadline_seconds;
+  bool check_sync = false;
+};
+
+exchange::SendOptions options_of(const SendArguments& arguments) {
+  if (arguments.socket.empty())
+    fail("[weights send] --to is missing; name the socket that 'temper batch --weights-from' listens at");
+  if (arguments.names != "checkpoint" && arguments.names != "packed")
+    fail("[--names] '{}' is no kind of names; expected checkpoint or packed", arguments.names);
+  if (arguments.version < 1)
+    fail("[--as-version] {} is out of range; expected 1 or more (0 is the model that was loaded)",
+         arguments.version);
+  if (arguments.chunk_mib < 1 || arguments.chunk_mib > 4096)
+    fail("[--chunk-mib] {} is out of range; expected 1 to 4096", arguments.chunk_mib);
+  exchange::SendOptions options;
+  options.names = arguments.names == "packed" ? exchange::Names::kPacked : exchange::Names::kCheckpoint;
+  options.chunk_bytes = arguments.chunk_mib << 20;
+  options.deadline_seconds = arguments.deadline_seconds.value_or(options.deadline_seconds);
+  if (!(options.deadline_seconds > 0 && options.deadline_seconds <= 86400))
+    fail("[--deadline] {} is out of range; expected more than 0, at most 86400 seconds",
+         options.deadline_seconds);
+  return options;
+}
+
+void print_result(const exchange::SendResult& result, int64_t version) {
+  std::printf("version %lld: %s in %lld chunks, %.0f ms, %.2f GB/s\n", static_cast<long long>(version),
+              format_bytes(result.bytes).c_str(), static_cast<long long>(result.chunks), result.seconds * 1e3,
+              static_cast<double>(result.bytes) / 1e9 / result.seconds);
+  if (result.num_unknown == 0) return;
+  const bool more = result.num_unknown > std::ssize(result.unknown);
+  log_warning(fmt::format("the receiver does not know {} of the names: {}{}", result.num_unknown,
+                          join(result.unknown), more ? ", …" : ""));
+}
+
+// 1 where something differs.
+int check(exchange::Sender& sender, const checkpoints::ModelFolder& folder, const WeightTable& table) {
+  const auto received = sender.hashes();
+  const std::vector<std::string> lines =
+      exchange::differences(exchange::hashes_of_folder(folder, table, received), received);
+  for (const std::string& line : lines) std::printf("differs: %s\n", line.c_str());
+  if (lines.empty()) std::printf("all %zu parameters and buffers are alike\n", received.size());
+  return lines.empty() ? 0 : 1;
+}
+
+int send(const SendArguments& arguments) {
+  const exchange::SendOptions options = options_of(arguments);
+  const auto folder = checkpoints::ModelFolder::open(arguments.folder);
+  const WeightTable table =
+      layers::decoder_weight_table(models::configure(folder.config(), arguments.folder + "/config.json"));
+  exchange::Sender sender(arguments.socket, table, options);
+  sender.begin(arguments.version);
+  exchange::send_folder(sender, folder, table, options.names);
+  print_result(sender.finish(), arguments.version);
+  return arguments.check_sync ? check(sender, folder, table) : 0;
+}
+
+}  // namespace
+
+void add_weights_send(Program& program) {
+  program.add("weights send", "Send a folder's weights to a process that answers.", [](Options& options) {
+    auto arguments = std::make_shared<SendArguments>();
+    options.positional("folder", arguments->folder, "The folder of the new weights, in Hugging Face format.");
+    options.option("--to", arguments->socket, "The socket that the other process listens at.");
+    options.option("--names", arguments->names,
+                   "checkpoint (the default) sends the folder's tensors, packed this program's parameters.");
+    options.option("--as-version", arguments->version,
+                   "The number by which answers name these weights. Omitted: 1.");
+    options.option("--chunk-mib", arguments->chunk_mib, "The shared memory to send through. Omitted: 64.");
+    options.option("--deadline", arguments->deadline_seconds,
+                   "Seconds to wait for each answer of the other process. Omitted: 60.");
+    options.flag("--check-sync", arguments->check_sync,
+                 "Compare hashes of all parameters afterwards; the exit code is 1 where some differ.");
+    options.example("temper weights send runs/law/model --to /tmp/weights.sock --check-sync");
+    return [arguments] { return send(*arguments); };
+  });
+}
+
+}  // namespace temper::cli

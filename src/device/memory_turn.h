@@ -28,8 +28,8 @@ class MemoryTurn {
   MemoryTurn(const MemoryTurn&) = delete;
   MemoryTurn& operator=(const MemoryTurn&) = delete;
 
-  // All that sleeps, in the order of their tags: weights first, caches after them. An Error (kResources) where
-  // there is no memory for one: it and those after it still sleep, and wake() may be called again.
+  // All that sleeps, in the order of their tags: weights first, caches after them. An Error (kResources)
+  // where there is no memory for one: it and those after it still sleep, and wake() may be called again.
   void wake();
   void wake(MemoryTag tag);  // only this one: weights, before somebody writes to them
 

@@ -20,7 +20,8 @@ class Block {
   Block(int64_t bytes, MemoryTag tag)
       : tag_(tag), values_(static_cast<size_t>(bytes)), memory_(pool().allocate(bytes, tag)) {
     static uint32_t next = 1;
-    for (auto& value : values_) value = static_cast<unsigned char>((next = next * 1664525 + 1013904223) >> 24);
+    for (auto& value : values_)
+      value = static_cast<unsigned char>((next = next * 1664525 + 1013904223) >> 24);
     std::memcpy(memory_, values_.data(), values_.size());
   }
   ~Block() { pool().release(memory_, tag_); }
@@ -85,8 +86,9 @@ TEST(MemoryTurn, ErrorsNameTheRegionAndTheTurn) {
   Block block(1000, MemoryTag::kOptimizer);
   MemoryTurn turn({}, "a rollout", {{MemoryTag::kOptimizer, PauseMode::kKeep}});
   for (const std::string& error :
-       {error_of([] { pool().allocate(1, MemoryTag::kOptimizer); }),
-        error_of([] { MemoryTurn({}, "an update", {{MemoryTag::kOptimizer, PauseMode::kKeep}}); }),
+       {error_of([] { pool().allocate(1, MemoryTag::kOptimizer); }), error_of([] {
+          MemoryTurn({}, "an update", {{MemoryTag::kOptimizer, PauseMode::kKeep}});
+        }),
         error_of([] { require_awake({}, MemoryTag::kOptimizer, "the update"); })}) {
     expect_has(error, "'optimizer'");
     expect_has(error, "during a rollout");
@@ -94,7 +96,9 @@ TEST(MemoryTurn, ErrorsNameTheRegionAndTheTurn) {
   turn.wake();
   require_awake({}, MemoryTag::kOptimizer, "the update");
   expect_has(error_of([&] { turn.wake(MemoryTag::kOptimizer); }), "'optimizer' is awake already");
-  expect_has(error_of([] { MemoryTurn({}, "a rollout", {{MemoryTag::kGradients, PauseMode::kDrop}}); }),
+  expect_has(error_of([] {
+               MemoryTurn({}, "a rollout", {{MemoryTag::kGradients, PauseMode::kDrop}});
+             }),
              "'gradients' live in the region 'activations'");
 }
 

@@ -105,12 +105,16 @@ TEST(MemoryTurns, FiveHundredCyclesEndAsTheyBegan) {
   expect_same_use(Use(), *fifth);
 }
 
+int64_t live_gradients() { return pool().usage()[static_cast<size_t>(MemoryTag::kGradients)].live; }
+
 // A run whose optimizer sleeps between updates learns the same as one whose optimizer does not.
 TEST(MemoryTurns, UpdatesAreThoseOfAnOptimizerThatNeverSleeps) {
   Colocated sleeps, waits;
   for (int step = 0; step < 4; ++step) {
     {
+      const int64_t gradients = live_gradients();
       RolloutTurn turn(sleeps.parameters(), kAll);
+      EXPECT_TRUE(step == 0 || live_gradients() < gradients);
       EXPECT_EQ(pool().usage()[static_cast<size_t>(MemoryTag::kOptimizer)].held, 0);
       sleeps.answer();
     }
@@ -144,8 +148,8 @@ TEST(MemoryTurns, WhatSleepsIsAskedForNothing) {
   expect_refused([&] { rollout::Engine(both.model->decoder, {}); }, "kv_cache", "an update");
 }
 
-// A checkpoint is written beside rollouts from copies: its bytes are those of when it was asked for, while the
-// state sleeps, wakes and changes.
+// A checkpoint is written beside rollouts from copies: its bytes are those of when it was asked for, while
+// the state sleeps, wakes and changes.
 TEST(MemoryTurns, ACheckpointIsThatOfItsStepWhileTheStateSleeps) {
   Colocated both;
   const std::string folder =

@@ -112,6 +112,8 @@ void check_memory(const RunConfig& config, const Setting& setting, const RunMemo
         "[checkpoint.async] copies states to the CPU's memory, where they take {}, but only {} are free for "
         "each rank; set checkpoint.async: false, or use more ranks that share the states (parallel.shard)",
         format_bytes(plan.host_copies), format_bytes(free));
+  else if (plan.rollouts && setting.facts.hardware != hardware::kCpu)
+    plan.rollouts->check_host(plan.host_copies, free);
   if (plan.total <= limit) return;
   const std::string fits = what_or_which_mesh(config, setting, limit);
   const std::string device = to_string(setting.facts.device);

@@ -24,6 +24,8 @@ struct ObjectiveInputs {
   RunFiles files;
 };
 
+struct RolloutWish;  // recipes/rollout_memory.h
+
 // How a recipe wants rows read.
 struct RowsWanted {
   data::Goal goal = data::Goal::kLanguageModel;
@@ -55,6 +57,9 @@ struct Recipe {
   // and evaluation.
   int64_t (*stored_bytes)(const RunConfig& config, int64_t documents) = [](const RunConfig&,
                                                                            int64_t) -> int64_t { return 0; };
+
+  // Where updates learn from the model's own answers: how these use its device. Null: there are none.
+  RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
 
   using Objective = std::shared_ptr<const training::Objective>;
   using MakeObjective = Objective (*)(const ObjectiveInputs& inputs);

@@ -1,7 +1,9 @@
 #include "recipes/rehearsal.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "checkpoints/owned_tensors.h"
 #include "collectives/local/local.h"
@@ -194,8 +196,12 @@ std::vector<Tensor> copies_of_state(const RunConfig& config, const optimizers::A
   return copies;
 }
 
+// What comes after updates, while all that they keep is there: of what is trained, the model or an adapter.
+using AfterUpdates = std::function<void(layers::ParameterStore& trained, const layers::Adapter* adapter)>;
+
 void rehearse_model(const RunConfig& config, models::Model& model, const Sample& sample,
-                    const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks) {
+                    const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks,
+                    const AfterUpdates& after) {
   optimizers::AdamW optimizer(model.decoder.parameters(), model.decoder.ops(), optimizer_options(config),
                               ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
@@ -207,6 +213,7 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
   for (const auto& rows : {objective ? full : shortened(full), full})
     for (int i = 0; i < 2; ++i) trainer.step(rows, 0);
   if (evaluates(config)) trainer.evaluate(eval_rows(config, sample));
+  after(model.decoder.parameters(), nullptr);
 }
 
 // An adapter as if it were alone.
@@ -235,8 +242,8 @@ struct RehearsedAdapter {
 };
 
 void rehearse_adapters(const RunConfig& config, const models::Model& model, const Setting& setting,
-                       const std::shared_ptr<const training::Objective>& objective,
-                       const PlannedRanks& ranks) {
+                       const std::shared_ptr<const training::Objective>& objective, const PlannedRanks& ranks,
+                       const AfterUpdates& after) {
   std::vector<std::unique_ptr<RehearsedAdapter>> adapters;
   for (size_t i = 0; i < config.adapters.size(); ++i)
     adapters.push_back(std::make_unique<RehearsedAdapter>(run_of_adapter(config, config.adapters[i]), model,
@@ -257,9 +264,19 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
     objective ? objective->evaluate(rows, &adapter->weights, collectives::alone())
               : training::evaluate(model.decoder, &adapter->weights, rows, config.train.micro_batch_tokens);
   }
+  for (const auto& adapter : adapters) after(adapter->weights.parameters(), &adapter->weights);
 }
 
-void rehearse_on(const RunConfig& config, const Setting& setting) {
+MemoryPlan peaks_of(const Pool& memory) {
+  MemoryPlan plan;
+  const MemoryUsage usage = memory.usage();
+  for (size_t i = 0; i < usage.size(); ++i) plan.peaks[i] = usage[i].peak;
+  plan.total = memory.peak_live();
+  return plan;
+}
+
+// `counted`: the pool of the device.
+void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& counted, RunMemory& plan) {
   const PlannedRanks ranks(setting.mesh);
   const std::unique_ptr<models::Model> model =
       counted_model(config, setting.model, setting, ranks.groups.model());
@@ -269,11 +286,24 @@ void rehearse_on(const RunConfig& config, const Setting& setting) {
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
-  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks)
-                          : rehearse_adapters(config, *model, setting, objective, ranks);
+  bool rolled = false;
+  const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
+    if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
+    if (recipe.rollouts == nullptr) return;
+    RolloutMemory made = rehearse_rollout(model->decoder, trained, adapter, recipe.rollouts(config));
+    if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
+  };
+  config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks, after)
+                          : rehearse_adapters(config, *model, setting, objective, ranks, after);
 }
 
 }  // namespace
+
+void RunMemory::set_cache(int64_t tokens) {
+  const MemoryPlan rolls = rollouts->with_cache(tokens);
+  for (size_t i = 0; i < peaks.size(); ++i) peaks[i] = std::max(rolls.peaks[i], updates.peaks[i]);
+  total = std::max(rolls.total, updates.total);
+}
 
 RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   static std::mutex mutex;  // one at a time: the pools are the process's
@@ -282,11 +312,10 @@ RunMemory rehearse(const RunConfig& config, const Setting& setting) {
   Pool &host = pool(kCountedHost), &counted = apart ? pool({DeviceType::kCounted, 1}) : host;
   counted.reset_peak();
   host.reset_peak();
-  rehearse_on(config, setting);
   RunMemory plan;
-  const MemoryUsage usage = counted.usage();
-  for (size_t i = 0; i < usage.size(); ++i) plan.peaks[i] = usage[i].peak;
-  plan.total = counted.peak_live();
+  rehearse_on(config, setting, counted, plan);
+  static_cast<MemoryPlan&>(plan) = plan.updates;
+  if (plan.rollouts) plan.set_cache(plan.rollouts->least_cache());
   if (apart) plan.host_copies = host.usage()[static_cast<size_t>(MemoryTag::kData)].peak;
   return plan;
 }

@@ -1,10 +1,12 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "base/json.h"
 #include "data/pack.h"
 #include "device/memory.h"
 #include "ops/selection.h"
+#include "recipes/rollout_memory.h"
 #include "recipes/run_config.h"
 #include "weights/layout.h"
 
@@ -31,6 +33,12 @@ struct Setting {
 // What a run has in use at most, on its device.
 struct RunMemory : MemoryPlan {
   int64_t host_copies = 0;  // and of the CPU's memory, where the device is apart from it
+  // Of runs that learn from their own answers: updates, and rollouts. The run's plan is the most of both,
+  // with the smallest cache that rollouts can do with.
+  MemoryPlan updates = {};
+  std::optional<RolloutMemory> rollouts = {};
+
+  void set_cache(int64_t tokens);  // the plan with so large a cache
 };
 
 // Goes through a run's first updates and an evaluation on a device that only counts, with the model,

@@ -44,6 +44,7 @@ struct RunSetup {
   // what else decides what training means (recipes/origin.h).
   std::string base;
   Json origin;
+  int64_t cache_tokens = 0;  // that rollouts have room for at most; 0: nobody has planned any
 
   // `verbose`: says why each kernel was chosen, instead of one line.
   void load_weights(ops::Preferences preferred, bool verbose);

@@ -117,8 +117,9 @@ void TrainingLoop::begin_and_train() {
   check_mesh(setting.mesh, setup_.architecture, setup_.config);
   setting.ranks_here = setup_.ranks.on_machine().ranks;
   for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
-  const RunMemory plan = rehearse(setup_.config, setting);
+  RunMemory plan = rehearse(setup_.config, setting);
   const Pool& memory = pool(setup_.facts.device);
+  if (plan.rollouts) share_memory(plan, memory.limit());
   check_memory(setup_.config, setting, plan, memory.limit());
   if (options_.dry_run) {
     const backends::RunChoices tried(files_.algorithms(), has_states(setup_.config),
@@ -158,6 +159,21 @@ void TrainingLoop::begin_and_train() {
   }
   if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
   fail_if_any_was_lost();
+}
+
+// Rollouts get what training leaves.
+void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
+  const RolloutMemory& rollouts = *plan.rollouts;
+  const int64_t wished = rollouts.wish.engine.cache_tokens,
+                tokens = rollouts.cache_that_fits(limit, setup_.facts.device);
+  setup_.cache_tokens = tokens;
+  plan.set_cache(tokens);
+  if (options_.explain_memory) log_info(phases_table(plan.updates, rollouts, tokens));
+  if (tokens == wished) return;
+  log_info(fmt::format(
+      "rollouts: the cache has room for {} tokens, where {} are wished: so many fit into {} beside "
+      "what stays of training",
+      tokens, wished, format_bytes(limit)));
 }
 
 // Of several adapters those whose data can be read continue.

@@ -185,10 +185,7 @@ bool reads_few(const Attention& op) { return op.q.dtype() != DType::kF32 || !sum
 
 Attention::Output outline_forward(const Attention& op, bool want_lse) {
   const Attention::Output out = ops::outline<Attention>().forward(op, want_lse);
-  std::vector<int64_t> bytes;
-  for (const Task& task : tasks_of(op, documents_of(op), reads_few(op)))
-    bytes.push_back(TaskMemory::pooled_bytes(floats_of(op, task)));
-  hold_largest(std::move(bytes), op.q.device());
+  hold_tasks(op, documents_of(op), reads_few(op));
   return out;
 }
 
@@ -197,6 +194,13 @@ Attention::Output forward(const Attention& op, bool want_lse) {
 }
 
 }  // namespace
+
+void hold_tasks(const Attention& op, const std::vector<Document>& documents, bool few) {
+  std::vector<int64_t> bytes;
+  for (const Task& task : tasks_of(op, documents, few))
+    bytes.push_back(TaskMemory::pooled_bytes(floats_of(op, task)));
+  hold_largest(std::move(bytes), op.q.device());
+}
 
 Attention::Output attend(const Attention& given, const std::vector<Document>& documents, bool want_lse,
                          bool few) {

@@ -106,6 +106,8 @@ inline void hold_largest(std::vector<int64_t> bytes_of_tasks, Device device) {
 // sooner done, but sums have another order then than in other tasks.
 ops::Attention::Output attend(const ops::Attention& op, const std::vector<Document>& documents, bool want_lse,
                               bool few);
+// For outlines: what its tasks take, beside the results.
+void hold_tasks(const ops::Attention& op, const std::vector<Document>& documents, bool few);
 
 ops::Attention::Grads outline_attention_backward(const ops::Attention& op, const ops::Attention::Output& out,
                                                  const Tensor& dy);

@@ -21,13 +21,9 @@ void write(const Tensor& pages, const std::vector<ops::PageRun>& runs, const Ten
                   static_cast<size_t>(bytes));
 }
 
-Tensor run(const PagedAttention& op, bool few) {
-  const ops::PagedSequences& sequences = op.sequences;
-  const int64_t page_tokens = op.keys.dim(1);
-  const std::vector<ops::PageRun> runs = ops::runs_to_write(sequences, page_tokens);
-  write(op.keys, runs, op.k);
-  write(op.values, runs, op.v);
-  const Shape places{op.keys.dim(0) * page_tokens, op.keys.dim(2), op.keys.dim(3)};
+// Keys and values where they lie, and which of them each sequence has.
+ops::Attention attention_of(const PagedAttention& op) {
+  const Shape places{op.keys.dim(0) * op.keys.dim(1), op.keys.dim(2), op.keys.dim(3)};
   ops::Attention all;
   all.q = op.q;
   all.k = op.keys.reshape(places);
@@ -35,24 +31,47 @@ Tensor run(const PagedAttention& op, bool few) {
   all.scale = op.scale;
   all.window = op.window;
   all.sinks = op.sinks;
+  return all;
+}
+
+std::vector<Document> documents_of(const PagedAttention& op) {
+  const ops::PagedSequences& sequences = op.sequences;
   std::vector<Document> documents;
   for (int64_t s = 0; s < sequences.count(); ++s)
-    documents.push_back(
-        {sequences.start(s), sequences.added(s), 0, sequences.length(s), sequences.pages_of(s), page_tokens});
-  return attend(all, documents, false, few).y;
+    documents.push_back({sequences.start(s), sequences.added(s), 0, sequences.length(s),
+                         sequences.pages_of(s), op.keys.dim(1)});
+  return documents;
+}
+
+Tensor run(const PagedAttention& op, bool few) {
+  const std::vector<ops::PageRun> runs = ops::runs_to_write(op.sequences, op.keys.dim(1));
+  write(op.keys, runs, op.k);
+  write(op.values, runs, op.v);
+  return attend(attention_of(op), documents_of(op), false, few).y;
+}
+
+Tensor outline(const PagedAttention& op, bool few) {
+  Tensor y = ops::outline<PagedAttention>().forward(op);
+  hold_tasks(attention_of(op), documents_of(op), few);
+  return y;
 }
 
 Tensor forward(const PagedAttention& op) { return run(op, true); }
 Tensor forward_alike(const PagedAttention& op) { return run(op, false); }
+Tensor outline_forward(const PagedAttention& op) { return outline(op, true); }
+Tensor outline_alike(const PagedAttention& op) { return outline(op, false); }
 
 }  // namespace
 
 ops::Kernel<PagedAttention> paged_attention_kernel() {
-  return {.accepts = refuse_float16, .forward = forward};
+  return {.accepts = refuse_float16, .forward = forward, .outline = {outline_forward}};
 }
 
 ops::Kernel<PagedAttention> invariant_paged_attention_kernel() {
-  return {.accepts = refuse_but_float32, .forward = forward_alike, .batch_invariant = sums_alike()};
+  return {.accepts = refuse_but_float32,
+          .forward = forward_alike,
+          .batch_invariant = sums_alike(),
+          .outline = {outline_alike}};
 }
 
 }  // namespace temper::backends

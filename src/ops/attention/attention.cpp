@@ -199,6 +199,8 @@ Attention::Grads outline_backward(const Attention& op, const Attention::Output& 
   return grads;
 }
 
+Tensor outline_paged(const PagedAttention& op) { return empty_like(op.q, op.q.shape()); }
+
 }  // namespace
 
 Refusal refuse_sinks(bool sinks) {
@@ -222,7 +224,7 @@ void register_attention() {
        .npu = {{{"flash_attention_2", "npu"}}, true}});
   register_op<DecodeAttention>(compose_decode_attention, decode_attention_probe, {},
                                {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"cuda", "cuda"}}}});
-  register_op<PagedAttention>(compose_paged_attention, paged_attention_probe, {},
+  register_op<PagedAttention>(compose_paged_attention, paged_attention_probe, {outline_paged},
                               {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}}});
 }
 

@@ -89,6 +89,10 @@ Tensor compose(const LatentDecode& op) {
   return y;
 }
 
+Tensor outline_forward(const LatentDecode& op) {
+  return empty_like(op.q, {op.q.dim(0), op.q.dim(1), op.value_dim()});
+}
+
 }  // namespace
 
 std::vector<int32_t> append_latents(const LatentDecode& op) {
@@ -114,7 +118,8 @@ Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight
 Probe latent_decode_probe;
 
 void register_latent_decode() {
-  register_op<LatentDecode>(compose, latent_decode_probe, {}, {.cpu = {{{"onednn", "onednn"}}}});
+  register_op<LatentDecode>(compose, latent_decode_probe, {outline_forward},
+                            {.cpu = {{{"onednn", "onednn"}}}});
 }
 
 }  // namespace temper::ops

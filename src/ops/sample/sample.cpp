@@ -54,6 +54,8 @@ void check(const Sample& op) {
     check_contiguous(name, label, *tensor);
 }
 
+void outline_forward(const Sample&) {}
+
 }  // namespace
 
 void choose_tokens(Bound<Sample> bound, const Sample& op) {
@@ -65,6 +67,8 @@ void choose_tokens(Bound<Sample> bound, const Sample& op) {
 Probe sample_probe;
 
 void register_sample();
-void register_sample() { register_op<Sample>(compose, sample_probe, {}, {.gpu = {{{"cuda", "cuda"}}}}); }
+void register_sample() {
+  register_op<Sample>(compose, sample_probe, {outline_forward}, {.gpu = {{{"cuda", "cuda"}}}});
+}
 
 }  // namespace temper::ops

@@ -1,0 +1,46 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rollout/engine.h"
+#include "training/rollout_turn.h"
+
+namespace temper::recipes {
+
+// How a run's rollouts use its device, as the recipe asks for it.
+struct RolloutWish {
+  rollout::EngineOptions engine = {};  // cache_tokens: what all requests that run at once can need
+  bool may_shrink = false;             // fewer cache_tokens do, where memory is short
+  int64_t longest = 0;                 // tokens of a request, with its answer
+  std::vector<training::UpdateState> asleep = {};
+};
+
+// What a rollout has in use at most, beside what stays of training.
+struct RolloutMemory {
+  MemoryPlan plan = {};  // with all of the cache that is wished
+  RolloutWish wish = {};
+  int64_t page_bytes = 0;  // of the cache
+  int64_t kept_bytes = 0;  // of the CPU's memory, for what sleeps
+
+  // Tokens of cache that fit where `limit` bytes may be used: what is wished, or less where it may shrink. An
+  // Error (kResources) where not even the longest request fits.
+  int64_t cache_that_fits(int64_t limit, Device device) const;
+  // An Error (kResources) where the CPU's memory, of which so much is free, is too small for what sleeps and
+  // for copies of checkpoints.
+  void check_host(int64_t copies, int64_t free) const;
+  // With so many tokens of cache.
+  MemoryPlan with_cache(int64_t tokens) const;
+  int64_t least_cache() const;  // tokens: the longest request, or all where it may not shrink
+};
+
+// Goes through a rollout on a device that only counts, with the run's engine, a chunk of a prompt and as many
+// requests as run at once. `trained`: what the optimizer trains; its gradients and states are there as an
+// update leaves them. Peaks of the device's pool are reset.
+RolloutMemory rehearse_rollout(const layers::Decoder& model, layers::ParameterStore& trained,
+                               const layers::Adapter* adapter, const RolloutWish& wish);
+
+// What is planned for updates and for rollouts, side by side.
+std::string phases_table(const MemoryPlan& updates, const RolloutMemory& rollouts, int64_t cache_tokens);
+
+}  // namespace temper::recipes

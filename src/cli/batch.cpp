@@ -272,8 +272,7 @@ void add_batch(Program& program) {
     options.option("--batch", arguments->batch, "Answers at once, at most. Omitted: 32.");
     options.flag("--batch-invariant", arguments->batch_invariant,
                  "Answers do not depend on --batch, to the last bit.");
-    options.option("--weights-from", arguments->weights_from,
-                   "A socket for new weights, taken while it answers (temper weights send).");
+    options.option("--weights-from", arguments->weights_from, "A socket: new weights, while it answers.");
     arguments->sampling.declare(options);
     return [arguments] { return batch(*arguments); };
   });

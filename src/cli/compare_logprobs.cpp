@@ -174,8 +174,7 @@ int run(const CompareArguments& arguments) {
 
 void add_compare_logprobs(Program& program) {
   program.add(
-      "compare-logprobs", "Compare the log-probabilities of rollouts with those of training.",
-      [](Options& options) {
+      "compare-logprobs", "Compare log-probabilities of rollouts and of training.", [](Options& options) {
         auto arguments = std::make_shared<CompareArguments>();
         options.positional("model", arguments->model, "The model's folder, in Hugging Face format.");
         options.positional("rows", arguments->rows, "Prompts or conversations (docs/rollouts.md).");

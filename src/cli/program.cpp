@@ -94,7 +94,7 @@ std::string help_of(const CLI::App& app, const std::vector<HelpLine>& positional
   for (const HelpLine& line : options) add(line);
   const std::string example =
       app.get_footer().empty() ? "" : fmt::format("\nExample: {}\n", app.get_footer());
-  return fmt::format("{}\n\n  {} [OPTIONS]\n\n{}{}", app.get_description(), usage, lines, example);
+  return fmt::format("{}\n  {} [OPTIONS]\n\n{}{}", app.get_description(), usage, lines, example);
 }
 
 // The sub-command of that name, or null.
@@ -112,7 +112,7 @@ struct Program::State {
 };
 
 Program::Program() : state_(std::make_unique<State>()) {
-  state_->app.get_formatter()->column_width(14);
+  state_->app.get_formatter()->column_width(19);
   state_->app.set_version_flag("--version", "temper " TEMPER_VERSION);
   state_->app.require_subcommand(1);
 }

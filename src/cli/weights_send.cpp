@@ -75,18 +75,15 @@ int send(const SendArguments& arguments) {
 void add_weights_send(Program& program) {
   program.add("weights send", "Send a folder's weights to a process that answers.", [](Options& options) {
     auto arguments = std::make_shared<SendArguments>();
-    options.positional("folder", arguments->folder, "The folder of the new weights, in Hugging Face format.");
+    options.positional("folder", arguments->folder, "The new weights' folder, in Hugging Face format.");
     options.option("--to", arguments->socket, "The socket that the other process listens at.");
-    options.option("--names", arguments->names,
-                   "checkpoint (the default) sends the folder's tensors, packed this program's parameters.");
-    options.option("--as-version", arguments->version,
-                   "The number by which answers name these weights. Omitted: 1.");
+    options.option("--names", arguments->names, "checkpoint (the default), or packed: Temper's own.");
+    options.option("--as-version", arguments->version, "Answers name the weights so. Omitted: 1.");
     options.option("--chunk-mib", arguments->chunk_mib, "The shared memory to send through. Omitted: 64.");
-    options.option("--deadline", arguments->deadline_seconds,
-                   "Seconds to wait for each answer of the other process. Omitted: 60.");
+    options.option("--deadline", arguments->deadline_seconds, "Seconds to wait for an answer. Omitted: 60.");
     options.flag("--check-sync", arguments->check_sync,
-                 "Compare hashes of all parameters afterwards; the exit code is 1 where some differ.");
-    options.example("temper weights send runs/law/model --to /tmp/weights.sock --check-sync");
+                 "Compare hashes of all weights; 1 where some differ.");
+    options.example("temper weights send runs/law/model --to /tmp/weights.sock");
     return [arguments] { return send(*arguments); };
   });
 }

@@ -24,8 +24,6 @@ struct ObjectiveInputs {
   RunFiles files;
 };
 
-struct RolloutWish;  // recipes/rollout_memory.h
-
 // How a recipe wants rows read.
 struct RowsWanted {
   data::Goal goal = data::Goal::kLanguageModel;
@@ -59,7 +57,8 @@ struct Recipe {
                                                                            int64_t) -> int64_t { return 0; };
 
   // Where updates learn from the model's own answers: how these use its device. Null: there are none.
-  RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
+  // (recipes/rollout_memory.h)
+  struct RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
 
   using Objective = std::shared_ptr<const training::Objective>;
   using MakeObjective = Objective (*)(const ObjectiveInputs& inputs);

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   temper::cli::add_chat(program);
   temper::cli::add_merge(program);
   temper::cli::add_data_inspect(program);
+  temper::cli::add_rollouts_show(program);
   temper::cli::add_init(program);
   temper::cli::add_doctor(program);
   temper::cli::add_ops(program);

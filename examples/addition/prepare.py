@@ -10,6 +10,8 @@ Usage: prepare.py FOLDER
   FOLDER/both*.jsonl    additions answered with a number alone or, one in four, a sentence (examples/preference)
   FOLDER/pairs*.jsonl   additions with a chosen and a rejected way to answer (examples/preference)
   FOLDER/judged*.jsonl  the same answers, each with a label of its own
+  FOLDER/says*.jsonl, FOLDER/sums*.jsonl   additions as prompts, with the sentence, or the sum, to compare answers with
+                        (examples/grpo)
 """
 import json
 import pathlib
@@ -116,6 +118,15 @@ def judged_row(a, b):
     return {"prompt": ask, "completion": chosen if good else rejected, "label": good}
 
 
+def says_row(a, b):
+    ask, sentence, _ = answers(a, b)
+    return {"prompt": ask, "completion": sentence}
+
+
+def sums_row(a, b):
+    return {"prompt": answers(a, b)[0], "answer": str(a + b)}
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -136,7 +147,7 @@ def main():
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(pairs)
     makers = {prefix: lambda a, b, ask=ask: row(*ask(a, b)) for prefix, ask in QUESTIONS.items()}
-    makers |= {"both_": both_row, "pairs_": pair_row, "judged_": judged_row}
+    makers |= {"both_": both_row, "pairs_": pair_row, "judged_": judged_row, "says_": says_row, "sums_": sums_row}
     for prefix, make in makers.items():
         for name, part in (("eval", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])):
             lines = [json.dumps(make(a, b)) for a, b in part]

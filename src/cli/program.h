@@ -54,6 +54,7 @@ void add_compare_logprobs(Program& program);
 void add_chat(Program& program);
 void add_merge(Program& program);
 void add_data_inspect(Program& program);
+void add_rollouts_show(Program& program);
 void add_doctor(Program& program);
 void add_init(Program& program);
 void add_ops(Program& program);

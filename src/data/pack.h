@@ -10,6 +10,14 @@ namespace temper::data {
 
 constexpr int32_t kIgnore = -100;  // a target that has no loss
 
+// What was known of a sampled token before its update (losses/policy.h).
+struct SampledToken {
+  float advantage = 0;
+  // NaN: the weights of the update are still those that sampled, and it is the token's own log-probability.
+  float old_log_prob = 0;
+  float reference_log_prob = 0, rollout_log_prob = 0;
+};
+
 // Documents one after the other, and what the model is to predict at each position: the next token of the
 // same document where that is a target, else kIgnore.
 struct PackedRow {
@@ -18,6 +26,7 @@ struct PackedRow {
   std::vector<int64_t> document_lengths;          // sum to the number of ids
   std::vector<int32_t> sources = {};              // of each document: its number in the mixture
   std::vector<std::vector<Answer>> answers = {};  // of each document, as Example has them
+  std::vector<SampledToken> sampled = {};         // of each target, in their order; none: nothing was sampled
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;

@@ -249,9 +249,8 @@ Question RowEncoder::question_of(const Json& given) const {
   return {asked ? asked->as_string() : "", tokenizer_->encode(prompt), answer.at("content").as_string()};
 }
 
-std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
-  Json storage;
-  const Json& row = renamed(given, storage);
+// What a row says without its answer.
+Content RowEncoder::prompt_content(const Json& row) const {
   const RowFormat format = format_of_renamed(row);
   Content content = contents_of(row, format).at(0);
   const bool paired = format == RowFormat::kPromptCompletion || format == RowFormat::kPreference;
@@ -259,7 +258,25 @@ std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
   if (content.chat && paired) content.messages.resize(content.first_turn);
   if (content.chat && !content.messages.empty() && is_assistant(content.messages.back()))
     fail("the row ends with an answer of the assistant; leave it out to get another one");
-  return examples_of(content, variables_of(row), true).at(0).ids;
+  return content;
+}
+
+std::vector<int32_t> RowEncoder::prompt_of(const Json& given) const {
+  Json storage;
+  const Json& row = renamed(given, storage);
+  return examples_of(prompt_content(row), variables_of(row), true).at(0).ids;
+}
+
+Json RowEncoder::messages_of(const Json& given) const {
+  Json storage;
+  const Content content = prompt_content(renamed(given, storage));
+  return content.chat ? Json(content.messages) : Json();
+}
+
+std::string RowEncoder::prompt_text(const Json::Array& messages, const Json& given) const {
+  check_renderer();
+  Json storage;
+  return render_whole(messages, true, variables_of(renamed(given, storage)), render_);
 }
 
 void RowEncoder::check_renderer() const {

@@ -125,6 +125,10 @@ class RowEncoder {
   // What a row asks the model to continue: a prompt, the text of a row without an answer, or a conversation
   // whose last message is not the assistant's. A completion that is there is left out.
   std::vector<int32_t> prompt_of(const Json& row) const;
+  // The messages of a row that prompt_of takes as a conversation, without the answer; null for other rows.
+  Json messages_of(const Json& row) const;
+  // A conversation's text with which it asks for an answer, as prompt_of has it for the row's messages.
+  std::string prompt_text(const Json::Array& messages, const Json& row) const;
   RowEncoder with_goal(Goal goal) const;
 
   const RowOptions& options() const { return options_; }
@@ -135,6 +139,7 @@ class RowEncoder {
   const Json& renamed(const Json& row, Json& storage) const;
   std::vector<Content> contents_of(const Json& renamed_row, RowFormat format) const;
   Json variables_of(const Json& row) const;
+  Content prompt_content(const Json& renamed_row) const;
   std::vector<Example> examples_of(const Content& content, const Json& variables, bool prompt_only) const;
   std::vector<Example> encode_chat(const Content& content, const Json& variables, bool prompt_only) const;
   Example encode_text(std::string_view text, size_t target_begin, bool prompt_only) const;

@@ -7,15 +7,39 @@ namespace temper::losses {
 
 namespace p = primitives;
 
-Var token_log_probs(Tape& tape, const Var& logits, const Tensor& ids, double temperature) {
+namespace {
+
+// Logits less the largest of their row, and what the log of their sum of exponentials is.
+struct Scores {
+  Var shifted, exponentials, sums;  // [tokens, vocab] twice, [tokens, 1]
+};
+
+Scores scores_of(Tape& tape, const Var& logits, double temperature) {
   if (!(temperature > 0)) fail("[token_log_probs] temperature is {}, needs more than 0", temperature);
-  const int64_t tokens = logits.shape()[0];
   Var scores = p::cast(tape, logits, DType::kF32);
   if (temperature != 1) scores = p::scale(tape, scores, static_cast<float>(1 / temperature));
-  const Var shifted = p::sub(tape, scores, p::max_last(tape, scores));
-  const Var log_sum = p::log(tape, p::sum_last(tape, p::exp(tape, shifted)));
-  const Var chosen = p::take_last(tape, shifted, ids);
-  return p::reshape(tape, p::sub(tape, chosen, log_sum), {tokens});
+  const Var shifted = p::sub(tape, scores, p::max_last(tape, scores)), powers = p::exp(tape, shifted);
+  return {shifted, powers, p::sum_last(tape, powers)};
+}
+
+Var log_probs_of(Tape& tape, const Scores& scores, const Var& log_sums, const Tensor& ids) {
+  return p::reshape(tape, p::sub(tape, p::take_last(tape, scores.shifted, ids), log_sums), {ids.numel()});
+}
+
+}  // namespace
+
+Var token_log_probs(Tape& tape, const Var& logits, const Tensor& ids, double temperature) {
+  const Scores scores = scores_of(tape, logits, temperature);
+  return log_probs_of(tape, scores, p::log(tape, scores.sums), ids);
+}
+
+// With x the shifted logits and Z the sum of their exponentials, H = log Z - Σ exp(x) x / Z.
+TokenDistributions token_distributions(Tape& tape, const Var& logits, const Tensor& ids, double temperature) {
+  const Scores scores = scores_of(tape, logits, temperature);
+  const Var log_sums = p::log(tape, scores.sums),
+            weighted = p::sum_last(tape, p::mul(tape, scores.exponentials, scores.shifted)),
+            entropies = p::sub(tape, log_sums, p::div(tape, weighted, scores.sums));
+  return {log_probs_of(tape, scores, log_sums, ids), p::reshape(tape, entropies, {ids.numel()})};
 }
 
 }  // namespace temper::losses

@@ -14,6 +14,7 @@
 #include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
+#include "recipes/loaded_batches.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/replicas.h"
 #include "training/gather_rows.h"
@@ -38,7 +39,10 @@ Learner::Learner(const RunSetup& setup, RunConfig config)
 int64_t Learner::total_steps() const {
   if (config_.train.steps > 0) return config_.train.steps;
   if (!estimated_steps_) {
-    const double per_epoch = data::estimate_steps_per_epoch(data_.train, loader_options(config_));
+    const Recipe& recipe = recipe_of(config_);
+    const double per_epoch = recipe.updates_per_epoch != nullptr
+                                 ? recipe.updates_per_epoch(config_, data_)
+                                 : data::estimate_steps_per_epoch(data_.train, loader_options(config_));
     estimated_steps_ = std::max<int64_t>(1, std::llround(per_epoch * config_.train.epochs));
   }
   return *estimated_steps_;
@@ -108,8 +112,13 @@ void Learner::make_trainer() {
 }
 
 void Learner::start() {
-  if (is_root()) loader_ = std::make_unique<data::Loader>(data_.train, loader_options(config_));
-  if (data_.eval) read_eval_rows();
+  const Recipe& recipe = recipe_of(config_);
+  if (recipe.batches != nullptr) {
+    batches_ = recipe.batches({*setup_, config_, data_, files_, adapter_.get()});
+  } else {
+    batches_ = std::make_unique<LoadedBatches>(data_.train, loader_options(config_), ranks(), data_ranks());
+    if (data_.eval) read_eval_rows();
+  }
   owner_of_states_ = checkpoints::owner_of_states(ranks());
   const bool resumed = restore();
   if (!resumed && !is_adapter())
@@ -132,23 +141,12 @@ std::vector<data::PackedRow> Learner::shared_rows(
   return training::shared_rows(ranks(), data_ranks(), name, read);
 }
 
-data::Batch Learner::shared_batch() {
-  data::Batch batch;
-  batch.rows = shared_rows("rows of the update", [&] {
-    std::optional<data::Batch> next = loader_->next();
-    invariant(next.has_value(), "an endless loader ended");
-    batch = std::move(*next);
-    return std::exchange(batch.rows, {});
-  });
-  return batch;
-}
-
 void Learner::read_batch() {
   const trace::Span span("data");
   if (!begun_) last_report_ = seconds_now();
-  const double waited = loader_ ? loader_->seconds_waited() : 0;
-  const Json before = objective_ && loader_ ? loader_->state() : Json();
-  data::Batch batch = shared_batch();
+  const double waited = batches_->seconds_waited();
+  const Json before = objective_ && is_root() ? batches_->state() : Json();
+  data::Batch batch = batches_->next();
   std::swap(batch_, batch);
   try {
     check_rows();
@@ -157,7 +155,7 @@ void Learner::read_batch() {
     refused_at_ = before;
     throw;
   }
-  if (loader_) data_wait_ = loader_->seconds_waited() - waited;
+  data_wait_ = batches_->seconds_waited() - waited;
 }
 
 void Learner::check_rows() const {
@@ -179,6 +177,7 @@ training::AdapterShare Learner::share() const {
 void Learner::begun(training::PendingStep pending) {
   const double rate = lr();
   begun_ = Begun{std::move(pending), ++state_.step, rate, data_wait_};
+  batches_->add_metrics(begun_->values, begun_->scalars);
 }
 
 std::optional<Learner::Report> Learner::report(double peak_flops) {
@@ -186,6 +185,9 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
   Begun begun = std::move(*begun_);
   begun_.reset();
   Report report{begun.pending.wait(), begun.step, total_steps(), begun.lr, begun.data_wait};
+  report.values = std::move(begun.values);
+  report.scalars = std::move(begun.scalars);
+  recipe_of(config_).judge(config_, report.result);
   state_.tokens += report.result.tokens;
   state_.last_loss = report.result.loss;
   const double now = seconds_now();

@@ -7,6 +7,7 @@
 
 #include "checkpoints/owned_tensors.h"
 #include "checkpoints/shared_state.h"
+#include "recipes/batch_source.h"
 #include "recipes/exact_match.h"
 #include "recipes/recipe.h"
 #include "recipes/rehearsal.h"
@@ -56,6 +57,8 @@ class Learner {
     int64_t step = 0, total_steps = 0;
     double lr = 0, data_wait = 0;
     double seconds = 0, train_seconds = 0;  // since the step before, and of all steps
+    Json::Object values = {};               // of its rows
+    reports::TensorBoardWriter::Scalars scalars = {};
   };
   std::optional<Report> report(double peak_flops);
 
@@ -105,6 +108,8 @@ class Learner {
     training::PendingStep pending;
     int64_t step = 0;
     double lr = 0, data_wait = 0;  // seconds that the data were not ready
+    Json::Object values = {};      // of its rows (BatchSource)
+    reports::TensorBoardWriter::Scalars scalars = {};
   };
 
   // A checkpoint that has no name yet.
@@ -122,7 +127,6 @@ class Learner {
   // Rank 0 reads the data and writes the files; the others compute with it.
   bool is_root() const { return ranks().rank() == 0; }
   void read_eval_rows();
-  data::Batch shared_batch();  // of rank 0's loader, with this rank's rows
   // Of the rows that rank 0 reads this rank's.
   std::vector<data::PackedRow> shared_rows(std::string_view name,
                                            const std::function<std::vector<data::PackedRow>()>& read) const;
@@ -136,6 +140,7 @@ class Learner {
   void make_adapter();
   void make_trainer();
   void write_metrics(const Report& report, double peak_flops);
+  void keep_if_best(double loss, const std::string& what);  // what was evaluated
   void ask(const char* when, double& accuracy);
   // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
   using Whole = std::function<Tensor(size_t)>;
@@ -173,7 +178,7 @@ class Learner {
   std::vector<data::PackedRow> eval_rows_;
   std::vector<Answer> answers_;
   mutable std::optional<int64_t> estimated_steps_;
-  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<BatchSource> batches_;
   std::unique_ptr<reports::MetricsWriter> metrics_;
   std::unique_ptr<reports::TensorBoardWriter> events_;
 };

@@ -79,7 +79,7 @@ bool Learner::restore() {
   state_.last_loss = state.at("last_loss").as_double();
   saved_step_ = asked_step_ = state_.step;
   optimizer_->restored(state_.step);
-  if (loader_) loader_->restore(state.at("data"), state.find("stopped") != nullptr);
+  batches_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
   return true;
 }
@@ -106,7 +106,7 @@ Json Learner::state_to_save() const {
                             {"best_loss", state_.best_loss},
                             {"best_step", state_.best_step},
                             {"last_loss", state_.last_loss},
-                            {"data", refused_at_.value_or(loader_->state())},
+                            {"data", refused_at_ ? *refused_at_ : batches_->state()},
                             {"origin", setup_->origin}};
   if (!stop_reason_.empty()) state.set("stopped", stop_reason_);
   if (is_adapter()) state.set("base", setup_->base);

@@ -39,6 +39,25 @@ void add_preference(const std::optional<training::PreferenceResult>& found, std:
   if (found->pairs == 0) add("kl", found->kl);
 }
 
+void add_policy(const std::optional<training::PolicyResult>& found, Json::Object& values,
+                reports::TensorBoardWriter::Scalars& scalars) {
+  if (!found) return;
+  const losses::PolicySums& sums = found->sums;
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, sums.tokens));
+  const std::initializer_list<std::pair<std::string_view, double>> all{
+      {"kl", sums.kl / tokens},
+      {"entropy", found->entropy / tokens},
+      {"ratio", sums.ratio / tokens},
+      {"clipped_low", static_cast<double>(sums.clipped_low) / tokens},
+      {"clipped_high", static_cast<double>(sums.clipped_high) / tokens},
+      {"log_prob_gap", sums.log_prob_gap / tokens},
+      {"log_prob_gap_largest", sums.largest_gap}};
+  for (const auto& [name, value] : all) {
+    values.emplace_back(name, value);
+    scalars.emplace_back(fmt::format("train/{}", name), value);
+  }
+}
+
 }  // namespace
 
 void Learner::write_metrics(const Report& report, double peak_flops) {
@@ -68,6 +87,9 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
   add_preference(result.preference, "", "train/", values, scalars);
   add_routers(result, balance_factor_, values, scalars);
   for (const std::string& warning : idle_experts_.after(result.routers)) log_warning(warning);
+  add_policy(result.policy, values, scalars);
+  values.insert(values.end(), report.values.begin(), report.values.end());
+  scalars.insert(scalars.end(), report.scalars.begin(), report.scalars.end());
   add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
   metrics_->write(report.step, values);
   events_->write(report.step, scalars);
@@ -75,6 +97,13 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
 
 void Learner::evaluate() {
   if (!data_.eval) return;
+  if (const auto judged = batches_->evaluate()) {
+    if (is_root()) {
+      metrics_->write(state_.step, judged->values);
+      events_->write(state_.step, judged->scalars);
+    }
+    return keep_if_best(-judged->value, judged->text);
+  }
   const training::EvalResult result =
       objective_ ? objective_->evaluate(eval_rows_, adapter_.get(), data_ranks())
                  : training::evaluate(setup_->model->decoder, adapter_.get(), eval_rows_,
@@ -87,11 +116,14 @@ void Learner::evaluate() {
     metrics_->write(state_.step, values);
     events_->write(state_.step, scalars);
   }
-  const bool better = state_.best_step < 0 || result.loss < state_.best_loss;
-  log(fmt::format("step {}: eval loss {:.4f}{}", state_.step, result.loss,
-                  better ? ", the best so far" : ""));
+  keep_if_best(result.loss, fmt::format("eval loss {:.4f}", result.loss));
+}
+
+void Learner::keep_if_best(double loss, const std::string& what) {
+  const bool better = state_.best_step < 0 || loss < state_.best_loss;
+  log(fmt::format("step {}: {}{}", state_.step, what, better ? ", the best so far" : ""));
   if (!better) return;
-  state_.best_loss = result.loss;
+  state_.best_loss = loss;
   state_.best_step = state_.step;
   with_whole([&](const Whole& whole) { save_result(files_.best(), whole); });
 }

@@ -18,6 +18,8 @@ Sample Learner::sample() const {
   // The run itself reports the rows that it skips.
   if (options.on_bad_row == data::OnBadRow::kSkip) options.on_bad_row = data::OnBadRow::kCount;
   try {
+    if (const auto rows = recipe_of(config_).sample)
+      return {rows(config_, data_).rows, data_.eval ? data_.eval->size() : 0};
     return {data::Loader(data_.train, options).next()->rows, data_.eval ? data_.eval->size() : 0};
   } catch (const Error&) {
     return {};
@@ -38,12 +40,13 @@ Learner::Check Learner::check() const {
   check_folder();
   data::LoaderOptions options = loader_options(config_);
   options.threads = 0;
-  data::Loader loader(data_.train, options);
-  Check check{*loader.next(), 0, "all weights"};
+  const auto own = recipe_of(config_).sample;
+  Check check{own != nullptr ? own(config_, data_) : *data::Loader(data_.train, options).next(), 0,
+              "all weights"};
   warn_of_warmup();
   if (const auto reader = checkpoints::open_newest(files_.states()))
     check.step = reader->json().at("step").as_int();
-  if (data_.eval) read_all(*data_.eval, config_);
+  if (data_.eval && own == nullptr) read_all(*data_.eval, config_);
   if (!is_adapter()) return check;
   const WeightTable base = layers::decoder_weight_table(setup_->architecture);
   const AdapterConfig& adapter = config_.adapters.front();

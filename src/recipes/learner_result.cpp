@@ -43,7 +43,7 @@ void Learner::write_result(const Whole& whole) {
   for (size_t i = 0; i < std::min<size_t>(answers_.size(), 3); ++i)
     log(fmt::format("  question: {}\n  answer:   {}{}", answers_[i].question, answers_[i].found,
                     answers_[i].correct() ? "" : fmt::format("   (expected {})", answers_[i].expected)));
-  log("data: " + loader_->counts().describe());
+  log("data: " + batches_->describe_counts());
   if (trainer_ && setup_->facts.device.type != DeviceType::kCpu) log(training::describe(trainer_->graphs()));
   log(diverged_
           ? fmt::format("diverged in step {}; {}", state_.step,
@@ -70,8 +70,8 @@ Json Learner::summary() const {
       {"tokens", state_.tokens},
       {"tokens_per_second",
        state_.train_seconds > 0 ? static_cast<double>(state_.tokens) / state_.train_seconds : 0.0},
-      {"data", loader_->counts().to_json()},
-      {"data_wait_seconds", loader_->seconds_waited()},
+      {"data", batches_->counts()},
+      {"data_wait_seconds", batches_->seconds_waited()},
       {"device", to_string(setup_->facts.device)},
       {"device_name", setup_->facts.name},
       {"peak_memory_bytes", setup_->peak_memory()}};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/registry.h"
+#include "recipes/batch_source.h"
 #include "recipes/data_sets.h"
 #include "recipes/foreign_names.h"
 #include "recipes/recipe_keys.h"
@@ -22,6 +23,15 @@ struct ObjectiveInputs {
   const RunConfig& config;  // as if it were alone
   const DataSets& data;
   RunFiles files;
+};
+
+// What a learner's own source of batches is made from, before it is restored.
+struct BatchInputs {
+  const RunSetup& setup;  // all of these outlive it
+  const RunConfig& config;
+  const DataSets& data;
+  const RunFiles& files;
+  const layers::Adapter* adapter;  // that is trained; null: the model is
 };
 
 // How a recipe wants rows read.
@@ -70,6 +80,21 @@ struct Recipe {
   // in memory, or null.
   Objective (*rehearsed)(const RunConfig& config, const layers::Decoder& model,
                          const layers::Decoder* second) = nullptr;
+
+  // Kernels that it needs, or (`needed` false) that are tried first where the configuration names none.
+  ops::FieldValues (*kernels)(const RunConfig& config, bool needed) = [](const RunConfig&, bool) {
+    return ops::FieldValues();
+  };
+  // Where an update's rows come from; null: they are the rows of data.train, packed.
+  std::unique_ptr<BatchSource> (*batches)(const BatchInputs& inputs) = nullptr;
+  // Of such a recipe: how many updates one pass over the rows of data.train gives.
+  double (*updates_per_epoch)(const RunConfig& config, const DataSets& data) = nullptr;
+  // Of such a recipe: rows like those of an update, to measure and to plan by. Errors: rows that cannot be
+  // read.
+  data::Batch (*sample)(const RunConfig& config, const DataSets& data) = nullptr;
+  // An Error for an update after which the run must not go on.
+  void (*judge)(const RunConfig& config,
+                const training::StepResult& result) = [](const RunConfig&, const training::StepResult&) {};
 };
 
 const Recipe& recipe_of(const RunConfig& config);

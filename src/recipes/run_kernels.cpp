@@ -36,14 +36,28 @@ bool computes(const RunConfig& config, const std::string& op) {
   const auto drops = [](const AdapterConfig& adapter) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
   };
-  if (op == ops::PagedAttention::kName) return false;  // of the rollout engine
-  if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName || op == ops::Sample::kName)
-    return config.eval.exact_match > 0;
+  const bool rolls = recipe_of(config).batches != nullptr;
+  if (op == ops::PagedAttention::kName) return rolls;
+  if (op == ops::Sample::kName) return rolls || config.eval.exact_match > 0;
+  if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName) return config.eval.exact_match > 0;
   if (op == ops::LoraLinear::kName) return !config.adapters.empty();
   if (op == ops::LoraMoeExperts::kName)
     return std::any_of(config.adapters.begin(), config.adapters.end(), may_adapt_experts);
   if (op == ops::Dropout::kName) return std::any_of(config.adapters.begin(), config.adapters.end(), drops);
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+ops::Preferences fresh_preferences(const RunConfig& config, const HardwareFacts& facts) {
+  ops::Preferences preferences{ops::remembered(facts, config.model.dtype)};
+  const ops::FieldValues wanted = recipe_of(config).kernels(config, false);
+  if (wanted.empty()) return preferences;
+  for (const auto& [field, kernel] : wanted) preferences.kernels[field] = kernel;
+  preferences.because = fmt::format("as recipe {} wants it, or measured here", config.recipe);
+  return preferences;
 }
 
 }  // namespace
@@ -59,14 +73,14 @@ bool has_states(const RunConfig& config) {
 
 ops::Preferences preferred_kernels(const RunConfig& config, const HardwareFacts& facts) {
   const RunFiles files{config.output};
-  if (!exists(files.kernels()) || !has_states(config)) return {ops::remembered(facts, config.model.dtype)};
+  if (!exists(files.kernels()) || !has_states(config)) return fresh_preferences(config, facts);
   ops::FieldValues before;
   const Json kernels = Json::parse_file(files.kernels());
   if (const Json* hardware = kernels.find("hardware");
       hardware != nullptr && *hardware != Json(facts.hardware)) {
     log_warning(fmt::format("the run was on {} before and is on {} now: it resumes, but not bit for bit",
                             kernels.at("device").dump(), facts.name));
-    return {ops::remembered(facts, config.model.dtype)};
+    return fresh_preferences(config, facts);
   }
   // The same kernels on another device of the class use its own instructions and algorithms.
   if (const Json* device = kernels.find("device"); device != nullptr && *device != Json(facts.name))

@@ -13,6 +13,7 @@
 #include "recipes/mesh.h"
 #include "recipes/origin.h"
 #include "recipes/quantizer_report.h"
+#include "recipes/recipe.h"
 #include "recipes/run_kernels.h"
 
 namespace temper::recipes {
@@ -139,6 +140,8 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   build.dtype = config.model.dtype;
   build.base_dtype = config.model.base_dtype;
   build.ops = config.model.ops_implementation.to_ops();
+  for (const auto& [field, kernel] : recipe_of(config).kernels(config, true))
+    build.ops->written.emplace(field, kernel);
   build.ops->preferred = std::move(preferred);
   build.purpose = models::Purpose::kTraining;
   build.facts = facts;

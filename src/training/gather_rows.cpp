@@ -1,5 +1,6 @@
 #include "training/gather_rows.h"
 
+#include <bit>
 #include <cstring>
 
 #include "collectives/at_root.h"
@@ -26,6 +27,11 @@ void put(Words& words, const data::PackedRow& row) {
     words.push_back(std::ssize(answers));
     for (const data::Answer& answer : answers) words.insert(words.end(), {answer.length, answer.good});
   }
+  words.push_back(std::ssize(row.sampled));
+  for (const data::SampledToken& token : row.sampled)
+    for (const float value :
+         {token.advantage, token.old_log_prob, token.reference_log_prob, token.rollout_log_prob})
+      words.push_back(std::bit_cast<int32_t>(value));
 }
 
 template <class T>
@@ -48,6 +54,11 @@ data::PackedRow take_row(const int64_t*& next) {
       answer.good = *next++ != 0;
     }
   }
+  row.sampled.resize(static_cast<size_t>(*next++));
+  for (data::SampledToken& token : row.sampled)
+    for (float* const value :
+         {&token.advantage, &token.old_log_prob, &token.reference_log_prob, &token.rollout_log_prob})
+      *value = std::bit_cast<float>(static_cast<int32_t>(*next++));
   return row;
 }
 

@@ -71,6 +71,12 @@ void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
   known_.preference->add(sums);
 }
 
+void PendingStep::add_policy(double loss, const PolicyResult& sums) {
+  known_.loss += loss;
+  if (!known_.policy) known_.policy.emplace();
+  known_.policy->add(sums);
+}
+
 void PendingStep::watch_routers(const layers::Decoder& model) {
   if (model.num_routers() == 0) return;
   routers_ = PendingLoads(model);
@@ -120,16 +126,29 @@ void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources) {
   }
 }
 
-void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums) {
+namespace {
+
+template <class Result>
+void sum_of_those_that_have(collectives::Group& ranks, std::string_view name, std::optional<Result>& sums) {
   if (ranks.is_alone()) return;
-  const std::vector<PreferenceResult> mine(sums.has_value() ? 1 : 0, sums.value_or(PreferenceResult{}));
-  const auto all = ranks.gather("preferences", std::span<const PreferenceResult>(mine));
+  const std::vector<Result> mine(sums.has_value() ? 1 : 0, sums.value_or(Result{}));
+  const auto all = ranks.gather(name, std::span<const Result>(mine));
   sums.reset();
-  for (const std::vector<PreferenceResult>& one : all) {
+  for (const std::vector<Result>& one : all) {
     if (one.empty()) continue;
     if (!sums) sums.emplace();
     sums->add(one.front());
   }
+}
+
+}  // namespace
+
+void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums) {
+  sum_of_those_that_have(ranks, "preferences", sums);
+}
+
+void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums) {
+  sum_of_those_that_have(ranks, "sums of the policy", sums);
 }
 
 void sum_over(collectives::Group& ranks, StepResult& result) {
@@ -143,6 +162,7 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
   result.tokens = ranks.sum("tokens of the update", result.tokens);
   sum_over(ranks, result.sources);
   sum_over(ranks, result.preference);
+  sum_over(ranks, result.policy);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include "collectives/local/local.h"
 #include "device/transfer.h"
+#include "losses/policy.h"
 #include "training/micro_batch.h"
 #include "training/router_loads.h"
 
@@ -37,6 +38,17 @@ struct PreferenceResult {
   }
 };
 
+// What policy gradients tell of a step: sums over its sampled tokens.
+struct PolicyResult {
+  losses::PolicySums sums;
+  double entropy = 0;  // of the policy at each token, at its temperature; a sum
+
+  void add(const PolicyResult& other) {
+    sums.add(other.sums);
+    entropy += other.entropy;
+  }
+};
+
 struct StepResult {
   double loss = 0;          // mean over the step's target tokens, without z_loss; or the objective's
   double z_loss = 0;        // what it adds
@@ -44,6 +56,7 @@ struct StepResult {
   std::vector<RouterLoad> routers = {};  // of a mixture
   std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
   std::optional<PreferenceResult> preference = {};
+  std::optional<PolicyResult> policy = {};
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
@@ -55,6 +68,7 @@ void sum_over(collectives::Group& ranks, StepResult& result);
 void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources);
 // A rank without rows may have none.
 void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums);
+void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums);
 
 // A step that a device may still be computing. Ranks share an update: each has its part of the rows, and all
 // counts, scales and results are those of the whole update. There is one rule: gradients are sums over target
@@ -70,6 +84,7 @@ class PendingStep {
   // Of one micro-batch, each read when it is there. `z` and `nll` may be undefined: nobody asks.
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
+  void add_policy(double loss, const PolicyResult& sums);          // the same
   // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
   // micro-batch what its routers told, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);

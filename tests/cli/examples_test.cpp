@@ -18,6 +18,8 @@ class Examples : public Cli {
     replace("build/demo", folder());
     for (const char* model : {"runs/addition/model", "runs/both/model"}) replace(model, folder() + "/model");
     replace("exact_match: 100", "exact_match: 2");
+    replace("exact_match: 500", "exact_match: 2");
+    replace(" examples/", " " TEMPER_SOURCE_DIR "/examples/");
     const std::string path = folder() + "/example_" + name + ".yaml";
     write_file(path, text);
     return run("train " + path + " --output " + out + " --train.steps 2 --data.max_length 64");
@@ -30,6 +32,20 @@ TEST_F(Examples, Lora) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(losses(out + "/adapters/minus").size(), 2u);
   EXPECT_TRUE(exists(out + "/adapters/minus/adapter/adapter_config.json"));
+}
+
+TEST_F(Examples, Rewards) {
+  // Held-out prompts are answered whole: fewer of them here.
+  for (const char* rows : {"/says_eval.jsonl", "/sums_eval.jsonl"}) {
+    const std::string text = read_file(folder() + rows);
+    write_file(folder() + rows, text.substr(0, text.find('\n', 500) + 1));
+  }
+  for (const char* file : {"run", "lora", "maths"}) {
+    const std::string out = folder() + "/example_grpo_" + file;
+    const Outcome outcome = run_example("grpo", out, file);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(losses(std::string(file) == "lora" ? out + "/adapters/says" : out).size(), 2u);
+  }
 }
 
 TEST_F(Examples, SeveralAdapters) {

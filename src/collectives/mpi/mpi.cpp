@@ -12,7 +12,8 @@
 namespace temper::collectives {
 namespace {
 
-// For ranks that compute and do not hear of others yet: longer than a moment in which ranks on few cores wait.
+// For ranks that compute and do not hear of others yet: longer than a moment in which ranks on few cores
+// wait.
 constexpr double kLowerRanksAnswer = 3;
 
 // A launcher ends all ranks soon after the first one has ended: that must be the one that reports.

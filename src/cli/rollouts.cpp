@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/program.h"
+#include "recipes/grpo/journal.h"
+
+namespace temper::cli {
+namespace {
+
+struct ShowArguments {
+  std::string run;
+  int64_t rollout = -1, most = 4;
+  bool best = false, worst = false;
+};
+
+// Lines of samples, by rollout.
+std::map<int64_t, std::vector<Json>> read_samples(const std::string& run) {
+  const std::vector<std::string> files = recipes::Journal::files_of(run);
+  if (files.empty())
+    fail(
+        "[rollouts show] '{}' has no rollouts.jsonl; give the folder of a run with recipe grpo (of an "
+        "adapter: "
+        "RUN/adapters/NAME)",
+        run);
+  std::map<int64_t, std::vector<Json>> all;
+  for (const std::string& file : files)
+    recipes::Journal::for_each_line(file, [&](std::string_view, const Json& line) {
+      if (line.find("passages") != nullptr) all[line.at("rollout").as_int()].push_back(line);
+    });
+  if (all.empty()) fail("[rollouts show] the files of '{}' have no samples yet", run);
+  return all;
+}
+
+double reward_of(const Json& sample) {
+  return sample.at("reward").is_null() ? -INFINITY : sample.at("reward").as_double();
+}
+
+// On one line, and not too long.
+std::string shortened(std::string text, size_t most) {
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
+  if (text.size() <= most) return text;
+  while (most > 0 && (text[most] & 0xC0) == 0x80) --most;  // whole characters
+  return text.substr(0, most) + "…";
+}
+
+void show_summary(int64_t rollout, const std::vector<Json>& samples) {
+  double reward = 0, judged = 0, cut = 0;
+  std::map<int64_t, std::pair<double, double>> groups;
+  for (const Json& sample : samples) {
+    cut += sample.at("finish").as_string() != "stop";
+    if (sample.at("reward").is_null()) continue;
+    const double own = reward_of(sample);
+    reward += own;
+    ++judged;
+    auto [group, fresh] = groups.try_emplace(sample.at("group").as_int(), own, own);
+    group->second = {std::min(group->second.first, own), std::max(group->second.second, own)};
+  }
+  const auto flat = std::count_if(groups.begin(), groups.end(), [](const auto& group) {
+    return group.second.first == group.second.second;
+  });
+  const auto count = static_cast<double>(samples.size());
+  std::printf(
+      "%s",
+      fmt::format(
+          "rollout {}: {} answers to {} prompts, reward {:.4g}{}, {:.0f} % cut off, {} of the prompts "
+          "with one reward for all answers\n",
+          rollout, samples.size(), groups.size(), judged == 0 ? 0 : reward / judged,
+          judged < count ? fmt::format(" ({:.0f} not judged)", count - judged) : "", 100 * cut / count, flat)
+          .c_str());
+}
+
+int show(const ShowArguments& arguments) {
+  if (arguments.best && arguments.worst)
+    fail("[rollouts show] --best and --worst exclude each other; give one");
+  const auto all = read_samples(arguments.run);
+  const int64_t wanted = arguments.rollout < 0 ? all.rbegin()->first : arguments.rollout;
+  const auto found = all.find(wanted);
+  if (found == all.end())
+    fail("[--rollout] {} is not there; '{}' has {} to {}", wanted, arguments.run, all.begin()->first,
+         all.rbegin()->first);
+  std::vector<Json> samples = found->second;
+  std::stable_sort(samples.begin(), samples.end(), [&](const Json& a, const Json& b) {
+    if (arguments.best) return reward_of(a) > reward_of(b);
+    if (arguments.worst) return reward_of(a) < reward_of(b);
+    return std::pair(a.at("group").as_int(), a.at("sample").as_int()) <
+           std::pair(b.at("group").as_int(), b.at("sample").as_int());
+  });
+  show_summary(wanted, samples);
+  std::string place;
+  for (int64_t i = 0; i < std::min<int64_t>(arguments.most, std::ssize(samples)); ++i) {
+    const Json& sample = samples[static_cast<size_t>(i)];
+    if (const std::string& own = sample.at("place").as_string(); own != place) {
+      place = own;
+      std::printf("%s  %s\n", own.c_str(), shortened(sample.at("question").as_string(), 120).c_str());
+    }
+    const std::string reward =
+        sample.at("reward").is_null() ? "none" : fmt::format("{:.4g}", reward_of(sample));
+    std::printf("  %8s  %-7s %s\n", reward.c_str(), sample.at("finish").as_string().c_str(),
+                shortened(sample.at("text").as_string(), 200).c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_rollouts_show(Program& program) {
+  program.add("rollouts show", "Show what a run's model answered, and what the answers were worth.",
+              [](Options& options) {
+                auto arguments = std::make_shared<ShowArguments>();
+                options.positional("run", arguments->run, "The folder of a run with recipe grpo.");
+                options.option("--rollout", arguments->rollout,
+                               "Its number, counted from 0. Omitted: the newest.");
+                options.option("--most", arguments->most, "Answers to show, at most. Omitted: 4.");
+                options.flag("--best", arguments->best, "Those with the highest rewards first.");
+                options.flag("--worst", arguments->worst, "Those with the lowest rewards first.");
+                return [arguments] { return show(*arguments); };
+              });
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,231 @@
+#include "recipes/grpo/answers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/linear/linear.h"
+#include "recipes/grpo/grpo_keys.h"
+
+namespace temper::recipes {
+namespace {
+
+const char* name_of(rollout::Finish finish) {
+  switch (finish) {
+    case rollout::Finish::kStopToken:
+    case rollout::Finish::kStopString:
+      return "stop";
+    case rollout::Finish::kLength:
+      return "length";
+    case rollout::Finish::kContext:
+      return "context";
+    case rollout::Finish::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+// What an environment's messages must be for a chat template.
+const Json::Array& messages_of(const Json& next, const std::string& place) {
+  if (!next.is_array() || next.as_array().empty())
+    fail("[{}] the environment's messages are {}, expected a list of at least one", place, next.kind_name());
+  for (const Json& message : next.as_array())
+    if (!message.is_object() || message.find("role") == nullptr)
+      fail("[{}] a message of the environment has no role", place);
+  return next.as_array();
+}
+
+}  // namespace
+
+// An answer on its way.
+struct Answers::Talk {
+  const Asked* asked;
+  SampledAnswer sample;
+  Json::Array messages;  // so far, of a conversation
+  std::string text;      // that the model has seen, of a conversation
+  bool is_chat = false;
+
+  std::string place() const { return fmt::format("{}, sample {}", asked->prompt->place, asked->number); }
+  Passage& passage() { return sample.passages.back(); }
+};
+
+struct Answers::Job {
+  const data::Mixture& rows;
+  const Options& options;
+  const std::function<void(const SampledAnswer&, size_t index)>& done;
+  rollout::Engine engine;
+  std::vector<Talk> talks;
+  std::map<int64_t, size_t> running = {};  // by the engine's number
+  size_t left = 0;
+
+  const data::RowEncoder& encoder(const Talk& talk) const {
+    return *rows.members()[rows.member_of(talk.asked->prompt->row)].encoder;
+  }
+};
+
+Answers::Answers(const RunSetup& setup, const RunConfig& config, const layers::Adapter* adapter)
+    : setup_(setup),
+      config_(config),
+      adapter_(adapter),
+      rewards_(grpo_keys(config).rewards, "grpo.rewards") {}
+
+bool Answers::repeats() const {
+  return setup_.model->decoder.ops().at<ops::Linear>("head").batch_invariant &&
+         setup_.model->decoder.decodes_as_prompts();
+}
+
+rollout::EngineOptions Answers::engine_options(const std::vector<Asked>& asked) const {
+  const GrpoKeys& keys = grpo_keys(config_);
+  rollout::EngineOptions options;
+  options.max_running = std::max<int64_t>(1, std::min<int64_t>(keys.batch, std::ssize(asked)));
+  const int64_t pages = config_.data.max_length / options.page_tokens + 1;
+  options.cache_tokens = keys.cache_tokens.value_or(options.max_running * pages * options.page_tokens);
+  return options;
+}
+
+std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::vector<Asked>& asked,
+                                        const Options& options,
+                                        const std::function<void(const SampledAnswer&, size_t index)>& done) {
+  counts_ = {};
+  if (asked.empty()) return {};
+  Job job{rows, options, done,
+          rollout::Engine(setup_.model->decoder, engine_options(asked), &setup_.text.tokenizer),
+          std::vector<Talk>(asked.size())};
+  job.left = asked.size();
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Talk& talk = job.talks[i];
+    talk.asked = &asked[i];
+    talk.sample = {options.rollout, asked[i].group, asked[i].number, asked[i].prompt->row};
+    talk.sample.passages.push_back({.prompt = asked[i].prompt->ids});
+    if (Json messages = job.encoder(talk).messages_of(asked[i].prompt->json); messages.is_array()) {
+      talk.is_chat = true;
+      talk.messages = messages.as_array();
+    }
+    send(job, i);
+  }
+  while (job.left > 0) {
+    const double start = seconds_now();
+    const bool computed = job.engine.step();
+    for (const rollout::Completion& answer : job.engine.take_finished()) take_answer(job, answer);
+    const double generated = seconds_now();
+    counts_.generating += generated - start;
+    for (auto& [id, judged] : rewards_.take(!computed && job.running.empty()))
+      take_verdict(job, static_cast<size_t>(id), std::move(judged));
+    if (!computed) counts_.judging += seconds_now() - generated;
+  }
+  const rollout::Engine::Counts& counts = job.engine.counts();
+  counts_.tokens = counts.sampled;
+  counts_.computed = counts.computed;
+  counts_.found = counts.found;
+  std::vector<SampledAnswer> samples;
+  for (Talk& talk : job.talks) samples.push_back(std::move(talk.sample));
+  return samples;
+}
+
+// Asks for the next turn behind what the passage has.
+void Answers::send(Job& job, size_t index) const {
+  const GrpoKeys& keys = grpo_keys(config_);
+  Talk& talk = job.talks[index];
+  const Passage& passage = talk.passage();
+  rollout::Request request;
+  request.prompt = passage.prompt;
+  request.prompt.insert(request.prompt.end(), passage.ids.begin(), passage.ids.end());
+  request.sampling = job.options.sampling;
+  request.sampling.seed = talk.asked->seed;
+  request.max_new_tokens =
+      std::min(keys.max_new_tokens, config_.data.max_length - std::ssize(request.prompt));
+  request.stop_ids = setup_.text.generation.stop_ids;
+  request.stop_strings = keys.stop;
+  request.adapter = adapter_;
+  request.log_prob_temperature = job.options.temperature;
+  job.running[job.engine.add(std::move(request))] = index;
+}
+
+void Answers::take_answer(Job& job, const rollout::Completion& answer) {
+  const size_t index = job.running.extract(answer.id).mapped();
+  Talk& talk = job.talks[index];
+  if (answer.finish == rollout::Finish::kFailed) fail("[{}] {}", talk.place(), answer.error);
+  Passage& passage = talk.passage();
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(passage.ids, answer.ids);
+  append(passage.log_probs, answer.log_probs);
+  append(passage.versions, answer.versions);
+  passage.sampled.resize(passage.ids.size(), 1);
+  std::vector<int32_t> said = answer.ids;
+  if (answer.finish == rollout::Finish::kStopToken) said.pop_back();
+  talk.sample.text = grpo_keys(config_).stop.empty() || answer.finish == rollout::Finish::kStopToken
+                         ? setup_.text.tokenizer.decode(said, talk.is_chat)
+                         : answer.text;
+  talk.sample.finish = name_of(answer.finish);
+  rewards::Sample judged{talk.place(), &talk.asked->prompt->json, talk.sample.text,
+                         talk.sample.count_sampled(), talk.sample.is_truncated()};
+  if (talk.is_chat) {
+    talk.messages.emplace_back(Json::Object{{"role", "assistant"}, {"content", talk.sample.text}});
+    judged.messages = Json(talk.messages);
+  }
+  rewards_.submit(static_cast<int64_t>(index), judged);
+}
+
+void Answers::take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged) {
+  Talk& talk = job.talks[index];
+  SampledAnswer& sample = talk.sample;
+  if (!judged.verdict.error.empty()) {
+    const std::string error = fmt::format("[{}] {}", talk.place(), judged.verdict.error);
+    if (grpo_keys(config_).on_reward_error == GrpoKeys::OnRewardError::kStop)
+      fail("{}; grpo.on_reward_error: drop leaves such answers out", error);
+    log_warning(error + "; the answer is left out");
+    sample.error = judged.verdict.error;
+  } else {
+    // What an environment gives turn by turn adds up.
+    sample.reward = (std::isnan(sample.reward) ? 0 : sample.reward) + judged.verdict.reward;
+    sample.parts = std::move(judged.parts);
+    if (!judged.verdict.next.is_null() && !sample.is_truncated())
+      return go_on(job, index, messages_of(judged.verdict.next, talk.place()));
+  }
+  job.done(sample, index);
+  --job.left;
+}
+
+// The tokens that were sampled stay; what the environment says, and what the template writes around it, goes
+// behind them. Where the template writes earlier turns otherwise now, another passage begins.
+void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
+  Talk& talk = job.talks[index];
+  if (!talk.is_chat)
+    fail("[{}] the environment answers with messages, but the row is no conversation", talk.place());
+  const data::RowEncoder& encoder = job.encoder(talk);
+  const Json& row = talk.asked->prompt->json;
+  if (talk.text.empty()) {
+    const Json::Array asked(talk.messages.begin(), talk.messages.end() - 1);
+    talk.text = encoder.prompt_text(asked, row);
+  }
+  talk.messages.insert(talk.messages.end(), said.begin(), said.end());
+  std::string text = encoder.prompt_text(talk.messages, row);
+  Passage& passage = talk.passage();
+  // Of the last turn alone: what stood before it is in the text.
+  const auto turn =
+      std::find(passage.sampled.rbegin(), passage.sampled.rend(), 0).base() - passage.sampled.begin();
+  const std::string seen = talk.text + setup_.text.tokenizer.decode(
+                                           std::span(passage.ids).subspan(static_cast<size_t>(turn)), false);
+  ++talk.sample.turns;
+  if (text.starts_with(seen)) {
+    const std::vector<int32_t> added =
+        setup_.text.tokenizer.encode_with_offsets(std::string_view(text).substr(seen.size()), false).ids;
+    passage.ids.insert(passage.ids.end(), added.begin(), added.end());
+    passage.sampled.resize(passage.ids.size(), 0);
+    passage.log_probs.resize(passage.ids.size(), 0);
+    passage.versions.resize(passage.ids.size(), 0);
+  } else {
+    talk.sample.passages.push_back({.prompt = setup_.text.tokenizer.encode_with_offsets(text, false).ids});
+  }
+  talk.text = std::move(text);
+  const int64_t length = std::ssize(talk.passage().prompt) + std::ssize(talk.passage().ids);
+  if (length < config_.data.max_length) return send(job, index);
+  talk.sample.finish = "length";  // there is no room for a turn more
+  job.done(talk.sample, index);
+  --job.left;
+}
+
+}  // namespace temper::recipes

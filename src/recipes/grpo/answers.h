@@ -1,0 +1,69 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "recipes/grpo/prompts.h"
+#include "recipes/grpo/sampled_answer.h"
+#include "recipes/recipe.h"
+#include "rewards/reward_sum.h"
+#include "rollout/engine.h"
+
+namespace temper::recipes {
+
+// An answer that is wanted.
+struct Asked {
+  const Prompt* prompt;
+  int64_t group = 0, number = 0;
+  uint64_t seed = 0;
+};
+
+// Asks the model, with the weights that it has at the moment, and the rewards what its answers are worth.
+// Tokens are generated while programs and servers judge; where an environment answers, the conversation goes
+// on.
+class Answers {
+ public:
+  // `adapter` as BatchInputs has it.
+  Answers(const RunSetup& setup, const RunConfig& config, const layers::Adapter* adapter);
+
+  struct Options {
+    ops::SamplingOptions sampling = {};
+    double temperature = 1;  // of the log-probabilities
+    int64_t rollout = 0;
+  };
+  struct Counts {
+    int64_t tokens = 0;     // that were sampled
+    int64_t computed = 0;   // of passes, prompts among them
+    int64_t found = 0;      // of prompts, in the cache
+    double generating = 0;  // seconds
+    double judging = 0;     // seconds in which nothing else was left to do
+  };
+  // In the order of `asked`. `done` is told of each as soon as it is judged. An answer that cannot be judged
+  // is an Error or, where grpo.on_reward_error says so, has none.
+  std::vector<SampledAnswer> ask(const data::Mixture& rows, const std::vector<Asked>& asked,
+                                 const Options& options,
+                                 const std::function<void(const SampledAnswer&, size_t index)>& done);
+
+  const Counts& counts() const { return counts_; }  // of the last call
+  const std::vector<std::string>& reward_names() const { return rewards_.names(); }
+  // Whether an answer has the same bits whatever is computed beside it.
+  bool repeats() const;
+
+ private:
+  struct Talk;
+  struct Job;
+  void send(Job& job, size_t index) const;
+  void take_answer(Job& job, const rollout::Completion& answer);
+  void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
+  void go_on(Job& job, size_t index, const Json::Array& said) const;
+  rollout::EngineOptions engine_options(const std::vector<Asked>& asked) const;
+
+  const RunSetup& setup_;
+  const RunConfig& config_;
+  const layers::Adapter* adapter_;
+  rewards::RewardSum rewards_;
+  Counts counts_;
+};
+
+}  // namespace temper::recipes

@@ -1,0 +1,122 @@
+#include "base/error.h"
+#include "recipes/grpo/grpo_batches.h"
+#include "recipes/grpo/grpo_keys.h"
+#include "recipes/recipe.h"
+#include "training/policy.h"
+
+namespace temper::recipes {
+namespace {
+
+RowsWanted rows(const RunConfig&) { return {data::Goal::kAny, true}; }
+
+std::string other_model(const RunConfig& config) { return grpo_keys(config).reference; }
+
+training::PolicyOptions options_of(const RunConfig& config) {
+  const GrpoKeys& keys = grpo_keys(config);
+  return {keys.preset().policy, keys.temperature, keys.entropy, keys.max_new_tokens};
+}
+
+Recipe::Objective objective_for(const RunConfig& config, const layers::Decoder& model) {
+  return std::make_shared<training::PolicyGradient>(model, options_of(config),
+                                                    config.train.micro_batch_tokens);
+}
+
+Recipe::Objective objective(const ObjectiveInputs& inputs) {
+  return objective_for(inputs.config, inputs.setup.model->decoder);
+}
+
+Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model, const layers::Decoder*) {
+  return objective_for(config, model);
+}
+
+// Both ways of computing a token add up alike with these, whatever is beside it.
+ops::FieldValues kernels(const RunConfig& config, bool needed) {
+  const std::optional<bool> written = grpo_keys(config).batch_invariant;
+  const bool can = config.device == "cpu" && config.model.dtype == DType::kF32;
+  if (needed ? !written.value_or(false) : written.has_value() || !can) return {};
+  return {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}};
+}
+
+std::unique_ptr<BatchSource> batches(const BatchInputs& inputs) {
+  return std::make_unique<GrpoBatches>(inputs);
+}
+
+double updates_per_epoch(const RunConfig& config, const DataSets& data) {
+  const GrpoKeys& keys = grpo_keys(config);
+  return static_cast<double>(data.train.size()) / static_cast<double>(keys.prompts_per_rollout) *
+         static_cast<double>(keys.updates());
+}
+
+// The first prompts, with answers as long as they may be.
+data::Batch sample(const RunConfig& config, const DataSets& data) {
+  const GrpoKeys& keys = grpo_keys(config);
+  Prompts prompts(data.train, config, keys.max_new_tokens);
+  std::vector<SampledAnswer> samples;
+  const int64_t groups = keys.prompts_per_rollout / keys.updates_per_rollout;
+  for (int64_t group = 0; group < groups; ++group) {
+    const Prompt prompt = prompts.next();
+    for (int64_t number = 0; number < keys.group_size; ++number) {
+      SampledAnswer& one = samples.emplace_back(SampledAnswer{0, group, number, prompt.row});
+      const auto tokens = static_cast<size_t>(keys.max_new_tokens);
+      one.passages.push_back({prompt.ids, std::vector<int32_t>(tokens, prompt.ids.back()),
+                              std::vector<uint8_t>(tokens, 1), std::vector<float>(tokens)});
+    }
+  }
+  std::vector<SampledAnswer*> all;
+  for (SampledAnswer& one : samples) all.push_back(&one);
+  SampleRows made = rows_of(all, config.data.max_length, config.data.packing, keys.share_prompts);
+  made.fill();
+  data::Batch batch{std::move(made.rows)};
+  for (const data::PackedRow& row : batch.rows) {
+    batch.tokens += row.size();
+    batch.target_tokens += row.num_targets();
+  }
+  return batch;
+}
+
+void judge(const RunConfig& config, const training::StepResult& result) {
+  const double most = grpo_keys(config).max_log_prob_gap;
+  if (most == 0 || !result.policy || result.policy->sums.tokens == 0) return;
+  const losses::PolicySums& sums = result.policy->sums;
+  const double gap = sums.log_prob_gap / static_cast<double>(sums.tokens);
+  if (gap <= most) return;
+  fail(
+      "log-probabilities of rollouts and training have parted: {:.3g} apart in the mean, {:.3g} at most; "
+      "grpo.max_log_prob_gap is {}. What is learnt from such answers is not what was sampled: use the same "
+      "kernels for both (grpo.batch_invariant), a correction, or float32",
+      gap, sums.largest_gap, most);
+}
+
+}  // namespace
+
+void register_grpo() {
+  registry<Recipe>().add(
+      "grpo",
+      {.learns_from = "rewards of its own answers",
+       .keys = OwnKeys::of<GrpoKeys>("How rewards are learnt from, with recipe grpo."),
+       .loss_key = "loss",
+       .answers = {{"dapo", "write recipe: grpo, and grpo.loss: dapo"},
+                   {"rloo", "write recipe: grpo, and grpo.loss: rloo"},
+                   {"gspo", "write recipe: grpo, and grpo.loss: gspo"},
+                   {"ppo", "write recipe: grpo; its losses need no critic"}},
+       .foreign_names = {{"grpo.group_size", {"num_generations", "n_samples_per_prompt", "rollout_n"}},
+                         {"grpo.max_new_tokens", {"max_completion_length", "max_response_length"}},
+                         {"grpo.beta", {"kl_coef", "kl_loss_coef", "init_kl_coef"}},
+                         {"grpo.epochs", {"num_iterations", "ppo_epochs"}},
+                         {"grpo.rewards", {"reward_funcs", "reward_fn", "reward_model"}},
+                         {"grpo.clip_high", {"epsilon_high", "clip_ratio_high"}},
+                         {"grpo.clip_low", {"epsilon_low", "clip_ratio_low"}}},
+       .check = check_grpo,
+       .rows = rows,
+       .second_model = reference_model,
+       .other_model = other_model,
+       .objective = objective,
+       .rehearsed = rehearsed,
+       .kernels = kernels,
+       .batches = batches,
+       .updates_per_epoch = updates_per_epoch,
+       .sample = sample,
+       .judge = judge});
+}
+
+}  // namespace temper::recipes

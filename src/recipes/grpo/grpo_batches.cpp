@@ -1,0 +1,250 @@
+// The flow of recipe grpo: which prompts are asked when, and what a run that continues takes over.
+#include "recipes/grpo/grpo_batches.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "losses/spread.h"
+
+namespace temper::recipes {
+
+GrpoBatches::GrpoBatches(const BatchInputs& inputs)
+    : setup_(inputs.setup),
+      config_(inputs.config),
+      keys_(grpo_keys(inputs.config)),
+      data_(inputs.data),
+      adapter_(inputs.adapter),
+      answers_(inputs.setup, inputs.config, inputs.adapter),
+      prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
+      journal_(inputs.files.folder, ranks().rank(), ranks().size()),
+      update_(keys_.updates()) {
+  if (keys_.batch_invariant.value_or(false) && !answers_.repeats())
+    fail(
+        "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "
+        "formula "
+        "(docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); leave it "
+        "out");
+  if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
+}
+
+uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
+  const auto words = Random(static_cast<uint64_t>(config_.train.seed), RandomPurpose::kSampling,
+                            static_cast<uint64_t>(rollout_))
+                         .words(static_cast<uint64_t>(group) << 20 | static_cast<uint64_t>(number));
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+// Of what an answer depends on; the rollout's number stands for the weights that the run has come to.
+std::string GrpoBatches::key_of(const Prompt& prompt) const {
+  GrpoKeys keys = keys_;
+  const std::string settings = fmt::format("{} {} {} {}", rollout_, config_.train.seed, setup_.origin.dump(),
+                                           config::value_of(config::schema_of(keys)).dump());
+  Hasher hasher;
+  hasher.update(settings.data(), settings.size());
+  hasher.update(prompt.ids.data(), prompt.ids.size() * sizeof(int32_t));
+  return hasher.digest();
+}
+
+data::Batch GrpoBatches::next() {
+  if (update_ == keys_.updates()) {
+    Json before = prompts_.state();
+    try {
+      roll();
+    } catch (const Error&) {
+      prompts_.restore(before);
+      throw;
+    }
+    begun_at_ = std::move(before);
+    update_ = 0;
+    ++next_rollout_;
+  }
+  data::Batch batch;
+  batch.rows = updates_[static_cast<size_t>(update_ % keys_.updates_per_rollout)].rows;
+  for (const data::PackedRow& row : batch.rows) {
+    batch.tokens += row.size();
+    batch.target_tokens += row.num_targets();
+  }
+  batch.progress = prompts_.progress();
+  batch.epoch = static_cast<int64_t>(batch.progress);
+  ++update_;
+  return batch;
+}
+
+// Dynamic sampling (Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", 2025): asks
+// more prompts until enough groups have answers that differ in what they are worth.
+void GrpoBatches::roll() {
+  const double start = seconds_now();
+  rollout_ = next_rollout_;
+  // Answers are taken over where they would be the same again.
+  if (!journal_is_read_) {
+    resumes_ = answers_.repeats();
+    journal_.begin_at(rollout_, resumes_);
+    journal_is_read_ = true;
+  }
+  report_ = {};
+  samples_.clear();
+  groups_.clear();
+  scored_ = resumes_;
+  for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
+    if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
+      fail(
+          "[grpo.dynamic_sampling] after {} rounds of prompts only {} of {} groups have answers whose "
+          "rewards "
+          "differ: the task is solved, too hard, or the reward gives every answer the same. Look at "
+          "rollouts.jsonl, raise grpo.most_rounds, or set dynamic_sampling: false",
+          report_.rounds, groups_.size(), keys_.prompts_per_rollout);
+    // Not one by one towards the end: some prompts more cost less than another round.
+    const int64_t missing = keys_.prompts_per_rollout - std::ssize(groups_),
+                  count = std::max(missing, (keys_.prompts_per_rollout + 1) / 2);
+    Round round = ask(asked, count);
+    asked += count;
+    keep(round);
+  }
+  report_.sum_over(ranks());
+  if (report_.judged == 0)
+    fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers, rollout_);
+  make_updates();
+  journal_.sync();
+  resumes_ = false;
+  report_.seconds = seconds_now() - start;
+}
+
+GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
+  Round round{first_group, {}, {}, {}};
+  for (int64_t i = 0; i < count; ++i) round.prompts.push_back(prompts_.next());
+  std::vector<Asked> asked;
+  take_from_journal(round, asked);
+  Answers::Options options;
+  options.sampling.temperature = keys_.temperature;
+  options.sampling.top_k = keys_.top_k;
+  options.sampling.top_p = keys_.top_p;
+  options.temperature = keys_.temperature;
+  options.rollout = rollout_;
+  std::vector<SampledAnswer> fresh =
+      answers_.ask(data_.train, asked, options, [&](const SampledAnswer& sample, size_t index) {
+        const Prompt& prompt = *asked[index].prompt;
+        journal_.write(sample, prompt, answers_.reward_names(), key_of(prompt));
+      });
+  report_.add(answers_.counts());
+  std::move(fresh.begin(), fresh.end(), std::back_inserter(round.samples));
+  std::sort(round.samples.begin(), round.samples.end(), [](const SampledAnswer& a, const SampledAnswer& b) {
+    return std::pair(a.group, a.number) < std::pair(b.group, b.number);
+  });
+  report_.add(round.samples);
+  round.rewards = rewards_of_all(round);
+  return round;
+}
+
+// Answers of this rank that are there already; the others are asked for.
+void GrpoBatches::take_from_journal(Round& round, std::vector<Asked>& asked) {
+  for (size_t i = 0; i < round.prompts.size(); ++i) {
+    const int64_t group = round.first_group + static_cast<int64_t>(i);
+    if (!is_own(group)) continue;
+    for (int64_t number = 0; number < keys_.group_size; ++number) {
+      Journal::Found* const found = resumes_ ? journal_.find(group, number) : nullptr;
+      if (found != nullptr && found->key == key_of(round.prompts[i])) {
+        scored_ = scored_ && found->scored;
+        round.samples.push_back(std::move(found->sample));
+      } else {
+        scored_ = false;
+        asked.push_back({&round.prompts[i], group, number, seed_of(group, number)});
+      }
+    }
+  }
+}
+
+std::vector<double> GrpoBatches::rewards_of_all(const Round& round) const {
+  std::vector<double> own;
+  for (const SampledAnswer& sample : round.samples) own.push_back(sample.reward);
+  const std::vector<std::vector<double>> all = ranks().gather("rewards", std::span<const double>(own));
+  std::vector<double> rewards;
+  std::vector<size_t> next(all.size());
+  for (size_t i = 0; i < round.prompts.size(); ++i) {
+    const auto rank = static_cast<size_t>((round.first_group + static_cast<int64_t>(i)) % ranks().size());
+    for (int64_t number = 0; number < keys_.group_size; ++number)
+      rewards.push_back(all[rank].at(next[rank]++));
+  }
+  return rewards;
+}
+
+// Groups to learn from. Without dynamic sampling all are: those without spread count in what the loss is
+// divided by.
+void GrpoBatches::keep(Round& round) {
+  const auto size = static_cast<size_t>(keys_.group_size);
+  for (size_t i = 0; i < round.prompts.size(); ++i) {
+    const bool spread = losses::spread_of(std::span<const double>(round.rewards).subspan(i * size, size)).any;
+    report_.groups += 1;
+    report_.groups_without_spread += !spread;
+    const bool wanted = std::ssize(groups_) < keys_.prompts_per_rollout;
+    if (wanted && (spread || !keys_.dynamic_sampling))
+      groups_.push_back(round.first_group + static_cast<int64_t>(i));
+  }
+  for (SampledAnswer& sample : round.samples)
+    if (std::find(groups_.begin(), groups_.end(), sample.group) != groups_.end())
+      samples_.push_back(std::move(sample));
+}
+
+Json GrpoBatches::state() const {
+  if (update_ == keys_.updates())
+    return Json::Object{{"rollout", next_rollout_}, {"update", 0}, {"prompts", prompts_.state()}};
+  return Json::Object{{"rollout", rollout_}, {"update", update_}, {"prompts", begun_at_}};
+}
+
+void GrpoBatches::restore(const Json& state, bool) {
+  next_rollout_ = state.at("rollout").as_int();
+  prompts_.restore(state.at("prompts"));
+  update_ = keys_.updates();
+  journal_is_read_ = false;
+  const int64_t update = state.at("update").as_int();
+  if (update == 0) return;
+  // Weights have moved on since these answers were sampled.
+  journal_.begin_at(next_rollout_, true);
+  journal_is_read_ = resumes_ = true;
+  next();
+  if (!scored_)
+    fail(
+        "[{}] rollout {} is not whole in rollouts.jsonl, but {} of its {} updates are done; restore the "
+        "file, "
+        "or remove the newest checkpoints down to the end of a rollout",
+        config_.output, rollout_, update, keys_.updates());
+  update_ = update;
+}
+
+Json GrpoBatches::counts() const {
+  return Json::Object{{"prompts", prompts_.asked()}, {"left_out", prompts_.left_out()}};
+}
+
+std::string GrpoBatches::describe_counts() const {
+  return fmt::format("{} prompts were asked{}", prompts_.asked(),
+                     prompts_.left_out() > 0 ? fmt::format(", {} rows left out", prompts_.left_out()) : "");
+}
+
+void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {
+  if (update_ != 1) return;  // once for each rollout
+  report_.write(answers_.reward_names(), "", "train/", values, scalars);
+}
+
+std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
+  std::vector<Prompt> prompts;
+  for (int64_t row = ranks().rank(); row < data_.eval->size(); row += ranks().size())
+    prompts.push_back(read_prompt(*data_.eval, row, config_.data.max_length, keys_.max_new_tokens));
+  std::vector<Asked> asked;
+  for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
+  RolloutReport report;
+  report.add(answers_.ask(*data_.eval, asked, {}, [](const SampledAnswer&, size_t) {}));
+  report.add(answers_.counts());
+  report.sum_over(ranks());
+  Judged judged{report.mean_reward(),
+                fmt::format("reward {:.4f} of {:.0f} held-out prompts", report.mean_reward(), report.answers),
+                {},
+                {}};
+  report.write(answers_.reward_names(), "eval_", "eval/", judged.values, judged.scalars);
+  return judged;
+}
+
+}  // namespace temper::recipes

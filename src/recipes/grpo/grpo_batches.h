@@ -1,0 +1,80 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "recipes/grpo/answers.h"
+#include "recipes/grpo/grpo_keys.h"
+#include "recipes/grpo/journal.h"
+#include "recipes/grpo/rollout_sums.h"
+#include "recipes/grpo/sample_rows.h"
+
+namespace temper::recipes {
+
+// The updates of recipe grpo: a rollout by the weights as they are, then as many updates as share its
+// answers. Of several ranks each answers every so-many-th prompt, and learns from its answers.
+class GrpoBatches : public BatchSource {
+ public:
+  explicit GrpoBatches(const BatchInputs& inputs);
+
+  data::Batch next() override;
+  Json state() const override;
+  void restore(const Json& state, bool mended) override;
+  Json counts() const override;
+  std::string describe_counts() const override;
+  void add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const override;
+  std::optional<Judged> evaluate() override;
+
+ private:
+  // Prompts in the groups that follow `first_group`, of all ranks, and this rank's samples of them.
+  struct Round {
+    int64_t first_group = 0;
+    std::vector<Prompt> prompts;
+    std::vector<SampledAnswer> samples;
+    std::vector<double> rewards;  // of all ranks' samples, group after group
+  };
+
+  collectives::Group& ranks() const { return setup_.groups->data(); }
+  bool is_own(int64_t group) const { return group % ranks().size() == ranks().rank(); }
+  uint64_t seed_of(int64_t group, int64_t number) const;
+  std::string key_of(const Prompt& prompt) const;
+
+  // grpo_batches.cpp
+  void roll();
+  Round ask(int64_t first_group, int64_t count);
+  void take_from_journal(Round& round, std::vector<Asked>& asked);
+  std::vector<double> rewards_of_all(const Round& round) const;
+  void keep(Round& round);
+
+  // learning.cpp
+  void make_updates();
+  void score();
+  void take_scores(const std::vector<float>& log_probs, std::vector<float> Passage::*into, SampleRows& rows);
+  void set_advantages();
+  void set_advantages_of_answers();
+  void set_advantages_of_tokens();
+
+  const RunSetup& setup_;
+  const RunConfig& config_;
+  const GrpoKeys& keys_;
+  const DataSets& data_;
+  const layers::Adapter* adapter_;
+  Answers answers_;
+  Prompts prompts_;
+  Journal journal_;
+  std::shared_ptr<const models::Model> other_reference_;  // null: nobody asks, or it is the model itself
+
+  int64_t next_rollout_ = 0;
+  int64_t rollout_ = 0;  // that the updates are of
+  Json begun_at_;        // the prompts' state before it
+  int64_t update_;       // of its updates, that comes next; all are done: a rollout does
+  bool journal_is_read_ = false;
+  // The rollout takes answers from the journal; and all of what is known of them when learning begins.
+  bool resumes_ = false, scored_ = false;
+  std::vector<SampledAnswer> samples_;  // of the groups that are kept, of this rank
+  std::vector<int64_t> groups_;         // that are kept, of all ranks
+  std::vector<SampleRows> updates_;     // of one epoch over the rollout
+  RolloutReport report_;
+};
+
+}  // namespace temper::recipes

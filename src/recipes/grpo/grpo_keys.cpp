@@ -1,0 +1,242 @@
+#include "recipes/grpo/grpo_keys.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoints/hf_folder.h"
+
+namespace temper::recipes {
+
+using losses::AdvantageScale;
+using losses::Correction;
+using losses::KlEstimator;
+using losses::PolicyMean;
+
+namespace {
+
+void describe_rollouts(config::Schema& s, GrpoKeys& c) {
+  using OnRewardError = GrpoKeys::OnRewardError;
+  using OnTruncated = GrpoKeys::OnTruncated;
+  s.field("group_size", c.group_size, "Answers to each prompt, which are compared with one another.")
+      .at_least(1);
+  s.field("prompts_per_rollout", c.prompts_per_rollout, "Prompts that are answered by the same weights.")
+      .at_least(1);
+  s.field("updates_per_rollout", c.updates_per_rollout,
+          "Updates that share the answers of a rollout; it divides prompts_per_rollout.")
+      .at_least(1);
+  s.field("epochs", c.epochs, "How often the answers of a rollout are learnt from.").at_least(1);
+  s.field("max_new_tokens", c.max_new_tokens, "Tokens of an answer, at most.").at_least(1);
+  s.field("temperature", c.temperature, "What logits are divided by, in rollouts and in training.").above(0);
+  s.field("top_k", c.top_k, "SampledAnswer from the k most likely tokens; 0: from all.").at_least(0);
+  s.field("top_p", c.top_p, "SampledAnswer from the most likely tokens that have this probability together.")
+      .above(0)
+      .at_most(1);
+  s.field("stop", c.stop, "Texts that end an answer, besides the model's stop tokens.");
+  s.list("rewards", c.rewards, "What an answer is worth: the weighted sum of these (docs/rewards.md).");
+  s.choice("on_reward_error", c.on_reward_error,
+           {{"stop", OnRewardError::kStop}, {"drop", OnRewardError::kDrop}},
+           "What to do with an answer that a reward cannot judge: stop the run, or learn without it.");
+  s.choice("on_truncated", c.on_truncated, {{"learn", OnTruncated::kLearn}, {"drop", OnTruncated::kDrop}},
+           "Whether answers that were cut off at max_new_tokens are learnt from.");
+  s.field("dynamic_sampling", c.dynamic_sampling,
+          "Ask more prompts until prompts_per_rollout of them have answers whose rewards differ.");
+  s.field("most_rounds", c.most_rounds, "Rounds of prompts for a rollout, at most, with dynamic_sampling.")
+      .at_least(1);
+  s.field("batch", c.batch, "Answers that are computed at once, at most.").at_least(1).changeable();
+  s.field("cache_tokens", c.cache_tokens,
+          "Tokens that the cache of rollouts has room for. Omitted: all that `batch` answers can need.")
+      .at_least(16)
+      .changeable();
+  s.field("batch_invariant", c.batch_invariant,
+          "Kernels by which log-probabilities of rollouts and training are equal to the last bit. Omitted: "
+          "where the hardware has them.");
+}
+
+void describe_loss(config::Schema& s, GrpoKeys& c) {
+  s.field("beta", c.beta, "The weight of the KL divergence from the reference. Omitted: as the loss has it.")
+      .at_least(0);
+  s.choice("kl", c.kl, {{"k1", KlEstimator::kK1}, {"k2", KlEstimator::kK2}, {"k3", KlEstimator::kK3}},
+           "How the KL divergence is estimated. Omitted: as the loss has it.");
+  s.field("reference", c.reference,
+          "The folder of a model to stay close to. Omitted: the model as it was (without its adapter).")
+      .path();
+  s.field("clip_low", c.clip_low, "How far a ratio may fall below 1. Omitted: as the loss has it.").above(0);
+  s.field("clip_high", c.clip_high, "How far a ratio may rise above 1. Omitted: as the loss has it.")
+      .above(0);
+  s.field("dual_clip", c.dual_clip, "The most that a bad token with a large ratio costs, in advantages.")
+      .above(1);
+  s.field("ratio_max", c.ratio_max, "The largest ratio that cispo weighs with.").above(0);
+  s.choice("mean", c.mean,
+           {{"answers", PolicyMean::kAnswers},
+            {"tokens", PolicyMean::kTokens},
+            {"constant", PolicyMean::kConstant}},
+           "What losses of tokens are divided by. Omitted: as the loss has it.");
+  s.choice(
+      "advantage_scale", c.advantage_scale,
+      {{"group", AdvantageScale::kGroup}, {"batch", AdvantageScale::kBatch}, {"none", AdvantageScale::kNone}},
+      "The deviation that advantages are divided by. Omitted: as the loss has it.");
+  s.choice("correction", c.correction,
+           {{"none", Correction::kNone},
+            {"token", Correction::kTokenTruncated},
+            {"token_masked", Correction::kTokenMasked},
+            {"sequence", Correction::kSequenceTruncated},
+            {"sequence_masked", Correction::kSequenceMasked}},
+           "Weights for what rollouts compute otherwise than training: ratios of their probabilities, "
+           "truncated at correction_cap, or (masked) 0 outside of correction_low and correction_cap.");
+  s.field("correction_cap", c.correction_cap, "The largest weight of the correction.").above(0);
+  s.field("correction_low", c.correction_low, "The smallest weight that a masked correction lets through.")
+      .at_least(0);
+  s.field("entropy", c.entropy, "The weight of the entropy that is added to what is maximised.");
+  s.field("max_log_prob_gap", c.max_log_prob_gap,
+          "Stop when log-probabilities of rollouts and training are further apart than this, in the mean "
+          "over an "
+          "update's tokens; 0: never.")
+      .at_least(0);
+  s.field("share_prompts", c.share_prompts,
+          "Compute the prompt of answers to it once, as far as they fit a row.");
+}
+
+void refuse_unread(const GrpoKeys& c) {
+  const losses::PolicyPreset preset = losses::policy_preset(c.loss);
+  const auto refuse = [&](bool set, bool read, std::string_view key, std::string_view why) {
+    if (set && !read) fail("[grpo.{}] is set, but {}; leave it out", key, why);
+  };
+  const bool cispo = preset.policy.kind == losses::PolicyKind::kCispo;
+  refuse(c.ratio_max.has_value(), cispo, "ratio_max", "only loss cispo reads it");
+  refuse(c.clip_low.has_value(), !cispo, "clip_low", "loss cispo does not clip");
+  refuse(c.clip_high.has_value(), !cispo, "clip_high", "loss cispo does not clip");
+  refuse(c.dual_clip.has_value(), !cispo, "dual_clip", "loss cispo does not clip");
+  refuse(c.advantage_scale.has_value(), preset.source == losses::AdvantageSource::kAnswers, "advantage_scale",
+         "this loss normalises the advantages of tokens");
+  refuse(c.kl.has_value(), !preset.kl_in_rewards, "kl", "this loss takes k1 off the rewards");
+  refuse(!c.reference.empty(), c.kl_factor() > 0, "reference", "beta is 0 and nothing is compared with it");
+  refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
+         "dynamic_sampling is false");
+  const bool corrects = c.correction != Correction::kNone;
+  refuse(c.correction_cap != GrpoKeys().correction_cap, corrects, "correction_cap", "correction is none");
+  refuse(c.correction_low != GrpoKeys().correction_low,
+         c.correction == Correction::kTokenMasked || c.correction == Correction::kSequenceMasked,
+         "correction_low", "the correction is not masked");
+}
+
+void check_groups(const GrpoKeys& c) {
+  const losses::PolicyPreset preset = c.preset();
+  const bool compares = preset.source == losses::AdvantageSource::kAnswers &&
+                        (preset.advantages.baseline == losses::Baseline::kGroupMean ||
+                         preset.advantages.baseline == losses::Baseline::kLeaveOneOut ||
+                         preset.advantages.scale == AdvantageScale::kGroup);
+  if (compares && c.group_size < 2)
+    fail(
+        "[grpo.group_size] is 1, but loss {} compares the answers to a prompt with one another: nothing "
+        "would be "
+        "learnt; set 2 or more, or loss: reinforce_pp",
+        c.loss);
+  if (c.dynamic_sampling && c.group_size < 2)
+    fail(
+        "[grpo.dynamic_sampling] is true, but groups of one answer have no spread; set grpo.group_size to 2 "
+        "or more");
+  if (c.prompts_per_rollout % c.updates_per_rollout != 0)
+    fail(
+        "[grpo.updates_per_rollout] is {}, which does not divide prompts_per_rollout, {}; set a divisor of "
+        "it",
+        c.updates_per_rollout, c.prompts_per_rollout);
+  if (c.group_size >= 1 << 20) fail("[grpo.group_size] is {}, needs less than {}", c.group_size, 1 << 20);
+}
+
+// What other recipes read, and what it does not have.
+void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
+  const RunConfig unset;
+  const auto refuse = [](bool set, std::string_view key, std::string_view instead) {
+    if (set) fail("[{}] is set, but recipe grpo makes its rows itself; {}", key, instead);
+  };
+  refuse(config.train.rows_per_step != unset.train.rows_per_step, "train.rows_per_step",
+         "set grpo.prompts_per_rollout and grpo.group_size");
+  refuse(config.train.tokens_per_step > 0, "train.tokens_per_step",
+         "set grpo.prompts_per_rollout and grpo.group_size");
+  refuse(config.data.loss != unset.data.loss, "data.loss", "what was sampled is learnt from");
+  refuse(config.data.overflow == data::Overflow::kSplit, "data.overflow", "set drop or error");
+  if (config.train.z_loss > 0)
+    fail("[train.z_loss] is {}, which recipe grpo does not have; leave it out", config.train.z_loss);
+  for (const AdapterConfig& adapter : config.adapters)
+    if (adapter.dropout.value_or(0) > 0)
+      fail(
+          "[adapters.{}.dropout] is {}, with which log-probabilities of training are never those of "
+          "rollouts; set "
+          "it to 0",
+          adapter.name, *adapter.dropout);
+  if (c.max_new_tokens >= config.data.max_length)
+    fail(
+        "[grpo.max_new_tokens] is {}, but data.max_length, {}, has room for prompt and answer together; "
+        "raise it",
+        c.max_new_tokens, config.data.max_length);
+  if (!config.quantize.rules.empty() || !config.quantize.preset.empty())
+    fail("[quantize] is set, which recipe grpo does not have yet; leave it out");
+}
+
+void check_ranks(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto refuse = [](bool set, std::string_view key) {
+    if (set)
+      fail(
+          "[parallel.{}] is set, but rollouts need all weights on each rank; use replicate, or shard with "
+          "levels 1 "
+          "and 2",
+          key);
+  };
+  refuse(parallel.tensor != "1", "tensor");
+  refuse(parallel.expert != "1", "expert");
+  refuse(parallel.shard_level > 2 && parallel.shard != "1", "shard_level");
+}
+
+}  // namespace
+
+void describe(config::Schema& s, GrpoKeys& c) {
+  s.field("loss", c.loss, "The loss, by the name that people know it by (docs/policy_losses.md).")
+      .one_of({"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo"})
+      .answer("ppo", "it needs a critic, which is not there yet; grpo, rloo and reinforce_pp need none")
+      .answer("bnpo", "write dapo, whose loss is the mean over tokens");
+  describe_rollouts(s, c);
+  describe_loss(s, c);
+}
+
+losses::PolicyPreset GrpoKeys::preset() const {
+  losses::PolicyPreset preset = losses::policy_preset(loss);
+  losses::Policy& p = preset.policy;
+  p.beta = preset.kl_in_rewards ? 0 : kl_factor();
+  p.kl = kl.value_or(p.kl);
+  p.clip_low = clip_low.value_or(p.clip_low);
+  p.clip_high = clip_high.value_or(p.clip_high);
+  p.dual_clip = dual_clip.value_or(p.dual_clip);
+  p.ratio_max = ratio_max.value_or(p.ratio_max);
+  p.mean = mean.value_or(p.mean);
+  p.correction = correction;
+  p.correction_cap = correction_cap;
+  p.correction_low = correction_low;
+  preset.advantages.scale = advantage_scale.value_or(preset.advantages.scale);
+  return preset;
+}
+
+std::optional<std::string> reference_model(const RunConfig& config) {
+  const GrpoKeys& keys = grpo_keys(config);
+  if (keys.kl_factor() == 0) return std::nullopt;
+  if (!keys.reference.empty()) return keys.reference;
+  // Without its adapter a model is its own reference.
+  return config.adapters.empty() ? std::optional(config.model.path) : std::nullopt;
+}
+
+void check_grpo(const RunConfig& config) {
+  const GrpoKeys& c = grpo_keys(config);
+  refuse_unread(c);
+  check_groups(c);
+  losses::check(c.preset().policy);
+  if (c.rewards.empty())
+    fail("[grpo.rewards] is missing; name at least one, for example {{type: exact_match}} (docs/rewards.md)");
+  rewards::check(c.rewards, "grpo.rewards");
+  check_run_keys(config, c);
+  check_ranks(config);
+  if (!c.reference.empty() && !is_directory(c.reference))
+    fail("[grpo.reference] '{}' {}", c.reference, checkpoints::no_model_folder(c.reference));
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,62 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "losses/policy_presets.h"
+#include "recipes/run_config.h"
+#include "rewards/reward_config.h"
+
+namespace temper::recipes {
+
+// The keys of `grpo` (docs/grpo.md).
+struct GrpoKeys {
+  enum class OnRewardError { kStop, kDrop };
+  enum class OnTruncated { kLearn, kDrop };
+
+  std::string loss = "grpo";  // a preset (losses/policy_presets.h), which the optional keys below change
+  int64_t group_size = 8;
+  int64_t prompts_per_rollout = 8;
+  int64_t updates_per_rollout = 1;
+  int64_t epochs = 1;
+  int64_t max_new_tokens = 256;
+  double temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1;
+  std::vector<std::string> stop;
+  std::vector<rewards::RewardConfig> rewards;
+  OnRewardError on_reward_error = OnRewardError::kStop;
+  OnTruncated on_truncated = OnTruncated::kLearn;
+  std::optional<double> beta;
+  std::optional<losses::KlEstimator> kl;
+  std::string reference;
+  std::optional<double> clip_low, clip_high, dual_clip, ratio_max;
+  std::optional<losses::PolicyMean> mean;
+  std::optional<losses::AdvantageScale> advantage_scale;
+  losses::Correction correction = losses::Correction::kNone;
+  double correction_cap = 2, correction_low = 0.5;
+  double entropy = 0;
+  bool dynamic_sampling = false;
+  int64_t most_rounds = 10;
+  double max_log_prob_gap = 1;
+  bool share_prompts = true;
+  int64_t batch = 64;
+  std::optional<int64_t> cache_tokens;
+  std::optional<bool> batch_invariant;
+
+  losses::PolicyPreset preset() const;  // with what the keys change
+  double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
+  // Updates that follow a rollout: all of its answers `epochs` times.
+  int64_t updates() const { return updates_per_rollout * epochs; }
+};
+void describe(config::Schema& s, GrpoKeys& c);
+
+inline const GrpoKeys& grpo_keys(const RunConfig& config) { return config.recipe_keys.of<GrpoKeys>(); }
+
+// Refuses what makes no sense, before anything is loaded.
+void check_grpo(const RunConfig& config);
+
+// The folder of the reference, where that is a second model in memory.
+std::optional<std::string> reference_model(const RunConfig& config);
+
+}  // namespace temper::recipes

@@ -1,0 +1,76 @@
+#include "recipes/grpo/prompts.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace temper::recipes {
+namespace {
+
+bool is_long(const Prompt& prompt, int64_t most_tokens, int64_t most_new) {
+  return std::ssize(prompt.ids) + most_new > most_tokens;
+}
+
+std::string question_of(const Json& messages, const Json& row) {
+  const Json* text = row.find("prompt");
+  if (messages.is_array() && !messages.as_array().empty()) text = messages.as_array().back().find("content");
+  return text != nullptr && text->is_string() ? text->as_string() : std::string();
+}
+
+Prompt read(const data::Mixture& rows, int64_t row) {
+  Prompt prompt{row, {}, rows.json(row), rows.place(row), {}};
+  try {
+    const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
+    prompt.ids = encoder.prompt_of(prompt.json);
+    if (!prompt.json.is_object()) fail("the row is {}, expected an object", prompt.json.kind_name());
+    prompt.question = question_of(encoder.messages_of(prompt.json), prompt.json);
+  } catch (const Error& error) {
+    fail("[{}] {}", prompt.place, error.what());
+  }
+  if (prompt.ids.empty()) fail("[{}] the prompt has no tokens", prompt.place);
+  return prompt;
+}
+
+[[noreturn]] void fail_long(const Prompt& prompt, int64_t most_tokens, int64_t most_new) {
+  fail(
+      "[{}] the prompt has {} tokens, which with grpo.max_new_tokens, {}, are more than data.max_length, {}; "
+      "raise it, ask for fewer new tokens, or set data.overflow: drop",
+      prompt.place, prompt.ids.size(), most_new, most_tokens);
+}
+
+}  // namespace
+
+Prompt read_prompt(const data::Mixture& rows, int64_t row, int64_t most_tokens, int64_t most_new) {
+  Prompt prompt = read(rows, row);
+  if (is_long(prompt, most_tokens, most_new)) fail_long(prompt, most_tokens, most_new);
+  return prompt;
+}
+
+Prompts::Prompts(const data::Mixture& rows, const RunConfig& config, int64_t most_new)
+    : rows_(rows),
+      on_bad_row_(config.data.on_bad_row),
+      drops_long_(config.data.overflow == data::Overflow::kDrop),
+      most_tokens_(config.data.max_length),
+      most_new_(most_new),
+      order_(rows.sizes(), rows.weights(),
+             {static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.mixing}) {}
+
+Prompt Prompts::next() {
+  for (int64_t tried = 0; tried < rows_.size(); ++tried) {
+    const int64_t row = order_.next();
+    try {
+      Prompt prompt = read(rows_, row);
+      if (!is_long(prompt, most_tokens_, most_new_)) {
+        ++asked_;
+        return prompt;
+      }
+      if (!drops_long_) fail_long(prompt, most_tokens_, most_new_);
+    } catch (const Error& error) {
+      if (on_bad_row_ == data::OnBadRow::kStop) throw;
+      log_warning(fmt::format("{}; the row is left out", error.what()));
+    }
+    ++left_out_;
+  }
+  fail("[data.train] none of {} rows can be asked", rows_.size());
+}
+
+}  // namespace temper::recipes

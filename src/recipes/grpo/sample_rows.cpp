@@ -1,0 +1,96 @@
+#include "recipes/grpo/sample_rows.h"
+
+#include <limits>
+
+namespace temper::recipes {
+namespace {
+
+// A document, and whose passages it has.
+struct Piece {
+  data::Example example;
+  std::vector<std::pair<SampledAnswer*, size_t>> passages;
+};
+
+// An answer's own tokens begin with the last of its prompt, which predicts its first.
+int64_t own_tokens(const Passage& passage) { return 1 + std::ssize(passage.ids); }
+
+void append_own(data::Example& example, const Passage& passage) {
+  example.ids.push_back(passage.prompt.back());
+  example.ids.insert(example.ids.end(), passage.ids.begin(), passage.ids.end());
+  example.loss_mask.push_back(0);
+  example.loss_mask.insert(example.loss_mask.end(), passage.sampled.begin(), passage.sampled.end());
+  example.answers.push_back({own_tokens(passage)});
+}
+
+Piece piece_of(const Passage& passage) {
+  Piece piece;
+  piece.example.ids.assign(passage.prompt.begin(), passage.prompt.end() - 1);
+  piece.example.loss_mask.assign(piece.example.ids.size(), 0);
+  return piece;
+}
+
+std::vector<Piece> pieces_of(const std::vector<SampledAnswer*>& samples, int64_t max_tokens,
+                             bool share_prompts) {
+  std::vector<Piece> pieces;
+  const SampledAnswer* before = nullptr;
+  for (SampledAnswer* const sample : samples) {
+    const bool simple = sample->passages.size() == 1;
+    for (size_t i = 0; i < sample->passages.size(); ++i) {
+      const Passage& passage = sample->passages[i];
+      if (passage.count_sampled() == 0) continue;
+      const bool joins = share_prompts && simple && before != nullptr && before->group == sample->group &&
+                         before->passages.size() == 1 &&
+                         pieces.back().example.size() + own_tokens(passage) <= max_tokens;
+      if (!joins) pieces.push_back(piece_of(passage));
+      append_own(pieces.back().example, passage);
+      pieces.back().passages.emplace_back(sample, i);
+      before = sample;
+    }
+  }
+  // One answer is a text like any other.
+  for (Piece& piece : pieces)
+    if (piece.passages.size() == 1) piece.example.answers.clear();
+  return pieces;
+}
+
+}  // namespace
+
+SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_tokens, data::Packing packing,
+                   bool share_prompts) {
+  std::vector<Piece> pieces = pieces_of(samples, max_tokens, share_prompts);
+  data::Packer packer({packing, max_tokens});
+  for (size_t i = 0; i < pieces.size(); ++i)
+    packer.add({static_cast<int64_t>(i), 0, 0, std::move(pieces[i].example)});
+  packer.flush();
+  SampleRows made;
+  for (size_t left = packer.closed().size(); left > 0; --left) {
+    const data::DocumentGroup group = packer.take();
+    made.rows.push_back(data::pack(group));
+    for (const data::Document& document : group)
+      for (const auto& [sample, passage] : pieces[static_cast<size_t>(document.row)].passages) {
+        const std::vector<uint8_t>& sampled = sample->passages[passage].sampled;
+        for (size_t token = 0; token < sampled.size(); ++token)
+          if (sampled[token] != 0) made.targets.push_back({sample, passage, token});
+      }
+  }
+  return made;
+}
+
+void SampleRows::fill() {
+  auto next = targets.begin();
+  for (data::PackedRow& row : rows) {
+    row.sampled.resize(static_cast<size_t>(row.num_targets()));
+    for (data::SampledToken& token : row.sampled) {
+      const auto& [sample, index, at] = *next++;
+      const Passage& passage = sample->passages[index];
+      token.advantage =
+          passage.advantages.empty() ? static_cast<float>(sample->advantage) : passage.advantages[at];
+      token.rollout_log_prob = passage.log_probs[at];
+      token.old_log_prob =
+          passage.old_log_probs.empty() ? std::numeric_limits<float>::quiet_NaN() : passage.old_log_probs[at];
+      if (!passage.reference_log_probs.empty()) token.reference_log_prob = passage.reference_log_probs[at];
+    }
+  }
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,27 @@
+#pragma once
+#include <vector>
+
+#include "data/pack.h"
+#include "recipes/grpo/sampled_answer.h"
+
+namespace temper::recipes {
+
+struct SampleRows {
+  std::vector<data::PackedRow> rows;  // without PackedRow::sampled
+  // Of each target of the rows, in their order: where it stands.
+  struct Place {
+    SampledAnswer* sample;
+    size_t passage, token;  // the token: of Passage::ids
+  };
+  std::vector<Place> targets;
+
+  // What is known of each target, from what the samples hold now (SampledToken).
+  void fill();
+};
+
+// Samples as rows of at most `max_tokens` tokens whose targets are what was sampled. Samples of one group
+// follow one another; with `share_prompts` their prompt is there once, where they have one passage each.
+SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_tokens, data::Packing packing,
+                   bool share_prompts);
+
+}  // namespace temper::recipes

@@ -1,0 +1,330 @@
+// Learning from rewards of the model's own answers, as a user has it: rollouts, updates, stopped and resumed,
+// refused.
+#include <cmath>
+
+#include "tests/cli/cli_fixture.h"
+#include "tests/support/errors.h"
+
+namespace temper {
+namespace {
+
+class GrpoCli : public Cli {
+ protected:
+  static void SetUpTestSuite() {
+    Cli::SetUpTestSuite();
+    write_file(folder() + "/prompts.jsonl", prompts(40));
+    write_file(folder() + "/held.jsonl", prompts(6));
+  }
+  static std::string prompts(int count) {
+    std::string rows;
+    for (int i = 0; i < count; ++i)
+      rows +=
+          fmt::format(R"({{"prompt": [{{"role": "user", "content": "What is {} + {}?"}}], "answer": "{}"}})"
+                      "\n",
+                      i, 2 * i, 3 * i);
+    return rows;
+  }
+  // Digits are likely enough among random tokens of a small vocabulary.
+  static std::string configuration(const std::string& name, const std::string& grpo,
+                                   const std::string& more = "") {
+    const std::string path = folder() + "/" + name + ".yaml";
+    write_file(path,
+               "recipe: grpo\nmodel: {path: " + folder() + "/model}\ndata:\n  train: [" + folder() +
+                   "/prompts.jsonl]\n  max_length: 48\ngrpo:\n  group_size: 4\n  prompts_per_rollout: 4\n  "
+                   "max_new_tokens: 7\n" +
+                   (grpo.find("rewards:") == std::string::npos
+                        ? "  rewards: [{type: pattern, pattern: '[0-9a-f]'}]\n"
+                        : "") +
+                   grpo +
+                   "train: {steps: 6, optimizer: {lr: 1e-3}, schedule: {type: constant}}\n"
+                   "checkpoint: {every_steps: 2}\n" +
+                   more);
+    return path;
+  }
+  static std::string trained(const std::string& config, const std::string& name,
+                             const std::string& flags = "") {
+    const std::string out = folder() + "/" + name;
+    const Outcome outcome = run("train " + config + " --output " + out + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return out;
+  }
+  static std::vector<Json> rollouts(const std::string& file) {
+    std::vector<Json> lines;
+    const std::string text = read_file(file);
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      lines.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), file));
+    return lines;
+  }
+  static double number(const Json& line, const char* name) { return line.at(name).as_double(); }
+  // Whether this processor has kernels by which rollouts and training add up alike.
+  static bool repeats() {
+    const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/held.jsonl --out " + folder() +
+                                "/probe.jsonl --batch-invariant -n 1");
+    return outcome.code == 0;
+  }
+};
+
+// The policy that training computes is the one that rollouts sampled from, at every temperature.
+TEST_F(GrpoCli, TheFirstUpdateHasRatiosOfOne) {
+  if (!repeats()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  for (const char* temperature : {"0.6", "1", "1.3"})
+    for (const char* top_p : {"1", "0.9"}) {
+      const std::string out = trained(
+          configuration("ratios", fmt::format("  temperature: {}\n  top_p: {}\n", temperature, top_p)),
+          fmt::format("ratios_{}_{}", temperature, top_p));
+      for (const Json& line : metrics(out)) {
+        EXPECT_EQ(number(line, "ratio"), 1) << temperature;
+        EXPECT_EQ(number(line, "log_prob_gap_largest"), 0) << temperature << " " << top_p;
+        if (number(line, "step") == 1) {
+          EXPECT_EQ(number(line, "kl"), 0);  // to the model as it was
+        }
+      }
+      EXPECT_GT(std::abs(number(metrics(out).back(), "kl")), 0);
+    }
+}
+
+TEST_F(GrpoCli, SamplesAreRows) {
+  const std::string out = trained(configuration("rows", ""), "rows");
+  const std::vector<Json> lines = rollouts(out + "/rollouts.jsonl");
+  ASSERT_EQ(lines.size(), 6u * 16);
+  double reward = 0;
+  for (size_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(lines[i].at("rollout").as_int(), 0);
+    const Json& passage = lines[i].at("passages").as_array().at(0);
+    const size_t tokens = passage.at("ids").as_array().size();
+    EXPECT_GE(tokens, 1u);
+    EXPECT_LE(tokens, 7u);
+    EXPECT_EQ(passage.at("log_probs").as_array().size(), tokens);
+    EXPECT_EQ(passage.at("sampled").as_array().size(), tokens);
+    reward += number(lines[i], "reward");
+  }
+  EXPECT_NEAR(number(metrics(out).front(), "reward"), reward / 16, 1e-12);
+  EXPECT_GT(reward, 0);
+  EXPECT_LT(reward, 16);
+  const Outcome shown = run("rollouts show " + out + " --rollout 2 --most 3");
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  expect_has(shown.out, "What is ");
+  expect_has(shown.out, "rollout 2");
+}
+
+TEST_F(GrpoCli, EveryLossLearns) {
+  for (const char* loss :
+       {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo"}) {
+    const std::string out = trained(
+        configuration("losses", fmt::format("  loss: {}\n  beta: 0.05\n  entropy: 0.01\n", loss)), loss);
+    ASSERT_EQ(metrics(out).size(), 6u) << loss;
+    for (const Json& line : metrics(out)) EXPECT_TRUE(std::isfinite(number(line, "loss"))) << loss;
+    EXPECT_GT(number(metrics(out).front(), "grad_norm"), 0) << loss;
+  }
+}
+
+// Of a rollout that serves several updates, those behind the first are by weights that have moved.
+TEST_F(GrpoCli, SeveralUpdatesShareARollout) {
+  const std::string out =
+      trained(configuration("several", "  updates_per_rollout: 2\n  epochs: 2\n  loss: dapo\n"), "several");
+  std::vector<double> apart;
+  for (const Json& line : metrics(out)) apart.push_back(std::abs(number(line, "ratio") - 1));
+  ASSERT_EQ(apart.size(), 6u);
+  EXPECT_LT(apart[0], 1e-6);
+  EXPECT_GT(apart[1], 1e-6);
+  EXPECT_LT(apart[4], 1e-6);
+}
+
+TEST_F(GrpoCli, AnAdapterHasItsModelAsReference) {
+  const std::string out =
+      trained(configuration("adapter", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"), "adapter");
+  const std::vector<Json> lines = metrics(out + "/adapters/a");
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_NEAR(number(lines.front(), "kl"), 0, 1e-9);
+  EXPECT_GT(number(lines.back(), "kl"), 0);
+  EXPECT_TRUE(exists(out + "/adapters/a/rollouts.jsonl"));
+}
+
+TEST_F(GrpoCli, TwoRanksLearnWhatOneDoes) {
+  const std::string config = configuration("ranks", "  loss: dapo\n");
+  const std::vector<Json> one = metrics(trained(config, "one")),
+                          two = metrics(trained(config, "two", " --ranks 2"));
+  ASSERT_EQ(one.size(), two.size());
+  EXPECT_EQ(number(one[0], "reward"), number(two[0], "reward"));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(number(one[i], "grad_norm"), number(two[i], "grad_norm"), 1e-4);
+  EXPECT_TRUE(exists(folder() + "/two/rollouts.1.jsonl"));
+}
+
+// Held-out prompts are answered greedily, and the best weights are kept.
+TEST_F(GrpoCli, HeldOutPromptsAreJudged) {
+  const std::string out = trained(configuration("held", ""), "held",
+                                  " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 3");
+  int evaluations = 0;
+  for (const Json& line : metrics(out)) evaluations += line.find("eval_reward") != nullptr;
+  EXPECT_EQ(evaluations, 2);
+  EXPECT_TRUE(exists(out + "/best/model.safetensors"));
+}
+
+struct KillMoment {
+  const char *call, *file;
+  int count;
+};
+
+class KilledGrpo : public GrpoCli, public testing::WithParamInterface<std::pair<const char*, KillMoment>> {};
+
+// In the middle of a rollout, between a rollout and its updates, between updates, in a checkpoint.
+TEST_P(KilledGrpo, ContinuesBitForBit) {
+  if (!repeats()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const auto& [name, moment] = GetParam();
+  const std::string library = folder() + "/kill_at.so", whole = folder() + "/kept_whole",
+                    out = folder() + "/kill_" + name;
+  const std::string config =
+      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  dynamic_sampling: true\n");
+  if (!exists(library)) {
+    ASSERT_EQ(
+        std::system(
+            ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
+        0);
+    trained(config, "kept_whole");
+  }
+  const std::string command = fmt::format(
+      "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL={} KILL_FILE={} KILL_COUNT={} {} "
+      "train {} --output {} 2>/dev/null",
+      library, moment.call, moment.file, moment.count, TEMPER_BINARY, config, out);
+  EXPECT_NE(std::system(command.c_str()), 0);
+  EXPECT_FALSE(exists(out + "/summary.json"));
+  const size_t before = rollouts(out + "/rollouts.jsonl").size();
+  const Outcome resumed = run("train " + config + " --output " + out);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(losses(out), losses(whole));
+  EXPECT_EQ(read_file(out + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
+  // Each answer is there once, the same as without the interruption.
+  const auto sorted = [](const std::string& file) {
+    std::vector<std::string> lines;
+    for (const Json& line : rollouts(file))
+      if (line.find("passages") != nullptr)
+        lines.push_back(fmt::format("{} {} {} {}", line.at("rollout").dump(), line.at("group").dump(),
+                                    line.at("sample").dump(), line.at("text").dump()));
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  EXPECT_EQ(sorted(out + "/rollouts.jsonl"), sorted(whole + "/rollouts.jsonl"));
+  EXPECT_GT(before, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moments, KilledGrpo,
+    testing::Values(std::pair{"in_the_first_rollout", KillMoment{"write", "rollouts.jsonl", 6}},
+                    std::pair{"in_scores", KillMoment{"write", "rollouts.jsonl", 20}},
+                    std::pair{"between_updates", KillMoment{"write", "metrics.jsonl", 2}},
+                    std::pair{"after_a_checkpoint", KillMoment{"write", "metrics.jsonl", 4}},
+                    std::pair{"in_the_second_rollout", KillMoment{"write", "rollouts.jsonl", 45}},
+                    std::pair{"in_a_checkpoint", KillMoment{"rename", "step-", 2}}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+// The environment of a program answers once; its words are seen and not learnt.
+TEST_F(GrpoCli, AnEnvironmentAnswers) {
+  write_file(folder() + "/environment.py",
+             "import json, sys\n"
+             "for line in sys.stdin:\n"
+             "    asked = json.loads(line)\n"
+             "    if len(asked['messages']) < 3:\n"
+             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}]}\n"
+             "    else:\n"
+             "        said = {'reward': len(asked['text']) / 10}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string out = trained(configuration("turns", "  rewards: [{type: program, command: [python3, " +
+                                                             folder() + "/environment.py]}]\n"),
+                                  "turns");
+  int64_t longer = 0;
+  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+    if (line.at("turns").as_int() < 2) continue;
+    ++longer;
+    const Json& passage = line.at("passages").as_array().at(0);
+    const Json::Array &sampled = passage.at("sampled").as_array(),
+                      &log_probs = passage.at("log_probs").as_array();
+    bool heard = false, answered = false;
+    for (size_t i = 0; i < sampled.size(); ++i) {
+      if (sampled[i].as_int() == 0) {
+        heard = true;
+        EXPECT_EQ(log_probs[i].as_double(), 0);
+      } else {
+        answered = answered || heard;
+      }
+    }
+    EXPECT_TRUE(heard);
+    EXPECT_TRUE(answered);
+  }
+  // Random tokens end a turn now and then.
+  EXPECT_GT(longer, 0);
+}
+
+TEST_F(GrpoCli, AnswersThatCannotBeJudged) {
+  write_file(folder() + "/odd.py",
+             "import json, sys\n"
+             "for number, line in enumerate(sys.stdin):\n"
+             "    asked = json.loads(line)\n"
+             "    said = {'error': 'no idea'} if number % 5 == 0 else {'reward': number % 3}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string rewards = "  rewards: [{type: program, command: [python3, " + folder() + "/odd.py]}]\n";
+  expect_refused("train " + configuration("odd", rewards) + " --output " + folder() + "/odd", 2,
+                 "no idea; grpo.on_reward_error: drop leaves such answers out");
+  const std::string out = trained(configuration("odd", rewards + "  on_reward_error: drop\n"), "odd_dropped");
+  EXPECT_GT(number(metrics(out).front(), "answers_failed"), 0);
+  const auto lines = rollouts(out + "/rollouts.jsonl");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const Json& line) {
+    return line.find("error") != nullptr && line.at("reward").is_null();
+  }));
+}
+
+TEST_F(GrpoCli, MistakesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"  group_size: 1\n", "[grpo.group_size] is 1, but loss grpo compares"},
+      {"  loss: ppo\n", "needs a critic"},
+      {"  temperature: 0\n", "grpo.temperature"},
+      {"  updates_per_rollout: 3\n",
+       "[grpo.updates_per_rollout] is 3, which does not divide prompts_per_rollout, 4"},
+      {"  ratio_max: 3\n", "only loss cispo reads it"},
+      {"  loss: cispo\n  clip_high: 3\n", "loss cispo does not clip"},
+      {"  beta: 0\n  reference: nowhere\n", "[grpo.reference] is set, but beta is 0"},
+      {"  reference: nowhere\n", "[grpo.reference] 'nowhere'"},
+      {"  max_new_tokens: 48\n", "[grpo.max_new_tokens] is 48, but data.max_length"},
+      {"  max_new_tokens: 40\n", "the prompt has"},
+      {"  rewards: []\n", "[grpo.rewards] is missing"},
+      {"  rewards: [{type: nothing}]\n", "nothing"},
+      {"  correction_cap: 3\n", "correction is none"},
+      {"  cache_tokens: 16\n", "tokens of cache"},
+      {"  stop: ['0']\n  num_generations: 3\n", "group_size"}};
+  for (const auto& [keys, message] : cases) {
+    std::string config = configuration("mistake", keys);
+    if (std::string(keys).find("group_size") != std::string::npos ||
+        std::string(keys).find("max_new_tokens") != std::string::npos) {
+      // A key may be written once.
+      std::string text = read_file(config);
+      const std::string key = std::string(keys).find("group_size") != std::string::npos
+                                  ? "  group_size: 4\n"
+                                  : "  max_new_tokens: 7\n";
+      text.erase(text.find(key), key.size());
+      write_file(config, text);
+    }
+    expect_refused("train " + config + " --output " + folder() + "/mistake", 2, message);
+  }
+  expect_refused(
+      "train " + configuration("tensor", "") + " --output " + folder() + "/mistake --parallel.tensor 2", 2,
+      "[parallel.tensor] is set, but rollouts need all weights");
+  expect_refused(
+      "train " + configuration("rows", "") + " --output " + folder() + "/mistake --train.rows_per_step 2", 2,
+      "[train.rows_per_step] is set, but recipe grpo makes its rows itself");
+  // Every answer is worth the same.
+  expect_refused("train " +
+                     configuration("same",
+                                   "  rewards: [{type: pattern, pattern: '$'}]\n  dynamic_sampling: true\n  "
+                                   "most_rounds: 2\n") +
+                     " --output " + folder() + "/same",
+                 2, "[grpo.dynamic_sampling] after 2 rounds");
+}
+
+TEST_F(GrpoCli, ADryRunPlans) {
+  const Outcome outcome =
+      run("train " + configuration("dry", "") + " --dry-run --output " + folder() + "/dry");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_has(outcome.err + outcome.out, "Nothing was trained");
+}
+
+}  // namespace
+}  // namespace temper

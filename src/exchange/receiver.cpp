@@ -31,6 +31,8 @@ Receiver::~Receiver() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    // A message that is half here is not waited for; answers still go out.
+    if (serving_ >= 0) ::shutdown(serving_, SHUT_RD);
   }
   changed_.notify_all();
   const uint64_t one = 1;
@@ -79,7 +81,13 @@ void Receiver::run() {
     const int socket = ::accept4(listener_.socket(), nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) continue;
     Connection connection(socket, "the sender", options_.deadline_seconds);
+    const auto set_serving = [&](int serving) {
+      const std::lock_guard lock(mutex_);
+      serving_ = serving;
+    };
+    set_serving(socket);
     serve(connection);
+    set_serving(-1);
   }
 }
 

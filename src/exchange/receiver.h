@@ -84,6 +84,7 @@ class Receiver {
   std::condition_variable changed_;
   enum class Hand { kEmpty, kOffered, kTaken } hand_ = Hand::kEmpty;  // of sync_, to the thread of the passes
   bool stopping_ = false;
+  int serving_ = -1;                // the socket of a sender
   std::optional<int64_t> version_;  // that was published last
   std::thread thread_;
 };

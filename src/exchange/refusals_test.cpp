@@ -1,4 +1,8 @@
 // Everything that may go wrong between a sender and a receiver: the old weights stay.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/process.h"
 #include "exchange/exchange_fixture.h"
@@ -103,6 +107,18 @@ TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
   }
 }
 
+// A sender could cut it off while it is read.
+TEST_F(Exchange, MemoryThatIsNotSealedIsRefused) {
+  begin();
+  const std::string file = files_ / "not_sealed";
+  write_file(file, std::string(4096, 'a'));
+  const int opened = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  const std::string error =
+      beside([&] { RawSender(socket(), table()).ask(RawSender::begin_message(), opened); });
+  ::close(opened);
+  expect_old(error, "is not sealed, expected 4.00 KiB that cannot shrink");
+}
+
 TEST_F(Exchange, ALostOrHungSenderLeavesTheOldWeights) {
   for (const bool hangs : {false, true}) {
     begin("qwen3", DType::kF32, 0.3);
@@ -134,6 +150,13 @@ TEST_F(Exchange, AReceiverThatTakesNothingOrEndsIsAnErrorOfTheSender) {
   receiver_.reset();
   expect_has(waiting.get(), "ended before it took the weights");
   EXPECT_EQ(old_, hashes_of(store()));
+  begin();
+  const Connection half(connect_to(socket()), "the receiver", 20);
+  ASSERT_EQ(::write(half.socket(), "abc", 3), 3);  // of a message that does not end
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const double before = seconds_now();
+  receiver_.reset();
+  EXPECT_LT(seconds_now() - before, 10);
   expect_has(failure_of([&] { send(1); }), "nobody takes weights there");
 }
 

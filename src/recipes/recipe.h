@@ -31,7 +31,7 @@ struct BatchInputs {
   const RunConfig& config;
   const DataSets& data;
   const RunFiles& files;
-  const layers::Adapter* adapter;  // that is trained; null: the model is
+  layers::Adapter* adapter;  // that is trained; null: the model is
 };
 
 // How a recipe wants rows read.

@@ -37,7 +37,8 @@ void run_engine(const layers::Decoder& model, const layers::Adapter* adapter, co
     request.adapter = adapter;
     engine.add(request);
   };
-  const int64_t longest = std::min(wish.longest, model.config().max_positions);
+  const int64_t room = options.cache_tokens / options.page_tokens * options.page_tokens,
+                longest = std::min({wish.longest, model.config().max_positions, room});
   constexpr int64_t kPasses = 3;
   for (int64_t i = 1; i < options.max_running; ++i) add(1, std::min(kPasses, longest - 1));
   add(longest - 1, 1);
@@ -81,10 +82,11 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
   fail_resources(
       "[grpo.cache_tokens] a rollout needs {} beside its cache, and a token of the cache {}: of {} that may be "
       "used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers (grpo.max_new_tokens, "
-      "data.max_length), fewer at once (grpo.batch), or grpo.sleep: [optimizer, gradients]",
+      "data.max_length), or fewer at once (grpo.batch){}",
       format_bytes(without), format_bytes(page_bytes / page), format_bytes(limit), to_string(device), fits,
       wish.may_shrink ? "the longest request" : "the configuration", least_cache(),
-      wish.may_shrink ? "" : "fewer grpo.cache_tokens, ");
+      wish.may_shrink ? "" : "fewer grpo.cache_tokens, ",
+      wish.asleep.empty() && is_apart(device) ? ", or grpo.sleep: [optimizer, gradients]" : "");
 }
 
 RolloutMemory rehearse_rollout(const layers::Decoder& model, layers::ParameterStore& trained,

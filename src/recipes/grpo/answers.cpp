@@ -77,12 +77,19 @@ bool Answers::repeats() const {
          setup_.model->decoder.decodes_as_prompts();
 }
 
-rollout::EngineOptions Answers::engine_options(const std::vector<Asked>& asked) const {
-  const GrpoKeys& keys = grpo_keys(config_);
+rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers) {
+  const GrpoKeys& keys = grpo_keys(config);
   rollout::EngineOptions options;
-  options.max_running = std::max<int64_t>(1, std::min<int64_t>(keys.batch, std::ssize(asked)));
-  const int64_t pages = config_.data.max_length / options.page_tokens + 1;
+  options.max_running = std::max<int64_t>(1, std::min<int64_t>(keys.batch, answers));
+  const int64_t pages = config.data.max_length / options.page_tokens + 1;
   options.cache_tokens = keys.cache_tokens.value_or(options.max_running * pages * options.page_tokens);
+  return options;
+}
+
+// With the cache that the plan of memory has found room for.
+rollout::EngineOptions Answers::planned_options(int64_t answers) const {
+  rollout::EngineOptions options = engine_options(config_, answers);
+  if (setup_.cache_tokens > 0) options.cache_tokens = std::min(options.cache_tokens, setup_.cache_tokens);
   return options;
 }
 
@@ -92,7 +99,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
   counts_ = {};
   if (asked.empty()) return {};
   Job job{rows, options, done,
-          rollout::Engine(setup_.model->decoder, engine_options(asked), &setup_.text.tokenizer),
+          rollout::Engine(setup_.model->decoder, planned_options(std::ssize(asked)), &setup_.text.tokenizer),
           std::vector<Talk>(asked.size())};
   job.left = asked.size();
   for (size_t i = 0; i < asked.size(); ++i) {

@@ -12,6 +12,9 @@
 
 namespace temper::recipes {
 
+// How the engine answers so many prompts, where memory is no matter.
+rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers);
+
 // An answer that is wanted.
 struct Asked {
   const Prompt* prompt;
@@ -57,7 +60,7 @@ class Answers {
   void take_answer(Job& job, const rollout::Completion& answer);
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);
   void go_on(Job& job, size_t index, const Json::Array& said) const;
-  rollout::EngineOptions engine_options(const std::vector<Asked>& asked) const;
+  rollout::EngineOptions planned_options(int64_t answers) const;
 
   const RunSetup& setup_;
   const RunConfig& config_;

@@ -2,6 +2,7 @@
 #include "recipes/grpo/grpo_batches.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/recipe.h"
+#include "recipes/rollout_memory.h"
 #include "training/policy.h"
 
 namespace temper::recipes {
@@ -35,6 +36,12 @@ ops::FieldValues kernels(const RunConfig& config, bool needed) {
   const bool can = config.device == "cpu" && config.model.dtype == DType::kF32;
   if (needed ? !written.value_or(false) : written.has_value() || !can) return {};
   return {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}};
+}
+
+RolloutWish rollouts(const RunConfig& config) {
+  const GrpoKeys& keys = grpo_keys(config);
+  return {engine_options(config, keys.group_size * keys.prompts_per_rollout), !keys.cache_tokens,
+          config.data.max_length, keys.sleep};
 }
 
 std::unique_ptr<BatchSource> batches(const BatchInputs& inputs) {
@@ -110,6 +117,7 @@ void register_grpo() {
        .rows = rows,
        .second_model = reference_model,
        .other_model = other_model,
+       .rollouts = rollouts,
        .objective = objective,
        .rehearsed = rehearsed,
        .kernels = kernels,

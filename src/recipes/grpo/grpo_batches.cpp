@@ -19,6 +19,8 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       keys_(grpo_keys(inputs.config)),
       data_(inputs.data),
       adapter_(inputs.adapter),
+      trained_(inputs.adapter != nullptr ? inputs.adapter->parameters()
+                                         : inputs.setup.model->decoder.parameters()),
       answers_(inputs.setup, inputs.config, inputs.adapter),
       prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
       journal_(inputs.files.folder, ranks().rank(), ranks().size()),
@@ -42,6 +44,10 @@ uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
 // Of what an answer depends on; the rollout's number stands for the weights that the run has come to.
 std::string GrpoBatches::key_of(const Prompt& prompt) const {
   GrpoKeys keys = keys_;
+  // What changes no answer, and may change while a run is stopped.
+  keys.batch = {};
+  keys.cache_tokens = {};
+  keys.sleep = {};
   const std::string settings = fmt::format("{} {} {} {}", rollout_, config_.train.seed, setup_.origin.dump(),
                                            config::value_of(config::schema_of(keys)).dump());
   Hasher hasher;
@@ -90,6 +96,7 @@ void GrpoBatches::roll() {
   samples_.clear();
   groups_.clear();
   scored_ = resumes_;
+  training::RolloutTurn turn(trained_, keys_.sleep);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
     if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
       fail(
@@ -105,6 +112,7 @@ void GrpoBatches::roll() {
     asked += count;
     keep(round);
   }
+  turn.wake();
   report_.sum_over(ranks());
   if (report_.judged == 0)
     fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers, rollout_);
@@ -236,7 +244,9 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   std::vector<Asked> asked;
   for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
   RolloutReport report;
+  training::RolloutTurn turn(trained_, keys_.sleep);
   report.add(answers_.ask(*data_.eval, asked, {}, [](const SampledAnswer&, size_t) {}));
+  turn.wake();
   report.add(answers_.counts());
   report.sum_over(ranks());
   Judged judged{report.mean_reward(),

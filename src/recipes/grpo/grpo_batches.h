@@ -59,6 +59,7 @@ class GrpoBatches : public BatchSource {
   const GrpoKeys& keys_;
   const DataSets& data_;
   const layers::Adapter* adapter_;
+  layers::ParameterStore& trained_;
   Answers answers_;
   Prompts prompts_;
   Journal journal_;

@@ -45,8 +45,14 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
       .at_least(1);
   s.field("batch", c.batch, "Answers that are computed at once, at most.").at_least(1).changeable();
   s.field("cache_tokens", c.cache_tokens,
-          "Tokens that the cache of rollouts has room for. Omitted: all that `batch` answers can need.")
+          "Tokens that the cache of rollouts has room for. Omitted: all that `batch` answers can need, or as "
+          "many as fit beside what stays of training.")
       .at_least(16)
+      .changeable();
+  s.choice("sleep", c.sleep,
+           {{"optimizer", training::UpdateState::kOptimizer}, {"gradients", training::UpdateState::kGradients}},
+           "What leaves its memory to the rollout while one runs: gradients, which are forgotten, and the "
+           "optimizer's state, which is copied to the CPU's memory and back each time. Of use on GPUs.")
       .changeable();
   s.field("batch_invariant", c.batch_invariant,
           "Kernels by which log-probabilities of rollouts and training are equal to the last bit. Omitted: "

@@ -6,6 +6,7 @@
 #include "losses/policy_presets.h"
 #include "recipes/run_config.h"
 #include "rewards/reward_config.h"
+#include "training/rollout_turn.h"
 
 namespace temper::recipes {
 
@@ -42,6 +43,7 @@ struct GrpoKeys {
   bool share_prompts = true;
   int64_t batch = 64;
   std::optional<int64_t> cache_tokens;
+  std::vector<training::UpdateState> sleep;  // during rollouts
   std::optional<bool> batch_invariant;
 
   losses::PolicyPreset preset() const;  // with what the keys change

@@ -10,9 +10,7 @@ namespace {
 
 int64_t round_up_to(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-int64_t cache_bytes(const Pool& pool) {
-  return pool.usage()[static_cast<size_t>(MemoryTag::kKvCache)].live;
-}
+int64_t cache_bytes(const Pool& pool) { return pool.usage()[static_cast<size_t>(MemoryTag::kKvCache)].live; }
 
 // Blocks are rounded up, so that many pages say more than one.
 int64_t measure_page(const layers::Decoder& model, const Pool& memory, int64_t page_tokens) {
@@ -57,7 +55,8 @@ int64_t RolloutMemory::least_cache() const {
 void RolloutMemory::check_host(int64_t copies, int64_t free) const {
   if (kept_bytes == 0 || copies + kept_bytes <= free) return;
   fail_resources(
-      "[grpo.sleep] the optimizer's state takes {} of the CPU's memory while it sleeps, {} besides, and {} are "
+      "[grpo.sleep] the optimizer's state takes {} of the CPU's memory while it sleeps, {} besides, and {} "
+      "are "
       "free for each rank; take optimizer out of grpo.sleep, or use more ranks that share the states "
       "(parallel.shard)",
       format_bytes(kept_bytes), copies > 0 ? "copies of checkpoints " + format_bytes(copies) : "nothing",
@@ -80,7 +79,8 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
                 fits = std::max<int64_t>(0, limit - without) / std::max<int64_t>(1, page_bytes) * page;
   if (fits >= least_cache()) return std::min(fits, wish.engine.cache_tokens);
   fail_resources(
-      "[grpo.cache_tokens] a rollout needs {} beside its cache, and a token of the cache {}: of {} that may be "
+      "[grpo.cache_tokens] a rollout needs {} beside its cache, and a token of the cache {}: of {} that may "
+      "be "
       "used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers (grpo.max_new_tokens, "
       "data.max_length), or fewer at once (grpo.batch){}",
       format_bytes(without), format_bytes(page_bytes / page), format_bytes(limit), to_string(device), fits,

@@ -83,14 +83,15 @@ int64_t measured(const RolloutWish& wish, const char* type) {
 TEST(RolloutMemory, ThePlanIsCloseToWhatARolloutTakes) {
   for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"})
     for (const bool sleeps : {false, true}) {
-      const RolloutWish wish =
-          wish_of(sleeps ? std::vector{UpdateState::kOptimizer, UpdateState::kGradients}
-                         : std::vector<UpdateState>());
+      const RolloutWish wish = wish_of(sleeps ? std::vector{UpdateState::kOptimizer, UpdateState::kGradients}
+                                              : std::vector<UpdateState>());
       const RolloutMemory planned = rehearsed(wish, type);
       const auto used = static_cast<double>(measured(wish, type));
       // The CPU keeps what sleeps outside of its pool.
       const auto total = static_cast<double>(planned.plan.total - planned.kept_bytes);
-      EXPECT_NEAR(total, used, 0.05 * used) << type << sleeps << "\n" << memory_table(pool().usage(), pool().peak_live(), &planned.plan);
+      EXPECT_NEAR(total, used, 0.05 * used)
+          << type << sleeps << "\n"
+          << memory_table(pool().usage(), pool().peak_live(), &planned.plan);
     }
 }
 

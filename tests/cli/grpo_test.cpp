@@ -319,6 +319,41 @@ TEST_F(GrpoCli, MistakesAreNamed) {
                  2, "[grpo.dynamic_sampling] after 2 rounds");
 }
 
+// Updates, evaluations and checkpoints that are written meanwhile are those of a run in which nothing sleeps.
+TEST_F(GrpoCli, WhatSleepsDuringRolloutsChangesNothing) {
+  for (const char* more : {"", "adapters: [{name: a, rank: 4}]\n"}) {
+    const std::string config =
+        configuration("sleep", "  updates_per_rollout: 2\n  dynamic_sampling: true\n", more);
+    const std::string held = " --data.eval [" + folder() + "/held.jsonl] --eval.every_steps 3",
+                      sleeps = " --checkpoint.async true --grpo.sleep [optimizer,gradients] --explain-memory",
+                      name = *more == 0 ? "" : "_adapter";
+    const std::string awake = trained(config, "awake" + name, held);
+    const Outcome outcome =
+        run("train " + config + " --output " + folder() + "/asleep" + name + held + sleeps);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    expect_has(outcome.err + outcome.out, "updates     rollouts");
+    expect_has(outcome.err + outcome.out, "What sleeps during rollouts takes");
+    const std::string of = *more == 0 ? "" : "/adapters/a", asleep = folder() + "/asleep" + name;
+    EXPECT_EQ(losses(asleep + of), losses(awake + of));
+    for (const char* file :
+         {"/checkpoints/step-000006/optimizer.safetensors", "/checkpoints/step-000004/optimizer.safetensors"})
+      EXPECT_EQ(read_file(asleep + of + file), read_file(awake + of + file)) << file;
+  }
+}
+
+TEST_F(GrpoCli, RolloutsGetTheMemoryThatTrainingLeaves) {
+  const std::string config = configuration("many", "  updates_per_rollout: 16\n  batch: 256\n");
+  std::string text = read_file(config);
+  text.replace(text.find("prompts_per_rollout: 4"), 22, "prompts_per_rollout: 64");
+  write_file(config, text);
+  const std::string command = "train " + config + " --output " + folder() + "/many --memory_limit_mib ";
+  const Outcome outcome = run(command + "30");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_has(outcome.err + outcome.out, "where 16384 are wished: so many fit into 30.00 MiB");
+  expect_refused(command + "30 --grpo.cache_tokens 16384", 4, "the configuration needs 16384");
+  expect_refused(command + "13", 4, "0 tokens of cache would fit, and the longest request needs 48");
+}
+
 TEST_F(GrpoCli, ADryRunPlans) {
   const Outcome outcome =
       run("train " + configuration("dry", "") + " --dry-run --output " + folder() + "/dry");

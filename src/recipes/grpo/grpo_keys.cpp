@@ -49,10 +49,11 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
           "many as fit beside what stays of training.")
       .at_least(16)
       .changeable();
-  s.choice("sleep", c.sleep,
-           {{"optimizer", training::UpdateState::kOptimizer}, {"gradients", training::UpdateState::kGradients}},
-           "What leaves its memory to the rollout while one runs: gradients, which are forgotten, and the "
-           "optimizer's state, which is copied to the CPU's memory and back each time. Of use on GPUs.")
+  s.choice(
+       "sleep", c.sleep,
+       {{"optimizer", training::UpdateState::kOptimizer}, {"gradients", training::UpdateState::kGradients}},
+       "What leaves its memory to the rollout while one runs: gradients, which are forgotten, and the "
+       "optimizer's state, which is copied to the CPU's memory and back each time. Of use on GPUs.")
       .changeable();
   s.field("batch_invariant", c.batch_invariant,
           "Kernels by which log-probabilities of rollouts and training are equal to the last bit. Omitted: "

@@ -118,6 +118,25 @@ TEST_F(GrpoCli, EveryLossLearns) {
   }
 }
 
+// Random weights find out what is wanted.
+TEST_F(GrpoCli, RewardsRise) {
+  const std::pair<const char*, const char*> ways[] = {
+      {"", "2e-3 --train.steps 30"}, {"adapters: [{name: a, rank: 8}]\n", "1e-2 --train.steps 60"}};
+  for (const auto& [adapters, flags] : ways) {
+    const std::string name = *adapters == '\0' ? "rise" : "rise_adapter";
+    std::string out = trained(configuration(name, "  beta: 0\n", adapters), name,
+                              fmt::format(" --grpo.prompts_per_rollout 8 --train.optimizer.lr {}", flags));
+    if (*adapters != '\0') out += "/adapters/a";
+    const std::vector<Json> lines = metrics(out);
+    double before = 0, after = 0;
+    for (size_t i = 0; i < 6; ++i) {
+      before += number(lines[i], "reward") / 6;
+      after += number(lines[lines.size() - 1 - i], "reward") / 6;
+    }
+    EXPECT_GT(after, before + 0.15) << name;
+  }
+}
+
 // Of a rollout that serves several updates, those behind the first are by weights that have moved.
 TEST_F(GrpoCli, SeveralUpdatesShareARollout) {
   const std::string out =
@@ -252,6 +271,39 @@ TEST_F(GrpoCli, AnEnvironmentAnswers) {
   }
   // Random tokens end a turn now and then.
   EXPECT_GT(longer, 0);
+}
+
+// A template that leaves out what the assistant said before: each form that the model saw is learnt from.
+TEST_F(GrpoCli, TemplatesMayWriteEarlierTurnsOtherwise) {
+  write_file(folder() + "/forgetful.jinja",
+             "{%- for message in messages %}"
+             "{{- '<|im_start|>' + message.role + '\\n' }}"
+             "{%- if message.role == 'user' or loop.last %}{{- message.content }}{%- endif %}"
+             "{{- '<|im_end|>\\n' }}{%- endfor %}"
+             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}");
+  write_file(folder() + "/again.py",
+             "import json, sys\n"
+             "for line in sys.stdin:\n"
+             "    asked = json.loads(line)\n"
+             "    again = {'messages': [{'role': 'user', 'content': 'Again.'}]}\n"
+             "    said = again if len(asked['messages']) < 3 else {'reward': len(asked['text']) / 10}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string out = trained(
+      configuration("forks", "  rewards: [{type: program, command: [python3, " + folder() + "/again.py]}]\n"),
+      "forks", " --data.chat_template " + folder() + "/forgetful.jinja --train.steps 2");
+  int64_t forks = 0, targets = 0;
+  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+    const Json::Array& passages = line.at("passages").as_array();
+    if (line.at("rollout").as_int() == 0)
+      for (const Json& passage : passages)
+        for (const Json& sampled : passage.at("sampled").as_array()) targets += sampled.as_int();
+    if (passages.size() < 2) continue;
+    ++forks;
+    for (const Json& passage : passages)
+      for (const Json& sampled : passage.at("sampled").as_array()) EXPECT_EQ(sampled.as_int(), 1);
+  }
+  EXPECT_GT(forks, 0);
+  EXPECT_EQ(number(metrics(out).front(), "target_tokens"), static_cast<double>(targets));
 }
 
 TEST_F(GrpoCli, AnswersThatCannotBeJudged) {

@@ -86,6 +86,53 @@ TEST_F(Exchange, UnknownNamesAreCountedAndNamed) {
   EXPECT_EQ(expected(), hashes_of(store()));
 }
 
+TEST_F(Exchange, TensorsThatFilesHoldForNothingArePassedOver) {
+  begin("gemma3_text");
+  ASSERT_FALSE(table().ignored().empty());
+  SendResult result;
+  EXPECT_EQ(beside([&] {
+              Sender sender(socket(), table(), {.names = Names::kCheckpoint});
+              sender.begin(1);
+              send_folder(sender, *folder_, table(), Names::kCheckpoint);
+              for (const auto& [name, reason] : table().ignored())
+                sender.add(name, Tensor::from(std::vector<float>{1, 2}));
+              result = sender.finish();
+            }),
+            "");
+  EXPECT_TRUE(result.published);
+  EXPECT_EQ(result.num_unknown, 0);
+}
+
+// Files may have one tensor in place of those of all experts, but not both.
+TEST_F(Exchange, StackedExpertsAreThoseOfSingleOnes) {
+  for (const bool both : {false, true}) {
+    begin("qwen3_moe");
+    const auto other = models::load_model(path(), {});
+    int64_t stacked = 0;
+    const std::string error = beside([&] {
+      Sender sender(socket(), table(), {.names = Names::kCheckpoint, .chunk_bytes = 4096});
+      sender.begin(1);
+      for (const WeightSpec& spec : table().specs()) {
+        if (!spec.stacked.empty()) {
+          ++stacked;
+          sender.add(spec.stacked, other->decoder.parameters().value(spec.name).reshape(spec.stacked_shape));
+        }
+        if (!spec.stacked.empty() && !both) continue;
+        for (const WeightSource& source : spec.sources) sender.add(source.name, folder_->tensor(source.name));
+      }
+      sender.finish();
+    });
+    EXPECT_GT(stacked, 0);
+    if (both) {
+      expect_has(error, "' came beside another form of ");
+      EXPECT_EQ(old_, hashes_of(store()));
+      continue;
+    }
+    EXPECT_EQ(error, "");
+    EXPECT_EQ(differences(expected(), hashes_of(store())), std::vector<std::string>());
+  }
+}
+
 // Of another rank count of the trainer, with every kind of division.
 TEST_F(Exchange, RanksSendWhatTheyOwnAndTheReceiverHasWholeTensors) {
   for (const char* type : {"qwen3", "qwen3_moe", "gpt_oss"})

@@ -11,6 +11,8 @@ StagedWeights::StagedWeights(const layers::ParameterStore& parameters, Names nam
     : parameters_(parameters) {
   if (parameters.layout().mesh().size() > 1)
     fail("[weights] this process holds a part of the model; weights are taken by one that has all of it");
+  if (parameters.device().type != DeviceType::kCpu)
+    fail("[weights] the model is not in the CPU's memory; weights are taken by models with --device cpu");
   for (size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].scales.defined())
       fail("[weights] {} is kept in 8 bits; weights are taken by models without --base-dtype",

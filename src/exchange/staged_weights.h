@@ -16,7 +16,8 @@ namespace temper::exchange {
 // exchange whatever goes wrong before publish() leaves the store as it was.
 class StagedWeights {
  public:
-  // An Error where the store holds parts of parameters, or some in 8 bits. The store must outlive it.
+  // An Error where the store holds parts of parameters, some in 8 bits, or lies on another device. The store
+  // must outlive it.
   StagedWeights(const layers::ParameterStore& parameters, Names names);
 
   // Some elements of a tensor, in their order [elements]; any floating-point dtype, converted as when a

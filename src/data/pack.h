@@ -27,6 +27,8 @@ struct PackedRow {
   std::vector<int32_t> sources = {};              // of each document: its number in the mixture
   std::vector<std::vector<Answer>> answers = {};  // of each document, as Example has them
   std::vector<SampledToken> sampled = {};         // of each target, in their order; none: nothing was sampled
+  // Which experts each token takes, router after router; negative: unknown. None: routers choose.
+  std::vector<int32_t> experts = {};
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int64_t num_targets() const;

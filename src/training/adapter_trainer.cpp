@@ -108,7 +108,7 @@ void AdapterTrainer::run(Step& step, size_t begin, size_t end) const {
   std::vector<const layers::Adapter*> adapters;
   for (const AdapterShare& share : step.shares) adapters.push_back(share.adapter);
   forward.all_adapters = adapters;
-  forward.routers = model_.watch_routers();
+  forward.routers = watch_routers(model_, batch);
   const Var all = model_.forward(tape, batch.input, forward);
   const std::vector<Var> hidden =
       parts.size() == 1 ? std::vector{all} : layers::split_rows(tape, all, counts);

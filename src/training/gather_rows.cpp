@@ -27,6 +27,7 @@ void put(Words& words, const data::PackedRow& row) {
     words.push_back(std::ssize(answers));
     for (const data::Answer& answer : answers) words.insert(words.end(), {answer.length, answer.good});
   }
+  put(words, row.experts);
   words.push_back(std::ssize(row.sampled));
   for (const data::SampledToken& token : row.sampled)
     for (const float value :
@@ -54,6 +55,7 @@ data::PackedRow take_row(const int64_t*& next) {
       answer.good = *next++ != 0;
     }
   }
+  take(next, row.experts);
   row.sampled.resize(static_cast<size_t>(*next++));
   for (data::SampledToken& token : row.sampled)
     for (float* const value :

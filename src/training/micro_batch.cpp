@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/error.h"
+
 namespace temper::training {
 namespace {
 
@@ -92,10 +94,12 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
     }
     batch.tokens += row.size();
     tokens += row.size();
+    batch.experts.insert(batch.experts.end(), row.experts.begin(), row.experts.end());
     if (!fill_up || !ends_here(i)) continue;
     counted.push_back(static_cast<int32_t>(tokens));
     tokens = 0;
     fill_tokens(ids, targets, parts);
+    batch.experts.resize(ids.size() * row.experts.size() / row.ids.size(), -1);
   }
   while (fill_up && !std::has_single_bit(parts.lengths.size())) parts.push(0, -1);
   if (!parts.any_continues()) parts.continued.clear();
@@ -103,6 +107,26 @@ MicroBatch gather(const std::vector<data::PackedRow>& rows, size_t begin, size_t
   if (fill_up) batch.input.counted = Tensor::from(counted);
   batch.targets = Tensor::from(targets);
   return batch;
+}
+
+std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch) {
+  std::shared_ptr<layers::RouterTrace> trace = model.watch_routers();
+  if (trace == nullptr || batch.experts.empty()) return trace;
+  const int64_t tokens = batch.input.ids.numel(), routers = static_cast<int64_t>(model.num_routers()),
+                width = std::ssize(batch.experts) / tokens, top_k = width / routers;
+  invariant(std::ssize(batch.experts) == tokens * top_k * routers, "every token of the pass has its experts");
+  trace->routers.resize(static_cast<size_t>(routers));
+  for (int64_t router = 0; router < routers; ++router) {
+    const Tensor ids = Tensor::empty({tokens, top_k}, DType::kI32, MemoryTag::kData);
+    for (int64_t token = 0; token < tokens; ++token)
+      for (int64_t k = 0; k < top_k; ++k) {
+        const int32_t id = batch.experts[static_cast<size_t>(token * width + router * top_k + k)];
+        // Of tokens that nobody looks at any experts do.
+        ids.data<int32_t>()[token * top_k + k] = id < 0 ? static_cast<int32_t>(k) : id;
+      }
+    trace->routers[static_cast<size_t>(router)].ids = ids.on(model.device(), MemoryTag::kData);
+  }
+  return trace;
 }
 
 bool same_shape(const MicroBatch& a, const MicroBatch& b) {

@@ -22,8 +22,13 @@ struct MicroBatch {
   layers::DecoderInput input;
   Tensor targets;  // [tokens] int32
   std::vector<DocumentSpan> documents;
-  int64_t tokens = 0;  // without what fills up
+  int64_t tokens = 0;                 // without what fills up
+  std::vector<int32_t> experts = {};  // PackedRow::experts of all tokens, with what fills up
 };
+
+// What routers of a pass over this batch are asked, and told where its rows say which experts tokens take;
+// null where the model has no routers.
+std::shared_ptr<layers::RouterTrace> watch_routers(const layers::Decoder& model, const MicroBatch& batch);
 
 // On a device rows are filled up to a multiple of so many tokens, by documents without targets that no other
 // sees, and the list of documents by empty ones to a power of two: so steps have few shapes, for each of

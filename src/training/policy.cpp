@@ -188,6 +188,7 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
     Tape tape(false);
     layers::Decoder::Options options;
     options.adapters = {every};
+    if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
     const Var hidden = model.forward(tape, batch.input, options);
     const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
     int64_t target = 0;

@@ -9,6 +9,7 @@
 #include "tests/support/answer_rows.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
+#include "training/gather_rows.h"
 #include "training/sampled_answers.h"
 #include "training/trainer.h"
 
@@ -193,6 +194,42 @@ TEST(PolicyGradient, NeitherMicroBatchesNorSharedPromptsMatter) {
     EXPECT_TRUE(close(cut.gradients(), whole.gradients(), 1e-5)) << preset;
     EXPECT_TRUE(close(apart.gradients(), whole.gradients(), 1e-4)) << preset;
   }
+}
+
+// Experts of a rollout: those that the routers choose change no bit, others are taken instead.
+TEST(PolicyGradient, TokensTakeTheExpertsOfTheirRows) {
+  const PolicyOptions options = options_of("dapo");
+  std::vector<PackedRow> rows = answer_rows(true);
+  Bench free(options, {}, fast("qwen3_moe")), own(options, {.micro_batch_tokens = 24}, fast("qwen3_moe")),
+      other(options, {}, fast("qwen3_moe"));
+  set_sampled(rows, free.model->decoder, 1, 0.05f);
+  const layers::Decoder& model = free.model->decoder;
+  const size_t routers = model.num_routers();
+  ASSERT_EQ(routers, 2u);
+  std::vector<PackedRow> chosen = rows, foreign = rows;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const MicroBatch batch = gather(rows, r, r + 1);
+    layers::Decoder::Options watched;
+    watched.routers = model.watch_routers();
+    Tape tape(false);
+    model.forward(tape, batch.input, watched);
+    for (int64_t token = 0; token < rows[r].size(); ++token)
+      for (const layers::RouterTrace::Router& router : watched.routers->routers)
+        for (int64_t k = 0; k < 2; ++k) {
+          const int32_t id = router.ids.data<int32_t>()[token * 2 + k];
+          chosen[r].experts.push_back(id);
+          foreign[r].experts.push_back((id + 2) % 6);
+        }
+  }
+  const StepResult a = free.trainer.step(rows, 0), b = own.trainer.step(chosen, 0),
+                   c = other.trainer.step(foreign, 0);
+  EXPECT_NEAR(b.loss, a.loss, 1e-6 * std::abs(a.loss));
+  EXPECT_TRUE(close(own.gradients(), free.gradients(), 1e-5));
+  EXPECT_GT(std::abs(c.loss - a.loss), 1e-3 * std::abs(a.loss));
+  EXPECT_EQ(target_log_probs(model, nullptr, chosen, 1, 0), target_log_probs(model, nullptr, rows, 1, 0));
+  // Other ranks read them as they are.
+  EXPECT_EQ(rows_from_bytes(rows_to_bytes(foreign))[1].experts, foreign[1].experts);
+  EXPECT_EQ(rows_from_bytes(rows_to_bytes(foreign))[1].sampled[2].advantage, foreign[1].sampled[2].advantage);
 }
 
 // A batch that is one update old has the ratios of the weights as they are to the weights as they were.

@@ -55,7 +55,7 @@ void Trainer::compute(StepData& data) {
                           .keep_states = options_.keep_states});
     layers::Decoder::Options forward;
     forward.checkpoint_layers = options_.checkpointing == Checkpointing::kFull;
-    forward.routers = model_.watch_routers();
+    forward.routers = watch_routers(model_, batch);
     // The hidden states are not kept while backward runs.
     const Var own = loss_of(tape, model_.forward(tape, batch.input, forward), batch, data),
               loss = with_balance(tape, own, forward.routers, counts, data);
@@ -114,7 +114,7 @@ std::vector<Tensor> Trainer::global_counts(const StepData& data) const {
   for (const MicroBatch& batch : data.batches) {
     Tape tape(false);
     layers::Decoder::Options forward;
-    forward.routers = model_.watch_routers();
+    forward.routers = watch_routers(model_, batch);
     model_.forward(tape, batch.input, forward);
     passes.push_back(forward.routers);
   }

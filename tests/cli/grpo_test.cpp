@@ -1,68 +1,12 @@
 // Learning from rewards of the model's own answers, as a user has it: rollouts, updates, stopped and resumed,
 // refused.
+#include <algorithm>
 #include <cmath>
 
-#include "tests/cli/cli_fixture.h"
-#include "tests/support/errors.h"
+#include "tests/cli/grpo_fixture.h"
 
 namespace temper {
 namespace {
-
-class GrpoCli : public Cli {
- protected:
-  static void SetUpTestSuite() {
-    Cli::SetUpTestSuite();
-    write_file(folder() + "/prompts.jsonl", prompts(40));
-    write_file(folder() + "/held.jsonl", prompts(6));
-  }
-  static std::string prompts(int count) {
-    std::string rows;
-    for (int i = 0; i < count; ++i)
-      rows +=
-          fmt::format(R"({{"prompt": [{{"role": "user", "content": "What is {} + {}?"}}], "answer": "{}"}})"
-                      "\n",
-                      i, 2 * i, 3 * i);
-    return rows;
-  }
-  // Digits are likely enough among random tokens of a small vocabulary.
-  static std::string configuration(const std::string& name, const std::string& grpo,
-                                   const std::string& more = "") {
-    const std::string path = folder() + "/" + name + ".yaml";
-    write_file(path,
-               "recipe: grpo\nmodel: {path: " + folder() + "/model}\ndata:\n  train: [" + folder() +
-                   "/prompts.jsonl]\n  max_length: 48\ngrpo:\n  group_size: 4\n  prompts_per_rollout: 4\n  "
-                   "max_new_tokens: 7\n" +
-                   (grpo.find("rewards:") == std::string::npos
-                        ? "  rewards: [{type: pattern, pattern: '[0-9a-f]'}]\n"
-                        : "") +
-                   grpo +
-                   "train: {steps: 6, optimizer: {lr: 1e-3}, schedule: {type: constant}}\n"
-                   "checkpoint: {every_steps: 2}\n" +
-                   more);
-    return path;
-  }
-  static std::string trained(const std::string& config, const std::string& name,
-                             const std::string& flags = "") {
-    const std::string out = folder() + "/" + name;
-    const Outcome outcome = run("train " + config + " --output " + out + flags);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return out;
-  }
-  static std::vector<Json> rollouts(const std::string& file) {
-    std::vector<Json> lines;
-    const std::string text = read_file(file);
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-      lines.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), file));
-    return lines;
-  }
-  static double number(const Json& line, const char* name) { return line.at(name).as_double(); }
-  // Whether this processor has kernels by which rollouts and training add up alike.
-  static bool repeats() {
-    const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/held.jsonl --out " + folder() +
-                                "/probe.jsonl --batch-invariant -n 1");
-    return outcome.code == 0;
-  }
-};
 
 // The policy that training computes is the one that rollouts sampled from, at every temperature.
 TEST_F(GrpoCli, TheFirstUpdateHasRatiosOfOne) {
@@ -169,6 +113,25 @@ TEST_F(GrpoCli, TwoRanksLearnWhatOneDoes) {
   EXPECT_TRUE(exists(folder() + "/two/rollouts.1.jsonl"));
 }
 
+// A mixture whose updates take the experts of their rollouts, on one rank and on two.
+TEST_F(GrpoCli, ExpertsOfRolloutsAreTakenAgain) {
+  const std::string model = folder() + "/mixture";
+  ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + model).code, 0);
+  const std::string config = configuration("replay",
+                                           "  routing_replay: true\n  updates_per_rollout: 2\n  beta: 0\n"),
+                    flags = " --model.path " + model + " --train.steps 4";
+  const std::vector<Json> one = metrics(trained(config, "replay", flags));
+  ASSERT_EQ(one.size(), 4u);
+  const std::vector<Json> lines = rollouts(folder() + "/replay/rollouts.jsonl");
+  const Json& passage = lines.front().at("passages").as_array().at(0);
+  EXPECT_EQ(passage.at("experts").as_array().size(),
+            (passage.at("prompt").as_array().size() + passage.at("ids").as_array().size() - 1) * 3 * 2);
+  const std::vector<Json> two = metrics(trained(config, "replay_ranks", flags + " --ranks 2"));
+  EXPECT_NEAR(number(two[1], "grad_norm"), number(one[1], "grad_norm"), 1e-3 * number(one[1], "grad_norm"));
+  expect_refused("train " + config + " --output " + folder() + "/replay_dense", 2,
+                 "[grpo.routing_replay] is true, but the model has no routers");
+}
+
 // Held-out prompts are answered greedily, and the best weights are kept.
 TEST_F(GrpoCli, HeldOutPromptsAreJudged) {
   const std::string out = trained(configuration("held", ""), "held",
@@ -237,94 +200,6 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"in_the_second_rollout", KillMoment{"write", "rollouts.jsonl", 45}},
                     std::pair{"in_a_checkpoint", KillMoment{"rename", "step-", 2}}),
     [](const auto& info) { return std::string(info.param.first); });
-
-// The environment of a program answers once; its words are seen and not learnt.
-TEST_F(GrpoCli, AnEnvironmentAnswers) {
-  write_file(folder() + "/environment.py",
-             "import json, sys\n"
-             "for line in sys.stdin:\n"
-             "    asked = json.loads(line)\n"
-             "    if len(asked['messages']) < 3:\n"
-             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}]}\n"
-             "    else:\n"
-             "        said = {'reward': len(asked['text']) / 10}\n"
-             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
-  const std::string out = trained(configuration("turns", "  rewards: [{type: program, command: [python3, " +
-                                                             folder() + "/environment.py]}]\n"),
-                                  "turns");
-  int64_t longer = 0;
-  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
-    if (line.at("turns").as_int() < 2) continue;
-    ++longer;
-    const Json& passage = line.at("passages").as_array().at(0);
-    const Json::Array &sampled = passage.at("sampled").as_array(),
-                      &log_probs = passage.at("log_probs").as_array();
-    bool heard = false, answered = false;
-    for (size_t i = 0; i < sampled.size(); ++i) {
-      if (sampled[i].as_int() == 0) {
-        heard = true;
-        EXPECT_EQ(log_probs[i].as_double(), 0);
-      } else {
-        answered = answered || heard;
-      }
-    }
-    EXPECT_TRUE(heard);
-    EXPECT_TRUE(answered);
-  }
-  // Random tokens end a turn now and then.
-  EXPECT_GT(longer, 0);
-}
-
-// A template that leaves out what the assistant said before: each form that the model saw is learnt from.
-TEST_F(GrpoCli, TemplatesMayWriteEarlierTurnsOtherwise) {
-  write_file(folder() + "/forgetful.jinja",
-             "{%- for message in messages %}"
-             "{{- '<|im_start|>' + message.role + '\\n' }}"
-             "{%- if message.role == 'user' or loop.last %}{{- message.content }}{%- endif %}"
-             "{{- '<|im_end|>\\n' }}{%- endfor %}"
-             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}");
-  write_file(folder() + "/again.py",
-             "import json, sys\n"
-             "for line in sys.stdin:\n"
-             "    asked = json.loads(line)\n"
-             "    again = {'messages': [{'role': 'user', 'content': 'Again.'}]}\n"
-             "    said = again if len(asked['messages']) < 3 else {'reward': len(asked['text']) / 10}\n"
-             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
-  const std::string out = trained(
-      configuration("forks", "  rewards: [{type: program, command: [python3, " + folder() + "/again.py]}]\n"),
-      "forks", " --data.chat_template " + folder() + "/forgetful.jinja --train.steps 2");
-  int64_t forks = 0, targets = 0;
-  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
-    const Json::Array& passages = line.at("passages").as_array();
-    if (line.at("rollout").as_int() == 0)
-      for (const Json& passage : passages)
-        for (const Json& sampled : passage.at("sampled").as_array()) targets += sampled.as_int();
-    if (passages.size() < 2) continue;
-    ++forks;
-    for (const Json& passage : passages)
-      for (const Json& sampled : passage.at("sampled").as_array()) EXPECT_EQ(sampled.as_int(), 1);
-  }
-  EXPECT_GT(forks, 0);
-  EXPECT_EQ(number(metrics(out).front(), "target_tokens"), static_cast<double>(targets));
-}
-
-TEST_F(GrpoCli, AnswersThatCannotBeJudged) {
-  write_file(folder() + "/odd.py",
-             "import json, sys\n"
-             "for number, line in enumerate(sys.stdin):\n"
-             "    asked = json.loads(line)\n"
-             "    said = {'error': 'no idea'} if number % 5 == 0 else {'reward': number % 3}\n"
-             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
-  const std::string rewards = "  rewards: [{type: program, command: [python3, " + folder() + "/odd.py]}]\n";
-  expect_refused("train " + configuration("odd", rewards) + " --output " + folder() + "/odd", 2,
-                 "no idea; grpo.on_reward_error: drop leaves such answers out");
-  const std::string out = trained(configuration("odd", rewards + "  on_reward_error: drop\n"), "odd_dropped");
-  EXPECT_GT(number(metrics(out).front(), "answers_failed"), 0);
-  const auto lines = rollouts(out + "/rollouts.jsonl");
-  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const Json& line) {
-    return line.find("error") != nullptr && line.at("reward").is_null();
-  }));
-}
 
 TEST_F(GrpoCli, MistakesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {

@@ -148,6 +148,7 @@ void Answers::send(Job& job, size_t index) const {
   request.stop_strings = keys.stop;
   request.adapter = adapter_;
   request.log_prob_temperature = job.options.temperature;
+  request.record_experts = keys.routing_replay;
   job.running[job.engine.add(std::move(request))] = index;
 }
 
@@ -161,6 +162,7 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   append(passage.log_probs, answer.log_probs);
   append(passage.versions, answer.versions);
   passage.sampled.resize(passage.ids.size(), 1);
+  passage.experts = answer.experts;  // of all tokens: earlier turns were its prompt
   std::vector<int32_t> said = answer.ids;
   if (answer.finish == rollout::Finish::kStopToken) said.pop_back();
   talk.sample.text = grpo_keys(config_).stop.empty() || answer.finish == rollout::Finish::kStopToken
@@ -216,23 +218,29 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
       std::find(passage.sampled.rbegin(), passage.sampled.rend(), 0).base() - passage.sampled.begin();
   const std::string seen = talk.text + setup_.text.tokenizer.decode(
                                            std::span(passage.ids).subspan(static_cast<size_t>(turn)), false);
+  const bool goes_on = text.starts_with(seen);
+  const std::vector<int32_t> added =
+      setup_.text.tokenizer
+          .encode_with_offsets(std::string_view(text).substr(goes_on ? seen.size() : 0), false)
+          .ids;
+  const int64_t before = goes_on ? std::ssize(passage.prompt) + std::ssize(passage.ids) : 0;
+  if (before + std::ssize(added) >= config_.data.max_length) {
+    talk.sample.finish = "length";  // there is no room for a turn more
+    job.done(talk.sample, index);
+    --job.left;
+    return;
+  }
   ++talk.sample.turns;
-  if (text.starts_with(seen)) {
-    const std::vector<int32_t> added =
-        setup_.text.tokenizer.encode_with_offsets(std::string_view(text).substr(seen.size()), false).ids;
+  if (goes_on) {
     passage.ids.insert(passage.ids.end(), added.begin(), added.end());
     passage.sampled.resize(passage.ids.size(), 0);
     passage.log_probs.resize(passage.ids.size(), 0);
     passage.versions.resize(passage.ids.size(), 0);
   } else {
-    talk.sample.passages.push_back({.prompt = setup_.text.tokenizer.encode_with_offsets(text, false).ids});
+    talk.sample.passages.push_back({.prompt = added});
   }
   talk.text = std::move(text);
-  const int64_t length = std::ssize(talk.passage().prompt) + std::ssize(talk.passage().ids);
-  if (length < config_.data.max_length) return send(job, index);
-  talk.sample.finish = "length";  // there is no room for a turn more
-  job.done(talk.sample, index);
-  --job.left;
+  send(job, index);
 }
 
 }  // namespace temper::recipes

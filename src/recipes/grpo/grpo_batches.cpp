@@ -25,6 +25,8 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
       journal_(inputs.files.folder, ranks().rank(), ranks().size()),
       update_(keys_.updates()) {
+  if (keys_.routing_replay && setup_.model->decoder.num_routers() == 0)
+    fail("[grpo.routing_replay] is true, but the model has no routers; leave it out");
   if (keys_.batch_invariant.value_or(false) && !answers_.repeats())
     fail(
         "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "

@@ -100,6 +100,9 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
           "over an "
           "update's tokens; 0: never.")
       .at_least(0);
+  s.field(
+      "routing_replay", c.routing_replay,
+      "In mixtures of experts, updates take the experts that rollouts took, whatever routers say by then.");
   s.field("share_prompts", c.share_prompts,
           "Compute the prompt of answers to it once, as far as they fit a row.");
 }

@@ -41,6 +41,7 @@ struct GrpoKeys {
   int64_t most_rounds = 10;
   double max_log_prob_gap = 1;
   bool share_prompts = true;
+  bool routing_replay = false;
   int64_t batch = 64;
   std::optional<int64_t> cache_tokens;
   std::vector<training::UpdateState> sleep;  // during rollouts

@@ -29,6 +29,20 @@ Piece piece_of(const Passage& passage) {
   return piece;
 }
 
+// Of a document's tokens, in their order; its last tokens' experts nobody knows, or needs.
+void append_experts(std::vector<int32_t>& experts, const Piece& piece) {
+  const Passage& first = piece.passages.front().first->passages[piece.passages.front().second];
+  const auto known = static_cast<int64_t>(first.prompt.size() + first.ids.size()) - 1;
+  if (first.experts.empty() || known == 0) return;
+  const auto width = std::ssize(first.experts) / known, shared = std::ssize(first.prompt) - 1;
+  experts.insert(experts.end(), first.experts.begin(), first.experts.begin() + shared * width);
+  for (const auto& [answer, index] : piece.passages) {
+    const std::vector<int32_t>& own = answer->passages[index].experts;
+    experts.insert(experts.end(), own.begin() + shared * width, own.end());
+    experts.insert(experts.end(), static_cast<size_t>(width), -1);
+  }
+}
+
 std::vector<Piece> pieces_of(const std::vector<SampledAnswer*>& samples, int64_t max_tokens,
                              bool share_prompts) {
   std::vector<Piece> pieces;
@@ -66,12 +80,14 @@ SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_token
   for (size_t left = packer.closed().size(); left > 0; --left) {
     const data::DocumentGroup group = packer.take();
     made.rows.push_back(data::pack(group));
-    for (const data::Document& document : group)
+    for (const data::Document& document : group) {
+      append_experts(made.rows.back().experts, pieces[static_cast<size_t>(document.row)]);
       for (const auto& [sample, passage] : pieces[static_cast<size_t>(document.row)].passages) {
         const std::vector<uint8_t>& sampled = sample->passages[passage].sampled;
         for (size_t token = 0; token < sampled.size(); ++token)
           if (sampled[token] != 0) made.targets.push_back({sample, passage, token});
       }
+    }
   }
   return made;
 }

@@ -45,12 +45,14 @@ Json to_json(const SampledAnswer& sample, const Prompt& prompt, const std::vecto
   Json::Object parts;
   for (size_t i = 0; i < sample.parts.size(); ++i) parts.emplace_back(reward_names.at(i), sample.parts[i]);
   Json::Array passages;
-  for (const Passage& passage : sample.passages)
-    passages.emplace_back(Json::Object{{"prompt", list_of(passage.prompt)},
-                                       {"ids", list_of(passage.ids)},
-                                       {"sampled", list_of(passage.sampled)},
-                                       {"log_probs", list_of(passage.log_probs)},
-                                       {"versions", list_of(passage.versions)}});
+  for (const Passage& passage : sample.passages) {
+    Json& written = passages.emplace_back(Json::Object{{"prompt", list_of(passage.prompt)},
+                                                       {"ids", list_of(passage.ids)},
+                                                       {"sampled", list_of(passage.sampled)},
+                                                       {"log_probs", list_of(passage.log_probs)},
+                                                       {"versions", list_of(passage.versions)}});
+    if (!passage.experts.empty()) written.set("experts", list_of(passage.experts));
+  }
   Json line = Json::Object{{"rollout", sample.rollout},
                            {"group", sample.group},
                            {"sample", sample.number},
@@ -86,6 +88,7 @@ SampledAnswer sample_from(const Json& line) {
     passage.sampled = values_of<uint8_t>(each.at("sampled"));
     passage.log_probs = values_of<float>(each.at("log_probs"));
     passage.versions = values_of<uint64_t>(each.at("versions"));
+    if (const Json* experts = each.find("experts")) passage.experts = values_of<int32_t>(*experts);
   }
   if (const Json* error = line.find("error")) sample.error = error->as_string();
   return sample;

@@ -16,6 +16,9 @@ struct Passage {
   std::vector<uint8_t> sampled = {};    // 1: by the model
   std::vector<float> log_probs = {};    // as the engine reported them; 0 of an environment's
   std::vector<uint64_t> versions = {};  // of the weights that sampled
+  // Of all tokens but the last, prompt first: the experts that each took, router after router. None: nobody
+  // asked.
+  std::vector<int32_t> experts = {};
   // When learning begins: by the weights that sampled, and by the reference. Empty: nobody asked.
   std::vector<float> old_log_probs = {}, reference_log_probs = {};
   std::vector<float> advantages = {};  // where they differ from token to token; else the sample's

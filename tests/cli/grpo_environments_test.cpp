@@ -1,0 +1,100 @@
+// Programs that judge answers, or answer themselves.
+#include <algorithm>
+
+#include "tests/cli/grpo_fixture.h"
+
+namespace temper {
+namespace {
+
+using GrpoEnvironments = GrpoCli;
+
+// The environment of a program answers once; its words are seen and not learnt.
+TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
+  write_file(folder() + "/environment.py",
+             "import json, sys\n"
+             "for line in sys.stdin:\n"
+             "    asked = json.loads(line)\n"
+             "    if len(asked['messages']) < 3:\n"
+             "        said = {'messages': [{'role': 'user', 'content': 'Sure?'}]}\n"
+             "    else:\n"
+             "        said = {'reward': len(asked['text']) / 10}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string out = trained(configuration("turns", "  rewards: [{type: program, command: [python3, " +
+                                                             folder() + "/environment.py]}]\n"),
+                                  "turns");
+  int64_t longer = 0;
+  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+    if (line.at("turns").as_int() < 2) continue;
+    ++longer;
+    const Json& passage = line.at("passages").as_array().at(0);
+    const Json::Array &sampled = passage.at("sampled").as_array(),
+                      &log_probs = passage.at("log_probs").as_array();
+    bool heard = false, answered = false;
+    for (size_t i = 0; i < sampled.size(); ++i) {
+      if (sampled[i].as_int() == 0) {
+        heard = true;
+        EXPECT_EQ(log_probs[i].as_double(), 0);
+      } else {
+        answered = answered || heard;
+      }
+    }
+    EXPECT_TRUE(heard);
+    EXPECT_TRUE(answered);
+  }
+  // Random tokens end a turn now and then.
+  EXPECT_GT(longer, 0);
+}
+
+// A template that leaves out what the assistant said before: each form that the model saw is learnt from.
+TEST_F(GrpoEnvironments, TemplatesMayWriteEarlierTurnsOtherwise) {
+  write_file(folder() + "/forgetful.jinja",
+             "{%- for message in messages %}"
+             "{{- '<|im_start|>' + message.role + '\\n' }}"
+             "{%- if message.role == 'user' or loop.last %}{{- message.content }}{%- endif %}"
+             "{{- '<|im_end|>\\n' }}{%- endfor %}"
+             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}");
+  write_file(folder() + "/again.py",
+             "import json, sys\n"
+             "for line in sys.stdin:\n"
+             "    asked = json.loads(line)\n"
+             "    again = {'messages': [{'role': 'user', 'content': 'Again.'}]}\n"
+             "    said = again if len(asked['messages']) < 3 else {'reward': len(asked['text']) / 10}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string out = trained(
+      configuration("forks", "  rewards: [{type: program, command: [python3, " + folder() + "/again.py]}]\n"),
+      "forks", " --data.chat_template " + folder() + "/forgetful.jinja --train.steps 2");
+  int64_t forks = 0, targets = 0;
+  for (const Json& line : rollouts(out + "/rollouts.jsonl")) {
+    const Json::Array& passages = line.at("passages").as_array();
+    if (line.at("rollout").as_int() == 0)
+      for (const Json& passage : passages)
+        for (const Json& sampled : passage.at("sampled").as_array()) targets += sampled.as_int();
+    if (passages.size() < 2) continue;
+    ++forks;
+    for (const Json& passage : passages)
+      for (const Json& sampled : passage.at("sampled").as_array()) EXPECT_EQ(sampled.as_int(), 1);
+  }
+  EXPECT_GT(forks, 0);
+  EXPECT_EQ(number(metrics(out).front(), "target_tokens"), static_cast<double>(targets));
+}
+
+TEST_F(GrpoEnvironments, AnswersThatCannotBeJudged) {
+  write_file(folder() + "/odd.py",
+             "import json, sys\n"
+             "for number, line in enumerate(sys.stdin):\n"
+             "    asked = json.loads(line)\n"
+             "    said = {'error': 'no idea'} if number % 5 == 0 else {'reward': number % 3}\n"
+             "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
+  const std::string rewards = "  rewards: [{type: program, command: [python3, " + folder() + "/odd.py]}]\n";
+  expect_refused("train " + configuration("odd", rewards) + " --output " + folder() + "/odd", 2,
+                 "no idea; grpo.on_reward_error: drop leaves such answers out");
+  const std::string out = trained(configuration("odd", rewards + "  on_reward_error: drop\n"), "odd_dropped");
+  EXPECT_GT(number(metrics(out).front(), "answers_failed"), 0);
+  const auto lines = rollouts(out + "/rollouts.jsonl");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const Json& line) {
+    return line.find("error") != nullptr && line.at("reward").is_null();
+  }));
+}
+
+}  // namespace
+}  // namespace temper

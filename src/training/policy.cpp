@@ -82,7 +82,7 @@ class PolicyGradient::Step : public StepLoss {
     }
     pending.add_policy(result.sums.loss, result);
     const Tensor gradient = hidden.slot->take();
-    const Tensor loss = Tensor::from(std::vector<float>{static_cast<float>(result.sums.loss)}).reshape({});
+    const Tensor loss = Tensor::from(std::vector<float>{static_cast<float>(result.sums.loss)});
     return tape.record(loss.on(model_.device()), {&learnt.hidden},
                        [slot = learnt.hidden.slot, gradient, value = learnt.hidden.value](const Tensor&) {
                          slot->add(gradient.defined() ? gradient : zeros_like(value));

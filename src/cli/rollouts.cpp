@@ -24,8 +24,7 @@ std::map<int64_t, std::vector<Json>> read_samples(const std::string& run) {
   if (files.empty())
     fail(
         "[rollouts show] '{}' has no rollouts.jsonl; give the folder of a run with recipe grpo (of an "
-        "adapter: "
-        "RUN/adapters/NAME)",
+        "adapter: RUN/adapters/NAME)",
         run);
   std::map<int64_t, std::vector<Json>> all;
   for (const std::string& file : files)

@@ -49,8 +49,7 @@ void check_host(const Pool& pool, const std::string& whose, const std::vector<Sl
   }
   fail_resources(
       "[memory] during {} these sleep, and the CPU's memory keeps what is in them: {}. They need {} of it, "
-      "and "
-      "{} may be used. What would fit: {}",
+      "and {} may be used. What would fit: {}",
       whose, join(all), format_bytes(kept), format_bytes(free),
       fit.empty() ? "none of them; let them stay awake" : join(fit) + " alone");
 }

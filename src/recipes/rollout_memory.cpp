@@ -56,8 +56,7 @@ void RolloutMemory::check_host(int64_t copies, int64_t free) const {
   if (kept_bytes == 0 || copies + kept_bytes <= free) return;
   fail_resources(
       "[grpo.sleep] the optimizer's state takes {} of the CPU's memory while it sleeps, {} besides, and {} "
-      "are "
-      "free for each rank; take optimizer out of grpo.sleep, or use more ranks that share the states "
+      "are free for each rank; take optimizer out of grpo.sleep, or use more ranks that share the states "
       "(parallel.shard)",
       format_bytes(kept_bytes), copies > 0 ? "copies of checkpoints " + format_bytes(copies) : "nothing",
       format_bytes(free));
@@ -80,9 +79,8 @@ int64_t RolloutMemory::cache_that_fits(int64_t limit, Device device) const {
   if (fits >= least_cache()) return std::min(fits, wish.engine.cache_tokens);
   fail_resources(
       "[grpo.cache_tokens] a rollout needs {} beside its cache, and a token of the cache {}: of {} that may "
-      "be "
-      "used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers (grpo.max_new_tokens, "
-      "data.max_length), or fewer at once (grpo.batch){}",
+      "be used on {} {} tokens of cache would fit, and {} needs {}. Set {}shorter answers "
+      "(grpo.max_new_tokens, data.max_length), or fewer at once (grpo.batch){}",
       format_bytes(without), format_bytes(page_bytes / page), format_bytes(limit), to_string(device), fits,
       wish.may_shrink ? "the longest request" : "the configuration", least_cache(),
       wish.may_shrink ? "" : "fewer grpo.cache_tokens, ",

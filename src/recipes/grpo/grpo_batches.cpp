@@ -30,9 +30,8 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
   if (keys_.batch_invariant.value_or(false) && !answers_.repeats())
     fail(
         "[grpo.batch_invariant] is true, but this model has layers that compute a single token by another "
-        "formula "
-        "(docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); leave it "
-        "out");
+        "formula (docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); "
+        "leave it out");
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
 }
 
@@ -103,8 +102,7 @@ void GrpoBatches::roll() {
     if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
       fail(
           "[grpo.dynamic_sampling] after {} rounds of prompts only {} of {} groups have answers whose "
-          "rewards "
-          "differ: the task is solved, too hard, or the reward gives every answer the same. Look at "
+          "rewards differ: the task is solved, too hard, or the reward gives every answer the same. Look at "
           "rollouts.jsonl, raise grpo.most_rounds, or set dynamic_sampling: false",
           report_.rounds, groups_.size(), keys_.prompts_per_rollout);
     // Not one by one towards the end: some prompts more cost less than another round.
@@ -219,8 +217,7 @@ void GrpoBatches::restore(const Json& state, bool) {
   if (!scored_)
     fail(
         "[{}] rollout {} is not whole in rollouts.jsonl, but {} of its {} updates are done; restore the "
-        "file, "
-        "or remove the newest checkpoints down to the end of a rollout",
+        "file, or remove the newest checkpoints down to the end of a rollout",
         config_.output, rollout_, update, keys_.updates());
   update_ = update;
 }

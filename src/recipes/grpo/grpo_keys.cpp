@@ -97,8 +97,7 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
   s.field("entropy", c.entropy, "The weight of the entropy that is added to what is maximised.");
   s.field("max_log_prob_gap", c.max_log_prob_gap,
           "Stop when log-probabilities of rollouts and training are further apart than this, in the mean "
-          "over an "
-          "update's tokens; 0: never.")
+          "over an update's tokens; 0: never.")
       .at_least(0);
   s.field(
       "routing_replay", c.routing_replay,
@@ -139,8 +138,7 @@ void check_groups(const GrpoKeys& c) {
   if (compares && c.group_size < 2)
     fail(
         "[grpo.group_size] is 1, but loss {} compares the answers to a prompt with one another: nothing "
-        "would be "
-        "learnt; set 2 or more, or loss: reinforce_pp",
+        "would be learnt; set 2 or more, or loss: reinforce_pp",
         c.loss);
   if (c.dynamic_sampling && c.group_size < 2)
     fail(
@@ -172,8 +170,7 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
     if (adapter.dropout.value_or(0) > 0)
       fail(
           "[adapters.{}.dropout] is {}, with which log-probabilities of training are never those of "
-          "rollouts; set "
-          "it to 0",
+          "rollouts; set it to 0",
           adapter.name, *adapter.dropout);
   if (c.max_new_tokens >= config.data.max_length)
     fail(
@@ -190,8 +187,7 @@ void check_ranks(const RunConfig& config) {
     if (set)
       fail(
           "[parallel.{}] is set, but rollouts need all weights on each rank; use replicate, or shard with "
-          "levels 1 "
-          "and 2",
+          "levels 1 and 2",
           key);
   };
   refuse(parallel.tensor != "1", "tensor");

@@ -43,6 +43,14 @@ class Cli : public testing::Test {
             read_file(files / "err")};
   }
 
+  // Whether this processor has kernels that add up alike for any number of rows (docs/rollouts.md).
+  static bool has_invariant_kernels() {
+    write_file(folder() + "/one_row.jsonl", "{\"prompt\": \"1\"}\n");
+    return run("batch " + folder() + "/model " + folder() + "/one_row.jsonl --out " + folder() +
+               "/one_answer.jsonl --batch-invariant -n 1")
+               .code == 0;
+  }
+
   static void expect_refused(const std::string& arguments, int code, const std::string& message) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.err;

@@ -52,12 +52,6 @@ class GrpoCli : public Cli {
     return lines;
   }
   static double number(const Json& line, const char* name) { return line.at(name).as_double(); }
-  // Whether this processor has kernels by which rollouts and training add up alike.
-  static bool repeats() {
-    const Outcome outcome = run("batch " + folder() + "/model " + folder() + "/held.jsonl --out " + folder() +
-                                "/probe.jsonl --batch-invariant -n 1");
-    return outcome.code == 0;
-  }
 };
 
 }  // namespace temper

@@ -18,6 +18,7 @@
 #include "data/source.h"
 #include "rollout/answer_file.h"
 #include "rollout/engine.h"
+#include "rollout/finish.h"
 #include "rollout/text_model.h"
 #include "training/signals.h"
 
@@ -40,21 +41,6 @@ data::RowOptions any_rows() {
   data::RowOptions options;
   options.goal = data::Goal::kAny;
   return options;
-}
-
-const char* name_of(rollout::Finish finish) {
-  switch (finish) {
-    case rollout::Finish::kStopToken:
-    case rollout::Finish::kStopString:
-      return "stop";
-    case rollout::Finish::kLength:
-      return "length";
-    case rollout::Finish::kContext:
-      return "context";
-    case rollout::Finish::kFailed:
-      break;
-  }
-  return "failed";
 }
 
 // One line now and then: "answers 120/1000  31 running  2310 tokens/s  2m 3s left".
@@ -191,16 +177,14 @@ class Batch {
   void write(const rollout::Completion& answer) {
     const auto asked = asked_.extract(answer.id).mapped();
     if (answer.finish == rollout::Finish::kFailed) return report(asked.row, answer.error);
-    std::vector<int32_t> ids = answer.ids;
-    if (answer.finish == rollout::Finish::kStopToken) ids.pop_back();
-    const std::string text = arguments_.stops.empty() || answer.finish == rollout::Finish::kStopToken
-                                 ? text_.tokenizer.decode(ids)
-                                 : answer.text;
+    const std::string text = rollout::said_text(answer, text_.tokenizer, !arguments_.stops.empty(), false);
     Json::Array tokens, log_probs;
     for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
     for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
-    Json::Object line{
-        {"text", text}, {"finish", name_of(answer.finish)}, {"ids", tokens}, {"log_probs", log_probs}};
+    Json::Object line{{"text", text},
+                      {"finish", rollout::name_of(answer.finish)},
+                      {"ids", tokens},
+                      {"log_probs", log_probs}};
     if (new_weights_) line.emplace_back("versions", new_weights_->numbers_of(answer.versions));
     line.emplace_back("input", source_.row(asked.row));
     file_.write(asked.row, asked.sample, asked.key, line);

@@ -34,12 +34,15 @@ Var token_log_probs(Tape& tape, const Var& logits, const Tensor& ids, double tem
 }
 
 // With x the shifted logits and Z the sum of their exponentials, H = log Z - Σ exp(x) x / Z.
-TokenDistributions token_distributions(Tape& tape, const Var& logits, const Tensor& ids, double temperature) {
+TokenDistributions token_distributions(Tape& tape, const Var& logits, const Tensor& ids, double temperature,
+                                       bool learns_entropy) {
   const Scores scores = scores_of(tape, logits, temperature);
-  const Var log_sums = p::log(tape, scores.sums),
-            weighted = p::sum_last(tape, p::mul(tape, scores.exponentials, scores.shifted)),
-            entropies = p::sub(tape, log_sums, p::div(tape, weighted, scores.sums));
-  return {log_probs_of(tape, scores, log_sums, ids), p::reshape(tape, entropies, {ids.numel()})};
+  const Var log_sums = p::log(tape, scores.sums);
+  Tape quiet(false);
+  Tape& other = learns_entropy ? tape : quiet;
+  const Var weighted = p::sum_last(other, p::mul(other, scores.exponentials, scores.shifted)),
+            entropies = p::sub(other, log_sums, p::div(other, weighted, scores.sums));
+  return {log_probs_of(tape, scores, log_sums, ids), p::reshape(other, entropies, {ids.numel()})};
 }
 
 }  // namespace temper::losses

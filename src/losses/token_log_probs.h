@@ -8,10 +8,12 @@ namespace temper::losses {
 // both compute log-probabilities by it, so that equal logits give equal bits.
 Var token_log_probs(Tape& tape, const Var& logits, const Tensor& ids, double temperature = 1);
 
-// The same with the entropy -Σ p log p of each token's distribution, in nats.
+// The same with the entropy -Σ p log p of each token's distribution, in nats, which gradients flow through
+// only where that is asked for.
 struct TokenDistributions {
   Var log_probs, entropies;  // [tokens] float32
 };
-TokenDistributions token_distributions(Tape& tape, const Var& logits, const Tensor& ids, double temperature);
+TokenDistributions token_distributions(Tape& tape, const Var& logits, const Tensor& ids, double temperature,
+                                       bool learns_entropy);
 
 }  // namespace temper::losses

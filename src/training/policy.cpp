@@ -100,19 +100,14 @@ class PolicyGradient::Step : public StepLoss {
     Tape tape;
     const Var logits = logits_of(tape, model_, hidden, chosen, rows);
     const Tensor ids = chosen.ids.on(model_.device(), MemoryTag::kData);
-    // Without a factor nothing of the entropy is kept for backward.
-    Tape quiet(false);
-    losses::TokenDistributions found;
-    if (options_.entropy_factor != 0)
-      found = losses::token_distributions(tape, logits, ids, options_.temperature);
-    else
-      found = {losses::token_log_probs(tape, logits, ids, options_.temperature),
-               losses::token_distributions(quiet, logits, ids, options_.temperature).entropies};
+    const bool learns_entropy = options_.entropy_factor != 0;
+    const losses::TokenDistributions found =
+        losses::token_distributions(tape, logits, ids, options_.temperature, learns_entropy);
     const Tensor now = found.log_probs.value.on({}), entropies = found.entropies.value.on({});
     const std::vector<float> slopes = judge(now.values<float>(), lengths, result);
     for (const float entropy : entropies.values<float>()) result.entropy += entropy;
     Var total = weighted_sum(tape, found.log_probs, slopes);
-    if (options_.entropy_factor != 0)
+    if (learns_entropy)
       total = p::add(tape, total, weighted_sum(tape, found.entropies, entropy_slopes(entropies, result)));
     tape.backward(total);
   }

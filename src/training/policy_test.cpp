@@ -10,6 +10,7 @@
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 #include "training/gather_rows.h"
+#include "training/gradients_test_support.h"
 #include "training/sampled_answers.h"
 #include "training/trainer.h"
 
@@ -65,13 +66,7 @@ struct Bench {
         trainer(
             model->decoder, optimizer, trainer_options,
             std::make_shared<PolicyGradient>(model->decoder, options, trainer_options.micro_batch_tokens)) {}
-  Doubles gradients() const {
-    Doubles all;
-    for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
-      for (const double value : op_testing::values_of(model->decoder.parameters()[i].grad->grad()))
-        all.push_back(value);
-    return all;
-  }
+  Doubles gradients() const { return gradients_of(model->decoder.parameters()); }
   std::unique_ptr<models::Model> model;
   optimizers::AdamW optimizer;
   Trainer trainer;
@@ -93,10 +88,7 @@ TEST(PolicyGradient, WithEqualAdvantagesIsThatOfTheLikelihood) {
       const StepResult expected = likelihood.step(rows, 0);
       for (PackedRow& row : rows) row.sampled.assign(static_cast<size_t>(row.num_targets()), {1, kOwn, 0, 0});
       const StepResult found = policy.trainer.step(rows, 0);
-      Doubles wanted;
-      for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
-        for (const double value : op_testing::values_of(model->decoder.parameters()[i].grad->grad()))
-          wanted.push_back(value);
+      const Doubles wanted = gradients_of(model->decoder.parameters());
       EXPECT_TRUE(close(policy.gradients(), wanted, 1e-5)) << type << share;
       EXPECT_NEAR(found.grad_norm, expected.grad_norm, 1e-5 * expected.grad_norm);
       EXPECT_NEAR(found.loss, -1, 1e-12);

@@ -6,6 +6,7 @@
 #include "tests/support/answer_rows.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
+#include "training/gradients_test_support.h"
 #include "training/preference.h"
 #include "training/trainer.h"
 
@@ -65,13 +66,7 @@ struct PreferenceBench {
                                                std::make_shared<OddReference>())),
         optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
         trainer(model->decoder, optimizer, options, objective) {}
-  Doubles gradients() const {
-    Doubles all;
-    for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
-      for (const double value : op_testing::values_of(model->decoder.parameters()[i].grad->grad()))
-        all.push_back(value);
-    return all;
-  }
+  Doubles gradients() const { return gradients_of(model->decoder.parameters()); }
   std::unique_ptr<models::Model> model;
   std::shared_ptr<Preference> objective;
   optimizers::AdamW optimizer;

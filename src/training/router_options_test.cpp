@@ -7,6 +7,7 @@
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
+#include "training/gradients_test_support.h"
 #include "training/trainer.h"
 
 namespace temper::training {
@@ -51,11 +52,7 @@ TEST(RouterOptions, ForcedBalanceGivesExpertsTheirTokensInTurn) {
         model->decoder.forward(tape, layers::make_input(row.ids, std::vector<int32_t>{9}), options);
     const Tensor targets = Tensor::from(row.ids);
     tape.backward(model->decoder.loss(tape, hidden, targets, {1.f, 0.f}).loss);
-    Doubles all;
-    for (size_t i = 0; i < model->decoder.parameters().size(); ++i)
-      for (const double value : op_testing::values_of(model->decoder.parameters()[i].grad->grad()))
-        all.push_back(value);
-    return all;
+    return gradients_of(model->decoder.parameters());
   };
   EXPECT_EQ(gradients(true), gradients(false));
 }

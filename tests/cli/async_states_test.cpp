@@ -64,11 +64,7 @@ TEST_F(AsyncStates, AreThoseOfRunsThatWait) {
 
 // The file of step 5 is not begun before step 9 is done; then step 10 waits.
 TEST_F(AsyncStates, LetUpdatesGoOn) {
-  const std::string library = folder() + "/kill_at.so";
-  ASSERT_EQ(
-      std::system(
-          ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
-      0);
+  const std::string library = kill_library();
   const std::string slow = "LD_PRELOAD=" + library +
                            " KILL_CALL=write KILL_FILE=/.tmp-step-000005 WAIT_FILE=" + out("slow") +
                            "/metrics.jsonl WAIT_LINES=9";

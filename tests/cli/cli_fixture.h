@@ -43,6 +43,18 @@ class Cli : public testing::Test {
             read_file(files / "err")};
   }
 
+  // Of kill_at.c, for LD_PRELOAD.
+  static std::string kill_library() {
+    const std::string library = folder() + "/kill_at.so";
+    if (!exists(library)) {
+      EXPECT_EQ(
+          std::system(
+              ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
+          0);
+    }
+    return library;
+  }
+
   // Whether this processor has kernels that add up alike for any number of rows (docs/rollouts.md).
   static bool has_invariant_kernels() {
     write_file(folder() + "/one_row.jsonl", "{\"prompt\": \"1\"}\n");

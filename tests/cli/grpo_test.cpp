@@ -156,15 +156,11 @@ class KilledGrpo : public GrpoCli, public testing::WithParamInterface<std::pair<
 TEST_P(KilledGrpo, ContinuesBitForBit) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const auto& [name, moment] = GetParam();
-  const std::string library = folder() + "/kill_at.so", whole = folder() + "/kept_whole",
+  const std::string library = kill_library(), whole = folder() + "/kept_whole",
                     out = folder() + "/kill_" + name;
   const std::string config =
       configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  dynamic_sampling: true\n");
-  if (!exists(library)) {
-    ASSERT_EQ(
-        std::system(
-            ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
-        0);
+  if (!exists(whole)) {
     trained(config, "kept_whole");
   }
   const std::string command = fmt::format(

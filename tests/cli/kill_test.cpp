@@ -32,13 +32,8 @@ class Killed : public Cli, public testing::WithParamInterface<KillPoint> {
 
 TEST_P(Killed, ContinuesFromItsCheckpointBitForBit) {
   const KillPoint& point = GetParam();
-  const std::string whole = folder() + "/whole", out = folder() + "/" + point.name,
-                    library = folder() + "/kill_at.so";
-  if (!exists(library)) {
-    ASSERT_EQ(
-        std::system(
-            ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
-        0);
+  const std::string whole = folder() + "/whole", out = folder() + "/" + point.name, library = kill_library();
+  if (!exists(whole)) {
     ASSERT_EQ(run("train " + yaml() + " --output " + whole).code, 0);
   }
   const pid_t child = ::fork();

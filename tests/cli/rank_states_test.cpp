@@ -67,11 +67,7 @@ TEST_F(RankStates, OneRankWithoutDiskEndsAll) {
 
 // A rank that is killed before its file is complete, and rank 0 before the state has its name.
 TEST_F(RankStates, OfKilledRanksDoNotCount) {
-  const std::string library = folder() + "/kill_at.so";
-  ASSERT_EQ(
-      std::system(
-          ("cc -shared -fPIC -o " + library + " " TEMPER_SOURCE_DIR "/tests/cli/kill_at.c -ldl").c_str()),
-      0);
+  const std::string library = kill_library();
   ASSERT_EQ(run(flags("undisturbed") + "--ranks 2").code, 0);
   int number = 0;
   // Rank 1 writes one file, its part of the tensors; rank 0 that of its own, state.json and the manifest.

@@ -7,26 +7,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ops/linear/linear.h"
 #include "recipes/grpo/grpo_keys.h"
+#include "rollout/batch_invariant.h"
+#include "rollout/finish.h"
 
 namespace temper::recipes {
 namespace {
-
-const char* name_of(rollout::Finish finish) {
-  switch (finish) {
-    case rollout::Finish::kStopToken:
-    case rollout::Finish::kStopString:
-      return "stop";
-    case rollout::Finish::kLength:
-      return "length";
-    case rollout::Finish::kContext:
-      return "context";
-    case rollout::Finish::kFailed:
-      break;
-  }
-  return "failed";
-}
 
 // What an environment's messages must be for a chat template.
 const Json::Array& messages_of(const Json& next, const std::string& place) {
@@ -73,8 +59,8 @@ Answers::Answers(const RunSetup& setup, const RunConfig& config, const layers::A
       rewards_(grpo_keys(config).rewards, "grpo.rewards") {}
 
 bool Answers::repeats() const {
-  return setup_.model->decoder.ops().at<ops::Linear>("head").batch_invariant &&
-         setup_.model->decoder.decodes_as_prompts();
+  const layers::Decoder& model = setup_.model->decoder;
+  return rollout::is_batch_invariant(model) && model.decodes_as_prompts();
 }
 
 rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers) {
@@ -107,7 +93,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     talk.asked = &asked[i];
     talk.sample = {options.rollout, asked[i].group, asked[i].number, asked[i].prompt->row};
     talk.sample.passages.push_back({.prompt = asked[i].prompt->ids});
-    if (Json messages = job.encoder(talk).messages_of(asked[i].prompt->json); messages.is_array()) {
+    if (const Json& messages = asked[i].prompt->messages; messages.is_array()) {
       talk.is_chat = true;
       talk.messages = messages.as_array();
     }
@@ -163,12 +149,9 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   append(passage.versions, answer.versions);
   passage.sampled.resize(passage.ids.size(), 1);
   passage.experts = answer.experts;  // of all tokens: earlier turns were its prompt
-  std::vector<int32_t> said = answer.ids;
-  if (answer.finish == rollout::Finish::kStopToken) said.pop_back();
-  talk.sample.text = grpo_keys(config_).stop.empty() || answer.finish == rollout::Finish::kStopToken
-                         ? setup_.text.tokenizer.decode(said, talk.is_chat)
-                         : answer.text;
-  talk.sample.finish = name_of(answer.finish);
+  talk.sample.text =
+      rollout::said_text(answer, setup_.text.tokenizer, !grpo_keys(config_).stop.empty(), talk.is_chat);
+  talk.sample.finish = rollout::name_of(answer.finish);
   rewards::Sample judged{talk.place(), &talk.asked->prompt->json, talk.sample.text,
                          talk.sample.count_sampled(), talk.sample.is_truncated()};
   if (talk.is_chat) {

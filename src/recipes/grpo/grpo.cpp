@@ -3,6 +3,7 @@
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_memory.h"
+#include "rollout/batch_invariant.h"
 #include "training/policy.h"
 
 namespace temper::recipes {
@@ -35,7 +36,7 @@ ops::FieldValues kernels(const RunConfig& config, bool needed) {
   const std::optional<bool> written = grpo_keys(config).batch_invariant;
   const bool can = config.device == "cpu" && config.model.dtype == DType::kF32;
   if (needed ? !written.value_or(false) : written.has_value() || !can) return {};
-  return {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}};
+  return rollout::batch_invariant_fields();
 }
 
 RolloutWish rollouts(const RunConfig& config) {
@@ -73,12 +74,7 @@ data::Batch sample(const RunConfig& config, const DataSets& data) {
   for (SampledAnswer& one : samples) all.push_back(&one);
   SampleRows made = rows_of(all, config.data.max_length, config.data.packing, keys.share_prompts);
   made.fill();
-  data::Batch batch{std::move(made.rows)};
-  for (const data::PackedRow& row : batch.rows) {
-    batch.tokens += row.size();
-    batch.target_tokens += row.num_targets();
-  }
-  return batch;
+  return batch_of(std::move(made.rows));
 }
 
 void judge(const RunConfig& config, const training::StepResult& result) {

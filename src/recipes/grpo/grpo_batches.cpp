@@ -21,6 +21,7 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       adapter_(inputs.adapter),
       trained_(inputs.adapter != nullptr ? inputs.adapter->parameters()
                                          : inputs.setup.model->decoder.parameters()),
+      settings_(settings_of(inputs)),
       answers_(inputs.setup, inputs.config, inputs.adapter),
       prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
       journal_(inputs.files.folder, ranks().rank(), ranks().size()),
@@ -42,15 +43,19 @@ uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
   return uint64_t{words[0]} << 32 | words[1];
 }
 
-// Of what an answer depends on; the rollout's number stands for the weights that the run has come to.
-std::string GrpoBatches::key_of(const Prompt& prompt) const {
-  GrpoKeys keys = keys_;
+std::string GrpoBatches::settings_of(const BatchInputs& inputs) {
+  GrpoKeys keys = grpo_keys(inputs.config);
   // What changes no answer, and may change while a run is stopped.
   keys.batch = {};
   keys.cache_tokens = {};
   keys.sleep = {};
-  const std::string settings = fmt::format("{} {} {} {}", rollout_, config_.train.seed, setup_.origin.dump(),
-                                           config::value_of(config::schema_of(keys)).dump());
+  return fmt::format("{} {} {}", inputs.config.train.seed, inputs.setup.origin.dump(),
+                     config::value_of(config::schema_of(keys)).dump());
+}
+
+// Of what an answer depends on; the rollout's number stands for the weights that the run has come to.
+std::string GrpoBatches::key_of(const Prompt& prompt) const {
+  const std::string settings = fmt::format("{} {}", rollout_, settings_);
   Hasher hasher;
   hasher.update(settings.data(), settings.size());
   hasher.update(prompt.ids.data(), prompt.ids.size() * sizeof(int32_t));
@@ -70,12 +75,7 @@ data::Batch GrpoBatches::next() {
     update_ = 0;
     ++next_rollout_;
   }
-  data::Batch batch;
-  batch.rows = updates_[static_cast<size_t>(update_ % keys_.updates_per_rollout)].rows;
-  for (const data::PackedRow& row : batch.rows) {
-    batch.tokens += row.size();
-    batch.target_tokens += row.num_targets();
-  }
+  data::Batch batch = batch_of(updates_[static_cast<size_t>(update_ % keys_.updates_per_rollout)].rows);
   batch.progress = prompts_.progress();
   batch.epoch = static_cast<int64_t>(batch.progress);
   ++update_;

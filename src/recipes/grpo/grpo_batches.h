@@ -37,6 +37,7 @@ class GrpoBatches : public BatchSource {
   collectives::Group& ranks() const { return setup_.groups->data(); }
   bool is_own(int64_t group) const { return group % ranks().size() == ranks().rank(); }
   uint64_t seed_of(int64_t group, int64_t number) const;
+  static std::string settings_of(const BatchInputs& inputs);
   std::string key_of(const Prompt& prompt) const;
 
   // grpo_batches.cpp
@@ -60,6 +61,7 @@ class GrpoBatches : public BatchSource {
   const DataSets& data_;
   const layers::Adapter* adapter_;
   layers::ParameterStore& trained_;
+  const std::string settings_;  // that every answer depends on
   Answers answers_;
   Prompts prompts_;
   Journal journal_;

@@ -17,12 +17,13 @@ std::string question_of(const Json& messages, const Json& row) {
 }
 
 Prompt read(const data::Mixture& rows, int64_t row) {
-  Prompt prompt{row, {}, rows.json(row), rows.place(row), {}};
+  Prompt prompt{row, {}, rows.json(row), {}, rows.place(row), {}};
   try {
     const data::RowEncoder& encoder = *rows.members()[rows.member_of(row)].encoder;
     prompt.ids = encoder.prompt_of(prompt.json);
     if (!prompt.json.is_object()) fail("the row is {}, expected an object", prompt.json.kind_name());
-    prompt.question = question_of(encoder.messages_of(prompt.json), prompt.json);
+    prompt.messages = encoder.messages_of(prompt.json);
+    prompt.question = question_of(prompt.messages, prompt.json);
   } catch (const Error& error) {
     fail("[{}] {}", prompt.place, error.what());
   }

@@ -14,6 +14,7 @@ struct Prompt {
   int64_t row = 0;           // of the mixture
   std::vector<int32_t> ids;  // at least one
   Json json;                 // as the file has it
+  Json messages;             // of a conversation, without an answer; else null
   std::string place;         // "file:LINE"
   std::string question;      // for people: the last message, or the prompt
 };

@@ -109,4 +109,14 @@ void SampleRows::fill() {
   }
 }
 
+data::Batch batch_of(std::vector<data::PackedRow> rows) {
+  data::Batch batch;
+  for (const data::PackedRow& row : rows) {
+    batch.tokens += row.size();
+    batch.target_tokens += row.num_targets();
+  }
+  batch.rows = std::move(rows);
+  return batch;
+}
+
 }  // namespace temper::recipes

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "data/pack.h"
+#include "data/batches.h"
 #include "recipes/grpo/sampled_answer.h"
 
 namespace temper::recipes {
@@ -23,5 +23,8 @@ struct SampleRows {
 // follow one another; with `share_prompts` their prompt is there once, where they have one passage each.
 SampleRows rows_of(const std::vector<SampledAnswer*>& samples, int64_t max_tokens, data::Packing packing,
                    bool share_prompts);
+
+// Rows as a batch, whose tokens are counted.
+data::Batch batch_of(std::vector<data::PackedRow> rows);
 
 }  // namespace temper::recipes

@@ -18,6 +18,7 @@ void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, c
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
 void dequantize(const Tensor& codes, const Tensor& scales, const Tensor& y);
+void grow_amax(const Tensor& x, const Tensor& amax);
 void add_counts(const Tensor& counts, const Tensor& more);
 void move_biases(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm);
 

@@ -31,6 +31,7 @@ struct PrimitiveFunctions {
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
   // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
   void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;
+  void (*grow_amax)(const Tensor& x, const Tensor& amax) = nullptr;  // primitives/amax.h
   // primitives/expert_counts.h
   void (*add_counts)(const Tensor& counts, const Tensor& more) = nullptr;
   void (*move_biases)(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm) = nullptr;

@@ -151,7 +151,9 @@ const RequiredKernels<ops::Embedding>& required_kernels() {
 template <>
 const RequiredKernels<ops::FakeQuantize>& required_kernels() {
   static const RequiredKernels<ops::FakeQuantize> table{
-      {.format = {quant::kE4M3, quant::Scaling::kFloats}}, kAll, {{"simd", "simd", kCpu, kWide}}};
+      {.format = {quant::kE4M3, quant::Scaling::kFloats}},
+      kAll,
+      {{"simd", "simd", kCpu, kWide}, {"cuda", "cuda", kGpu, kAll}}};
   return table;
 }
 

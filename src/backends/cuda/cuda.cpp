@@ -15,6 +15,7 @@ void register_cuda() {
   ops::kernels<ops::DeltaGates>().add("cuda", cuda_delta_gates_kernel());
   ops::kernels<ops::Dropout>().add("cuda", cuda_dropout_kernel());
   ops::kernels<ops::Embedding>().add("cuda", cuda_embedding_kernel());
+  ops::kernels<ops::FakeQuantize>().add("cuda", cuda_fake_quantize_kernel());
   ops::kernels<ops::GlobalNorm>().add("cuda", cuda_global_norm_kernel());
   ops::kernels<ops::LatentDecode>().add("cuda", cuda_latent_decode_kernel());
   ops::kernels<ops::LatentHeads>().add("cuda", cuda_latent_heads_kernel());

@@ -9,6 +9,7 @@
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
+#include "ops/fake_quantize/fake_quantize.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/latent_heads/latent_heads.h"
@@ -34,6 +35,7 @@ ops::Kernel<ops::DecodeAttention> cuda_decode_attention_kernel();
 ops::Kernel<ops::DeltaGates> cuda_delta_gates_kernel();
 ops::Kernel<ops::Dropout> cuda_dropout_kernel();
 ops::Kernel<ops::Embedding> cuda_embedding_kernel();
+ops::Kernel<ops::FakeQuantize> cuda_fake_quantize_kernel();
 ops::Kernel<ops::GlobalNorm> cuda_global_norm_kernel();
 ops::Kernel<ops::LatentDecode> cuda_latent_decode_kernel();
 ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();

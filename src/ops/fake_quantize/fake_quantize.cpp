@@ -98,7 +98,7 @@ Probe fake_quantize_probe;
 
 void register_fake_quantize() {
   register_op<FakeQuantize>(compose, fake_quantize_probe, {outline_forward, outline_backward},
-                            {.cpu = {{{"simd", "simd"}}}});
+                            {.cpu = {{{"simd", "simd"}}}, .gpu = {{{"cuda", "cuda"}}}});
 }
 
 }  // namespace temper::ops

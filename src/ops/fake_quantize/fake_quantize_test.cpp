@@ -141,10 +141,12 @@ TEST(FakeQuantize, HasTheBitsOfDecodedCodes) {
           const Tensor amax = amax_in(format, example, x, share);
           const quant::Encoded encoded = quant::encode(name, format, x, amax);
           const auto wanted = bits_of(quant::decode(format, encoded, dtype));
-          const Tensor laid_out =
-              example.padding ? padded_tensor_of(values, example.shape, dtype, *example.padding) : x;
-          for (const BoundKernel& kernel : bind_everywhere<FakeQuantize>({dtype, format}))
+          for (const BoundKernel& kernel : bind_everywhere<FakeQuantize>({dtype, format})) {
+            const Tensor laid_out = example.padding ? padded_tensor_of(values, example.shape, dtype,
+                                                                       *example.padding, kernel.device)
+                                                    : x;
             EXPECT_EQ(bits_of(fake(kernel, laid_out, amax, format)), wanted) << kernel.provider;
+          }
         }
 }
 
@@ -200,14 +202,15 @@ TEST(FakeQuantize, GradientsPassOrAreClipped) {
         values[6] = -0.75;
         values[7] = NAN;
         const Tensor x = tensor_of(values, shape, dtype), grads = tensor_of(normal(8, shape), shape, dtype);
-        const Tensor apart = padded_tensor_of(normal(8, shape), shape, dtype, {1, 1, 2});
         const Tensor amax = Tensor::from<float>(std::vector<float>{0.75f, 1}, {2, 1, 1});
         for (const BoundKernel& kernel : bind_everywhere<FakeQuantize>({dtype, quant::format_named("fp8")})) {
           Tape tape;
           const Var v = tape.variable(x.on(kernel.device));
           const Var y =
               fake_quantize(tape, kernel.ops, v, amax.on(kernel.device), quant::format_named("fp8"), clips);
-          const Tensor dy = strided && kernel.device == Device{} ? apart : grads.on(kernel.device);
+          const Tensor dy = strided
+                                ? padded_tensor_of(normal(8, shape), shape, dtype, {1, 1, 2}, kernel.device)
+                                : grads.on(kernel.device);
           tape.backward(y, dy);
           const Doubles found = values_of(v.slot->take()), given = values_of(dy), own = values_of(x);
           for (size_t i = 0; i < found.size(); ++i) {

@@ -1,0 +1,201 @@
+// One launch for a matrix or for all experts: every byte is read and written once.
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/fake_elements.h"
+#include "backends/cuda/group_places.h"
+
+namespace temper::backends {
+namespace {
+
+using ops::FakeQuantize;
+using quant::Scaling;
+
+template <class T, class Divisor, bool kInteger>
+struct Arguments {
+  StridedRows<T> x;
+  T* y;
+  const float* amax;  // null: the format needs none
+  GroupPlaces<Divisor> places;
+  typename Divisor::Index packs;
+  quant::Format format;
+  Rounding<kInteger> round;
+};
+
+// The largest magnitude of a block, whose packs are those of `lanes` threads beside each other.
+template <int N>
+__device__ float block_amax(const float (&x)[N], int lanes) {
+  float amax = fabsf(x[0]);
+#pragma unroll
+  for (int k = 1; k < N; ++k) amax = largest_of(amax, fabsf(x[k]));
+  for (int lane = 1; lane < lanes; lane *= 2)
+    amax = largest_of(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
+  return amax;
+}
+
+template <class T, int N, class Divisor, Scaling kScaling, bool kInteger>
+__global__ void __launch_bounds__(kThreads)
+    fake_packs(const __grid_constant__ Arguments<T, Divisor, kInteger> a) {
+  using Index = typename Divisor::Index;
+  constexpr bool kBlocks = kScaling == Scaling::kTwoLevels || kScaling == Scaling::kPowersOfTwo;
+  const int lanes = kBlocks ? a.format.block / N : 1;
+  Faking<kScaling, kInteger> faking;
+  bool taken = false;
+  Index last = 0;
+  if constexpr (kScaling == Scaling::kPowersOfTwo) faking.take(a.format, 0);
+  for_runs(a.packs, [&](Index first) {
+    Pack<T, N> packs[kPacksAhead] = {};
+#pragma unroll
+    for (int i = 0; i < kPacksAhead; ++i) {
+      const Index pack = first + i * kThreads;
+      if (pack < a.packs) packs[i] = load_pack<T, N>(a.x.template at<N>(a.places, pack));
+    }
+#pragma unroll
+    for (int i = 0; i < kPacksAhead; ++i) {
+      const Index pack = first + i * kThreads;
+      float x[N], own = 0;
+      widen_all(packs[i], x);
+      if constexpr (kBlocks) own = block_amax(x, lanes);
+      if (pack >= a.packs) continue;
+      if constexpr (kScaling != Scaling::kPowersOfTwo) {
+        const Index group = a.places.group(pack);
+        if (!taken || group != last) faking.take(a.format, a.amax[group]);
+        taken = true;
+        last = group;
+      }
+      faking.fake(a.round, own, x);
+      Pack<T, N> out;
+#pragma unroll
+      for (int k = 0; k < N; ++k) out.values[k] = narrow<T>(x[k]);
+      store_pack(a.y + int64_t{pack} * N, out);
+    }
+  });
+}
+
+template <class T, class Grad, class Divisor>
+struct ClipArguments {
+  StridedRows<T> x;
+  StridedRows<Grad> dy;
+  Grad* dx;
+  const float* amax;
+  GroupPlaces<Divisor> places;
+  typename Divisor::Index packs;
+};
+
+template <class T, class Grad, int N, class Divisor>
+__global__ void __launch_bounds__(kThreads)
+    clip_packs(const __grid_constant__ ClipArguments<T, Grad, Divisor> a) {
+  using Index = typename Divisor::Index;
+  for_runs(a.packs, [&](Index first) {
+    Pack<T, N> x[kPacksAhead];
+    Pack<Grad, N> dy[kPacksAhead];
+#pragma unroll
+    for (int i = 0; i < kPacksAhead; ++i) {
+      const Index pack = first + i * kThreads;
+      if (pack >= a.packs) continue;
+      x[i] = load_pack<T, N>(a.x.template at<N>(a.places, pack));
+      dy[i] = load_pack<Grad, N>(a.dy.template at<N>(a.places, pack));
+    }
+#pragma unroll
+    for (int i = 0; i < kPacksAhead; ++i) {
+      const Index pack = first + i * kThreads;
+      if (pack >= a.packs) continue;
+      const float amax = a.amax[a.places.group(pack)];
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        if (!(fabsf(widen(x[i].values[k])) <= amax)) dy[i].values[k] = narrow<Grad>(0);
+      store_pack(a.dx + int64_t{pack} * N, dy[i]);
+    }
+  });
+}
+
+quant::Groups groups_in(const FakeQuantize& op) {
+  Shape one = op.x.shape();
+  for (int d = 0; d < one.ndim(); ++d) one[d] = 1;
+  return quant::groups_of(FakeQuantize::kName, op.x.shape(), op.amax.defined() ? op.amax.shape() : one);
+}
+
+// Calls f.template operator()<scaling, whether elements are integers>().
+template <class F>
+void visit_scaling(const quant::Format& format, F&& f) {
+  switch (format.scaling) {
+    case Scaling::kIntegers:
+      return f.template operator()<Scaling::kIntegers, true>();
+    case Scaling::kFloats:
+      return f.template operator()<Scaling::kFloats, false>();
+    case Scaling::kTwoLevels:
+      return f.template operator()<Scaling::kTwoLevels, false>();
+    case Scaling::kPowersOfTwo:
+      return format.element.integer ? f.template operator()<Scaling::kPowersOfTwo, true>()
+                                    : f.template operator()<Scaling::kPowersOfTwo, false>();
+  }
+}
+
+Tensor forward(const FakeQuantize& op) {
+  const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
+  const quant::Groups groups = groups_in(op);
+  visit_device_float(op.x.dtype(), [&]<class T>() {
+    const StridedRows<T> x(op.x);
+    visit_packs<kLanes<T>>(groups, x.has_packs(kLanes<T>), [&]<int N, class Divisor>() {
+      const int64_t packs = y.numel() / N;
+      visit_scaling(op.format, [&]<Scaling kScaling, bool kInteger>() {
+        const Arguments<T, Divisor, kInteger> arguments{x,
+                                                        static_cast<T*>(y.raw()),
+                                                        op.amax.defined() ? op.amax.data<float>() : nullptr,
+                                                        GroupPlaces<Divisor>(groups, N),
+                                                        static_cast<typename Divisor::Index>(packs),
+                                                        op.format,
+                                                        Rounding<kInteger>(op.format.element)};
+        fake_packs<T, N, Divisor, kScaling, kInteger>
+            <<<blocks_for_runs(packs), kThreads, 0, device::stream(y.device())>>>(arguments);
+      });
+    });
+  });
+  device::check_launch("fake_quantize");
+  return y;
+}
+
+template <class T, class Grad>
+void clip(const FakeQuantize& op, const Tensor& dy, const Tensor& dx) {
+  constexpr int kMost = std::min(kLanes<T>, kLanes<Grad>);
+  const quant::Groups groups = groups_in(op);
+  const StridedRows<T> x(op.x);
+  const StridedRows<Grad> grads(dy);
+  visit_packs<kMost>(groups, x.has_packs(kMost) && grads.has_packs(kMost), [&]<int N, class Divisor>() {
+    const int64_t packs = dx.numel() / N;
+    const ClipArguments<T, Grad, Divisor> arguments{x,
+                                                    grads,
+                                                    static_cast<Grad*>(dx.raw()),
+                                                    op.amax.data<float>(),
+                                                    GroupPlaces<Divisor>(groups, N),
+                                                    static_cast<typename Divisor::Index>(packs)};
+    clip_packs<T, Grad, N, Divisor>
+        <<<blocks_for_runs(packs), kThreads, 0, device::stream(dx.device())>>>(arguments);
+  });
+}
+
+// A weight's gradient may be float32 where the weight is not.
+Tensor backward(const FakeQuantize& op, const Tensor& dy) {
+  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), MemoryTag::kActivations, dy.device());
+  visit_device_float(op.x.dtype(), [&]<class T>() {
+    dy.dtype() == op.x.dtype() ? clip<T, T>(op, dy, dx) : clip<T, float>(op, dy, dx);
+  });
+  device::check_launch("fake_quantize backward");
+  return dx;
+}
+
+ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFacts&) {
+  const quant::Format& format = signature.format;
+  if (format.has_blocks() && format.block != 16 && format.block != 32)
+    return "blocks must have 16 or 32 elements";
+  const bool any = format.scaling == Scaling::kPowersOfTwo, integers = format.scaling == Scaling::kIntegers;
+  if (!any && integers != format.element.integer)
+    return "integers must be scaled as integers or by powers of two, and other elements otherwise";
+  return std::nullopt;
+}
+
+}  // namespace
+
+ops::Kernel<FakeQuantize> cuda_fake_quantize_kernel() {
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .backward = backward};
+}
+
+}  // namespace temper::backends

@@ -1,0 +1,15 @@
+#pragma once
+#include "quant/groups.h"
+
+// Largest magnitudes on the device that has the values: nothing waits for them, and graphs capture it.
+namespace temper::primitives {
+
+// amax = the larger of itself and of the magnitudes of x's elements in its group (quant/groups.h); NaN counts
+// as larger than infinity and stays. x [rows, columns] or [experts, rows, columns] of any floating-point
+// dtype, outer strides of any size, rows compact; amax float32, compact, nothing in it below 0.
+void grow_amax(const Tensor& x, const Tensor& amax);
+
+// The same from 0 on: float32 of `shape`, tag activations, where x is.
+Tensor amax_of(const Tensor& x, const Shape& shape);
+
+}  // namespace temper::primitives

@@ -1,0 +1,14 @@
+#include "primitives/cpu.h"
+#include "quant/groups.h"
+
+namespace temper::primitives::cpu {
+
+void grow_amax(const Tensor& x, const Tensor& amax) {
+  const Tensor found = quant::amax_of(x.contiguous(), amax.shape());
+  const float* const now = found.data<float>();
+  float* const most = amax.data<float>();
+  for (int64_t i = 0; i < found.numel(); ++i)
+    if (now[i] > most[i] || now[i] != now[i]) most[i] = now[i];
+}
+
+}  // namespace temper::primitives::cpu

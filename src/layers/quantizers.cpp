@@ -3,17 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "primitives/amax.h"
 #include "primitives/primitives.h"
-#include "quant/groups.h"
 
 namespace temper::layers {
 namespace {
 
-// Found on the CPU; a device that only counts takes the memory alone.
 Tensor amax_of_pass(const PlannedQuantizer& planned, const Tensor& x) {
-  const Shape shape{planned.kind.sharing == Sharing::kRow ? x.dim(0) : 1, 1};
-  if (only_counts(x.device())) return Tensor::empty(shape, DType::kF32, MemoryTag::kActivations, x.device());
-  return quant::amax_of(x.contiguous(), shape);
+  return primitives::amax_of(x, {planned.kind.sharing == Sharing::kRow ? x.dim(0) : 1, 1});
 }
 
 }  // namespace
@@ -48,12 +45,7 @@ std::vector<NamedAmax> Quantizers::state() const {
 
 void BoundQuantizer::observe(const Tensor& x) const {
   own_->observed = true;
-  const Tensor found = quant::amax_of(x.contiguous(), own_->planned.amax);
-  for (int64_t i = 0; i < found.numel(); ++i) {
-    float& amax = own_->amax.data<float>()[i];
-    const float now = found.data<float>()[i];
-    amax = now > amax || now != now ? now : amax;  // NaN stays, and is found when calibration ends
-  }
+  primitives::grow_amax(x, own_->amax);  // NaN stays, and is found when calibration ends
 }
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {

@@ -37,9 +37,6 @@ void check_quantize(const RunConfig& config) {
   if (config.recipe != "sft")
     fail("[quantize] trains with recipe sft so far, and recipe is {}: remove it, or write recipe: sft",
          config.recipe);
-  if (config.device != "cpu")
-    fail("[quantize] trains on the CPU so far, and device is {}: remove it, or write device: cpu",
-         config.device);
   if (options.preset.empty()) return;
   const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
   if (preset.calibration != "max")

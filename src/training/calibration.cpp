@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "quant/groups.h"
+#include "primitives/amax.h"
 #include "training/micro_batch.h"
 #include "training/router_loads.h"
 
@@ -18,15 +18,17 @@ using layers::Quantizers;
 bool is_calibrated_input(const Quantizer& each) { return each.planned.of_input && each.planned.keeps_amax(); }
 
 void check_finite(const Quantizer& each) {
-  for (const float amax : each.amax.values<float>())
+  const Tensor here = each.amax.on({});
+  for (const float amax : here.values<float>())
     if (!std::isfinite(amax))
       fail("[quantize] {} found an amax of {}: {} values that are no finite numbers", each.planned.name, amax,
            each.planned.of_input ? "the module's input has" : "the weight has");
 }
 
 void calibrate_weight(Quantizer& each, const layers::ParameterStore& parameters) {
-  const Tensor values = parameters.value(each.planned.weight).on({}).contiguous();
-  each.amax.copy_from(quant::amax_of(values.reshape(each.planned.values), each.planned.amax));
+  const Tensor values = parameters.value(each.planned.weight).contiguous();
+  each.amax.fill_zero();
+  primitives::grow_amax(values.reshape(each.planned.values), each.amax);
   check_finite(each);
 }
 
@@ -53,10 +55,12 @@ std::vector<std::string> idle_experts(const Quantizers& quantizers, const std::v
 void take_largest(Quantizer& each, collectives::Group& ranks) {
   if (ranks.is_alone()) return;
   each.observed = ranks.sum("ranks that saw values", each.observed ? 1 : 0) > 0;
-  const auto own = each.amax.values<float>();
+  const Tensor here = each.amax.on({});
+  const auto own = here.values<float>();
   for (const std::vector<float>& other : ranks.gather("amax of an input", std::span<const float>(own)))
     for (size_t i = 0; i < own.size(); ++i)
       own[i] = other[i] > own[i] || other[i] != other[i] ? other[i] : own[i];
+  if (each.amax.device() != here.device()) each.amax.copy_from(here);
 }
 
 // Passes that round nothing, whatever happens in them.
@@ -105,7 +109,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
   for (Quantizer& each : quantizers.all()) {
     if (!each.planned.keeps_amax()) continue;
     if (each.planned.of_input) {
-      for (float& amax : each.amax.values<float>()) amax = 0;
+      each.amax.fill_zero();
       each.observed = false;
     } else {
       calibrate_weight(each, model.parameters());

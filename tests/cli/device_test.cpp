@@ -116,6 +116,23 @@ TEST_F(Devices, AGpusRunContinuesBitForBit) {
             read_file(folder() + "/gpu_whole/model/model.safetensors"));
 }
 
+// The scales of inputs and weights are found there, too, and a checkpoint has them.
+TEST_F(Devices, AGpusQuantizedRunContinuesBitForBit) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::string train =
+      "train " + yaml() +
+      " --device cuda --model.dtype bfloat16 --train.schedule.type constant --quantize.preset ";
+  for (const char* preset : {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4"}) {
+    const std::string whole = fmt::format("{}/{}_whole", folder(), preset),
+                      parts = fmt::format("{}/{}_parts", folder(), preset);
+    const Outcome outcome = run(fmt::format("{}{} --output {}", train, preset, whole));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    ASSERT_EQ(run(fmt::format("{}{} --train.steps 5 --output {}", train, preset, parts)).code, 0);
+    ASSERT_EQ(run(fmt::format("{}{} --output {}", train, preset, parts)).code, 0);
+    EXPECT_EQ(read_file(parts + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
+  }
+}
+
 // An illegal address in the middle of a run is a defect: one sentence, and what was saved goes on bit for
 // bit.
 TEST_F(Devices, AnIllegalAddressLosesNothingThatWasSaved) {

@@ -102,7 +102,6 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
                     fp8 = train + "FP8 ";
   expect_refused(fp8 + "--adapters '[{rank: 4}]'", 2, "[quantize] trains all weights so far");
   expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft so far");
-  expect_refused(fp8 + "--device cuda", 2, "[quantize] trains on the CPU so far");
   for (const char* flag : {"", " --dry-run"})
     expect_refused(fp8 + "--ranks 2 --parallel.tensor 2" + flag, 2,
                    "[quantize] needs whole matrices on every rank so far");

@@ -5,7 +5,7 @@
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
-//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
+//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N] [--quantize PRESET]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
@@ -18,7 +18,8 @@
 // bits, --pin pins threads to cores,
 // --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
 // own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
-// --expert ranks divide a mixture's experts. Speeds are those of all ranks together.
+// --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
+// stay as they are), calibrated by the first rows. Speeds are those of all ranks together.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -41,13 +42,14 @@
 #include "recipes/mesh_groups.h"
 #include "reports/profile.h"
 #include "training/adapter_trainer.h"
+#include "training/calibration.h"
 
 namespace temper {
 namespace {
 
 struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
-              write_documents, adapter;
+              write_documents, adapter, quantize;
   DType dtype = DType::kBF16;
   std::optional<DType> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
@@ -71,6 +73,15 @@ Mesh mesh_of(const Options& options, int ranks) {
   config.parallel.tensor = std::to_string(options.tensor);
   config.parallel.expert = std::to_string(options.expert);
   return recipes::mesh_of(config, ranks);
+}
+
+// Inputs of experts cannot be quantized: a mixture needs a rule of its own.
+layers::QuantizeOptions quantizers_of(const Options& options) {
+  layers::QuantizeOptions quantize{options.quantize, {}};
+  const bool is_folder = options.model.find('/') != std::string::npos;
+  if (!is_folder && bench_shape(options.model).experts > 0)
+    quantize.rules = {{"layers.*.mlp.experts.*", {}, layers::QuantizerKind{}}};
+  return quantize;
 }
 
 // What learns: the model, or adapters of it.
@@ -249,12 +260,15 @@ int run(const Options& options, collectives::Group& hosts) {
   const Mesh mesh = mesh_of(options, ranks.size());
   const recipes::MeshGroups groups(ranks, mesh);
   build.ranks = groups.model();
+  if (!options.quantize.empty()) build.quantize = quantizers_of(options);
   if (!options.attention.empty()) build.ops.emplace().written["attn"] = options.attention;
   const auto model = bench_model(options.model, options.length, build, options.layers);
   optimizers::AdamWOptions optimizing;
   optimizing.format = build.format;
   Learning learning(*model, options, optimizing, groups);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
+  if (!options.quantize.empty())
+    training::calibrate(model->decoder, source->next(), options.rows * options.length, groups.data());
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
                                                     : std::numeric_limits<int64_t>::max();
@@ -280,9 +294,9 @@ int main_checked(int argc, char** argv) {
           arguments.take("--micro-batches", options.micro_batches) ||
           arguments.take("--steps", options.steps, 0) || arguments.take("--threads", options.threads) ||
           arguments.take("--adapters", options.adapters, 0) || arguments.take("--adapter", options.adapter) ||
-          arguments.take("--rank", options.rank) || arguments.take("--lr", options.lr) ||
-          arguments.take("--layers", options.layers) || arguments.take("--tensor", options.tensor) ||
-          arguments.take("--expert", options.expert) ||
+          arguments.take("--quantize", options.quantize) || arguments.take("--rank", options.rank) ||
+          arguments.take("--lr", options.lr) || arguments.take("--layers", options.layers) ||
+          arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
           arguments.take_flag("--balanced", options.balanced) || arguments.take_flag("--pin", options.pin) ||

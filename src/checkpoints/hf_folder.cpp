@@ -82,6 +82,7 @@ ModelFolder ModelFolder::open(const std::string& path) {
   else
     folder.fail_without_weights();
   folder.index_names();
+  folder.form_ = quantized_form_of(path);
   return folder;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoints/quantized_form.h"
 #include "checkpoints/safetensors.h"
 #include "weights/layout.h"
 
@@ -29,8 +30,9 @@ class ModelFolder {
   static ModelFolder open_adapter(const std::string& path);
 
   const std::string& path() const { return path_; }
-  const std::string& remedy() const { return remedy_; }  // when the weights are of something else
-  Json config() const;                                   // config.json
+  const std::string& remedy() const { return remedy_; }      // when the weights are of something else
+  const QuantizedForm* form() const { return form_.get(); }  // null: files have plain values
+  Json config() const;                                       // config.json
   const std::vector<std::string>& names() const { return names_; }
   const TensorEntry* find(std::string_view name) const;           // null when absent
   Tensor tensor(std::string_view name) const;                     // see SafetensorsFile::tensor
@@ -42,6 +44,7 @@ class ModelFolder {
   [[noreturn]] void fail_without_weights() const;
 
   std::string path_, remedy_ = "use the config.json that belongs to these weights";
+  std::shared_ptr<const QuantizedForm> form_;
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> names_;
   std::unordered_map<std::string_view, size_t> file_of_;  // keys live in files_
@@ -50,10 +53,17 @@ class ModelFolder {
 // The parameter's tensor: where to load to, or what to save.
 using WeightTensors = std::function<Tensor(const WeightSpec&)>;
 
+// What a quantized folder has codes of instead: a source of a parameter as a matrix; nothing where files have
+// its plain values.
+std::optional<QuantizedMatrix> quantized_matrix(const ModelFolder& folder, const WeightSpec& spec,
+                                                const WeightSource& source);
+int64_t count_quantized(const ModelFolder& folder, const WeightTable& table);  // of such matrices
+
 // Fills each parameter's contiguous destination of spec.shape from its sources, [rows, spec.shape[1:]] each
-// (or the transpose, where the spec says so), stacked along dimension 0; floating-point dtypes are converted.
-// Missing and unknown names and wrong shapes are one error that lists them, thrown before anything is loaded;
-// NaN or infinity is one that names the tensor and the element.
+// (or the transpose, where the spec says so), stacked along dimension 0; floating-point dtypes are converted,
+// and codes of quantized folders are read as the float32 that they mean (quantized_form.h). Missing and
+// unknown names and wrong shapes are one error that lists them, thrown before anything is loaded; NaN or
+// infinity is one that names the tensor and the element.
 void load_weights(const ModelFolder& folder, const WeightTable& table, const WeightTensors& destination);
 
 // The same, handing over some rows at a time: `rows` are those of spec.shape from `first` on, as the file has

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "checkpoints/file_forms.h"
@@ -14,6 +15,7 @@ namespace {
 
 struct Misfits {
   std::vector<std::string> missing, unknown, unlike, both, apart;
+  std::unordered_set<std::string> parts;  // of quantized matrices
 
   void check_source(const TensorEntry& entry, const WeightSpec& spec, int64_t rows) {
     Shape expected = shape_in_files(spec, rows);
@@ -24,6 +26,19 @@ struct Misfits {
                                    to_string(expected)));
     else if (const auto dtype = supported_dtype(entry); !dtype || !is_float(*dtype))
       unlike.push_back(fmt::format("'{}' is {}, expected F32, BF16 or F16", entry.name, entry.dtype));
+  }
+
+  void check_quantized(const ModelFolder& folder, const WeightSpec& spec, const QuantizedMatrix& matrix) {
+    if (spec.shape.ndim() == 2 && spec.experts_in_files == 0 && !spec.transposed &&
+        matrix.name != spec.stacked) {
+      for (std::string& misfit : folder.form()->misfits(folder, matrix)) unlike.push_back(std::move(misfit));
+    } else {
+      unlike.push_back(
+          fmt::format("'{}' has codes, which are read only of matrices that files hold by "
+                      "themselves and not transposed",
+                      matrix.name));
+    }
+    for (std::string& part : folder.form()->parts(folder, matrix)) parts.insert(std::move(part));
   }
 
   // Adds the nearest name to the first unknown ones; names that are missing are the likeliest.
@@ -65,7 +80,9 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
     }
     for (const WeightSource& source : sources_in(folder, spec)) {
       const TensorEntry* entry = folder.find(source.name);
-      if (entry == nullptr)
+      if (const auto matrix = quantized_matrix(folder, spec, source))
+        misfits.check_quantized(folder, spec, *matrix);
+      else if (entry == nullptr)
         misfits.missing.push_back(source.name);
       else
         misfits.check_source(*entry, spec, source.rows);
@@ -77,7 +94,7 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
           fmt::format("'{}' is {}, which cannot be written back", name, folder.find(name)->dtype));
   for (const std::string& name : folder.names())
     if (table.find_source(name).spec == nullptr && !table.ignored().contains(name) && !table.keeps(name) &&
-        find_mxfp4(table, name) == nullptr)
+        find_mxfp4(table, name) == nullptr && !misfits.parts.contains(name))
       misfits.unknown.push_back(name);
   return misfits;
 }
@@ -101,6 +118,18 @@ void hand_over(const ModelFolder& folder, const std::string& name, const Tensor&
   }
 }
 
+// The same of codes.
+void hand_over_quantized(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first, int64_t end,
+                         const std::function<void(int64_t row, const Tensor& rows)>& take) {
+  constexpr int64_t kValues = 4 << 20;
+  const int64_t step = std::max<int64_t>(2, kValues / std::max<int64_t>(1, matrix.columns) & ~1);
+  for (int64_t row = first; row < end; row += step) {
+    const Tensor part = folder.form()->rows(folder, matrix, row, std::min(step, end - row));
+    check_finite(part, row, matrix.name, folder.path());
+    take(row, part);
+  }
+}
+
 // An expert at a time.
 void hand_over_mxfp4(const ModelFolder& folder, const WeightSpec& spec, const Slice& own,
                      const std::function<void(int64_t row, const Tensor& rows)>& take) {
@@ -121,6 +150,22 @@ std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable
   return kept;
 }
 
+std::optional<QuantizedMatrix> quantized_matrix(const ModelFolder& folder, const WeightSpec& spec,
+                                                const WeightSource& source) {
+  if (folder.form() == nullptr || spec.shape.ndim() == 0) return std::nullopt;
+  QuantizedMatrix matrix{source.name, source.rows, source.rows == 0 ? 0 : spec.shape.numel() / spec.shape[0]};
+  if (folder.form()->parts(folder, matrix).empty()) return std::nullopt;
+  return matrix;
+}
+
+int64_t count_quantized(const ModelFolder& folder, const WeightTable& table) {
+  int64_t count = 0;
+  for (const WeightSpec& spec : table.specs())
+    for (const WeightSource& source : sources_in(folder, spec))
+      count += quantized_matrix(folder, spec, source) ? 1 : 0;
+  return count;
+}
+
 bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
   return std::any_of(table.specs().begin(), table.specs().end(),
                      [&](const WeightSpec& spec) { return folder.find(spec.stacked) != nullptr; });
@@ -129,7 +174,7 @@ bool holds_stacked(const ModelFolder& folder, const WeightTable& table) {
 std::unordered_map<std::string, DType> read_dtypes(const ModelFolder& folder, const WeightTable& table) {
   std::unordered_map<std::string, DType> dtypes;
   for (const WeightSpec& spec : table.specs())
-    if (spec.dtype && !spec.buffer)
+    if (spec.dtype && !spec.buffer && !quantized_matrix(folder, spec, spec.sources.front()))
       dtypes.emplace(spec.name, *supported_dtype(*folder.find(spec.sources.front().name)));
   return dtypes;
 }
@@ -164,6 +209,13 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
       continue;
     }
     for (const WeightSource& source : sources_in(folder, spec)) {
+      if (const auto matrix = quantized_matrix(folder, spec, source)) {
+        for (const Slice& slice : layout[i].own_rows(first, source.rows))
+          hand_over_quantized(folder, *matrix, slice.whole - first, slice.whole - first + slice.count,
+                              [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
+        first += source.rows;
+        continue;
+      }
       Tensor from = folder.tensor(source.name);
       if (source.name == spec.stacked) from = from.reshape(spec.shape);
       for (const Slice& slice : layout[i].own_rows(first, source.rows))

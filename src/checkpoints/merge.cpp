@@ -89,12 +89,14 @@ class Merger {
       return read;
     }
     const auto sources = in_base(spec);
-    const Tensor first = base_.tensor(sources.front().name);
-    const Tensor merged = Tensor::empty(spec.shape, first.dtype(), MemoryTag::kWorkspace);
+    const DType dtype = quantized_matrix(base_, spec, sources.front())
+                            ? DType::kF32
+                            : base_.tensor(sources.front().name).dtype();
+    const Tensor merged = Tensor::empty(spec.shape, dtype, MemoryTag::kWorkspace);
     int64_t row = 0;
     for (const WeightSource& source : sources) {
       const Tensor rows = merged.narrow(0, row, source.rows);
-      const Tensor own = tensor(source.name);
+      const Tensor own = tensor(spec, source);
       if (spec.experts_in_files > 0)
         rows.copy_from(from_file(spec, own));
       else
@@ -117,7 +119,8 @@ class Merger {
         continue;
       }
       for (const WeightSource& source : in_base(spec))
-        if (!spec.dtype) found.insert(*supported_dtype(*base_.find(source.name)));
+        if (!spec.dtype && !quantized_matrix(base_, spec, source))
+          found.insert(*supported_dtype(*base_.find(source.name)));
     }
     return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
   }
@@ -143,10 +146,12 @@ class Merger {
     for (const LoraSaved& saved : plan_.saved) refuse(table.find_target(saved.source).spec);
   }
 
-  Tensor tensor(const std::string& name) const {
+  Tensor tensor(const WeightSpec& spec, const WeightSource& source) const {
+    const std::string& name = source.name;
     for (const LoraSaved& saved : plan_.saved)
       if (saved.source == name) return adapter_.tensor(saved.file);
-    const Tensor own = base_.tensor(name);
+    const auto matrix = quantized_matrix(base_, spec, source);
+    const Tensor own = matrix ? base_.form()->rows(base_, *matrix, 0, matrix->rows) : base_.tensor(name);
     check_finite(own, 0, name, base_.path());
     for (const LoraTarget& target : plan_.targets)
       if (target.experts == 0 && target.module + ".weight" == name) return updated(own, target);

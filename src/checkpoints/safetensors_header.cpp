@@ -28,7 +28,7 @@ constexpr FormatDType kFormatDTypes[] = {
 };
 
 std::string_view format_name(DType dtype) {
-  static constexpr std::string_view kNames[] = {"F32", "BF16", "F16", "I32", "I64", "U8", "F8_E4M3"};
+  static constexpr std::string_view kNames[] = {"F32", "BF16", "F16", "I32", "I64", "U8", "F8_E4M3", "I8"};
   return kNames[static_cast<size_t>(dtype)];
 }
 
@@ -208,8 +208,8 @@ std::string format_safetensors_header(std::span<const TensorInfo> tensors, const
 }
 
 std::optional<DType> supported_dtype(const TensorEntry& entry) {
-  for (const DType dtype :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8, DType::kF8E4M3})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8,
+                            DType::kF8E4M3, DType::kI8})
     if (entry.dtype == format_name(dtype)) return dtype;
   return std::nullopt;
 }

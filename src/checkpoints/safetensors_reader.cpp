@@ -40,7 +40,7 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   const std::optional<DType> dtype = supported_dtype(*entry);
   if (!dtype)
     fail(
-        "[{}] tensor '{}': found dtype {}, expected F32, BF16, F16, F8_E4M3, I32, I64 or U8; convert it "
+        "[{}] tensor '{}': found dtype {}, expected F32, BF16, F16, F8_E4M3, I32, I64, I8 or U8; convert it "
         "first",
         path(), name, entry->dtype);
   if (entry->shape.size() > Shape::kMaxDims)

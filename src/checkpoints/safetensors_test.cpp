@@ -164,7 +164,7 @@ TEST_F(Safetensors, RefusesUnsupportedTensorsOnlyWhenRead) {
     }
     return std::string();
   };
-  expect_has(error("a"), "tensor 'a': found dtype F64, expected F32, BF16, F16, F8_E4M3, I32, I64 or U8");
+  expect_has(error("a"), "tensor 'a': found dtype F64, expected F32, BF16, F16, F8_E4M3, I32, I64, I8 or U8");
   expect_has(error("b"), "tensor 'b': found dtype F8_E5M2");
   expect_has(error("c"), "tensor 'c': found 7 dimensions, expected at most 6");
   expect_has(error("d"), "found dtype F4");

@@ -15,6 +15,7 @@ namespace temper::models {
 class ConfigReader {
  public:
   ConfigReader(const Json& config, std::string where);
+  const std::string& where() const { return where_; }
 
   // The value, or `otherwise` when the key is absent or null. Errors name the file and the key.
   int64_t integer(const std::string& key, int64_t otherwise);

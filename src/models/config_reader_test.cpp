@@ -53,8 +53,9 @@ TEST(ModelConfig, KeysThatNothingReadsHaveNoEffectAndAreListed) {
 
 TEST(ModelConfig, UnsupportedKeysAreRefusedByNameAndValue) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
-    expect_refused(type, R"({"quantization_config": {"quant_method": "awq", "bits": 4}})",
-                   "quantization_config is \"awq\"; quantized checkpoints are not supported");
+    expect_refused(type, R"({"quantization_config": {"quant_method": "hqq", "bits": 4}})",
+                   "[config.json] quantization_config: quant_method is \"hqq\", expected one of [modelopt, ");
+    expect_refused(type, R"({"quantization_config": {"bits": 4}})", "quant_method is missing, expected one");
     expect_refused(type, R"({"is_causal": false})", "is_causal is false; attention to later tokens");
     expect_refused(type, R"({"partial_rotary_factor": 0.5})",
                    "partial_rotary_factor is 0.5; rotating a part");

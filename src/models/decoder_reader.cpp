@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoints/quantized_form.h"
 #include "models/config_reader.h"
 
 namespace temper::models {
@@ -56,11 +57,11 @@ void refuse_unsupported(ConfigReader& reader, bool reads_mxfp4) {
   reader.expect("per_layer_config", Json::Object{}, "layers that differ from one another are not supported");
   reader.expect("kv_sharing_modes", nullptr, "keys and values shared by layers are not supported");
   if (const Json* quantized = reader.find("quantization_config")) {
-    const Json* method = quantized->find("quant_method");
-    if (reads_mxfp4 && method != nullptr && *method == Json("mxfp4")) return;
-    reader.refuse("quantization_config",
-                  fmt::format("is {}; quantized checkpoints are not supported, use the original in bfloat16",
-                              method != nullptr ? method->dump() : quantized->dump()));
+    const std::string method = checkpoints::readable_quant_method(*quantized, reader.where());
+    if (method == "mxfp4" && !reads_mxfp4)
+      reader.refuse("quantization_config",
+                    "is \"mxfp4\", which is read of families whose published files have it; use the original "
+                    "in bfloat16");
   }
 }
 

@@ -214,7 +214,7 @@ TEST(GptOssConfig, Refusals) {
   expect_refused("gpt_oss", R"({"rope_scaling": null})", "rope_scaling is missing");
   expect_refused("gpt_oss", R"({"swiglu_limit": 0})", "swiglu_limit is 0, expected a positive number");
   expect_refused("gpt_oss", R"({"hidden_act": "gelu"})", "hidden_act is 'gelu'");
-  expect_refused("gpt_oss", R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config");
+  expect_refused("gpt_oss", R"({"quantization_config": {"quant_method": "hqq"}})", "quantization_config");
   expect_refused("llama", R"({"quantization_config": {"quant_method": "mxfp4"}})", "quantization_config");
 }
 

@@ -110,6 +110,27 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                 options.base_dtype, options.ranks)});
 }
 
+namespace {
+
+void check_not_quantized_again(const checkpoints::ModelFolder& files, const BuildOptions& options) {
+  if (files.form() == nullptr || !options.quantize.any()) return;
+  fail(
+      "[quantize] the model {} is quantized already ({}); use the model that it was made from, or leave "
+      "quantize out: then training starts from the numbers that its codes mean",
+      files.path(), files.form()->name());
+}
+
+// Where the folder has codes of some.
+void report_quantized(const checkpoints::ModelFolder& files, const WeightTable& table) {
+  if (files.form() == nullptr) return;
+  log_info(
+      fmt::format("[{}] {} matrices are quantized ({}); they are read as the numbers that this means, and "
+                  "models that are saved hold them in the dtype of the model",
+                  files.path(), checkpoints::count_quantized(files, table), files.form()->name()));
+}
+
+}  // namespace
+
 std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions& options) {
   if (!is_directory(folder)) fail("[{}] {}", folder, checkpoints::no_model_folder(folder));
   const std::string where = join_path(folder, "config.json");
@@ -118,6 +139,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const layers::DecoderConfig architecture = configure(config, where);
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
+  check_not_quantized_again(files, options);
   report_unused(config, where);
   if (const auto kept = checkpoints::kept_names(files, layers::decoder_weight_table(architecture));
       !kept.empty())
@@ -130,6 +152,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
         fmt::format("[{}] the experts are in MXFP4; they are read as the numbers that this means, and models "
                     "that are saved hold them in the dtype of the model",
                     folder));
+  report_quantized(files, layers::decoder_weight_table(architecture));
   auto model = build_model(config, where, options);
   model->folder = folder;
   auto& parameters = model->decoder.parameters();

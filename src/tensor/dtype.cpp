@@ -3,20 +3,20 @@
 namespace temper {
 
 int64_t size_of(DType dtype) {
-  static constexpr int64_t kSizes[] = {4, 2, 2, 4, 8, 1, 1};
+  static constexpr int64_t kSizes[] = {4, 2, 2, 4, 8, 1, 1, 1};
   return kSizes[static_cast<size_t>(dtype)];
 }
 
 std::string_view to_string(DType dtype) {
-  static constexpr std::string_view kNames[] = {"float32", "bfloat16", "float16",      "int32",
-                                                "int64",   "uint8",    "float8_e4m3fn"};
+  static constexpr std::string_view kNames[] = {"float32", "bfloat16", "float16",       "int32",
+                                                "int64",   "uint8",    "float8_e4m3fn", "int8"};
   return kNames[static_cast<size_t>(dtype)];
 }
 
 std::optional<DType> dtype_from_string(std::string_view name) {
   if (name.rfind("torch.", 0) == 0) name.remove_prefix(6);
-  for (const DType dtype :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8, DType::kF8E4M3})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8,
+                            DType::kF8E4M3, DType::kI8})
     if (name == to_string(dtype)) return dtype;
   if (name == "f32" || name == "fp32") return DType::kF32;
   if (name == "bf16") return DType::kBF16;

@@ -8,7 +8,7 @@
 
 namespace temper {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kF8E4M3 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kF8E4M3, kI8 };
 
 int64_t size_of(DType dtype);
 std::string_view to_string(DType dtype);                        // "float32", "bfloat16", …
@@ -84,6 +84,10 @@ constexpr DType dtype_of<int64_t>() {
 template <>
 constexpr DType dtype_of<uint8_t>() {
   return DType::kU8;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kI8;
 }
 template <>
 constexpr DType dtype_of<Float8E4M3>() {

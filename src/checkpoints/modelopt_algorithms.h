@@ -1,0 +1,36 @@
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "checkpoints/quantized_codes.h"
+
+// How nvidia-modelopt's folders hold matrices, by the quant_algo of their configuration. Of the matrix
+// X.weight [rows, columns] there are
+//   X.weight          codes
+//   X.weight_scale    float32, or E4M3, or powers of two (uint8), one for each group of elements
+//   X.weight_scale_2  float32 []: of some, of the whole matrix
+//   X.pre_quant_scale [columns]: of some, what inputs are multiplied by before they are quantized
+//   X.input_scale     float32 []: of some; it has no meaning for the matrix
+namespace temper::checkpoints {
+
+enum class ScaleGroups { kWhole, kRows, kBlocks, kTiles };
+
+struct ModeloptAlgorithm {
+  std::string_view name;   // in files
+  std::string_view dtype;  // of codes, as the format of files spells it
+  CodesIn layout;
+  quant::Element element;
+  ScaleGroups groups;
+  std::string_view scale_dtype;
+  int64_t block = 0;    // columns of a block, rows and columns of a tile, unless a file says otherwise
+  bool second = false;  // there is weight_scale_2
+
+  // Of weight_scale: the shapes that files may have. `block` of kBlocks and kTiles.
+  std::vector<Shape> scale_shapes(int64_t rows, int64_t columns, int64_t block) const;
+};
+
+std::span<const ModeloptAlgorithm> modelopt_algorithms();
+// Upper and lower case are the same; null: there is none.
+const ModeloptAlgorithm* find_modelopt_algorithm(std::string_view name);
+
+}  // namespace temper::checkpoints

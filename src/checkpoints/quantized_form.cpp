@@ -1,0 +1,72 @@
+#include "checkpoints/quantized_form.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace temper::checkpoints {
+namespace {
+
+using MakeForm = std::shared_ptr<const QuantizedForm>(const Json& config, const std::string& where);
+
+struct Method {
+  std::string_view name;
+  MakeForm* make;
+};
+constexpr Method kMethods[] = {
+    {"modelopt", modelopt_form}, {"compressed-tensors", compressed_tensors_form}, {"fp8", fp8_form}};
+
+constexpr std::string_view kReadApart = "mxfp4";
+
+const Method* method_named(std::string_view name) {
+  for (const Method& method : kMethods)
+    if (method.name == name) return &method;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string QuantizedMatrix::part(std::string_view ending) const {
+  constexpr std::string_view kWeight = ".weight";
+  const std::string_view module =
+      name.ends_with(kWeight) ? std::string_view(name).substr(0, name.size() - kWeight.size()) : name;
+  return fmt::format("{}{}", module, ending);
+}
+
+std::string readable_quant_method(const Json& quantization_config, const std::string& where) {
+  const Json* method =
+      quantization_config.is_object() ? quantization_config.find("quant_method") : &quantization_config;
+  if (method != nullptr && method->is_string()) {
+    const std::string name = method->as_string();
+    if (name == kReadApart || method_named(name) != nullptr) return name;
+  }
+  std::vector<std::string> readable;
+  for (const Method& each : kMethods) readable.emplace_back(each.name);
+  fail(
+      "[{}] quantization_config: quant_method is {}, expected one of [{}]; use the original in bfloat16, or "
+      "a "
+      "folder that one of these wrote",
+      where, method == nullptr ? "missing" : method->dump(), join(readable));
+}
+
+std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder) {
+  const std::string where = join_path(folder, "config.json");
+  if (exists(where)) {
+    const Json config = Json::parse_file(where);
+    for (const char* key : {"quantization_config", "compression_config"}) {
+      const Json* found = config.is_object() ? config.find(key) : nullptr;
+      if (found == nullptr || found->is_null()) continue;
+      const Method* method = method_named(readable_quant_method(*found, where));
+      return method == nullptr ? nullptr : method->make(*found, where);
+    }
+  }
+  // As nvidia-modelopt wrote folders before config.json had the key.
+  const std::string beside = join_path(folder, "hf_quant_config.json");
+  if (!exists(beside)) return nullptr;
+  const Json config = Json::parse_file(beside);
+  const Json* how = config.is_object() ? config.find("quantization") : nullptr;
+  if (how == nullptr) fail("[{}] 'quantization' is missing, expected how the folder is quantized", beside);
+  return modelopt_form(*how, beside);
+}
+
+}  // namespace temper::checkpoints

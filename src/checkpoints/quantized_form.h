@@ -1,0 +1,60 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "tensor/tensor.h"
+
+// Model folders whose files have codes and scales of matrices in place of their values. How they hold them is
+// a form, which a folder's quantization_config names as quant_method; each form is a file of its own
+// (quantized_NAME.cpp) that quantized_form.cpp lists.
+namespace temper::checkpoints {
+
+class ModelFolder;
+
+// One of the model's tensors in files, as a matrix.
+struct QuantizedMatrix {
+  std::string name;  // as files call plain values: "model.layers.0.mlp.up_proj.weight"
+  int64_t rows = 0, columns = 0;
+
+  // "model.layers.0.mlp.up_proj" and an ending: ".weight_scale". A name that does not end with ".weight"
+  // stays whole.
+  std::string part(std::string_view ending) const;
+};
+
+class QuantizedForm {
+ public:
+  virtual ~QuantizedForm() = default;
+
+  virtual std::string name() const = 0;  // as users know it: "modelopt NVFP4"
+  // The tensors of the folder that belong to a matrix, those without meaning for its values too; none where
+  // files have its plain values.
+  virtual std::vector<std::string> parts(const ModelFolder& folder, const QuantizedMatrix& matrix) const = 0;
+  // What is wrong with a matrix that has parts: a sentence for each of them that is missing or unlike what
+  // the form has.
+  virtual std::vector<std::string> misfits(const ModelFolder& folder,
+                                           const QuantizedMatrix& matrix) const = 0;
+  // Values of `count` rows from `first` on of a matrix without misfits: float32 [count, columns], compact,
+  // tag workspace; codes times scales, each operation rounded to float32. Codes that mean NaN become NaN.
+  // What was read of the file may be let go (ModelFolder::release).
+  virtual Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
+                      int64_t count) const = 0;
+};
+
+// The quant_method of a quantization_config that this program reads. An Error "[where] …" that lists those it
+// reads otherwise. "mxfp4" is read apart (checkpoints/mxfp4.h).
+std::string readable_quant_method(const Json& quantization_config, const std::string& where);
+
+// The form of a folder, by quantization_config in config.json, or by hf_quant_config.json where that says
+// nothing; null: its files have plain values.
+std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder);
+
+// Forms, of a quantization_config (or of what hf_quant_config.json has as "quantization"). An Error
+// "[where] …" for what they cannot read.
+std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where);
+std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where);
+std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::string& where);
+
+}  // namespace temper::checkpoints

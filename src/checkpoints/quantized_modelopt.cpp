@@ -1,0 +1,139 @@
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoints/modelopt_algorithms.h"
+
+namespace temper::checkpoints {
+namespace {
+
+bool is_codes(const TensorEntry* entry) {
+  return entry != nullptr && (entry->dtype == "F8_E4M3" || entry->dtype == "U8" || entry->dtype == "I8");
+}
+
+// An algorithm, and the width that the configuration has for its blocks.
+struct Choice {
+  const ModeloptAlgorithm* algorithm = nullptr;
+  int64_t block = 0;
+};
+
+Choice choice_of(const Json& config, const std::string& where) {
+  const Json* name = config.is_object() ? config.find("quant_algo") : nullptr;
+  const ModeloptAlgorithm* algorithm =
+      name != nullptr && name->is_string() ? find_modelopt_algorithm(name->as_string()) : nullptr;
+  if (algorithm == nullptr) {
+    std::vector<std::string> readable;
+    for (const ModeloptAlgorithm& each : modelopt_algorithms()) readable.emplace_back(each.name);
+    fail("[{}] quant_algo is {}, expected one of [{}] or MIXED_PRECISION; quantize the model otherwise",
+         where, name == nullptr ? "missing" : name->dump(), join(readable));
+  }
+  int64_t block = algorithm->block;
+  if (const Json* size = config.find("group_size"); size != nullptr && !size->is_null()) {
+    if (!size->is_int() || size->as_int() < 1 || size->as_int() > 1'000'000)
+      fail("[{}] group_size is {}, expected the columns of a block", where, size->dump());
+    if (algorithm->groups == ScaleGroups::kBlocks) block = size->as_int();
+  }
+  return {algorithm, block};
+}
+
+class ModeloptForm : public QuantizedForm {
+ public:
+  ModeloptForm(const Json& config, const std::string& where) {
+    const Json* name = config.is_object() ? config.find("quant_algo") : nullptr;
+    const Json* layers = config.is_object() ? config.find("quantized_layers") : nullptr;
+    if (name != nullptr && *name == Json("MIXED_PRECISION")) {
+      name_ = "modelopt MIXED_PRECISION";
+      if (layers == nullptr || !layers->is_object())
+        fail("[{}] quant_algo is MIXED_PRECISION, but quantized_layers, the quant_algo of each, is missing",
+             where);
+      for (const auto& [module, how] : layers->as_object())
+        modules_.emplace(module, choice_of(how, fmt::format("{}] [{}", where, module)));
+    } else {
+      all_ = choice_of(config, where);
+      name_ = fmt::format("modelopt {}", all_.algorithm->name);
+    }
+  }
+
+  std::string name() const override { return name_; }
+
+  std::vector<std::string> parts(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (!is_codes(folder.find(matrix.name)) && folder.find(matrix.part(kScale)) == nullptr) return {};
+    return parts_with(folder, matrix, kEndings);
+  }
+
+  std::vector<std::string> misfits(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    const Choice choice = choice_for(matrix);
+    if (choice.algorithm == nullptr)
+      return {fmt::format("'{}' has codes, but quantized_layers does not name it", matrix.name)};
+    const ModeloptAlgorithm& how = *choice.algorithm;
+    std::vector<std::string> found;
+    if (how.groups == ScaleGroups::kBlocks && matrix.columns % choice.block != 0)
+      found.push_back(fmt::format("'{}' is in blocks of {}, but has {} columns", matrix.name, choice.block,
+                                  matrix.columns));
+    if (how.layout == CodesIn::kPairsOfRows && matrix.rows % 2 != 0)
+      found.push_back(fmt::format("'{}' has codes of pairs of rows, but {} rows", matrix.name, matrix.rows));
+    const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
+                           const std::vector<Shape>& shapes) {
+      if (auto misfit = misfit_of(folder, matrix.part(ending), dtypes, shapes))
+        found.push_back(std::move(*misfit));
+    };
+    check(".weight", {&how.dtype, 1},
+          {codes_shape(how.layout, how.element.bits, matrix.rows, matrix.columns)});
+    check(kScale, {&how.scale_dtype, 1}, how.scale_shapes(matrix.rows, matrix.columns, choice.block));
+    if (how.second) check(kSecond, kFloats, {{}, {1}});
+    if (folder.find(matrix.part(kBefore)) != nullptr) check(kBefore, kFloats, {{matrix.columns}});
+    return found;
+  }
+
+  Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
+              int64_t count) const override {
+    const Choice choice = choice_for(matrix);
+    const ModeloptAlgorithm& how = *choice.algorithm;
+    const int64_t width = how.groups == ScaleGroups::kBlocks || how.groups == ScaleGroups::kTiles
+                              ? choice.block
+                              : matrix.columns;
+    CodedMatrix coded{folder.tensor(matrix.name), how.layout, how.element, false,
+                      folder.tensor(matrix.part(kScale))};
+    coded.group_rows = how.groups == ScaleGroups::kWhole   ? matrix.rows
+                       : how.groups == ScaleGroups::kTiles ? choice.block
+                                                           : 1;
+    coded.group_columns = width;
+    coded.scales = coded.scales.reshape(
+        {coded.scales.numel() / groups_across(matrix, width), groups_across(matrix, width)});
+    if (how.second) coded.whole = number_in(folder, matrix.part(kSecond));
+    if (const std::string before = matrix.part(kBefore); folder.find(before) != nullptr)
+      coded.of_columns = folder.tensor(before).to(DType::kF32, MemoryTag::kWorkspace);
+    Tensor read = decoded_rows(coded, matrix.columns, first, count);
+    release_rows(folder, matrix.name, coded, first, count);
+    return read;
+  }
+
+ private:
+  static constexpr std::string_view kScale = ".weight_scale", kSecond = ".weight_scale_2",
+                                    kBefore = ".pre_quant_scale";
+  static constexpr std::string_view kEndings[] = {".weight",      kScale,          kSecond,    kBefore,
+                                                  ".input_scale", ".output_scale", ".k_scale", ".v_scale"};
+  static constexpr std::string_view kFloats[] = {"F32", "BF16", "F16"};
+
+  static int64_t groups_across(const QuantizedMatrix& matrix, int64_t width) {
+    return (matrix.columns + width - 1) / width;
+  }
+
+  Choice choice_for(const QuantizedMatrix& matrix) const {
+    if (all_.algorithm != nullptr) return all_;
+    const auto found = modules_.find(matrix.part(""));
+    return found == modules_.end() ? Choice{} : found->second;
+  }
+
+  std::string name_;
+  Choice all_;
+  std::map<std::string, Choice> modules_;  // of MIXED_PRECISION, by name
+};
+
+}  // namespace
+
+std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where) {
+  return std::make_shared<ModeloptForm>(config, where);
+}
+
+}  // namespace temper::checkpoints

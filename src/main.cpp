@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   temper::cli::add_verify_layout(program);
   temper::cli::add_quantize(program);
   temper::cli::add_export(program);
+  temper::cli::add_eval(program);
   temper::cli::add_weights_send(program);
   return program.run(argc, argv);
 }

@@ -48,7 +48,7 @@ std::vector<Shape> ModeloptAlgorithm::scale_shapes(int64_t rows, int64_t columns
   }
   const int64_t down = parts_of(rows, width), across = parts_of(columns, width);
   std::vector<Shape> shapes{{down, 1, across, 1}, {down, across}};
-  if (down * across == 1) shapes.insert(shapes.begin(), Shape{});  // one tile loses all its dimensions
+  if (down * across == 1) shapes.push_back({});  // as nvidia-modelopt writes some of one tile
   return shapes;
 }
 

@@ -25,7 +25,8 @@ struct ModeloptAlgorithm {
   int64_t block = 0;    // columns of a block, rows and columns of a tile, unless a file says otherwise
   bool second = false;  // there is weight_scale_2
 
-  // Of weight_scale: the shapes that files may have. `block` of kBlocks and kTiles.
+  // Of weight_scale: the shapes that files may have, first the one that is written. `block` of kBlocks and
+  // kTiles.
   std::vector<Shape> scale_shapes(int64_t rows, int64_t columns, int64_t block) const;
 };
 

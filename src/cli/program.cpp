@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <new>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -198,6 +199,16 @@ std::string explain(const CLI::App& app, int argc, char** argv, const CLI::Parse
   return fmt::format("{}; {}", said, help);
 }
 
+// Help and version, without empty lines behind them: help fits a screen.
+int show(const CLI::App& app, const CLI::Success& success) {
+  std::ostringstream text;
+  const int code = app.exit(success, text, text);
+  std::string shown = text.str();
+  while (shown.ends_with("\n\n")) shown.pop_back();
+  std::fputs(shown.c_str(), stdout);
+  return code;
+}
+
 }  // namespace
 
 int Program::run(int argc, char** argv) {
@@ -208,7 +219,7 @@ int Program::run(int argc, char** argv) {
       if (command->parsed()) return action();
     return 0;
   } catch (const CLI::Success& success) {
-    return state_->app.exit(success);  // help and version
+    return show(state_->app, success);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "temper: %s\n", explain(state_->app, argc, argv, error).c_str());
     return static_cast<int>(ErrorKind::kInput);

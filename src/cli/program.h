@@ -61,6 +61,7 @@ void add_ops(Program& program);
 void add_verify_layout(Program& program);
 void add_quantize(Program& program);
 void add_export(Program& program);
+void add_eval(Program& program);
 void add_weights_send(Program& program);
 
 }  // namespace temper::cli

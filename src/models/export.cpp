@@ -1,70 +1,72 @@
 #include "models/export.h"
 
-#include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/error.h"
 #include "checkpoints/hf_folder.h"
+#include "models/export_forms.h"
 #include "quant/number_format.h"
-#include "version.h"
+#include "quant/packing.h"
 
 namespace temper::models {
 namespace {
 
+using checkpoints::CodesIn;
+using checkpoints::ScaleGroups;
 using checkpoints::TensorInfo;
 using layers::PlannedQuantizer;
 using layers::Quantizer;
 
-// What readers call the formats of a module's weight and input.
-enum class Algorithm { kFp8, kNvfp4, kNvfp4Weights };
-
-const char* name_of(Algorithm algorithm) {
-  return algorithm == Algorithm::kFp8 ? "FP8" : algorithm == Algorithm::kNvfp4 ? "NVFP4" : "W4A16_NVFP4";
-}
-
 struct Module {
   const Quantizer* weight = nullptr;
   const Quantizer* input = nullptr;  // null: read as it is
-  Algorithm algorithm = Algorithm::kFp8;
+  ExportedForm form = {};
+
+  bool has_input_scale() const { return input != nullptr && input->planned.keeps_amax(); }
 };
-
-bool is(const Quantizer* each, std::string_view format) {
-  return each != nullptr && each->planned.kind.format == format &&
-         each->planned.kind.sharing == layers::Sharing::kTensor && each->planned.keeps_amax();
-}
-
-Algorithm algorithm_of(const Module& module) {
-  if (is(module.weight, "fp8") && is(module.input, "fp8")) return Algorithm::kFp8;
-  if (is(module.weight, "nvfp4") && is(module.input, "nvfp4")) return Algorithm::kNvfp4;
-  if (is(module.weight, "nvfp4") && module.input == nullptr) return Algorithm::kNvfp4Weights;
-  const PlannedQuantizer& weight = module.weight->planned;
-  fail(
-      "[export] {} is {} per {} with inputs {}: readers know fp8 per tensor with calibrated inputs in fp8, "
-      "and "
-      "nvfp4 with calibrated inputs in nvfp4 or with inputs that are not quantized",
-      weight.name, weight.kind.format, weight.groups(),
-      module.input == nullptr ? "that are not quantized"
-                              : fmt::format("in {}{}", module.input->planned.kind.format,
-                                            module.input->planned.kind.dynamic ? ", dynamic" : ""));
-}
 
 std::string module_name(const WeightSource& source) {
   return source.name.substr(0, source.name.size() - std::string_view(".weight").size());
 }
 
+DType dtype_in_files(std::string_view name) {
+  return name == "F8_E4M3" ? DType::kF8E4M3
+         : name == "I8"    ? DType::kI8
+         : name == "U8"    ? DType::kU8
+                           : DType::kF32;
+}
+
 // A tensor without dimensions.
 Tensor scalar(float value) { return Tensor::from<float>(std::vector<float>{value}, {1}).reshape({}); }
 
-// Bytes as codes of E4M3.
-Tensor as_e4m3(const Tensor& bytes) {
+// The same bytes, as codes of another dtype.
+Tensor seen_as(const Tensor& bytes, DType dtype) {
   const auto owner = std::make_shared<Tensor>(bytes);
-  return Tensor::borrow(owner->data<uint8_t>(), bytes.shape(), DType::kF8E4M3, owner);
+  return Tensor::borrow(owner->raw(), bytes.shape(), dtype, owner);
 }
 
-// The number that codes are multiplied by, and that inputs are divided by.
+// The number that codes are multiplied by, and that inputs are divided by. Training divides integers by
+// largest / amax instead: one rounding lies between the two.
 float scale_of(const quant::Format& format, float amax) {
-  return format.has_blocks() ? quant::global_scale(amax) : quant::factors_of(format, amax).back;
+  if (format.has_blocks()) return quant::global_scale(amax);
+  if (format.element.integer) return amax <= quant::kLeastAmax ? 1.f : amax / format.element.largest;
+  return quant::factors_of(format, amax).back;
+}
+
+// Scales of rows of a weight, as a file has them.
+Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row, int64_t rows,
+                 const Shape& shape) {
+  const quant::Groups groups =
+      quant::groups_of(weight.planned.name, weight.planned.values, weight.amax.shape());
+  const int64_t step = form.algorithm->groups == ScaleGroups::kWhole   ? rows
+                       : form.algorithm->groups == ScaleGroups::kTiles ? weight.planned.kind.block
+                                                                       : 1;
+  const Tensor scales = Tensor::empty(shape, DType::kF32, MemoryTag::kWorkspace);
+  float* to = scales.data<float>();
+  for (int64_t r = row; r < row + rows; r += step)
+    for (int64_t g = 0; g < groups.column_groups; ++g)
+      *to++ = scale_of(weight.planned.format, weight.amax.data<float>()[groups.first(r) + g]);
+  return scales;
 }
 
 class Encoder : public checkpoints::EncodedParameters {
@@ -78,7 +80,8 @@ class Encoder : public checkpoints::EncodedParameters {
       if (module.weight == nullptr)
         fail("[export] {} has no quantizer of its weight beside it: readers do not know that",
              module.input->planned.name);
-      module.algorithm = algorithm_of(module);
+      module.form =
+          exported_form(module.weight->planned, module.input == nullptr ? nullptr : &module.input->planned);
     }
   }
 
@@ -87,45 +90,48 @@ class Encoder : public checkpoints::EncodedParameters {
   std::vector<TensorInfo> list(const WeightSpec& spec) const override {
     const auto found = modules_.find(spec.name);
     if (found == modules_.end()) return {};
-    if (spec.experts_in_files > 0)
-      fail(
-          "[export] {} is quantized: readers know no such format of experts whose files have transposes; "
-          "leave "
-          "the experts out of the quantization",
-          spec.name);
+    check_rows(spec, found->second);
     const Module& module = found->second;
-    const bool fp8 = module.algorithm == Algorithm::kFp8;
-    const int64_t columns = spec.shape[1];
+    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     std::vector<TensorInfo> infos;
     for (const WeightSource& source : spec.sources) {
       const std::string name = module_name(source);
-      infos.push_back(
-          {name + ".weight", {source.rows, fp8 ? columns : columns / 2}, fp8 ? DType::kF8E4M3 : DType::kU8});
-      if (!fp8) infos.push_back({name + ".weight_scale", {source.rows, columns / 16}, DType::kF8E4M3});
-      infos.push_back({name + (fp8 ? ".weight_scale" : ".weight_scale_2"), {}, DType::kF32});
-      if (module.input != nullptr) infos.push_back({name + ".input_scale", {}, DType::kF32});
+      infos.push_back({name + ".weight",
+                       checkpoints::codes_shape(how.layout, how.element.bits, source.rows, spec.shape[1]),
+                       dtype_in_files(how.dtype)});
+      infos.push_back({name + ".weight_scale", scale_shape(module, source.rows, spec.shape[1]),
+                       dtype_in_files(how.scale_dtype)});
+      if (how.second) infos.push_back({name + ".weight_scale_2", {}, DType::kF32});
+      if (module.has_input_scale()) infos.push_back({name + ".input_scale", {}, DType::kF32});
     }
     return infos;
   }
 
   std::vector<Tensor> encode(const WeightSpec& spec, const Tensor& value) const override {
     const Module& module = modules_.at(spec.name);
+    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     const PlannedQuantizer& planned = module.weight->planned;
     const quant::Encoded encoded = quant::encode(
         spec.name, planned.format, value.contiguous().reshape(planned.values), module.weight->amax);
-    const int64_t rows = spec.shape[0];
-    const Tensor codes = encoded.codes.reshape({rows, encoded.codes.numel() / rows});
-    const bool fp8 = module.algorithm == Algorithm::kFp8;
-    const Tensor scales =
-        fp8 ? Tensor() : as_e4m3(encoded.scales.reshape({rows, encoded.scales.numel() / rows}));
+    const int64_t rows = spec.shape[0], columns = spec.shape[1];
+    Tensor codes = encoded.codes;
+    if (how.layout == CodesIn::kPairsOfRows) codes = quant::unpacked_columns(codes, how.element.bits);
+    codes = codes.reshape({rows, codes.numel() / rows});
     std::vector<Tensor> parts;
     int64_t row = 0;
     for (const WeightSource& source : spec.sources) {
       const Tensor own = codes.narrow(0, row, source.rows);
-      parts.push_back(fp8 ? as_e4m3(own) : own);
-      if (!fp8) parts.push_back(scales.narrow(0, row, source.rows));
-      parts.push_back(scalar(scale_of(planned.format, amax_at(*module.weight, row, rows))));
-      if (module.input != nullptr)
+      parts.push_back(
+          seen_as(how.layout == CodesIn::kPairsOfRows ? quant::packed_rows(source.name, own) : own,
+                  dtype_in_files(how.dtype)));
+      const Shape shape = scale_shape(module, source.rows, columns);
+      if (planned.format.has_blocks())
+        parts.push_back(seen_as(encoded.scales.reshape({rows, shape[1]}).narrow(0, row, source.rows),
+                                dtype_in_files(how.scale_dtype)));
+      else
+        parts.push_back(scales_of(*module.weight, module.form, row, source.rows, shape));
+      if (how.second) parts.push_back(scalar(second_scale(*module.weight, row)));
+      if (module.has_input_scale())
         parts.push_back(scalar(scale_of(module.input->planned.format, *module.input->amax.data<float>())));
       row += source.rows;
     }
@@ -133,97 +139,49 @@ class Encoder : public checkpoints::EncodedParameters {
   }
 
  private:
-  // Of the expert that a row belongs to.
-  static float amax_at(const Quantizer& weight, int64_t row, int64_t rows) {
-    return weight.amax.data<float>()[row / (rows / weight.planned.count)];
+  static Shape scale_shape(const Module& module, int64_t rows, int64_t columns) {
+    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
+    const int64_t block = module.form.block > 0 ? module.form.block : how.block;
+    return how.scale_shapes(rows, columns, block).front();
+  }
+
+  static float second_scale(const Quantizer& weight, int64_t row) {
+    const quant::Groups groups =
+        quant::groups_of(weight.planned.name, weight.planned.values, weight.amax.shape());
+    return quant::global_scale(weight.amax.data<float>()[groups.first(row)]);
+  }
+
+  static void check_rows(const WeightSpec& spec, const Module& module) {
+    if (spec.experts_in_files > 0)
+      fail(
+          "[export] {} is quantized: readers know no such format of experts whose files have transposes; "
+          "leave the experts out of the quantization",
+          spec.name);
+    const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
+    const int64_t unit = how.groups == ScaleGroups::kTiles     ? module.weight->planned.kind.block
+                         : how.layout == CodesIn::kPairsOfRows ? 2
+                                                               : 1;
+    for (const WeightSource& source : spec.sources)
+      if (source.rows % unit != 0)
+        fail("[export] {} has {} rows, which {} of {} rows do not divide: leave {} as it is", source.name,
+             source.rows, unit == 2 ? "pairs" : "tiles", unit, module.weight->planned.name);
   }
 
   std::map<std::string, Module> modules_;  // by parameter
 };
 
-// By the names of files: modules with their algorithm, and the linears that stay as they are.
-struct Listed {
-  std::map<std::string, Algorithm> quantized;
-  std::set<std::string> excluded{"lm_head"};
-  std::set<Algorithm> algorithms;
-};
-
-Listed listed(const Encoder& encoder, const WeightTable& table) {
-  Listed all;
+ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
+  ExportedModules all;
   for (const WeightSpec& spec : table.specs()) {
     const auto found = encoder.modules().find(spec.name);
-    const bool matrix = spec.shape.ndim() == 2 && spec.lora != LoraRole::kEmbedding;
     for (const WeightSource& source : spec.sources) {
-      if (found != encoder.modules().end()) {
-        all.quantized[module_name(source)] = found->second.algorithm;
-        all.algorithms.insert(found->second.algorithm);
-      } else if (matrix && source.name.ends_with(".weight")) {
+      if (found != encoder.modules().end())
+        all.quantized.emplace_back(module_name(source), found->second.form);
+      else if (spec.shape.ndim() == 2 && source.name.ends_with(".weight"))
         all.excluded.insert(module_name(source));
-      }
     }
   }
   return all;
-}
-
-Json::Array names_in(const std::set<std::string>& names) { return {names.begin(), names.end()}; }
-
-Json numbers(int64_t bits) {
-  Json::Object object{{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
-  if (bits == 4) object.emplace_back("group_size", 16);
-  return object;
-}
-
-Json group_of(Algorithm algorithm, Json::Array targets) {
-  const int64_t bits = algorithm == Algorithm::kFp8 ? 8 : 4;
-  Json::Object group;
-  if (algorithm != Algorithm::kNvfp4Weights) group.emplace_back("input_activations", numbers(bits));
-  group.emplace_back("weights", numbers(bits));
-  group.emplace_back("targets", std::move(targets));
-  return group;
-}
-
-Json producer() { return Json::Object{{"name", "temper"}, {"version", TEMPER_VERSION}}; }
-
-// Of modules of several algorithms each one is listed.
-Json quantized_layers(const Listed& all) {
-  Json::Object layers;
-  for (const auto& [module, algorithm] : all.quantized) {
-    Json::Object one{{"quant_algo", name_of(algorithm)}};
-    if (algorithm != Algorithm::kFp8) one.emplace_back("group_size", 16);
-    layers.emplace_back(module, std::move(one));
-  }
-  return layers;
-}
-
-Json hf_quant_config(const Listed& all) {
-  const bool mixed = all.algorithms.size() > 1;
-  Json::Object how{{"quant_algo", mixed ? "MIXED_PRECISION" : name_of(*all.algorithms.begin())},
-                   {"kv_cache_quant_algo", Json()}};
-  if (!mixed && *all.algorithms.begin() != Algorithm::kFp8) how.emplace_back("group_size", 16);
-  if (mixed) how.emplace_back("quantized_layers", quantized_layers(all));
-  how.emplace_back("exclude_modules", names_in(all.excluded));
-  return Json::Object{{"producer", producer()}, {"quantization", std::move(how)}};
-}
-
-Json quantization_config(const Listed& all) {
-  const bool mixed = all.algorithms.size() > 1;
-  Json::Object groups;
-  for (const Algorithm algorithm : all.algorithms) {
-    Json::Array targets{"Linear"};
-    if (mixed) {
-      targets.clear();
-      for (const auto& [module, own] : all.quantized)
-        if (own == algorithm) targets.emplace_back(module);
-    }
-    groups.emplace_back(fmt::format("group_{}", groups.size()), group_of(algorithm, std::move(targets)));
-  }
-  Json::Object config{{"config_groups", std::move(groups)}};
-  if (mixed) config.emplace_back("quantized_layers", quantized_layers(all));
-  config.emplace_back("ignore", names_in(all.excluded));
-  config.emplace_back("quant_algo", mixed ? "MIXED_PRECISION" : name_of(*all.algorithms.begin()));
-  config.emplace_back("producer", producer());
-  config.emplace_back("quant_method", "modelopt");
-  return config;
 }
 
 }  // namespace
@@ -235,7 +193,7 @@ void export_model(const Model& model, const std::string& folder, const std::stri
     fail("[export] the quantizers have no amax: calibrate the model first");
   const auto& parameters = model.decoder.parameters();
   const Encoder encoder(model.decoder);
-  const Listed all = listed(encoder, parameters.table());
+  const ExportedModules all = listed(encoder, parameters.table());
   Json config = model.config;
   config.set("quantization_config", quantization_config(all));
   checkpoints::SaveOptions options;

@@ -22,6 +22,7 @@ std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* ty
   auto model = tiny_model({.type = type, .dtype = dtype, .quantize = options});
   float made_up = 1.7f;
   for (layers::Quantizer& each : model->decoder.quantizers().all()) {
+    if (!each.planned.keeps_amax()) continue;
     if (each.planned.of_input)
       *each.amax.data<float>() = made_up += 0.37f;
     else
@@ -190,14 +191,20 @@ TEST(Export, Refusals) {
   EXPECT_EQ(refusal(tiny_model({.quantize = {"FP8"}})),
             "[export] the quantizers have no amax: calibrate the model first");
   const char* const known =
-      "readers know fp8 per tensor with calibrated inputs in fp8, and nvfp4 with calibrated inputs in nvfp4 "
-      "or "
-      "with inputs that are not quantized";
+      "readers know fp8 with calibrated fp8; fp8 per channel with fp8 per token; fp8 in tiles of 128 × 128 "
+      "alone; int8 per channel with calibrated int8; int8 per channel alone; int4 in blocks alone; nvfp4 "
+      "with calibrated nvfp4; nvfp4 alone; mxfp8 with mxfp8; mxfp4 with mxfp4; mxfp4 alone; mxfp4 with fp8";
   EXPECT_EQ(
-      refusal(calibrated({"INT8_WEIGHT_ONLY"})),
-      fmt::format("[export] layers.0.attention.output.weight_quantizer is int8 per channel with inputs that "
-                  "are not quantized: {}",
+      refusal(
+          calibrated({"", {{"layers.0.attention.output", QuantizerKind{"mxfp6"}, QuantizerKind{"mxfp6"}}}})),
+      fmt::format("[export] layers.0.attention.output.weight_quantizer is mxfp6 per blocks of 32 with inputs "
+                  "in mxfp6 per blocks of 32: {}",
                   known));
+  // Tiles and pairs of rows that modules of one weight would share.
+  expect_has(refusal(calibrated(
+                 {"", {{"layers.0.attention.qkv", QuantizerKind{"fp8", layers::Sharing::kTile, 16}, {}}}})),
+             "[export] layers.0.attention.qkv.weight_quantizer has tiles of 16 × 16: readers know those of "
+             "128 × 128");
   EXPECT_EQ(
       refusal(calibrated({"", {{"layers.0.mlp.down", QuantizerKind{"fp8"}, {}}}})),
       fmt::format("[export] layers.0.mlp.down.weight_quantizer is fp8 per tensor with inputs that are not "

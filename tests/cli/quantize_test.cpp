@@ -1,5 +1,7 @@
 // `temper quantize`, and runs that train with quantizers.
 #include <algorithm>
+#include <cmath>
+#include <sstream>
 
 #include "tests/cli/cli_fixture.h"
 
@@ -63,9 +65,9 @@ TEST_F(Cli, QuantizedRunsResumeBitByBit) {
   EXPECT_NE(read_file(whole + amax).find("layers.0.attention.qkv.input_quantizer._amax"), std::string::npos);
   // What is exported is the result in the formats that it was trained for.
   const std::string exported = folder() + "/exported";
-  expect_refused(
-      "export " + whole + " " + exported, 2,
-      "[export] layers.0.mlp.down.weight_quantizer is int8 per channel with inputs in fp8, dynamic");
+  expect_refused("export " + whole + " " + exported, 2,
+                 "[export] layers.0.mlp.down.weight_quantizer is int8 per channel with inputs in fp8 per "
+                 "token, dynamic");
   // Rounding changes what is learnt.
   const std::string plain = folder() + "/plain_bf16";
   ASSERT_EQ(run("train " + yaml() + " --model.dtype bfloat16 --output " + plain).code, 0);
@@ -127,10 +129,53 @@ TEST_F(Cli, AQuantizedRunIsExported) {
   expect_refused("export " + out + " " + exported, 2, "exists already");
   expect_refused("export " + exported + " " + folder() + "/other", 2,
                  "has no config.yaml; expected the folder of a run");
-  expect_refused("generate " + exported + " --prompt 1+1", 2, "quantized checkpoints are not supported");
   const std::string plain = folder() + "/never_quantized";
   ASSERT_EQ(run("train " + yaml() + " --train.steps 1 --output " + plain).code, 0);
   expect_refused("export " + plain + " " + folder() + "/other", 2, "was trained without quantize");
+}
+
+TEST_F(Cli, AnExportedFolderIsAModelLikeOthers) {
+  const std::string out = folder() + "/to_be_read", exported = folder() + "/exported_int8";
+  const Outcome trained = run("train " + yaml() + " --quantize.preset INT8 --train.steps 2 --output " + out);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  ASSERT_EQ(run("export " + out + " " + exported).code, 0);
+  const std::string said = "matrices are quantized (modelopt W8A8_SQ_PER_CHANNEL)";
+  const Outcome answer = run("generate " + exported + " --prompt 1+1 --max-new-tokens 2");
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_NE(answer.err.find(said), std::string::npos) << answer.err;
+
+  // Perplexity beside the model's before it was rounded.
+  const Outcome both = run("eval " + yaml() + " --model.path " + out + "/model --beside " + exported);
+  ASSERT_EQ(both.code, 0) << both.err;
+  std::istringstream table(both.out);
+  std::string title;
+  std::getline(table, title);
+  double losses[2] = {}, perplexities[2] = {}, tokens[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    std::string model;
+    table >> model >> tokens[i] >> losses[i] >> perplexities[i];
+    EXPECT_EQ(model, i == 0 ? out + "/model" : exported);
+    EXPECT_NEAR(perplexities[i], std::exp(losses[i]), 1e-4 * perplexities[i]) << both.out;
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_GT(tokens[0], 0);
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[1], 0.05 * losses[0]);
+  expect_refused("eval " + yaml() + " --adapters '[{rank: 4}]'", 2, "are not evaluated by themselves");
+
+  // Training starts from the numbers that the codes mean, on ranks from the same; what it leaves is plain.
+  const std::string train = "train " + yaml() + " --train.steps 2 --model.path " + exported + " --output ";
+  const Outcome tuned = run(train + folder() + "/tuned");
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_NE(tuned.err.find(said), std::string::npos) << tuned.err;
+  EXPECT_EQ(read_file(folder() + "/tuned/model/config.json").find("quantization_config"), std::string::npos);
+  const Outcome divided = run(train + folder() + "/tuned_by_two --ranks 2 --parallel.tensor 2");
+  ASSERT_EQ(divided.code, 0) << divided.err;
+  const std::vector<Json> one = metrics(folder() + "/tuned"), two = metrics(folder() + "/tuned_by_two");
+  EXPECT_NEAR(two.at(0).at("loss").as_double(), one.at(0).at("loss").as_double(),
+              1e-5 * one.at(0).at("loss").as_double());
+  expect_refused(train + folder() + "/none --quantize.preset INT8", 2,
+                 "[quantize] the model " + exported + " is quantized already");
 }
 
 // A plan knows what a quantized run takes, and a dry run stores nothing.

@@ -1,0 +1,225 @@
+// Folders beside those that nvidia-modelopt exports of the same model (tools/make_export_cases.py).
+#include <cstring>
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "checkpoints/hf_folder.h"
+#include "models/export.h"
+#include "quant/groups.h"
+#include "quant/number_format.h"
+#include "tests/support/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+namespace temper::models {
+namespace {
+
+using layers::QuantizeOptions;
+using layers::Quantizer;
+using layers::QuantizerKind;
+
+// As the script makes them up.
+Tensor made_up(const std::string& name, int64_t rows, int64_t columns) {
+  uint32_t seed = 2166136261u;
+  for (const char byte : name) seed = (seed ^ static_cast<uint8_t>(byte)) * 16777619u;
+  const Tensor values = Tensor::empty({rows, columns}, DType::kF32, MemoryTag::kData);
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
+    x = (x ^ x >> 15) * 2246822519u;
+    const double row = static_cast<double>(1 + 2 * (i / columns % 5));
+    values.data<float>()[i] = static_cast<float>((static_cast<double>(x >> 16 | 1) - 32768) * row * 0x1p-20);
+  }
+  return values;
+}
+
+float made_up_amax(const Quantizer& quantizer) {
+  for (const auto& [module, amax] : {std::pair{"attention.qkv", 2.75f},
+                                     {"attention.output", 1.3f},
+                                     {"mlp.gate_up", 5.1f},
+                                     {"mlp.down", 0.7f}})
+    if (quantizer.planned.name.find(module) != std::string::npos) return amax;
+  ADD_FAILURE() << quantizer.planned.name;
+  return 0;
+}
+
+std::unique_ptr<Model> model_of(const char* type, const QuantizeOptions& options) {
+  auto model = tiny_model({.type = type,
+                           .quantize = options,
+                           .sizes = {{"vocab_size", 16},
+                                     {"hidden_size", 128},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"head_dim", 64},
+                                     {"intermediate_size", 256},
+                                     {"moe_intermediate_size", 128},
+                                     {"num_experts", 3},
+                                     {"num_experts_per_tok", 2}}});
+  auto& parameters = model->decoder.parameters();
+  for (const WeightSpec& spec : parameters.table().specs()) {
+    int64_t row = 0;
+    for (const WeightSource& source : spec.sources) {
+      if (spec.shape.ndim() == 2)
+        parameters.set_rows(spec.name, row, made_up(source.name, source.rows, spec.shape[1]));
+      row += source.rows;
+    }
+  }
+  for (Quantizer& each : model->decoder.quantizers().all()) {
+    if (!each.planned.keeps_amax()) continue;
+    if (each.planned.of_input)
+      *each.amax.data<float>() = made_up_amax(each);
+    else
+      each.amax.copy_from(quant::amax_of(
+          parameters.at(each.planned.weight).value.reshape(each.planned.values), each.planned.amax));
+  }
+  model->decoder.quantizers().set_ready();
+  return model;
+}
+
+std::string_view bytes_of(const Tensor& tensor) {
+  return {static_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes())};
+}
+
+// `whole`: the golden has them, not their hash.
+std::string written(const Tensor& tensor, bool whole) {
+  const std::string_view bytes = bytes_of(tensor);
+  std::string hexadecimal;
+  if (whole) {
+    for (const char byte : bytes) hexadecimal += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    return hexadecimal;
+  }
+  Hasher hasher;
+  hasher.update(bytes.data(), bytes.size());
+  return hasher.digest();
+}
+
+// Scales of FP8 are the reciprocals that training multiplies by, where the other exporter divides amax by
+// 448: at most one unit of the last place lies between them.
+void expect_near(const Tensor& scales, const std::string& golden, const std::string& name) {
+  ASSERT_EQ(golden.size(), static_cast<size_t>(scales.bytes()) * 2) << name;
+  const std::string own = written(scales, true);
+  const auto number = [](const std::string& text, size_t at) {
+    uint32_t bits = 0;
+    for (size_t byte = 4; byte-- > 0;)
+      bits = bits << 8 | static_cast<uint32_t>(std::stoul(text.substr(at + 2 * byte, 2), nullptr, 16));
+    return static_cast<int64_t>(bits);
+  };
+  for (size_t at = 0; at < golden.size(); at += 8)
+    EXPECT_LE(std::abs(number(own, at) - number(golden, at)), 1) << name << " " << at / 8;
+}
+
+// "quantized_layers" in any order, and "exclude_modules" only where the other writes it.
+void expect_same_description(const Json& own, const Json& golden) {
+  for (const auto& [key, value] : golden.as_object()) {
+    const Json* found = own.find(key);
+    ASSERT_NE(found, nullptr) << key;
+    if (key != "quantized_layers") {
+      EXPECT_EQ(found->dump(), value.dump()) << key;
+      continue;
+    }
+    for (const auto& [module, how] : value.as_object())
+      EXPECT_EQ(found->at(module).dump(), how.dump()) << module;
+    EXPECT_EQ(found->as_object().size(), value.as_object().size());
+  }
+}
+
+// Of weights, or of inputs beside them.
+bool is_fp8_scale(const checkpoints::ModelFolder& folder, const std::string& name) {
+  if (folder.find(name)->dtype != "F32") return false;
+  const std::string weight = name.substr(0, name.rfind('.')) + ".weight";
+  return folder.find(weight) != nullptr && folder.find(weight)->dtype == "F8_E4M3";
+}
+
+QuantizeOptions options_of(const std::string& name) {
+  if (name != "mixed") return {name};
+  return {"NVFP4_DEFAULT", {{"layers.*.mlp.down", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}};
+}
+
+TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
+  const Json cases =
+      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/exported.json");
+  int64_t tensors = 0;
+  for (const auto& [name, golden] : cases.as_object()) {
+    SCOPED_TRACE(name);
+    const size_t space = name.find(' ');
+    const auto model = model_of(name.substr(0, space).c_str(), options_of(name.substr(space + 1)));
+    const TemporaryDirectory out;
+    export_model(*model, out / "m", "");
+    const auto folder = checkpoints::ModelFolder::open(out / "m");
+    const auto& expected = golden.at("tensors").as_object();
+    size_t own = 0;
+    for (const std::string& each : folder.names())
+      own += each.find("norm") == std::string::npos && each != "lm_head.weight" &&
+             each != "model.embed_tokens.weight";
+    EXPECT_EQ(own, expected.size());
+    for (const auto& [tensor, what] : expected) {
+      ASSERT_NE(folder.find(tensor), nullptr) << tensor;
+      const Tensor held = folder.tensor(tensor);
+      const auto& fields = what.as_array();
+      EXPECT_EQ(to_string(held.dtype()), fields[0].as_string()) << tensor;
+      std::string shape = "[";
+      for (int d = 0; d < held.shape().ndim(); ++d)
+        shape += fmt::format("{}{}", d > 0 ? ", " : "", held.dim(d));
+      // Of one tile the other exporter leaves the dimensions out in some modules, and not in others.
+      if (shape != "[1, 1, 1, 1") {
+        EXPECT_EQ(shape + "]", fields[1].dump()) << tensor;
+      }
+      const std::string& bytes = fields[2].as_string();
+      if (is_fp8_scale(folder, tensor)) {
+        expect_near(held, bytes, tensor);
+      } else {
+        EXPECT_EQ(written(held, bytes.size() == static_cast<size_t>(held.bytes()) * 2), bytes) << tensor;
+      }
+      ++tensors;
+    }
+    const Json file = Json::parse_file(out / "m/hf_quant_config.json");
+    expect_same_description(file.at("quantization"), golden.at("hf_quant_config"));
+    const Json config = Json::parse_file(out / "m/config.json").at("quantization_config");
+    EXPECT_EQ(config.at("quant_algo"), golden.at("quantization_config").at("quant_algo"));
+    EXPECT_EQ(config.find("config_groups") == nullptr,
+              golden.at("quantization_config").find("config_groups") == nullptr);
+    if (golden.at("hf_quant_config").find("quantized_layers") == nullptr &&
+        config.find("config_groups") != nullptr) {
+      EXPECT_EQ(config.at("config_groups").dump(),
+                golden.at("quantization_config").at("config_groups").dump());
+    }
+  }
+  EXPECT_GT(tensors, 300);
+}
+
+// What load_model() reads is what training rounds to; of integers one rounding apart, as models/export.h
+// says.
+TEST(ExportGoldens, FoldersAreReadAsWhatTrainingRoundsTo) {
+  const Json cases =
+      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/exported.json");
+  int64_t matrices = 0;
+  for (const auto& [name, golden] : cases.as_object()) {
+    SCOPED_TRACE(name);
+    const size_t space = name.find(' ');
+    const auto model = model_of(name.substr(0, space).c_str(), options_of(name.substr(space + 1)));
+    const TemporaryDirectory out;
+    export_model(*model, out / "m", "");
+    const auto read = load_model(out / "m", {});
+    for (const Quantizer& each : model->decoder.quantizers().all()) {
+      if (each.planned.of_input) continue;
+      const Tensor values =
+          model->decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
+      const Tensor rounded = quant::decode(
+          each.planned.format, quant::encode(each.planned.name, each.planned.format, values, each.amax),
+          DType::kF32);
+      const Tensor found = read->decoder.parameters().value(each.planned.weight);
+      const bool integers = each.planned.format.element.integer;
+      int64_t others = 0;
+      for (int64_t i = 0; i < found.numel(); ++i) {
+        const float a = found.data<float>()[i], b = rounded.data<float>()[i];
+        others += std::abs(a - b) > (integers ? 0x1p-22f * std::abs(b) : 0.f) ? 1 : 0;
+      }
+      EXPECT_EQ(others, 0) << each.planned.weight;
+      ++matrices;
+    }
+  }
+  EXPECT_GE(matrices, 60);
+}
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Records what nvidia-modelopt (0.47, on the CPU) exports for a small Qwen3 and Qwen3-MoE whose weights are made up here and,
+by the same arithmetic, in src/models/export_golden_test.cpp: of each tensor its dtype, its shape and a hash of its bytes
+(of fewer than 33 bytes themselves), and both configurations.
+
+  pip install nvidia-modelopt transformers accelerate torch xxhash
+  python3 tools/make_export_cases.py tests/goldens/quantizers/exported.json"""
+import copy
+import json
+import sys
+import tempfile
+
+import modelopt.torch.quantization as mtq
+import torch
+import xxhash
+from modelopt.torch.export import export_hf_checkpoint
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+
+SIZES = dict(vocab_size=16, hidden_size=128, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+             max_position_embeddings=64, tie_word_embeddings=False)
+INPUTS = {"q_proj": 2.75, "k_proj": 2.75, "v_proj": 2.75, "o_proj": 1.3, "gate_proj": 5.1, "up_proj": 5.1, "down_proj": 0.7}
+
+
+def mixed():
+    config = copy.deepcopy(mtq.NVFP4_DEFAULT_CFG)
+    fp8 = {"num_bits": (4, 3), "axis": None}
+    config["quant_cfg"] += [{"quantizer_name": "*down_proj.weight_quantizer", "cfg": fp8},
+                            {"quantizer_name": "*down_proj.input_quantizer", "cfg": fp8}]
+    return config
+
+
+# The name here, its configuration there, and whether it is for experts.
+CASES = [("FP8_DEFAULT", mtq.FP8_DEFAULT_CFG, False), ("FP8_PER_CHANNEL_PER_TOKEN", mtq.FP8_PER_CHANNEL_PER_TOKEN_CFG, False),
+         ("FP8_2D_BLOCKWISE_WEIGHT_ONLY", mtq.FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG, True),
+         ("INT8_DEFAULT", mtq.INT8_DEFAULT_CFG, False), ("INT8_WEIGHT_ONLY", mtq.INT8_WEIGHT_ONLY_CFG, True),
+         ("INT4_BLOCKWISE_WEIGHT_ONLY", mtq.INT4_BLOCKWISE_WEIGHT_ONLY_CFG, False), ("NVFP4_DEFAULT", mtq.NVFP4_DEFAULT_CFG, False),
+         ("W4A16_NVFP4", mtq.W4A16_NVFP4_CFG, True), ("MXFP8_DEFAULT", mtq.MXFP8_DEFAULT_CFG, False),
+         ("MXFP4_DEFAULT", mtq.MXFP4_DEFAULT_CFG, False), ("W4A8_MXFP4_FP8", mtq.W4A8_MXFP4_FP8_CFG, False),
+         ("mixed", mixed(), False)]
+
+
+def made_up(name, shape):
+    """Odd numbers of up to 20 bits, exact in float32 and never in the middle of two codes of a few bits; each row of five has
+    another size."""
+    seed = 2166136261
+    for byte in name.encode():
+        seed = (seed ^ byte) * 16777619 % 2**32
+    i = torch.arange(shape.numel(), dtype=torch.int64)
+    x = (i * 2654435761 + seed) % 2**32
+    x = ((x ^ (x >> 15)) * 2246822519) % 2**32
+    x = ((x >> 16 | 1) - 32768).double() * (1 + 2 * (i // shape[-1] % 5)).double()
+    return (x * 2.0**-20).float().reshape(shape)
+
+
+def build(experts):
+    if experts:
+        config = Qwen3MoeConfig(intermediate_size=128, moe_intermediate_size=128, num_experts=3, num_experts_per_tok=2, **SIZES)
+    else:
+        config = Qwen3Config(intermediate_size=256, **SIZES)
+    config.architectures = ["Qwen3MoeForCausalLM" if experts else "Qwen3ForCausalLM"]
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    state = model.state_dict()
+    for name, value in state.items():
+        # transformers holds experts stacked: files have them one by one.
+        if name.endswith("experts.gate_up_proj") or name.endswith("experts.down_proj"):
+            base = name.rsplit(".", 1)[0]
+            parts = ["gate_proj", "up_proj"] if name.endswith("gate_up_proj") else ["down_proj"]
+            rows = value.shape[1] // len(parts)
+            for e in range(value.shape[0]):
+                for p, part in enumerate(parts):
+                    value[e, p * rows:(p + 1) * rows] = made_up(f"{base}.{e}.{part}.weight", torch.Size([rows, value.shape[2]]))
+        else:
+            value.copy_(made_up(name, value.shape))
+    return model
+
+
+def share_amax(model):
+    """q, k, v and gate, up are one weight here: FP8 matrices that are scaled as a whole have the same amax."""
+    found = {}
+    for name, module in model.named_modules():
+        quantizer = getattr(module, "weight_quantizer", None)
+        if quantizer is None or not quantizer.is_enabled or quantizer.num_bits != (4, 3) or quantizer.amax is None:
+            continue
+        parts = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+        parent, _, last = name.rpartition(".")
+        if quantizer.amax.numel() == 1 and not quantizer.block_sizes and last in parts:
+            found.setdefault((parent, parts[last]), []).append(quantizer)
+    for group in found.values():
+        largest = max(each.amax.item() for each in group)
+        for each in group:
+            each._amax.fill_(largest)
+
+
+def exported(config, experts):
+    model = build(experts)
+    ids = torch.arange(16).reshape(1, 16)
+    model = mtq.quantize(model, copy.deepcopy(config), lambda m: m(ids))
+    for name, module in model.named_modules():
+        if name.endswith("input_quantizer") and module.is_enabled and getattr(module, "_amax", None) is not None:
+            module._amax.fill_(INPUTS[name.split(".")[-2]])
+    share_amax(model)
+    with tempfile.TemporaryDirectory() as folder:
+        export_hf_checkpoint(model, export_dir=folder)
+        tensors = {}
+        with safe_open(folder + "/model.safetensors", "pt") as file:
+            for name in sorted(file.keys()):
+                tensor = file.get_tensor(name)
+                data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+                tensors[name] = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
+                                 data.hex() if len(data) < 33 or (tensor.dtype == torch.float32 and "float8" in str(
+                                     file.get_tensor(name.replace("weight_scale", "weight")).dtype)) else xxhash.xxh3_128_hexdigest(data)]
+        files = [json.load(open(f"{folder}/{name}")) for name in ("hf_quant_config.json", "config.json")]
+    plain = {"lm_head.weight", "model.embed_tokens.weight"}
+    return {"tensors": {n: t for n, t in tensors.items() if "norm" not in n and n not in plain},
+            "hf_quant_config": files[0]["quantization"], "quantization_config": files[1]["quantization_config"]}
+
+
+def main():
+    cases = {}
+    for name, config, experts in CASES:
+        cases[f"qwen3 {name}"] = exported(config, False)
+        if experts:
+            cases[f"qwen3_moe {name}"] = exported(config, True)
+    lines = [f' {json.dumps(name)}: {json.dumps(case)}' for name, case in cases.items()]
+    with open(sys.argv[1], "w") as file:
+        file.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+main()

@@ -101,30 +101,6 @@ void check_columns(const std::string& what, const PlannedQuantizer& quantizer, i
 }
 
 // [experts, rows groups, column groups], the first only of stacked weights.
-Shape amax_of(const PlannedQuantizer& quantizer) {
-  if (!quantizer.format.needs_amax() || (quantizer.of_input && quantizer.kind.dynamic)) return {};
-  Shape amax = quantizer.values;
-  int64_t& rows = amax[amax.ndim() - 2];
-  int64_t& columns = amax[amax.ndim() - 1];
-  const int64_t block = quantizer.kind.block;
-  switch (quantizer.kind.sharing) {
-    case Sharing::kTensor:
-      rows = columns = 1;
-      break;
-    case Sharing::kRow:
-      columns = 1;
-      break;
-    case Sharing::kBlock:
-      columns /= block;
-      break;
-    case Sharing::kTile:
-      rows /= block;
-      columns /= block;
-      break;
-  }
-  if (quantizer.experts > 0) amax[0] = quantizer.count;
-  return amax;
-}
 
 void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   const QuantizerKind& kind = quantizer.kind;
@@ -164,7 +140,7 @@ PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerK
                                              : spec.shape;
   check_kind(of_input ? module : spec.name, quantizer);
   check_columns(of_input ? "the input of " + module : spec.name, quantizer, spec.shape[1]);
-  quantizer.amax = amax_of(quantizer);
+  quantizer.amax = amax_shape_of(quantizer);
   return quantizer;
 }
 
@@ -192,6 +168,31 @@ Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, std::vec
 }
 
 }  // namespace
+
+Shape amax_shape_of(const PlannedQuantizer& quantizer) {
+  if (!quantizer.format.needs_amax() || (quantizer.of_input && quantizer.kind.dynamic)) return {};
+  Shape amax = quantizer.values;
+  int64_t& rows = amax[amax.ndim() - 2];
+  int64_t& columns = amax[amax.ndim() - 1];
+  const int64_t block = quantizer.kind.block;
+  switch (quantizer.kind.sharing) {
+    case Sharing::kTensor:
+      rows = columns = 1;
+      break;
+    case Sharing::kRow:
+      columns = 1;
+      break;
+    case Sharing::kBlock:
+      columns /= block;
+      break;
+    case Sharing::kTile:
+      rows /= block;
+      columns /= block;
+      break;
+  }
+  if (quantizer.experts > 0) amax[0] = quantizer.count;
+  return amax;
+}
 
 std::string PlannedQuantizer::groups() const {
   if (format.has_blocks()) return fmt::format("blocks of {}", format.block);

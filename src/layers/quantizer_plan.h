@@ -73,6 +73,9 @@ struct PlannedQuantizer {
   std::string groups() const;  // "tensor", "row", "blocks of 16"
 };
 
+// Of the amax that a quantizer keeps of its values; no dimensions: it keeps none.
+Shape amax_shape_of(const PlannedQuantizer& quantizer);
+
 struct RuleMatches {
   std::string rule;
   int64_t matched = 0;  // quantizers (with their count) of the modules that it names

@@ -15,11 +15,18 @@ Tensor amax_of_pass(const PlannedQuantizer& planned, const Tensor& x) {
 
 }  // namespace
 
-Quantizers::Quantizers(QuantizerPlan plan, Device device) : plan_(std::move(plan)) {
-  for (const PlannedQuantizer& planned : plan_.quantizers)
-    all_.push_back({planned, planned.keeps_amax()
-                                 ? Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights).on(device)
-                                 : Tensor()});
+Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& table, const Layout& layout)
+    : plan_(std::move(plan)) {
+  for (const PlannedQuantizer& planned : plan_.quantizers) {
+    const auto weight = static_cast<size_t>(table.find(planned.weight) - table.specs().data());
+    QuantizerPart part = part_of(planned, layout[weight]);
+    Quantizer own{std::move(part.own)};
+    if (planned.keeps_amax())
+      own.amax = Tensor::zeros(own.planned.amax, DType::kF32, MemoryTag::kWeights).on(device);
+    if (!part.elements.empty()) own.whole = Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights);
+    own.elements = std::move(part.elements);
+    all_.push_back(std::move(own));
+  }
 }
 
 Quantizer* Quantizers::find(std::string_view name) {
@@ -30,17 +37,27 @@ Quantizer* Quantizers::find(std::string_view name) {
 
 std::vector<NamedAmax> Quantizers::state() const {
   std::vector<NamedAmax> state;
-  for (const Quantizer& each : all_) {
-    const PlannedQuantizer& planned = each.planned;
+  for (size_t i = 0; i < all_.size(); ++i) {
+    const PlannedQuantizer& planned = plan_.quantizers[i];
+    const Tensor& amax = all_[i].whole.defined() ? all_[i].whole : all_[i].amax;
     if (!planned.keeps_amax()) continue;
     if (planned.experts == 0 || planned.count == 1) {
-      state.push_back({planned.name + "._amax", each.amax});
+      state.push_back({planned.name + "._amax", amax});
       continue;
     }
     for (int64_t e = 0; e < planned.count; ++e)
-      state.push_back({fmt::format("{}.{}._amax", planned.name, e), each.amax.narrow(0, e, 1)});
+      state.push_back({fmt::format("{}.{}._amax", planned.name, e), amax.narrow(0, e, 1)});
   }
   return state;
+}
+
+void Quantizers::take_own() {
+  for (Quantizer& each : all_) {
+    if (!each.whole.defined()) continue;
+    std::vector<float> own;
+    for (const int64_t element : each.elements) own.push_back(each.whole.data<float>()[element]);
+    each.amax.copy_from(Tensor::from<float>(own, each.amax.shape()));
+  }
 }
 
 void BoundQuantizer::observe(const Tensor& x) const {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "layers/quantizer_plan.h"
+#include "layers/quantizer_parts.h"
 #include "ops/fake_quantize/fake_quantize.h"
 
 // The quantizers of a model while it computes: what their amax is, and what passes do with them.
@@ -15,11 +15,15 @@ enum class QuantizerMode {
   kObserve,  // nothing is rounded, and the amax of inputs that are calibrated grows with what passes
 };
 
+// Where ranks divide a model, `planned` and `amax` are of what this one has of it.
 struct Quantizer {
   PlannedQuantizer planned;
   Tensor amax = {};  // [row groups, column groups] float32, or with experts in front (planned.amax); zeros
                      // until it is calibrated; undefined where none is kept
   bool observed = false;  // of inputs: values have passed while it was calibrated
+  // Of a weight that ranks divide: the amax of all of it, on the CPU, and which of these each own one is.
+  Tensor whole = {};  // of the shape that the plan has for all of it
+  std::vector<int64_t> elements = {};
 };
 
 // An amax by the name that states have for it: "layers.0.attention.qkv.weight_quantizer._amax", and of
@@ -32,7 +36,8 @@ struct NamedAmax {
 
 class Quantizers {
  public:
-  Quantizers(QuantizerPlan plan, Device device);
+  // `layout`: which part of each weight of the table this rank has.
+  Quantizers(QuantizerPlan plan, Device device, const WeightTable& table, const Layout& layout);
   Quantizers(const Quantizers&) = delete;  // modules know where it is
   Quantizers& operator=(const Quantizers&) = delete;
 
@@ -41,7 +46,8 @@ class Quantizers {
   std::vector<Quantizer>& all() { return all_; }
   const std::vector<Quantizer>& all() const { return all_; }
   Quantizer* find(std::string_view name);  // null: there is none
-  std::vector<NamedAmax> state() const;    // all that are kept, in the plan's order
+  std::vector<NamedAmax> state() const;    // all that are kept, in the plan's order, whole on every rank
+  void take_own();                         // of every whole amax what this rank computes with
 
   QuantizerMode mode() const { return mode_; }
   void set_mode(QuantizerMode mode) { mode_ = mode; }

@@ -22,22 +22,26 @@ int degree(std::string_view key, const std::string& text) {
   return value;
 }
 
-// Quantizers know whole weights, and inputs as one rank reads them.
+// Elements that share an amax are on one rank, or are a whole matrix; and matrices are whole or divided for
+// good.
 void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model,
                      const layers::QuantizeOptions& options) {
-  if (mesh.tensor * mesh.expert > 1 || mesh.shard_level == 3)
+  if (mesh.shard_level == 3)
     fail(
-        "[quantize] needs whole matrices on every rank so far, and the ranks are {}: leave parallel.tensor, "
-        "parallel.expert and parallel.shard_level 3 out",
+        "[quantize] needs matrices that stay where they are so far, and the ranks are {}: leave "
+        "parallel.shard_level 3 out",
         to_string(mesh));
-  for (const layers::PlannedQuantizer& each :
-       layers::plan_quantizers(layers::decoder_weight_table(model), options).quantizers)
+  const WeightTable table = layers::decoder_weight_table(model);
+  const Layout layout(table, mesh);
+  for (const layers::PlannedQuantizer& each : layers::plan_quantizers(table, options).quantizers) {
+    layers::part_of(each, layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())]);
     if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
         each.kind.sharing != layers::Sharing::kRow)
       fail(
           "[quantize] {} scales its input by the largest magnitude of a pass, which differs between one rank "
           "and several: choose a format that is calibrated, or scaled by token, or start one rank",
           each.name);
+  }
 }
 
 }  // namespace

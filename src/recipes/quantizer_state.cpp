@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "training/calibration.h"
 #include "training/gather_rows.h"
+#include "training/shared_amax.h"
 
 namespace temper::recipes {
 namespace {
@@ -40,6 +41,7 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
             : std::vector<data::PackedRow>();
   const training::Calibration found =
       training::calibrate(model, rows, config.train.micro_batch_tokens, parts);
+  training::share_amax(model.quantizers(), ranks);
   const int64_t count = parts.sum("rows of the calibration", static_cast<int64_t>(rows.size()));
   log_info(fmt::format(
       "quantizers: amax of {} weights{}", found.weights,
@@ -77,6 +79,7 @@ void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers&
                        [&](const layers::NamedAmax& each) { return each.name == entry.name; }))
         fail("[{}] has '{}', which no quantizer of this run reads", file.path(), entry.name);
   }
+  quantizers.take_own();
   quantizers.set_ready();
 }
 

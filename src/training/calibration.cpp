@@ -113,7 +113,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
       each.observed = false;
     } else {
       calibrate_weight(each, model.parameters());
-      calibration.weights += each.planned.count;
+      calibration.weights += quantizers.plan().find(each.planned.name)->count;
     }
   }
   if (needs_rows(quantizers)) observe(model, rows, micro_batch_tokens, ranks, calibration);

@@ -1,0 +1,83 @@
+#include "layers/quantizer_parts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "quant/groups.h"
+
+namespace temper::layers {
+namespace {
+
+[[noreturn]] void refuse(const PlannedQuantizer& whole, const std::string& why) {
+  fail(
+      "[quantize] {} has an amax per {}, and {}: divide it by fewer ranks (parallel.tensor), or choose "
+      "another "
+      "format",
+      whole.name, whole.groups(), why);
+}
+
+void check_columns(const PlannedQuantizer& whole, const Slice& columns) {
+  int64_t unit = whole.format.has_blocks() ? whole.format.block : 1;
+  if (whole.kind.sharing == Sharing::kBlock || whole.kind.sharing == Sharing::kTile) unit = whole.kind.block;
+  if (columns.whole % unit != 0 || columns.count % unit != 0)
+    refuse(whole, fmt::format("a rank holds {} columns from {} on", columns.count, columns.whole));
+  if (whole.of_input && whole.kind.sharing == Sharing::kRow)
+    refuse(whole, fmt::format("a rank reads {} of a token's columns", columns.count));
+}
+
+void check_tiles(const PlannedQuantizer& whole, const std::vector<Slice>& rows) {
+  const int64_t unit = whole.kind.block;
+  for (const Slice& slice : rows)
+    if (slice.whole % unit != 0 || slice.own % unit != 0 || slice.count % unit != 0)
+      refuse(whole, fmt::format("a rank holds {} rows from {} on", slice.count, slice.whole));
+}
+
+// The row of the whole for each that the rank holds.
+std::vector<int64_t> rows_of(const std::vector<Slice>& slices) {
+  std::vector<int64_t> rows;
+  for (const Slice& slice : slices)
+    for (int64_t i = 0; i < slice.count; ++i) {
+      rows.resize(
+          static_cast<size_t>(std::max<int64_t>(static_cast<int64_t>(rows.size()), slice.own + i + 1)));
+      rows[static_cast<size_t>(slice.own + i)] = slice.whole + i;
+    }
+  return rows;
+}
+
+}  // namespace
+
+QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
+  QuantizerPart part{whole, {}};
+  if (placement.is_whole()) return part;
+  const Placement::Part held = placement.held();
+  PlannedQuantizer& own = part.own;
+  const int dims = whole.values.ndim();
+  if (held.columns.count != whole.values[dims - 1]) check_columns(whole, held.columns);
+  own.values[dims - 1] = held.columns.count;
+  if (whole.of_input) return part;  // of the same amax: each rank sees some of what it is of
+  if (whole.kind.sharing == Sharing::kTile) check_tiles(whole, held.rows);
+  const std::vector<int64_t> rows = rows_of(held.rows);
+  const auto count = static_cast<int64_t>(rows.size());
+  if (whole.experts > 0) {
+    const int64_t each = whole.values[1];
+    own.experts = rows.back() / each - rows.front() / each + 1;
+    own.values[0] = own.experts;
+    own.values[1] = count / own.experts;
+    if (whole.count == whole.experts) own.count = own.experts;
+  } else {
+    own.values[0] = count;
+  }
+  own.amax = amax_shape_of(own);
+  if (!whole.keeps_amax()) return part;
+  const quant::Groups groups = quant::groups_of(whole.name, whole.values, whole.amax),
+                      owns = quant::groups_of(whole.name, own.values, own.amax);
+  const int64_t rows_each = owns.experts * owns.rows / (owns.expert_groups * owns.row_groups);
+  for (int64_t group = 0; group < owns.expert_groups * owns.row_groups; ++group) {
+    const int64_t row = rows[static_cast<size_t>(group * rows_each)];
+    for (int64_t c = 0; c < owns.column_groups; ++c)
+      part.elements.push_back(groups.first(row) + (held.columns.whole + c * owns.width()) / groups.width());
+  }
+  return part;
+}
+
+}  // namespace temper::layers

@@ -1,0 +1,19 @@
+#pragma once
+#include <vector>
+
+#include "layers/quantizer_plan.h"
+#include "weights/layout.h"
+
+// What a rank has of a quantizer whose weight ranks divide.
+namespace temper::layers {
+
+struct QuantizerPart {
+  PlannedQuantizer own;           // values and amax are those that the rank holds
+  std::vector<int64_t> elements;  // for each own amax its place in the whole amax; none: the rank has all
+};
+
+// `placement` is of the weight. An Error "[quantize] …" names a quantizer of which elements that share an
+// amax would be on several ranks, but for those of a whole matrix, of which ranks take the largest amax.
+QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement);
+
+}  // namespace temper::layers

@@ -1,0 +1,208 @@
+// Quantizers of models that ranks divide: amax, logits and gradients are one rank's, and states know no
+// layout.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "base/files.h"
+#include "collectives/launch.h"
+#include "quant/groups.h"
+#include "recipes/mesh_groups.h"
+#include "recipes/quantizer_state.h"
+#include "tests/support/errors.h"
+#include "tests/support/packed_rows.h"
+#include "tests/support/tiny_model.h"
+#include "training/calibration.h"
+#include "training/shared_amax.h"
+#include "training/trainer.h"
+
+namespace temper::recipes {
+namespace {
+
+using collectives::Group;
+using layers::QuantizeOptions;
+using layers::QuantizerKind;
+using layers::Sharing;
+
+// Experts, heads and widths that eight ranks divide.
+Json mixture() {
+  Json config = tiny_config("qwen3_moe");
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"num_experts", 8},
+                                                              {"num_attention_heads", 8},
+                                                              {"num_key_value_heads", 2},
+                                                              {"moe_intermediate_size", 64},
+                                                              {"head_dim", 16}})
+    config.set(key, value);
+  return config;
+}
+
+QuantizeOptions fp8() {
+  const QuantizerKind own{"fp8"};
+  return {"", {{"layers.*.attention.*", own, own}, {"layers.*.mlp.experts.*", own, {}}}};
+}
+QuantizeOptions channels() {
+  const QuantizerKind rows{"int8", Sharing::kRow};
+  return {"", {{"layers.*.attention.*", rows, QuantizerKind{"int8"}}, {"layers.*.mlp.experts.*", rows, {}}}};
+}
+QuantizeOptions blocks() {
+  const QuantizerKind int4{"int4", Sharing::kBlock, 16};
+  return {"", {{"layers.*.attention.*", QuantizerKind{"nvfp4"}, {}}, {"layers.*.mlp.experts.*", int4, {}}}};
+}
+QuantizeOptions shared_by_experts() {
+  QuantizeOptions options = fp8();
+  options.per_expert = false;
+  return options;
+}
+
+struct Ranked {
+  Ranked(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) : groups(ranks, mesh) {
+    models::BuildOptions build;
+    build.dtype = DType::kF32;
+    build.ops = ops::all_eager();
+    build.purpose = models::Purpose::kTraining;
+    build.quantize = options;
+    build.ranks = groups.model();
+    model = models::build_model(mixture(), "tiny", build);
+    model->decoder.parameters().initialize(3, 0.1);
+  }
+  void calibrate(Group& ranks, const std::vector<data::PackedRow>& rows) {
+    training::calibrate(model->decoder, rows, 0, groups.data());
+    training::share_amax(model->decoder.quantizers(), ranks);
+  }
+
+  MeshGroups groups;
+  std::unique_ptr<models::Model> model;
+};
+
+std::vector<data::PackedRow> rows_of(const Ranked& ranked) {
+  std::vector<data::PackedRow> rows;
+  const Group& data = ranked.groups.data();
+  for (uint32_t row = 0; row < 4; ++row)
+    if (static_cast<int>(row) * data.size() / 4 == data.rank()) rows.push_back(test_row(row, {7, 5}));
+  return rows;
+}
+
+using State = std::map<std::string, std::vector<float>>;
+State state_of(const layers::Quantizers& quantizers) {
+  State state;
+  for (const layers::NamedAmax& each : quantizers.state()) {
+    const Tensor here = each.amax.contiguous();
+    state[each.name] = {here.values<float>().begin(), here.values<float>().end()};
+  }
+  return state;
+}
+
+const Mesh kMeshes[] = {{.expert = 4},
+                        {.tensor = 4},
+                        {.tensor = 2, .expert = 2},
+                        {.shard = 2, .tensor = 2},
+                        {.replicate = 2, .expert = 2}};
+
+struct Learnt {
+  State amax;
+  double loss = 0, norm = 0;
+};
+
+Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
+  Ranked ranked(ranks, mesh, options);
+  const std::vector<data::PackedRow> rows = rows_of(ranked);
+  ranked.calibrate(ranks, rows);
+  optimizers::AdamW optimizer(ranked.model->decoder.parameters(), ranked.model->decoder.ops(), {},
+                              ranked.groups.sharing());
+  training::Trainer trainer(ranked.model->decoder, optimizer, {}, nullptr, ranked.groups.data());
+  trainer.step(rows, 1e-2);
+  const training::StepResult second = trainer.step(rows, 1e-2);
+  return {state_of(ranked.model->decoder.quantizers()), second.loss, second.grad_norm};
+}
+
+TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
+  int name = 0;
+  for (const QuantizeOptions& options : {fp8(), channels(), blocks(), shared_by_experts()}) {
+    SCOPED_TRACE(name++);
+    Learnt one;
+    collectives::launch("local", {}, [&](Group& alone) { one = learn(alone, {}, options); });
+    ASSERT_FALSE(one.amax.empty());
+    for (const Mesh& mesh : kMeshes) {
+      SCOPED_TRACE(to_string(mesh));
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
+        const Learnt found = learn(ranks, mesh, options);
+        const std::lock_guard lock(mutex);
+        ASSERT_EQ(found.amax.size(), one.amax.size());
+        for (const auto& [key, amax] : one.amax) {
+          ASSERT_EQ(found.amax.count(key), 1u) << key;
+          ASSERT_EQ(found.amax.at(key).size(), amax.size()) << key;
+          // Of weights to the bit; inputs are sums that ranks add in another order.
+          const double tolerance = key.find("weight_quantizer") != std::string::npos ? 0 : 1e-5;
+          for (size_t i = 0; i < amax.size(); ++i)
+            EXPECT_NEAR(found.amax.at(key)[i], amax[i], tolerance * amax[i]) << key << " " << i;
+        }
+        EXPECT_NEAR(found.loss, one.loss, 1e-5 * one.loss);
+        EXPECT_NEAR(found.norm, one.norm, 1e-3 * one.norm);
+      });
+    }
+  }
+}
+
+TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
+  std::vector<Mesh> meshes{{}, {.expert = 2}, {.expert = 8}, {.tensor = 2}};
+  meshes.insert(meshes.end(), std::begin(kMeshes), std::end(kMeshes));
+  for (const Mesh& saved : {Mesh{.expert = 4}, Mesh{.tensor = 2, .expert = 2}}) {
+    const TemporaryDirectory folder;
+    State whole;
+    collectives::launch("threads", {.ranks = saved.size(), .deadline = 120}, [&](Group& ranks) {
+      Ranked ranked(ranks, saved, channels());
+      ranked.calibrate(ranks, rows_of(ranked));
+      if (ranks.rank() != 0) return;
+      // No collective: rank 0 knows them all.
+      checkpoints::StateWriter writer(folder.path(), 1);
+      owned_quantizers(ranked.model->decoder.quantizers()).add_to(writer, kQuantizers, 0, 1);
+      writer.commit();
+      whole = state_of(ranked.model->decoder.quantizers());
+    });
+    EXPECT_GT(whole.size(), 32u);  // of two layers with eight experts each
+    for (const Mesh& mesh : meshes) {
+      SCOPED_TRACE(to_string(mesh));
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+        Ranked ranked(ranks, mesh, channels());
+        read_quantizers(*checkpoints::open_newest(folder.path()), ranked.model->decoder.quantizers());
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(state_of(ranked.model->decoder.quantizers()), whole);
+        // What a rank computes with is of its own experts and channels.
+        for (const layers::Quantizer& each : ranked.model->decoder.quantizers().all()) {
+          if (each.planned.of_input) continue;
+          const Tensor values = ranked.model->decoder.parameters().value(each.planned.weight).contiguous();
+          const Tensor own = quant::amax_of(values.reshape(each.planned.values), each.planned.amax);
+          for (int64_t i = 0; i < own.numel(); ++i) {
+            EXPECT_GE(each.amax.data<float>()[i], own.data<float>()[i]) << each.planned.name << " " << i;
+            if (mesh.tensor > 1) continue;
+            EXPECT_EQ(each.amax.data<float>()[i], own.data<float>()[i]) << each.planned.name << " " << i;
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(QuantizerMeshes, BlocksThatRanksWouldCutAreRefusedByName) {
+  collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
+    const auto refusal = [&](const QuantizerKind& weights, const QuantizerKind& inputs, const char* modules) {
+      return error_of([&] { Ranked(ranks, {.tensor = 4}, {"", {{modules, weights, inputs}}}); });
+    };
+    expect_has(refusal({"int4", Sharing::kBlock, 32}, {}, "layers.0.mlp.experts.down"),
+               "[quantize] layers.0.mlp.experts.down.weight_quantizer has an amax per blocks of 32, and a "
+               "rank holds 16 "
+               "columns from ");
+    expect_has(refusal({"fp8", Sharing::kTile, 32}, {}, "layers.0.mlp.experts.gate_up"),
+               "a rank holds 16 rows from ");
+    expect_has(refusal({}, {"fp8", Sharing::kRow, 0, true}, "layers.0.attention.output"),
+               "[quantize] layers.0.attention.output.input_quantizer has an amax per token, and a rank reads "
+               "32 of a "
+               "token's columns");
+  });
+}
+
+}  // namespace
+}  // namespace temper::recipes

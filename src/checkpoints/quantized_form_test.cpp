@@ -271,6 +271,35 @@ TEST_F(Quantized, CompressedTensorsHaveBytesWithOneScaleForARowOrATile) {
   EXPECT_EQ(load(), expected(4, 32, code, [](int64_t r, int64_t c) { return scale_of(r / 2 * 4 + c / 8); }));
 }
 
+// A tensor as tools/make_compressed_cases.py writes it.
+Tensor recorded(const Json& json) {
+  std::vector<int64_t> sizes;
+  for (const Json& size : json.as_array()[1].as_array()) sizes.push_back(size.as_int());
+  const Tensor all =
+      Tensor::empty(Shape(sizes), *dtype_from_string(json.as_array()[0].as_string()), MemoryTag::kData);
+  const std::string& bytes = json.as_array()[2].as_string();
+  std::vector<uint8_t> data;
+  for (size_t i = 0; i < bytes.size(); i += 2)
+    data.push_back(static_cast<uint8_t>(std::stoul(bytes.substr(i, 2), nullptr, 16)));
+  all.copy_from_host(data.data(), static_cast<int64_t>(data.size()));
+  return all;
+}
+
+TEST_F(Quantized, WhatCompressedTensorsWritesIsReadAsItReadsIt) {
+  const Json cases =
+      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/compressed.json");
+  EXPECT_EQ(cases.as_object().size(), 7u);
+  add_matrix(12, 32);
+  for (const auto& [name, golden] : cases.as_object()) {
+    SCOPED_TRACE(name);
+    tensors_.resize(0);
+    for (const auto& [part, tensor] : golden.at("tensors").as_object()) add("m.x." + part, recorded(tensor));
+    config(golden.at("config").dump());
+    const Tensor values = recorded(golden.at("values"));
+    EXPECT_EQ(load(), Values(values.values<float>().begin(), values.values<float>().end()));
+  }
+}
+
 // The form that older folders of nvidia-modelopt have: config.json says nothing.
 TEST_F(Quantized, AFileBesideTheConfigurationNamesTheAlgorithm) {
   add_matrix(2, 16);

@@ -1,5 +1,6 @@
 // Exported folders: what they hold is what training computes with.
 #include "models/export.h"
+#include "models/adapter.h"
 
 #include "base/files.h"
 #include "checkpoints/hf_folder.h"
@@ -126,6 +127,28 @@ TEST(Export, FoldersAreReadAsWhatTrainingReads) {
                 values_of(read->decoder.parameters().value(spec.name)))
           << spec.name;
   }
+}
+
+TEST(Export, AdaptersMergeIntoExportedFoldersAsIntoTheNumbersThatTheseMean) {
+  const auto model = calibrated({"NVFP4_DEFAULT"}, "qwen3", DType::kF32);
+  const TemporaryDirectory out;
+  export_model(*model, out / "codes", "");
+  const auto read = load_model(out / "codes", {});
+  save_model(*read, out / "numbers", "");
+  const auto adapter = new_adapter(*read, {.rank = 2}, 1, "");
+  for (size_t i = 0; i < adapter->parameters().size(); ++i)
+    for (float& value : adapter->parameters()[i].value.values<float>()) value += 0.1f;
+  save_adapter(*adapter, out / "adapter", "");
+  for (const char* base : {"codes", "numbers"})
+    merge_adapter(out / "adapter", out / base, out / (std::string(base) + "_merged"), 1 << 30);
+  const auto merged = load_model(out / "codes_merged", {}), expected = load_model(out / "numbers_merged", {});
+  EXPECT_EQ(checkpoints::read_model_config(out / "codes_merged").find("quantization_config"), nullptr);
+  for (const WeightSpec& spec : merged->decoder.parameters().table().specs())
+    EXPECT_EQ(values_of(merged->decoder.parameters().value(spec.name)),
+              values_of(expected->decoder.parameters().value(spec.name)))
+        << spec.name;
+  EXPECT_NE(values_of(merged->decoder.parameters().value("layers.0.attention.qkv.weight")),
+            values_of(read->decoder.parameters().value("layers.0.attention.qkv.weight")));
 }
 
 TEST(Export, EachExpertHasScalesOfItsOwn) {

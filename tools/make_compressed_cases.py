@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Records small matrices as compressed-tensors (0.20) holds them in files, and the values that it reads from them again. Bytes of
+tensors are written in hexadecimal.
+
+  pip install compressed-tensors torch
+  python3 tools/make_compressed_cases.py tests/goldens/quantizers/compressed.json"""
+import json
+import sys
+
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+
+ROWS, COLUMNS, GROUP, TILE = 12, 32, 16, [4, 16]
+CASES = {
+    "int4 in groups": ("pack-quantized", dict(num_bits=4, type="int", strategy="group", group_size=GROUP)),
+    "int4 in groups with zero points": ("pack-quantized", dict(num_bits=4, type="int", symmetric=False, strategy="group", group_size=GROUP)),
+    "int8 in groups, packed": ("pack-quantized", dict(num_bits=8, type="int", symmetric=False, strategy="group", group_size=GROUP)),
+    "int8 by channel": ("int-quantized", dict(num_bits=8, type="int", strategy="channel")),
+    "fp8 by channel": ("float-quantized", dict(num_bits=8, type="float", strategy="channel")),
+    "fp8 as a whole": ("float-quantized", dict(num_bits=8, type="float", strategy="tensor")),
+    "fp8 in tiles": ("float-quantized", dict(num_bits=8, type="float", strategy="block", block_structure=TILE)),
+}
+
+
+def held(tensor):
+    data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), data.hex()]
+
+
+def bounds(weight, strategy):
+    if strategy == "group":
+        parts = weight.reshape(ROWS, COLUMNS // GROUP, GROUP)
+        return parts.amin(-1), parts.amax(-1)
+    if strategy == "channel":
+        return weight.amin(-1, keepdim=True), weight.amax(-1, keepdim=True)
+    if strategy == "tensor":
+        return weight.min().reshape(1), weight.max().reshape(1)
+    parts = weight.reshape(ROWS // TILE[0], TILE[0], COLUMNS // TILE[1], TILE[1])
+    return parts.amin((1, 3)), parts.amax((1, 3))
+
+
+def main():
+    weight = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(3)) + 0.3
+    cases = {}
+    for name, (form, arguments) in CASES.items():
+        scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**arguments))
+        scale, zero = calculate_qparams(*bounds(weight, arguments["strategy"]), scheme.weights)
+        compressor = BaseCompressor.get_value_from_registry(form)
+        files = compressor.compress({"weight": weight.clone(), "weight_scale": scale, "weight_zero_point": zero}, scheme)
+        values = compressor.decompress(dict(files), scheme)["weight"]
+        config = {"quant_method": "compressed-tensors", "format": form,
+                  "config_groups": {"group_0": {"targets": ["Linear"], "weights": arguments}}}
+        cases[name] = {"config": config, "tensors": {n: held(t) for n, t in files.items()}, "values": held(values.float())}
+    with open(sys.argv[1], "w") as file:
+        file.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(c)}" for n, c in cases.items()) + "\n}\n")
+
+
+main()

@@ -62,6 +62,8 @@ class BoundMixer {
   // Whether a token leaves behind the same in either form, as one that decodes and as part of a prompt.
   virtual bool decodes_as_prompts() const = 0;
   virtual bool decodes_on_device() const = 0;  // whether it leaves the host out of a pass that decodes
+  // The same of forward_batch, where what the host knows comes as tensor/host_inputs.h says.
+  virtual bool batches_on_device() const { return false; }
   // The op whose kernel asks the CPU in every step, so that a step cannot be captured; empty where none does.
   virtual std::string_view asks_host() const = 0;
 };

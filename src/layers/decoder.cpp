@@ -288,6 +288,13 @@ bool Decoder::decodes_on_device() const {
          });
 }
 
+bool Decoder::batches_on_device() const {
+  return !ranks_.meet() && ops_.at<ops::Sample>("head").forward != nullptr &&
+         std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
+           return layer.mixer->batches_on_device() && layer.channel->decodes_on_device();
+         });
+}
+
 std::string_view Decoder::asks_host() const {
   if (head_.asks_host()) return ops::CrossEntropy::kName;
   if (!router_layers_.empty() && !balance_->repeats) return ops::LoadBalancingLoss::kName;

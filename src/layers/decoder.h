@@ -62,7 +62,7 @@ struct NextToken {
 
 // The next tokens of several sequences, those of each one after the other.
 struct BatchInput {
-  Tensor ids;  // [tokens] int32, on the CPU
+  Tensor ids;  // [tokens] int32, on the CPU, or of the vocabulary on the model's device
   PagedBatch batch;
   std::vector<AdapterRows> adapters = {};     // of all tokens in their order; none: the model alone
   std::shared_ptr<RouterTrace> routers = {};  // filled; null: nobody asks
@@ -127,6 +127,8 @@ class Decoder {
   bool decodes_as_prompts() const;
   // Whether the kernels of decode() and sampling leave the host out of it.
   bool decodes_on_device() const;
+  // The same of passes over sequences that get one token each.
+  bool batches_on_device() const;
   // The op of a training step whose kernel asks the CPU each time; empty where none does.
   std::string_view asks_host() const;
 

@@ -10,12 +10,15 @@ namespace temper::layers {
 namespace {
 
 // Behind the tokens that each sequence holds, [tokens] int32.
-Tensor positions_of(const ops::PagedSequences& sequences) {
-  std::vector<int32_t> positions;
-  for (int64_t s = 0; s < sequences.count(); ++s)
-    for (int64_t at = sequences.held_by(s); at < sequences.length(s); ++at)
-      positions.push_back(static_cast<int32_t>(at));
-  return Tensor::from(positions);
+Tensor positions_of(const ops::PagedSequences& sequences, int64_t tokens, Device device) {
+  const std::string name =
+      fmt::format("positions of {} {}", name_of(sequences.starts), name_of(sequences.held));
+  return from_host(name, {tokens}, DType::kI32, device, [sequences](std::byte* to) {
+    auto* position = reinterpret_cast<int32_t*>(to);
+    for (int64_t s = 0; s < sequences.count(); ++s)
+      for (int64_t at = sequences.held_by(s); at < sequences.length(s); ++at)
+        *position++ = static_cast<int32_t>(at);
+  });
 }
 
 int64_t longest(const ops::PagedSequences& sequences) {
@@ -43,14 +46,19 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
   invariant(!tape.recording(), "a state is for inference");
   const int64_t tokens = input.ids.numel();
   const PageSizes& sizes = pages.sizes();
-  check_ids(input.ids.values<int32_t>());
+  if (input.ids.device().type == DeviceType::kCpu) check_ids(input.ids.values<int32_t>());
   ops::check_paged_sequences("decoder", input.batch.sequences, tokens, sizes.pages, sizes.page_tokens);
   std::optional<HostInputs> inputs;
   std::optional<HostInputs::Scope> scope;
   if (!HostInputs::recording()) scope.emplace(inputs.emplace(device()), false);
-  Pass pass{from_host(positions_of(input.batch.sequences), device()),
-            rope_.up_to(longest(input.batch.sequences)),
-            {input.adapters, tokens}};
+  const ops::PagedSequences& sequences = input.batch.sequences;
+  Pass pass{
+      positions_of(sequences, tokens, device()), rope_.up_to(longest(sequences)), {input.adapters, tokens}};
+  // Tables that are too short are replaced: captured work holds those that it reads.
+  take_for_granted("rotary tables of " + name_of(sequences.held), [sequences, tables = pass.rope] {
+    return std::all_of(tables.begin(), tables.end(),
+                       [&](const RopeTables& each) { return longest(sequences) <= each.cos.dim(0); });
+  });
   pass.stream_rows = pass.rows;
   pass.batch = &input.batch;
   pass.pages = &pages;

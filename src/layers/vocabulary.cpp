@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/sample/sample.h"
+#include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/between_ranks.h"
 #include "primitives/primitives.h"
 
@@ -36,6 +37,7 @@ void name_vocabulary_ops(OpScope& ops, const VocabularySize& size, int tensor) {
   ops.use<ops::Linear>("embedding", {ops.dtype(), 1, size.hidden, false});
   ops.linear("head", size.hidden, own, false);
   ops.use<ops::Sample>("head", {ops.dtype(), size.tokens});
+  ops.use<ops::TokenLogProbs>("head", {ops.dtype(), size.tokens});
   ops.use<ops::CrossEntropy>("head", {ops.dtype(), size.hidden, own});
 }
 

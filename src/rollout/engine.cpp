@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "device/memory_turn.h"
-#include "losses/token_log_probs.h"
+#include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "rollout/sequence.h"
 
@@ -21,9 +21,12 @@ EngineOptions checked(const EngineOptions& options) {
   return options;
 }
 
-// Slots of running requests, and as many for states that other requests may continue.
-layers::PageSizes sizes_of(const EngineOptions& options) {
-  return {options.cache_tokens / options.page_tokens, options.page_tokens, 2 * options.max_running};
+int64_t pages_of(const EngineOptions& options) { return options.cache_tokens / options.page_tokens; }
+
+// Slots of running requests, and as many for states that other requests may continue. A spare page is for
+// rows of captured passes without a sequence.
+layers::PageSizes sizes_of(const EngineOptions& options, bool captures) {
+  return {pages_of(options) + (captures ? 1 : 0), options.page_tokens, 2 * options.max_running};
 }
 
 // Nobody answers while what answers are made of sleeps.
@@ -40,10 +43,12 @@ Engine::Engine(const layers::Decoder& model, const EngineOptions& options,
       options_(checked(options)),
       tokenizer_(tokenizer),
       decodes_as_prompts_(model.decodes_as_prompts()),
-      states_(model.make_pages(sizes_of(options_))),
+      captures_(model.device().type != DeviceType::kCpu && model.batches_on_device()),
+      states_(model.make_pages(sizes_of(options_, captures_))),
       has_slots_(states_.has_slots()),
-      pool_(states_.sizes().pages),
+      pool_(pages_of(options_)),
       sample_(model.ops().at<ops::Sample>("head")),
+      log_probs_(model.ops().at<ops::TokenLogProbs>("head")),
       model_version_(model.parameters().version()) {
   for (int64_t slot = options_.max_running; slot > 0;) free_slots_.push_back(static_cast<int32_t>(--slot));
 }
@@ -84,6 +89,10 @@ int64_t Engine::add(Request request) {
 
 bool Engine::step() {
   require_all_awake(model_.parameters().device());
+  if (flight_) {
+    land();
+    return true;
+  }
   follow_weights();
   admit();
   const std::vector<Part> parts = plan();
@@ -128,6 +137,7 @@ layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
 }
 
 void Engine::compute(const std::vector<Part>& parts) {
+  if (is_plain_decoding(parts)) return take_off(parts);
   Tape tape(false);
   layers::BatchInput input = input_of(parts);
   std::vector<Tensor> stream;
@@ -164,6 +174,29 @@ void Engine::record_experts(const std::vector<Part>& parts, const layers::Router
   }
 }
 
+// The tokens of each sequence, [sequences, vocab] uint8 on the model's device; where no penalty asks for
+// them, anything.
+Tensor Engine::seen_by(const std::vector<Sequence*>& sequences) const {
+  const int64_t vocab = model_.config().vocab_size;
+  const auto empty = [&](Device device) {
+    return Tensor::empty({std::ssize(sequences), vocab}, DType::kU8, MemoryTag::kData, device);
+  };
+  const auto is_penalised = [](const Sequence& each) {
+    return each.request.sampling.repetition_penalty != 1;
+  };
+  if (std::none_of(sequences.begin(), sequences.end(),
+                   [&](const Sequence* each) { return is_penalised(*each); }))
+    return empty(model_.device());
+  const Tensor seen = empty({});
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!is_penalised(*sequences[i])) continue;  // not read
+    uint8_t* const marks = seen.data<uint8_t>() + static_cast<int64_t>(i) * vocab;
+    std::memset(marks, 0, static_cast<size_t>(vocab));
+    for (const int32_t id : sequences[i]->tokens) marks[id] = 1;
+  }
+  return seen.on(model_.device(), MemoryTag::kData);
+}
+
 // The next token of each sequence whose tokens are all computed.
 void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
   std::vector<Sequence*> ready;
@@ -186,7 +219,7 @@ void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
   if (!adapted) adapters.clear();
   Tape tape(false);
   const Device device = model_.device();
-  const auto count = static_cast<int64_t>(ready.size()), vocab = model_.config().vocab_size;
+  const auto count = static_cast<int64_t>(ready.size());
   const primitives::ChosenRows last(Tensor::from(rows), hidden.dim(0), false);
   const Var logits =
       model_.logits(tape, primitives::gather_rows(tape, tape.constant(hidden), last), adapters);
@@ -194,15 +227,7 @@ void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
   op.logits = logits.value.contiguous();
   op.options = Tensor::empty({count, sizeof(ops::SamplingOptions)}, DType::kU8, MemoryTag::kData, device);
   op.options.copy_from_host(options.data(), op.options.bytes());
-  Tensor seen = Tensor::empty({count, vocab}, DType::kU8, MemoryTag::kData);
-  for (int64_t i = 0; i < count; ++i) {
-    const Sequence& sequence = *ready[static_cast<size_t>(i)];
-    if (sequence.request.sampling.repetition_penalty == 1) continue;  // not read
-    uint8_t* const marks = seen.data<uint8_t>() + i * vocab;
-    std::memset(marks, 0, static_cast<size_t>(vocab));
-    for (const int32_t id : sequence.tokens) marks[id] = 1;
-  }
-  op.seen = seen.on(device, MemoryTag::kData);
+  op.seen = seen_by(ready);
   op.positions = Tensor::from(positions).on(device, MemoryTag::kData);
   op.ids = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
   op.chosen = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
@@ -234,16 +259,16 @@ Tensor Engine::forced(const Tensor& ids, const std::vector<Sequence*>& sequences
 }
 
 std::vector<float> Engine::log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
-                                        const std::vector<Sequence*>& sequences) {
+                                        const std::vector<Sequence*>& sequences) const {
   std::vector<float> all;
   for (size_t first = 0; first < sequences.size();) {  // of one temperature at once
     const double temperature = sequences[first]->request.log_prob_temperature;
     size_t end = first + 1;
     while (end < sequences.size() && sequences[end]->request.log_prob_temperature == temperature) ++end;
     const auto from = static_cast<int64_t>(first), count = static_cast<int64_t>(end - first);
-    const Tensor own = losses::token_log_probs(tape, primitives::narrow(tape, logits, 0, from, count),
-                                               ids.narrow(0, from, count), temperature)
-                           .value.on({});
+    const Var some = primitives::narrow(tape, logits, 0, from, count);
+    const Tensor own = ops::token_log_probs(tape, log_probs_, some, ids.narrow(0, from, count), temperature)
+                           .log_probs.value.on({});
     const auto values = own.values<float>();
     all.insert(all.end(), values.begin(), values.end());
     first = end;
@@ -251,7 +276,7 @@ std::vector<float> Engine::log_probs_of(Tape& tape, const Var& logits, const Ten
   return all;
 }
 
-void Engine::take(Sequence& sequence, int32_t id, float log_prob) {
+bool Engine::take(Sequence& sequence, int32_t id, float log_prob) {
   Completion& result = sequence.result;
   const Request& request = sequence.request;
   if (id == ops::kNoToken) {
@@ -260,7 +285,7 @@ void Engine::take(Sequence& sequence, int32_t id, float log_prob) {
         "value: NaN or infinity. Check the weights and adapters (did their training diverge?), or use "
         "--dtype float32",
         result.ids.size() + 1, sequence.length());
-    return finish(sequence, Finish::kFailed);
+    return finish(sequence, Finish::kFailed), false;
   }
   sequence.tokens.push_back(id);
   result.ids.push_back(id);
@@ -268,7 +293,7 @@ void Engine::take(Sequence& sequence, int32_t id, float log_prob) {
   result.versions.push_back(model_version_);
   ++counts_.sampled;
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end())
-    return finish(sequence, Finish::kStopToken);
+    return finish(sequence, Finish::kStopToken), false;
   if (sequence.text) {
     sequence.text->push(id);
     size_t first = std::string::npos;
@@ -276,11 +301,12 @@ void Engine::take(Sequence& sequence, int32_t id, float log_prob) {
       first = std::min(first, sequence.text->text().find(stop));
     if (first != std::string::npos) {
       result.text = sequence.text->text().substr(0, first);
-      return finish(sequence, Finish::kStopString);
+      return finish(sequence, Finish::kStopString), false;
     }
   }
-  if (sequence.length() >= model_.config().max_positions) return finish(sequence, Finish::kContext);
-  if (std::ssize(result.ids) >= request.max_new_tokens) finish(sequence, Finish::kLength);
+  if (sequence.length() >= model_.config().max_positions) return finish(sequence, Finish::kContext), false;
+  if (std::ssize(result.ids) >= request.max_new_tokens) return finish(sequence, Finish::kLength), false;
+  return true;
 }
 
 void Engine::finish(Sequence& sequence, Finish reason) {

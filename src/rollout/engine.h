@@ -1,11 +1,13 @@
 #pragma once
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "layers/decoder.h"
 #include "ops/sample/sample.h"
+#include "rollout/decoding_pass.h"
 #include "rollout/engine_observer.h"
 #include "rollout/page_pool.h"
 #include "rollout/request.h"
@@ -78,12 +80,27 @@ class Engine {
   void compute(const std::vector<Part>& parts);
   layers::BatchInput input_of(const std::vector<Part>& parts) const;
   void sample(const std::vector<Part>& parts, const Tensor& hidden);
+  Tensor seen_by(const std::vector<Sequence*>& sequences) const;
   static Tensor forced(const Tensor& ids, const std::vector<Sequence*>& sequences);
-  static std::vector<float> log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
-                                         const std::vector<Sequence*>& sequences);
+  std::vector<float> log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
+                                  const std::vector<Sequence*>& sequences) const;
   void record_experts(const std::vector<Part>& parts, const layers::RouterTrace& trace) const;
-  void take(Sequence& sequence, int32_t id, float log_prob);
+  bool take(Sequence& sequence, int32_t id, float log_prob);  // false where the request is finished
   void finish(Sequence& sequence, Finish reason);
+
+  // flights.cpp
+  // A captured pass that the device was asked for, and whose its rows are; null: of nobody, any more.
+  struct Flight {
+    DecodingPass* pass;
+    std::vector<Sequence*> rows;
+    DecodingPass::Chosen chosen;
+  };
+  bool is_plain_decoding(const std::vector<Part>& parts) const;
+  DecodingPass& pass_for(int64_t rows, size_t pages, const Request& request);
+  void take_off(const std::vector<Part>& parts);
+  std::optional<Flight> follow(const Flight& flight);
+  void land();
+  Flight fly(DecodingPass& pass, std::vector<Sequence*> rows, std::span<const int32_t> ids);
 
   // schedule.cpp
   void follow_weights();
@@ -108,6 +125,7 @@ class Engine {
   const EngineOptions options_;
   const tokenizers::Tokenizer* tokenizer_;
   const bool decodes_as_prompts_;
+  const bool captures_;  // passes in which all sequences get one token
   layers::PagedStates states_;
   const bool has_slots_;
   PagePool pool_;
@@ -115,12 +133,18 @@ class Engine {
   // Of states at the end of a page, by its serial; the oldest first.
   std::list<std::pair<uint64_t, int32_t>> kept_slots_;
   ops::Bound<ops::Sample> sample_;
+  ops::Bound<ops::TokenLogProbs> log_probs_;
   uint64_t model_version_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   Sequences running_;  // in the order in which they were let in
   std::vector<Completion> finished_;
   int64_t next_id_ = 0;
   Counts counts_;
+  // Captured passes, and what they share.
+  std::shared_ptr<Arena> arena_;
+  Tensor next_ids_, seen_;
+  std::map<DecodingPass::Shape, std::unique_ptr<DecodingPass>> passes_;
+  std::optional<Flight> flight_;  // its tokens are still to be read
 };
 
 }  // namespace temper::rollout

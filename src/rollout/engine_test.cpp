@@ -6,9 +6,9 @@
 #include <map>
 
 #include "base/error.h"
-#include "losses/token_log_probs.h"
 #include "models/adapter.h"
 #include "ops/linear/linear.h"
+#include "ops/token_log_probs/token_log_probs.h"
 #include "rollout/generator.h"
 #include "tests/support/tiny_model.h"
 
@@ -146,8 +146,9 @@ TEST(Engine, LogProbabilitiesAreThoseOfTraining) {
       const auto first = std::ssize(requests[i].prompt) - 1, count = std::ssize(found[i].ids);
       const Var logits = model->decoder.logits(tape, primitives::narrow(tape, hidden, 0, first, count));
       const Tensor expected =
-          losses::token_log_probs(tape, logits, Tensor::from(found[i].ids), requests[i].log_prob_temperature)
-              .value;
+          ops::token_log_probs(tape, model->decoder.ops().at<ops::TokenLogProbs>("head"), logits,
+                               Tensor::from(found[i].ids), requests[i].log_prob_temperature)
+              .log_probs.value;
       for (int64_t t = 0; t < count; ++t)
         largest = std::max(largest, std::abs(static_cast<double>(expected.data<float>()[t]) -
                                              found[i].log_probs[static_cast<size_t>(t)]));

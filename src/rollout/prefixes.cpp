@@ -63,9 +63,10 @@ int64_t Engine::find_prefix(Sequence& sequence) {
 // behind, of the prompt.
 void Engine::publish(Sequence& sequence) {
   if (!options_.prefix_cache) return;
-  const int64_t size = options_.page_tokens, end = decodes_as_prompts_
-                                                       ? sequence.computed
-                                                       : std::min(sequence.computed, sequence.prompt());
+  // What is computed ahead may not be known yet.
+  const int64_t size = options_.page_tokens,
+                end =
+                    std::min(sequence.computed, decodes_as_prompts_ ? sequence.length() : sequence.prompt());
   for (; (sequence.published + 1) * size <= end; ++sequence.published)
     sequence.last_serial = pool_.publish(sequence.pages[static_cast<size_t>(sequence.published)],
                                          key_of(sequence, sequence.published));

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "losses/token_log_probs.h"
+#include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "training/sampled_answers.h"
 
@@ -101,8 +101,10 @@ class PolicyGradient::Step : public StepLoss {
     const Var logits = logits_of(tape, model_, hidden, chosen, rows);
     const Tensor ids = chosen.ids.on(model_.device(), MemoryTag::kData);
     const bool learns_entropy = options_.entropy_factor != 0;
-    const losses::TokenDistributions found =
-        losses::token_distributions(tape, logits, ids, options_.temperature, learns_entropy);
+    using Entropies = ops::TokenLogProbs::Entropies;
+    const ops::TokenLogProbs::Vars found =
+        ops::token_log_probs(tape, model_.ops().at<ops::TokenLogProbs>("head"), logits, ids,
+                             options_.temperature, learns_entropy ? Entropies::kLearnt : Entropies::kValues);
     const Tensor now = found.log_probs.value.on({}), entropies = found.entropies.value.on({});
     const std::vector<float> slopes = judge(now.values<float>(), lengths, result);
     for (const float entropy : entropies.values<float>()) result.entropy += entropy;
@@ -192,10 +194,10 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
           std::accumulate(answers.lengths.begin() + static_cast<std::ptrdiff_t>(first),
                           answers.lengths.begin() + static_cast<std::ptrdiff_t>(last), int64_t{0});
       const Chosen chosen = choose(answers, target, count);
-      const Tensor found =
-          losses::token_log_probs(tape, logits_of(tape, model, hidden, chosen, every),
-                                  chosen.ids.on(model.device(), MemoryTag::kData), temperature)
-              .value.on({});
+      const Tensor found = ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
+                                                logits_of(tape, model, hidden, chosen, every),
+                                                chosen.ids.on(model.device(), MemoryTag::kData), temperature)
+                               .log_probs.value.on({});
       const auto values = found.values<float>();
       all.insert(all.end(), values.begin(), values.end());
       target += count;

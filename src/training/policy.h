@@ -12,7 +12,7 @@ struct PolicyOptions {
 };
 
 // The loss of sampled answers (losses/policy.h) over an update's rows, whose targets are the sampled tokens
-// (PackedRow::sampled), and whose log-probabilities are those of rollouts (losses/token_log_probs.h). A
+// (PackedRow::sampled), and whose log-probabilities are those of rollouts (ops/token_log_probs). A
 // document is an answer behind its prompt, or several answers that share it (PackedRow::answers). What the
 // loss divides by are counts of the whole update: neither micro-batches nor ranks change it.
 //

@@ -217,10 +217,14 @@ const RequiredKernels<ops::LoraLinear>& required_kernels() {
 
 template <>
 const RequiredKernels<ops::PagedAttention>& required_kernels() {
-  static const RequiredKernels<ops::PagedAttention> table{
-      {.heads = 16, .kv_heads = 8, .head_dim = 128},
-      kAll,
-      {{"onednn", "onednn", kCpu, kWide}, {"onednn_invariant", "onednn", kCpu, kFloat32}}};
+  using S = ops::PagedAttention::Signature;
+  static const RequiredKernels<ops::PagedAttention> table{{.heads = 16, .kv_heads = 8, .head_dim = 128},
+                                                          kAll,
+                                                          {{"onednn", "onednn", kCpu, kWide},
+                                                           {"onednn_invariant", "onednn", kCpu, kFloat32},
+                                                           {"cuda", "cuda", kGpu, kBFloat16, [](const S& s) {
+                                                              return s.head_dim % 8 == 0 && s.head_dim <= 256;
+                                                            }}}};
   return table;
 }
 
@@ -297,6 +301,13 @@ template <>
 const RequiredKernels<ops::LoadBalancingLoss>& required_kernels() {
   static const RequiredKernels<ops::LoadBalancingLoss> table{
       {.experts = 128}, kAll, {{"cuda", "cuda", kGpu, kAll}}};
+  return table;
+}
+
+template <>
+const RequiredKernels<ops::TokenLogProbs>& required_kernels() {
+  static const RequiredKernels<ops::TokenLogProbs> table{
+      {.vocab = 151936}, kAll, {{"cuda", "cuda", kGpu, kWide}}};
   return table;
 }
 

@@ -31,6 +31,7 @@
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
+#include "ops/token_log_probs/token_log_probs.h"
 
 // What must bind: the kernels of this version by op, hardware and dtype, written down apart from the kernels'
 // own `accepts`. A kernel that refuses what its line names fails the tests; without this table it would only
@@ -132,6 +133,8 @@ template <>
 const RequiredKernels<ops::Sample>& required_kernels();
 template <>
 const RequiredKernels<ops::Swiglu>& required_kernels();
+template <>
+const RequiredKernels<ops::TokenLogProbs>& required_kernels();
 
 // Calls f.template operator()<Op>() for every op of the table.
 template <class F>
@@ -143,7 +146,7 @@ void visit_required_ops(F&& f) {
              ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
              ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts,
              ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
-             ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu>();
+             ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu, ops::TokenLogProbs>();
 }
 
 template <class Signature>

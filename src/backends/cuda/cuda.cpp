@@ -24,12 +24,14 @@ void register_cuda() {
   ops::kernels<ops::LoraMoeExperts>().add("cuda", cuda_lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("cuda", cuda_moe_experts_kernel());
   ops::kernels<ops::MoeRouter>().add("cuda", cuda_moe_router_kernel());
+  ops::kernels<ops::PagedAttention>().add("cuda", cuda_paged_attention_kernel());
   ops::kernels<ops::RecurrentGatedDeltaRule>().add("cuda", cuda_recurrent_gated_delta_rule_kernel());
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::RmsNormGated>().add("cuda", cuda_rms_norm_gated_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());
   ops::kernels<ops::Swiglu>().add("cuda", cuda_swiglu_kernel());
+  ops::kernels<ops::TokenLogProbs>().add("cuda", cuda_token_log_probs_kernel());
 }
 
 }  // namespace temper::backends

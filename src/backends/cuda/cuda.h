@@ -3,6 +3,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode_attention.h"
+#include "ops/attention/paged_attention.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
@@ -23,6 +24,7 @@
 #include "ops/rotary/rotary.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
+#include "ops/token_log_probs/token_log_probs.h"
 
 namespace temper::backends {
 
@@ -44,12 +46,14 @@ ops::Kernel<ops::LoadBalancingLoss> cuda_load_balancing_loss_kernel();
 ops::Kernel<ops::LoraMoeExperts> cuda_lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> cuda_moe_experts_kernel();
 ops::Kernel<ops::MoeRouter> cuda_moe_router_kernel();
+ops::Kernel<ops::PagedAttention> cuda_paged_attention_kernel();
 ops::Kernel<ops::RecurrentGatedDeltaRule> cuda_recurrent_gated_delta_rule_kernel();
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::RmsNormGated> cuda_rms_norm_gated_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
 ops::Kernel<ops::Sample> cuda_sample_kernel();
 ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
+ops::Kernel<ops::TokenLogProbs> cuda_token_log_probs_kernel();
 void register_tensors();     // copies and sums of tensors on GPUs
 void register_primitives();  // what compositions are made of
 

@@ -1,23 +1,20 @@
-// The next token of each sequence, exactly as if the vocabulary were sorted by score, without sorting. A few blocks
-// share a sequence and meet at barriers; tokens are found by their rank or by the probability before them, digit by
+// The next token of each sequence of which not all tokens stay (sample_in_order.cu has the others), exactly as if the
+// vocabulary were sorted by score, without sorting. A few blocks share a sequence and meet at barriers; tokens are found by their rank or by the probability before them, digit by
 // digit of the score, from histograms. The barriers are for blocks that all run: the launch is cooperative, one block
-// on each multiprocessor, so that it fails rather than hangs where they do not fit. Probabilities are whole numbers of 2⁻⁴²: sums do not depend on their order.
+// on each multiprocessor, so that it fails rather than hangs where they do not fit.
 #include "backends/cuda/cuda.h"
-#include "backends/cuda/philox.h"
-#include "backends/gpu/device_code.h"
+#include "backends/cuda/sample_scores.h"
 
 namespace temper::backends {
 namespace {
 
 using ops::Sample;
 using ops::SamplingOptions;
-using Mass = unsigned long long;
 
 constexpr int kMostBlocks = 64;  // of a sequence
 constexpr int kBins = 2048;
 constexpr int kLevels = 3;    // digits of 11, 11 and 10 bits
 constexpr int kSearches = 3;  // top-k, top-p, the choice
-constexpr float kUnit = 4398046511104.f;  // 2⁴²: the sum of 2²⁰ of them still fits
 constexpr int kPerThread = kBins / kThreads;
 
 __device__ inline int shift_of(int level) { return level == 0 ? 21 : level == 1 ? 10 : 0; }
@@ -43,17 +40,6 @@ struct Arguments {
   unsigned* arrivals;  // [sequences], zero
   int vocab;
 };
-
-constexpr unsigned kInfinity = 0xff800000u, kMinusInfinity = 0x007fffffu, kNaN = 0xffffffffu;  // as keys
-
-__device__ inline unsigned key_of(float score) {
-  const unsigned bits = __float_as_uint(score + 0.f);  // -0 is 0
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return kNaN;
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-__device__ inline float score_of(unsigned key) {
-  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
-}
 
 // A prefix of the tokens sorted by score: those above `key`, and some that have it.
 struct Found {
@@ -95,10 +81,7 @@ class Chooser {
   }
   template <class T>
   __device__ void read(const T* logits);
-  __device__ Mass mass_of(unsigned key) const {
-    const float x = (score_of(key) - best_) * inverse_temperature_;
-    return x < -30.f ? 0 : __float2ull_rn(expf(x) * kUnit);
-  }
+  __device__ Mass mass_of(unsigned key) const { return mass_of_score(score_of(key), best_, inverse_temperature_); }
   __device__ void count(int level, unsigned prefix, Histogram& global);
   template <class Target>
   __device__ Found search(bool by_count, Target&& target);
@@ -133,8 +116,7 @@ __device__ void Chooser::read(const T* logits) {
   Mass best = 0;
   for (int i = begin_ + threadIdx.x; i < end_; i += blockDim.x) {
     float score = widen(logits[i]);
-    if (penalize && seen[i] != 0)
-      score = static_cast<float>(score > 0 ? score / options_.repetition_penalty : score * options_.repetition_penalty);
+    if (penalize && seen[i] != 0) score = penalized(score, options_.repetition_penalty);
     const unsigned key = key_of(score);
     keys_[i] = key;
     const Mass packed = Mass{key} << 32 | ~static_cast<unsigned>(i);
@@ -307,7 +289,7 @@ __device__ void Chooser::run(const T* logits) {
     best = there > best ? there : best;
   }
   const unsigned largest = static_cast<unsigned>(best >> 32);
-  if (largest >= kInfinity || largest <= kMinusInfinity) {  // no distribution: every block finds the same
+  if (largest >= kInfinityKey || largest <= kMinusInfinityKey) {  // no distribution: every block finds the same
     if (blockIdx.x == 0 && threadIdx.x == 0) finish(ops::kNoToken, position);
     return;
   }
@@ -331,10 +313,8 @@ __device__ void Chooser::run(const T* logits) {
     const Mass each = mass_of(cut.key);
     kept_ = cut.mass_above + (wanted - cut.mass_above + each - 1) / each * each;
   }
-  const uint4 w = philox_words(options_.seed, static_cast<uint32_t>(RandomPurpose::kSampling), 0,
-                               static_cast<uint64_t>(position));
-  const double uniform = static_cast<double>((uint64_t{w.x} << 32 | w.y) >> 11) * 0x1p-53;
-  const auto point = [&] { return min(static_cast<Mass>(uniform * static_cast<double>(kept_)), kept_ - 1); };
+  const double uniform = uniform_at(options_.seed, position);
+  const auto point = [&] { return point_of(uniform, kept_); };
   const Found chosen = search(false, [&] { return point() + 1; });
   choose_among_equals(chosen.key, (point() - chosen.mass_above) / mass_of(chosen.key), position);
 }
@@ -342,6 +322,7 @@ __device__ void Chooser::run(const T* logits) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) choose(const T* logits, Arguments a) {
   __shared__ Histogram local;
+  if (keeps_all(a.options[blockIdx.y], a.vocab)) return;
   Chooser chooser(a, local);
   chooser.run(logits + int64_t{blockIdx.y} * a.vocab);
 }
@@ -376,6 +357,7 @@ void launch(const Sample& op, int64_t first, int64_t sequences, int64_t blocks) 
 }
 
 void forward(const Sample& op) {
+  choose_in_order(op);
   const int64_t sequences = op.logits.dim(0), at_once = device::multiprocessors(op.logits.device());
   for (int64_t first = 0; first < sequences; first += at_once) {
     const int64_t count = std::min(sequences - first, at_once);

@@ -67,6 +67,7 @@ class BoundAttention : public layers::BoundMixer {
   }
   bool decodes_as_prompts() const override { return true; }
   bool decodes_on_device() const override { return decode_->forward != nullptr; }
+  bool batches_on_device() const override { return paged_->repeats; }
   std::string_view asks_host() const override {
     return attention_->repeats ? std::string_view() : ops::Attention::kName;
   }

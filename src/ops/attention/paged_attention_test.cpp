@@ -172,6 +172,20 @@ TEST(PagedAttention, WindowsAndSinks) {
                    .sinks = sinks});
 }
 
+// Sequences that kernels cut into parts, more than one of which has a window's beginning.
+TEST(PagedAttention, LongSequences) {
+  for (const int64_t window : {0, 700})
+    check_paged({.held = {1300, 255, 256, 0},
+                 .added = {1, 1, 70, 1},
+                 .heads = 10,
+                 .kv_heads = 1,
+                 .head_dim = 24,
+                 .window = window,
+                 .sinks = window > 0});
+  check_paged(
+      {.held = {600, 300}, .added = {1, 70}, .heads = 4, .kv_heads = 2, .head_dim = 128, .fused = true});
+}
+
 // Pages of nobody, and places behind the last token, may hold anything.
 TEST(PagedAttention, WhatIsNoTokenIsNotRead) {
   const Paged s{.held = {40, 0, 290}, .added = {1, 37, 30}, .heads = 4, .kv_heads = 2, .head_dim = 16};

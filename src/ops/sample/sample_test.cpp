@@ -95,6 +95,8 @@ TEST(Sample, TopP) {
 
 TEST(Sample, RepetitionPenalty) {
   check({.options = {.repetition_penalty = 1.3}}, DType::kF32, 60, 0);
+  check({.vocab = 3000, .sequences = 5, .options = {.temperature = 1, .repetition_penalty = 1.3}},
+        DType::kF32, 30, 2);
   check({.options = {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1.3}}, DType::kBF16, 60, 1);
 }
 

@@ -1,0 +1,190 @@
+// The engine on a GPU, whose passes of tokens are captured; skipped where there is none.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "ops/token_log_probs/token_log_probs.h"
+#include "rollout/engine.h"
+#include "tests/support/gpu.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::rollout {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+Ids prompt_of(int64_t length, int32_t seed) {
+  Ids ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 31 + i * (seed % 5 + 3)) % 48);
+  return ids;
+}
+
+std::vector<Completion> answers_of(const layers::Decoder& model, const std::vector<Request>& requests,
+                                   const EngineOptions& options = {}) {
+  Engine engine(model, options);
+  for (const Request& request : requests) engine.add(request);
+  std::map<int64_t, Completion> all;
+  while (engine.step())
+    for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
+  std::vector<Completion> answers;
+  for (auto& [id, each] : all) answers.push_back(std::move(each));
+  return answers;
+}
+
+// Sequences come and go, so that passes have other rows and pages each time.
+std::vector<Request> mixed_requests(int64_t count, double temperature) {
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    Request request;
+    request.prompt = prompt_of(1 + i * 7 % 30, static_cast<int32_t>(i % 9));
+    request.sampling = {.temperature = temperature, .seed = static_cast<uint64_t>(i)};
+    request.max_new_tokens = 4 + i * 5 % 29;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+class GpuEngine : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    model_ = tiny_model({.type = GetParam(),
+                         .dtype = DType::kBF16,
+                         .ops = {},
+                         .deviation = 0.1,
+                         .facts = detect_hardware("cuda")});
+  }
+  const layers::Decoder& model() const { return model_->decoder; }
+
+  // Of an answer, by one pass as training does it.
+  std::vector<float> log_probs_of(const Ids& prompt, const Ids& answer) const {
+    Ids all = prompt;
+    all.insert(all.end(), answer.begin(), answer.end() - 1);
+    Tape tape(false);
+    const Var hidden =
+        model().forward(tape, layers::make_input(all, std::vector{static_cast<int32_t>(all.size())}));
+    const auto first = static_cast<int64_t>(prompt.size()) - 1;
+    const Var logits =
+        model().logits(tape, primitives::narrow(tape, hidden, 0, first, static_cast<int64_t>(answer.size())));
+    const Tensor found = ops::token_log_probs(tape, model().ops().at<ops::TokenLogProbs>("head"), logits,
+                                              Tensor::from(answer).on(model().device()))
+                             .log_probs.value.on({});
+    const auto values = found.values<float>();
+    return {values.begin(), values.end()};
+  }
+
+  std::unique_ptr<models::Model> model_;
+};
+
+// Experts that round to another choice move a token far: of mixtures the mean is compared.
+TEST_P(GpuEngine, LogProbabilitiesAreThoseOfTraining) {
+  const std::string type = GetParam();
+  EXPECT_EQ(model().batches_on_device(), type != "gpt_oss");  // whose experts have no kernel here
+  for (const double temperature : {0.0, 1.0}) {
+    const std::vector<Request> requests = mixed_requests(40, temperature);
+    const std::vector<Completion> answers = answers_of(model(), requests, {.max_running = 24});
+    ASSERT_EQ(answers.size(), requests.size());
+    double largest = 0, sum = 0, tokens = 0;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      ASSERT_EQ(std::ssize(answers[i].ids), requests[i].max_new_tokens) << answers[i].error;
+      const std::vector<float> expected = log_probs_of(requests[i].prompt, answers[i].ids);
+      for (size_t t = 0; t < expected.size(); ++t, ++tokens) {
+        const double difference = std::abs(answers[i].log_probs[t] - expected[t]);
+        largest = std::max(largest, difference);
+        sum += difference;
+      }
+    }
+    EXPECT_LT(sum / tokens, 0.01) << "temperature " << temperature;
+    if (type != "qwen3_moe" && type != "gpt_oss") {
+      EXPECT_LT(largest, 0.06) << "temperature " << temperature;
+    }
+  }
+}
+
+// The next pass is asked for before a stop token is read: what it computes for such a request is forgotten.
+TEST_P(GpuEngine, StopTokensEndRequests) {
+  std::vector<Request> requests = mixed_requests(40, 1);
+  const std::vector<Completion> free = answers_of(model(), requests, {.max_running = 16});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].stop_ids = {free[i].ids[free[i].ids.size() / 2]};
+    requests[i].max_new_tokens = 33;
+  }
+  int64_t stopped = 0;
+  const std::vector<Completion> answers = answers_of(model(), requests, {.max_running = 16});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Completion& answer = answers[i];
+    const int64_t stops = std::count(answer.ids.begin(), answer.ids.end(), requests[i].stop_ids[0]);
+    EXPECT_EQ(stops, answer.finish == Finish::kStopToken ? 1 : 0);
+    if (answer.finish == Finish::kStopToken)
+      EXPECT_EQ(answer.ids.back(), requests[i].stop_ids[0]);
+    else
+      EXPECT_EQ(answer.ids.size(), 33u);
+    stopped += stops;
+    const std::vector<float> expected = log_probs_of(requests[i].prompt, answer.ids);
+    double sum = 0;
+    for (size_t t = 0; t < expected.size(); ++t) sum += std::abs(answer.log_probs[t] - expected[t]);
+    EXPECT_LT(sum / static_cast<double>(expected.size()), 0.1) << "request " << i;
+  }
+  EXPECT_GT(stopped, 20);
+}
+
+// An answer that is forced is computed without graphs.
+TEST_P(GpuEngine, CapturedPassesComputeWhatOthersDo) {
+  std::vector<Request> requests = mixed_requests(20, 0.8);
+  const std::vector<Completion> captured = answers_of(model(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = captured[i].ids;
+  const std::vector<Completion> forced = answers_of(model(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(forced[i].ids, captured[i].ids);
+    for (size_t t = 0; t < captured[i].ids.size(); ++t)
+      EXPECT_NEAR(forced[i].log_probs[t], captured[i].log_probs[t], 0.1)
+          << "request " << i << ", token " << t;
+  }
+}
+
+TEST_P(GpuEngine, TheSameRequestsHaveTheSameAnswers) {
+  const std::vector<Request> requests = mixed_requests(30, 1);
+  const std::vector<Completion> once = answers_of(model(), requests), again = answers_of(model(), requests);
+  // A small cache: requests are preempted and computed again, which ends no request early.
+  const std::vector<Completion> small = answers_of(model(), requests, {.cache_tokens = 160});
+  int64_t preemptions = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(once[i].ids, again[i].ids);
+    EXPECT_EQ(once[i].log_probs, again[i].log_probs);
+    EXPECT_EQ(small[i].ids.size(), once[i].ids.size());
+    preemptions += small[i].preemptions;
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+// Weights change in place: graphs read what is there.
+TEST_P(GpuEngine, FollowsWeights) {
+  const std::vector<Request> requests = mixed_requests(6, 0);
+  Engine engine(model(), {});
+  const auto ask = [&] {
+    for (const Request& request : requests) engine.add(request);
+    std::map<int64_t, Completion> all;
+    while (engine.step())
+      for (Completion& each : engine.take_finished()) all[each.id] = std::move(each);
+    std::vector<Ids> ids;
+    for (auto& [id, each] : all) ids.push_back(each.ids);
+    return ids;
+  };
+  const std::vector<Ids> before = ask();
+  const Tensor weight = model_->decoder.parameters().at("embedding.weight").value;
+  const Tensor old = weight.clone();
+  weight.fill_zero();
+  model_->decoder.parameters().changed();
+  EXPECT_NE(ask(), before);
+  weight.copy_from(old);
+  model_->decoder.parameters().changed();
+  EXPECT_EQ(ask(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuEngine,
+                         testing::Values("qwen3", "llama", "gemma3_text", "qwen3_moe", "gpt_oss"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace temper::rollout

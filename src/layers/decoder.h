@@ -136,6 +136,12 @@ class Decoder {
   Var logits(Tape& tape, const Var& hidden, const std::vector<AdapterRows>& rows) const {
     return head_.logits(tape, hidden, {rows, hidden.shape()[0]});
   }
+  // [tokens, this rank's part of the vocabulary], with the gradient (Head::own_logits).
+  Var own_logits(Tape& tape, const Var& hidden, const AdapterRows& rows) const {
+    return head_.own_logits(tape, hidden,
+                            rows.adapter == nullptr ? AdaptedRows() : AdaptedRows({rows}, hidden.shape()[0]));
+  }
+  const ops::VocabularyRanks& vocabulary_ranks() const { return head_.ranks(); }
   // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
   // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,

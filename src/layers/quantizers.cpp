@@ -67,6 +67,7 @@ void BoundQuantizer::observe(const Tensor& x) const {
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
   const PlannedQuantizer& planned = own_->planned;
+  if (all_->mode() == QuantizerMode::kOff) return x;
   if (all_->mode() == QuantizerMode::kObserve) {
     if (planned.of_input && planned.keeps_amax() && x.value.numel() > 0) observe(x.value);
     return x;

@@ -13,6 +13,7 @@ namespace temper::layers {
 enum class QuantizerMode {
   kFake,     // weights and inputs are rounded to their formats
   kObserve,  // nothing is rounded, and the amax of inputs that are calibrated grows with what passes
+  kOff,      // nothing is rounded
 };
 
 // Where ranks divide a model, `planned` and `amax` are of what this one has of it.
@@ -49,8 +50,9 @@ class Quantizers {
   std::vector<NamedAmax> state() const;    // all that are kept, in the plan's order, whole on every rank
   void take_own();                         // of every whole amax what this rank computes with
 
+  // Of passes, not of the quantizers: whoever computes may say.
   QuantizerMode mode() const { return mode_; }
-  void set_mode(QuantizerMode mode) { mode_ = mode; }
+  void set_mode(QuantizerMode mode) const { mode_ = mode; }
   // Passes that round are a defect before there is every amax.
   bool ready() const { return ready_; }
   void set_ready() { ready_ = true; }
@@ -58,8 +60,23 @@ class Quantizers {
  private:
   QuantizerPlan plan_;
   std::vector<Quantizer> all_;
-  QuantizerMode mode_ = QuantizerMode::kFake;
+  mutable QuantizerMode mode_ = QuantizerMode::kFake;
   bool ready_ = false;
+};
+
+// Passes of one scope compute as if the model had no quantizers.
+class QuantizersOff {
+ public:
+  explicit QuantizersOff(const Quantizers& quantizers) : quantizers_(quantizers), before_(quantizers.mode()) {
+    quantizers_.set_mode(QuantizerMode::kOff);
+  }
+  ~QuantizersOff() { quantizers_.set_mode(before_); }
+  QuantizersOff(const QuantizersOff&) = delete;
+  QuantizersOff& operator=(const QuantizersOff&) = delete;
+
+ private:
+  const Quantizers& quantizers_;
+  QuantizerMode before_;
 };
 
 // A quantizer as a module holds it, with its kernel.

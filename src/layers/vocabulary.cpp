@@ -83,7 +83,7 @@ Var Head::divided(Tape& tape, const Var& hidden) const {
 }
 
 Var Head::logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
-  const Var own = linear_(tape, divided(tape, hidden), rows);
+  const Var own = own_logits(tape, hidden, rows);
   if (ranks_.group == nullptr) return own;
   invariant(!own.requires_grad(), "gradients of logits of a divided vocabulary are not formed");
   return tape.constant(primitives::columns_of_ranks(own.value, *ranks_.group));

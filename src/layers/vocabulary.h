@@ -33,6 +33,12 @@ class Head {
  public:
   Head(const Binding& binding, const VocabularySize& size);
   Var logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const;  // [tokens, vocab], on all ranks
+  // The same of this rank's part of the vocabulary, with its gradient, as loss() has it: that of `hidden` is
+  // then a part of a sum over the ranks.
+  Var own_logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
+    return linear_(tape, divided(tape, hidden), rows);
+  }
+  const ops::VocabularyRanks& ranks() const { return ranks_; }
   // Of rows that are all of one adapter; see Decoder::loss.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                const ops::CrossEntropy::Factors& factors, const AdapterRows& rows) const;

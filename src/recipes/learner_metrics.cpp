@@ -58,6 +58,21 @@ void add_policy(const std::optional<training::PolicyResult>& found, Json::Object
   }
 }
 
+void add_distillation(const std::optional<training::DistillationResult>& found, std::string_view key,
+                      std::string_view tag, Json::Object& values,
+                      reports::TensorBoardWriter::Scalars& scalars) {
+  if (!found) return;
+  const std::initializer_list<std::pair<std::string_view, double>> all{
+      {"divergence", found->divergence},
+      {"cross_entropy", found->cross_entropy},
+      {"teacher_entropy", found->teacher_entropy},
+      {"top1_agreement", found->agreement}};
+  for (const auto& [name, value] : all) {
+    values.emplace_back(fmt::format("{}{}", key, name), value);
+    scalars.emplace_back(fmt::format("{}{}", tag, name), value);
+  }
+}
+
 }  // namespace
 
 void Learner::write_metrics(const Report& report, double peak_flops) {
@@ -88,6 +103,7 @@ void Learner::write_metrics(const Report& report, double peak_flops) {
   add_routers(result, balance_factor_, values, scalars);
   for (const std::string& warning : idle_experts_.after(result.routers)) log_warning(warning);
   add_policy(result.policy, values, scalars);
+  add_distillation(result.distillation, "", "train/", values, scalars);
   values.insert(values.end(), report.values.begin(), report.values.end());
   scalars.insert(scalars.end(), report.scalars.begin(), report.scalars.end());
   add_sources(data_.train, result.sources, "loss_by_source", "train/loss/", values, scalars);
@@ -111,6 +127,7 @@ void Learner::evaluate() {
   Json::Object values{{"eval_loss", result.loss}, {"eval_target_tokens", result.target_tokens}};
   reports::TensorBoardWriter::Scalars scalars{{"eval/loss", result.loss}};
   add_preference(result.preference, "eval_", "eval/", values, scalars);
+  add_distillation(result.distillation, "eval_", "eval/", values, scalars);
   add_sources(*data_.eval, result.sources, "eval_loss_by_source", "eval/loss/", values, scalars);
   if (is_root()) {
     metrics_->write(state_.step, values);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoints/hf_folder.h"
 #include "models/model.h"
+#include "recipes/recipe.h"
 
 namespace temper::recipes {
 namespace {
@@ -34,9 +35,11 @@ void check_quantize(const RunConfig& config) {
   const layers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any()) return;
   if (!config.adapters.empty()) fail("[quantize] trains all weights so far: remove it, or the adapters");
-  if (config.recipe != "sft")
-    fail("[quantize] trains with recipe sft so far, and recipe is {}: remove it, or write recipe: sft",
-         config.recipe);
+  if (!recipe_of(config).quantizes)
+    fail(
+        "[quantize] trains with recipe sft or distill so far, and recipe is {}: remove it, or write recipe: "
+        "sft",
+        config.recipe);
   if (options.preset.empty()) return;
   const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
   if (preset.calibration != "max")

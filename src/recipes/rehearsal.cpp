@@ -128,8 +128,10 @@ std::vector<data::PackedRow> eval_rows(const RunConfig& config, const Sample& sa
 }
 
 std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json& model,
-                                             const Setting& setting, const layers::ModelRanks& ranks = {}) {
+                                             const Setting& setting, const layers::ModelRanks& ranks,
+                                             bool frozen = false) {
   models::BuildOptions build = build_options(config, setting.facts, setting.preferred);
+  if (frozen) build.quantize = {};
   build.counted = true;
   build.ranks = ranks;
   return models::build_model(model, join_path(config.model.path, "config.json"), build);
@@ -141,7 +143,7 @@ std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setti
   if (!folder) return nullptr;
   const Json model =
       *folder == config.model.path ? setting.model : Json::parse_file(join_path(*folder, "config.json"));
-  return counted_model(config, model, setting, ranks);
+  return counted_model(config, model, setting, ranks, true);
 }
 
 optimizers::AdamWOptions optimizer_options(const RunConfig& config) {

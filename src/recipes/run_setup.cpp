@@ -97,6 +97,7 @@ std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& fo
   if (auto known = others_[folder].lock()) return known;
   models::BuildOptions build = build_options(config, facts, preferred_);
   build.ranks = groups->model();
+  build.quantize = {};  // it computes with its weights as they are
   const std::shared_ptr<const models::Model> other = models::load_model(folder, build);
   others_[folder] = other;
   return other;

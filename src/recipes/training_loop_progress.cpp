@@ -25,6 +25,20 @@ void show_preference(const std::vector<Learner::Report>& reports, reports::StepR
   if (pairs) line.extras.emplace_back("accuracy", accuracy / count);
 }
 
+// The mean over adapters.
+void show_distillation(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
+  double divergence = 0, agreement = 0, count = 0;
+  for (const Learner::Report& report : reports) {
+    if (!report.result.distillation) continue;
+    ++count;
+    divergence += report.result.distillation->divergence;
+    agreement += report.result.distillation->agreement;
+  }
+  if (count == 0) return;
+  line.extras.emplace_back("divergence", divergence / count);
+  line.extras.emplace_back("agreement", agreement / count);
+}
+
 // The most crowded expert of any layer.
 void show_routers(const std::vector<Learner::Report>& reports, reports::StepReport& line) {
   double largest = 0;
@@ -55,6 +69,7 @@ void TrainingLoop::show(const std::vector<Learner::Report>& reports) {
     seconds = std::max(seconds, report.seconds);
   }
   show_preference(reports, line);
+  show_distillation(reports, line);
   show_routers(reports, line);
   line.tokens_per_second = tokens / seconds;
   if (peak_flops_ > 0) line.peak_fraction = flops / seconds / (peak_flops_ * setup_.ranks.size());

@@ -77,6 +77,12 @@ void PendingStep::add_policy(double loss, const PolicyResult& sums) {
   known_.policy->add(sums);
 }
 
+void PendingStep::add_distillation(double loss, const DistillationResult& sums) {
+  known_.loss += loss;
+  if (!known_.distillation) known_.distillation.emplace();
+  known_.distillation->add(sums);
+}
+
 void PendingStep::watch_routers(const layers::Decoder& model) {
   if (model.num_routers() == 0) return;
   routers_ = PendingLoads(model);
@@ -111,6 +117,19 @@ PreferenceResult PreferenceResult::mean() const {
   result.chosen_logp = by(chosen_logp, chosen);
   result.rejected_logp = by(rejected_logp, rejected);
   return result;
+}
+
+void DistillationResult::add(const DistillationResult& other) {
+  divergence += other.divergence;
+  cross_entropy += other.cross_entropy;
+  teacher_entropy += other.teacher_entropy;
+  agreement += other.agreement;
+  tokens += other.tokens;
+}
+
+DistillationResult DistillationResult::mean() const {
+  const double count = static_cast<double>(std::max<int64_t>(1, tokens));
+  return {divergence / count, cross_entropy / count, teacher_entropy / count, agreement / count, tokens};
 }
 
 void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources) {
@@ -151,6 +170,10 @@ void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums) {
   sum_of_those_that_have(ranks, "sums of the policy", sums);
 }
 
+void sum_over(collectives::Group& ranks, std::optional<DistillationResult>& sums) {
+  sum_of_those_that_have(ranks, "sums of the distillation", sums);
+}
+
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
   std::array sums{result.loss, result.z_loss, result.balance_loss, result.flops};
@@ -163,6 +186,7 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
   sum_over(ranks, result.sources);
   sum_over(ranks, result.preference);
   sum_over(ranks, result.policy);
+  sum_over(ranks, result.distillation);
 }
 
 namespace {
@@ -193,6 +217,7 @@ StepResult PendingStep::wait() {
   result.routers = routers_.wait(*ranks_);
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
+  if (result.distillation) result.distillation = result.distillation->mean();
   result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
   const std::string router = describe_not_finite(result.routers);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))

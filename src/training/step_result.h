@@ -49,6 +49,15 @@ struct PolicyResult {
   }
 };
 
+// What distillation tells: sums over target tokens until mean() divides them (losses/distillation.h).
+struct DistillationResult {
+  double divergence = 0, cross_entropy = 0, teacher_entropy = 0, agreement = 0;
+  int64_t tokens = 0;
+
+  void add(const DistillationResult& other);
+  DistillationResult mean() const;
+};
+
 struct StepResult {
   double loss = 0;          // mean over the step's target tokens, without z_loss; or the objective's
   double z_loss = 0;        // what it adds
@@ -57,6 +66,7 @@ struct StepResult {
   std::vector<SourceLoss> sources = {};  // one for each, with TrainerOptions::num_sources above 1
   std::optional<PreferenceResult> preference = {};
   std::optional<PolicyResult> policy = {};
+  std::optional<DistillationResult> distillation = {};
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
@@ -69,6 +79,7 @@ void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources);
 // A rank without rows may have none.
 void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums);
+void sum_over(collectives::Group& ranks, std::optional<DistillationResult>& sums);
 
 // A step that a device may still be computing. Ranks share an update: each has its part of the rows, and all
 // counts, scales and results are those of the whole update. There is one rule: gradients are sums over target
@@ -85,6 +96,7 @@ class PendingStep {
   void add_loss(const Tensor& loss, const Tensor& z, const Tensor& nll, std::vector<DocumentSpan> documents);
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
   void add_policy(double loss, const PolicyResult& sums);          // the same
+  void add_distillation(double loss, const DistillationResult& sums);
   // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
   // micro-batch what its routers told, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);
@@ -112,6 +124,7 @@ struct EvalResult {
   int64_t target_tokens = 0;
   std::vector<SourceLoss> sources = {};  // as many as the rows name
   std::optional<PreferenceResult> preference = {};
+  std::optional<DistillationResult> distillation = {};
 };
 // Of the model, with an adapter unless that is null, on all ranks' rows.
 EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter,

@@ -127,7 +127,7 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
   const std::string train = "train " + yaml() + " --output " + folder() + "/none --quantize.preset ",
                     fp8 = train + "FP8 ";
   expect_refused(fp8 + "--adapters '[{rank: 4}]'", 2, "[quantize] trains all weights so far");
-  expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft so far");
+  expect_refused(fp8 + "--recipe preference", 2, "[quantize] trains with recipe sft or distill so far");
   for (const char* flag : {"", " --dry-run"})
     expect_refused(fp8 + "--ranks 2 --parallel.shard 2 --parallel.shard_level 3" + flag, 2,
                    "[quantize] needs matrices that stay where they are so far");

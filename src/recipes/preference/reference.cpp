@@ -1,11 +1,10 @@
 #include "recipes/preference/reference.h"
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
-#include "checkpoints/hf_folder.h"
 #include "recipes/preference/preference_keys.h"
 #include "recipes/preference/stored_reference.h"
+#include "recipes/second_model.h"
 
 namespace temper::recipes {
 namespace {
@@ -26,11 +25,6 @@ class SecondModel : public training::Reference {
   std::shared_ptr<const models::Model> model_;
   training::ModelReference reference_;
 };
-
-layers::DecoderConfig architecture_of(const std::string& folder) {
-  const std::string file = join_path(folder, "config.json");
-  return models::configure(Json::parse_file(file), file);
-}
 
 // The reference while its numbers are computed: the trained model itself before its first step, where it is
 // that.
@@ -60,39 +54,8 @@ std::string folder_of_reference(const RunConfig& config) {
 }
 
 void check_reference(const RunConfig& config) {
-  const std::string& folder = preference_keys(config).reference;
-  if (folder.empty()) return;
-  if (!is_directory(folder))
-    fail("[preference.reference] '{}' {}", folder, checkpoints::no_model_folder(folder));
-  if (!exists(join_path(folder, "config.json")))
-    fail(
-        "[preference.reference] '{}' has no config.json; expected a model in Hugging Face format (merge an "
-        "adapter into its base first)",
-        folder);
-  const layers::DecoderConfig own = architecture_of(config.model.path), other = architecture_of(folder);
-  if (own.vocab_size != other.vocab_size)
-    fail(
-        "[preference.reference] '{}' has a vocabulary of {} tokens, the model has {}; a reference must read "
-        "the "
-        "same tokens: give an earlier checkpoint of the model",
-        folder, other.vocab_size, own.vocab_size);
-  if (other.max_positions < config.data.max_length)
-    fail("[data.max_length] is {}, but max_position_embeddings of preference.reference, '{}', is {}",
-         config.data.max_length, folder, other.max_positions);
-  if (!exists(join_path(folder, "tokenizer.json"))) return;
-  const auto tokens = tokenizers::Tokenizer::load(config.model.path),
-             theirs = tokenizers::Tokenizer::load(folder);
-  for (int32_t id = 0; id < std::max(tokens.vocab_size(), theirs.vocab_size()); ++id) {
-    const auto spelled = [id](const tokenizers::Tokenizer& tokenizer) {
-      return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();
-    };
-    if (spelled(tokens) != spelled(theirs))
-      fail(
-          "[preference.reference] '{}' has another vocabulary: token {} is '{}' there and '{}' in the model; "
-          "a "
-          "reference must read the same tokens: give an earlier checkpoint of the model",
-          folder, id, spelled(theirs), spelled(tokens));
-  }
+  check_second_model(config, "preference.reference", preference_keys(config).reference, "a reference",
+                     "give an earlier checkpoint of the model");
 }
 
 std::shared_ptr<const training::Reference> make_reference(const ObjectiveInputs& inputs) {

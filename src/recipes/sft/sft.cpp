@@ -5,13 +5,14 @@ namespace temper::recipes {
 void register_sft() {
   registry<Recipe>().add(
       "sft", {.learns_from = "examples",
-              .answers = {
-                  {"lora", "write recipe: sft, and adapters: [{rank: 16}]"},
-                  {"qlora", "write recipe: sft, adapters: [{rank: 16}], and model.base_dtype: float8_e4m3fn"},
-                  {"peft", "write recipe: sft, and adapters: [{rank: 16}]"},
-                  {"full", "write recipe: sft; without adapters all weights are trained"},
-                  {"pt", "write recipe: sft, and data.loss: all"},
-                  {"pretrain", "write recipe: sft, and data.loss: all"}}});
+              .answers = {{"lora", "write recipe: sft, and adapters: [{rank: 16}]"},
+                          {"qlora",
+                           "write recipe: sft, adapters: [{rank: 16}], and model.base_dtype: float8_e4m3fn"},
+                          {"peft", "write recipe: sft, and adapters: [{rank: 16}]"},
+                          {"full", "write recipe: sft; without adapters all weights are trained"},
+                          {"pt", "write recipe: sft, and data.loss: all"},
+                          {"pretrain", "write recipe: sft, and data.loss: all"}},
+              .quantizes = true});
 }
 
 }  // namespace temper::recipes

@@ -1,0 +1,179 @@
+#include "losses/distillation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "base/random.h"
+#include "collectives/launch.h"
+#include "tests/support/op_testing.h"
+
+namespace temper::losses {
+namespace {
+
+using Values = std::vector<double>;
+
+constexpr int64_t kTokens = 5, kVocab = 12;
+const std::vector<int32_t> kIds{3, 11, 0, 7, 6};
+
+Tensor logits(uint64_t seed) {
+  const Random random(seed, RandomPurpose::kData);
+  const Tensor values = Tensor::empty({kTokens, kVocab}, DType::kF32);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    values.data<float>()[i] = static_cast<float>(6 * random.uniform(static_cast<uint64_t>(i)) - 3);
+  return values;
+}
+
+Values softmax(const Values& row, double temperature) {
+  double sum = 0;
+  Values all;
+  for (const double x : row) all.push_back(std::exp(x / temperature));
+  for (const double x : all) sum += x;
+  for (double& x : all) x /= sum;
+  return all;
+}
+
+double relative_entropy(const Values& a, const Values& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * std::log(a[i] / b[i]);
+  return sum;
+}
+
+// The formula of the header, in double precision.
+double loss_of(const Distillation& options, const Values& student, const Values& teacher, int32_t id) {
+  const Values p = softmax(teacher, options.temperature), q = softmax(student, options.temperature);
+  double divergence =
+      options.divergence == Divergence::kForward ? relative_entropy(p, q) : relative_entropy(q, p);
+  if (options.divergence == Divergence::kJensenShannon) {
+    const double a = options.teacher_share;
+    Values m;
+    for (size_t i = 0; i < p.size(); ++i) m.push_back(a * p[i] + (1 - a) * q[i]);
+    divergence = a * relative_entropy(p, m) + (1 - a) * relative_entropy(q, m);
+  }
+  const double square = options.temperature * options.temperature;
+  return (1 - options.cross_entropy) * square * divergence -
+         options.cross_entropy * std::log(softmax(student, 1)[static_cast<size_t>(id)]);
+}
+
+Values row_of(const Tensor& logits, int64_t row) {
+  const float* const first = logits.data<float>() + row * kVocab;
+  return {first, first + kVocab};
+}
+
+std::vector<Distillation> distillation_options() {
+  std::vector<Distillation> all;
+  for (const Divergence divergence : {Divergence::kForward, Divergence::kReverse, Divergence::kJensenShannon})
+    for (const double temperature : {0.6, 1.0, 2.5})
+      for (const double weight : {0.0, 0.3, 1.0}) all.push_back({divergence, temperature, 0.3, weight});
+  return all;
+}
+
+struct Found {
+  float loss = 0;
+  Tensor gradient, divergence, cross_entropy, teacher_entropy, agreement;
+};
+
+Found run(const Distillation& options, const Tensor& student, const Tensor& teacher,
+          const ops::VocabularyRanks& ranks = {}) {
+  Tape tape;
+  const Var own = tape.variable(student);
+  const DistilledTokens tokens = distill(tape, options, own, teacher, Tensor::from(kIds), 0.25, ranks);
+  tape.backward(tokens.loss);
+  return {tokens.loss.value.data<float>()[0],
+          own.slot->take(),
+          tokens.divergence,
+          tokens.cross_entropy,
+          tokens.teacher_entropy,
+          tokens.agreement};
+}
+
+TEST(Distillation, IsThatOfTheFormulas) {
+  const Tensor student = logits(1), teacher = logits(2);
+  for (const Distillation& options : distillation_options()) {
+    const Found found = run(options, student, teacher);
+    double expected = 0;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const Values theirs = row_of(teacher, t);
+      Values own = row_of(student, t);
+      const int32_t id = kIds[static_cast<size_t>(t)];
+      expected += 0.25 * loss_of(options, own, theirs, id);
+      for (size_t i = 0; i < own.size(); ++i) {
+        const double at = own[i], step = 1e-5;
+        own[i] = at + step;
+        const double above = loss_of(options, own, theirs, id);
+        own[i] = at - step;
+        const double slope = 0.25 * (above - loss_of(options, own, theirs, id)) / (2 * step);
+        own[i] = at;
+        EXPECT_NEAR(found.gradient.data<float>()[t * kVocab + static_cast<int64_t>(i)], slope, 2e-6)
+            << options.temperature << " " << options.cross_entropy;
+      }
+      const Values p = softmax(theirs, options.temperature);
+      double entropy = 0;
+      for (const double each : p) entropy -= each * std::log(each);
+      EXPECT_NEAR(found.teacher_entropy.data<float>()[t], entropy, 2e-6);
+      EXPECT_NEAR(found.cross_entropy.data<float>()[t], -std::log(softmax(own, 1)[static_cast<size_t>(id)]),
+                  2e-6);
+      const auto best = [](const Values& x) { return std::max_element(x.begin(), x.end()) - x.begin(); };
+      EXPECT_EQ(found.agreement.data<float>()[t], best(own) == best(theirs) ? 1 : 0);
+    }
+    EXPECT_NEAR(found.loss, expected, 2e-6 * std::max(1.0, expected));
+  }
+}
+
+TEST(Distillation, OfEqualDistributionsIsZero) {
+  const Tensor same = logits(3);
+  for (Distillation options : distillation_options()) {
+    if (options.cross_entropy != 0 || options.divergence == Divergence::kJensenShannon) continue;
+    const Found found = run(options, same, same.clone());
+    EXPECT_EQ(found.loss, 0);
+    for (const float each : found.gradient.values<float>()) EXPECT_NEAR(each, 0, 1e-7);
+    for (const float each : found.agreement.values<float>()) EXPECT_EQ(each, 1);
+  }
+}
+
+// Probabilities that are 0 in float32 on either side.
+TEST(Distillation, IsFiniteForDistantDistributions) {
+  Tensor student = logits(1), teacher = logits(2);
+  for (int64_t i = 0; i < student.numel(); ++i) {
+    student.data<float>()[i] *= 100;
+    teacher.data<float>()[i] *= -100;
+  }
+  for (const Distillation& options : distillation_options()) {
+    const Found found = run(options, student, teacher);
+    EXPECT_TRUE(std::isfinite(found.loss));
+    for (const float each : found.gradient.values<float>()) EXPECT_TRUE(std::isfinite(each));
+  }
+}
+
+TEST(Distillation, OfADividedVocabularyIsThatOfOneDevice) {
+  const Tensor student = logits(1), teacher = logits(2);
+  for (const int count : {2, 3})
+    for (const Distillation& options : distillation_options()) {
+      const Found whole = run(options, student, teacher);
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = count}, [&](collectives::Group& ranks) {
+        const int64_t own = kVocab / ranks.size(), first = own * ranks.rank();
+        const Found part = run(options, student.narrow(1, first, own).contiguous(),
+                               teacher.narrow(1, first, own).contiguous(), {&ranks, first});
+        const std::lock_guard lock(mutex);
+        EXPECT_NEAR(part.loss, whole.loss, 1e-6 * std::max(1.f, whole.loss));
+        for (int64_t t = 0; t < kTokens; ++t) {
+          EXPECT_NEAR(part.cross_entropy.data<float>()[t], whole.cross_entropy.data<float>()[t], 1e-6);
+          EXPECT_EQ(part.agreement.data<float>()[t], whole.agreement.data<float>()[t]);
+          for (int64_t i = 0; i < own; ++i)
+            EXPECT_NEAR(part.gradient.data<float>()[t * own + i],
+                        whole.gradient.data<float>()[t * kVocab + first + i], 1e-6);
+        }
+      });
+    }
+}
+
+TEST(Distillation, RefusesATemperatureOfZero) {
+  op_testing::expect_error([] { run({.temperature = 0}, logits(1), logits(2)); },
+                           "[distill] temperature is 0, needs more than 0");
+}
+
+}  // namespace
+}  // namespace temper::losses

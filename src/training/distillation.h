@@ -1,0 +1,34 @@
+#pragma once
+#include "losses/distillation.h"
+#include "training/objective.h"
+
+namespace temper::training {
+
+// A model learns the distributions of another one (losses/distillation.h): the mean over all target tokens of
+// the update, whatever the micro-batches and ranks. The teacher reads the rows that the student reads.
+//
+// The heads of both run over target tokens alone, some at a time, each time with the backward pass: logits of
+// few tokens are there at once.
+class Distill : public Objective {
+ public:
+  // `teacher`: with the vocabulary of `model`, and divided between the ranks alike; or `model` itself, which
+  // then teaches without adapters and without rounding by quantizers.
+  Distill(const layers::Decoder& model, const layers::Decoder& teacher, const losses::Distillation& options,
+          int64_t micro_batch_tokens)
+      : model_(model), teacher_(teacher), options_(options), micro_batch_tokens_(micro_batch_tokens) {}
+
+  std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                                  collectives::Group& ranks) const override;
+  EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
+                      collectives::Group& ranks) const override;
+
+ private:
+  class Step;
+
+  const layers::Decoder& model_;
+  const layers::Decoder& teacher_;
+  losses::Distillation options_;
+  int64_t micro_batch_tokens_;
+};
+
+}  // namespace temper::training

@@ -1,0 +1,191 @@
+#include "training/distillation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "collectives/launch.h"
+#include "models/adapter.h"
+#include "primitives/primitives.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/packed_rows.h"
+#include "tests/support/tiny_model.h"
+#include "training/adapter_trainer.h"
+#include "training/calibration.h"
+#include "training/gradients_test_support.h"
+#include "training/trainer.h"
+
+namespace temper::training {
+namespace {
+
+using data::PackedRow;
+using op_testing::close;
+using op_testing::Doubles;
+
+const std::vector<PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
+
+TinyModel student_of(const char* type = "qwen3") {
+  TinyModel tiny{.type = type};
+  tiny.ops = {};
+  return tiny;
+}
+
+// Of another family and other weights, with the same vocabulary.
+std::unique_ptr<models::Model> teacher_model() {
+  TinyModel tiny = student_of("llama");
+  tiny.deviation = 0.2;
+  return tiny_model(tiny);
+}
+
+struct Bench {
+  explicit Bench(const losses::Distillation& loss, const TrainerOptions& options = {},
+                 const TinyModel& tiny = student_of(), collectives::Group& ranks = collectives::alone())
+      : teacher(teacher_model()),
+        model(tiny_model(tiny)),
+        optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
+        trainer(model->decoder, optimizer, options,
+                std::make_shared<Distill>(model->decoder, teacher->decoder, loss, options.micro_batch_tokens),
+                ranks) {}
+  Doubles gradients() const { return gradients_of(model->decoder.parameters()); }
+  std::unique_ptr<models::Model> teacher, model;
+  optimizers::AdamW optimizer;
+  Trainer trainer;
+};
+
+constexpr losses::Distillation kLoss{losses::Divergence::kForward, 1.3, 0.5, 0.2};
+
+// Logits at all tokens, in double.
+std::vector<Doubles> logits_of(const layers::Decoder& model, const PackedRow& row) {
+  const MicroBatch batch = gather({row}, 0, 1);
+  Tape tape(false);
+  const Tensor all = model.logits(tape, model.forward(tape, batch.input)).value;
+  std::vector<Doubles> rows;
+  for (int64_t t = 0; t < all.dim(0); ++t)
+    rows.push_back(op_testing::values_of(all.narrow(0, t, 1).contiguous()));
+  return rows;
+}
+
+double log_sum(const Doubles& row, double temperature) {
+  double sum = 0;
+  for (const double x : row) sum += std::exp(x / temperature);
+  return std::log(sum);
+}
+
+// Forward KL and cross entropy over the rows' targets, from the logits of whole rows.
+double loss_of(const Bench& bench, const losses::Distillation& options) {
+  double sum = 0, targets = 0;
+  for (const PackedRow& row : kRows) {
+    const auto own = logits_of(bench.model->decoder, row), theirs = logits_of(bench.teacher->decoder, row);
+    for (size_t t = 0; t < row.targets.size(); ++t) {
+      if (row.targets[t] == data::kIgnore) continue;
+      const double temperature = options.temperature, log_p = log_sum(theirs[t], temperature),
+                   log_q = log_sum(own[t], temperature);
+      double divergence = 0;
+      for (size_t i = 0; i < own[t].size(); ++i) {
+        const double p = theirs[t][i] / temperature - log_p, q = own[t][i] / temperature - log_q;
+        divergence += std::exp(p) * (p - q);
+      }
+      const double likelihood = own[t][static_cast<size_t>(row.targets[t])] - log_sum(own[t], 1);
+      sum += (1 - options.cross_entropy) * temperature * temperature * divergence -
+             options.cross_entropy * likelihood;
+      ++targets;
+    }
+  }
+  return sum / targets;
+}
+
+TEST(Distill, IsTheMeanOverTargetTokensAndItsGradient) {
+  for (const char* type : {"qwen3", "qwen3_moe"}) {
+    Bench bench(kLoss, {}, student_of(type));
+    const double expected = loss_of(bench, kLoss);
+    const EvalResult evaluation = bench.trainer.evaluate(kRows);
+    const StepResult step = bench.trainer.step(kRows, 0);
+    EXPECT_NEAR(step.loss, expected, 2e-6 * expected);
+    EXPECT_NEAR(evaluation.loss, expected, 2e-6 * expected);
+    EXPECT_EQ(evaluation.target_tokens, step.target_tokens);
+    EXPECT_EQ(step.distillation->tokens, step.target_tokens);
+    if (std::string_view(type) == "qwen3_moe") continue;  // differences step over choices of experts
+    const Doubles gradients = bench.gradients();
+    // Along the gradient itself, against a central difference.
+    layers::ParameterStore& parameters = bench.model->decoder.parameters();
+    double norm = 0;
+    for (const double each : gradients) norm += each * each;
+    norm = std::sqrt(norm);
+    const auto move = [&](double by) {
+      size_t next = 0;
+      for (size_t i = 0; i < parameters.size(); ++i)
+        for (int64_t e = 0; e < parameters[i].value.numel(); ++e)
+          parameters[i].value.data<float>()[e] += static_cast<float>(by * gradients[next++] / norm);
+    };
+    constexpr double kStep = 4e-3;
+    move(kStep);
+    const double above = loss_of(bench, kLoss);
+    move(-2 * kStep);
+    EXPECT_NEAR((above - loss_of(bench, kLoss)) / (2 * kStep), norm, 2e-3 * norm);
+  }
+}
+
+TEST(Distill, IsTheSameForAllMicroBatches) {
+  Bench whole(kLoss), cut(kLoss, {.micro_batch_tokens = 16});
+  const StepResult expected = whole.trainer.step(kRows, 0), found = cut.trainer.step(kRows, 0);
+  EXPECT_NEAR(found.loss, expected.loss, 1e-6 * expected.loss);
+  EXPECT_NEAR(found.distillation->teacher_entropy, expected.distillation->teacher_entropy, 1e-6);
+  EXPECT_EQ(found.distillation->agreement, expected.distillation->agreement);
+  EXPECT_TRUE(close(cut.gradients(), whole.gradients(), 1e-5));
+}
+
+TEST(Distill, OfSeveralRanksIsThatOfOne) {
+  Bench alone(kLoss, {.micro_batch_tokens = 16});
+  const StepResult expected = alone.trainer.step(kRows, 0);
+  std::mutex mutex;
+  collectives::launch("threads", {.ranks = 2}, [&](collectives::Group& ranks) {
+    std::unique_ptr<Bench> own;
+    {
+      const std::lock_guard lock(mutex);
+      own = std::make_unique<Bench>(kLoss, TrainerOptions{.micro_batch_tokens = 16}, student_of(), ranks);
+    }
+    const std::vector<PackedRow> rows =
+        ranks.rank() == 0 ? std::vector{kRows[0], kRows[1]} : std::vector{kRows[2]};
+    const StepResult found = own->trainer.step(rows, 0);
+    const std::lock_guard lock(mutex);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-6 * expected.loss);
+    EXPECT_NEAR(found.distillation->divergence, expected.distillation->divergence, 1e-6);
+    EXPECT_EQ(found.distillation->tokens, expected.distillation->tokens);
+    EXPECT_TRUE(close(own->gradients(), alone.gradients(), 1e-5));
+  });
+}
+
+TEST(Distill, ComesCloserToTheTeacher) {
+  Bench bench({});
+  std::vector<double> divergences;
+  for (int step = 0; step < 3; ++step)
+    divergences.push_back(bench.trainer.step(kRows, 3e-3).distillation->divergence);
+  EXPECT_LT(divergences[1], divergences[0]);
+  EXPECT_LT(divergences[2], divergences[1]);
+}
+
+// The quantized model learns from the same weights without rounding, of which there is no copy.
+TEST(Distill, AQuantizedModelLearnsFromItsOwnWeights) {
+  TinyModel tiny = student_of();
+  const auto plain = tiny_model(tiny);
+  tiny.quantize.rules = {
+      {"layers.*", layers::QuantizerKind{"int4", layers::Sharing::kBlock, 16}, layers::QuantizerKind{"fp8"}}};
+  const auto quantized = tiny_model(tiny);
+  calibrate(quantized->decoder, kRows, 0);
+  const Distill apart(quantized->decoder, plain->decoder, {}, 0),
+      shared(quantized->decoder, quantized->decoder, {}, 0);
+  const EvalResult expected = apart.evaluate(kRows, nullptr, collectives::alone()),
+                   found = shared.evaluate(kRows, nullptr, collectives::alone());
+  EXPECT_EQ(found.loss, expected.loss);
+  EXPECT_GT(found.loss, 1e-3);
+  EXPECT_EQ(quantized->decoder.quantizers().mode(), layers::QuantizerMode::kFake);
+  optimizers::AdamW optimizer(quantized->decoder.parameters(), quantized->decoder.ops(), {});
+  Trainer trainer(
+      quantized->decoder, optimizer, {},
+      std::make_shared<Distill>(quantized->decoder, quantized->decoder, losses::Distillation{}, 0));
+  EXPECT_GT(trainer.step(kRows, 0).grad_norm, 0);
+}
+
+}  // namespace
+}  // namespace temper::training

@@ -16,6 +16,7 @@
 #include "ops/measure.h"
 #include "ops/report.h"
 #include "ops/sample/sample.h"
+#include "ops/token_log_probs/token_log_probs.h"
 #include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
 #include "recipes/rehearsal.h"
@@ -37,7 +38,7 @@ bool computes(const RunConfig& config, const std::string& op) {
     return adapter.dropout.value_or(adapter.from.empty() ? 0 : 1) > 0;  // a folder may say so
   };
   const bool rolls = recipe_of(config).batches != nullptr;
-  if (op == ops::PagedAttention::kName) return rolls;
+  if (op == ops::PagedAttention::kName || op == ops::TokenLogProbs::kName) return rolls;
   if (op == ops::Sample::kName) return rolls || config.eval.exact_match > 0;
   if (op == ops::DecodeAttention::kName || op == ops::LatentDecode::kName) return config.eval.exact_match > 0;
   if (op == ops::LoraLinear::kName) return !config.adapters.empty();

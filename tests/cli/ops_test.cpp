@@ -12,8 +12,9 @@ TEST_F(Cli, OpsExplainsAModelsKernels) {
   const Json report = Json::parse(outcome.out, "report");
   EXPECT_EQ(report.at("hardware").as_string(), "cpu");
   for (const Json& choice : report.at("choices").as_array()) {
-    // The plain way to sample is the CPU's own.
-    const bool plain = choice.at("op").as_string() == "sample";
+    // The plain way to sample is the CPU's own, and that of the log-probabilities of what was sampled.
+    const std::string op = choice.at("op").as_string();
+    const bool plain = op == "sample" || op == "token_log_probs";
     EXPECT_EQ(choice.at("kernel").as_string() == "eager", plain) << choice.dump();
     EXPECT_EQ(choice.at("why").as_string(), "default");
     // A build without kernels for GPUs has no other way to sample.
@@ -46,7 +47,7 @@ TEST_F(Cli, OpsOfARunSayWhatTheRunSays) {
   ASSERT_NE(at, std::string::npos) << quiet.err;
   const std::string line = quiet.err.substr(at, end - at);
   EXPECT_NE(line.find("linear"), std::string::npos) << line;
-  for (const char* unused : {"lora_linear", "dropout", "decode_attention", "sample"}) {
+  for (const char* unused : {"lora_linear", "dropout", "decode_attention", "sample", "token_log_probs"}) {
     EXPECT_EQ(line.find(unused), std::string::npos) << line;
     EXPECT_EQ(table.find(unused), std::string::npos) << table;
   }

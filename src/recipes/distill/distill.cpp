@@ -72,7 +72,7 @@ void register_distill() {
                    {"gkd",
                     "write recipe: distill; it learns from the answers of data.train, not the model's own"},
                    {"qad", "write recipe: distill, and quantize"}},
-       .foreign_names = {{"distill.teacher", {"teacher", "teacher_model", "teacher_model_name_or_path"}},
+       .foreign_names = {{"distill.teacher", {"teacher_model", "teacher_model_name_or_path"}},
                          {"distill.temperature", {"kd_temperature", "distill_temperature"}}},
        .check = check,
        .second_model = second_model,

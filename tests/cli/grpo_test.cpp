@@ -163,6 +163,11 @@ TEST_P(KilledGrpo, ContinuesBitForBit) {
   if (!exists(whole)) {
     trained(config, "kept_whole");
   }
+  // Groups that nothing is learnt from are left out, and have no scores.
+  double left_out = 0;
+  for (const Json& line : metrics(whole))
+    if (line.find("groups_without_spread") != nullptr) left_out += number(line, "groups_without_spread");
+  EXPECT_GT(left_out, 0);
   const std::string command = fmt::format(
       "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL={} KILL_FILE={} KILL_COUNT={} {} "
       "train {} --output {} 2>/dev/null",

@@ -50,6 +50,27 @@ std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOpti
   return candidates;
 }
 
+// Where all tokens stay, nothing needs to be sorted: the point lies among the weights in the order of the
+// ids.
+int32_t sample_all(const std::vector<float>& scores, double best, double temperature, double uniform) {
+  std::vector<double> weights;
+  weights.reserve(scores.size());
+  double sum = 0;
+  for (const float score : scores) {
+    weights.push_back(std::exp((score - best) / temperature));
+    sum += weights.back();
+  }
+  double point = uniform * sum;
+  int32_t last = 0;  // with a weight: what roundings leave of the point is its
+  for (size_t id = 0; id < weights.size(); ++id) {
+    if (weights[id] <= 0) continue;
+    last = static_cast<int32_t>(id);
+    point -= weights[id];
+    if (point < 0) break;
+  }
+  return last;
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& options,
@@ -62,6 +83,9 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options,
   const auto best = std::max_element(scores.begin(), scores.end());
   if (std::isinf(*best)) return kNoToken;
   if (options.temperature <= 0) return static_cast<int32_t>(best - scores.begin());
+  const double uniform = Random(options.seed, RandomPurpose::kSampling).uniform(position);
+  if (options.top_p >= 1 && (options.top_k <= 0 || static_cast<size_t>(options.top_k) >= scores.size()))
+    return sample_all(scores, *best, options.temperature, uniform);
   const std::vector<Candidate> candidates = rank(scores, options);
   size_t count = candidates.size();
   double mass = 0;
@@ -73,7 +97,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options,
     }
   }
   if (options.top_p >= 1 || mass <= 0) mass = 1;
-  double point = Random(options.seed, RandomPurpose::kSampling).uniform(position) * mass;
+  double point = uniform * mass;
   for (size_t i = 0; i < count; ++i) {
     point -= candidates[i].probability;
     if (point < 0) return candidates[i].id;

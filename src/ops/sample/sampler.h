@@ -17,7 +17,9 @@ struct SamplingOptions {
 inline constexpr int32_t kNoToken = -1;
 
 // Chooses the next token from logits [vocab]. The order is the ecosystem's: penalty, temperature, top-k,
-// top-p. Greedy takes the lowest id among equals. Random numbers are keyed by (seed, position): the same
+// top-p. Greedy takes the lowest id among equals. A random number chooses among the tokens that stay by their
+// probabilities one after the other: sorted by score, lowest id first among equals; in the order of their ids
+// where neither top-k nor top-p leaves any out. Random numbers are keyed by (seed, position): the same
 // arguments give the same token. kNoToken where there is none to choose.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options,
                std::span<const int32_t> history, uint64_t position);

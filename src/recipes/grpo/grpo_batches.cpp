@@ -96,7 +96,6 @@ void GrpoBatches::roll() {
   report_ = {};
   samples_.clear();
   groups_.clear();
-  scored_ = resumes_;
   training::RolloutTurn turn(trained_, keys_.sleep);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
     if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
@@ -116,6 +115,9 @@ void GrpoBatches::roll() {
   report_.sum_over(ranks());
   if (report_.judged == 0)
     fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers, rollout_);
+  // Of groups that are left out nothing is known, and nothing is needed.
+  scored_ = resumes_ && std::all_of(samples_.begin(), samples_.end(),
+                                    [](const SampledAnswer& sample) { return sample.scored; });
   make_updates();
   journal_.sync();
   resumes_ = false;
@@ -156,10 +158,8 @@ void GrpoBatches::take_from_journal(Round& round, std::vector<Asked>& asked) {
     for (int64_t number = 0; number < keys_.group_size; ++number) {
       Journal::Found* const found = resumes_ ? journal_.find(group, number) : nullptr;
       if (found != nullptr && found->key == key_of(round.prompts[i])) {
-        scored_ = scored_ && found->scored;
         round.samples.push_back(std::move(found->sample));
       } else {
-        scored_ = false;
         asked.push_back({&round.prompts[i], group, number, seed_of(group, number)});
       }
     }

@@ -72,7 +72,8 @@ class GrpoBatches : public BatchSource {
   Json begun_at_;        // the prompts' state before it
   int64_t update_;       // of its updates, that comes next; all are done: a rollout does
   bool journal_is_read_ = false;
-  // The rollout takes answers from the journal; and all of what is known of them when learning begins.
+  // The rollout takes answers from the journal; and what is known of all that are learnt from when learning
+  // begins.
   bool resumes_ = false, scored_ = false;
   std::vector<SampledAnswer> samples_;  // of the groups that are kept, of this rank
   std::vector<int64_t> groups_;         // that are kept, of all ranks

@@ -57,7 +57,6 @@ void Journal::begin_at(int64_t rollout, bool keep) {
       Found& found = found_[{line.at("group").as_int(), line.at("sample").as_int()}];
       if (line.find("scores") != nullptr) {  // behind the sample, of the same rank
         take_scores(line, found.sample);
-        found.scored = true;
       } else {
         found.sample = sample_from(line);
         found.key = line.at("key").as_string();

@@ -24,7 +24,6 @@ class Journal {
   struct Found {
     SampledAnswer sample;
     std::string key;
-    bool scored = false;
   };
   Found* find(int64_t group, int64_t number);  // of that rollout; null: there is none
 

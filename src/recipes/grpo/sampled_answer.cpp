@@ -114,6 +114,7 @@ void take_scores(const Json& line, SampledAnswer& sample) {
     sample.passages[i].old_log_probs = values_of<float>(passages[i].at("old_log_probs"));
     sample.passages[i].reference_log_probs = values_of<float>(passages[i].at("reference_log_probs"));
   }
+  sample.scored = true;
 }
 
 }  // namespace temper::recipes

@@ -43,6 +43,7 @@ struct SampledAnswer {
   std::vector<double> parts = {};                            // of each reward
   std::string error = {};                                    // why it could not be
   double advantage = 0;
+  bool scored = false;  // what is known when learning begins was there already (rollouts.jsonl)
 
   bool is_truncated() const { return finish == "length" || finish == "context"; }
   int64_t count_sampled() const;  // tokens

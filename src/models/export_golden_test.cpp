@@ -135,17 +135,25 @@ QuantizeOptions options_of(const std::string& name) {
   return {"NVFP4_DEFAULT", {{"layers.*.mlp.down", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}};
 }
 
-TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
+// Calls f(model, the folder that it was exported to, what is expected of it) for each case.
+template <class F>
+void for_each_export(F&& f) {
   const Json cases =
       Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/exported.json");
-  int64_t tensors = 0;
   for (const auto& [name, golden] : cases.as_object()) {
     SCOPED_TRACE(name);
     const size_t space = name.find(' ');
     const auto model = model_of(name.substr(0, space).c_str(), options_of(name.substr(space + 1)));
     const TemporaryDirectory out;
     export_model(*model, out / "m", "");
-    const auto folder = checkpoints::ModelFolder::open(out / "m");
+    f(*model, out / "m", golden);
+  }
+}
+
+TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
+  int64_t tensors = 0;
+  for_each_export([&](const Model&, const std::string& exported, const Json& golden) {
+    const auto folder = checkpoints::ModelFolder::open(exported);
     const auto& expected = golden.at("tensors").as_object();
     size_t own = 0;
     for (const std::string& each : folder.names())
@@ -172,9 +180,9 @@ TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
       }
       ++tensors;
     }
-    const Json file = Json::parse_file(out / "m/hf_quant_config.json");
+    const Json file = Json::parse_file(exported + "/hf_quant_config.json");
     expect_same_description(file.at("quantization"), golden.at("hf_quant_config"));
-    const Json config = Json::parse_file(out / "m/config.json").at("quantization_config");
+    const Json config = Json::parse_file(exported + "/config.json").at("quantization_config");
     EXPECT_EQ(config.at("quant_algo"), golden.at("quantization_config").at("quant_algo"));
     EXPECT_EQ(config.find("config_groups") == nullptr,
               golden.at("quantization_config").find("config_groups") == nullptr);
@@ -183,27 +191,20 @@ TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
       EXPECT_EQ(config.at("config_groups").dump(),
                 golden.at("quantization_config").at("config_groups").dump());
     }
-  }
+  });
   EXPECT_GT(tensors, 300);
 }
 
 // What load_model() reads is what training rounds to; of integers one rounding apart, as models/export.h
 // says.
 TEST(ExportGoldens, FoldersAreReadAsWhatTrainingRoundsTo) {
-  const Json cases =
-      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/exported.json");
   int64_t matrices = 0;
-  for (const auto& [name, golden] : cases.as_object()) {
-    SCOPED_TRACE(name);
-    const size_t space = name.find(' ');
-    const auto model = model_of(name.substr(0, space).c_str(), options_of(name.substr(space + 1)));
-    const TemporaryDirectory out;
-    export_model(*model, out / "m", "");
-    const auto read = load_model(out / "m", {});
-    for (const Quantizer& each : model->decoder.quantizers().all()) {
+  for_each_export([&](const Model& model, const std::string& exported, const Json&) {
+    const auto read = load_model(exported, {});
+    for (const Quantizer& each : model.decoder.quantizers().all()) {
       if (each.planned.of_input) continue;
       const Tensor values =
-          model->decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
+          model.decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
       const Tensor rounded = quant::decode(
           each.planned.format, quant::encode(each.planned.name, each.planned.format, values, each.amax),
           DType::kF32);
@@ -217,7 +218,7 @@ TEST(ExportGoldens, FoldersAreReadAsWhatTrainingRoundsTo) {
       EXPECT_EQ(others, 0) << each.planned.weight;
       ++matrices;
     }
-  }
+  });
   EXPECT_GE(matrices, 60);
 }
 

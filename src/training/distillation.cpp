@@ -75,15 +75,7 @@ class Distill::Step : public StepLoss {
     const double loss = compare(hidden, learnt.targets, learnt.documents, learnt.rows, true, result);
     pending.add_distillation(loss, result);
     pending.add_work(0, forward_flops(objective_.teacher_.config(), learnt.documents));
-    const Tensor gradient = hidden.slot->take();
-    const Tensor value = Tensor::from(std::vector<float>{static_cast<float>(loss)});
-    return tape.record(
-        value.on(objective_.model_.device()), {&learnt.hidden},
-        [slot = learnt.hidden.slot, gradient, like = learnt.hidden.value](const Tensor&) {
-          slot->add(gradient.defined()
-                        ? gradient
-                        : Tensor::zeros(like.shape(), like.dtype(), MemoryTag::kActivations, like.device()));
-        });
+    return loss_with_gradient(tape, learnt, hidden, loss);
   }
 
   // Of the pass over the next rows, whose documents these are: their part of the loss.

@@ -24,6 +24,10 @@ class StepLoss {
   virtual Var of(Tape& tape, const Learnt& learnt, PendingStep& pending) = 0;
 };
 
+// A pass's part of the loss, [1] float32, whose gradient by hidden states is there already: what `hidden`, a
+// variable of their values, was given (undefined: nothing was).
+Var loss_with_gradient(Tape& tape, const Learnt& learnt, const Var& hidden, double loss);
+
 // What a learner minimises, where that is not the mean of -log p over the step's target tokens. The model and
 // whatever else it needs must outlive it.
 class Objective {

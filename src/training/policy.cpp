@@ -81,19 +81,10 @@ class PolicyGradient::Step : public StepLoss {
       target += count;
     }
     pending.add_policy(result.sums.loss, result);
-    const Tensor gradient = hidden.slot->take();
-    const Tensor loss = Tensor::from(std::vector<float>{static_cast<float>(result.sums.loss)});
-    return tape.record(loss.on(model_.device()), {&learnt.hidden},
-                       [slot = learnt.hidden.slot, gradient, value = learnt.hidden.value](const Tensor&) {
-                         slot->add(gradient.defined() ? gradient : zeros_like(value));
-                       });
+    return loss_with_gradient(tape, learnt, hidden, result.sums.loss);
   }
 
  private:
-  static Tensor zeros_like(const Tensor& value) {
-    return Tensor::zeros(value.shape(), value.dtype(), MemoryTag::kActivations, value.device());
-  }
-
   // Whole answers: their loss, and its gradient by hidden states and the head.
   void learn(const Var& hidden, const Chosen& chosen, std::span<const int64_t> lengths,
              const layers::AdapterRows& rows, PolicyResult& result) {

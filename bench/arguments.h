@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "primitives/frozen.h"
 #include "startup.h"
 #include "tensor/dtype.h"
 
@@ -49,10 +50,11 @@ class BenchArguments {
     value = *dtype;
     return true;
   }
-  bool take(const char* name, std::optional<DType>& value) {
-    DType dtype{};
-    if (!take(name, dtype)) return false;
-    value = dtype;
+  bool take(const char* name, std::optional<primitives::FrozenFormat>& value) {
+    std::string text;
+    if (!take(name, text)) return false;
+    value = primitives::frozen_format_from_string(text);
+    if (!value) fail("{}: '{}' is none of float8_e4m3fn, nf4 and nf4_double", name, text);
     return true;
   }
   bool take_flag(const char* name, bool& value) {

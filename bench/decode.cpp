@@ -23,7 +23,7 @@ namespace {
 struct Options {
   std::string model = "qwen3-0.6b", device = "cpu", tokens;
   DType dtype = DType::kBF16;
-  std::optional<DType> base_dtype;
+  std::optional<primitives::FrozenFormat> base_dtype;
   int64_t prompt = 256, new_tokens = 256, runs = 5, threads = 0;
   ops::SamplingOptions sampling = {};
   ops::OpsConfig ops = {};

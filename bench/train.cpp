@@ -4,7 +4,8 @@
 //                      none|selective|full]
 //                      [--attention KERNEL] [--float32-state] [--balanced]
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
-//                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn] [--pin] [--profile]
+//                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
+//                      [--pin] [--profile]
 //                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N] [--quantize PRESET]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
@@ -15,7 +16,7 @@
 // linears) learns from its share of the rows; --adapter is one of PEFT's folders. Prints one line of JSON;
 // memory is the process's on a CPU, the device pool's on a GPU, and `of_peak` the share of a large product's
 // speed on the same machine. --layers changes a shape, --base-dtype keeps the frozen model's linears in 8
-// bits, --pin pins threads to cores,
+// or 4 bits, --pin pins threads to cores,
 // --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
 // own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
 // --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
@@ -51,7 +52,7 @@ struct Options {
   std::string model = "small", device = "cpu", checkpointing = "none", attention, tokens, data,
               write_documents, adapter, quantize;
   DType dtype = DType::kBF16;
-  std::optional<DType> base_dtype;
+  std::optional<primitives::FrozenFormat> base_dtype;
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
           rank = 16, layers = 0, tensor = 1, expert = 1, shard_level = 1;
   double lr = 1e-5;
@@ -237,8 +238,8 @@ void print_result(const Options& options, const Training& trained, const Hardwar
       "\"memory_gib\": %.3f, \"first_step_seconds\": %.2f, \"step_ms\": %.2f, "
       "\"checkpointing\": \"%s\", \"losses\": [%s], \"grad_norms\": [%s]}\n",
       options.model.c_str(), ranks, std::string(to_string(options.dtype)).c_str(),
-      std::string(to_string(options.base_dtype.value_or(options.dtype))).c_str(), median(speeds),
-      speed / 1e12, speed / ranks / measured_products(facts, options.dtype),
+      std::string(options.base_dtype ? to_string(*options.base_dtype) : to_string(options.dtype)).c_str(),
+      median(speeds), speed / 1e12, speed / ranks / measured_products(facts, options.dtype),
       static_cast<double>(memory) / (1 << 30), trained.first_seconds, step_seconds * 1e3,
       options.checkpointing.c_str(), losses.c_str(), grad_norms.c_str());
 }

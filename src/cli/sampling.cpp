@@ -16,7 +16,8 @@ void SamplingArguments::declare(Options& options) {
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
   options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
   options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
-  options.option("--base-dtype", base_dtype, "float8_e4m3fn keeps weights of linears in 8 bits.");
+  options.option("--base-dtype", base_dtype,
+                 "float8_e4m3fn keeps weights of linears in 8 bits, nf4 and nf4_double in 4.");
 }
 
 rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {
@@ -56,9 +57,10 @@ std::unique_ptr<models::Model> load_for_inference(const std::string& folder,
       fail("[--dtype] '{}' is not supported; use float32 or bfloat16", arguments.dtype);
   }
   if (!arguments.base_dtype.empty()) {
-    options.base_dtype = dtype_from_string(arguments.base_dtype);
-    if (options.base_dtype != DType::kF8E4M3)
-      fail("[--base-dtype] '{}' is not supported; use float8_e4m3fn, or leave it out", arguments.base_dtype);
+    options.base_dtype = primitives::frozen_format_from_string(arguments.base_dtype);
+    if (!options.base_dtype)
+      fail("[--base-dtype] '{}' is not supported; use float8_e4m3fn, nf4 or nf4_double, or leave it out",
+           arguments.base_dtype);
   }
   return models::load_model(folder, options);
 }

@@ -220,8 +220,8 @@ TEST_F(Exchange, OnlyOneListensAndOnlyAtASocket) {
   EXPECT_FALSE(exists(socket()));
   layers::ParameterStore counted(table(), DType::kF32, {DeviceType::kCounted, 0});
   expect_has(failure_of([&] { Receiver(socket(), counted); }), "not in the CPU's memory");
-  const auto narrow = tiny_model({.base_dtype = DType::kF8E4M3});
-  expect_has(failure_of([&] { Receiver(socket(), narrow->decoder.parameters()); }), "kept in 8 bits");
+  const auto narrow = tiny_model({.base_dtype = primitives::FrozenFormat::kFloat8});
+  expect_has(failure_of([&] { Receiver(socket(), narrow->decoder.parameters()); }), "kept in 8 or 4 bits");
 }
 
 }  // namespace

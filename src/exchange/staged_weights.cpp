@@ -15,7 +15,7 @@ StagedWeights::StagedWeights(const layers::ParameterStore& parameters, Names nam
     fail("[weights] the model is not in the CPU's memory; weights are taken by models with --device cpu");
   for (size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].scales.defined())
-      fail("[weights] {} is kept in 8 bits; weights are taken by models without --base-dtype",
+      fail("[weights] {} is kept in 8 or 4 bits; weights are taken by models without --base-dtype",
            parameters.spec(i).name);
   for (const auto& [name, target] : targets_of(parameters.table(), names)) targets_.emplace(name, target);
   elements_.resize(parameters.size());

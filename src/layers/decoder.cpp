@@ -38,7 +38,7 @@ primitives::ChosenRows seen_rows(const DecoderInput& input, std::vector<int32_t>
 }  // namespace
 
 Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device,
-                 std::optional<DType> frozen, const ModelRanks& ranks)
+                 std::optional<primitives::FrozenFormat> frozen, const ModelRanks& ranks)
     : config_(std::move(config)),
       ranks_(ranks),
       parameters_(decoder_weight_table(config_), dtype, device, frozen, ranks.mesh, ranks.rank),

@@ -83,7 +83,7 @@ class Decoder {
   // `frozen`: what the weights of linears are kept in (ParameterStore). `ranks`: that compute the model
   // together, which all call the same functions.
   Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device device = {},
-          std::optional<DType> frozen = {}, const ModelRanks& ranks = {});
+          std::optional<primitives::FrozenFormat> frozen = {}, const ModelRanks& ranks = {});
   Decoder(const Decoder&) = delete;  // modules know where its parameters are
   Decoder& operator=(const Decoder&) = delete;
 

@@ -29,6 +29,14 @@ void fill_normal(const Tensor& value, uint64_t seed, size_t parameter, double de
   });
 }
 
+primitives::Nf4Matrix empty_nf4(const WeightSpec& spec, bool double_quantization, Device device) {
+  std::vector<int64_t> rows;
+  for (const WeightSource& source : spec.sources) rows.push_back(source.rows);
+  if (spec.shape[1] % 2 != 0)
+    fail("{} has {} columns: two codes of nf4 share a byte", spec.name, spec.shape[1]);
+  return primitives::empty_nf4(rows, spec.shape[1], double_quantization, device);
+}
+
 void fill(const Tensor& value, float number) {
   if (value.device().type != DeviceType::kCpu) return tensor_functions(value.device()).fill(value, number);
   visit_float(value.dtype(), [&]<class T>() { std::fill_n(value.data<T>(), value.numel(), T(number)); });
@@ -36,12 +44,9 @@ void fill(const Tensor& value, float number) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen,
-                               const Mesh& mesh, int rank)
+ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
+                               std::optional<primitives::FrozenFormat> frozen, const Mesh& mesh, int rank)
     : table_(std::move(table)), layout_(table_, mesh, rank), dtype_(dtype), device_(device) {
-  if (frozen && *frozen != DType::kF8E4M3)
-    fail("frozen weights are kept in {} or as the others, not in {}", to_string(DType::kF8E4M3),
-         to_string(*frozen));
   const auto empty = [&](const Shape& shape, DType kept) {
     return Tensor::empty(shape, kept, MemoryTag::kWeights, device);
   };
@@ -49,7 +54,20 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device, st
     const Shape& shape = layout_[i].own();
     const bool narrow = frozen && spec(i).quantize;
     Parameter& parameter = parameters_.emplace_back();
-    parameter.value = empty(shape, narrow ? *frozen : spec(i).dtype.value_or(dtype));
+    four_bits_.emplace_back();
+    if (narrow && is_nf4(*frozen)) {
+      if (!layout_[i].is_whole())
+        fail(
+            "{} is kept in nf4, which needs whole matrices on every rank: divide no layers and shard nothing",
+            spec(i).name);
+      const bool is_double = *frozen == primitives::FrozenFormat::kNf4Double;
+      four_bits_[i] = std::make_unique<FourBits>(FourBits{empty_nf4(spec(i), is_double, device), {}, 0});
+      parameter.value = four_bits_[i]->matrix.codes;
+      parameter.scales = four_bits_[i]->matrix.scales;
+      own_.emplace_back();
+      continue;
+    }
+    parameter.value = empty(shape, narrow ? DType::kF8E4M3 : spec(i).dtype.value_or(dtype));
     if (narrow) parameter.scales = empty({layout_[i].unsharded().own()[0]}, DType::kF32);
     parameter.comes_and_goes = layout_[i].is_flat();
     own_.push_back(parameter.comes_and_goes ? std::exchange(parameter.value, {}) : Tensor());
@@ -111,18 +129,20 @@ BoundWeight ParameterStore::bound(std::string_view name) const {
   const size_t own = index_of(name);
   const size_t id =
       tied == nullptr ? own : parameters_.size() + static_cast<size_t>(tied - table_.tied().data());
-  return {id, parameters_[own], dtype_};
+  return {id, parameters_[own], dtype_, four_bits_[own] ? &four_bits_[own]->matrix : nullptr};
 }
 
 primitives::Matrix BoundWeight::matrix(Tape& tape) const {
   if (!exists()) return {};
   if (quantizer_) return (*quantizer_)(tape, tape.leaf(*parameter_));
+  if (nf4_ != nullptr) return primitives::widened(*nf4_, dtype_);
   return parameter_->scales.defined() ? primitives::in_8_bits(*parameter_, dtype_) : tape.leaf(*parameter_);
 }
 
 Var BoundWeight::leaf(Tape& tape) const { return exists() ? tape.leaf(*parameter_) : Var{}; }
 
 Tensor BoundWeight::value() const {
+  if (nf4_ != nullptr) return primitives::dequantized(*nf4_, dtype_);
   return parameter_->scales.defined() ? primitives::dequantized(parameter_->value, parameter_->scales, dtype_)
                                       : parameter_->value;
 }
@@ -130,6 +150,7 @@ Tensor BoundWeight::value() const {
 void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor& rows) {
   changed();
   const size_t index = index_of(name);
+  if (four_bits_[index]) return collect_nf4(index, first, rows);
   const Placement& placement = layout_[index];
   for (const Slice& slice : placement.own_rows(first, rows.dim(0))) try {
       set_own(index, slice, rows.narrow(0, slice.whole - first, slice.count));
@@ -137,6 +158,29 @@ void ParameterStore::set_rows(std::string_view name, int64_t first, const Tensor
       if (!parameters_[index].scales.defined()) throw;
       fail("{}, from row {} on: {}", name, slice.whole, error.what());
     }
+}
+
+void ParameterStore::collect_nf4(size_t index, int64_t first, const Tensor& rows) {
+  FourBits& own = *four_bits_[index];
+  const int64_t end = first + rows.dim(0);
+  int64_t begin = 0;  // of a source
+  for (const WeightSource& source : spec(index).sources) {
+    const int64_t from = std::max(first, begin), until = std::min(end, begin + source.rows);
+    if (from < until) {
+      if (from == begin) own.filled = 0;
+      invariant(own.filled == from - begin, "rows of a matrix in nf4 come from the first to the last");
+      if (from == begin)
+        own.values = Tensor::empty({source.rows, rows.dim(1)}, rows.dtype(), MemoryTag::kWorkspace);
+      own.values.narrow(0, own.filled, until - from).copy_from(rows.narrow(0, from - first, until - from));
+      own.filled += until - from;
+      if (own.filled == source.rows) {
+        primitives::set_nf4(own.matrix, begin,
+                            quant::encode_nf4(source.name, own.values, own.matrix.is_double()));
+        own.values = {};
+      }
+    }
+    begin += source.rows;
+  }
 }
 
 // A row's scale is that of the whole row, whichever columns are here.
@@ -165,7 +209,7 @@ void ParameterStore::set_own(size_t index, const Slice& slice, const Tensor& row
 
 int64_t ParameterStore::num_elements() const {
   int64_t count = 0;
-  for (size_t i = 0; i < size(); ++i) count += own(i).numel();
+  for (size_t i = 0; i < size(); ++i) count += (four_bits_[i] ? 2 : 1) * own(i).numel();
   return count;
 }
 
@@ -195,7 +239,8 @@ void ParameterStore::enable_gradients(DType dtype) {
     if (spec(i).buffer) continue;
     Parameter& parameter = parameters_[i];
     if (parameter.scales.defined())
-      fail("weights that are kept in {} cannot be trained", to_string(own(i).dtype()));
+      fail("weights that are kept in {} cannot be trained",
+           to_string(four_bits_[i] ? primitives::FrozenFormat::kNf4 : primitives::FrozenFormat::kFloat8));
     parameter.grad = std::make_shared<GradSlot>();
     parameter.grad->keep_in(dtype);
   }

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "primitives/frozen.h"
+#include "primitives/nf4.h"
 #include "primitives/quantized.h"
 #include "weights/layout.h"
 
@@ -23,8 +25,9 @@ class BoundQuantizer;
 class BoundWeight {
  public:
   BoundWeight() = default;  // none: the module does not have it
-  BoundWeight(size_t id, const Parameter& parameter, DType dtype)
-      : id_(id), parameter_(&parameter), dtype_(dtype) {}
+  // `nf4`: null, or what the parameter is kept in instead of its value.
+  BoundWeight(size_t id, const Parameter& parameter, DType dtype, const primitives::Nf4Matrix* nf4 = nullptr)
+      : id_(id), parameter_(&parameter), dtype_(dtype), nf4_(nf4) {}
   // Passes read what the quantizer makes of the parameter.
   void set_quantizer(std::shared_ptr<const BoundQuantizer> quantizer) { quantizer_ = std::move(quantizer); }
 
@@ -34,13 +37,14 @@ class BoundWeight {
   // What a pass reads of it, in the store's dtype, quantized where a quantizer targets it; of none nothing,
   // Var{}.
   primitives::Matrix matrix(Tape& tape) const;
-  Var leaf(Tape& tape) const;  // of a parameter that is not in 8 bits
+  Var leaf(Tape& tape) const;  // of a parameter that is in no frozen format
   Tensor value() const;        // the same beside a pass, without a quantizer
 
  private:
   size_t id_ = 0;
   const Parameter* parameter_ = nullptr;
   DType dtype_ = DType::kF32;
+  const primitives::Nf4Matrix* nf4_ = nullptr;
   std::shared_ptr<const BoundQuantizer> quantizer_;  // null: none
 };
 
@@ -48,11 +52,11 @@ class BoundWeight {
 // holds.
 class ParameterStore {
  public:
-  // Memory for every value (tag weights), uninitialised. With `frozen` = kF8E4M3 the weights that quantizers
-  // may target are kept in 8 bits (primitives/quantized.h), and nothing can be trained.
+  // Memory for every value (tag weights), uninitialised. With `frozen` the weights that quantizers may target
+  // are kept in 8 or 4 bits, and nothing can be trained; those in 4 bits must be whole on every rank.
   // Of a mesh a rank holds what its layout says. What a rank holds of a model cannot compute by itself.
-  ParameterStore(WeightTable table, DType dtype, Device device, std::optional<DType> frozen = {},
-                 const Mesh& mesh = {}, int rank = 0);
+  ParameterStore(WeightTable table, DType dtype, Device device,
+                 std::optional<primitives::FrozenFormat> frozen = {}, const Mesh& mesh = {}, int rank = 0);
 
   const WeightTable& table() const { return table_; }
   // What WeightTable knows of the files that were read.
@@ -93,7 +97,8 @@ class ParameterStore {
   BoundWeight bound(std::string_view name) const;
   Tensor value(std::string_view name) const { return bound(name).value(); }
   // Some rows of the whole parameter, from `first` on, of which the store takes what it holds; of any
-  // floating-point dtype, on the CPU or the store's device.
+  // floating-point dtype, on the CPU or the store's device. Matrices in 4 bits are encoded as soon as all
+  // rows of one of the parameter's sources are there, which must come from the first to the last.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one (or where their table says,
@@ -117,6 +122,7 @@ class ParameterStore {
   size_t index_of(std::string_view name) const;
 
   void set_own(size_t index, const Slice& slice, const Tensor& rows);
+  void collect_nf4(size_t index, int64_t first, const Tensor& rows);
 
   WeightTable table_;
   Layout layout_;
@@ -124,6 +130,13 @@ class ParameterStore {
   Device device_;
   std::vector<Parameter> parameters_;
   std::vector<Tensor> own_;  // undefined where the value is always there
+  // In 4 bits: the value of the parameter is then its codes, and the scales are those of the magnitudes.
+  struct FourBits {
+    primitives::Nf4Matrix matrix;
+    Tensor values;       // of the source whose rows are coming
+    int64_t filled = 0;  // rows of it
+  };
+  std::vector<std::unique_ptr<FourBits>> four_bits_;  // null: kept otherwise
   struct OwnGradient {
     Tensor sum;
     bool filled = false;

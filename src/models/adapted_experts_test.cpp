@@ -95,7 +95,7 @@ TEST(AdaptedExperts, OfSeveralAdaptersInOnePassAreEachAlone) {
 
 // A frozen base in 8 bits is one of the values that its codes mean.
 TEST(AdaptedExperts, OfABaseIn8BitsAreThoseOfItsRoundedValues) {
-  const auto codes = tiny_model({.type = "qwen3_moe", .base_dtype = DType::kF8E4M3}),
+  const auto codes = tiny_model({.type = "qwen3_moe", .base_dtype = primitives::FrozenFormat::kFloat8}),
              rounded = tiny_model({.type = "qwen3_moe"});
   const layers::ParameterStore& from = codes->decoder.parameters();
   for (size_t i = 0; i < from.size(); ++i)

@@ -16,7 +16,7 @@ constexpr const char* kTypes[] = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_tex
 const std::vector<int32_t> kIds{3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 3, 23, 8, 46, 26, 4, 33, 8, 32};
 constexpr int32_t kTokens = 20;
 
-std::unique_ptr<Model> build(const char* type, std::optional<DType> base_dtype = {}) {
+std::unique_ptr<Model> build(const char* type, std::optional<primitives::FrozenFormat> base_dtype = {}) {
   BuildOptions options;
   options.dtype = DType::kF32;
   options.base_dtype = base_dtype;
@@ -70,7 +70,8 @@ void expect_steps_as_whole(const Model& model, layers::SequenceState& state) {
 
 TEST(DeltaHybrid, DecodingIsAsOnePassOverAllTokens) {
   for (const char* type : kTypes)
-    for (const std::optional<DType> base : {std::optional<DType>(), std::optional(DType::kF8E4M3)}) {
+    for (const auto base :
+         {std::optional<primitives::FrozenFormat>(), std::optional(primitives::FrozenFormat::kFloat8)}) {
       SCOPED_TRACE(type);
       const auto model = build(type, base);
       layers::SequenceState state = model->decoder.make_state(kTokens);

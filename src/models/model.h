@@ -31,8 +31,8 @@ std::vector<std::string> supported_model_types();
 
 struct BuildOptions {
   std::optional<DType> dtype = {};  // absent: the file's dtype
-  // What the linears of a model that is not trained are kept in: kF8E4M3, or absent for `dtype`.
-  std::optional<DType> base_dtype = {};
+  // What the linears of a model that is not trained are kept in; absent: `dtype`.
+  std::optional<primitives::FrozenFormat> base_dtype = {};
   // Training without a choice of kernels is an error: a script that wants one that runs everywhere asks for
   // ops::all_eager() by name. Inference takes the best for the hardware.
   std::optional<ops::OpsConfig> ops = {};

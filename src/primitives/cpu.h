@@ -3,6 +3,10 @@
 #include "tensor/tensor.h"
 
 // The CPU's PrimitiveFunctions (device_functions.h).
+namespace temper::primitives {
+struct Nf4Matrix;
+}
+
 namespace temper::primitives::cpu {
 
 void unary(const Unary& f, const Tensor& x, const Tensor& y);
@@ -18,6 +22,7 @@ void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, c
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y);
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx);
 void dequantize(const Tensor& codes, const Tensor& scales, const Tensor& y);
+void dequantize_nf4(const Nf4Matrix& matrix, const Tensor& y);
 void grow_amax(const Tensor& x, const Tensor& amax);
 void add_counts(const Tensor& counts, const Tensor& more);
 void move_biases(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm);

@@ -13,7 +13,7 @@ std::map<DeviceType, PrimitiveFunctions>& all_functions() {
       {DeviceType::kCpu,
        {cpu::unary, cpu::unary_gradient, cpu::binary, cpu::binary_gradient, cpu::matmul, cpu::sum_last,
         cpu::max_last, cpu::spread_last, cpu::sum_listed_rows, cpu::take_last, cpu::take_last_gradient,
-        cpu::dequantize, cpu::grow_amax, cpu::add_counts, cpu::move_biases}}};
+        cpu::dequantize, cpu::dequantize_nf4, cpu::grow_amax, cpu::add_counts, cpu::move_biases}}};
   return instance;
 }
 

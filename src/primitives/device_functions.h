@@ -4,6 +4,8 @@
 
 namespace temper::primitives {
 
+struct Nf4Matrix;
+
 // What a type of device computes for the primitives, which keep the tape. All tensors of a call lie on one
 // device, compact and of the right shape; they are float32 and ids are int32 within range, unless said
 // otherwise. Sums are formed in a fixed order: results repeat bit by bit.
@@ -31,7 +33,8 @@ struct PrimitiveFunctions {
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
   // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
   void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;
-  void (*grow_amax)(const Tensor& x, const Tensor& amax) = nullptr;  // primitives/amax.h
+  void (*dequantize_nf4)(const Nf4Matrix& matrix, const Tensor& y) = nullptr;  // primitives/nf4.h
+  void (*grow_amax)(const Tensor& x, const Tensor& amax) = nullptr;            // primitives/amax.h
   // primitives/expert_counts.h
   void (*add_counts)(const Tensor& counts, const Tensor& more) = nullptr;
   void (*move_biases)(const Tensor& biases, const Tensor& counts, float rate, const Tensor& norm) = nullptr;

@@ -61,8 +61,10 @@ std::vector<Change> changes_of(RunConfig config) {
     config.model.dtype = DType::kBF16;
     add("model.dtype: bfloat16");
   }
-  if (!config.adapters.empty() && !config.model.base_dtype) {
-    config.model.base_dtype = DType::kF8E4M3;
+  const bool narrows = !config.adapters.empty() && !config.model.base_dtype;
+  const size_t narrowed = keys.size();
+  if (narrows) {
+    config.model.base_dtype = primitives::FrozenFormat::kFloat8;
     add("model.base_dtype: float8_e4m3fn");
   }
   if (config.train.gradients == DType::kF32 || config.train.optimizer.moments == DType::kF32) {
@@ -72,6 +74,11 @@ std::vector<Change> changes_of(RunConfig config) {
   if (config.train.master_weights) {
     config.train.master_weights = false;
     add("train.master_weights: false");
+  }
+  if (narrows) {
+    config.model.base_dtype = primitives::FrozenFormat::kNf4Double;
+    keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(narrowed));
+    add("model.base_dtype: nf4_double");
   }
   return changes;
 }

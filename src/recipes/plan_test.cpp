@@ -272,7 +272,7 @@ TEST(Plan, ABaseIn8BitsIsSmaller) {
   config.adapters = {{.rank = 8}};
   const Setting setting{medium_config(), detect_cpu()};
   const MemoryPlan wide = rehearse(config, setting);
-  config.model.base_dtype = DType::kF8E4M3;
+  config.model.base_dtype = primitives::FrozenFormat::kFloat8;
   const MemoryPlan narrow = rehearse(config, setting);
   int64_t codes = 0, scales = 0;
   const WeightTable table = layers::decoder_weight_table(models::configure(setting.model, "medium"));
@@ -290,6 +290,33 @@ TEST(Plan, ABaseIn8BitsIsSmaller) {
   const MemoryPlan least = rehearse(config, setting);
   const std::string fits = what_would_fit(config, setting, least.total - codes / 2);
   EXPECT_EQ(fits.rfind("model.base_dtype: float8_e4m3fn (", 0), 0u) << fits;
+  const std::string least_of_all = what_would_fit(config, setting, least.total - codes * 13 / 10);
+  EXPECT_NE(least_of_all.find(", model.base_dtype: nf4_double ("), std::string::npos) << least_of_all;
+  EXPECT_EQ(least_of_all.find("float8_e4m3fn"), std::string::npos) << least_of_all;
+}
+
+// Plans count what a model in nf4 takes to the byte.
+TEST(Plan, ABaseInNf4TakesWhatItTakes) {
+  RunConfig config;
+  config.data.max_length = 256;
+  config.model.dtype = DType::kBF16;
+  config.adapters = {{.rank = 8}};
+  const Setting setting{medium_config(), detect_cpu()};
+  const auto planned = [&] { return rehearse(config, setting).of(MemoryTag::kWeights); };
+  const auto taken = [&] {
+    const auto live = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWeights)].live; };
+    const int64_t before = live();
+    const layers::ParameterStore store(
+        layers::decoder_weight_table(models::configure(setting.model, "medium")), DType::kBF16, {},
+        config.model.base_dtype);
+    return live() - before;
+  };
+  const int64_t wide_planned = planned(), wide = taken();
+  for (const auto format : {primitives::FrozenFormat::kNf4, primitives::FrozenFormat::kNf4Double}) {
+    config.model.base_dtype = format;
+    EXPECT_EQ(wide_planned - planned(), wide - taken());
+    EXPECT_LT(taken(), wide / 2);
+  }
 }
 
 }  // namespace

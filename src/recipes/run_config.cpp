@@ -73,8 +73,12 @@ void describe(config::Schema& s, ModelConfig& c) {
       .answer("fp16", "float16 is not supported: write bfloat16")
       .answer("float16", "float16 is not supported: write bfloat16")
       .answer("half", "float16 is not supported: write bfloat16");
-  s.choice("base_dtype", c.base_dtype, {{"float8_e4m3fn", DType::kF8E4M3}},
-           "The format of the frozen weights of linears while adapters are trained. Omitted: model.dtype.");
+  s.choice("base_dtype", c.base_dtype,
+           {{"float8_e4m3fn", primitives::FrozenFormat::kFloat8},
+            {"nf4", primitives::FrozenFormat::kNf4},
+            {"nf4_double", primitives::FrozenFormat::kNf4Double}},
+           "The format of the frozen weights of linears while adapters are trained; nf4_double is nf4 with "
+           "double quantization. Omitted: model.dtype.");
   s.group("ops_implementation", c.ops_implementation, "The kernel of each op, chosen once.").rare();
 }
 

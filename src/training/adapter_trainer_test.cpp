@@ -216,14 +216,14 @@ TEST(AdapterTrainer, BFloat16LearnsThroughMasters) {
   }
 }
 
-// A model kept in 8 bits is the checkpoint that says what its codes mean, bit for bit: in losses, in what is
-// learnt, in copies of its weights, in evaluation.
-void check_base_in_8_bits(const TinyModel& tiny) {
+// A model kept in 8 or 4 bits is the checkpoint that says what its codes mean, bit for bit: in losses, in
+// what is learnt, in copies of its weights, in evaluation.
+void check_narrow_base(const TinyModel& tiny, primitives::FrozenFormat format) {
   LoraConfig whole = everything();
   whole.modules_to_save = {"q_proj", "k_proj", "v_proj", "norm"};
   whole.targets = {.names = {"gate_proj", "down_proj", "embed_tokens"}};
   TinyModel narrow = tiny;
-  narrow.base_dtype = DType::kF8E4M3;
+  narrow.base_dtype = format;
   const auto kept = tiny_model(narrow);
   const TemporaryDirectory folder;
   models::save_model(*kept, folder / "meant", "");
@@ -239,20 +239,68 @@ void check_base_in_8_bits(const TinyModel& tiny) {
       EXPECT_EQ(found[i].norms, expected[i].norms);
       EXPECT_EQ(found[i].values, expected[i].values);
     }
-    EXPECT_NE(found[0].values, train(tiny, {some()}, 3, options)[0].values) << "8 bits round";
+    EXPECT_NE(found[0].values, train(tiny, {some()}, 3, options)[0].values) << "narrow bases round";
   }
   const std::vector<PackedRow> rows{test_row(1, {9}), test_row(2, {4, 12})};
   EXPECT_EQ(evaluate(kept->decoder, nullptr, rows, 0).loss, evaluate(meant->decoder, nullptr, rows, 0).loss);
 }
 
-TEST(AdapterTrainer, ABaseIn8BitsIsWhatItsCodesMean) {
+TEST(AdapterTrainer, ANarrowBaseIsWhatItsCodesMean) {
   for (const HardwareFacts& machine : op_testing::machines())
     for (const DType dtype : {DType::kF32, DType::kBF16})
       for (TinyModel tiny : {TinyModel{}, fast()}) {
         tiny.dtype = dtype;
         tiny.facts = machine;
-        check_base_in_8_bits(tiny);
+        check_narrow_base(tiny, primitives::FrozenFormat::kFloat8);
+        check_narrow_base(tiny, primitives::FrozenFormat::kNf4);
+        check_narrow_base(tiny, primitives::FrozenFormat::kNf4Double);
       }
+}
+
+TEST(AdapterTrainer, AMixtureInNf4IsWhatItsCodesMean) {
+  for (const HardwareFacts& machine : op_testing::machines())
+    for (TinyModel tiny : {TinyModel{.type = "qwen3_moe"}, TinyModel{.type = "qwen3_moe", .ops = {}}}) {
+      tiny.facts = machine;
+      TinyModel narrow = tiny;
+      narrow.base_dtype = primitives::FrozenFormat::kNf4;
+      const auto kept = tiny_model(narrow);
+      const TemporaryDirectory folder;
+      models::save_model(*kept, folder / "meant", "");
+      const auto meant = models::load_model(
+          folder / "meant",
+          {.dtype = tiny.dtype, .ops = tiny.ops, .purpose = models::Purpose::kTraining, .facts = tiny.facts});
+      const auto found = train(narrow, {some()}, 3, {}), expected = train(*meant, {some()}, 3, {});
+      EXPECT_EQ(found[0].losses, expected[0].losses);
+      EXPECT_EQ(found[0].values, expected[0].values);
+      EXPECT_NE(found[0].losses, train(tiny, {some()}, 3, {})[0].losses);
+    }
+}
+
+// Half a byte for each weight, and for 64 of them 4 bytes, or a byte and for 256 of those 4: to the byte.
+TEST(AdapterTrainer, ABaseInNf4TakesTheMemoryOf4Bits) {
+  for (const auto format : {primitives::FrozenFormat::kNf4, primitives::FrozenFormat::kNf4Double}) {
+    const bool is_double = format == primitives::FrozenFormat::kNf4Double;
+    TinyModel tiny{.type = "qwen3", .dtype = DType::kBF16, .ops = {}};
+    const auto weights = [] { return pool().usage()[static_cast<size_t>(MemoryTag::kWeights)].live; };
+    const int64_t before = weights();
+    const auto wide = tiny_model(tiny);
+    const int64_t between = weights();
+    tiny.base_dtype = format;
+    const auto kept = tiny_model(tiny);
+    const auto block = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };  // that the pool gives
+    int64_t expected = 0;
+    for (const WeightSpec& spec : kept->decoder.parameters().table().specs()) {
+      if (!spec.quantize) continue;
+      const int64_t elements = spec.shape.numel(), rows = spec.shape[0], columns = spec.shape[1];
+      int64_t scales = 0;
+      for (const WeightSource& source : spec.sources)
+        scales += is_double ? (source.rows * columns + 16383) / 16384 : (source.rows * columns + 63) / 64;
+      expected += block(2 * elements) - block(elements / 2) - block(4 * scales) - block(8 * rows);
+      if (is_double) expected -= block(256 * scales) + block(4 * rows);
+    }
+    EXPECT_EQ((between - before) - (weights() - between), expected);
+    EXPECT_THROW(kept->decoder.parameters().enable_gradients(DType::kF32), Error);
+  }
 }
 
 TEST(AdapterTrainer, ABaseIn8BitsTakesTheMemoryOf8Bits) {
@@ -262,7 +310,7 @@ TEST(AdapterTrainer, ABaseIn8BitsTakesTheMemoryOf8Bits) {
   const int64_t before = weights();
   const auto wide = tiny_model(narrow);
   const int64_t between = weights();
-  narrow.base_dtype = DType::kF8E4M3;
+  narrow.base_dtype = primitives::FrozenFormat::kFloat8;
   const auto kept = tiny_model(narrow);
   int64_t codes = 0, scales = 0;
   for (const WeightSpec& spec : kept->decoder.parameters().table().specs())

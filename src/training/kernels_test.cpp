@@ -106,7 +106,7 @@ TEST(ModelKernels, AThousandPassesOfAHybridChangeNoBinding) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const TinyModel options{.type = "qwen3_next", .dtype = dtype, .ops = config};
     TinyModel in_8_bits = options;
-    in_8_bits.base_dtype = DType::kF8E4M3;
+    in_8_bits.base_dtype = primitives::FrozenFormat::kFloat8;
     const auto model = tiny_model(options), frozen = tiny_model(in_8_bits);
     const ops::BoundOps& ops = model->decoder.ops();
     const std::vector<ops::ModuleKernel> before = ops.bindings();

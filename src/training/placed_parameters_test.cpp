@@ -54,7 +54,7 @@ class PlacedParameters : public testing::TestWithParam<const char*> {
  protected:
   PlacedParameters() : model(tiny_model({.type = GetParam()})) { models::save_model(*model, path, ""); }
   WeightTable table() const { return layers::decoder_weight_table(model->decoder.config()); }
-  ParameterStore store(int ranks, int rank, std::optional<DType> frozen = {}) const {
+  ParameterStore store(int ranks, int rank, std::optional<primitives::FrozenFormat> frozen = {}) const {
     return {table(), DType::kF32, {}, frozen, Mesh{.tensor = ranks}, rank};
   }
 
@@ -64,7 +64,8 @@ class PlacedParameters : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(PlacedParameters, ARankLoadsItsPartAndReadsNothingElse) {
-  for (const std::optional<DType> frozen : {std::optional<DType>(), std::optional(DType::kF8E4M3)}) {
+  using Frozen = std::optional<primitives::FrozenFormat>;
+  for (const Frozen frozen : {Frozen(), Frozen(primitives::FrozenFormat::kFloat8)}) {
     ParameterStore whole(table(), DType::kF32, {}, frozen);
     const auto files = checkpoints::ModelFolder::open(path);
     const auto load = [&](ParameterStore& to) {

@@ -95,31 +95,32 @@ TEST_F(AdapterCli, ARunGoesOnWithOtherAdapters) {
   EXPECT_EQ(weights(parts, "b"), b_before);
 }
 
-// The model in 8 bits: stopped and resumed bit for bit, used so, merged into the model as it is.
-TEST_F(AdapterCli, ABaseIn8BitsIsTrainedResumedAndUsed) {
-  const std::string whole = folder() + "/narrow", parts = folder() + "/narrow_parts";
-  const std::string command = "train " +
-                              with_adapters("narrow", "  - {name: a, rank: 4, lr: 2e-2, dropout: 0.1}\n") +
-                              " --model.base_dtype float8_e4m3fn --train.schedule.type constant --output ";
-  const Outcome outcome = run(command + whole + " --explain-memory");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("in float32, its linears in float8_e4m3fn"), std::string::npos) << outcome.err;
-  ASSERT_EQ(run(command + parts + " --train.steps 5").code, 0);
-  ASSERT_EQ(run(command + parts).code, 0);
-  EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
-  EXPECT_EQ(losses(folder_of(parts, "a")), losses(folder_of(whole, "a")));
-  const std::string wide = "train " + folder() + "/narrow.yaml --train.schedule.type constant --output ";
-  expect_refused(wide + parts, 2, "model.base_dtype: \"float8_e4m3fn\", now null");
-  ASSERT_EQ(run(wide + folder() + "/not_narrow").code, 0);
-  EXPECT_NE(weights(folder() + "/not_narrow", "a"), weights(whole, "a"));
-
-  const std::string adapter = folder_of(whole, "a") + "/adapter",
-                    with = " " + folder() + "/model --base-dtype float8_e4m3fn -n 6 --greedy --adapter " +
-                           adapter;
-  const Outcome answer = run("generate" + with + " -q -p 'What is 10 + 10?'");
-  EXPECT_EQ(answer.code, 0) << answer.err;
-  EXPECT_EQ(run("chat" + with, "What is 10 + 10?\n").out, answer.out);
-  EXPECT_EQ(run("merge " + adapter + " " + folder() + "/narrow_merged").code, 0);
+// The model in 8 or 4 bits: stopped and resumed bit for bit, used so, merged into the model as it is.
+TEST_F(AdapterCli, ANarrowBaseIsTrainedResumedAndUsed) {
+  for (const std::string format : {"float8_e4m3fn", "nf4", "nf4_double"}) {
+    const std::string whole = folder() + "/narrow_" + format, parts = folder() + "/narrow_parts_" + format;
+    const std::string command = "train " +
+                                with_adapters("narrow", "  - {name: a, rank: 4, lr: 2e-2, dropout: 0.1}\n") +
+                                " --model.base_dtype " + format + " --train.schedule.type constant --output ";
+    const Outcome outcome = run(command + whole + " --explain-memory");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("in float32, its linears in " + format), std::string::npos) << outcome.err;
+    ASSERT_EQ(run(command + parts + " --train.steps 5").code, 0);
+    ASSERT_EQ(run(command + parts).code, 0);
+    EXPECT_EQ(weights(parts, "a"), weights(whole, "a"));
+    EXPECT_EQ(losses(folder_of(parts, "a")), losses(folder_of(whole, "a")));
+    const std::string wide = "train " + folder() + "/narrow.yaml --train.schedule.type constant --output ";
+    expect_refused(wide + parts, 2, "model.base_dtype: \"" + format + "\", now null");
+    ASSERT_EQ(run(wide + folder() + "/not_narrow_" + format).code, 0);
+    EXPECT_NE(weights(folder() + "/not_narrow_" + format, "a"), weights(whole, "a"));
+    const std::string adapter = folder_of(whole, "a") + "/adapter",
+                      with = " " + folder() + "/model --base-dtype " + format + " -n 6 --greedy --adapter " +
+                             adapter;
+    const Outcome answer = run("generate" + with + " -q -p 'What is 10 + 10?'");
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    EXPECT_EQ(run("chat" + with, "What is 10 + 10?\n").out, answer.out);
+    EXPECT_EQ(run("merge " + adapter + " " + folder() + "/narrow_merged_" + format).code, 0);
+  }
 }
 
 TEST_F(AdapterCli, ABaseIn8BitsIsForAdaptersOnly) {

@@ -70,6 +70,8 @@ class Plans : public Cli {
     expect_planned("addition/run", device + "--model.ops_implementation.attn_implementation eager");
     expect_planned("lora/run", device);
     expect_planned("lora/run", device + "--model.dtype bfloat16 --model.base_dtype float8_e4m3fn");
+    expect_planned("lora/run", device + "--model.dtype bfloat16 --model.base_dtype nf4");
+    expect_planned("lora/run", device + "--model.dtype bfloat16 --model.base_dtype nf4_double");
     expect_planned("adapters/run", device);
     expect_planned("preference/both", device);
     expect_planned("preference/run", device);

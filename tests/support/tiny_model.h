@@ -14,7 +14,7 @@ struct TinyModel {
   double deviation = 0.3;  // wide enough that every token has its own answer
   HardwareFacts facts = detect_cpu();
   layers::StateFormat format = {};  // of what is trained
-  std::optional<DType> base_dtype = {};
+  std::optional<primitives::FrozenFormat> base_dtype = {};
   bool experts = false;
   layers::RouterOptions routers = {};
   layers::QuantizeOptions quantize = {};

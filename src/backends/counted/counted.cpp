@@ -27,6 +27,7 @@ void register_counted() {
                                                                   .take_last = nothing,
                                                                   .take_last_gradient = nothing,
                                                                   .dequantize = nothing,
+                                                                  .dequantize_nf4 = nothing,
                                                                   .grow_amax = nothing,
                                                                   .add_counts = nothing,
                                                                   .move_biases = nothing});

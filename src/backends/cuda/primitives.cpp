@@ -10,6 +10,7 @@ void register_primitives() {
   set_matmul(functions);
   set_rows(functions);
   set_quantized(functions);
+  set_nf4(functions);
   set_amax(functions);
   set_counts(functions);
   primitives::register_primitive_functions(DeviceType::kCuda, functions);

@@ -8,6 +8,7 @@ void set_elementwise(primitives::PrimitiveFunctions& functions);
 void set_matmul(primitives::PrimitiveFunctions& functions);
 void set_rows(primitives::PrimitiveFunctions& functions);
 void set_quantized(primitives::PrimitiveFunctions& functions);
+void set_nf4(primitives::PrimitiveFunctions& functions);
 void set_amax(primitives::PrimitiveFunctions& functions);
 void set_counts(primitives::PrimitiveFunctions& functions);
 

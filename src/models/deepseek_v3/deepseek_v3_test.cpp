@@ -133,7 +133,7 @@ Tensor by_steps(const Model& model, const layers::Adapter* adapter, layers::Sequ
 struct Variant {
   const char* changes = "{}";
   bool eager = true;
-  std::optional<DType> base_dtype = {};
+  std::optional<primitives::FrozenFormat> base_dtype = {};
 };
 
 std::unique_ptr<Model> build(const Variant& variant) {
@@ -170,7 +170,7 @@ TEST(DeepseekV3, DecodingIsAsOnePassOverAllTokens) {
 
 TEST(DeepseekV3, DecodingWithWeightsIn8Bits) {
   for (const bool eager : {true, false})
-    expect_steps_as_whole(*build({"{}", eager, DType::kF8E4M3}), nullptr);
+    expect_steps_as_whole(*build({"{}", eager, primitives::FrozenFormat::kFloat8}), nullptr);
 }
 
 // An adapter of kv_b changes what a latent expands to; one that trains a copy of it, too.

@@ -1,0 +1,34 @@
+#pragma once
+#include "autograd/tape.h"
+#include "quant/nf4.h"
+
+// Frozen matrices in 4 bits (quant/nf4.h), as products read them.
+namespace temper::primitives {
+
+// Matrices of equal width on top of one another, each of which was encoded by itself.
+struct Nf4Matrix {
+  Tensor codes;   // uint8 [rows, columns / 2]
+  Tensor scales;  // float32 [blocks]; with double quantization [blocks / 256]
+  Tensor starts;  // int64 [rows]: a row's first element, counted from the first block's on
+  // With double quantization, otherwise undefined:
+  Tensor scale_codes;  // uint8 [blocks], those of each matrix from a multiple of 256 on
+  Tensor offsets;      // float32 [rows]
+
+  int64_t rows() const { return codes.dim(0); }
+  int64_t columns() const { return 2 * codes.dim(1); }
+  bool is_double() const { return scale_codes.defined(); }
+};
+
+// Memory for matrices of so many rows, uninitialised but for `starts`.
+Nf4Matrix empty_nf4(const std::vector<int64_t>& rows, int64_t columns, bool double_quantization,
+                    Device device);
+// Sets the matrix whose first row is `first`, which was encoded as this one is.
+void set_nf4(const Nf4Matrix& matrix, int64_t first, const quant::Nf4& encoded);
+
+// [rows, columns], tag workspace: numbers times magnitudes in float32, rounded once to dtype.
+Tensor dequantized(const Nf4Matrix& matrix, DType dtype);
+
+// The matrix in `dtype` without a gradient; what needs it in backward makes it again.
+Var widened(const Nf4Matrix& matrix, DType dtype);
+
+}  // namespace temper::primitives

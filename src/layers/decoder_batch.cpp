@@ -60,6 +60,10 @@ Var Decoder::forward(Tape& tape, const BatchInput& input, const PagedStates& pag
                        [&](const RopeTables& each) { return longest(sequences) <= each.cos.dim(0); });
   });
   pass.stream_rows = pass.rows;
+  // Rows of other ranks may come to experts here.
+  for (const AdapterRows& rows : input.adapters)
+    if (std::find(pass.adapters.begin(), pass.adapters.end(), rows.adapter) == pass.adapters.end())
+      pass.adapters.push_back(rows.adapter);
   pass.batch = &input.batch;
   pass.pages = &pages;
   pass.routers = input.routers;

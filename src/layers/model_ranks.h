@@ -21,6 +21,10 @@ struct ModelRanks {
   // Those that pass each layer at the same time, so that each of them needs as many passes as another; null:
   // this rank does what it likes.
   collectives::Group* in_step() const { return mesh.shard_level > 1 && shard != nullptr ? shard : expert; }
+  // The same of passes without a backward pass, in which gradients are no reason to meet.
+  collectives::Group* in_step_forward() const {
+    return mesh.shard_level == 3 && shard != nullptr ? shard : expert;
+  }
   // Whether passes need other ranks: all of them compute the same ones then.
   bool meet() const { return tensor != nullptr || in_step() != nullptr; }
   // What is added once to a sum is added here.

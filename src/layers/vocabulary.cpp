@@ -84,9 +84,7 @@ Var Head::divided(Tape& tape, const Var& hidden) const {
 
 Var Head::logits(Tape& tape, const Var& hidden, const AdaptedRows& rows) const {
   const Var own = own_logits(tape, hidden, rows);
-  if (ranks_.group == nullptr) return own;
-  invariant(!own.requires_grad(), "gradients of logits of a divided vocabulary are not formed");
-  return tape.constant(primitives::columns_of_ranks(own.value, *ranks_.group));
+  return ranks_.group == nullptr ? own : primitives::columns_of_ranks(tape, own, *ranks_.group);
 }
 
 bool Head::trains(const AdapterRows& rows) const {

@@ -23,7 +23,7 @@ class Rows {
   Var largest(Tape& tape, const Var& x) const {
     const Var own = p::max_last(tape, x);
     if (ranks_.group == nullptr) return own;
-    return p::max_last(tape, tape.constant(p::columns_of_ranks(own.value, *ranks_.group)));
+    return p::max_last(tape, p::columns_of_ranks(tape, tape.constant(own.value), *ranks_.group));
   }
   // A number of each whole row, which every rank reads for its own columns.
   Var read(Tape& tape, const Var& x) const {

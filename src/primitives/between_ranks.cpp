@@ -57,14 +57,16 @@ Var sum_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks) {
   return tape.record(summed(x.value, ranks), {&x}, [slot = x.slot](const Tensor& grad) { slot->add(grad); });
 }
 
-Tensor columns_of_ranks(const Tensor& x, collectives::Group& ranks) {
-  const Tensor all = ranks.all_gather("columns of all ranks", x.contiguous());
-  const int64_t rows = x.dim(0), width = x.dim(1);
+Var columns_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks) {
+  const Tensor all = ranks.all_gather("columns of all ranks", x.value.contiguous());
+  const int64_t rows = x.shape()[0], width = x.shape()[1];
   const Tensor wide =
-      Tensor::empty({rows, ranks.size() * width}, x.dtype(), MemoryTag::kActivations, x.device());
+      Tensor::empty({rows, ranks.size() * width}, all.dtype(), MemoryTag::kActivations, all.device());
   for (int rank = 0; rank < ranks.size(); ++rank)
     wide.narrow(1, rank * width, width).copy_from(all.narrow(0, rank * rows, rows));
-  return wide;
+  return tape.record(wide, {&x}, [slot = x.slot, first = ranks.rank() * width, width](const Tensor& grad) {
+    slot->add(grad.narrow(1, first, width).contiguous());
+  });
 }
 
 }  // namespace temper::primitives

@@ -14,7 +14,8 @@ Var scatter_sum_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks);
 Var read_by_ranks(Tape& tape, const Var& x, collectives::Group& ranks);
 // The sum of the ranks' x, on all of them, which make the same thing of it.
 Var sum_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks);
-// The ranks' [rows, width], side by side in their order: [rows, ranks · width]. No gradient.
-Tensor columns_of_ranks(const Tensor& x, collectives::Group& ranks);
+// The ranks' [rows, width], side by side in their order, [rows, ranks · width], on all of them, which make
+// the same thing of it.
+Var columns_of_ranks(Tape& tape, const Var& x, collectives::Group& ranks);
 
 }  // namespace temper::primitives

@@ -1,5 +1,8 @@
 #include "recipes/layout_trial.h"
 
+#include <cmath>
+#include <limits>
+
 #include "data/answers.h"
 #include "models/adapter.h"
 #include "ops/resolve.h"
@@ -18,7 +21,8 @@ class RowMaker {
  public:
   RowMaker(int64_t vocabulary, uint32_t seed) : vocabulary_(vocabulary), seed_(seed) {}
 
-  std::vector<data::PackedRow> rows(data::Goal goal) {
+  // `sampled`: with what recipes know of answers that a model gave.
+  std::vector<data::PackedRow> rows(data::Goal goal, bool sampled) {
     std::vector<data::PackedRow> rows(kRows);
     for (data::PackedRow& row : rows)
       for (const int64_t length : {3 + random(20), 5 + random(9)}) {
@@ -27,6 +31,8 @@ class RowMaker {
         row.document_lengths.push_back(std::ssize(row.ids) - static_cast<int64_t>(before));
         row.sources.push_back(0);
       }
+    if (sampled)
+      for (data::PackedRow& row : rows) add_sampled(row);
     return rows;
   }
 
@@ -60,6 +66,18 @@ class RowMaker {
     if (goal == data::Goal::kJudgments) return add(random(2) == 0);
     add(true);
     add(false);
+  }
+
+  // Of the weights that are trained, some better and some worse than others, whose sum is not nothing; the
+  // rollout and the reference thought a little otherwise of them.
+  void add_sampled(data::PackedRow& row) {
+    const float even = -std::log(static_cast<float>(vocabulary_));
+    const auto about = [&] { return even + static_cast<float>(random(100)) / 100 - 0.5F; };
+    for (int64_t i = 0; i < row.num_targets(); ++i)
+      row.sampled.push_back({.advantage = static_cast<float>(random(200)) / 100 - 0.5F,
+                             .old_log_prob = std::numeric_limits<float>::quiet_NaN(),
+                             .reference_log_prob = about(),
+                             .rollout_log_prob = about()});
   }
 
   int64_t vocabulary_;
@@ -107,8 +125,9 @@ LayoutTrial::LayoutTrial(const Json& model, const RunConfig& run, DType dtype, c
     objective_ = recipe.rehearsed(run, model_->decoder, second_ ? &second_->decoder : nullptr);
   const int64_t vocabulary = model.at("vocab_size").as_int();
   const auto rows = [&](uint32_t seed) {
-    return training::rows_of_rank(RowMaker(vocabulary, seed).rows(recipe.rows(run).goal), data_.rank(),
-                                  data_.size());
+    return training::rows_of_rank(
+        RowMaker(vocabulary, seed).rows(recipe.rows(run).goal, recipe.rollouts != nullptr), data_.rank(),
+        data_.size());
   };
   const auto learner = [&](layers::ParameterStore& trained) {
     return std::make_unique<optimizers::AdamW>(trained, model_->decoder.ops(),

@@ -21,7 +21,6 @@
 #include "recipes/quantizer_report.h"
 #include "recipes/run_kernels.h"
 #include "recipes/same_on_all_ranks.h"
-#include "recipes/step_deadline.h"
 
 namespace temper::recipes {
 
@@ -164,8 +163,11 @@ void TrainingLoop::begin_and_train() {
 // Rollouts get what training leaves.
 void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
   const RolloutMemory& rollouts = *plan.rollouts;
-  const int64_t wished = rollouts.wish.engine.cache_tokens,
-                tokens = rollouts.cache_that_fits(limit, setup_.facts.device);
+  const int64_t wished = rollouts.wish.engine.cache_tokens;
+  int64_t tokens = rollouts.cache_that_fits(limit, setup_.facts.device);
+  // Ranks that answer together have room for the same requests.
+  for (const int64_t other : setup_.ranks.gather("tokens of caches", tokens))
+    tokens = std::min(tokens, other);
   setup_.cache_tokens = tokens;
   plan.set_cache(tokens);
   if (options_.explain_memory) log_info(phases_table(plan.updates, rollouts, tokens));
@@ -221,7 +223,7 @@ void TrainingLoop::train() {
     profile_.before_step();
     const double start = seconds_now();
     deadline.begin_step();
-    train_one();
+    train_one(deadline);
     if (setup_.config.parallel.check)
       for (const auto& learner : learners_) learner->check_replicas();
     std::array<int, 2> ranks_that{signals.requested() ? 1 : 0, saver_.is_written() ? 1 : 0};
@@ -249,8 +251,9 @@ void TrainingLoop::train() {
 }
 
 // On a device a step is reported when the next one has been asked for, so that the device never waits for us.
-void TrainingLoop::train_one() {
+void TrainingLoop::train_one(StepDeadline& deadline) {
   const std::vector<Learner*> learners = read_batches();
+  deadline.begin_step();  // a rollout had one of its own
   if (learners.empty()) return;
   std::vector<training::PendingStep> pending = begin(learners);
   report_all();

@@ -7,6 +7,7 @@
 #include "base/log_file.h"
 #include "recipes/learner.h"
 #include "recipes/saver.h"
+#include "recipes/step_deadline.h"
 #include "recipes/step_profile.h"
 #include "reports/progress.h"
 #include "training/signals.h"
@@ -54,7 +55,7 @@ class TrainingLoop {
   std::string what_is_saved() const;
   void begin_each(void (Learner::*begin)());
   void train();
-  void train_one();
+  void train_one(StepDeadline& deadline);
   std::vector<Learner*> read_batches();  // of the learners that are not done
   std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
   void report_all();  // waits for the steps begun last, if they have not been reported

@@ -45,6 +45,17 @@ TEST_F(GrpoEnvironments, AnEnvironmentAnswers) {
   }
   // Random tokens end a turn now and then.
   EXPECT_GT(longer, 3);
+  if (!has_invariant_kernels()) return;
+  // Of ranks that answer together one listens, and all learn. Others wait for conversations of their own.
+  const std::pair<const char*, const char*> meshes[] = {
+      {"tensor", "--parallel.tensor 2"}, {"matrices", "--parallel.shard 2 --parallel.shard_level 3"}};
+  for (const auto& [name, mesh] : meshes) {
+    const std::string ranks = trained(folder() + "/turns.yaml", std::string("turns_") + name,
+                                      std::string(" --grpo.group_size 64 --train.steps 1 --ranks 2 ") + mesh);
+    for (const char* same : {"reward", "turns", "target_tokens"})
+      EXPECT_EQ(number(metrics(ranks).front(), same), number(metrics(out).front(), same)) << mesh;
+    EXPECT_NEAR(number(metrics(ranks).front(), "grad_norm"), number(metrics(out).front(), "grad_norm"), 1e-4);
+  }
 }
 
 // A template that leaves out what the assistant said before: each form that the model saw is learnt from.

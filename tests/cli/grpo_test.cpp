@@ -238,9 +238,6 @@ TEST_F(GrpoCli, MistakesAreNamed) {
     expect_refused("train " + config + " --output " + folder() + "/mistake", 2, message);
   }
   expect_refused(
-      "train " + configuration("tensor", "") + " --output " + folder() + "/mistake --parallel.tensor 2", 2,
-      "[parallel.tensor] is set, but rollouts need all weights");
-  expect_refused(
       "train " + configuration("rows", "") + " --output " + folder() + "/mistake --train.rows_per_step 2", 2,
       "[train.rows_per_step] is set, but recipe grpo makes its rows itself");
   // Every answer is worth the same.

@@ -17,7 +17,7 @@ namespace p = primitives;
 // Of all ranks' logits, of which each has found the largest of its own, [tokens, 1].
 Var largest_of(Tape& tape, const Var& own, const VocabularyRanks& ranks) {
   if (ranks.group == nullptr) return own;
-  return p::max_last(tape, tape.constant(p::columns_of_ranks(own.value, *ranks.group)));
+  return p::max_last(tape, p::columns_of_ranks(tape, tape.constant(own.value), *ranks.group));
 }
 
 CrossEntropy::Vars compose(Tape& tape, const Var& hidden, const Var& weight, const Tensor& targets,

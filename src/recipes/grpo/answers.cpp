@@ -42,7 +42,7 @@ struct Answers::Job {
   const data::Mixture& rows;
   const Options& options;
   const std::function<void(const SampledAnswer&, size_t index)>& done;
-  rollout::Engine engine;
+  rollout::EngineOfRanks engine;
   std::vector<Talk> talks;
   std::map<int64_t, size_t> running = {};  // by the engine's number
   size_t left = 0;
@@ -79,13 +79,27 @@ rollout::EngineOptions Answers::planned_options(int64_t answers) const {
   return options;
 }
 
+rollout::Request Answers::request_like(const Options& options) const {
+  const GrpoKeys& keys = grpo_keys(config_);
+  rollout::Request request;
+  request.sampling = options.sampling;
+  request.stop_ids = setup_.text.generation.stop_ids;
+  request.stop_strings = keys.stop;
+  request.adapter = adapter_;
+  request.log_prob_temperature = options.temperature;
+  request.record_experts = keys.routing_replay;
+  return request;
+}
+
 std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::vector<Asked>& asked,
-                                        const Options& options,
+                                        int64_t most_answers, const Options& options,
                                         const std::function<void(const SampledAnswer&, size_t index)>& done) {
   counts_ = {};
-  if (asked.empty()) return {};
+  const layers::Decoder& model = setup_.model->decoder;
+  if (asked.empty() && !model.ranks().meet()) return {};
   Job job{rows, options, done,
-          rollout::Engine(setup_.model->decoder, planned_options(std::ssize(asked)), &setup_.text.tokenizer),
+          rollout::EngineOfRanks(model, planned_options(most_answers), &setup_.text.tokenizer,
+                                 request_like(options)),
           std::vector<Talk>(asked.size())};
   job.left = asked.size();
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -99,15 +113,18 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
     }
     send(job, i);
   }
-  while (job.left > 0) {
+  using Round = rollout::EngineOfRanks::Round;
+  for (;;) {
     const double start = seconds_now();
-    const bool computed = job.engine.step();
+    const Round round = job.engine.round(job.left == 0);
+    if (round == Round::kDone) break;
     for (const rollout::Completion& answer : job.engine.take_finished()) take_answer(job, answer);
     const double generated = seconds_now();
     counts_.generating += generated - start;
-    for (auto& [id, judged] : rewards_.take(!computed && job.running.empty()))
+    const bool waits = round == Round::kIdle && job.left > 0;
+    for (auto& [id, judged] : rewards_.take(waits))
       take_verdict(job, static_cast<size_t>(id), std::move(judged));
-    if (!computed) counts_.judging += seconds_now() - generated;
+    if (waits) counts_.judging += seconds_now() - generated;
   }
   const rollout::Engine::Counts& counts = job.engine.counts();
   counts_.tokens = counts.sampled;
@@ -123,19 +140,10 @@ void Answers::send(Job& job, size_t index) const {
   const GrpoKeys& keys = grpo_keys(config_);
   Talk& talk = job.talks[index];
   const Passage& passage = talk.passage();
-  rollout::Request request;
-  request.prompt = passage.prompt;
-  request.prompt.insert(request.prompt.end(), passage.ids.begin(), passage.ids.end());
-  request.sampling = job.options.sampling;
-  request.sampling.seed = talk.asked->seed;
-  request.max_new_tokens =
-      std::min(keys.max_new_tokens, config_.data.max_length - std::ssize(request.prompt));
-  request.stop_ids = setup_.text.generation.stop_ids;
-  request.stop_strings = keys.stop;
-  request.adapter = adapter_;
-  request.log_prob_temperature = job.options.temperature;
-  request.record_experts = keys.routing_replay;
-  job.running[job.engine.add(std::move(request))] = index;
+  std::vector<int32_t> prompt = passage.prompt;
+  prompt.insert(prompt.end(), passage.ids.begin(), passage.ids.end());
+  const int64_t most = std::min(keys.max_new_tokens, config_.data.max_length - std::ssize(prompt));
+  job.running[job.engine.add(std::move(prompt), most, talk.asked->seed)] = index;
 }
 
 void Answers::take_answer(Job& job, const rollout::Completion& answer) {

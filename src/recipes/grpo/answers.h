@@ -8,7 +8,7 @@
 #include "recipes/grpo/sampled_answer.h"
 #include "recipes/recipe.h"
 #include "rewards/reward_sum.h"
-#include "rollout/engine.h"
+#include "rollout/engine_of_ranks.h"
 
 namespace temper::recipes {
 
@@ -44,10 +44,15 @@ class Answers {
   };
   // In the order of `asked`. `done` is told of each as soon as it is judged. An answer that cannot be judged
   // is an Error or, where grpo.on_reward_error says so, has none.
+  //
+  // Ranks that compute the model together ask at the same time, each for what it leads (leads()), and none
+  // for more than `most_answers`, which all of them give alike.
   std::vector<SampledAnswer> ask(const data::Mixture& rows, const std::vector<Asked>& asked,
-                                 const Options& options,
+                                 int64_t most_answers, const Options& options,
                                  const std::function<void(const SampledAnswer&, size_t index)>& done);
 
+  // Whether this rank asks and judges; where tensor ranks answer together, the first of them does.
+  bool leads() const { return setup_.model->decoder.ranks().is_first(); }
   const Counts& counts() const { return counts_; }  // of the last call
   const std::vector<std::string>& reward_names() const { return rewards_.names(); }
   // Whether an answer has the same bits whatever is computed beside it.
@@ -56,6 +61,7 @@ class Answers {
  private:
   struct Talk;
   struct Job;
+  rollout::Request request_like(const Options& options) const;
   void send(Job& job, size_t index) const;
   void take_answer(Job& job, const rollout::Completion& answer);
   void take_verdict(Job& job, size_t index, rewards::RewardSum::Judged judged);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "losses/spread.h"
+#include "recipes/step_deadline.h"
 
 namespace temper::recipes {
 
@@ -90,13 +91,15 @@ void GrpoBatches::roll() {
   // Answers are taken over where they would be the same again.
   if (!journal_is_read_) {
     resumes_ = answers_.repeats();
-    journal_.begin_at(rollout_, resumes_);
+    if (answers_.leads()) journal_.begin_at(rollout_, resumes_);
     journal_is_read_ = true;
   }
   report_ = {};
   samples_.clear();
   groups_.clear();
   training::RolloutTurn turn(trained_, keys_.sleep);
+  // Ranks wait for each other's answers, and for verdicts, longer than for an update.
+  setup_.ranks.set_deadline(StepDeadline::kLong);
   for (int64_t asked = 0; std::ssize(groups_) < keys_.prompts_per_rollout; ++report_.rounds) {
     if (report_.rounds == keys_.most_rounds && keys_.dynamic_sampling)
       fail(
@@ -116,8 +119,10 @@ void GrpoBatches::roll() {
   if (report_.judged == 0)
     fail("[grpo.rewards] none of {:.0f} answers of rollout {} could be judged", report_.answers, rollout_);
   // Of groups that are left out nothing is known, and nothing is needed.
-  scored_ = resumes_ && std::all_of(samples_.begin(), samples_.end(),
-                                    [](const SampledAnswer& sample) { return sample.scored; });
+  const bool scored = resumes_ && std::all_of(samples_.begin(), samples_.end(),
+                                              [](const SampledAnswer& sample) { return sample.scored; });
+  // Log-probabilities are computed by all ranks or by none.
+  scored_ = ranks().sum("ranks whose answers have no scores", int64_t{!scored}) == 0;
   make_updates();
   journal_.sync();
   resumes_ = false;
@@ -128,15 +133,15 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
   Round round{first_group, {}, {}, {}};
   for (int64_t i = 0; i < count; ++i) round.prompts.push_back(prompts_.next());
   std::vector<Asked> asked;
-  take_from_journal(round, asked);
+  if (answers_.leads()) take_from_journal(round, asked);
   Answers::Options options;
   options.sampling.temperature = keys_.temperature;
   options.sampling.top_k = keys_.top_k;
   options.sampling.top_p = keys_.top_p;
   options.temperature = keys_.temperature;
   options.rollout = rollout_;
-  std::vector<SampledAnswer> fresh =
-      answers_.ask(data_.train, asked, options, [&](const SampledAnswer& sample, size_t index) {
+  std::vector<SampledAnswer> fresh = answers_.ask(
+      data_.train, asked, most_answers(count), options, [&](const SampledAnswer& sample, size_t index) {
         const Prompt& prompt = *asked[index].prompt;
         journal_.write(sample, prompt, answers_.reward_names(), key_of(prompt));
       });
@@ -145,9 +150,41 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
   std::sort(round.samples.begin(), round.samples.end(), [](const SampledAnswer& a, const SampledAnswer& b) {
     return std::pair(a.group, a.number) < std::pair(b.group, b.number);
   });
+  share(round.samples, [&](const SampledAnswer& sample) -> const Prompt& {
+    return round.prompts[static_cast<size_t>(sample.group - first_group)];
+  });
   report_.add(round.samples);
   round.rewards = rewards_of_all(round);
   return round;
+}
+
+// Of so many prompts, the answers of one rank, at most.
+int64_t GrpoBatches::most_answers(int64_t prompts) const {
+  return (prompts + ranks().size() - 1) / ranks().size() * keys_.group_size;
+}
+
+// Tensor ranks that follow learn from what the first of them was answered.
+void GrpoBatches::share(std::vector<SampledAnswer>& samples,
+                        const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const {
+  collectives::Group* const tensor = setup_.model->decoder.ranks().tensor;
+  if (tensor == nullptr) return;
+  std::string text;
+  if (answers_.leads()) {
+    Json::Array lines;
+    for (const SampledAnswer& sample : samples)
+      lines.emplace_back(Json::Array{to_json(sample, prompt_of(sample), answers_.reward_names(), ""),
+                                     sample.scored ? scores_to_json(sample) : Json()});
+    text = Json(std::move(lines)).dump();
+  }
+  text = tensor->broadcast_object("answers", std::move(text), 0);
+  if (answers_.leads()) return;
+  samples.clear();
+  const Json parsed = Json::parse(text, "answers");
+  for (const Json& line : parsed.as_array()) {
+    samples.push_back(sample_from(line.as_array().at(0)));
+    const Json& scores = line.as_array().at(1);
+    if (!scores.is_null()) recipes::take_scores(scores, samples.back());
+  }
 }
 
 // Answers of this rank that are there already; the others are asked for.
@@ -211,7 +248,7 @@ void GrpoBatches::restore(const Json& state, bool) {
   const int64_t update = state.at("update").as_int();
   if (update == 0) return;
   // Weights have moved on since these answers were sampled.
-  journal_.begin_at(next_rollout_, true);
+  if (answers_.leads()) journal_.begin_at(next_rollout_, true);
   journal_is_read_ = resumes_ = true;
   next();
   if (!scored_)
@@ -241,11 +278,18 @@ std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   for (int64_t row = ranks().rank(); row < data_.eval->size(); row += ranks().size())
     prompts.push_back(read_prompt(*data_.eval, row, config_.data.max_length, keys_.max_new_tokens));
   std::vector<Asked> asked;
-  for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
+  if (answers_.leads())
+    for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
   RolloutReport report;
   training::RolloutTurn turn(trained_, keys_.sleep);
-  report.add(answers_.ask(*data_.eval, asked, {}, [](const SampledAnswer&, size_t) {}));
+  std::vector<SampledAnswer> samples =
+      answers_.ask(*data_.eval, asked, (data_.eval->size() + ranks().size() - 1) / ranks().size(), {},
+                   [](const SampledAnswer&, size_t) {});
   turn.wake();
+  share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
+    return prompts[static_cast<size_t>((sample.row - ranks().rank()) / ranks().size())];
+  });
+  report.add(samples);
   report.add(answers_.counts());
   report.sum_over(ranks());
   Judged judged{report.mean_reward(),

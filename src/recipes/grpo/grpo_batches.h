@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,7 +13,8 @@
 namespace temper::recipes {
 
 // The updates of recipe grpo: a rollout by the weights as they are, then as many updates as share its
-// answers. Of several ranks each answers every so-many-th prompt, and learns from its answers.
+// answers. Of several ranks each answers every so-many-th prompt, and learns from its answers; ranks that
+// divide the model's layers do so together, of which the first asks, judges and keeps the journal.
 class GrpoBatches : public BatchSource {
  public:
   explicit GrpoBatches(const BatchInputs& inputs);
@@ -43,6 +45,9 @@ class GrpoBatches : public BatchSource {
   // grpo_batches.cpp
   void roll();
   Round ask(int64_t first_group, int64_t count);
+  int64_t most_answers(int64_t prompts) const;
+  void share(std::vector<SampledAnswer>& samples,
+             const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const;
   void take_from_journal(Round& round, std::vector<Asked>& asked);
   std::vector<double> rewards_of_all(const Round& round) const;
   void keep(Round& round);

@@ -181,20 +181,6 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
     fail("[quantize] is set, which recipe grpo does not have yet; leave it out");
 }
 
-void check_ranks(const RunConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const auto refuse = [](bool set, std::string_view key) {
-    if (set)
-      fail(
-          "[parallel.{}] is set, but rollouts need all weights on each rank; use replicate, or shard with "
-          "levels 1 and 2",
-          key);
-  };
-  refuse(parallel.tensor != "1", "tensor");
-  refuse(parallel.expert != "1", "expert");
-  refuse(parallel.shard_level > 2 && parallel.shard != "1", "shard_level");
-}
-
 }  // namespace
 
 void describe(config::Schema& s, GrpoKeys& c) {
@@ -240,7 +226,6 @@ void check_grpo(const RunConfig& config) {
     fail("[grpo.rewards] is missing; name at least one, for example {{type: exact_match}} (docs/rewards.md)");
   rewards::check(c.rewards, "grpo.rewards");
   check_run_keys(config, c);
-  check_ranks(config);
   if (!c.reference.empty() && !is_directory(c.reference))
     fail("[grpo.reference] '{}' {}", c.reference, checkpoints::no_model_folder(c.reference));
 }

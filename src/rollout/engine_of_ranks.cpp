@@ -1,0 +1,101 @@
+#include "rollout/engine_of_ranks.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace temper::rollout {
+
+EngineOfRanks::EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
+                             const tokenizers::Tokenizer* tokenizer, Request like)
+    : model_(model),
+      tensor_(model.ranks().tensor),
+      in_step_(model.ranks().in_step_forward()),
+      like_(std::move(like)),
+      engine_(model, options, tokenizer) {}
+
+void EngineOfRanks::enqueue(const Asked& asked) {
+  Request request = like_;
+  request.prompt = asked.prompt;
+  request.max_new_tokens = asked.max_new_tokens;
+  request.sampling.seed = asked.seed;
+  engine_.add(std::move(request));
+}
+
+int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed) {
+  invariant(leads(), "requests are asked for by the rank that leads");
+  Request request = like_;
+  request.prompt = prompt;
+  request.max_new_tokens = max_new_tokens;
+  request.sampling.seed = seed;
+  const int64_t id = engine_.add(std::move(request));
+  if (tensor_ != nullptr) untold_.push_back({std::move(prompt), max_new_tokens, seed});
+  return id;
+}
+
+// Numbers of 64 bits: whether the leader is done, then of each request its tokens, limit, seed and prompt.
+std::string EngineOfRanks::written(const std::vector<Asked>& asked, bool done) {
+  std::vector<int64_t> numbers{done};
+  for (const Asked& each : asked) {
+    numbers.insert(numbers.end(),
+                   {std::ssize(each.prompt), each.max_new_tokens, static_cast<int64_t>(each.seed)});
+    numbers.insert(numbers.end(), each.prompt.begin(), each.prompt.end());
+  }
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
+}
+
+std::vector<EngineOfRanks::Asked> EngineOfRanks::read(const std::string& message, bool& done) {
+  std::vector<int64_t> numbers(message.size() / sizeof(int64_t));
+  std::memcpy(numbers.data(), message.data(), message.size());
+  done = numbers.at(0) != 0;
+  std::vector<Asked> asked;
+  for (auto at = numbers.begin() + 1; at != numbers.end();) {
+    Asked& each = asked.emplace_back();
+    each.max_new_tokens = at[1];
+    each.seed = static_cast<uint64_t>(at[2]);
+    each.prompt.assign(at + 3, at + 3 + at[0]);
+    at += 3 + at[0];
+  }
+  return asked;
+}
+
+// What the leader was asked since the last round, and whether it is done.
+bool EngineOfRanks::follow(bool done) {
+  if (tensor_ == nullptr) return done;
+  const std::string message = tensor_->broadcast_object("requests", written(untold_, done), 0);
+  untold_.clear();
+  if (leads()) return done;
+  for (const Asked& asked : read(message, done)) enqueue(asked);
+  return done;
+}
+
+// One token, whose layers the others need this rank for.
+void EngineOfRanks::pass_nothing() const {
+  Tape tape(false);
+  layers::Decoder::Options options;
+  options.adapters = {{like_.adapter, 1}};
+  const std::array<int32_t, 1> token{0};
+  model_.forward(tape, layers::make_input(token, std::vector<int32_t>{1}), options);
+}
+
+EngineOfRanks::Round EngineOfRanks::round(bool done) {
+  done = follow(done);
+  const bool works = engine_.waiting() + engine_.running() > 0;
+  std::array<int64_t, 2> ranks{works, !done};
+  if (in_step_ != nullptr) in_step_->sum("requests that run", std::span<int64_t>(ranks));
+  if (ranks[0] == 0) return ranks[1] == 0 ? Round::kDone : Round::kIdle;
+  if (works)
+    engine_.step();
+  else
+    pass_nothing();
+  return Round::kComputed;
+}
+
+std::vector<Completion> EngineOfRanks::take_finished() {
+  std::vector<Completion> finished = engine_.take_finished();
+  if (!leads()) finished.clear();
+  return finished;
+}
+
+}  // namespace temper::rollout

@@ -1,0 +1,58 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "rollout/engine.h"
+
+namespace temper::rollout {
+
+// An engine of a model that ranks compute together. Ranks that divide every layer (tensor) answer the same
+// requests: the first of them is asked, and the others follow it. Ranks that have experts or matrices for one
+// another (ModelRanks::in_step_forward) answer requests of their own in passes that they make together; one
+// that has nothing to compute passes a token that nobody learns of.
+//
+// All ranks make one and call round() as often as one another. Errors and deadlines are those of the groups.
+class EngineOfRanks {
+ public:
+  // `like`: what all requests have in common: everything but prompt, max_new_tokens and the sampling's seed.
+  // The decoder must outlive it.
+  EngineOfRanks(const layers::Decoder& model, const EngineOptions& options,
+                const tokenizers::Tokenizer* tokenizer, Request like);
+
+  // Whether this rank's requests are asked for here; another rank asks for them otherwise.
+  bool leads() const { return tensor_ == nullptr || tensor_->rank() == 0; }
+  // As Engine::add, of a rank that leads.
+  int64_t add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed);
+
+  enum class Round {
+    kComputed,  // a pass
+    kIdle,      // nobody has something to compute, but some rank is not done
+    kDone       // all are done
+  };
+  // `done`: this rank has no requests and will ask nothing more; of a rank that follows it does not matter.
+  Round round(bool done);
+  std::vector<Completion> take_finished();  // none where another rank leads
+
+  const Engine::Counts& counts() const { return engine_.counts(); }
+
+ private:
+  struct Asked {
+    std::vector<int32_t> prompt;
+    int64_t max_new_tokens = 0;
+    uint64_t seed = 0;
+  };
+  void enqueue(const Asked& asked);
+  bool follow(bool done);
+  void pass_nothing() const;
+  static std::string written(const std::vector<Asked>& asked, bool done);
+  static std::vector<Asked> read(const std::string& message, bool& done);
+
+  const layers::Decoder& model_;
+  collectives::Group* const tensor_;
+  collectives::Group* const in_step_;
+  const Request like_;
+  Engine engine_;
+  std::vector<Asked> untold_;  // that the other tensor ranks do not know yet
+};
+
+}  // namespace temper::rollout

@@ -1,0 +1,172 @@
+// Rollouts by ranks that divide the model: they learn what one rank learns.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/cli/grpo_fixture.h"
+
+namespace temper {
+namespace {
+
+class GrpoRanks : public GrpoCli {
+ protected:
+  // A mixture with gated delta layers, and fewer heads of keys than four ranks.
+  static std::string hybrid() {
+    const std::string model = folder() + "/hybrid";
+    if (exists(model)) return model;
+    const std::string files = folder() + "/hybrid-config";
+    std::system(("cp -r " + folder() + "/qwen3-tiny " + files).c_str());
+    write_file(files + "/config.json", R"({"model_type": "qwen3_next",
+"architectures": ["Qwen3NextForCausalLM"], "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 64,
+"initializer_range": 0.02, "max_position_embeddings": 256, "num_hidden_layers": 2, "rms_norm_eps": 1e-6,
+"vocab_size": 320, "attention_bias": false, "tie_word_embeddings": true, "moe_intermediate_size": 32,
+"num_experts_per_tok": 2, "norm_topk_prob": true, "num_attention_heads": 8, "num_key_value_heads": 2,
+"head_dim": 8, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "num_experts": 8, "decoder_sparse_step": 1,
+"mlp_only_layers": [], "router_aux_loss_coef": 0.0, "shared_expert_intermediate_size": 16,
+"layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8,
+"linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_value_head_dim": 8})");
+    EXPECT_EQ(run("init " + files + " " + model).code, 0);
+    return model;
+  }
+  static std::string mixture() {
+    const std::string model = folder() + "/mixture";
+    if (!exists(model)) {
+      EXPECT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + model).code, 0);
+    }
+    return model;
+  }
+
+  struct Meshes {
+    std::string name;
+    std::string flags;  // beside the mesh
+    std::vector<const char*> meshes;
+    std::string adapter = {};  // where its run is
+  };
+  // Sums over ranks are rounded otherwise than those of one rank, and nothing else is.
+  static void expect_same_course(const std::string& config, const Meshes& of) {
+    const std::vector<Json> expected = metrics(trained(config, of.name, of.flags) + of.adapter);
+    ASSERT_FALSE(expected.empty());
+    for (size_t i = 0; i < of.meshes.size(); ++i) {
+      SCOPED_TRACE(of.name + of.meshes[i]);
+      const std::string out = trained(config, fmt::format("{}_{}", of.name, i), of.flags + of.meshes[i]);
+      const std::vector<Json> found = metrics(out + of.adapter);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t line = 0; line < found.size(); ++line) {
+        for (const char* same : {"reward", "answers", "answer_tokens", "truncated", "eval_reward"})
+          if (expected[line].find(same) != nullptr) {
+            EXPECT_EQ(number(found[line], same), number(expected[line], same)) << same << " " << line;
+          }
+        for (const char* near : {"loss", "grad_norm", "ratio", "kl", "entropy"})
+          if (expected[line].find(near) != nullptr) {
+            const double value = number(expected[line], near);
+            EXPECT_NEAR(number(found[line], near), value, 5e-5 * std::max(1., std::abs(value))) << near;
+          }
+        if (expected[line].find("ratio") == nullptr) continue;
+        // What ranks sampled together is what they train on.
+        EXPECT_LT(number(found[line], "log_prob_gap_largest"), 1e-5);
+        if (number(found[line], "step") == 1) {
+          EXPECT_NEAR(number(found[line], "ratio"), 1, 1e-6);
+          EXPECT_NEAR(number(found[line], "kl"), 0, 1e-6);
+        }
+      }
+    }
+  }
+};
+
+constexpr const char *kTensor = " --ranks 2 --parallel.tensor 2",
+                     *kTensor4 = " --ranks 4 --parallel.tensor 4",
+                     *kMatrices = " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
+                     *kExperts = " --ranks 2 --parallel.expert 2";
+
+TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string config = configuration("dense", "  updates_per_rollout: 2\n  entropy: 0.01\n",
+                                           "eval: {every_steps: 3}\n"),
+                    held = " --data.eval [" + folder() + "/held.jsonl]";
+  expect_same_course(config,
+                     {"dense",
+                      held,
+                      {kTensor4, " --ranks 4 --parallel.tensor 2 --parallel.sequence false",
+                       " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3"}});
+  // Of ranks that answer together one keeps the answers.
+  EXPECT_FALSE(exists(folder() + "/dense_0/rollouts.1.jsonl"));
+  EXPECT_FALSE(rollouts(folder() + "/dense_2/rollouts.1.jsonl").empty());
+  EXPECT_FALSE(exists(folder() + "/dense_2/rollouts.2.jsonl"));
+  // More ranks than prompts: some answer nothing, and help the others. And an adapter, whose reference is the
+  // model without it.
+  expect_same_course(configuration("few", "  loss: dapo\n"),
+                     {"few", " --grpo.prompts_per_rollout 1 --train.steps 3", {kMatrices}});
+  expect_same_course(configuration("lora", "  beta: 0.1\n", "adapters: [{name: a, rank: 4}]\n"),
+                     {"lora", " --train.steps 3", {kTensor, kMatrices}, "/adapters/a"});
+}
+
+TEST_F(GrpoRanks, ThatDivideAMixtureLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string flags = " --model.path " + mixture() + " --train.steps 4 --train.router.balance_loss 0",
+                    both = " --ranks 4 --parallel.tensor 2 --parallel.expert 2",
+                    matrices = " --ranks 4 --parallel.expert 2 --parallel.shard 2 --parallel.shard_level 3";
+  expect_same_course(configuration("mixture", "  updates_per_rollout: 2\n"),
+                     {"mixture_full", flags, {both.c_str(), matrices.c_str()}});
+  expect_same_course(configuration("replayed", "  updates_per_rollout: 2\n  routing_replay: true\n"),
+                     {"mixture_replayed", flags, {both.c_str()}});
+  expect_same_course(
+      configuration(
+          "mixture_lora", "",
+          "adapters: [{name: a, rank: 4, target_modules: [q_proj, gate_proj, up_proj, down_proj]}]\n"),
+      {"mixture_lora", " --model.path " + mixture() + " --train.steps 3", {kExperts}, "/adapters/a"});
+}
+
+TEST_F(GrpoRanks, ThatDivideAHybridLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string flags = " --model.path " + hybrid() + " --train.steps 3",
+                    both = " --ranks 4 --parallel.tensor 2 --parallel.expert 2";
+  expect_same_course(configuration("hybrid", ""),
+                     {"hybrid_full", flags, {kTensor4, kMatrices, both.c_str()}});
+  expect_same_course(configuration("hybrid_lora", "", "adapters: [{name: a, rank: 4}]\n"),
+                     {"hybrid_lora", flags, {kTensor}, "/adapters/a"});
+}
+
+// The gradients of every parameter, of advantages, a reference and entropies.
+TEST_F(GrpoRanks, HaveTheGradientsOfOne) {
+  const std::string config = configuration("verified", "  entropy: 0.01\n  correction: token\n");
+  for (const std::string& model : {folder() + "/model", mixture(), hybrid()})
+    for (const char* mesh :
+         {kTensor, " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3"})
+      for (const char* adapters : {"", " --adapters \"[{rank: 4}]\""}) {
+        const Outcome outcome =
+            run("verify-layout " + config + " --updates 3 --model.path " + model + mesh + adapters);
+        EXPECT_EQ(outcome.code, 0) << model << mesh << adapters << ": " << outcome.err;
+      }
+}
+
+// In the middle of a rollout, of its scores, between updates.
+TEST_F(GrpoRanks, ContinueBitForBit) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string config =
+      configuration("killed", "  updates_per_rollout: 2\n  epochs: 2\n  dynamic_sampling: true\n");
+  struct {
+    const char *name, *mesh, *file;
+    int count;
+  } const cases[] = {{"tensor", kTensor, "rollouts.jsonl", 6},
+                     {"tensor", kTensor, "metrics.jsonl", 2},
+                     {"matrices", kMatrices, "rollouts.1.jsonl", 3},
+                     {"matrices", kMatrices, "rollouts.jsonl", 20}};
+  for (const auto& [name, mesh, file, count] : cases) {
+    SCOPED_TRACE(fmt::format("{} {} {}", mesh, file, count));
+    const std::string whole = folder() + "/whole_" + name,
+                      out = fmt::format("{}/kill_{}_{}_{}", folder(), name, file, count);
+    if (!exists(whole)) trained(config, std::string("whole_") + name, mesh);
+    const std::string command = fmt::format(
+        "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL=write KILL_FILE={} KILL_COUNT={} {} "
+        "train {} --output {}{} >/dev/null 2>&1",
+        kill_library(), file, count, TEMPER_BINARY, config, out, mesh);
+    EXPECT_NE(std::system(command.c_str()), 0);
+    EXPECT_FALSE(exists(out + "/summary.json"));
+    const Outcome resumed = run("train " + config + " --output " + out + mesh);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(losses(out), losses(whole));
+    EXPECT_EQ(read_file(out + "/model/model.safetensors"), read_file(whole + "/model/model.safetensors"));
+  }
+}
+
+}  // namespace
+}  // namespace temper

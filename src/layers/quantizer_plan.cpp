@@ -144,6 +144,27 @@ PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerK
   return quantizer;
 }
 
+// What a calibration needs of the model; none is an Error that says so.
+void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
+  if (method != CalibrationMethod::kEntropy) return;
+  bool any = false;
+  for (const PlannedQuantizer& each : plan.quantizers) {
+    if (!each.of_input || !each.keeps_amax()) continue;
+    any = true;
+    if (!each.format.element.integer)
+      fail(
+          "[quantize.calibration] entropy compares levels of integers, and {} is {}: write calibration: mse, "
+          "or "
+          "percentile",
+          each.name, each.kind.format);
+  }
+  if (!any)
+    fail(
+        "[quantize.calibration] entropy is for inputs that are calibrated, and there are none: write "
+        "calibration: mse, "
+        "or percentile");
+}
+
 // The last rule that says something of it; -1: none does.
 struct Decision {
   int weights = -1, inputs = -1;
@@ -236,6 +257,7 @@ QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& o
   }
   for (size_t i = 0; i < rules.size(); ++i)
     if (plan.rules[i].matched == 0) fail_unmatched(table, rules[i]);
+  check_calibration(plan, options.calibration);
   return plan;
 }
 

@@ -32,11 +32,26 @@ struct QuantizerRule {
   std::optional<QuantizerKind> weights = {}, inputs = {};  // absent: as the rules before say
 };
 
+// How the amax of weights and inputs are found (training/calibration.h).
+enum class CalibrationMethod {
+  kMax,
+  kMse,
+  kPercentile,
+  kEntropy,
+  kSmoothQuant,
+  kAwqLite,
+  kAwqClip,
+  kAwqFull
+};
+// By the names that configurations write: "max", "awq_lite".
+const std::vector<std::pair<std::string, CalibrationMethod>>& calibration_methods();
+const std::string& name_of(CalibrationMethod method);
+
 // A ready-made configuration, by the name that nvidia-modelopt has for it.
 struct QuantizerPreset {
   std::string_view name;
   QuantizerKind weights, inputs;
-  std::string_view calibration = "max";
+  CalibrationMethod calibration = CalibrationMethod::kMax;
 };
 const std::vector<QuantizerPreset>& quantizer_presets();
 // Also with "_CFG" behind the name, and without "_DEFAULT". An Error with the nearest name where there is
@@ -51,6 +66,7 @@ struct QuantizeOptions {
   std::string preset = {};                // "": none
   std::vector<QuantizerRule> rules = {};  // later ones decide
   bool per_expert = true;  // each expert has an amax of its own; otherwise all share the largest
+  CalibrationMethod calibration = CalibrationMethod::kMax;
 
   bool any() const { return !preset.empty() || !rules.empty(); }
 };

@@ -14,6 +14,23 @@ QuantizerKind per_token(std::string format) { return {std::move(format), Sharing
 
 }  // namespace
 
+const std::vector<std::pair<std::string, CalibrationMethod>>& calibration_methods() {
+  using enum CalibrationMethod;
+  static const std::vector<std::pair<std::string, CalibrationMethod>> methods{{"max", kMax},
+                                                                              {"mse", kMse},
+                                                                              {"percentile", kPercentile},
+                                                                              {"entropy", kEntropy},
+                                                                              {"smoothquant", kSmoothQuant},
+                                                                              {"awq_lite", kAwqLite},
+                                                                              {"awq_clip", kAwqClip},
+                                                                              {"awq_full", kAwqFull}};
+  return methods;
+}
+
+const std::string& name_of(CalibrationMethod method) {
+  return calibration_methods()[static_cast<size_t>(method)].first;
+}
+
 bool presets_leave_out(std::string_view module, const WeightSpec& spec) {
   return spec.shape[0] == 1 || ops::module_matches("layers.*.delta.ba", module);
 }
@@ -25,12 +42,12 @@ const std::vector<QuantizerPreset>& quantizer_presets() {
       {"FP8_PER_CHANNEL_PER_TOKEN", per(Sharing::kRow, "fp8"), per_token("fp8")},
       {"FP8_2D_BLOCKWISE_WEIGHT_ONLY", per(Sharing::kTile, "fp8", 128), none},
       {"INT8_DEFAULT", per(Sharing::kRow, "int8"), per_tensor("int8")},
-      {"INT8_SMOOTHQUANT", per(Sharing::kRow, "int8"), per_tensor("int8"), "smoothquant"},
+      {"INT8_SMOOTHQUANT", per(Sharing::kRow, "int8"), per_tensor("int8"), CalibrationMethod::kSmoothQuant},
       {"INT8_WEIGHT_ONLY", per(Sharing::kRow, "int8"), none},
       {"INT4_BLOCKWISE_WEIGHT_ONLY", per(Sharing::kBlock, "int4", 128), none},
-      {"INT4_AWQ", per(Sharing::kBlock, "int4", 128), none, "awq_lite"},
+      {"INT4_AWQ", per(Sharing::kBlock, "int4", 128), none, CalibrationMethod::kAwqLite},
       {"NVFP4_DEFAULT", per_tensor("nvfp4"), per_tensor("nvfp4")},
-      {"NVFP4_AWQ_LITE", per_tensor("nvfp4"), per_tensor("nvfp4"), "awq_lite"},
+      {"NVFP4_AWQ_LITE", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqLite},
       {"W4A16_NVFP4", per_tensor("nvfp4"), none},
       {"W4A8_MXFP4_FP8", per_tensor("mxfp4"), {"fp8", Sharing::kTensor, 0, true}},
       {"MXFP8_DEFAULT", per_tensor("mxfp8"), per_tensor("mxfp8")},

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@ namespace temper::layers {
 
 enum class QuantizerMode {
   kFake,     // weights and inputs are rounded to their formats
-  kObserve,  // nothing is rounded, and the amax of inputs that are calibrated grows with what passes
+  kObserve,  // nothing is rounded, and what passes is shown to whoever calibrates
   kOff,      // nothing is rounded
 };
 
@@ -53,6 +54,11 @@ class Quantizers {
   // Of passes, not of the quantizers: whoever computes may say.
   QuantizerMode mode() const { return mode_; }
   void set_mode(QuantizerMode mode) const { mode_ = mode; }
+  // What becomes of inputs that pass in kObserve, [tokens, columns] on the model's device; none: their amax
+  // grows.
+  using Observer = std::function<void(Quantizer&, const Tensor& x)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
+  const Observer& observer() const { return observer_; }
   // Passes that round are a defect before there is every amax.
   bool ready() const { return ready_; }
   void set_ready() { ready_ = true; }
@@ -60,6 +66,7 @@ class Quantizers {
  private:
   QuantizerPlan plan_;
   std::vector<Quantizer> all_;
+  Observer observer_;
   mutable QuantizerMode mode_ = QuantizerMode::kFake;
   bool ready_ = false;
 };

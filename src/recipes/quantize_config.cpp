@@ -41,8 +41,13 @@ QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
 
 }  // namespace
 
+layers::CalibrationMethod QuantizeConfig::method() const {
+  if (calibration) return *calibration;
+  return preset.empty() ? layers::CalibrationMethod::kMax : layers::quantizer_preset(preset).calibration;
+}
+
 layers::QuantizeOptions QuantizeConfig::to_options() const {
-  layers::QuantizeOptions options{preset, {}, per_expert};
+  layers::QuantizeOptions options{preset, {}, per_expert, method()};
   for (const QuantizeRuleConfig& rule : rules) {
     if (!rule.weights && !rule.inputs)
       fail("[quantize.rules] '{}' has neither weights nor inputs: write a format, or none", rule.modules);
@@ -87,8 +92,14 @@ void describe(config::Schema& s, QuantizeConfig& c) {
   s.list("rules", c.rules, "What differs from the preset, by modules; a later rule decides.");
   s.field("per_expert", c.per_expert,
           "Whether each expert of a mixture has scales of its own; otherwise all of a layer share them.");
+  s.choice("calibration", c.calibration, layers::calibration_methods(),
+           "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
+           "least divergence of histograms. Omitted: as the preset says, or max.");
+  s.field("percentile", c.percentile, "Of calibration percentile: how many of 100 values are not cut off.")
+      .above(0)
+      .at_most(100);
   s.field("calibration_rows", c.calibration_rows,
-          "The rows of data.train that are read before training to find the amax of inputs.")
+          "The rows of data.train that are read before training to calibrate inputs.")
       .at_least(1);
 }
 

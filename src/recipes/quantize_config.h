@@ -25,10 +25,14 @@ struct QuantizeConfig {
   std::string preset;
   std::vector<QuantizeRuleConfig> rules;
   bool per_expert = true;
+  std::optional<layers::CalibrationMethod> calibration = {};
   int64_t calibration_rows = 64;
+  double percentile = 99.99;
 
   // An Error "[quantize.rules] …" for a rule that says nothing, or half of something.
   layers::QuantizeOptions to_options() const;
+  // The one that is written, or else the preset's.
+  layers::CalibrationMethod method() const;
 };
 
 void describe(config::Schema& s, QuantizeRuleConfig& c);

@@ -13,7 +13,6 @@
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/calibration.h"
-#include "training/shared_amax.h"
 #include "training/trainer.h"
 
 namespace temper::recipes {
@@ -57,6 +56,8 @@ QuantizeOptions shared_by_experts() {
 
 struct Ranked {
   Ranked(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) : groups(ranks, mesh) {
+    calibration.method = options.calibration;
+    calibration.percentile = 98;
     models::BuildOptions build;
     build.dtype = DType::kF32;
     build.ops = ops::all_eager();
@@ -67,12 +68,12 @@ struct Ranked {
     model->decoder.parameters().initialize(3, 0.1);
   }
   void calibrate(Group& ranks, const std::vector<data::PackedRow>& rows) {
-    training::calibrate(model->decoder, rows, 0, groups.data());
-    training::share_amax(model->decoder.quantizers(), ranks);
+    training::calibrate(model->decoder, rows, calibration, groups.data(), ranks);
   }
 
   MeshGroups groups;
   std::unique_ptr<models::Model> model;
+  training::CalibrationOptions calibration = {};
 };
 
 std::vector<data::PackedRow> rows_of(const Ranked& ranked) {
@@ -140,6 +141,40 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
         }
         EXPECT_NEAR(found.loss, one.loss, 1e-5 * one.loss);
         EXPECT_NEAR(found.norm, one.norm, 1e-3 * one.norm);
+      });
+    }
+  }
+}
+
+// Sums of errors and counts of histograms are of all ranks; experts have their own. Inputs are sums that
+// ranks add in another order, so that a value may count in the next bin.
+TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
+  using enum layers::CalibrationMethod;
+  for (const auto& [method, formats] :
+       {std::pair{kMse, fp8()}, {kPercentile, fp8()}, {kPercentile, channels()}, {kEntropy, channels()}}) {
+    QuantizeOptions options = formats;
+    options.calibration = method;
+    SCOPED_TRACE(layers::name_of(method));
+    const auto amax = [&](Group& ranks, const Mesh& mesh) {
+      Ranked ranked(ranks, mesh, options);
+      ranked.calibrate(ranks, rows_of(ranked));
+      return state_of(ranked.model->decoder.quantizers());
+    };
+    State one;
+    collectives::launch("local", {}, [&](Group& alone) { one = amax(alone, {}); });
+    for (const Mesh& mesh : kMeshes) {
+      SCOPED_TRACE(to_string(mesh));
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
+        const State found = amax(ranks, mesh);
+        const std::lock_guard lock(mutex);
+        ASSERT_EQ(found.size(), one.size());
+        for (const auto& [key, values] : one) {
+          const double bins = key.find("weight_quantizer") != std::string::npos ? 0 : 1.01 / 2048;
+          const float largest = *std::max_element(values.begin(), values.end());
+          for (size_t i = 0; i < values.size(); ++i)
+            EXPECT_NEAR(found.at(key)[i], values[i], bins * 2 * largest) << key << " " << i;
+        }
       });
     }
   }

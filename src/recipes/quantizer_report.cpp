@@ -24,7 +24,8 @@ std::string amax_of(const PlannedQuantizer& quantizer) {
 // The preset that differs in its calibration alone.
 std::string_view same_formats(const layers::QuantizerPreset& preset) {
   for (const layers::QuantizerPreset& other : layers::quantizer_presets())
-    if (other.weights == preset.weights && other.inputs == preset.inputs && other.calibration == "max")
+    if (other.weights == preset.weights && other.inputs == preset.inputs &&
+        other.calibration == layers::CalibrationMethod::kMax)
       return other.name;
   return "rules";
 }
@@ -40,14 +41,12 @@ void check_quantize(const RunConfig& config) {
         "[quantize] trains with recipe sft or distill so far, and recipe is {}: remove it, or write recipe: "
         "sft",
         config.recipe);
-  if (options.preset.empty()) return;
+  if (options.calibration < layers::CalibrationMethod::kSmoothQuant || options.preset.empty()) return;
   const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
-  if (preset.calibration != "max")
-    fail(
-        "[quantize.preset] {} is calibrated by {}, which there is not yet; for the same formats calibrated "
-        "by "
-        "the largest magnitude write {}",
-        preset.name, preset.calibration, same_formats(preset));
+  fail(
+      "[quantize.preset] {} is calibrated by {}, which there is not yet; for the same formats calibrated "
+      "by the largest magnitude write {}",
+      preset.name, layers::name_of(options.calibration), same_formats(preset));
 }
 
 layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {

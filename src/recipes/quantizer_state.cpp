@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "training/calibration.h"
 #include "training/gather_rows.h"
-#include "training/shared_amax.h"
 
 namespace temper::recipes {
 namespace {
@@ -28,6 +27,10 @@ std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const Dat
   return rows;
 }
 
+training::CalibrationOptions calibration_options(const RunConfig& config) {
+  return {config.quantize.method(), config.quantize.percentile, config.train.micro_batch_tokens};
+}
+
 }  // namespace
 
 void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
@@ -40,8 +43,7 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
                                     [&] { return calibration_rows(config, data); })
             : std::vector<data::PackedRow>();
   const training::Calibration found =
-      training::calibrate(model, rows, config.train.micro_batch_tokens, parts);
-  training::share_amax(model.quantizers(), ranks);
+      training::calibrate(model, rows, calibration_options(config), parts, ranks);
   const int64_t count = parts.sum("rows of the calibration", static_cast<int64_t>(rows.size()));
   log_info(fmt::format(
       "quantizers: amax of {} weights{}", found.weights,

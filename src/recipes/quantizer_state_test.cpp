@@ -39,7 +39,7 @@ class QuantizerState : public testing::Test {
 
 TEST_F(QuantizerState, EveryAmaxIsReadBackByTheNumberOfItsExpert) {
   const auto model = made(kFp8), other = made(kFp8);
-  training::calibrate(model->decoder, {test_row(1, {9})}, 0);
+  training::calibrate(model->decoder, {test_row(1, {9})});
   const checkpoints::StateReader state = saved(*model);
   const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
   EXPECT_EQ(file.entries().size(), 2u * (2 + 2 * 6));

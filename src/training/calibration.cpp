@@ -6,16 +6,16 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "primitives/amax.h"
-#include "training/micro_batch.h"
-#include "training/router_loads.h"
+#include "training/amax_searches.h"
+#include "training/calibration_passes.h"
+#include "training/shared_amax.h"
 
 namespace temper::training {
 namespace {
 
+using layers::CalibrationMethod;
 using layers::Quantizer;
 using layers::Quantizers;
-
-bool is_calibrated_input(const Quantizer& each) { return each.planned.of_input && each.planned.keeps_amax(); }
 
 void check_finite(const Quantizer& each) {
   const Tensor here = each.amax.on({});
@@ -25,9 +25,11 @@ void check_finite(const Quantizer& each) {
            each.planned.of_input ? "the module's input has" : "the weight has");
 }
 
-void calibrate_weight(Quantizer& each, const layers::ParameterStore& parameters) {
-  const Tensor values = parameters.value(each.planned.weight).contiguous();
+void begin(Quantizer& each, const layers::ParameterStore& parameters) {
   each.amax.fill_zero();
+  each.observed = false;
+  if (each.planned.of_input) return;
+  const Tensor values = parameters.value(each.planned.weight).contiguous();
   primitives::grow_amax(values.reshape(each.planned.values), each.amax);
   check_finite(each);
 }
@@ -51,49 +53,13 @@ std::vector<std::string> idle_experts(const Quantizers& quantizers, const std::v
   return idle;
 }
 
-// Of the ranks' amax of an input; NaN stays.
-void take_largest(Quantizer& each, collectives::Group& ranks) {
-  if (ranks.is_alone()) return;
-  each.observed = ranks.sum("ranks that saw values", each.observed ? 1 : 0) > 0;
-  const Tensor here = each.amax.on({});
-  const auto own = here.values<float>();
-  for (const std::vector<float>& other : ranks.gather("amax of an input", std::span<const float>(own)))
-    for (size_t i = 0; i < own.size(); ++i)
-      own[i] = other[i] > own[i] || other[i] != other[i] ? other[i] : own[i];
-  if (each.amax.device() != here.device()) each.amax.copy_from(here);
-}
-
-// Passes that round nothing, whatever happens in them.
-class Observing {
- public:
-  explicit Observing(Quantizers& quantizers) : quantizers_(quantizers) {
-    quantizers_.set_mode(layers::QuantizerMode::kObserve);
+void check_inputs(Quantizers& quantizers, collectives::Group& ranks) {
+  for (Quantizer& each : quantizers.all()) {
+    if (!is_calibrated_input(each)) continue;
+    if (ranks.sum("ranks that saw values", each.observed ? 1 : 0) == 0)
+      fail("[quantize] {} saw no values while it was calibrated; give it more rows", each.planned.name);
+    check_finite(each);
   }
-  ~Observing() { quantizers_.set_mode(layers::QuantizerMode::kFake); }
-  Observing(const Observing&) = delete;
-  Observing& operator=(const Observing&) = delete;
-
- private:
-  Quantizers& quantizers_;
-};
-
-void observe(layers::Decoder& model, const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens,
-             collectives::Group& ranks, Calibration& calibration) {
-  const Observing observing(model.quantizers());
-  PendingLoads loads(model);
-  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end);
-    Tape tape(false);
-    layers::Decoder::Options forward;
-    forward.routers = model.watch_routers();
-    model.forward(tape, batch.input, forward);
-    if (forward.routers) loads.add(*forward.routers, 0);
-    calibration.tokens += batch.tokens;
-  }
-  if (model.num_routers() > 0) calibration.idle_experts = idle_experts(model.quantizers(), loads.wait(ranks));
-  calibration.tokens = ranks.sum("tokens of the calibration", calibration.tokens);
-  for (Quantizer& each : model.quantizers().all())
-    if (is_calibrated_input(each)) take_largest(each, ranks);
 }
 
 }  // namespace
@@ -103,26 +69,28 @@ bool needs_rows(const Quantizers& quantizers) {
 }
 
 Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                      int64_t micro_batch_tokens, collectives::Group& ranks) {
+                      const CalibrationOptions& options, collectives::Group& parts,
+                      collectives::Group& ranks) {
   Quantizers& quantizers = model.quantizers();
   Calibration calibration;
   for (Quantizer& each : quantizers.all()) {
     if (!each.planned.keeps_amax()) continue;
-    if (each.planned.of_input) {
-      each.amax.fill_zero();
-      each.observed = false;
-    } else {
-      calibrate_weight(each, model.parameters());
-      calibration.weights += quantizers.plan().find(each.planned.name)->count;
-    }
+    begin(each, model.parameters());
+    (each.planned.of_input ? calibration.inputs : calibration.weights) +=
+        quantizers.plan().find(each.planned.name)->count;
   }
-  if (needs_rows(quantizers)) observe(model, rows, micro_batch_tokens, ranks, calibration);
-  for (const Quantizer& each : quantizers.all()) {
-    if (!is_calibrated_input(each)) continue;
-    if (!each.observed)
-      fail("[quantize] {} saw no values while it was calibrated; give it more rows", each.planned.name);
-    check_finite(each);
-    ++calibration.inputs;
+  const bool passes = needs_rows(quantizers);
+  if (passes) {
+    const Passed passed = pass_unrounded(model, rows, options.micro_batch_tokens, parts);
+    calibration.idle_experts = idle_experts(quantizers, passed.loads);
+    calibration.tokens = parts.sum("tokens of the calibration", passed.tokens);
+  }
+  share_amax(quantizers, ranks);
+  check_inputs(quantizers, ranks);
+  if (options.method != CalibrationMethod::kMax) {
+    search_weights(model, options, ranks);
+    if (passes) search_inputs(model, rows, options, parts, ranks);
+    share_amax(quantizers, ranks);
   }
   quantizers.set_ready();
   return calibration;

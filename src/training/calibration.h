@@ -8,6 +8,12 @@
 
 namespace temper::training {
 
+struct CalibrationOptions {
+  layers::CalibrationMethod method = layers::CalibrationMethod::kMax;
+  double percentile = 99.99;  // of kPercentile
+  int64_t micro_batch_tokens = 0;
+};
+
 struct Calibration {
   int64_t inputs = 0, weights = 0;  // quantizers that got an amax
   int64_t tokens = 0;               // that passed to find those of inputs; 0: no input needs it
@@ -16,14 +22,24 @@ struct Calibration {
   std::vector<std::string> idle_experts;
 };
 
-// Whether the amax of some input must be found by passes.
+// Whether inputs must pass to find what `method` looks for.
 bool needs_rows(const layers::Quantizers& quantizers);
 
-// Calibrates by the largest magnitude ("max"): weights as they are now, and inputs over passes of these rows
-// in which nothing is rounded. The model's quantizers round from then on. An Error "[quantize] …" names a
-// weight or an input with values that are not finite.
-// Of several ranks with replicas of the model each has its part of the rows.
+// Calibrates weights as they are now, and inputs over passes of these rows in which nothing is rounded. The
+// model's quantizers round from then on. Every method begins with the largest magnitudes:
+//   kMax         which stay
+//   kMse         of weights the multiple with the least squared error (quant/amax_search.h), of inputs the
+//                amax with the least error of their histogram (quant/histogram.h)
+//   kPercentile  where the percentile of the magnitudes is, of weights and inputs
+//   kEntropy     of inputs in integers the amax with the least divergence; weights keep the largest
+// Formats with blocks of their own keep the largest magnitude, but for weights with kMse. An Error
+// "[quantize] …" names a weight or an input with values that are not finite.
+// Of several ranks with replicas of the model each of `parts` has its own rows; all `ranks` that hold
+// something of the model call this, and end with one and the same amax of whatever shares one. Sums are of
+// all ranks and histograms have the range of all, whatever the micro-batches.
 Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                      int64_t micro_batch_tokens, collectives::Group& ranks = collectives::alone());
+                      const CalibrationOptions& options = {},
+                      collectives::Group& parts = collectives::alone(),
+                      collectives::Group& ranks = collectives::alone());
 
 }  // namespace temper::training

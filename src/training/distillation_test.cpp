@@ -172,7 +172,7 @@ TEST(Distill, AQuantizedModelLearnsFromItsOwnWeights) {
   tiny.quantize.rules = {
       {"layers.*", layers::QuantizerKind{"int4", layers::Sharing::kBlock, 16}, layers::QuantizerKind{"fp8"}}};
   const auto quantized = tiny_model(tiny);
-  calibrate(quantized->decoder, kRows, 0);
+  calibrate(quantized->decoder, kRows);
   const Distill apart(quantized->decoder, plain->decoder, {}, 0),
       shared(quantized->decoder, quantized->decoder, {}, 0);
   const EvalResult expected = apart.evaluate(kRows, nullptr, collectives::alone()),

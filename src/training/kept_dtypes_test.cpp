@@ -2,6 +2,7 @@
 // what training changes below the precision of bfloat16 is kept, in weights, in states and in files.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/files.h"

@@ -40,7 +40,7 @@ struct GpuRun {
     optimizer = std::make_unique<optimizers::AdamW>(model->decoder.parameters(), model->decoder.ops(),
                                                     optimizers::AdamWOptions{});
     trainer = std::make_unique<Trainer>(model->decoder, *optimizer, TrainerOptions{.cuda_graph = graph});
-    calibrate(model->decoder, kRows, 0);
+    calibrate(model->decoder, kRows);
   }
   std::unique_ptr<models::Model> model;
   std::unique_ptr<optimizers::AdamW> optimizer;

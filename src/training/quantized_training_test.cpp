@@ -26,7 +26,7 @@ struct QuantizedRun {
       : model(tiny_model(tiny)),
         optimizer(model->decoder.parameters(), model->decoder.ops(), {}),
         trainer(model->decoder, optimizer, options) {}
-  void calibrate() { training::calibrate(model->decoder, kQuantizedRows, 0); }
+  void calibrate() { training::calibrate(model->decoder, kQuantizedRows); }
   std::vector<op_testing::Doubles> gradients() {
     std::vector<op_testing::Doubles> all;
     auto& parameters = model->decoder.parameters();
@@ -171,7 +171,7 @@ TEST(QuantizedTraining, InputsAreCalibratedOverAllRowsWithoutRounding) {
   std::vector<op_testing::Doubles> all;
   for (const int64_t tokens : {0, 12}) {
     QuantizedRun run(tiny);
-    const Calibration found = calibrate(run.model->decoder, kQuantizedRows, tokens);
+    const Calibration found = calibrate(run.model->decoder, kQuantizedRows, {.micro_batch_tokens = tokens});
     EXPECT_EQ(found.tokens, 45);
     EXPECT_EQ(found.inputs, 8);
     EXPECT_EQ(found.weights, 8);
@@ -182,8 +182,8 @@ TEST(QuantizedTraining, InputsAreCalibratedOverAllRowsWithoutRounding) {
   EXPECT_EQ(all[0], all[1]);
   // Once more, over fewer rows: nothing of the first time is left.
   QuantizedRun run(tiny);
-  calibrate(run.model->decoder, kQuantizedRows, 0);
-  calibrate(run.model->decoder, {kQuantizedRows[0]}, 0);
+  calibrate(run.model->decoder, kQuantizedRows);
+  calibrate(run.model->decoder, {kQuantizedRows[0]});
   bool smaller = false;
   for (size_t i = 0; i < all[0].size(); ++i) {
     const double now = values_of(run.model->decoder.quantizers().state()[i].amax)[0];
@@ -198,7 +198,7 @@ TEST(QuantizedTraining, ExpertsWithoutTokensAreNamed) {
                     .quantize = {"",
                                  {{"layers.*.mlp.experts.*", QuantizerKind{"fp8"}, {}},
                                   {"layers.0.attention.qkv", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}}});
-  const Calibration found = calibrate(run.model->decoder, {test_row(1, {1})}, 0);  // top 2 of 6 for one token
+  const Calibration found = calibrate(run.model->decoder, {test_row(1, {1})});  // top 2 of 6 for one token
   ASSERT_EQ(found.idle_experts.size(), 2u);
   EXPECT_TRUE(found.idle_experts[0].starts_with("layers.0.mlp: experts ")) << found.idle_experts[0];
   EXPECT_EQ(std::count(found.idle_experts[1].begin(), found.idle_experts[1].end(), ','), 3);

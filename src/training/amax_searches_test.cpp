@@ -1,0 +1,150 @@
+// Calibrations that search: what they find in a model is what quant/ finds in its weights and inputs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "quant/amax_search.h"
+#include "tests/support/errors.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/packed_rows.h"
+#include "tests/support/tiny_model.h"
+#include "training/calibration.h"
+#include "training/calibration_passes.h"
+
+namespace temper::training {
+namespace {
+
+using layers::CalibrationMethod;
+using layers::QuantizeOptions;
+using layers::Quantizer;
+using layers::QuantizerKind;
+using layers::Sharing;
+using op_testing::Doubles;
+using op_testing::values_of;
+
+const std::vector<data::PackedRow> kSearchRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
+
+std::unique_ptr<models::Model> model_with(const QuantizerKind& weights, const QuantizerKind& inputs,
+                                          CalibrationMethod method) {
+  return tiny_model({.type = "qwen3_moe",
+                     .quantize = {"",
+                                  {{"layers.*.attention.*", weights, inputs},
+                                   {"layers.*.mlp.experts.*", weights, QuantizerKind{}}},
+                                  true,
+                                  method}});
+}
+
+std::map<std::string, Doubles> amax_after(models::Model& model, const CalibrationOptions& options) {
+  calibrate(model.decoder, kSearchRows, options);
+  std::map<std::string, Doubles> amax;
+  for (const Quantizer& each : model.decoder.quantizers().all())
+    amax[each.planned.name] = values_of(each.amax);
+  return amax;
+}
+
+// Of every weight the largest magnitudes and its values.
+template <class F>
+void for_each_weight(const models::Model& model, F&& f) {
+  for (const Quantizer& each : model.decoder.quantizers().all()) {
+    if (each.planned.of_input) continue;
+    const Tensor values = model.decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
+    f(each, values, quant::amax_of(values, each.planned.amax));
+  }
+}
+
+// All values that pass each input, seen by an observer of our own.
+std::map<std::string, std::vector<float>> inputs_of(models::Model& model) {
+  std::map<std::string, std::vector<float>> all;
+  pass_unrounded(model.decoder, kSearchRows, 0, collectives::alone(), [&](Quantizer& each, const Tensor& x) {
+    if (!each.planned.of_input) return;
+    const Tensor here = x.contiguous();
+    all[each.planned.name].insert(all[each.planned.name].end(), here.values<float>().begin(),
+                                  here.values<float>().end());
+  });
+  return all;
+}
+
+quant::Histogram histogram_of(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  quant::Histogram histogram(largest);
+  histogram.count(values);
+  return histogram;
+}
+
+TEST(AmaxSearches, MseIsOfEachWeightAndOfTheInputsHistogram) {
+  for (const auto& [weights, inputs] :
+       std::vector<std::pair<QuantizerKind, QuantizerKind>>{{{"fp8"}, {"fp8"}},
+                                                            {{"int8", Sharing::kRow}, {"int8"}},
+                                                            {{"int4", Sharing::kBlock, 16}, {"int8"}},
+                                                            {{"nvfp4"}, {"nvfp4"}}}) {
+    SCOPED_TRACE(weights.format);
+    const auto model = model_with(weights, inputs, CalibrationMethod::kMse);
+    const auto largest = amax_after(*model, {}),
+               amax = amax_after(*model, {.method = CalibrationMethod::kMse});
+    int others = 0;
+    for_each_weight(*model, [&](const Quantizer& each, const Tensor& values, const Tensor& all) {
+      const Tensor best =
+          quant::least_error_amax(all, quant::squared_errors(each.planned.format, values, all));
+      EXPECT_EQ(amax.at(each.planned.name), values_of(best)) << each.planned.name;
+      others += amax.at(each.planned.name) != largest.at(each.planned.name) ? 1 : 0;
+    });
+    EXPECT_GT(others, 0);
+    for (const auto& [name, values] : inputs_of(*model)) {
+      const Quantizer& each = *model->decoder.quantizers().find(name);
+      const double expected = each.planned.format.has_blocks()
+                                  ? largest.at(name)[0]
+                                  : quant::least_error_amax(histogram_of(values), each.planned.format);
+      EXPECT_EQ(amax.at(name), Doubles{expected}) << name;
+    }
+  }
+}
+
+TEST(AmaxSearches, PercentilesAreOfWeightsAndInputs) {
+  const auto model = model_with({"int8", Sharing::kRow}, {"fp8"}, CalibrationMethod::kPercentile);
+  const auto amax = amax_after(*model, {.method = CalibrationMethod::kPercentile, .percentile = 97});
+  for_each_weight(*model, [&](const Quantizer& each, const Tensor& values, const Tensor& all) {
+    for (int64_t i = 0; i < all.numel(); ++i)
+      EXPECT_EQ(amax.at(each.planned.name)[static_cast<size_t>(i)],
+                quant::percentile_amax(quant::histogram_of(values, all, i), 97))
+          << each.planned.name << " " << i;
+  });
+  const auto inputs = inputs_of(*model);
+  EXPECT_EQ(inputs.size(), 4u);
+  for (const auto& [name, values] : inputs)
+    EXPECT_EQ(amax.at(name), Doubles{quant::percentile_amax(histogram_of(values), 97)}) << name;
+}
+
+TEST(AmaxSearches, EntropyIsOfInputsAlone) {
+  const auto model = model_with({"int8", Sharing::kRow}, {"int8"}, CalibrationMethod::kEntropy);
+  const auto largest = amax_after(*model, {}),
+             amax = amax_after(*model, {.method = CalibrationMethod::kEntropy});
+  for (const auto& [name, values] : inputs_of(*model))
+    EXPECT_EQ(amax.at(name), Doubles{quant::least_divergence_amax(histogram_of(values), 8)}) << name;
+  for_each_weight(*model, [&](const Quantizer& each, const Tensor&, const Tensor&) {
+    EXPECT_EQ(amax.at(each.planned.name), largest.at(each.planned.name));
+  });
+}
+
+// Histograms have the range of all rows, so that micro-batches change nothing.
+TEST(AmaxSearches, MicroBatchesChangeNothing) {
+  for (const auto method :
+       {CalibrationMethod::kMse, CalibrationMethod::kPercentile, CalibrationMethod::kEntropy}) {
+    const auto model = model_with({"int8", Sharing::kRow}, {"int8"}, method);
+    const auto whole = amax_after(*model, {.method = method, .percentile = 95});
+    EXPECT_EQ(amax_after(*model, {.method = method, .percentile = 95, .micro_batch_tokens = 12}), whole);
+  }
+}
+
+TEST(AmaxSearches, EntropyNeedsInputsInIntegers) {
+  EXPECT_EQ(error_of([&] { model_with({"fp8"}, {"fp8"}, CalibrationMethod::kEntropy); }),
+            "[quantize.calibration] entropy compares levels of integers, and "
+            "layers.0.attention.qkv.input_quantizer is fp8: write calibration: mse, or percentile");
+  EXPECT_EQ(error_of([&] { model_with({"fp8"}, {}, CalibrationMethod::kEntropy); }),
+            "[quantize.calibration] entropy is for inputs that are calibrated, and there are none: write "
+            "calibration: mse, or percentile");
+}
+
+}  // namespace
+}  // namespace temper::training

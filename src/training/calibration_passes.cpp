@@ -1,0 +1,47 @@
+#include "training/calibration_passes.h"
+
+#include "training/micro_batch.h"
+
+namespace temper::training {
+namespace {
+
+// Passes that round nothing, whatever happens in them.
+class Observing {
+ public:
+  Observing(layers::Quantizers& quantizers, layers::Quantizers::Observer observer) : quantizers_(quantizers) {
+    quantizers_.set_observer(std::move(observer));
+    quantizers_.set_mode(layers::QuantizerMode::kObserve);
+  }
+  ~Observing() {
+    quantizers_.set_mode(layers::QuantizerMode::kFake);
+    quantizers_.set_observer({});
+  }
+  Observing(const Observing&) = delete;
+  Observing& operator=(const Observing&) = delete;
+
+ private:
+  layers::Quantizers& quantizers_;
+};
+
+}  // namespace
+
+Passed pass_unrounded(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
+                      int64_t micro_batch_tokens, collectives::Group& parts,
+                      layers::Quantizers::Observer observer) {
+  const Observing observing(model.quantizers(), std::move(observer));
+  PendingLoads loads(model);
+  Passed passed;
+  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end);
+    Tape tape(false);
+    layers::Decoder::Options forward;
+    forward.routers = model.watch_routers();
+    model.forward(tape, batch.input, forward);
+    if (forward.routers) loads.add(*forward.routers, 0);
+    passed.tokens += batch.tokens;
+  }
+  if (model.num_routers() > 0) passed.loads = loads.wait(parts);
+  return passed;
+}
+
+}  // namespace temper::training

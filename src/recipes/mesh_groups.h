@@ -14,6 +14,7 @@ class MeshGroups {
  public:
   MeshGroups(collectives::Group& ranks, const Mesh& mesh);
 
+  const Mesh& mesh() const { return mesh_; }
   // Those that have the same part of the model and other rows of an update.
   collectives::Group& data() const;
   layers::ModelRanks model() const {

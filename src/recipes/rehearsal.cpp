@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
+#include "recipes/rollout_model.h"
 #include "training/adapter_trainer.h"
 #include "training/gather_rows.h"
 
@@ -269,6 +270,36 @@ void rehearse_adapters(const RunConfig& config, const models::Model& model, cons
   for (const auto& adapter : adapters) after(adapter->weights.parameters(), &adapter->weights);
 }
 
+// The model of rollouts that divide it in a way of their own; null: they use the one that is trained.
+struct RolloutsApart {
+  RolloutsApart(const RunConfig& config, const Setting& setting) {
+    const Recipe& recipe = recipe_of(config);
+    if (recipe.rollouts == nullptr) return;
+    const std::optional<RolloutDegrees> degrees = recipe.rollouts(config).degrees;
+    if (!degrees) return;
+    const layers::DecoderConfig architecture =
+        models::configure(setting.model, join_path(config.model.path, "config.json"));
+    ranks.emplace(rollout_mesh(*degrees, setting.mesh, architecture, config));
+    model = counted_model(config, setting.model, setting, ranks->groups.model());
+  }
+  // What is trained comes to it; of an adapter, which it has then, too.
+  std::unique_ptr<layers::Adapter> copy(const layers::ParameterStore& trained, const layers::Adapter* adapter,
+                                        collectives::Group& all) const {
+    if (!model) return nullptr;
+    layers::ParameterStore& base = model->decoder.parameters();
+    if (adapter == nullptr) {
+      WeightCopy(trained, base, all).run();
+      return nullptr;
+    }
+    auto own = std::make_unique<layers::Adapter>(adapter->plan(), adapter->config(), base);
+    WeightCopy(trained, own->parameters(), all).run();
+    return own;
+  }
+
+  std::optional<PlannedRanks> ranks;
+  std::unique_ptr<models::Model> model;
+};
+
 MemoryPlan peaks_of(const Pool& memory) {
   MemoryPlan plan;
   const MemoryUsage usage = memory.usage();
@@ -288,11 +319,14 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)
     objective = recipe.rehearsed(config, model->decoder, second ? &second->decoder : nullptr);
+  const RolloutsApart apart(config, setting);
   bool rolled = false;
   const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
+    const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;
-    RolloutMemory made = rehearse_rollout(model->decoder, trained, adapter, recipe.rollouts(config));
+    RolloutMemory made = rehearse_rollout(apart.model ? apart.model->decoder : model->decoder, trained,
+                                          copy ? copy.get() : adapter, recipe.rollouts(config));
     if (!plan.rollouts || plan.rollouts->plan.total < made.plan.total) plan.rollouts = std::move(made);
   };
   config.adapters.empty() ? rehearse_model(config, *model, sample_of(setting, 0), objective, ranks, after)

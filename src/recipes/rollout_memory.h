@@ -8,12 +8,18 @@
 
 namespace temper::recipes {
 
+// How many ranks divide the layers, and the experts, of rollouts; the others have rollouts of their own.
+struct RolloutDegrees {
+  int tensor = 1, expert = 1;
+};
+
 // How a run's rollouts use its device, as the recipe asks for it.
 struct RolloutWish {
   rollout::EngineOptions engine = {};  // cache_tokens: what all requests that run at once can need
   bool may_shrink = false;             // fewer cache_tokens do, where memory is short
   int64_t longest = 0;                 // tokens of a request, with its answer
   std::vector<training::UpdateState> asleep = {};
+  std::optional<RolloutDegrees> degrees = {};  // absent: those of training, whose weights they use
 };
 
 // What a rollout has in use at most, beside what stays of training.

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "collectives/launch.h"
+#include "collectives/local/local.h"
 #include "models/adapter.h"
 #include "recipes/mesh_groups.h"
 #include "rollout/engine_of_ranks.h"

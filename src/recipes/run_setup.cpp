@@ -103,6 +103,17 @@ std::shared_ptr<const models::Model> RunSetup::other_model(const std::string& fo
   return other;
 }
 
+std::shared_ptr<DividedModel> RunSetup::model_on(const Mesh& other) const {
+  std::weak_ptr<DividedModel>& known = divided_[to_string(other)];
+  if (auto made = known.lock()) return made;
+  auto made = std::make_shared<DividedModel>(DividedModel{MeshGroups(ranks, other), nullptr});
+  models::BuildOptions build = build_options(config, facts, preferred_);
+  build.ranks = made->groups.model();
+  made->model = models::build_model(model_config, join_path(config.model.path, "config.json"), build);
+  known = made;
+  return made;
+}
+
 training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
                                          size_t num_sources) {
   const RouterConfig& router = config.train.router;

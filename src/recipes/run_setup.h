@@ -18,6 +18,12 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
                                    ops::Preferences preferred);
 
+// A model as ranks divide it.
+struct DividedModel {
+  MeshGroups groups;
+  std::unique_ptr<models::Model> model;
+};
+
 // What all that a run trains has in common, made in the order in which mistakes are cheapest: files and text
 // before weights.
 struct RunSetup {
@@ -51,10 +57,14 @@ struct RunSetup {
   // Another model of the same dtype, frozen, and divided between the ranks as the trained one is; one for all
   // that ask while one of them has it. All ranks call it.
   std::shared_ptr<const models::Model> other_model(const std::string& folder) const;
+  // The run's model as a mesh of all ranks divides it, with memory for its weights, which are nobody's yet;
+  // one for all that ask while one of them has it. All ranks call it.
+  std::shared_ptr<DividedModel> model_on(const Mesh& mesh) const;
   int64_t peak_memory() const;  // of the process, or of the device that trains
  private:
   ops::Preferences preferred_;
   mutable std::map<std::string, std::weak_ptr<const models::Model>> others_;
+  mutable std::map<std::string, std::weak_ptr<DividedModel>> divided_;  // by its mesh
 };
 
 }  // namespace temper::recipes

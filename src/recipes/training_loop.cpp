@@ -19,6 +19,8 @@
 #include "recipes/output.h"
 #include "recipes/plan.h"
 #include "recipes/quantizer_report.h"
+#include "recipes/recipe.h"
+#include "recipes/rollout_model.h"
 #include "recipes/run_kernels.h"
 #include "recipes/same_on_all_ranks.h"
 
@@ -114,6 +116,9 @@ void TrainingLoop::begin_and_train() {
   Setting setting{setup_.model_config, setup_.facts, preferred};
   setting.mesh = options_.dry_run ? options_.planned : setup_.mesh;
   check_mesh(setting.mesh, setup_.architecture, setup_.config);
+  if (const Recipe& recipe = recipe_of(setup_.config); recipe.rollouts != nullptr)
+    if (const auto degrees = recipe.rollouts(setup_.config).degrees)
+      rollout_mesh(*degrees, setting.mesh, setup_.architecture, setup_.config);  // refuses what cannot be
   setting.ranks_here = setup_.ranks.on_machine().ranks;
   for (const auto& learner : learners_) setting.samples.push_back(learner->sample());
   RunMemory plan = rehearse(setup_.config, setting);

@@ -75,7 +75,8 @@ class GrpoRanks : public GrpoCli {
 constexpr const char *kTensor = " --ranks 2 --parallel.tensor 2",
                      *kTensor4 = " --ranks 4 --parallel.tensor 4",
                      *kMatrices = " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
-                     *kExperts = " --ranks 2 --parallel.expert 2";
+                     *kExperts = " --ranks 2 --parallel.expert 2",
+                     *kApart = " --ranks 2 --parallel.tensor 2 --grpo.rollout_parallel.tensor 1";
 
 TEST_F(GrpoRanks, ThatDivideADenseModelLearnWhatOneDoes) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
@@ -125,6 +126,41 @@ TEST_F(GrpoRanks, ThatDivideAHybridLearnWhatOneDoes) {
                      {"hybrid_lora", flags, {kTensor}, "/adapters/a"});
 }
 
+// Rollouts have a copy of the weights then, each bit of which is compared.
+TEST_F(GrpoRanks, RollOutInALayoutOfTheirOwn) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string held = " --data.eval [" + folder() + "/held.jsonl]", checks = " --grpo.check_sync true",
+                    whole = kMatrices + checks + " --grpo.rollout_parallel.tensor 1",
+                    other = kTensor + checks + " --grpo.rollout_parallel.tensor 1",
+                    four = " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3" +
+                           checks + " --grpo.rollout_parallel.tensor 4",
+                    experts = " --ranks 4 --parallel.shard 4 --parallel.shard_level 3" + checks +
+                              " --grpo.rollout_parallel.tensor 2 --grpo.rollout_parallel.expert 2";
+  expect_same_course(configuration("apart", "  updates_per_rollout: 2\n  loss: dapo\n  beta: 0.1\n",
+                                   "eval: {every_steps: 3}\n"),
+                     {"apart", held, {whole.c_str(), other.c_str(), four.c_str()}});
+  // Both ranks ask, and both of those that train together learn from all.
+  EXPECT_FALSE(rollouts(folder() + "/apart_1/rollouts.1.jsonl").empty());
+  expect_same_course(configuration("apart_experts", "  routing_replay: true\n"),
+                     {"apart_experts",
+                      " --model.path " + mixture() + " --train.steps 3 --train.router.balance_loss 0",
+                      {experts.c_str()}});
+  expect_same_course(
+      configuration(
+          "apart_lora", "",
+          "adapters: [{name: a, rank: 4, target_modules: [q_proj, gate_proj, up_proj, down_proj]}]\n"),
+      {"apart_lora", " --model.path " + hybrid() + " --train.steps 3", {experts.c_str()}, "/adapters/a"});
+  const std::string train = "train " + configuration("refused", "") + " --output " + folder() + "/refused";
+  expect_refused(train + " --grpo.check_sync true", 2,
+                 "[grpo.check_sync] is set, but rollouts use the weights");
+  expect_refused(train + kTensor + " --grpo.rollout_parallel.tensor 2", 2,
+                 "[grpo.rollout_parallel] is tensor 2 and expert 1, which is how training divides the model");
+  expect_refused(train + kTensor + " --grpo.rollout_parallel.tensor 3", 2,
+                 "[grpo.rollout_parallel] tensor 3 and expert 1 are 3 ranks, which 2 cannot be divided into");
+  expect_refused(train + kTensor + " --grpo.rollout_parallel.expert 2", 2,
+                 "[grpo.rollout_parallel] [parallel.expert] is 2, but the model has no experts");
+}
+
 // The gradients of every parameter, of advantages, a reference and entropies.
 TEST_F(GrpoRanks, HaveTheGradientsOfOne) {
   const std::string config = configuration("verified", "  entropy: 0.01\n  correction: token\n");
@@ -149,7 +185,9 @@ TEST_F(GrpoRanks, ContinueBitForBit) {
   } const cases[] = {{"tensor", kTensor, "rollouts.jsonl", 6},
                      {"tensor", kTensor, "metrics.jsonl", 2},
                      {"matrices", kMatrices, "rollouts.1.jsonl", 3},
-                     {"matrices", kMatrices, "rollouts.jsonl", 20}};
+                     {"matrices", kMatrices, "rollouts.jsonl", 20},
+                     // Others keep the scores than those that compute them.
+                     {"apart", kApart, "rollouts.1.jsonl", 12}};
   for (const auto& [name, mesh, file, count] : cases) {
     SCOPED_TRACE(fmt::format("{} {} {}", mesh, file, count));
     const std::string whole = folder() + "/whole_" + name,

@@ -52,16 +52,15 @@ struct Answers::Job {
   }
 };
 
-Answers::Answers(const RunSetup& setup, const RunConfig& config, const layers::Adapter* adapter)
+Answers::Answers(const RunSetup& setup, const RunConfig& config, const layers::Decoder& model,
+                 const layers::Adapter* adapter)
     : setup_(setup),
       config_(config),
+      model_(model),
       adapter_(adapter),
       rewards_(grpo_keys(config).rewards, "grpo.rewards") {}
 
-bool Answers::repeats() const {
-  const layers::Decoder& model = setup_.model->decoder;
-  return rollout::is_batch_invariant(model) && model.decodes_as_prompts();
-}
+bool Answers::repeats() const { return rollout::is_batch_invariant(model_) && model_.decodes_as_prompts(); }
 
 rollout::EngineOptions engine_options(const RunConfig& config, int64_t answers) {
   const GrpoKeys& keys = grpo_keys(config);
@@ -95,10 +94,9 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
                                         int64_t most_answers, const Options& options,
                                         const std::function<void(const SampledAnswer&, size_t index)>& done) {
   counts_ = {};
-  const layers::Decoder& model = setup_.model->decoder;
-  if (asked.empty() && !model.ranks().meet()) return {};
+  if (asked.empty() && !model_.ranks().meet()) return {};
   Job job{rows, options, done,
-          rollout::EngineOfRanks(model, planned_options(most_answers), &setup_.text.tokenizer,
+          rollout::EngineOfRanks(model_, planned_options(most_answers), &setup_.text.tokenizer,
                                  request_like(options)),
           std::vector<Talk>(asked.size())};
   job.left = asked.size();

@@ -27,8 +27,9 @@ struct Asked {
 // on.
 class Answers {
  public:
-  // `adapter` as BatchInputs has it.
-  Answers(const RunSetup& setup, const RunConfig& config, const layers::Adapter* adapter);
+  // `model` answers, with `adapter` or (null) by itself.
+  Answers(const RunSetup& setup, const RunConfig& config, const layers::Decoder& model,
+          const layers::Adapter* adapter);
 
   struct Options {
     ops::SamplingOptions sampling = {};
@@ -52,7 +53,7 @@ class Answers {
                                  const std::function<void(const SampledAnswer&, size_t index)>& done);
 
   // Whether this rank asks and judges; where tensor ranks answer together, the first of them does.
-  bool leads() const { return setup_.model->decoder.ranks().is_first(); }
+  bool leads() const { return model_.ranks().is_first(); }
   const Counts& counts() const { return counts_; }  // of the last call
   const std::vector<std::string>& reward_names() const { return rewards_.names(); }
   // Whether an answer has the same bits whatever is computed beside it.
@@ -70,6 +71,7 @@ class Answers {
 
   const RunSetup& setup_;
   const RunConfig& config_;
+  const layers::Decoder& model_;
   const layers::Adapter* adapter_;
   rewards::RewardSum rewards_;
   Counts counts_;

@@ -23,9 +23,11 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
       trained_(inputs.adapter != nullptr ? inputs.adapter->parameters()
                                          : inputs.setup.model->decoder.parameters()),
       settings_(settings_of(inputs)),
-      answers_(inputs.setup, inputs.config, inputs.adapter),
+      apart_(rollouts_apart(inputs)),
+      answers_(inputs.setup, inputs.config, apart_ ? apart_->decoder() : inputs.setup.model->decoder,
+               apart_ ? apart_->adapter() : inputs.adapter),
       prompts_(inputs.data.train, inputs.config, keys_.max_new_tokens),
-      journal_(inputs.files.folder, ranks().rank(), ranks().size()),
+      journal_(inputs.files.folder, askers().rank(), askers().size()),
       update_(keys_.updates()) {
   if (keys_.routing_replay && setup_.model->decoder.num_routers() == 0)
     fail("[grpo.routing_replay] is true, but the model has no routers; leave it out");
@@ -50,6 +52,7 @@ std::string GrpoBatches::settings_of(const BatchInputs& inputs) {
   keys.batch = {};
   keys.cache_tokens = {};
   keys.sleep = {};
+  keys.check_sync = {};
   return fmt::format("{} {} {}", inputs.config.train.seed, inputs.setup.origin.dump(),
                      config::value_of(config::schema_of(keys)).dump());
 }
@@ -97,6 +100,7 @@ void GrpoBatches::roll() {
   report_ = {};
   samples_.clear();
   groups_.clear();
+  if (apart_) apart_->sync();
   training::RolloutTurn turn(trained_, keys_.sleep);
   // Ranks wait for each other's answers, and for verdicts, longer than for an update.
   setup_.ranks.set_deadline(StepDeadline::kLong);
@@ -145,53 +149,24 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
         const Prompt& prompt = *asked[index].prompt;
         journal_.write(sample, prompt, answers_.reward_names(), key_of(prompt));
       });
-  report_.add(answers_.counts());
+  report_.add(counts_of_answers());
   std::move(fresh.begin(), fresh.end(), std::back_inserter(round.samples));
-  std::sort(round.samples.begin(), round.samples.end(), [](const SampledAnswer& a, const SampledAnswer& b) {
-    return std::pair(a.group, a.number) < std::pair(b.group, b.number);
-  });
   share(round.samples, [&](const SampledAnswer& sample) -> const Prompt& {
     return round.prompts[static_cast<size_t>(sample.group - first_group)];
+  });
+  std::sort(round.samples.begin(), round.samples.end(), [](const SampledAnswer& a, const SampledAnswer& b) {
+    return std::pair(a.group, a.number) < std::pair(b.group, b.number);
   });
   report_.add(round.samples);
   round.rewards = rewards_of_all(round);
   return round;
 }
 
-// Of so many prompts, the answers of one rank, at most.
-int64_t GrpoBatches::most_answers(int64_t prompts) const {
-  return (prompts + ranks().size() - 1) / ranks().size() * keys_.group_size;
-}
-
-// Tensor ranks that follow learn from what the first of them was answered.
-void GrpoBatches::share(std::vector<SampledAnswer>& samples,
-                        const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const {
-  collectives::Group* const tensor = setup_.model->decoder.ranks().tensor;
-  if (tensor == nullptr) return;
-  std::string text;
-  if (answers_.leads()) {
-    Json::Array lines;
-    for (const SampledAnswer& sample : samples)
-      lines.emplace_back(Json::Array{to_json(sample, prompt_of(sample), answers_.reward_names(), ""),
-                                     sample.scored ? scores_to_json(sample) : Json()});
-    text = Json(std::move(lines)).dump();
-  }
-  text = tensor->broadcast_object("answers", std::move(text), 0);
-  if (answers_.leads()) return;
-  samples.clear();
-  const Json parsed = Json::parse(text, "answers");
-  for (const Json& line : parsed.as_array()) {
-    samples.push_back(sample_from(line.as_array().at(0)));
-    const Json& scores = line.as_array().at(1);
-    if (!scores.is_null()) recipes::take_scores(scores, samples.back());
-  }
-}
-
 // Answers of this rank that are there already; the others are asked for.
 void GrpoBatches::take_from_journal(Round& round, std::vector<Asked>& asked) {
   for (size_t i = 0; i < round.prompts.size(); ++i) {
     const int64_t group = round.first_group + static_cast<int64_t>(i);
-    if (!is_own(group)) continue;
+    if (!is_asked_here(group)) continue;
     for (int64_t number = 0; number < keys_.group_size; ++number) {
       Journal::Found* const found = resumes_ ? journal_.find(group, number) : nullptr;
       if (found != nullptr && found->key == key_of(round.prompts[i])) {
@@ -275,22 +250,23 @@ void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::
 
 std::optional<BatchSource::Judged> GrpoBatches::evaluate() {
   std::vector<Prompt> prompts;
-  for (int64_t row = ranks().rank(); row < data_.eval->size(); row += ranks().size())
+  for (int64_t row = askers().rank(); row < data_.eval->size(); row += askers().size())
     prompts.push_back(read_prompt(*data_.eval, row, config_.data.max_length, keys_.max_new_tokens));
   std::vector<Asked> asked;
   if (answers_.leads())
     for (const Prompt& prompt : prompts) asked.push_back({&prompt, prompt.row, 0, 0});
   RolloutReport report;
+  if (apart_) apart_->sync();
   training::RolloutTurn turn(trained_, keys_.sleep);
   std::vector<SampledAnswer> samples =
-      answers_.ask(*data_.eval, asked, (data_.eval->size() + ranks().size() - 1) / ranks().size(), {},
+      answers_.ask(*data_.eval, asked, (data_.eval->size() + askers().size() - 1) / askers().size(), {},
                    [](const SampledAnswer&, size_t) {});
   turn.wake();
   share(samples, [&](const SampledAnswer& sample) -> const Prompt& {
-    return prompts[static_cast<size_t>((sample.row - ranks().rank()) / ranks().size())];
+    return prompts[static_cast<size_t>((sample.row - askers().rank()) / askers().size())];
   });
   report.add(samples);
-  report.add(answers_.counts());
+  report.add(counts_of_answers());
   report.sum_over(ranks());
   Judged judged{report.mean_reward(),
                 fmt::format("reward {:.4f} of {:.0f} held-out prompts", report.mean_reward(), report.answers),

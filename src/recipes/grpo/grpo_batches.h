@@ -9,12 +9,14 @@
 #include "recipes/grpo/journal.h"
 #include "recipes/grpo/rollout_sums.h"
 #include "recipes/grpo/sample_rows.h"
+#include "recipes/rollout_model.h"
 
 namespace temper::recipes {
 
 // The updates of recipe grpo: a rollout by the weights as they are, then as many updates as share its
-// answers. Of several ranks each answers every so-many-th prompt, and learns from its answers; ranks that
-// divide the model's layers do so together, of which the first asks, judges and keeps the journal.
+// answers. Of several ranks each answers every so-many-th prompt, and learns from the answers to every
+// so-many-th; ranks that divide the model's layers do so together, of which the first asks, judges and keeps
+// the journal. Where rollouts divide the model otherwise, others answer than those that learn.
 class GrpoBatches : public BatchSource {
  public:
   explicit GrpoBatches(const BatchInputs& inputs);
@@ -36,8 +38,11 @@ class GrpoBatches : public BatchSource {
     std::vector<double> rewards;  // of all ranks' samples, group after group
   };
 
+  // That learn from other answers each, and that ask other prompts each.
   collectives::Group& ranks() const { return setup_.groups->data(); }
+  collectives::Group& askers() const { return apart_ ? apart_->groups().data() : ranks(); }
   bool is_own(int64_t group) const { return group % ranks().size() == ranks().rank(); }
+  bool is_asked_here(int64_t group) const { return group % askers().size() == askers().rank(); }
   uint64_t seed_of(int64_t group, int64_t number) const;
   static std::string settings_of(const BatchInputs& inputs);
   std::string key_of(const Prompt& prompt) const;
@@ -45,12 +50,17 @@ class GrpoBatches : public BatchSource {
   // grpo_batches.cpp
   void roll();
   Round ask(int64_t first_group, int64_t count);
-  int64_t most_answers(int64_t prompts) const;
-  void share(std::vector<SampledAnswer>& samples,
-             const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const;
   void take_from_journal(Round& round, std::vector<Asked>& asked);
   std::vector<double> rewards_of_all(const Round& round) const;
   void keep(Round& round);
+
+  // sharing.cpp
+  static std::unique_ptr<RolloutModel> rollouts_apart(const BatchInputs& inputs);
+  int64_t most_answers(int64_t prompts) const;
+  void share(std::vector<SampledAnswer>& samples,
+             const std::function<const Prompt&(const SampledAnswer&)>& prompt_of) const;
+  Answers::Counts counts_of_answers() const;
+  void keep_scores();
 
   // learning.cpp
   void make_updates();
@@ -66,7 +76,8 @@ class GrpoBatches : public BatchSource {
   const DataSets& data_;
   const layers::Adapter* adapter_;
   layers::ParameterStore& trained_;
-  const std::string settings_;  // that every answer depends on
+  const std::string settings_;                 // that every answer depends on
+  const std::unique_ptr<RolloutModel> apart_;  // null: rollouts use the weights that are trained
   Answers answers_;
   Prompts prompts_;
   Journal journal_;

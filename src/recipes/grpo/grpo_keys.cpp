@@ -13,6 +13,15 @@ using losses::Correction;
 using losses::KlEstimator;
 using losses::PolicyMean;
 
+void describe(config::Schema& s, RolloutParallel& c) {
+  s.field("tensor", c.tensor,
+          "The number of ranks that divide every layer in rollouts; 1 where it is omitted.")
+      .at_least(1);
+  s.field("expert", c.expert,
+          "The number of ranks that divide the experts in rollouts; 1 where it is omitted.")
+      .at_least(1);
+}
+
 namespace {
 
 void describe_rollouts(config::Schema& s, GrpoKeys& c) {
@@ -58,6 +67,13 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
   s.field("batch_invariant", c.batch_invariant,
           "Kernels by which log-probabilities of rollouts and training are equal to the last bit. Omitted: "
           "where the hardware has them.");
+  s.group("rollout_parallel", c.rollout_parallel,
+          "How rollouts divide the model between the ranks, where that is another way than training's: they "
+          "have a copy of the weights then. Omitted: as training does.")
+      .changeable();
+  s.field("check_sync", c.check_sync,
+          "Compare every parameter after each copy of the weights to rollouts that divide them otherwise.")
+      .changeable();
 }
 
 void describe_loss(config::Schema& s, GrpoKeys& c) {
@@ -122,6 +138,8 @@ void refuse_unread(const GrpoKeys& c) {
   refuse(!c.reference.empty(), c.kl_factor() > 0, "reference", "beta is 0 and nothing is compared with it");
   refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
          "dynamic_sampling is false");
+  refuse(c.check_sync, c.rollout_parallel.any(), "check_sync",
+         "rollouts use the weights that are trained: rollout_parallel is not set");
   const bool corrects = c.correction != Correction::kNone;
   refuse(c.correction_cap != GrpoKeys().correction_cap, corrects, "correction_cap", "correction is none");
   refuse(c.correction_low != GrpoKeys().correction_low,
@@ -177,6 +195,10 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
         "[grpo.max_new_tokens] is {}, but data.max_length, {}, has room for prompt and answer together; "
         "raise it",
         c.max_new_tokens, config.data.max_length);
+  if (c.rollout_parallel.any() && config.model.base_dtype)
+    fail(
+        "[grpo.rollout_parallel] is set, which copies weights as they are, but model.base_dtype keeps them in "
+        "fewer bits; leave one of them out");
   if (!config.quantize.rules.empty() || !config.quantize.preset.empty())
     fail("[quantize] is set, which recipe grpo does not have yet; leave it out");
 }
@@ -207,6 +229,13 @@ losses::PolicyPreset GrpoKeys::preset() const {
   p.correction_low = correction_low;
   preset.advantages.scale = advantage_scale.value_or(preset.advantages.scale);
   return preset;
+}
+
+std::optional<RolloutDegrees> degrees_of(const GrpoKeys& keys) {
+  const RolloutParallel& given = keys.rollout_parallel;
+  if (!given.any()) return std::nullopt;
+  return RolloutDegrees{static_cast<int>(given.tensor.value_or(1)),
+                        static_cast<int>(given.expert.value_or(1))};
 }
 
 std::optional<std::string> reference_model(const RunConfig& config) {

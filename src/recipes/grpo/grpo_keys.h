@@ -4,11 +4,19 @@
 #include <vector>
 
 #include "losses/policy_presets.h"
+#include "recipes/rollout_memory.h"
 #include "recipes/run_config.h"
 #include "rewards/reward_config.h"
 #include "training/rollout_turn.h"
 
 namespace temper::recipes {
+
+// How rollouts divide the model; where neither is given, as training does.
+struct RolloutParallel {
+  std::optional<int64_t> tensor, expert;
+
+  bool any() const { return tensor || expert; }
+};
 
 // The keys of `grpo` (docs/grpo.md).
 struct GrpoKeys {
@@ -46,15 +54,21 @@ struct GrpoKeys {
   std::optional<int64_t> cache_tokens;
   std::vector<training::UpdateState> sleep;  // during rollouts
   std::optional<bool> batch_invariant;
+  RolloutParallel rollout_parallel;
+  bool check_sync = false;
 
   losses::PolicyPreset preset() const;  // with what the keys change
   double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
   // Updates that follow a rollout: all of its answers `epochs` times.
   int64_t updates() const { return updates_per_rollout * epochs; }
 };
+void describe(config::Schema& s, RolloutParallel& c);
 void describe(config::Schema& s, GrpoKeys& c);
 
 inline const GrpoKeys& grpo_keys(const RunConfig& config) { return config.recipe_keys.of<GrpoKeys>(); }
+
+// Of rollouts that divide the model in a way of their own.
+std::optional<RolloutDegrees> degrees_of(const GrpoKeys& keys);
 
 // Refuses what makes no sense, before anything is loaded.
 void check_grpo(const RunConfig& config);

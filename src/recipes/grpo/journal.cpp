@@ -91,7 +91,7 @@ void Journal::write(const SampledAnswer& sample, const Prompt& prompt,
   write_line(to_json(sample, prompt, reward_names, key));
 }
 
-void Journal::write_scores(const SampledAnswer& sample) { write_line(scores_to_json(sample)); }
+void Journal::write_scores(const Json& scores) { write_line(scores); }
 
 void Journal::sync() {
   if (file_) file_->close();

@@ -29,7 +29,7 @@ class Journal {
 
   void write(const SampledAnswer& sample, const Prompt& prompt, const std::vector<std::string>& reward_names,
              const std::string& key);
-  void write_scores(const SampledAnswer& sample);
+  void write_scores(const Json& scores);
   void sync();  // to the disk, before updates stand on it
 
   // Of all ranks that wrote into a folder, by rank.

@@ -110,8 +110,7 @@ void GrpoBatches::score() {
     const layers::Decoder& by = other_reference_ ? other_reference_->decoder : model;
     take_scores(log_probs(by, nullptr, update), &Passage::reference_log_probs, update);
   }
-  if (several && answers_.leads())
-    for (const SampledAnswer& sample : samples_) journal_.write_scores(sample);
+  if (several) keep_scores();
   report_.scoring = seconds_now() - start;
 }
 

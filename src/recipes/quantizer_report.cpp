@@ -41,7 +41,10 @@ void check_quantize(const RunConfig& config) {
         "[quantize] trains with recipe sft or distill so far, and recipe is {}: remove it, or write recipe: "
         "sft",
         config.recipe);
-  if (options.calibration < layers::CalibrationMethod::kSmoothQuant || options.preset.empty()) return;
+  if (options.calibration < layers::CalibrationMethod::kSmoothQuant) return;
+  if (config.quantize.calibration)
+    fail("[quantize.calibration] there is no {} yet: write max, mse, percentile or entropy",
+         layers::name_of(options.calibration));
   const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
   fail(
       "[quantize.preset] {} is calibrated by {}, which there is not yet; for the same formats calibrated "

@@ -136,6 +136,15 @@ TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
       "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "
       "calibrated by the largest magnitude write INT8_DEFAULT");
   expect_refused(train + "INT4_AWQ", 2, "write INT4_BLOCKWISE_WEIGHT_ONLY");
+  expect_refused(fp8 + "--quantize.calibration awq_lite", 2,
+                 "[quantize.calibration] there is no awq_lite yet: write max, mse, percentile or entropy");
+  expect_refused("train " + yaml() + " --output " + folder() +
+                     "/none --quantize.rules '[{modules: \"layers.*\", weights: int4}]' "
+                     "--quantize.calibration awq_clip",
+                 2, "[quantize.calibration] there is no awq_clip yet");
+  expect_refused(fp8 + "--quantize.calibration entropi", 2, "entropy");
+  expect_refused(fp8 + "--quantize.calibration entropy", 2,
+                 "[quantize.calibration] entropy compares levels of integers");
 }
 
 TEST_F(Cli, AQuantizedRunIsExported) {

@@ -197,8 +197,8 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
         c.max_new_tokens, config.data.max_length);
   if (c.rollout_parallel.any() && config.model.base_dtype)
     fail(
-        "[grpo.rollout_parallel] is set, which copies weights as they are, but model.base_dtype keeps them in "
-        "fewer bits; leave one of them out");
+        "[grpo.rollout_parallel] is set, which copies weights as they are, but model.base_dtype keeps them "
+        "in fewer bits; leave one of them out");
   if (!config.quantize.rules.empty() || !config.quantize.preset.empty())
     fail("[quantize] is set, which recipe grpo does not have yet; leave it out");
 }

@@ -59,6 +59,10 @@ std::vector<WeightSource> sources_in(const ModelFolder& folder, const WeightSpec
   return WeightTable::sources_in_files(spec, folder.find(spec.stacked) != nullptr);
 }
 
+bool is_new(const ModelFolder& folder, const WeightSpec& spec) {
+  return spec.may_be_new && folder.find(spec.sources.front().name) == nullptr;
+}
+
 Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
   Misfits misfits;
   const bool stacked = holds_stacked(folder, table);
@@ -82,6 +86,8 @@ Misfits find_misfits(const ModelFolder& folder, const WeightTable& table) {
       const TensorEntry* entry = folder.find(source.name);
       if (const auto matrix = quantized_matrix(folder, spec, source))
         misfits.check_quantized(folder, spec, *matrix);
+      else if (is_new(folder, spec))
+        continue;
       else if (entry == nullptr)
         misfits.missing.push_back(source.name);
       else
@@ -206,6 +212,10 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
     if (holds_mxfp4(folder, spec)) {
       for (const Slice& slice : layout[i].own_rows(0, spec.shape[0]))
         hand_over_mxfp4(folder, spec, slice, [&](int64_t row, const Tensor& rows) { take(spec, row, rows); });
+      continue;
+    }
+    if (is_new(folder, spec)) {
+      take(spec, 0, Tensor::zeros(spec.shape, DType::kF32, MemoryTag::kWorkspace));
       continue;
     }
     for (const WeightSource& source : sources_in(folder, spec)) {

@@ -16,6 +16,8 @@ struct SampledToken {
   // NaN: the weights of the update are still those that sampled, and it is the token's own log-probability.
   float old_log_prob = 0;
   float reference_log_prob = 0, rollout_log_prob = 0;
+  // Of a critic: what it expected before the token was sampled, and what it is to learn to expect.
+  float old_value = 0, value_return = 0;
 };
 
 // Documents one after the other, and what the model is to predict at each position: the next token of the

@@ -50,7 +50,8 @@ Decoder::Decoder(DecoderConfig config, DType dtype, ops::BoundOps ops, Device de
       embedding_(binding(), config_.vocabulary()),
       embedding_multiplier_(static_cast<float>(config_.embedding_multiplier)),
       norm_(binding(), "norm", config_.rms_norm_eps, config_.norm_offset),
-      head_(binding(), config_.vocabulary()) {
+      head_(config_.gives_values ? std::nullopt : std::make_optional<Head>(binding(), config_.vocabulary())),
+      values_(config_.gives_values ? std::make_optional<ValueHead>(binding()) : std::nullopt) {
   if (config_.rounds_embedding_multiplier)
     visit_float(dtype,
                 [&]<class T>() { embedding_multiplier_ = static_cast<float>(T(embedding_multiplier_)); });
@@ -296,7 +297,7 @@ bool Decoder::batches_on_device() const {
 }
 
 std::string_view Decoder::asks_host() const {
-  if (head_.asks_host()) return ops::CrossEntropy::kName;
+  if (head_ && head_->asks_host()) return ops::CrossEntropy::kName;
   if (!router_layers_.empty() && !balance_->repeats) return ops::LoadBalancingLoss::kName;
   for (const Layer& layer : layers_)
     for (const std::string_view op : {layer.mixer->asks_host(), layer.channel->asks_host()})
@@ -333,7 +334,7 @@ Var Decoder::balance_loss(Tape& tape, const RouterTrace& trace, size_t part, con
 
 Var Decoder::logits(Tape& tape, const Var& hidden, const Adapter* adapter) const {
   const int64_t tokens = hidden.shape()[0];
-  return head_.logits(tape, hidden, {{{adapter, tokens}}, tokens});
+  return head_->logits(tape, hidden, {{{adapter, tokens}}, tokens});
 }
 
 }  // namespace temper::layers

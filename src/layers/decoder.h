@@ -38,6 +38,9 @@ struct DecoderConfig {
   double logits_divisor = 1;
   RouterOptions routers = {};
   QuantizeOptions quantize = {};
+  // It gives a value for each token, by a row "head.weight" that is the files' "score.weight", in place of
+  // logits: what Hugging Face calls sequence classification with one label.
+  bool gives_values = false;
   // How the names of tensors begin that files may hold and no pass reads (WeightTable::keep).
   std::vector<std::string> kept_tensors = {};
 
@@ -134,20 +137,22 @@ class Decoder {
 
   Var logits(Tape& tape, const Var& hidden, const Adapter* adapter = nullptr) const;  // [tokens, vocab]
   Var logits(Tape& tape, const Var& hidden, const std::vector<AdapterRows>& rows) const {
-    return head_.logits(tape, hidden, {rows, hidden.shape()[0]});
+    return head_->logits(tape, hidden, {rows, hidden.shape()[0]});
   }
+  // [tokens, 1] float32, of a model that gives values.
+  Var values(Tape& tape, const Var& hidden) const { return (*values_)(tape, hidden); }
   // [tokens, this rank's part of the vocabulary], with the gradient (Head::own_logits).
   Var own_logits(Tape& tape, const Var& hidden, const AdapterRows& rows) const {
-    return head_.own_logits(tape, hidden,
-                            rows.adapter == nullptr ? AdaptedRows() : AdaptedRows({rows}, hidden.shape()[0]));
+    return head_->own_logits(
+        tape, hidden, rows.adapter == nullptr ? AdaptedRows() : AdaptedRows({rows}, hidden.shape()[0]));
   }
-  const ops::VocabularyRanks& vocabulary_ranks() const { return head_.ranks(); }
+  const ops::VocabularyRanks& vocabulary_ranks() const { return head_->ranks(); }
   // scale · Σ -log p(target) and z_loss; targets [tokens] int32, CrossEntropy::kIgnore where there is none.
   // `rows` says whose the tokens are, all of them.
   ops::CrossEntropy::Vars loss(Tape& tape, const Var& hidden, const Tensor& targets,
                                const ops::CrossEntropy::Factors& factors,
                                const AdapterRows& rows = {}) const {
-    return head_.loss(tape, hidden, targets, factors, rows);
+    return head_->loss(tape, hidden, targets, factors, rows);
   }
   size_t num_routers() const { return router_layers_.size(); }
   // For a pass that is asked what its routers do; null where the model has none.
@@ -164,7 +169,7 @@ class Decoder {
     std::vector<Tensor> counts = {};  // [experts + 1] int32, by router
   };
   Var balance_loss(Tape& tape, const RouterTrace& trace, size_t part, const Balance& balance) const;
-  bool trains_head(const AdapterRows& rows) const { return head_.trains(rows); }
+  bool trains_head(const AdapterRows& rows) const { return head_->trains(rows); }
   // Gradients of all passes are there after this (ShardedLayers).
   void settle() const {
     if (sharded_) sharded_->settle();
@@ -216,7 +221,8 @@ class Decoder {
   float embedding_multiplier_;
   std::vector<Layer> layers_;
   Norm norm_;
-  Head head_;
+  std::optional<Head> head_;                // none: it gives values
+  std::optional<ValueHead> values_;         // where it does
   std::unique_ptr<ShardedLayers> sharded_;  // null: all that layers need is always there
 };
 

@@ -64,6 +64,7 @@ Json describe(const DecoderConfig& config) {
     formats.emplace_back(each.name, fmt::format("{}, {}{}", each.kind.format, each.groups(),
                                                 each.of_input && each.kind.dynamic ? ", dynamic" : ""));
   if (!formats.empty()) json.set("quantizers", formats);
+  if (config.gives_values) json.set("gives values", true);
   if (config.routers.float32) json.set("routers in float32", true);
   if (config.routers.balanced) json.set("experts in turn", true);
   return json;
@@ -71,8 +72,8 @@ Json describe(const DecoderConfig& config) {
 
 double forward_flops(const DecoderConfig& config, std::span<const int32_t> document_lengths) {
   const int64_t tokens = std::accumulate(document_lengths.begin(), document_lengths.end(), int64_t{0});
-  double flops =
-      2 * static_cast<double>(tokens) * static_cast<double>(config.hidden_size * config.vocab_size);
+  double flops = 2 * static_cast<double>(tokens) *
+                 static_cast<double>(config.hidden_size * (config.gives_values ? 1 : config.vocab_size));
   for (const Block& block : config.blocks)
     flops += block.mixer->flops(document_lengths) + block.channel->flops(tokens);
   return flops;
@@ -98,7 +99,8 @@ WeightTable decoder_weight_table(const DecoderConfig& config) {
   }
   WeightScope model(table, "", "model.");
   Norm::declare(model, "norm", "norm", hidden, config.norm_offset);
-  declare_head(table, config.vocabulary());
+  config.gives_values ? ValueHead::declare(table, config.hidden_size)
+                      : declare_head(table, config.vocabulary());
   for (const std::string& beginning : config.kept_tensors) table.keep(beginning);
   return table;
 }
@@ -109,7 +111,8 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
   ops::Binder binder(ops, facts, family);
   OpScope model(binder, "", dtype, config.routers);
   const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
-  name_vocabulary_ops(model, config.vocabulary(), mesh.tensor);
+  name_embedding_ops(model, config.vocabulary());
+  if (!config.gives_values) name_head_ops(model, config.vocabulary(), mesh.tensor);
   model.use<ops::RmsNorm>("norm", norm);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
     OpScope layer(binder, scope_of(i), dtype, config.routers, mesh.expert);

@@ -30,11 +30,31 @@ void declare_head(WeightTable& table, const VocabularySize& size) {
   size.tied ? table.tie(std::move(head), "embedding.weight") : table.add(std::move(head));
 }
 
-void name_vocabulary_ops(OpScope& ops, const VocabularySize& size, int tensor) {
-  const int64_t own = div_exact(size.tokens, tensor);
+void ValueHead::declare(WeightTable& table, int64_t hidden) {
+  table.add({.name = "head.weight",
+             .shape = {1, hidden},
+             .axes = {"value", "hidden"},
+             .sources = {{"score.weight", 1}},
+             .zeros = true,
+             .may_be_new = true});
+  table.ignore("lm_head.weight", "the model gives values in place of logits");
+}
+
+Var ValueHead::operator()(Tape& tape, const Var& hidden) const {
+  namespace p = primitives;
+  const Var products =
+      p::mul(tape, p::cast(tape, hidden, DType::kF32), p::cast(tape, weight_.leaf(tape), DType::kF32));
+  return p::sum_last(tape, products);
+}
+
+void name_embedding_ops(OpScope& ops, const VocabularySize& size) {
   ops.use<ops::Embedding>("embedding", {ops.dtype(), size.hidden});
   // An adapter's matrix behind its table, of whatever rank.
   ops.use<ops::Linear>("embedding", {ops.dtype(), 1, size.hidden, false});
+}
+
+void name_head_ops(OpScope& ops, const VocabularySize& size, int tensor) {
+  const int64_t own = div_exact(size.tokens, tensor);
   ops.linear("head", size.hidden, own, false);
   ops.use<ops::Sample>("head", {ops.dtype(), size.tokens});
   ops.use<ops::TokenLogProbs>("head", {ops.dtype(), size.tokens});

@@ -13,8 +13,9 @@ struct VocabularySize {
 };
 void declare_embedding(WeightTable& table, const VocabularySize& size);  // embedding.weight
 void declare_head(WeightTable& table, const VocabularySize& size);       // head.weight
+void name_embedding_ops(OpScope& ops, const VocabularySize& size);
 // `tensor`: of how many ranks that divide the vocabulary.
-void name_vocabulary_ops(OpScope& ops, const VocabularySize& size, int tensor);
+void name_head_ops(OpScope& ops, const VocabularySize& size, int tensor);
 
 class Embedding {
  public:
@@ -53,6 +54,17 @@ class Head {
   ops::Bound<ops::CrossEntropy> loss_;
   float factor_;
   ops::VocabularyRanks ranks_;
+};
+
+// One number for each token: value = hidden · weight, in float32. New ones are zero.
+class ValueHead {
+ public:
+  static void declare(WeightTable& table, int64_t hidden);  // head.weight [1, hidden]
+  explicit ValueHead(const Binding& binding) : weight_(binding.weight("head.weight")) {}
+  Var operator()(Tape& tape, const Var& hidden) const;  // [tokens, 1] float32
+
+ private:
+  BoundWeight weight_;
 };
 
 }  // namespace temper::layers

@@ -38,19 +38,6 @@ Term weighted_log_prob(const Policy& policy, double ratio, double advantage, dou
   return {slope * now, slope};
 }
 
-// The estimate for one token and its derivative by log p_now.
-Term divergence(KlEstimator estimator, double x) {
-  switch (estimator) {
-    case KlEstimator::kK1:
-      return {-x, 1};
-    case KlEstimator::kK2:
-      return {x * x / 2, -x};
-    case KlEstimator::kK3:
-      return {std::expm1(x) - x, -std::expm1(x)};
-  }
-  return {};
-}
-
 double weight_of_token(const Policy& policy, const PolicyUpdate& update, size_t tokens) {
   const auto answers = static_cast<double>(update.answers);
   switch (policy.mean) {
@@ -102,20 +89,32 @@ void add_advantages(const Policy& policy, const PolicyAnswer& answer, double sha
 void add_divergence(const Policy& policy, const PolicyAnswer& answer, double share,
                     std::span<double> gradients, PolicySums& sums) {
   for (size_t i = 0; i < answer.reference.size(); ++i) {
-    Term term = divergence(policy.kl, answer.reference[i] - answer.now[i]);
-    sums.kl += term.loss;
+    KlEstimate term = kl_estimate(policy.kl, answer.reference[i] - answer.now[i]);
+    sums.kl += term.value;
     if (policy.beta == 0) continue;
     if (policy.unbiased_kl) {
       const double ratio = std::exp(answer.now[i] - answer.old[i]);
-      term = {ratio * term.loss, ratio * (term.loss + term.slope)};
+      term = {ratio * term.value, ratio * (term.value + term.slope)};
     }
-    sums.kl_loss += share * policy.beta * term.loss;
-    sums.loss += share * policy.beta * term.loss;
+    sums.kl_loss += share * policy.beta * term.value;
+    sums.loss += share * policy.beta * term.value;
     gradients[i] += share * policy.beta * term.slope;
   }
 }
 
 }  // namespace
+
+KlEstimate kl_estimate(KlEstimator estimator, double x) {
+  switch (estimator) {
+    case KlEstimator::kK1:
+      return {-x, 1};
+    case KlEstimator::kK2:
+      return {x * x / 2, -x};
+    case KlEstimator::kK3:
+      return {std::expm1(x) - x, -std::expm1(x)};
+  }
+  return {};
+}
 
 void PolicySums::add(const PolicySums& other) {
   loss += other.loss;

@@ -26,6 +26,12 @@ enum class PolicyMean { kAnswers, kTokens, kConstant };
 // k2 = x² / 2, k3 = e^x - x - 1 (Schulman, "Approximating KL Divergence", 2020).
 enum class KlEstimator { kK1, kK2, kK3 };
 
+// The estimate for one token, of x, and its derivative by log p_now.
+struct KlEstimate {
+  double value = 0, slope = 0;
+};
+KlEstimate kl_estimate(KlEstimator estimator, double x);
+
 // The weight of a token's loss (not of its KL) for what the rollout engine computed differently from
 // training: w = p_old / p_rollout, of the token or of the whole answer, truncated to correction_cap (Yao et
 // al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training", 2025), or masked: 0 outside

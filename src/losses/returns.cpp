@@ -26,13 +26,14 @@ double reward_less_kl(double reward, double beta, std::span<const double> old,
   return reward - beta * divergence;
 }
 
-std::vector<double> token_rewards(double reward, double beta, std::span<const double> old,
+std::vector<double> token_rewards(double reward, const KlInRewards& kl, std::span<const double> old,
                                   std::span<const double> reference) {
   if (old.empty()) fail("[returns] an answer has no tokens that its reward could belong to; leave it out");
   std::vector<double> rewards(old.size(), 0.0);
-  if (beta != 0) {
+  if (kl.beta != 0) {
     check_equal("reference", reference.size(), old.size());
-    for (size_t i = 0; i < old.size(); ++i) rewards[i] = -beta * (old[i] - reference[i]);
+    for (size_t i = 0; i < old.size(); ++i)
+      rewards[i] = -kl.beta * kl_estimate(kl.kl, reference[i] - old[i]).value;
   }
   rewards.back() += reward;
   return rewards;
@@ -55,7 +56,7 @@ std::vector<double> reinforce_pp(const ReinforcePp& options, std::span<const Rew
       all.insert(all.end(), answer.old.size(), std::numeric_limits<double>::quiet_NaN());
       continue;
     }
-    std::vector<double> rewards = token_rewards(answer.reward, options.beta, answer.old, answer.reference);
+    std::vector<double> rewards = token_rewards(answer.reward, {options.beta}, answer.old, answer.reference);
     rewards_to_go(options.gamma, rewards);
     all.insert(all.end(), rewards.begin(), rewards.end());
   }

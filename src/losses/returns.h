@@ -3,6 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "losses/policy.h"
+
 namespace temper::losses {
 
 // reward - β Σ (log p_old - log p_reference): the answer's reward less β times k1 of the whole answer
@@ -11,11 +13,16 @@ namespace temper::losses {
 double reward_less_kl(double reward, double beta, std::span<const double> old,
                       std::span<const double> reference);
 
-// The same by token: -β (log p_old - log p_reference) at each, and the answer's reward at the last (Ouyang et
+// The same by token: -β times the estimate of the KL at each, and the answer's reward at the last (Ouyang et
 // al., "Training language models to follow instructions with human feedback", 2022, equation 2, as Hu et al.,
-// "REINFORCE++", 2025, share it among tokens). Spans are [tokens]; `reference` may be empty where β is 0. An
-// Error "[returns] …" where an answer has no token, or spans are unequal.
-std::vector<double> token_rewards(double reward, double beta, std::span<const double> old,
+// "REINFORCE++", 2025, share it among tokens; both with k1, which is log p_old - log p_reference). Spans are
+// [tokens]; `reference` may be empty where β is 0. An Error "[returns] …" where an answer has no token, or
+// spans are unequal.
+struct KlInRewards {
+  double beta = 0;
+  KlEstimator kl = KlEstimator::kK1;
+};
+std::vector<double> token_rewards(double reward, const KlInRewards& kl, std::span<const double> old,
                                   std::span<const double> reference);
 
 // In place: G_t = r_t + γ G_{t+1}.

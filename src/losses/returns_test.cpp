@@ -15,7 +15,7 @@ const double kNoReward = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Returns, RewardsToGoHoldTheKlOfWhatFollows) {
   const Values old{-1, -2, -0.5}, reference{-1.5, -1, -0.25};
-  Values rewards = token_rewards(4, 0.1, old, reference);
+  Values rewards = token_rewards(4, {0.1}, old, reference);
   const Values expected{-0.05, 0.1, 4.025};
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(rewards[i], expected[i], 1e-15);
   rewards_to_go(1, rewards);
@@ -90,8 +90,8 @@ TEST(Returns, ValuesLearnTheWorseOfClippedAndFree) {
 
 TEST(Returns, RefusesAnswersThatDoNotFit) {
   const Values two(2), three(3);
-  expect_has(error_of([&] { token_rewards(1, 0, {}, {}); }), "[returns] an answer has no tokens");
-  expect_has(error_of([&] { token_rewards(1, 0.1, two, three); }),
+  expect_has(error_of([&] { token_rewards(1, {}, {}, {}); }), "[returns] an answer has no tokens");
+  expect_has(error_of([&] { token_rewards(1, {0.1}, two, three); }),
              "[returns] an answer of 2 tokens has 3 values of `reference`");
   Values out(2);
   expect_has(error_of([&] { gae({}, two, three, 0, out, out); }), "3 values of `values`");

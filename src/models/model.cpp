@@ -79,6 +79,7 @@ layers::DecoderConfig configure_built(const Json& config, const std::string& whe
   layers::DecoderConfig architecture = configure(config, where);
   architecture.routers = options.routers;
   architecture.quantize = options.quantize;
+  architecture.gives_values = options.gives_values;
   return architecture;
 }
 
@@ -94,6 +95,27 @@ ops::BoundOps bind_kernels(const Json& config, const std::string& where, const B
                               config.at("model_type").as_string(), options.format, options.ranks.mesh);
 }
 
+namespace {
+
+// As Hugging Face describes a model of one label: Qwen3ForCausalLM becomes Qwen3ForSequenceClassification.
+Json config_of_values(Json config) {
+  if (const Json* architectures = config.find("architectures"); architectures != nullptr) {
+    constexpr std::string_view kCausal = "ForCausalLM";
+    Json::Array names;
+    for (const Json& each : architectures->as_array()) {
+      std::string name = each.as_string();
+      if (name.ends_with(kCausal))
+        name.replace(name.size() - kCausal.size(), kCausal.size(), "ForSequenceClassification");
+      names.emplace_back(name);
+    }
+    config.set("architectures", std::move(names));
+  }
+  config.set("num_labels", int64_t{1});
+  return config;
+}
+
+}  // namespace
+
 std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
                                    const BuildOptions& options) {
   ops::BoundOps ops = bind_kernels(config, where, options);
@@ -105,7 +127,7 @@ std::unique_ptr<Model> build_model(const Json& config, const std::string& where,
   }
   // In its place from the start: modules know where parameters are.
   return std::unique_ptr<Model>(
-      new Model{"", config,
+      new Model{"", options.gives_values ? config_of_values(config) : config,
                 layers::Decoder(configure_built(config, where, options), dtype, std::move(ops), device,
                                 options.base_dtype, options.ranks)});
 }
@@ -136,7 +158,7 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   const std::string where = join_path(folder, "config.json");
   const Json config = checkpoints::read_model_config(folder);
   // Checked first: what does not fit is reported before memory is taken.
-  const layers::DecoderConfig architecture = configure(config, where);
+  const layers::DecoderConfig architecture = configure_built(config, where, options);
   const auto files = checkpoints::ModelFolder::open(folder);
   checkpoints::check_weights(files, layers::decoder_weight_table(architecture));
   check_not_quantized_again(files, options);

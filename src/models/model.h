@@ -44,6 +44,8 @@ struct BuildOptions {
   // The kernels are those for `facts`, but the model lives on a device that only counts what it takes.
   bool counted = false;
   layers::ModelRanks ranks = {};  // that compute the model together
+  // Values in place of logits (DecoderConfig::gives_values); zero at first where the folder has none.
+  bool gives_values = false;
 };
 
 // A small model of a common shape, for reports that need one.

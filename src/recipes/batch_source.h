@@ -8,6 +8,8 @@
 
 namespace temper::recipes {
 
+class Critic;
+
 // Where the rows of a learner's updates come from. All ranks call the same functions; each gets its own rows.
 class BatchSource {
  public:
@@ -37,6 +39,8 @@ class BatchSource {
     reports::TensorBoardWriter::Scalars scalars;
   };
   virtual std::optional<Judged> evaluate() { return std::nullopt; }
+  // What it trains with the batches, and is saved with the learner: read from a checkpoint before restore().
+  virtual Critic* critic() { return nullptr; }
 };
 
 }  // namespace temper::recipes

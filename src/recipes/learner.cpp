@@ -14,6 +14,7 @@
 #include "collectives/at_root.h"
 #include "models/adapter.h"
 #include "recipes/adapter_config.h"
+#include "recipes/critic.h"
 #include "recipes/loaded_batches.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/replicas.h"
@@ -51,8 +52,9 @@ int64_t Learner::total_steps() const {
 double Learner::lr() const {
   const TrainConfig& train = config_.train;
   return training::Schedule{train.schedule.type, train.optimizer.lr, train.schedule.warmup_steps,
-                            total_steps(), train.schedule.final_fraction}
-      .at(state_.step);
+                            std::max<int64_t>(1, total_steps() - held_updates_),
+                            train.schedule.final_fraction}
+      .at(std::max<int64_t>(0, state_.step - held_updates_));
 }
 
 void Learner::warn_of_warmup() const {
@@ -113,6 +115,7 @@ void Learner::make_trainer() {
 
 void Learner::start() {
   const Recipe& recipe = recipe_of(config_);
+  if (const auto wish = recipe.critic(config_)) held_updates_ = wish->warmup_updates;
   if (recipe.batches != nullptr) {
     batches_ = recipe.batches({*setup_, config_, data_, files_, adapter_.get()});
   } else {
@@ -203,6 +206,12 @@ void Learner::check_replicas() const {
       adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
   std::vector<PlacedTensor> held = trained.placed();
   for (const PlacedTensor& state : optimizer_->state()) held.push_back(state);
+  if (const Critic* const critic = batches_->critic()) {
+    for (PlacedTensor& state : critic->state()) {
+      state.name = fmt::format("critic.{}", state.name);
+      held.push_back(std::move(state));
+    }
+  }
   recipes::check_replicas(ranks(), held, state_.step);
 }
 

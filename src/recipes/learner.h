@@ -47,6 +47,10 @@ class Learner {
 
   // Reads the rows of the next step. An Error leaves the learner as it was before.
   void read_batch();
+  // Whether this update leaves the learner's own weights as they are, because its critic warms up; and that
+  // update.
+  bool is_held() const { return state_.step < held_updates_; }
+  training::PendingStep begin_held() const { return {batch_.rows, 1, data_ranks()}; }
   training::PendingStep begin_alone();        // of the whole model
   training::AdapterShare share() const;       // of an adapter
   void begun(training::PendingStep pending);  // the step of these rows
@@ -116,9 +120,9 @@ class Learner {
   struct Save {
     int64_t step = 0;
     checkpoints::SharedState files;
-    checkpoints::OwnedTensors tensors, quantizers;  // of this rank
-    Json state;                                     // of rank 0
-    int64_t best_step = -1;                         // that stays on disk besides
+    checkpoints::OwnedTensors tensors, quantizers, critic;  // of this rank
+    Json state;                                             // of rank 0
+    int64_t best_step = -1;                                 // that stays on disk besides
   };
 
   collectives::Group& ranks() const { return setup_->ranks; }
@@ -145,6 +149,7 @@ class Learner {
   // `whole`: gives a trained parameter by its place, where ranks hold parts (checkpoints/placed_tensors.h).
   using Whole = std::function<Tensor(size_t)>;
   void write_result(const Whole& whole);
+  void save_critic();
   void save_result(const std::string& folder, const Whole& whole) const;
   // Rank 0 runs it with such a function, beside the others.
   void with_whole(const std::function<void(const Whole&)>& use) const;
@@ -160,6 +165,7 @@ class Learner {
   std::shared_ptr<const training::Objective> objective_;
   std::unique_ptr<optimizers::AdamW> optimizer_;
   std::unique_ptr<training::Trainer> trainer_;  // of the whole model
+  int64_t held_updates_ = 0;                    // at the beginning
   double balance_factor_ = 0;                   // of the load balancing loss
   IdleExperts idle_experts_;
   State state_;

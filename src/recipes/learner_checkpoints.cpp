@@ -7,6 +7,7 @@
 #include "collectives/at_root.h"
 #include "config/print.h"
 #include "recipes/conflicts.h"
+#include "recipes/critic.h"
 #include "recipes/learner.h"
 #include "recipes/origin.h"
 #include "recipes/quantizer_state.h"
@@ -14,7 +15,7 @@
 namespace temper::recipes {
 namespace {
 
-constexpr const char* kOptimizer = "optimizer";  // the stem of its files
+constexpr const char *kOptimizer = "optimizer", *kCritic = "critic";  // the stems of their files
 
 std::string yaml_of(RunConfig config) { return config::dump(config::schema_of(config)); }
 
@@ -78,7 +79,11 @@ bool Learner::restore() {
   state_.best_step = state.at("best_step").as_int();
   state_.last_loss = state.at("last_loss").as_double();
   saved_step_ = asked_step_ = state_.step;
-  optimizer_->restored(state_.step);
+  optimizer_->restored(std::max<int64_t>(0, state_.step - held_updates_));
+  if (Critic* const critic = batches_->critic()) {
+    checkpoints::read_placed(*reader, kCritic, critic->state());
+    critic->restored(state_.step);
+  }
   batches_->restore(state.at("data"), state.find("stopped") != nullptr);
   log_info(fmt::format("resuming {} after step {}", files_.folder, state_.step));
   return true;
@@ -120,12 +125,16 @@ void Learner::prepare_save(bool again, bool copy) {
                          checkpoints::OwnedTensors(optimizer_->state(), ranks().rank()),
                          {},
                          {},
+                         {},
                          state_.best_step});
   Save& save = *prepared_;
+  if (const Critic* const critic = batches_->critic())
+    save.critic = checkpoints::OwnedTensors(critic->state(), ranks().rank());
   if (is_root()) save.state = state_to_save();
   if (is_root() && !is_adapter()) save.quantizers = owned_quantizers(setup_->model->decoder.quantizers());
   if (copy) {
     save.tensors.copy();
+    save.critic.copy();
     save.quantizers.copy();
   }
   asked_step_ = state_.step;
@@ -136,6 +145,7 @@ void Learner::write_save(const std::atomic<bool>& given_up) noexcept {
   Save& save = *prepared_;
   save.files.write([&](checkpoints::StateWriter& writer) {
     save.tensors.add_to(writer, kOptimizer, ranks().rank(), ranks().size(), given_up);
+    save.critic.add_to(writer, kCritic, ranks().rank(), ranks().size(), given_up);
     save.quantizers.add_to(writer, kQuantizers, 0, 1, given_up);
     if (is_root()) writer.add_json("state.json", save.state);
   });

@@ -7,6 +7,7 @@
 #include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "models/adapter.h"
+#include "recipes/critic.h"
 #include "recipes/learner.h"
 #include "reports/plot.h"
 
@@ -31,6 +32,15 @@ void Learner::with_whole(const std::function<void(const Whole&)>& use) const {
 void Learner::finish() {
   if (stop_reason_.empty() && config_.eval.exact_match > 0) ask("after", accuracy_after_);
   with_whole([&](const Whole& whole) { write_result(whole); });
+  if (!diverged_) save_critic();
+}
+
+void Learner::save_critic() {
+  const Critic* const critic = batches_->critic();
+  if (critic == nullptr) return;
+  checkpoints::with_whole(ranks(), critic->model().decoder.parameters().placed(), [&](const Whole& whole) {
+    models::save_model(critic->model(), files_.critic(), config_.model.path, whole);
+  });
 }
 
 void Learner::write_result(const Whole& whole) {

@@ -8,6 +8,7 @@
 
 #include "base/registry.h"
 #include "recipes/batch_source.h"
+#include "recipes/critic_wish.h"
 #include "recipes/data_sets.h"
 #include "recipes/foreign_names.h"
 #include "recipes/recipe_keys.h"
@@ -70,6 +71,12 @@ struct Recipe {
   // Where updates learn from the model's own answers: how these use its device. Null: there are none.
   // (recipes/rollout_memory.h)
   struct RolloutWish (*rollouts)(const RunConfig& config) = nullptr;
+
+  // A second model that is trained beside the learner's own (recipes/critic.h); null, or nothing: there is
+  // none.
+  std::optional<CriticWish> (*critic)(const RunConfig& config) = [](const RunConfig&) {
+    return std::optional<CriticWish>();
+  };
 
   using Objective = std::shared_ptr<const training::Objective>;
   using MakeObjective = Objective (*)(const ObjectiveInputs& inputs);

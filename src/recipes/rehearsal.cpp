@@ -10,6 +10,7 @@
 #include "data/answers.h"
 #include "models/model.h"
 #include "recipes/adapter_config.h"
+#include "recipes/critic.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_model.h"
 #include "training/adapter_trainer.h"
@@ -190,14 +191,40 @@ struct PlannedRanks {
 };
 
 // Checkpoints are written from these beside updates.
-std::vector<Tensor> copies_of_state(const RunConfig& config, const optimizers::AdamW& optimizer) {
+std::vector<Tensor> copies_of_state(const RunConfig& config, const std::vector<PlacedTensor>& state) {
   std::vector<Tensor> copies;
   if (!config.checkpoint.async) return copies;
-  const checkpoints::OwnedTensors written(optimizer.state(), 0);
+  const checkpoints::OwnedTensors written(state, 0);
   for (const checkpoints::TensorInfo& info : written.infos())
     copies.push_back(Tensor::empty(info.shape, info.dtype, MemoryTag::kData, kCountedHost));
   return copies;
 }
+
+// A critic, where there is one, as it is between its updates, which come before the learner's.
+struct RehearsedCritic {
+  RehearsedCritic(const RunConfig& config, const Setting& setting, const PlannedRanks& ranks) {
+    const std::optional<CriticWish> wish = recipe_of(config).critic(config);
+    if (!wish) return;
+    const Json model = wish->folder == config.model.path
+                           ? setting.model
+                           : Json::parse_file(join_path(wish->folder, "config.json"));
+    models::BuildOptions build = own_build_options(config, setting.facts, setting.preferred);
+    build.counted = true;
+    build.ranks = ranks.groups.model();
+    build.gives_values = true;
+    critic = std::make_unique<Critic>(
+        models::build_model(model, join_path(config.model.path, "config.json"), build), config, *wish,
+        ranks.groups);
+    copies = copies_of_state(config, critic->state());
+    const std::vector<data::PackedRow> rows =
+        ranks.own(rows_of(config, sample_of(setting, 0), rows_of_step(config)));
+    for (int i = 0; i < 2; ++i) critic->learn(rows);
+    critic->values(rows);
+  }
+
+  std::unique_ptr<Critic> critic;
+  std::vector<Tensor> copies;  // of its state, for checkpoints
+};
 
 // What comes after updates, while all that they keep is there: of what is trained, the model or an adapter.
 using AfterUpdates = std::function<void(layers::ParameterStore& trained, const layers::Adapter* adapter)>;
@@ -209,7 +236,7 @@ void rehearse_model(const RunConfig& config, models::Model& model, const Sample&
                               ranks.groups.sharing());
   training::Trainer trainer(model.decoder, optimizer, trainer_options(config, model.decoder, 1), objective,
                             ranks.groups.data());
-  const std::vector<Tensor> copies = copies_of_state(config, optimizer);
+  const std::vector<Tensor> copies = copies_of_state(config, optimizer.state());
   const std::vector<data::PackedRow> full = ranks.own(rows_of(config, sample, rows_of_step(config)));
   // Work is captured when its shape comes again, and memory that graphs keep stays: beside that of full steps
   // there is that of others, which came before.
@@ -234,7 +261,7 @@ struct RehearsedAdapter {
         optimizer(weights.parameters(), model.decoder.ops(), optimizer_options(own), ranks.groups.sharing()),
         sample(std::move(given)),
         rows(ranks.own(rows_of(own, sample, rows_of_step(own)))),
-        copies(copies_of_state(own, optimizer)) {}
+        copies(copies_of_state(own, optimizer.state())) {}
 
  private:
   static layers::Adapter of(const RunConfig& config, const models::Model& model) {
@@ -315,6 +342,7 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
       counted_model(config, setting.model, setting, ranks.groups.model());
   model->decoder.prepare_positions(config.data.max_length);
   const std::unique_ptr<models::Model> second = second_model(config, setting, ranks.groups.model());
+  const RehearsedCritic critic(config, setting, ranks);
   const Recipe& recipe = recipe_of(config);
   Recipe::Objective objective;
   if (recipe.rehearsed != nullptr)

@@ -19,6 +19,7 @@ struct RunFiles {
   std::string states() const { return join_path(folder, "checkpoints"); }
   std::string model() const { return join_path(folder, "model"); }
   std::string adapter() const { return join_path(folder, "adapter"); }
+  std::string critic() const { return join_path(folder, "critic"); }
   std::string best() const { return join_path(folder, "best"); }
   std::string curve() const { return join_path(folder, "loss.svg"); }
   std::string trace() const { return join_path(folder, "trace.json"); }

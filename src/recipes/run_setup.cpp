@@ -114,6 +114,13 @@ std::shared_ptr<DividedModel> RunSetup::model_on(const Mesh& other) const {
   return made;
 }
 
+std::unique_ptr<models::Model> RunSetup::own_model(const std::string& folder, bool gives_values) const {
+  models::BuildOptions build = own_build_options(config, facts, preferred_);
+  build.ranks = groups->model();
+  build.gives_values = gives_values;
+  return models::load_model(folder, build);
+}
+
 training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
                                          size_t num_sources) {
   const RouterConfig& router = config.train.router;
@@ -160,6 +167,14 @@ models::BuildOptions build_options(const RunConfig& config, const HardwareFacts&
   build.format = config.train.format();
   build.routers = config.train.router.options;
   build.quantize = config.quantize.to_options();
+  return build;
+}
+
+models::BuildOptions own_build_options(const RunConfig& config, const HardwareFacts& facts,
+                                       ops::Preferences preferred) {
+  models::BuildOptions build = build_options(config, facts, std::move(preferred));
+  build.quantize = {};
+  build.base_dtype.reset();
   return build;
 }
 

@@ -18,6 +18,10 @@ training::TrainerOptions trainer_options(const RunConfig& config, const layers::
 models::BuildOptions build_options(const RunConfig& config, const HardwareFacts& facts,
                                    ops::Preferences preferred);
 
+// The same of a model that is trained beside the run's: as its weights are, and in full.
+models::BuildOptions own_build_options(const RunConfig& config, const HardwareFacts& facts,
+                                       ops::Preferences preferred);
+
 // A model as ranks divide it.
 struct DividedModel {
   MeshGroups groups;
@@ -60,6 +64,8 @@ struct RunSetup {
   // The run's model as a mesh of all ranks divides it, with memory for its weights, which are nobody's yet;
   // one for all that ask while one of them has it. All ranks call it.
   std::shared_ptr<DividedModel> model_on(const Mesh& mesh) const;
+  // A model of its own, to be trained in full in the dtype of the trained one (BuildOptions::gives_values).
+  std::unique_ptr<models::Model> own_model(const std::string& folder, bool gives_values) const;
   int64_t peak_memory() const;  // of the process, or of the device that trains
  private:
   ops::Preferences preferred_;

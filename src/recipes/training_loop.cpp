@@ -286,6 +286,10 @@ std::vector<Learner*> TrainingLoop::read_batches() {
 
 std::vector<training::PendingStep> TrainingLoop::begin(const std::vector<Learner*>& learners) {
   std::vector<training::PendingStep> pending;
+  if (learners.front()->is_held()) {  // which is alone
+    pending.push_back(learners.front()->begin_held());
+    return pending;
+  }
   if (!adapters_) {
     pending.push_back(learners.front()->begin_alone());
     return pending;

@@ -30,8 +30,8 @@ void put(Words& words, const data::PackedRow& row) {
   put(words, row.experts);
   words.push_back(std::ssize(row.sampled));
   for (const data::SampledToken& token : row.sampled)
-    for (const float value :
-         {token.advantage, token.old_log_prob, token.reference_log_prob, token.rollout_log_prob})
+    for (const float value : {token.advantage, token.old_log_prob, token.reference_log_prob,
+                              token.rollout_log_prob, token.old_value, token.value_return})
       words.push_back(std::bit_cast<int32_t>(value));
 }
 
@@ -58,8 +58,8 @@ data::PackedRow take_row(const int64_t*& next) {
   take(next, row.experts);
   row.sampled.resize(static_cast<size_t>(*next++));
   for (data::SampledToken& token : row.sampled)
-    for (float* const value :
-         {&token.advantage, &token.old_log_prob, &token.reference_log_prob, &token.rollout_log_prob})
+    for (float* const value : {&token.advantage, &token.old_log_prob, &token.reference_log_prob,
+                               &token.rollout_log_prob, &token.old_value, &token.value_return})
       *value = std::bit_cast<float>(static_cast<int32_t>(*next++));
   return row;
 }

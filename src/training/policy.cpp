@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
 #include "ops/token_log_probs/token_log_probs.h"
 #include "primitives/primitives.h"
 #include "training/sampled_answers.h"
@@ -37,18 +36,6 @@ Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const
   return rows.adapter == nullptr ? model.logits(tape, own) : model.logits(tape, own, {rows});
 }
 
-// Of all rows' targets, those that follow one another.
-std::vector<data::SampledToken> sampled_of(const std::vector<data::PackedRow>& rows) {
-  std::vector<data::SampledToken> all;
-  for (const data::PackedRow& row : rows) {
-    const auto targets = static_cast<size_t>(row.num_targets());
-    invariant(row.sampled.empty() || row.sampled.size() == targets, "every target was sampled");
-    all.insert(all.end(), row.sampled.begin(), row.sampled.end());
-    if (row.sampled.empty()) all.resize(all.size() + targets);  // of a rehearsal
-  }
-  return all;
-}
-
 // Σ weights · x.
 Var weighted_sum(Tape& tape, const Var& x, const std::vector<float>& weights) {
   const Tensor factors = Tensor::from(weights).on(x.value.device(), MemoryTag::kData);
@@ -62,7 +49,7 @@ Var weighted_sum(Tape& tape, const Var& x, const std::vector<float>& weights) {
 class PolicyGradient::Step : public StepLoss {
  public:
   Step(const PolicyGradient& objective, const std::vector<data::PackedRow>& rows, collectives::Group& ranks)
-      : model_(objective.model_), options_(objective.options_), sampled_(sampled_of(rows)) {
+      : model_(objective.model_), options_(objective.options_), sampled_(sampled_tokens(rows)) {
     std::array<int64_t, 2> counts{count_sampled(rows), std::ssize(sampled_)};
     ranks.sum("sampled answers and tokens", std::span<int64_t>(counts));
     update_ = {counts[0], counts[1], options_.most_tokens};
@@ -115,7 +102,7 @@ class PolicyGradient::Step : public StepLoss {
       const std::span<const data::SampledToken> tokens(sampled_.data() + next_, count);
       const Columns own(tokens, now.subspan(at, count));
       std::vector<double> gradients(count);
-      losses::policy_loss(options_.loss, own.answer(options_.loss), update_, gradients, result.sums);
+      losses::policy_loss(options_.loss, own.answer(options_), update_, gradients, result.sums);
       slopes.insert(slopes.end(), gradients.begin(), gradients.end());
       next_ += count;
       at += count;
@@ -141,9 +128,9 @@ class PolicyGradient::Step : public StepLoss {
         advantages.push_back(token.advantage);
       }
     }
-    losses::PolicyAnswer answer(const losses::Policy& loss) const {
+    losses::PolicyAnswer answer(const PolicyOptions& options) const {
       losses::PolicyAnswer all{now, old, reference, rollout, advantages};
-      if (loss.beta == 0) all.reference = {};
+      if (options.loss.beta == 0 && !options.tells_kl) all.reference = {};
       return all;
     }
     std::vector<double> now, old, reference, rollout, advantages;

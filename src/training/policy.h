@@ -9,6 +9,7 @@ struct PolicyOptions {
   double temperature = 1;     // of the policy: what logits are divided by
   double entropy_factor = 0;  // of the mean entropy over the update's sampled tokens, which is added
   int64_t most_tokens = 0;    // the longest answer allowed (losses::PolicyUpdate)
+  bool tells_kl = false;      // rows know the reference where the loss does not need it, too
 };
 
 // The loss of sampled answers (losses/policy.h) over an update's rows, whose targets are the sampled tokens

@@ -1,5 +1,7 @@
 #include "training/sampled_answers.h"
 
+#include "base/error.h"
+
 namespace temper::training {
 
 std::vector<std::pair<size_t, size_t>> SampledAnswers::cut(int64_t most_targets) const {
@@ -39,6 +41,17 @@ SampledAnswers find_sampled(const Tensor& targets, std::span<const DocumentSpan>
     for (const data::Answer& answer : document.answers) take(answer.length);
   }
   return found;
+}
+
+std::vector<data::SampledToken> sampled_tokens(const std::vector<data::PackedRow>& rows) {
+  std::vector<data::SampledToken> all;
+  for (const data::PackedRow& row : rows) {
+    const auto targets = static_cast<size_t>(row.num_targets());
+    invariant(row.sampled.empty() || row.sampled.size() == targets, "every target was sampled");
+    all.insert(all.end(), row.sampled.begin(), row.sampled.end());
+    if (row.sampled.empty()) all.resize(all.size() + targets);  // of a rehearsal
+  }
+  return all;
 }
 
 int64_t count_sampled(const std::vector<data::PackedRow>& rows) {

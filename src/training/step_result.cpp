@@ -83,6 +83,12 @@ void PendingStep::add_distillation(double loss, const DistillationResult& sums) 
   known_.distillation->add(sums);
 }
 
+void PendingStep::add_values(double loss, const ValueResult& sums) {
+  known_.loss += loss;
+  if (!known_.values) known_.values.emplace();
+  known_.values->add(sums);
+}
+
 void PendingStep::watch_routers(const layers::Decoder& model) {
   if (model.num_routers() == 0) return;
   routers_ = PendingLoads(model);
@@ -174,6 +180,10 @@ void sum_over(collectives::Group& ranks, std::optional<DistillationResult>& sums
   sum_of_those_that_have(ranks, "sums of the distillation", sums);
 }
 
+void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums) {
+  sum_of_those_that_have(ranks, "sums of the critic", sums);
+}
+
 void sum_over(collectives::Group& ranks, StepResult& result) {
   if (ranks.is_alone()) return;
   std::array sums{result.loss, result.z_loss, result.balance_loss, result.flops};
@@ -187,6 +197,7 @@ void sum_over(collectives::Group& ranks, StepResult& result) {
   sum_over(ranks, result.preference);
   sum_over(ranks, result.policy);
   sum_over(ranks, result.distillation);
+  sum_over(ranks, result.values);
 }
 
 namespace {
@@ -218,7 +229,7 @@ StepResult PendingStep::wait() {
   result.loss -= result.z_loss;
   if (result.preference) result.preference = result.preference->mean();
   if (result.distillation) result.distillation = result.distillation->mean();
-  result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
+  if (grad_norm_) result.grad_norm = *static_cast<const float*>(grad_norm_->wait());
   const std::string router = describe_not_finite(result.routers);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     fail(

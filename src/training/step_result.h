@@ -58,6 +58,16 @@ struct DistillationResult {
   DistillationResult mean() const;
 };
 
+// What a critic tells of a step: sums over its sampled tokens.
+struct ValueResult {
+  int64_t clipped = 0, tokens = 0;  // clipped: whose values have no gradient
+
+  void add(const ValueResult& other) {
+    clipped += other.clipped;
+    tokens += other.tokens;
+  }
+};
+
 struct StepResult {
   double loss = 0;          // mean over the step's target tokens, without z_loss; or the objective's
   double z_loss = 0;        // what it adds
@@ -67,6 +77,7 @@ struct StepResult {
   std::optional<PreferenceResult> preference = {};
   std::optional<PolicyResult> policy = {};
   std::optional<DistillationResult> distillation = {};
+  std::optional<ValueResult> values = {};
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0, target_tokens = 0;
   double flops = 0;
@@ -80,6 +91,7 @@ void sum_over(collectives::Group& ranks, std::vector<SourceLoss>& sources);
 void sum_over(collectives::Group& ranks, std::optional<PreferenceResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<PolicyResult>& sums);
 void sum_over(collectives::Group& ranks, std::optional<DistillationResult>& sums);
+void sum_over(collectives::Group& ranks, std::optional<ValueResult>& sums);
 
 // A step that a device may still be computing. Ranks share an update: each has its part of the rows, and all
 // counts, scales and results are those of the whole update. There is one rule: gradients are sums over target
@@ -97,12 +109,13 @@ class PendingStep {
   void add_preference(double loss, const PreferenceResult& sums);  // of one micro-batch, known already
   void add_policy(double loss, const PolicyResult& sums);          // the same
   void add_distillation(double loss, const DistillationResult& sums);
+  void add_values(double loss, const ValueResult& sums);
   // Before the first micro-batch, by all ranks; without effect where the model has no routers. Then of each
   // micro-batch what its routers told, and what they add to the loss, or undefined.
   void watch_routers(const layers::Decoder& model);
   void add_routers(const layers::RouterTrace& trace, size_t part, const Tensor& balance);
   float inverse_tokens() const { return static_cast<float>(1 / static_cast<double>(update_tokens_)); }
-  void set_grad_norm(const Tensor& norm);
+  void set_grad_norm(const Tensor& norm);  // not of a step that only reads its rows
 
   // Waits for this step alone, and for the other ranks'. Throws when loss or gradients are not finite (the
   // step has then changed nothing).

@@ -40,6 +40,7 @@ struct WeightSpec {
   LoraRole lora = LoraRole::kNone;
   bool quantize = false;    // quantizers may target it
   bool zeros = false;       // where a new model starts; else matrices random, biases zero, norms one
+  bool may_be_new = false;  // files may lack it: it is zero then
   bool transposed = false;  // files hold the transpose: of a matrix with one source
   // 0: that of the matrix. Otherwise of as many rows as there are experts, with all elements of an expert in
   // one; files see that transpose as [rows of one expert, columns · experts].

@@ -40,7 +40,7 @@ TEST_F(Examples, Rewards) {
     const std::string text = read_file(folder() + rows);
     write_file(folder() + rows, text.substr(0, text.find('\n', 500) + 1));
   }
-  for (const char* file : {"run", "lora", "maths"}) {
+  for (const char* file : {"run", "lora", "maths", "ppo"}) {
     const std::string out = folder() + "/example_grpo_" + file;
     const Outcome outcome = run_example("grpo", out, file);
     ASSERT_EQ(outcome.code, 0) << outcome.err;

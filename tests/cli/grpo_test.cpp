@@ -208,7 +208,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(GrpoCli, MistakesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"  group_size: 1\n", "[grpo.group_size] is 1, but loss grpo compares"},
-      {"  loss: ppo\n", "needs a critic"},
       {"  temperature: 0\n", "grpo.temperature"},
       {"  updates_per_rollout: 3\n",
        "[grpo.updates_per_rollout] is 3, which does not divide prompts_per_rollout, 4"},

@@ -15,7 +15,7 @@ std::string other_model(const RunConfig& config) { return grpo_keys(config).refe
 
 training::PolicyOptions options_of(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
-  return {keys.preset().policy, keys.temperature, keys.entropy, keys.max_new_tokens};
+  return {keys.preset().policy, keys.temperature, keys.entropy, keys.max_new_tokens, keys.kl_factor() > 0};
 }
 
 Recipe::Objective objective_for(const RunConfig& config, const layers::Decoder& model) {
@@ -101,11 +101,15 @@ void register_grpo() {
        .answers = {{"dapo", "write recipe: grpo, and grpo.loss: dapo"},
                    {"rloo", "write recipe: grpo, and grpo.loss: rloo"},
                    {"gspo", "write recipe: grpo, and grpo.loss: gspo"},
-                   {"ppo", "write recipe: grpo; its losses need no critic"}},
+                   {"ppo", "write recipe: grpo, and grpo.loss: ppo"}},
        .foreign_names = {{"grpo.group_size", {"num_generations", "n_samples_per_prompt", "rollout_n"}},
                          {"grpo.max_new_tokens", {"max_completion_length", "max_response_length"}},
                          {"grpo.beta", {"kl_coef", "kl_loss_coef", "init_kl_coef"}},
                          {"grpo.epochs", {"num_iterations", "ppo_epochs"}},
+                         {"grpo.critic.path", {"value_model_path", "critic_model"}},
+                         {"grpo.critic.lambda", {"lam", "gae_lambda"}},
+                         {"grpo.critic.clip", {"cliprange_value"}},
+                         {"grpo.critic.warmup_updates", {"critic_warmup"}},
                          {"grpo.rewards", {"reward_funcs", "reward_fn", "reward_model"}},
                          {"grpo.clip_high", {"epsilon_high", "clip_ratio_high"}},
                          {"grpo.clip_low", {"epsilon_low", "clip_ratio_low"}}},
@@ -114,6 +118,7 @@ void register_grpo() {
        .second_model = reference_model,
        .other_model = other_model,
        .rollouts = rollouts,
+       .critic = critic_wish,
        .objective = objective,
        .rehearsed = rehearsed,
        .kernels = kernels,

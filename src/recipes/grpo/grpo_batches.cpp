@@ -37,6 +37,8 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
         "formula (docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); "
         "leave it out");
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
+  if (const auto wish = critic_wish(config_))
+    critic_ = std::make_unique<Critic>(setup_.own_model(wish->folder, true), config_, *wish, *setup_.groups);
 }
 
 uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {
@@ -66,20 +68,26 @@ std::string GrpoBatches::key_of(const Prompt& prompt) const {
   return hasher.digest();
 }
 
-data::Batch GrpoBatches::next() {
-  if (update_ == keys_.updates()) {
-    Json before = prompts_.state();
-    try {
-      roll();
-    } catch (const Error&) {
-      prompts_.restore(before);
-      throw;
-    }
-    begun_at_ = std::move(before);
-    update_ = 0;
-    ++next_rollout_;
+void GrpoBatches::begin_rollout() {
+  Json before = prompts_.state();
+  try {
+    roll();
+  } catch (const Error&) {
+    prompts_.restore(before);
+    throw;
   }
+  begun_at_ = std::move(before);
+  update_ = 0;
+  ++next_rollout_;
+}
+
+data::Batch GrpoBatches::next() {
+  if (update_ == keys_.updates()) begin_rollout();
   data::Batch batch = batch_of(updates_[static_cast<size_t>(update_ % keys_.updates_per_rollout)].rows);
+  if (critic_) {
+    trained_.release_gradients();  // which would take memory beside the critic's
+    critic_report_.step = critic_->learn(batch.rows);
+  }
   batch.progress = prompts_.progress();
   batch.epoch = static_cast<int64_t>(batch.progress);
   ++update_;
@@ -225,7 +233,7 @@ void GrpoBatches::restore(const Json& state, bool) {
   // Weights have moved on since these answers were sampled.
   if (answers_.leads()) journal_.begin_at(next_rollout_, true);
   journal_is_read_ = resumes_ = true;
-  next();
+  begin_rollout();
   if (!scored_)
     fail(
         "[{}] rollout {} is not whole in rollouts.jsonl, but {} of its {} updates are done; restore the "
@@ -244,6 +252,7 @@ std::string GrpoBatches::describe_counts() const {
 }
 
 void GrpoBatches::add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {
+  if (critic_) critic_report_.write(values, scalars);
   if (update_ != 1) return;  // once for each rollout
   report_.write(answers_.reward_names(), "", "train/", values, scalars);
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "recipes/critic.h"
+#include "recipes/grpo/advantages.h"
 #include "recipes/grpo/answers.h"
 #include "recipes/grpo/grpo_keys.h"
 #include "recipes/grpo/journal.h"
@@ -28,6 +30,7 @@ class GrpoBatches : public BatchSource {
   std::string describe_counts() const override;
   void add_metrics(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const override;
   std::optional<Judged> evaluate() override;
+  Critic* critic() override { return critic_.get(); }
 
  private:
   // Prompts in the groups that follow `first_group`, of all ranks, and this rank's samples of them.
@@ -48,6 +51,7 @@ class GrpoBatches : public BatchSource {
   std::string key_of(const Prompt& prompt) const;
 
   // grpo_batches.cpp
+  void begin_rollout();
   void roll();
   Round ask(int64_t first_group, int64_t count);
   void take_from_journal(Round& round, std::vector<Asked>& asked);
@@ -65,10 +69,10 @@ class GrpoBatches : public BatchSource {
   // learning.cpp
   void make_updates();
   void score();
-  void take_scores(const std::vector<float>& log_probs, std::vector<float> Passage::*into, SampleRows& rows);
+  void take_scores(const std::vector<float>& scores, std::vector<float> Passage::*into, SampleRows& rows);
+  void take_values(SampleRows& rows);
+  bool is_learnt(const SampledAnswer& sample) const;
   void set_advantages();
-  void set_advantages_of_answers();
-  void set_advantages_of_tokens();
 
   const RunSetup& setup_;
   const RunConfig& config_;
@@ -82,6 +86,7 @@ class GrpoBatches : public BatchSource {
   Prompts prompts_;
   Journal journal_;
   std::shared_ptr<const models::Model> other_reference_;  // null: nobody asks, or it is the model itself
+  std::unique_ptr<Critic> critic_;                        // null: the loss has none
 
   int64_t next_rollout_ = 0;
   int64_t rollout_ = 0;  // that the updates are of
@@ -95,6 +100,7 @@ class GrpoBatches : public BatchSource {
   std::vector<int64_t> groups_;         // that are kept, of all ranks
   std::vector<SampleRows> updates_;     // of one epoch over the rollout
   RolloutReport report_;
+  CriticReport critic_report_;
 };
 
 }  // namespace temper::recipes

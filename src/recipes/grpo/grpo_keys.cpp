@@ -81,6 +81,9 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
       .at_least(0);
   s.choice("kl", c.kl, {{"k1", KlEstimator::kK1}, {"k2", KlEstimator::kK2}, {"k3", KlEstimator::kK3}},
            "How the KL divergence is estimated. Omitted: as the loss has it.");
+  s.choice("kl_in", c.kl_in, {{"rewards", GrpoKeys::KlIn::kRewards}, {"loss", GrpoKeys::KlIn::kLoss}},
+           "With loss ppo: whether the KL divergence lowers the rewards of tokens, or adds to the loss. "
+           "Omitted: rewards.");
   s.field("reference", c.reference,
           "The folder of a model to stay close to. Omitted: the model as it was (without its adapter).")
       .path();
@@ -134,7 +137,10 @@ void refuse_unread(const GrpoKeys& c) {
   refuse(c.dual_clip.has_value(), !cispo, "dual_clip", "loss cispo does not clip");
   refuse(c.advantage_scale.has_value(), preset.source == losses::AdvantageSource::kAnswers, "advantage_scale",
          "this loss normalises the advantages of tokens");
-  refuse(c.kl.has_value(), !preset.kl_in_rewards, "kl", "this loss takes k1 off the rewards");
+  const bool learns_values = preset.source == losses::AdvantageSource::kGae;
+  refuse(c.kl.has_value(), !preset.kl_in_rewards || learns_values, "kl",
+         "this loss takes k1 off the rewards");
+  refuse(c.kl_in.has_value(), learns_values, "kl_in", "only loss ppo reads it");
   refuse(!c.reference.empty(), c.kl_factor() > 0, "reference", "beta is 0 and nothing is compared with it");
   refuse(c.most_rounds != GrpoKeys().most_rounds, c.dynamic_sampling, "most_rounds",
          "dynamic_sampling is false");
@@ -207,16 +213,18 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
 
 void describe(config::Schema& s, GrpoKeys& c) {
   s.field("loss", c.loss, "The loss, by the name that people know it by (docs/policy_losses.md).")
-      .one_of({"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo"})
-      .answer("ppo", "it needs a critic, which is not there yet; grpo, rloo and reinforce_pp need none")
+      .one_of({"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo",
+               "ppo"})
       .answer("bnpo", "write dapo, whose loss is the mean over tokens");
   describe_rollouts(s, c);
   describe_loss(s, c);
+  s.group("critic", c.critic, "The critic of loss ppo: a second model, which learns what answers are worth.");
 }
 
 losses::PolicyPreset GrpoKeys::preset() const {
   losses::PolicyPreset preset = losses::policy_preset(loss);
   losses::Policy& p = preset.policy;
+  if (kl_in) preset.kl_in_rewards = *kl_in == KlIn::kRewards;
   p.beta = preset.kl_in_rewards ? 0 : kl_factor();
   p.kl = kl.value_or(p.kl);
   p.clip_low = clip_low.value_or(p.clip_low);
@@ -238,6 +246,11 @@ std::optional<RolloutDegrees> degrees_of(const GrpoKeys& keys) {
                         static_cast<int>(given.expert.value_or(1))};
 }
 
+losses::KlInRewards GrpoKeys::kl_in_rewards() const {
+  const bool in_rewards = preset().kl_in_rewards;
+  return {in_rewards ? kl_factor() : 0, kl.value_or(losses::KlEstimator::kK1)};
+}
+
 std::optional<std::string> reference_model(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
   if (keys.kl_factor() == 0) return std::nullopt;
@@ -255,6 +268,7 @@ void check_grpo(const RunConfig& config) {
     fail("[grpo.rewards] is missing; name at least one, for example {{type: exact_match}} (docs/rewards.md)");
   rewards::check(c.rewards, "grpo.rewards");
   check_run_keys(config, c);
+  check_critic(config, c);
   if (!c.reference.empty() && !is_directory(c.reference))
     fail("[grpo.reference] '{}' {}", c.reference, checkpoints::no_model_folder(c.reference));
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "losses/policy_presets.h"
+#include "recipes/grpo/critic_keys.h"
 #include "recipes/rollout_memory.h"
 #include "recipes/run_config.h"
 #include "rewards/reward_config.h"
@@ -22,6 +23,7 @@ struct RolloutParallel {
 struct GrpoKeys {
   enum class OnRewardError { kStop, kDrop };
   enum class OnTruncated { kLearn, kDrop };
+  enum class KlIn { kRewards, kLoss };
 
   std::string loss = "grpo";  // a preset (losses/policy_presets.h), which the optional keys below change
   int64_t group_size = 8;
@@ -38,6 +40,7 @@ struct GrpoKeys {
   OnTruncated on_truncated = OnTruncated::kLearn;
   std::optional<double> beta;
   std::optional<losses::KlEstimator> kl;
+  std::optional<KlIn> kl_in;
   std::string reference;
   std::optional<double> clip_low, clip_high, dual_clip, ratio_max;
   std::optional<losses::PolicyMean> mean;
@@ -56,8 +59,10 @@ struct GrpoKeys {
   std::optional<bool> batch_invariant;
   RolloutParallel rollout_parallel;
   bool check_sync = false;
+  CriticKeys critic;
 
-  losses::PolicyPreset preset() const;  // with what the keys change
+  losses::PolicyPreset preset() const;        // with what the keys change
+  losses::KlInRewards kl_in_rewards() const;  // of beta 0 where it is in the loss
   double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
   // Updates that follow a rollout: all of its answers `epochs` times.
   int64_t updates() const { return updates_per_rollout * epochs; }

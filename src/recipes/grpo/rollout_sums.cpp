@@ -60,6 +60,20 @@ double RolloutReport::reward_deviation() const {
   return std::sqrt(std::max(0.0, (squared_reward - judged * mean * mean) / (judged - 1)));
 }
 
+void CriticReport::write(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const {
+  const training::ValueResult sums = step.values.value_or(training::ValueResult{});
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, sums.tokens));
+  const std::initializer_list<std::pair<std::string_view, double>> all{
+      {"value_loss", step.loss},
+      {"value_clipped", static_cast<double>(sums.clipped) / tokens},
+      {"explained_variance", explained_variance},
+      {"critic_grad_norm", step.grad_norm}};
+  for (const auto& [name, value] : all) {
+    values.emplace_back(name, value);
+    scalars.emplace_back(fmt::format("train/{}", name), value);
+  }
+}
+
 void RolloutReport::write(const std::vector<std::string>& reward_names, std::string_view key,
                           std::string_view tag, Json::Object& values,
                           reports::TensorBoardWriter::Scalars& scalars) const {

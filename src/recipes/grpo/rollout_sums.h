@@ -7,6 +7,7 @@
 #include "collectives/group.h"
 #include "recipes/grpo/answers.h"
 #include "reports/tensorboard.h"
+#include "training/step_result.h"
 
 namespace temper::recipes {
 
@@ -31,6 +32,14 @@ struct RolloutReport {
   // "reward_mean" and the like, behind `key` in metrics.jsonl and `tag` in TensorBoard.
   void write(const std::vector<std::string>& reward_names, std::string_view key, std::string_view tag,
              Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const;
+};
+
+// What a critic's last update was like.
+struct CriticReport {
+  training::StepResult step;
+  double explained_variance = 0;  // of the rollout's values, before updates
+
+  void write(Json::Object& values, reports::TensorBoardWriter::Scalars& scalars) const;
 };
 
 }  // namespace temper::recipes

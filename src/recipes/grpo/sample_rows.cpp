@@ -104,6 +104,8 @@ void SampleRows::fill() {
       token.rollout_log_prob = passage.log_probs[at];
       token.old_log_prob =
           passage.old_log_probs.empty() ? std::numeric_limits<float>::quiet_NaN() : passage.old_log_probs[at];
+      if (!passage.values.empty()) token.old_value = passage.values[at];
+      if (!passage.returns.empty()) token.value_return = passage.returns[at];
       if (!passage.reference_log_probs.empty()) token.reference_log_prob = passage.reference_log_probs[at];
     }
   }

@@ -96,9 +96,14 @@ SampledAnswer sample_from(const Json& line) {
 
 Json scores_to_json(const SampledAnswer& sample) {
   Json::Array passages;
-  for (const Passage& passage : sample.passages)
-    passages.emplace_back(Json::Object{{"old_log_probs", list_of(passage.old_log_probs)},
-                                       {"reference_log_probs", list_of(passage.reference_log_probs)}});
+  for (const Passage& passage : sample.passages) {
+    Json& written =
+        passages.emplace_back(Json::Object{{"old_log_probs", list_of(passage.old_log_probs)},
+                                           {"reference_log_probs", list_of(passage.reference_log_probs)}});
+    if (passage.values.empty()) continue;
+    written.set("values", list_of(passage.values));
+    written.set("value_behind", double{passage.value_behind});
+  }
   return Json::Object{{"rollout", sample.rollout},
                       {"group", sample.group},
                       {"sample", sample.number},
@@ -113,6 +118,10 @@ void take_scores(const Json& line, SampledAnswer& sample) {
   for (size_t i = 0; i < passages.size(); ++i) {
     sample.passages[i].old_log_probs = values_of<float>(passages[i].at("old_log_probs"));
     sample.passages[i].reference_log_probs = values_of<float>(passages[i].at("reference_log_probs"));
+    if (const Json* values = passages[i].find("values")) {
+      sample.passages[i].values = values_of<float>(*values);
+      sample.passages[i].value_behind = static_cast<float>(passages[i].at("value_behind").as_double());
+    }
   }
   sample.scored = true;
 }

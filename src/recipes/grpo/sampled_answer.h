@@ -21,7 +21,11 @@ struct Passage {
   std::vector<int32_t> experts = {};
   // When learning begins: by the weights that sampled, and by the reference. Empty: nobody asked.
   std::vector<float> old_log_probs = {}, reference_log_probs = {};
+  // Of a critic: what it expects before each token is sampled, and behind the last sampled one.
+  std::vector<float> values = {};
+  float value_behind = 0;
   std::vector<float> advantages = {};  // where they differ from token to token; else the sample's
+  std::vector<float> returns = {};     // that the critic learns
 
   int64_t count_sampled() const;
 };

@@ -1,0 +1,42 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "models/model.h"
+#include "optimizers/adamw.h"
+#include "recipes/critic_wish.h"
+#include "recipes/mesh_groups.h"
+#include "recipes/run_config.h"
+#include "training/trainer.h"
+#include "training/value_learning.h"
+
+namespace temper::recipes {
+
+// A second model of a run, which learns what answers are worth while the first one learns to give them. It is
+// trained in full, with an optimizer and a learning rate of its own and the run's other settings. All ranks
+// of the run have it and call the same functions; its updates are those of one rank.
+class Critic {
+ public:
+  // `model` gives values, and is divided as the run's is.
+  Critic(std::unique_ptr<models::Model> model, const RunConfig& config, const CriticWish& wish,
+         const MeshGroups& groups);
+
+  training::TokenValues values(const std::vector<data::PackedRow>& rows) const;
+  // One update. Its gradients are forgotten, so that they take no memory beside the learner's.
+  training::StepResult learn(std::vector<data::PackedRow> rows);
+
+  // What a checkpoint has of it, and the rest once these tensors were overwritten (optimizers::AdamW).
+  std::vector<PlacedTensor> state() const { return optimizer_.state(); }
+  int64_t steps() const { return optimizer_.steps(); }
+  void restored(int64_t steps) { optimizer_.restored(steps); }
+  const models::Model& model() const { return *model_; }
+
+ private:
+  std::unique_ptr<models::Model> model_;
+  int64_t micro_batch_tokens_;
+  double lr_;
+  optimizers::AdamW optimizer_;
+  training::Trainer trainer_;
+};
+
+}  // namespace temper::recipes

@@ -1,0 +1,150 @@
+#include "recipes/grpo/advantages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "losses/value_advantages.h"
+
+namespace temper::recipes {
+namespace {
+
+// An answer as the formulas of all ranks read it; lists are of its sampled tokens, or empty: nobody asks.
+struct RewardedTokens {
+  int64_t group = 0, number = 0;
+  double reward = 0, after = 0;
+  std::vector<double> old, reference, values;
+};
+
+std::vector<double> sampled_values(const SampledAnswer& sample, const std::vector<float> Passage::*of) {
+  std::vector<double> values;
+  for (const Passage& passage : sample.passages)
+    for (size_t i = 0; i < passage.ids.size(); ++i)
+      if (passage.sampled[i] != 0) values.push_back((passage.*of).empty() ? 0 : (passage.*of)[i]);
+  return values;
+}
+
+RewardedTokens of_answer(const SampledAnswer& sample) {
+  return {sample.group, sample.number, sample.reward, 0, {}, {}, {}};
+}
+
+RewardedTokens with_log_probs(const SampledAnswer& sample) {
+  RewardedTokens own = of_answer(sample);
+  own.old = sampled_values(sample, &Passage::old_log_probs);
+  own.reference = sampled_values(sample, &Passage::reference_log_probs);
+  return own;
+}
+
+// Those of all ranks, in the order of groups and numbers: sums do not depend on who had them.
+std::vector<RewardedTokens> gather(collectives::Group& ranks, const std::vector<RewardedTokens>& samples) {
+  std::vector<double> own;
+  for (const RewardedTokens& sample : samples) {
+    own.insert(own.end(), {static_cast<double>(sample.group), static_cast<double>(sample.number),
+                           sample.reward, sample.after});
+    for (const auto* const list : {&sample.old, &sample.reference, &sample.values}) {
+      own.push_back(static_cast<double>(list->size()));
+      own.insert(own.end(), list->begin(), list->end());
+    }
+  }
+  std::vector<RewardedTokens> all;
+  for (const std::vector<double>& one : ranks.gather("judged answers", std::span<const double>(own)))
+    for (auto at = one.begin(); at != one.end();) {
+      RewardedTokens& answer = all.emplace_back();
+      answer.group = static_cast<int64_t>(at[0]);
+      answer.number = static_cast<int64_t>(at[1]);
+      answer.reward = at[2];
+      answer.after = at[3];
+      at += 4;
+      for (auto* const list : {&answer.old, &answer.reference, &answer.values}) {
+        const auto count = static_cast<std::ptrdiff_t>(*at++);
+        list->assign(at, at + count);
+        at += count;
+      }
+    }
+  std::sort(all.begin(), all.end(), [](const RewardedTokens& a, const RewardedTokens& b) {
+    return std::pair(a.group, a.number) < std::pair(b.group, b.number);
+  });
+  return all;
+}
+
+std::vector<RewardedTokens> gather(collectives::Group& ranks, const std::vector<SampledAnswer>& samples,
+                                   const std::function<RewardedTokens(const SampledAnswer&)>& read) {
+  std::vector<RewardedTokens> own;
+  for (const SampledAnswer& sample : samples) own.push_back(read(sample));
+  return gather(ranks, own);
+}
+
+// Numbers of all answers' tokens, answer after answer, at the sampled tokens of this rank's.
+void give_back(const std::vector<RewardedTokens>& all, const std::vector<double>& values,
+               std::vector<float> Passage::*into, std::vector<SampledAnswer>& samples) {
+  auto next = values.begin();
+  for (const RewardedTokens& answer : all) {
+    const auto own = std::find_if(samples.begin(), samples.end(), [&](const SampledAnswer& sample) {
+      return sample.group == answer.group && sample.number == answer.number;
+    });
+    if (own == samples.end()) {
+      next += std::ssize(answer.old);
+      continue;
+    }
+    for (Passage& passage : own->passages) {
+      (passage.*into).assign(passage.ids.size(), 0);
+      for (size_t i = 0; i < passage.ids.size(); ++i)
+        if (passage.sampled[i] != 0) (passage.*into)[i] = static_cast<float>(*next++);
+    }
+  }
+}
+
+}  // namespace
+
+void set_advantages_of_answers(const GrpoKeys& keys, collectives::Group& ranks,
+                               std::vector<SampledAnswer>& samples) {
+  const bool in_rewards = keys.preset().kl_in_rewards && keys.kl_factor() > 0;
+  const std::vector<RewardedTokens> all = gather(ranks, samples, in_rewards ? with_log_probs : of_answer);
+  std::vector<double> rewards;
+  for (const RewardedTokens& answer : all)
+    rewards.push_back(
+        in_rewards && !std::isnan(answer.reward)
+            ? losses::reward_less_kl(answer.reward, keys.kl_factor(), answer.old, answer.reference)
+            : answer.reward);
+  const losses::Advantages advantages =
+      losses::advantages(keys.preset().advantages, rewards, keys.group_size);
+  for (SampledAnswer& sample : samples) {
+    const auto at = std::lower_bound(all.begin(), all.end(), std::pair(sample.group, sample.number),
+                                     [](const RewardedTokens& a, const std::pair<int64_t, int64_t>& b) {
+                                       return std::pair(a.group, a.number) < b;
+                                     });
+    sample.advantage = advantages.values[static_cast<size_t>(at - all.begin())];
+  }
+}
+
+void set_advantages_of_tokens(const GrpoKeys& keys, collectives::Group& ranks,
+                              std::vector<SampledAnswer>& samples) {
+  const std::vector<RewardedTokens> all = gather(ranks, samples, with_log_probs);
+  std::vector<losses::RewardedAnswer> batch;
+  for (const RewardedTokens& answer : all) batch.push_back({answer.reward, answer.old, answer.reference});
+  give_back(all, losses::reinforce_pp({.beta = keys.kl_factor()}, batch), &Passage::advantages, samples);
+}
+
+double set_advantages_by_values(const GrpoKeys& keys, collectives::Group& ranks,
+                                std::vector<SampledAnswer>& samples,
+                                const std::function<bool(const SampledAnswer&)>& is_learnt) {
+  const std::vector<RewardedTokens> all = gather(ranks, samples, [&](const SampledAnswer& sample) {
+    RewardedTokens own = with_log_probs(sample);
+    own.values = sampled_values(sample, &Passage::values);
+    if (!is_learnt(sample)) own.reward = std::numeric_limits<double>::quiet_NaN();
+    if (keys.critic.bootstrap_truncated && sample.is_truncated())
+      own.after = sample.passages.back().value_behind;
+    return own;
+  });
+  std::vector<losses::ValuedAnswer> batch;
+  for (const RewardedTokens& answer : all)
+    batch.push_back({answer.reward, answer.old, answer.reference, answer.values, answer.after});
+  const losses::ValueAdvantages found = losses::value_advantages(
+      {.kl = keys.kl_in_rewards(), .gae = {keys.critic.gamma, keys.critic.lambda}}, batch);
+  give_back(all, found.advantages, &Passage::advantages, samples);
+  give_back(all, found.returns, &Passage::returns, samples);
+  return found.explained_variance;
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,125 @@
+#include "recipes/grpo/advantages.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "collectives/launch.h"
+#include "collectives/local/local.h"
+
+namespace temper::recipes {
+namespace {
+
+// Five sampled tokens in two passages; 7s are an environment's, whose numbers say nothing.
+SampledAnswer judged_answer(int64_t group, int64_t number, double reward, float garbage) {
+  SampledAnswer sample{0, group, number, 0};
+  sample.reward = reward;
+  sample.finish = "stop";
+  const auto value = [&](int i) { return 0.3f * std::sin(static_cast<float>(5 * group + 3 * number + i)); };
+  sample.passages.push_back({.prompt = {1, 2},
+                             .ids = {3, 4, 7, 7, 5},
+                             .sampled = {1, 1, 0, 0, 1},
+                             .old_log_probs = {-1, -2, garbage, garbage, -0.5},
+                             .reference_log_probs = {-1.5, -1, -garbage, garbage, -1},
+                             .values = {value(0), value(1), garbage, garbage, value(2)}});
+  sample.passages.push_back({.prompt = {1, 3, 4, 7},
+                             .ids = {6, 8},
+                             .sampled = {1, 1},
+                             .old_log_probs = {-0.25, -3},
+                             .reference_log_probs = {-0.5, -2},
+                             .values = {value(3), value(4)},
+                             .value_behind = 0.75f});
+  return sample;
+}
+
+std::vector<SampledAnswer> judged_answers(float garbage) {
+  return {judged_answer(0, 0, 1, garbage), judged_answer(0, 1, 0, garbage), judged_answer(1, 0, 0.5, garbage),
+          judged_answer(1, 1, -1, garbage)};
+}
+
+GrpoKeys ppo_keys(double gamma, double lambda) {
+  GrpoKeys keys;
+  keys.loss = "ppo";
+  keys.beta = 0.1;
+  keys.critic.gamma = gamma;
+  keys.critic.lambda = lambda;
+  return keys;
+}
+
+const auto kEvery = [](const SampledAnswer&) { return true; };
+
+std::vector<float> every_value(const std::vector<SampledAnswer>& samples, std::vector<float> Passage::*of) {
+  std::vector<float> all;
+  for (const SampledAnswer& sample : samples)
+    for (const Passage& passage : sample.passages)
+      all.insert(all.end(), (passage.*of).begin(), (passage.*of).end());
+  return all;
+}
+
+// The returns of an answer by hand: the surprises of its five sampled tokens, and nothing of the environment.
+TEST(GrpoAdvantages, TokensOfEnvironmentsAreSkipped) {
+  const GrpoKeys keys = ppo_keys(0.9, 0.7);
+  std::vector<SampledAnswer> samples = judged_answers(100);
+  set_advantages_by_values(keys, collectives::alone(), samples, kEvery);
+  for (const SampledAnswer& sample : samples) {
+    const Passage &one = sample.passages[0], &two = sample.passages[1];
+    const double values[] = {one.values[0], one.values[1], one.values[4], two.values[0], two.values[1], 0};
+    const double kl[] = {0.5, -1, 0.5, 0.25, -1};  // log p_old - log p_reference
+    double advantage = 0;
+    std::vector<double> returns(5);
+    for (int i = 4; i >= 0; --i) {
+      const double reward = -0.1 * kl[i] + (i == 4 ? sample.reward : 0);
+      advantage = reward + 0.9 * values[i + 1] - values[i] + 0.9 * 0.7 * advantage;
+      returns[static_cast<size_t>(i)] = advantage + values[i];
+    }
+    const float found[] = {one.returns[0], one.returns[1], one.returns[4], two.returns[0], two.returns[1]};
+    for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(found[i], returns[i], 1e-6);
+    for (const size_t silent : {2, 3}) {
+      EXPECT_EQ(one.advantages[silent], 0);
+      EXPECT_EQ(one.returns[silent], 0);
+    }
+  }
+  std::vector<SampledAnswer> others = judged_answers(-3e8f);
+  set_advantages_by_values(keys, collectives::alone(), others, kEvery);
+  EXPECT_EQ(every_value(others, &Passage::advantages), every_value(samples, &Passage::advantages));
+  // Whitened over all sampled tokens.
+  double sum = 0, squares = 0;
+  for (const float value : every_value(samples, &Passage::advantages)) sum += value, squares += value * value;
+  EXPECT_NEAR(sum, 0, 1e-5);
+  EXPECT_NEAR(squares / 19, 1, 1e-5);
+}
+
+TEST(GrpoAdvantages, ATruncatedAnswerExpectsMoreIfAsked) {
+  GrpoKeys keys = ppo_keys(0.9, 0.7);
+  const auto last_return = [&](const char* finish) {
+    std::vector<SampledAnswer> samples = judged_answers(0);
+    samples[0].finish = finish;
+    set_advantages_by_values(keys, collectives::alone(), samples, kEvery);
+    return samples[0].passages[1].returns[1];
+  };
+  EXPECT_EQ(last_return("length"), last_return("stop"));
+  keys.critic.bootstrap_truncated = true;
+  EXPECT_NEAR(last_return("length"), last_return("stop") + 0.9 * 0.75, 1e-6);
+  EXPECT_NEAR(last_return("context"), last_return("stop") + 0.9 * 0.75, 1e-6);
+}
+
+TEST(GrpoAdvantages, RanksGetWhatOneRankWould) {
+  const GrpoKeys keys = ppo_keys(1, 0.95);
+  std::vector<SampledAnswer> one = judged_answers(0);
+  const double explained = set_advantages_by_values(keys, collectives::alone(), one, kEvery);
+  collectives::launch("threads", {.ranks = 3}, [&](collectives::Group& ranks) {
+    std::vector<SampledAnswer> own;  // the third rank has none
+    for (const SampledAnswer& sample : judged_answers(0))
+      if (sample.group == ranks.rank()) own.push_back(sample);
+    EXPECT_EQ(set_advantages_by_values(keys, ranks, own, kEvery), explained);
+    if (ranks.rank() == 2) return;
+    const size_t first = static_cast<size_t>(ranks.rank()) * 2;
+    const std::vector<SampledAnswer> expected(one.begin() + static_cast<std::ptrdiff_t>(first),
+                                              one.begin() + static_cast<std::ptrdiff_t>(first + 2));
+    EXPECT_EQ(every_value(own, &Passage::advantages), every_value(expected, &Passage::advantages));
+    EXPECT_EQ(every_value(own, &Passage::returns), every_value(expected, &Passage::returns));
+  });
+}
+
+}  // namespace
+}  // namespace temper::recipes

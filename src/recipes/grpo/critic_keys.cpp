@@ -1,0 +1,86 @@
+#include "recipes/grpo/critic_keys.h"
+
+#include "base/error.h"
+#include "recipes/grpo/grpo_keys.h"
+#include "recipes/second_model.h"
+
+namespace temper::recipes {
+namespace {
+
+// The first key that is set, or nothing.
+std::string_view set_key(const CriticKeys& c) {
+  const CriticKeys unset;
+  if (!c.path.empty()) return "path";
+  if (c.lr) return "lr";
+  if (c.warmup_updates != unset.warmup_updates) return "warmup_updates";
+  if (c.clip != unset.clip) return "clip";
+  if (c.gamma != unset.gamma) return "gamma";
+  if (c.lambda != unset.lambda) return "lambda";
+  return c.bootstrap_truncated ? "bootstrap_truncated" : "";
+}
+
+}  // namespace
+
+void describe(config::Schema& s, CriticKeys& c) {
+  s.field("path", c.path,
+          "The folder of the model that the critic starts from. Omitted: model.path. Its values are those of "
+          "score.weight, or 0 at first where the folder has none.")
+      .path();
+  s.field("lr", c.lr, "The critic's learning rate, which is constant. Omitted: train.optimizer.lr.").above(0);
+  s.field("warmup_updates", c.warmup_updates,
+          "The first so many of train.steps train the critic alone: the policy stays as it is.")
+      .at_least(0);
+  s.field("clip", c.clip,
+          "How far a value may move from the one before the updates of a rollout, for its loss; 0: as far as "
+          "it likes.")
+      .at_least(0);
+  s.field("gamma", c.gamma, "What a reward is worth one token earlier.").above(0).at_most(1);
+  s.field("lambda", c.lambda, "How far advantages look: 0 to the next value, 1 to the rewards alone (GAE).")
+      .at_least(0)
+      .at_most(1);
+  s.field("bootstrap_truncated", c.bootstrap_truncated,
+          "Behind the last token of an answer that was cut off, expect what the critic does. Otherwise "
+          "nothing is expected there, as behind other answers.");
+}
+
+void check_critic(const RunConfig& config, const GrpoKeys& keys) {
+  const bool learns_values = keys.preset().source == losses::AdvantageSource::kGae;
+  if (!learns_values) {
+    if (const std::string_view key = set_key(keys.critic); !key.empty())
+      fail("[grpo.critic.{}] is set, but loss {} has no critic; leave it out, or set loss: ppo", key,
+           keys.loss);
+    return;
+  }
+  if (config.train.steps > 0 && keys.critic.warmup_updates >= config.train.steps)
+    fail(
+        "[grpo.critic.warmup_updates] is {}, but train.steps is {}: the policy would learn nothing; set "
+        "fewer, or more steps",
+        keys.critic.warmup_updates, config.train.steps);
+  if (config.adapters.size() > 1)
+    fail("[adapters] there are {}, but a critic is of one policy; train one adapter at a time with loss ppo",
+         config.adapters.size());
+  const auto refuse = [](bool set, std::string_view key) {
+    if (set)
+      fail(
+          "[parallel.{}] is set, but a critic needs all of its weights on each rank; use replicate, or shard "
+          "with levels 1 and 2",
+          key);
+  };
+  refuse(config.parallel.tensor != "1", "tensor");
+  refuse(config.parallel.expert != "1", "expert");
+  refuse(config.parallel.shard_level > 2 && config.parallel.shard != "1", "shard_level");
+  if (keys.rollout_parallel.any())
+    fail("[grpo.rollout_parallel] is set, which loss ppo does not have yet; leave it out");
+  check_second_model(config, "grpo.critic.path", keys.critic.path, "policy and critic",
+                     "choose a model of the same family");
+}
+
+std::optional<CriticWish> critic_wish(const RunConfig& config) {
+  const GrpoKeys& keys = grpo_keys(config);
+  if (keys.preset().source != losses::AdvantageSource::kGae) return std::nullopt;
+  const CriticKeys& c = keys.critic;
+  return CriticWish{c.path.empty() ? config.model.path : c.path, c.lr.value_or(config.train.optimizer.lr),
+                    c.clip, c.warmup_updates};
+}
+
+}  // namespace temper::recipes

@@ -1,0 +1,192 @@
+// PPO with a critic, as a user has it: both models learn, are stopped and resumed together, and are planned
+// for.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/cli/grpo_fixture.h"
+
+namespace temper {
+namespace {
+
+const char* const kTwice = "  loss: ppo\n  updates_per_rollout: 2\n  epochs: 2\n";
+
+class Ppo : public GrpoCli {
+ protected:
+  static std::string bytes(const std::string& out, const char* file) { return read_file(out + "/" + file); }
+};
+
+// Answers of the digits' task are worth 1 or 0, and the critic finds out how much to expect.
+TEST_F(Ppo, PolicyAndCriticLearn) {
+  const std::pair<const char*, const char*> ways[] = {{"", "2e-3"},
+                                                      {"adapters: [{name: a, rank: 8}]\n", "1e-2"}};
+  for (const auto& [adapters, rate] : ways) {
+    const std::string name = *adapters == '\0' ? "ppo_rise" : "ppo_rise_adapter";
+    std::string out = trained(
+        configuration(name, "  loss: ppo\n  critic: {lr: 5e-3, clip: 0, lambda: 0.9}\n", adapters), name,
+        fmt::format(" --grpo.prompts_per_rollout 8 --train.steps 40 --train.optimizer.lr {}", rate));
+    if (*adapters != '\0') out += "/adapters/a";
+    const std::vector<Json> lines = metrics(out);
+    double before = 0, after = 0, loss_before = 0, loss_after = 0;
+    for (size_t i = 0; i < 6; ++i) {
+      const Json& last = lines[lines.size() - 1 - i];
+      before += number(lines[i], "reward") / 6;
+      after += number(last, "reward") / 6;
+      loss_before += number(lines[i], "value_loss") / 6;
+      loss_after += number(last, "value_loss") / 6;
+    }
+    EXPECT_GT(after, before + 0.15) << name;
+    EXPECT_LT(loss_after, loss_before) << name;
+    for (const Json& line : lines) {
+      EXPECT_GT(number(line, "critic_grad_norm"), 0);
+      EXPECT_LE(number(line, "explained_variance"), 1);
+      EXPECT_EQ(number(line, "value_clipped"), 0);
+    }
+    EXPECT_EQ(number(lines.front(), "explained_variance"), 0);  // the new head gives 0 for all
+    // The critic is a model of its own, which another run may start from.
+    EXPECT_TRUE(exists(out + "/critic/model.safetensors"));
+    EXPECT_EQ(Json::parse_file(out + "/critic/config.json").at("num_labels").as_int(), 1);
+  }
+  const std::vector<Json> further = metrics(trained(
+      configuration("ppo_further", "  loss: ppo\n  critic: {path: " + folder() + "/ppo_rise/critic}\n"),
+      "ppo_further", " --train.steps 2"));
+  EXPECT_NE(number(further.front(), "explained_variance"), 0);
+}
+
+// While the critic warms up the policy has the bits that it had; the critic learns.
+TEST_F(Ppo, ThePolicyWaitsForTheCritic) {
+  const std::string config = configuration("warm", "  loss: ppo\n  critic: {warmup_updates: 4}\n");
+  const std::string out = trained(config, "warm");
+  const std::vector<Json> lines = metrics(out);
+  ASSERT_EQ(lines.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(number(lines[i], "grad_norm") == 0, i < 4) << i;
+    EXPECT_EQ(lines[i].find("ratio") == nullptr, i < 4) << i;
+    EXPECT_GT(number(lines[i], "critic_grad_norm"), 0) << i;
+  }
+  // Answers are by the same weights until then, and learnt from afterwards.
+  const std::string held = trained(config, "held_at_first",
+                                   " --train.steps 5 --checkpoint.every_steps 1 "
+                                   "--checkpoint.keep_last 5");
+  const auto state = [&](int step, const char* file) {
+    return bytes(held, fmt::format("checkpoints/step-{:06}/{}.safetensors", step, file).c_str());
+  };
+  EXPECT_EQ(state(4, "optimizer"), state(1, "optimizer"));
+  EXPECT_NE(state(5, "optimizer"), state(4, "optimizer"));
+  EXPECT_NE(state(4, "critic"), state(1, "critic"));
+}
+
+TEST_F(Ppo, TwoRanksLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const std::string config = configuration("ppo_ranks", std::string(kTwice) + "  beta: 0.1\n  kl: k3\n");
+  const std::vector<Json> one = metrics(trained(config, "ppo_one"));
+  for (const char* flags : {" --ranks 2", " --ranks 2 --parallel.shard 2 --parallel.shard_level 1",
+                            " --ranks 2 --parallel.shard 2 --parallel.shard_level 2"}) {
+    const std::string out = fmt::format("ppo_two{}", flags[std::string(flags).size() - 1]);
+    const std::vector<Json> two = metrics(trained(config, out, flags));
+    ASSERT_EQ(one.size(), two.size());
+    EXPECT_EQ(number(one[0], "reward"), number(two[0], "reward"));
+    for (size_t i = 0; i < 3; ++i)
+      for (const char* key : {"loss", "grad_norm", "value_loss", "critic_grad_norm", "explained_variance"})
+        EXPECT_NEAR(number(one[i], key), number(two[i], key), 2e-4 * std::max(1.0, number(one[i], key)))
+            << key << flags;
+  }
+}
+
+TEST_F(Ppo, TheKlIsInRewardsOrInTheLoss) {
+  std::vector<double> losses;
+  for (const char* keys :
+       {"kl_in: rewards", "kl_in: rewards\n  kl: k2", "kl_in: loss", "kl_in: loss\n  kl: k2"}) {
+    const std::string out =
+        trained(configuration("ppo_kl", fmt::format("  loss: ppo\n  beta: 0.5\n  {}\n", keys)),
+                fmt::format("ppo_kl_{}", losses.size()));
+    EXPECT_GT(std::abs(number(metrics(out)[3], "kl")), 0);
+    losses.push_back(number(metrics(out)[3], "value_loss"));
+  }
+  for (size_t i = 0; i < losses.size(); ++i)
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(losses[i], losses[j]) << i << " " << j;
+}
+
+struct KillMoment {
+  const char *call, *file;
+  int count;
+};
+
+class KilledPpo : public GrpoCli, public testing::WithParamInterface<std::pair<const char*, KillMoment>> {};
+
+TEST_P(KilledPpo, ContinuesBitForBit) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const auto& [name, moment] = GetParam();
+  const std::string library = kill_library(), whole = folder() + "/ppo_whole",
+                    out = folder() + "/ppo_kill_" + name;
+  const std::string config =
+      configuration("ppo_killed", std::string(kTwice) + "  critic: {lr: 2e-3, warmup_updates: 2}\n");
+  if (!exists(whole)) trained(config, "ppo_whole", " --train.steps 10");
+  const std::string command = fmt::format(
+      "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL={} KILL_FILE={} KILL_COUNT={} {} "
+      "train {} --output {} --train.steps 10 2>/dev/null",
+      library, moment.call, moment.file, moment.count, TEMPER_BINARY, config, out);
+  EXPECT_NE(std::system(command.c_str()), 0);
+  EXPECT_FALSE(exists(out + "/summary.json"));
+  const Outcome resumed = run("train " + config + " --output " + out + " --train.steps 10");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(losses(out), losses(whole));
+  for (const char* file : {"/model/model.safetensors", "/critic/model.safetensors",
+                           "/checkpoints/step-000010/critic.safetensors"})
+    EXPECT_EQ(read_file(out + file), read_file(whole + file)) << file;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moments, KilledPpo,
+    testing::Values(std::pair{"in_the_first_rollout", KillMoment{"write", "rollouts.jsonl", 6}},
+                    std::pair{"in_the_warm_up", KillMoment{"write", "metrics.jsonl", 1}},
+                    std::pair{"in_scores", KillMoment{"write", "rollouts.jsonl", 20}},
+                    std::pair{"between_updates", KillMoment{"write", "metrics.jsonl", 3}},
+                    std::pair{"in_the_second_rollout", KillMoment{"write", "rollouts.jsonl", 45}},
+                    std::pair{"in_a_checkpoint", KillMoment{"rename", "step-", 2}}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+// Half of what is planned for weights and states is the critic's.
+TEST_F(Ppo, PlansCountTheCritic) {
+  const auto planned = [](const std::string& text, const std::string& region) {
+    const size_t at = text.find("\n" + region);
+    EXPECT_NE(at, std::string::npos) << text;
+    return std::strtod(text.c_str() + at + 1 + region.size(), nullptr);
+  };
+  const auto plan = [](const char* name, const std::string& keys) {
+    const Outcome outcome = run("train " + configuration(name, keys) +
+                                " --dry-run --explain-memory --output " + folder() + "/" + name);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.err + outcome.out;
+  };
+  const std::string without = plan("plan_dapo", "  loss: dapo\n"), with = plan("plan_ppo", "  loss: ppo\n");
+  EXPECT_NEAR(planned(with, "optimizer"), 2 * planned(without, "optimizer"), 0.02);
+  EXPECT_NEAR(planned(with, "weights"), 2 * planned(without, "weights"), 0.05);
+  EXPECT_NEAR(planned(with, "gradients"), planned(without, "gradients"), 0.02);  // one after the other
+}
+
+TEST_F(Ppo, MistakesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"  critic: {lr: 1e-3}\n", "[grpo.critic.lr] is set, but loss grpo has no critic"},
+      {"  loss: dapo\n  critic: {lambda: 0.5}\n", "[grpo.critic.lambda] is set, but loss dapo has no critic"},
+      {"  loss: ppo\n  critic: {warmup_updates: 6}\n",
+       "[grpo.critic.warmup_updates] is 6, but train.steps is 6"},
+      {"  loss: ppo\n  critic: {gamma: 0}\n", "grpo.critic.gamma"},
+      {"  loss: ppo\n  critic: {lambda: 1.5}\n", "grpo.critic.lambda"},
+      {"  loss: ppo\n  critic: {path: nowhere}\n", "[grpo.critic.path] 'nowhere'"},
+      {"  loss: ppo\n  critic: {gae_lambda: 0.9}\n", "lambda"},
+      {"  loss: ppo\n  advantage_scale: group\n", "[grpo.advantage_scale] is set"},
+      {"  kl_in: loss\n", "[grpo.kl_in] is set, but only loss ppo reads it"},
+      {"  loss: reinforce_pp\n  kl: k2\n", "[grpo.kl] is set"}};
+  for (const auto& [keys, message] : cases)
+    expect_refused("train " + configuration("ppo_mistake", keys) + " --output " + folder() + "/ppo_mistake",
+                   2, message);
+  const std::string config = configuration("ppo_mesh", "  loss: ppo\n");
+  expect_refused("train " + config + " --output " + folder() + "/ppo_mistake --ranks 2 --parallel.tensor 2",
+                 2, "[parallel.tensor] is set");
+  const std::string two = configuration("ppo_two_adapters", "  loss: ppo\n",
+                                        "adapters: [{name: a, rank: 4}, {name: b, rank: 4}]\n");
+  expect_refused("train " + two + " --output " + folder() + "/ppo_mistake", 2, "a critic is of one policy");
+}
+
+}  // namespace
+}  // namespace temper

@@ -53,6 +53,17 @@ Var Tape::record(Tensor output, const std::vector<const Var*>& inputs, Backward 
               [backward = std::move(backward)](const std::vector<Tensor>& grads) { backward(grads[0]); })[0];
 }
 
+Var Tape::record_in_place(Tensor output, const Var& input, Backward edit) {
+  if (!recording() || !input.requires_grad()) return constant(std::move(output));
+  invariant(output.shape() == input.shape(), "an output whose gradient is the input's has its shape");
+  Var var{std::move(output), input.slot};
+  if (edit == nullptr) return var;
+  BackwardMany backward = [edit = std::move(edit)](const std::vector<Tensor>& grads) { edit(grads[0]); };
+  if (trace::on()) backward = traced(std::move(backward));
+  nodes_.push_back({{input.slot}, std::move(backward), true});
+  return var;
+}
+
 Var Tape::checkpoint(const Var& input, std::function<Var(Tape&, const Var&)> body) {
   return checkpoint_many(input, [body = std::move(body)](Tape& tape, const Var& start) {
     return std::vector{body(tape, start)};
@@ -105,7 +116,10 @@ void Tape::run_last() {
   std::vector<Tensor> grads;
   bool arrived = false;
   for (const auto& slot : node.outputs) {
-    grads.push_back(slot->filled() ? slot->take() : Tensor());
+    if (!slot->filled())
+      grads.emplace_back();
+    else
+      grads.push_back(node.in_place ? slot->grad() : slot->take());
     arrived = arrived || grads.back().defined();
   }
   if (arrived) node.backward(grads);

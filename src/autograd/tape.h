@@ -106,6 +106,11 @@ class Tape {
   Var record(Tensor output, const std::vector<const Var*>& inputs, Backward backward);
   std::vector<Var> record(std::vector<Tensor> outputs, const std::vector<const Var*>& inputs,
                           BackwardMany backward);
+  // An output whose gradient is the input's but for what `edit` changes in it, so that it is formed in the
+  // input's own memory, of the input's shape. `edit` runs when all of it has arrived, may find contributions
+  // of earlier tapes that it has edited before, and must change nothing in those. For parameters that nothing
+  // else reads. No `edit`: the gradient stays as it is.
+  Var record_in_place(Tensor output, const Var& input, Backward edit);
 
   // Activation checkpointing: runs `body` without recording and keeps only its input; backward runs it again,
   // recording, and differentiates that. `body` may use parameters; it must compute the same thing twice.
@@ -122,6 +127,7 @@ class Tape {
   struct Node {
     std::vector<std::shared_ptr<GradSlot>> outputs;
     BackwardMany backward;
+    bool in_place = false;  // the outputs' gradients stay where they are
   };
   std::vector<Var> push(std::vector<Tensor> outputs, BackwardMany backward);
   void run_backward(

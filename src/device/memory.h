@@ -27,6 +27,8 @@ struct RegionUsage {
   int64_t peak = 0;  // the most that was in use at once
   int64_t held = 0;  // bytes taken from the device, live or kept for reuse; of gradients: with activations
   int64_t allocations = 0;  // calls so far
+  int64_t backup = 0;       // bytes of the CPU's memory that keep what is in it while it is paused, or wait
+                            // for the next time
   bool paused = false;
 };
 using MemoryUsage = std::array<RegionUsage, kNumMemoryTags>;

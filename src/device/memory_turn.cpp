@@ -32,10 +32,13 @@ void end(const Pool& pool, MemoryTag tag) {
   turns().whose.erase({&pool, tag});
 }
 
-// The copies must fit beside all else, as the CPU's own pool does.
+// The copies must fit beside all else, as the CPU's own pool does; what was taken for them before counts as
+// free.
 void check_host(const Pool& pool, const std::string& whose, const std::vector<Sleeper>& sleepers,
                 int64_t kept) {
-  const int64_t free = available_host_bytes() / 100 * 95;
+  int64_t free = available_host_bytes() / 100 * 95;
+  for (const auto& [tag, mode] : sleepers)
+    if (mode == PauseMode::kKeep) free += pool.usage()[static_cast<size_t>(tag)].backup;
   if (kept <= free) return;
   std::vector<std::string> all, fit;
   int64_t left = free;

@@ -194,7 +194,10 @@ MemoryUsage TaggedPool::usage_unlocked() const {
   MemoryUsage usage = usage_;
   for (size_t i = 0; i < usage.size(); ++i) {
     const auto tag = static_cast<MemoryTag>(i);
-    usage[i].held = region_of(tag) == nullptr ? 0 : region_of(tag)->held();
+    if (const Region* region = region_of(tag)) {
+      usage[i].held = region->held();
+      usage[i].backup = region->backup();
+    }
     usage[i].paused = at(tag).paused();
   }
   return usage;

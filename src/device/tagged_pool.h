@@ -21,8 +21,9 @@ class Region {
   bool resume();               // false, and still paused, where there is no memory for it
   int64_t trim();              // gives memory behind free blocks back; how many bytes
   bool paused() const { return paused_; }
-  int64_t live() const { return live_; }  // bytes in use
-  int64_t held() const { return held_; }  // bytes taken from the device, live or kept for reuse
+  int64_t live() const { return live_; }        // bytes in use
+  int64_t held() const { return held_; }        // bytes taken from the device, live or kept for reuse
+  virtual int64_t backup() const { return 0; }  // RegionUsage::backup
 
  protected:
   // `streams`: of the device; null where it has none.

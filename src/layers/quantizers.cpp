@@ -78,10 +78,9 @@ Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
   const bool of_pass = planned.format.needs_amax() && !planned.keeps_amax();
   const Tensor amax = of_pass && x.value.numel() > 0 ? amax_of_pass(planned, x.value) : own_->amax;
   const bool clips = planned.keeps_amax() && !planned.format.has_blocks();
-  if (planned.experts == 0) return ops::fake_quantize(tape, kernel_, x, amax, planned.format, clips);
-  const Var apart = primitives::reshape(tape, x, planned.values);
-  return primitives::reshape(tape, ops::fake_quantize(tape, kernel_, apart, amax, planned.format, clips),
-                             x.shape());
+  return planned.of_input
+             ? ops::fake_quantize(tape, kernel_, x, amax, planned.format, clips)
+             : ops::fake_quantize_parameter(tape, kernel_, x, planned.values, amax, planned.format, clips);
 }
 
 }  // namespace temper::layers

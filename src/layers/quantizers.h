@@ -93,7 +93,8 @@ class BoundQuantizer {
       : all_(&all), own_(&own), kernel_(kernel) {}
 
   // x [rows, columns] as its format gives it back; of experts' weights all rows in one call. The gradient
-  // passes, or is clipped where the amax is not found in x itself.
+  // passes, or is clipped where the amax is not found in x itself. That of a weight, which passes read
+  // through its quantizer alone, is formed in the parameter's own.
   Var operator()(Tape& tape, const Var& x) const;
 
  private:

@@ -20,17 +20,6 @@ struct Arguments {
   Rounding<kInteger> round;
 };
 
-// The largest magnitude of a block, whose packs are those of `lanes` threads beside each other.
-template <int N>
-__device__ float block_amax(const float (&x)[N], int lanes) {
-  float amax = fabsf(x[0]);
-#pragma unroll
-  for (int k = 1; k < N; ++k) amax = largest_of(amax, fabsf(x[k]));
-  for (int lane = 1; lane < lanes; lane *= 2)
-    amax = largest_of(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
-  return amax;
-}
-
 template <class T, int N, class Divisor, Scaling kScaling, bool kInteger>
 __global__ void __launch_bounds__(kThreads)
     fake_packs(const __grid_constant__ Arguments<T, Divisor, kInteger> a) {
@@ -51,9 +40,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
       const Index pack = first + i * kThreads;
-      float x[N], own = 0;
-      widen_all(packs[i], x);
-      if constexpr (kBlocks) own = block_amax(x, lanes);
+      float own = 0;
+      if constexpr (kBlocks) own = block_amax(packs[i], lanes);
       if (pack >= a.packs) continue;
       if constexpr (kScaling != Scaling::kPowersOfTwo) {
         const Index group = a.places.group(pack);
@@ -61,11 +49,7 @@ __global__ void __launch_bounds__(kThreads)
         taken = true;
         last = group;
       }
-      faking.fake(a.round, own, x);
-      Pack<T, N> out;
-#pragma unroll
-      for (int k = 0; k < N; ++k) out.values[k] = narrow<T>(x[k]);
-      store_pack(a.y + int64_t{pack} * N, out);
+      store_pack(a.y + int64_t{pack} * N, faked(faking, a.round, own, packs[i]));
     }
   });
 }
@@ -73,36 +57,33 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, class Grad, class Divisor>
 struct ClipArguments {
   StridedRows<T> x;
-  StridedRows<Grad> dy;
-  Grad* dx;
+  Grad* grad;
   const float* amax;
   GroupPlaces<Divisor> places;
   typename Divisor::Index packs;
 };
 
+// Reads x, and of the gradient nothing: what is clipped is set to 0.
 template <class T, class Grad, int N, class Divisor>
 __global__ void __launch_bounds__(kThreads)
     clip_packs(const __grid_constant__ ClipArguments<T, Grad, Divisor> a) {
   using Index = typename Divisor::Index;
   for_runs(a.packs, [&](Index first) {
-    Pack<T, N> x[kPacksAhead];
-    Pack<Grad, N> dy[kPacksAhead];
+    Pack<T, N> x[kPacksAhead] = {};
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
       const Index pack = first + i * kThreads;
-      if (pack >= a.packs) continue;
-      x[i] = load_pack<T, N>(a.x.template at<N>(a.places, pack));
-      dy[i] = load_pack<Grad, N>(a.dy.template at<N>(a.places, pack));
+      if (pack < a.packs) x[i] = load_pack<T, N>(a.x.template at<N>(a.places, pack));
     }
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
       const Index pack = first + i * kThreads;
       if (pack >= a.packs) continue;
       const float amax = a.amax[a.places.group(pack)];
+      if (block_amax(x[i], 1) <= amax) continue;
 #pragma unroll
       for (int k = 0; k < N; ++k)
-        if (!(fabsf(widen(x[i].values[k])) <= amax)) dy[i].values[k] = narrow<Grad>(0);
-      store_pack(a.dx + int64_t{pack} * N, dy[i]);
+        if (!(fabsf(widen(x[i].values[k])) <= amax)) a.grad[int64_t{pack} * N + k] = narrow<Grad>(0);
     }
   });
 }
@@ -154,32 +135,25 @@ Tensor forward(const FakeQuantize& op) {
 }
 
 template <class T, class Grad>
-void clip(const FakeQuantize& op, const Tensor& dy, const Tensor& dx) {
-  constexpr int kMost = std::min(kLanes<T>, kLanes<Grad>);
+void clip(const FakeQuantize& op, const Tensor& grad) {
   const quant::Groups groups = groups_in(op);
   const StridedRows<T> x(op.x);
-  const StridedRows<Grad> grads(dy);
-  visit_packs<kMost>(groups, x.has_packs(kMost) && grads.has_packs(kMost), [&]<int N, class Divisor>() {
-    const int64_t packs = dx.numel() / N;
-    const ClipArguments<T, Grad, Divisor> arguments{x,
-                                                    grads,
-                                                    static_cast<Grad*>(dx.raw()),
-                                                    op.amax.data<float>(),
+  visit_packs<kLanes<T>>(groups, x.has_packs(kLanes<T>), [&]<int N, class Divisor>() {
+    const int64_t packs = grad.numel() / N;
+    const ClipArguments<T, Grad, Divisor> arguments{x, static_cast<Grad*>(grad.raw()), op.amax.data<float>(),
                                                     GroupPlaces<Divisor>(groups, N),
                                                     static_cast<typename Divisor::Index>(packs)};
     clip_packs<T, Grad, N, Divisor>
-        <<<blocks_for_runs(packs), kThreads, 0, device::stream(dx.device())>>>(arguments);
+        <<<blocks_for_runs(packs), kThreads, 0, device::stream(grad.device())>>>(arguments);
   });
 }
 
 // A weight's gradient may be float32 where the weight is not.
-Tensor backward(const FakeQuantize& op, const Tensor& dy) {
-  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), MemoryTag::kActivations, dy.device());
+void backward(const FakeQuantize& op, const Tensor& grad) {
   visit_device_float(op.x.dtype(), [&]<class T>() {
-    dy.dtype() == op.x.dtype() ? clip<T, T>(op, dy, dx) : clip<T, float>(op, dy, dx);
+    grad.dtype() == op.x.dtype() ? clip<T, T>(op, grad) : clip<T, float>(op, grad);
   });
   device::check_launch("fake_quantize backward");
-  return dx;
 }
 
 ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFacts&) {
@@ -189,6 +163,8 @@ ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFac
   const bool any = format.scaling == Scaling::kPowersOfTwo, integers = format.scaling == Scaling::kIntegers;
   if (!any && integers != format.element.integer)
     return "integers must be scaled as integers or by powers of two, and other elements otherwise";
+  if (format.scaling == Scaling::kTwoLevels && format.element != quant::kE2M1)
+    return "scales of two levels must be of elements of E2M1";
   return std::nullopt;
 }
 

@@ -44,7 +44,9 @@ class GroupPlaces {
         rows_(g.rows),
         row_groups_(static_cast<Index>(g.row_groups)),
         column_groups_(static_cast<Index>(g.column_groups)),
-        only_one_(g.expert_groups * g.row_groups * g.column_groups == 1),
+        in_order_((g.experts == g.expert_groups || g.row_groups * g.column_groups == 1) &&
+                  (g.rows == g.row_groups || g.column_groups == 1)),
+        by_group_(g.experts * g.rows * packs_ / (g.expert_groups * g.row_groups * g.column_groups)),
         by_packs_(packs_),
         by_rows_(rows_),
         by_expert_group_(g.experts / g.expert_groups),
@@ -59,7 +61,7 @@ class GroupPlaces {
     return {expert, row - expert * static_cast<Index>(rows_), pack - row * static_cast<Index>(packs_)};
   }
   __device__ Index group(Index pack) const {
-    if (only_one_) return 0;
+    if (in_order_) return by_group_.of(pack);
     const Place at = place(pack);
     const Index rows = by_expert_group_.of(at.expert) * row_groups_ + by_row_group_.of(at.row);
     return rows * column_groups_ + by_column_group_.of(at.pack);
@@ -68,8 +70,8 @@ class GroupPlaces {
  private:
   int64_t packs_, rows_;
   Index row_groups_, column_groups_;
-  bool only_one_;
-  Divisor by_packs_, by_rows_, by_expert_group_, by_row_group_, by_column_group_;
+  bool in_order_;  // each group is a run of packs
+  Divisor by_group_, by_packs_, by_rows_, by_expert_group_, by_row_group_, by_column_group_;
 };
 
 // Rows of a tensor [rows, columns] or [experts, rows, columns] whose outer strides are of any size.

@@ -89,6 +89,19 @@ __device__ inline void widen_all(const Pack<T, N>& pack, float (&values)[N]) {
   }
 }
 
+// All of a pack, rounded; pairs of bfloat16 by one instruction.
+template <class T, int N>
+__device__ inline Pack<T, N> narrow_all(const float (&values)[N]) {
+  Pack<T, N> pack;
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+    auto* pairs = reinterpret_cast<__nv_bfloat162*>(pack.values);
+    for (int i = 0; i < N; i += 2) pairs[i / 2] = __floats2bfloat162_rn(values[i], values[i + 1]);
+  } else {
+    for (int i = 0; i < N; ++i) pack.values[i] = narrow<T>(values[i]);
+  }
+  return pack;
+}
+
 // Whether packs of 16 bytes can be loaded from its beginning: a compact view may begin anywhere.
 inline bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
 // Itself, or a copy where it is not.

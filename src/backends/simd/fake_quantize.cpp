@@ -170,29 +170,29 @@ void forward(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& 
 
 // Of x in T; weights have gradients of another dtype.
 template <class T, class Grad>
-void clip_rows(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
-               int64_t begin, int64_t end) {
+void clip_rows(const ops::FakeQuantize& op, const Tensor& grads, const quant::Groups& groups, int64_t begin,
+               int64_t end) {
   const int64_t columns = groups.columns, run = groups.width();
-  RowCursor values(op.x, begin), grads(dy, begin);
-  Grad* out = dx.data<Grad>() + begin * columns;
-  for (int64_t row = begin; row < end; ++row, out += columns, values.next(), grads.next()) {
+  RowCursor values(op.x, begin);
+  Grad* grad = grads.data<Grad>() + begin * columns;
+  for (int64_t row = begin; row < end; ++row, grad += columns, values.next()) {
     const T* x = op.x.data<T>() + values.offset();
-    const Grad* grad = dy.data<Grad>() + grads.offset();
     const float* amax = op.amax.data<float>() + groups.first(row);
     for (int64_t first = 0; first < columns; first += run, ++amax) {
       const Lanes limit = fill(*amax);
       sweep(run, [&](int64_t i, auto lanes) HWY_ATTR {
         const auto kept = hn::Le(hn::Abs(load(x + first + i, lanes)), limit);
-        store(hn::IfThenElseZero(kept, load(grad + first + i, lanes)), out + first + i, lanes);
+        Grad* const at = grad + first + i;
+        if (!hn::AllTrue(Floats(), kept)) store(hn::IfThenElseZero(kept, load(at, lanes)), at, lanes);
       });
     }
   }
 }
 
-void backward(const ops::FakeQuantize& op, const Tensor& dy, const Tensor& dx, const quant::Groups& groups,
-              int64_t begin, int64_t end) {
+void backward(const ops::FakeQuantize& op, const Tensor& grads, const quant::Groups& groups, int64_t begin,
+              int64_t end) {
   visit_wide(op.x.dtype(), [&]<class T>() {
-    visit_wide(dy.dtype(), [&]<class Grad>() { clip_rows<T, Grad>(op, dy, dx, groups, begin, end); });
+    visit_wide(grads.dtype(), [&]<class Grad>() { clip_rows<T, Grad>(op, grads, groups, begin, end); });
   });
 }
 
@@ -225,14 +225,12 @@ Tensor run_forward(const FakeQuantize& op) {
   return y;
 }
 
-Tensor run_backward(const FakeQuantize& op, const Tensor& dy) {
+void run_backward(const FakeQuantize& op, const Tensor& grads) {
   const quant::Groups groups = groups_of(op);
-  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype());
   parallel_ranges(groups.experts * groups.rows, rows_per_task(groups.columns),
                   [&](int64_t begin, int64_t end) {
-                    HWY_DYNAMIC_DISPATCH(backward)(op, dy, dx, groups, begin, end);
+                    HWY_DYNAMIC_DISPATCH(backward)(op, grads, groups, begin, end);
                   });
-  return dx;
 }
 
 }  // namespace

@@ -102,19 +102,23 @@ CudaRegion::~CudaRegion() {
 }
 
 bool CudaRegion::back(int64_t /*begin*/, int64_t end) {
-  while (static_cast<int64_t>(chunks_.size()) * kCudaChunk < end) {
+  const size_t before = chunks_.size();
+  bool all = true;
+  while (all && static_cast<int64_t>(chunks_.size()) * kCudaChunk < end) {
     CUmemGenericAllocationHandle chunk = 0;
-    if (!make_chunk(device_, kCudaChunk, &chunk)) return false;
+    all = make_chunk(device_, kCudaChunk, &chunk);
+    if (!all) break;
     const std::lock_guard lock(regions_mutex());
-    const CUdeviceptr at = address() + chunks_.size() * static_cast<size_t>(kCudaChunk);
-    const CUresult mapped = driver().mem_map(at, kCudaChunk, 0, chunk, 0);
+    const CUresult mapped = driver().mem_map(chunk_at(chunks_.size()), kCudaChunk, 0, chunk, 0);
     if (mapped != CUDA_SUCCESS) driver().mem_release(chunk);
     check(mapped, "cuMemMap");
     chunks_.push_back(chunk);
-    allow_access(at, kCudaChunk, device_);
   }
+  // Of many chunks at once: each call waits for the driver.
+  if (chunks_.size() > before)
+    allow_access(chunk_at(before), static_cast<int64_t>(chunks_.size() - before) * kCudaChunk, device_);
   held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
-  return true;
+  return all;
 }
 
 void CudaRegion::unmap_from(size_t chunk) {
@@ -124,8 +128,7 @@ void CudaRegion::unmap_from(size_t chunk) {
   cudaDeviceSynchronize();
   const std::lock_guard lock(regions_mutex());
   while (chunks_.size() > chunk) {
-    const CUdeviceptr at = address() + (chunks_.size() - 1) * static_cast<size_t>(kCudaChunk);
-    driver().mem_unmap(at, kCudaChunk);
+    driver().mem_unmap(chunk_at(chunks_.size() - 1), kCudaChunk);
     driver().mem_release(chunks_.back());
     chunks_.pop_back();
   }
@@ -142,39 +145,24 @@ void CudaRegion::save(const Blocks& blocks, int64_t all) {
   if (all == 0) return;
   const CurrentGpu gpu(device_);
   check(cudaDeviceSynchronize(), "saving a region");
-  void* host = nullptr;
-  check(cudaMallocHost(&host, static_cast<size_t>(all)), "cudaMallocHost");
-  backup_ = static_cast<std::byte*>(host);
-  try {
-    std::byte* to = backup_;
-    for (const auto& [offset, bytes] : blocks) {
-      check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
-            "cudaMemcpy");
-      to += bytes;
-    }
-    check(cudaDeviceSynchronize(), "saving a region");
-  } catch (...) {
-    forget_backup();
-    throw;
+  std::byte* to = backup_.of(all);
+  for (const auto& [offset, bytes] : blocks) {
+    check(cudaMemcpyAsync(to, base_ + offset, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
+    to += bytes;
   }
+  check(cudaDeviceSynchronize(), "saving a region");
 }
 
 void CudaRegion::restore(const Blocks& blocks) {
-  if (backup_ == nullptr) return;
   const CurrentGpu gpu(device_);
-  const std::byte* from = backup_;
+  const std::byte* from = backup_.begin();
   for (const auto& [offset, bytes] : blocks) {
     check(cudaMemcpyAsync(base_ + offset, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
           "cudaMemcpy");
     from += bytes;
   }
   check(cudaDeviceSynchronize(), "restoring a region");
-  forget_backup();
-}
-
-void CudaRegion::forget_backup() {
-  cudaFreeHost(backup_);
-  backup_ = nullptr;
 }
 
 void CudaRegion::withdraw() { unmap_from(0); }

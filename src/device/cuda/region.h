@@ -2,9 +2,13 @@
 #include <vector>
 
 #include "device/cuda/driver.h"
+#include "device/cuda/pinned_backup.h"
 #include "device/tagged_pool.h"
 
 namespace temper::device {
+
+// The size of a chunk: large enough that mapping is rare, a multiple of every device's granularity (2 MiB).
+inline constexpr int64_t kCudaChunk = int64_t{32} << 20;
 
 // Physical memory of one GPU, of `bytes` (whole kCudaChunk). Nothing where there is none left. Other
 // processes may map it where `can_share` says so (device/cuda/sharing.h).
@@ -30,25 +34,23 @@ class CudaRegion final : public Region {
     int64_t offset = 0;
   };
   static Chunks chunks_of(const void* memory, int64_t bytes);
+  int64_t backup() const override { return backup_.bytes(); }
 
  protected:
   bool back(int64_t begin, int64_t end) override;
   void save(const Blocks& blocks, int64_t bytes) override;
   void restore(const Blocks& blocks) override;
-  void forget_backup();
   void withdraw() override;
   void give_up() override;  // chunks past the last block in use
 
  private:
   void unmap_from(size_t chunk);
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(base_); }
+  CUdeviceptr chunk_at(size_t i) const { return address() + i * static_cast<size_t>(kCudaChunk); }
 
   const int device_;
   std::vector<CUmemGenericAllocationHandle> chunks_;  // mapped one after the other from the base
-  std::byte* backup_ = nullptr;                       // pinned host memory while paused with contents
+  PinnedBackup backup_;
 };
-
-// The size of a chunk: large enough that mapping is rare, a multiple of every device's granularity (2 MiB).
-inline constexpr int64_t kCudaChunk = int64_t{32} << 20;
 
 }  // namespace temper::device

@@ -61,6 +61,24 @@ void check(const FakeQuantize& op, bool clips) {
     fail("[fake_quantize] amax is {}, the format needs one for each matrix", to_string(op.amax.shape()));
 }
 
+trace::Span span_of(const FakeQuantize& op, bool clips) {
+  return trace::Span(FakeQuantize::kName, [&] {
+    const auto bytes = static_cast<double>(op.x.bytes());
+    return trace::OpWork{{0, 2 * bytes}, {0, clips ? bytes : 0}};
+  });
+}
+
+// Lets nobody keep y: it is made again from x.
+void remake_by(const Tape& tape, const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const Var& x,
+               Var& y) {
+  if (!tape.rematerializes()) return;
+  y.remake = std::make_shared<Remake>(
+      [saved = x.saved(), shape = op.x.shape(), amax = op.amax, format = op.format, &kernel] {
+        const Tensor x = saved.get();
+        return kernel.forward({x.reshape(shape), amax, format}).reshape(x.shape());
+      });
+}
+
 }  // namespace
 
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
@@ -68,21 +86,33 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   const FakeQuantize op{x.value, amax, format};
   check(op, clips);
   if (x.value.numel() == 0) return x;
-  const trace::Span span(FakeQuantize::kName, [&] {
-    const auto bytes = static_cast<double>(x.value.bytes());
-    return trace::OpWork{{0, 2 * bytes}, {0, clips ? 3 * bytes : 0}};
-  });
+  const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
   if (kernel.compose != nullptr) return kernel.compose(tape, x, op, clips);
   Var y = tape.record(kernel.forward(op), {&x},
                       [slot = x.slot, op = clips ? op : FakeQuantize{}, clips, &kernel](const Tensor& dy) {
-                        const bool rows = dy.is_contiguous_from(1);
-                        slot->add(clips ? kernel.backward(op, rows ? dy : dy.contiguous()) : dy);
+                        if (!clips) return slot->add(dy);
+                        const Tensor own = dy.is_contiguous() && !dy.shares_storage() ? dy : dy.clone();
+                        kernel.backward(op, own);
+                        slot->add(own);
                       });
-  if (tape.rematerializes())
-    y.remake = std::make_shared<Remake>([saved = x.saved(), amax, format, &kernel] {
-      return kernel.forward({saved.get(), amax, format});
-    });
+  remake_by(tape, kernel, op, x, y);
+  return y;
+}
+
+Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Shape& shape,
+                            const Tensor& amax, const quant::Format& format, bool clips) {
+  const FakeQuantize op{x.value.reshape(shape), amax, format};
+  check(op, clips);
+  if (x.value.numel() == 0) return x;
+  const trace::Span span = span_of(op, clips);
+  const auto& kernel = *bound;
+  if (kernel.compose != nullptr)
+    return p::reshape(tape, kernel.compose(tape, p::reshape(tape, x, shape), op, clips), x.shape());
+  Tape::Backward clip;
+  if (clips) clip = [op, &kernel](const Tensor& grad) { kernel.backward(op, grad.reshape(op.x.shape())); };
+  Var y = tape.record_in_place(kernel.forward(op).reshape(x.shape()), x, std::move(clip));
+  remake_by(tape, kernel, op, x, y);
   return y;
 }
 
@@ -90,7 +120,7 @@ namespace {
 
 Tensor outline_forward(const FakeQuantize& op) { return empty_like(op.x, op.x.shape()); }
 
-Tensor outline_backward(const FakeQuantize&, const Tensor& dy) { return empty_like(dy, dy.shape()); }
+void outline_backward(const FakeQuantize&, const Tensor&) {}
 
 }  // namespace
 

@@ -22,14 +22,20 @@ struct FakeQuantize {
   quant::Format format = {};
 
   using Forward = Tensor(const FakeQuantize&);  // y, x's shape and dtype, compact
-  // The gradient with clipping, dy's dtype, compact. dy's outer strides are of any size, its rows compact; it
-  // is of x's dtype or, as weights' gradients are, float32.
-  using Backward = Tensor(const FakeQuantize&, const Tensor& dy);
+  // Clips in place: `grad`, y's gradient, becomes x's. Of x's shape, compact, of x's dtype or, as weights'
+  // gradients are, float32.
+  using Backward = void(const FakeQuantize&, const Tensor& grad);
   using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
 };
 
 // Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                   const quant::Format& format, bool clips = false);
+
+// The same of a parameter that nothing else reads, whose gradient is then formed and clipped in its own
+// memory. `shape`: of x as the formula has it, where the parameter [experts · rows, columns] is kept as one
+// matrix.
+Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Shape& shape,
+                            const Tensor& amax, const quant::Format& format, bool clips = false);
 
 }  // namespace temper::ops

@@ -269,7 +269,8 @@ int run(const Options& options, collectives::Group& hosts) {
   Learning learning(*model, options, optimizing, groups);
   const std::unique_ptr<RowSource> source = row_source(options, model->decoder.config().vocab_size);
   if (!options.quantize.empty())
-    training::calibrate(model->decoder, source->next(), options.rows * options.length, groups.data());
+    training::calibrate(model->decoder, source->next(), {.micro_batch_tokens = options.rows * options.length},
+                        groups.data());
   if (options.pin) pin_threads(Pinning::kOn);
   const int64_t most_steps = options.tokens.empty() ? options.steps + (options.data.empty() ? 2 : 0)
                                                     : std::numeric_limits<int64_t>::max();

@@ -4,6 +4,7 @@
 Usage: prepare.py FOLDER
   FOLDER/qwen3-tiny   config.json, tokenizer.json, tokenizer_config.json, generation_config.json
   FOLDER/qwen3-moe-tiny   the same with experts (examples/moe)
+  FOLDER/qwen3-narrow   the same with a tenth of the weights, none of which it can do without (examples/qat)
   FOLDER/train.jsonl  additions of two-digit numbers asked as chat messages
   FOLDER/eval.jsonl   additions that are not in the training data
   FOLDER/minus*.jsonl, FOLDER/larger*.jsonl   the same for two other questions, for adapters (examples/lora)
@@ -80,6 +81,11 @@ def mixture_config(end_of_turn):
         "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.01}
 
 
+def narrow_config(end_of_turn):
+    return model_config(end_of_turn) | {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 2,
+                                        "num_hidden_layers": 2, "num_key_value_heads": 1, "initializer_range": 0.06}
+
+
 QUESTIONS = {"": lambda a, b: (f"What is {a} + {b}?", a + b),
              "minus_": lambda a, b: (f"What is {a} - {b}?", a - b),
              "larger_": lambda a, b: (f"Which is larger: {a} or {b}?", max(a, b))}
@@ -135,7 +141,8 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     tokens = tokenizer()
     end_of_turn = next(token["id"] for token in tokens["added_tokens"] if token["content"] == "<|im_end|>")
-    for name, config in (("qwen3-tiny", model_config), ("qwen3-moe-tiny", mixture_config)):
+    for name, config in (("qwen3-tiny", model_config), ("qwen3-moe-tiny", mixture_config),
+                         ("qwen3-narrow", narrow_config)):
         model = folder / name
         model.mkdir(parents=True, exist_ok=True)
         write_json(model / "tokenizer.json", tokens)

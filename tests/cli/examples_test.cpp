@@ -15,8 +15,10 @@ class Examples : public Cli {
     const auto replace = [&](const std::string& from, const std::string& to) {
       for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
     };
+    replace("build/demo/narrow", folder() + "/model");
     replace("build/demo", folder());
-    for (const char* model : {"runs/addition/model", "runs/both/model"}) replace(model, folder() + "/model");
+    for (const char* model : {"runs/addition/model", "runs/both/model", "runs/narrow/model"})
+      replace(model, folder() + "/model");
     replace("exact_match: 100", "exact_match: 2");
     replace("exact_match: 500", "exact_match: 2");
     replace(" examples/", " " TEMPER_SOURCE_DIR "/examples/");
@@ -78,6 +80,19 @@ TEST_F(Examples, Mixture) {
   for (const char* key : {"expert_load", "router_entropy", "idle_experts"})
     EXPECT_EQ(line.at(key).as_array().size(), line.at("router_entropy").as_array().size()) << key;
   EXPECT_GT(line.at("balance_loss").as_double(), 1);
+}
+
+TEST_F(Examples, Quantization) {
+  for (const char* file : {"narrow", "run"}) {
+    const std::string out = folder() + "/example_qat_" + file;
+    const Outcome outcome = run_example("qat", out, file);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(losses(out).size(), 2u);
+  }
+  const std::string out = folder() + "/example_qat_run", exported = folder() + "/example_qat_nvfp4";
+  const Outcome outcome = run("export " + out + " " + exported);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(exists(exported + "/hf_quant_config.json"));
 }
 
 TEST_F(Examples, BeforePreference) {

@@ -240,6 +240,37 @@ TEST(FakeQuantize, GradientsOfFloat32ForNarrowerValues) {
   }
 }
 
+// A parameter that is kept as one matrix [experts · rows, columns], over two tapes, in the first of which two
+// readers give the gradient: what is clipped stays 0, the rest adds up, in the buffer that was there.
+TEST(FakeQuantize, GradientsOfParametersAreFormedInTheirOwnMemory) {
+  const Shape shape{6, 40}, of_experts{2, 3, 40};
+  const Format& format = quant::format_named("fp8");
+  const Tensor x = tensor_of(normal(7, shape), shape, DType::kBF16);
+  const Tensor amax = Tensor::from<float>(std::vector<float>{0.75f, 1}, {2, 1, 1});
+  const Doubles first = normal(8, shape), second = normal(9, shape);
+  for (const BoundKernel& kernel : bind_everywhere<FakeQuantize>({DType::kBF16, format})) {
+    Parameter parameter{x.on(kernel.device), std::make_shared<GradSlot>()};
+    const Tensor buffer = Tensor::empty(shape, DType::kF32, MemoryTag::kGradients, kernel.device);
+    parameter.grad->set_buffer(buffer);
+    for (const Doubles* grads : {&first, &second}) {
+      Tape tape;
+      const Var y = fake_quantize_parameter(tape, kernel.ops, tape.leaf(parameter), of_experts,
+                                            amax.on(kernel.device), format, true);
+      EXPECT_EQ(y.shape(), shape);
+      const Tensor dy = tensor_of(*grads, shape, DType::kF32).on(kernel.device);
+      if (grads == &first) y.slot->add(dy);
+      tape.backward(y, dy);
+    }
+    const Doubles found = values_of(buffer), own = values_of(x);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const bool kept = std::fabs(own[i]) <= (i < 120 ? 0.75 : 1);
+      // `eager` rounds each contribution to the value's dtype.
+      const double bound = kept && kernel.provider == "eager" ? 0.02 : 1e-5;
+      EXPECT_NEAR(found[i], kept ? 2 * first[i] + second[i] : 0, bound) << kernel.provider << " " << i;
+    }
+  }
+}
+
 TEST(FakeQuantize, GradientsClipAsInModelOpt) {
   const Json file =
       Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/modelopt.json");

@@ -34,7 +34,7 @@ TEST(ForeignNames, AreAnswered) {
         << yaml << ": " << load_error("model: {path: m}\n" + yaml);
   };
   answers("learning_rate: 1e-5", "unknown key 'learning_rate'; Temper calls it 'train.optimizer.lr'");
-  answers("lr: 1e-5", "did you mean 'train.optimizer.lr'?");
+  answers("lr: 1e-5", "did you mean 'train.optimizer.lr' or 'grpo.critic.lr'?");
   answers("train: {learning_rate: 1e-5}", "Temper calls it 'train.optimizer.lr'");
   answers("bf16: true", "use 'model.dtype: bfloat16'");
   answers("train: {per_device_train_batch_size: 4}", "use 'train.rows_per_step' for the rows of one update");

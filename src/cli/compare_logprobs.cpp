@@ -189,7 +189,7 @@ void add_compare_logprobs(Program& program) {
         options.option("--device", arguments->device, "cpu (the default), cuda, or cuda:N for another GPU.");
         options.option("--dtype", arguments->dtype, "float32 or bfloat16. Omitted: the model's own.");
         options.option("--base-dtype", arguments->base_dtype,
-                       "float8_e4m3fn keeps weights of linears in 8 bits, nf4 and nf4_double in 4.");
+                       "Keeps linears in float8_e4m3fn, nf4 or nf4_double.");
         return [arguments] { return run(*arguments); };
       });
 }

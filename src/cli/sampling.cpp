@@ -16,8 +16,7 @@ void SamplingArguments::declare(Options& options) {
   options.option("--threads", threads, "Compute with N threads. Omitted: one per core.");
   options.option("--device", device, "cpu (the default), cuda, or cuda:N for another GPU.");
   options.option("--dtype", dtype, "float32 or bfloat16. Omitted: the model's own.");
-  options.option("--base-dtype", base_dtype,
-                 "float8_e4m3fn keeps weights of linears in 8 bits, nf4 and nf4_double in 4.");
+  options.option("--base-dtype", base_dtype, "Keeps linears in float8_e4m3fn, nf4 or nf4_double.");
 }
 
 rollout::GenerateOptions SamplingArguments::apply(rollout::GenerateOptions options) const {

@@ -103,22 +103,30 @@ CudaRegion::~CudaRegion() {
 
 bool CudaRegion::back(int64_t /*begin*/, int64_t end) {
   const size_t before = chunks_.size();
-  bool all = true;
-  while (all && static_cast<int64_t>(chunks_.size()) * kCudaChunk < end) {
-    CUmemGenericAllocationHandle chunk = 0;
-    all = make_chunk(device_, kCudaChunk, &chunk);
-    if (!all) break;
-    const std::lock_guard lock(regions_mutex());
-    const CUresult mapped = driver().mem_map(chunk_at(chunks_.size()), kCudaChunk, 0, chunk, 0);
-    if (mapped != CUDA_SUCCESS) driver().mem_release(chunk);
-    check(mapped, "cuMemMap");
-    chunks_.push_back(chunk);
+  const auto missing = [&] { return static_cast<int64_t>(chunks_.size()) * kCudaChunk < end; };
+  try {
+    while (missing() && map_chunk()) {
+    }
+    // Of many chunks at once: each call waits for the driver.
+    if (chunks_.size() > before)
+      allow_access(chunk_at(before), static_cast<int64_t>(chunks_.size() - before) * kCudaChunk, device_);
+  } catch (...) {
+    unmap_from(before);  // nobody may use them
+    throw;
   }
-  // Of many chunks at once: each call waits for the driver.
-  if (chunks_.size() > before)
-    allow_access(chunk_at(before), static_cast<int64_t>(chunks_.size() - before) * kCudaChunk, device_);
   held_ = static_cast<int64_t>(chunks_.size()) * kCudaChunk;
-  return all;
+  return !missing();
+}
+
+bool CudaRegion::map_chunk() {
+  CUmemGenericAllocationHandle chunk = 0;
+  if (!make_chunk(device_, kCudaChunk, &chunk)) return false;
+  const std::lock_guard lock(regions_mutex());
+  const CUresult mapped = driver().mem_map(chunk_at(chunks_.size()), kCudaChunk, 0, chunk, 0);
+  if (mapped != CUDA_SUCCESS) driver().mem_release(chunk);
+  check(mapped, "cuMemMap");
+  chunks_.push_back(chunk);
+  return true;
 }
 
 void CudaRegion::unmap_from(size_t chunk) {

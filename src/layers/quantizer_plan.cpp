@@ -154,15 +154,13 @@ void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
     if (!each.format.element.integer)
       fail(
           "[quantize.calibration] entropy compares levels of integers, and {} is {}: write calibration: mse, "
-          "or "
-          "percentile",
+          "or percentile",
           each.name, each.kind.format);
   }
   if (!any)
     fail(
         "[quantize.calibration] entropy is for inputs that are calibrated, and there are none: write "
-        "calibration: mse, "
-        "or percentile");
+        "calibration: mse, or percentile");
 }
 
 // The last rule that says something of it; -1: none does.

@@ -15,22 +15,19 @@ EngineOfRanks::EngineOfRanks(const layers::Decoder& model, const EngineOptions& 
       like_(std::move(like)),
       engine_(model, options, tokenizer) {}
 
-void EngineOfRanks::enqueue(const Asked& asked) {
+int64_t EngineOfRanks::enqueue(const Asked& asked) {
   Request request = like_;
   request.prompt = asked.prompt;
   request.max_new_tokens = asked.max_new_tokens;
   request.sampling.seed = asked.seed;
-  engine_.add(std::move(request));
+  return engine_.add(std::move(request));
 }
 
 int64_t EngineOfRanks::add(std::vector<int32_t> prompt, int64_t max_new_tokens, uint64_t seed) {
   invariant(leads(), "requests are asked for by the rank that leads");
-  Request request = like_;
-  request.prompt = prompt;
-  request.max_new_tokens = max_new_tokens;
-  request.sampling.seed = seed;
-  const int64_t id = engine_.add(std::move(request));
-  if (tensor_ != nullptr) untold_.push_back({std::move(prompt), max_new_tokens, seed});
+  Asked asked{std::move(prompt), max_new_tokens, seed};
+  const int64_t id = enqueue(asked);
+  if (tensor_ != nullptr) untold_.push_back(std::move(asked));
   return id;
 }
 

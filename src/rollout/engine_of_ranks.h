@@ -41,7 +41,7 @@ class EngineOfRanks {
     int64_t max_new_tokens = 0;
     uint64_t seed = 0;
   };
-  void enqueue(const Asked& asked);
+  int64_t enqueue(const Asked& asked);
   bool follow(bool done);
   void pass_nothing() const;
   static std::string written(const std::vector<Asked>& asked, bool done);

@@ -128,15 +128,11 @@ EvalResult Distill::evaluate(const std::vector<data::PackedRow>& rows, const lay
   Step step(*this, rows, ranks);
   EvalResult result;
   result.distillation.emplace();
-  for (const auto& [begin, end] : cut_micro_batches(model_, rows, micro_batch_tokens_)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model_));
-    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
-    Tape tape(false);
-    layers::Decoder::Options options;
-    options.adapters = {all};
-    const Var hidden = model_.forward(tape, batch.input, options);
-    result.loss += step.compare(hidden, batch.targets, batch.documents, all, false, *result.distillation);
-  }
+  for_each_pass(model_, adapter, rows, micro_batch_tokens_,
+                [&](Tape&, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
+                  result.loss +=
+                      step.compare(hidden, batch.targets, batch.documents, all, false, *result.distillation);
+                });
   result.loss = ranks.sum("losses of the evaluation", result.loss);
   sum_over(ranks, result.distillation);
   result.target_tokens = result.distillation->tokens;

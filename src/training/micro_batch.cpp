@@ -172,4 +172,17 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& 
   return groups;
 }
 
+void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
+                   const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use) {
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, max_tokens)) {
+    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
+    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
+    Tape tape(false);
+    layers::Decoder::Options options;
+    options.adapters = {all};
+    if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
+    use(tape, model.forward(tape, batch.input, options), batch, all);
+  }
+}
+
 }  // namespace temper::training

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -59,5 +60,13 @@ std::vector<std::pair<size_t, size_t>> cut_micro_batches(const std::vector<data:
 std::vector<std::pair<size_t, size_t>> cut_micro_batches(const layers::Decoder& model,
                                                          const std::vector<data::PackedRow>& rows,
                                                          int64_t max_tokens);
+
+// Passes over rows that learn nothing, in micro-batches of up to so many tokens: hidden states by a model
+// with an adapter or (null) without, whose routers take the experts that rows say. `all`: the adapter with
+// every token of the pass. Called as often on all ranks that compute every pass in step.
+using ReadPass = std::function<void(Tape& tape, const Var& hidden, const MicroBatch& batch,
+                                    const layers::AdapterRows& all)>;
+void for_each_pass(const layers::Decoder& model, const layers::Adapter* adapter,
+                   const std::vector<data::PackedRow>& rows, int64_t max_tokens, const ReadPass& use);
 
 }  // namespace temper::training

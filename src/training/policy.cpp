@@ -157,30 +157,25 @@ std::vector<float> target_log_probs(const layers::Decoder& model, const layers::
                                     const std::vector<data::PackedRow>& rows, double temperature,
                                     int64_t micro_batch_tokens) {
   std::vector<float> all;
-  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
-    const layers::AdapterRows every{adapter, batch.input.ids.numel()};
-    Tape tape(false);
-    layers::Decoder::Options options;
-    options.adapters = {every};
-    if (!batch.experts.empty()) options.routers = watch_routers(model, batch);
-    const Var hidden = model.forward(tape, batch.input, options);
-    const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
-    int64_t target = 0;
-    for (const auto& [first, last] : answers.cut(kTargetsAtOnce)) {
-      const int64_t count =
-          std::accumulate(answers.lengths.begin() + static_cast<std::ptrdiff_t>(first),
-                          answers.lengths.begin() + static_cast<std::ptrdiff_t>(last), int64_t{0});
-      const Chosen chosen = choose(answers, target, count);
-      const Tensor found = ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
-                                                logits_of(tape, model, hidden, chosen, every),
-                                                chosen.ids.on(model.device(), MemoryTag::kData), temperature)
-                               .log_probs.value.on({});
-      const auto values = found.values<float>();
-      all.insert(all.end(), values.begin(), values.end());
-      target += count;
-    }
-  }
+  for_each_pass(
+      model, adapter, rows, micro_batch_tokens,
+      [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& every) {
+        const SampledAnswers answers = find_sampled(batch.targets, batch.documents);
+        int64_t target = 0;
+        for (const auto& [begin, end] : answers.cut(kTargetsAtOnce)) {
+          const std::span<const int64_t> lengths(answers.lengths.data() + begin, end - begin);
+          const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+          const Chosen chosen = choose(answers, target, count);
+          const Tensor found =
+              ops::token_log_probs(tape, model.ops().at<ops::TokenLogProbs>("head"),
+                                   logits_of(tape, model, hidden, chosen, every),
+                                   chosen.ids.on(model.device(), MemoryTag::kData), temperature)
+                  .log_probs.value.on({});
+          const auto values = found.values<float>();
+          all.insert(all.end(), values.begin(), values.end());
+          target += count;
+        }
+      });
   return all;
 }
 

@@ -29,17 +29,12 @@ std::vector<AnswerLogp> answer_logps(const Tensor& nll, const Tensor& targets,
 std::vector<AnswerLogp> answer_logps(const layers::Decoder& model, const layers::Adapter* adapter,
                                      const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
   std::vector<AnswerLogp> answers;
-  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
-    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
-    Tape tape(false);
-    layers::Decoder::Options options;
-    options.adapters = {all};
-    const Var hidden = model.forward(tape, batch.input, options);
-    const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
-    for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
-      answers.push_back(answer);
-  }
+  for_each_pass(model, adapter, rows, micro_batch_tokens,
+                [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
+                  const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+                  for (const AnswerLogp& answer : answer_logps(nll, batch.targets, batch.documents))
+                    answers.push_back(answer);
+                });
   return answers;
 }
 

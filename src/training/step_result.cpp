@@ -65,29 +65,24 @@ void PendingStep::add_loss(const Tensor& loss, const Tensor& z, const Tensor& nl
   if (nll.defined()) tokens_.emplace_back(read(nll), std::move(documents));
 }
 
-void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
+template <class Sums>
+void PendingStep::add_known(double loss, std::optional<Sums>& all, const Sums& sums) {
   known_.loss += loss;
-  if (!known_.preference) known_.preference.emplace();
-  known_.preference->add(sums);
+  if (!all) all.emplace();
+  all->add(sums);
 }
 
-void PendingStep::add_policy(double loss, const PolicyResult& sums) {
-  known_.loss += loss;
-  if (!known_.policy) known_.policy.emplace();
-  known_.policy->add(sums);
+void PendingStep::add_preference(double loss, const PreferenceResult& sums) {
+  add_known(loss, known_.preference, sums);
 }
+
+void PendingStep::add_policy(double loss, const PolicyResult& sums) { add_known(loss, known_.policy, sums); }
 
 void PendingStep::add_distillation(double loss, const DistillationResult& sums) {
-  known_.loss += loss;
-  if (!known_.distillation) known_.distillation.emplace();
-  known_.distillation->add(sums);
+  add_known(loss, known_.distillation, sums);
 }
 
-void PendingStep::add_values(double loss, const ValueResult& sums) {
-  known_.loss += loss;
-  if (!known_.values) known_.values.emplace();
-  known_.values->add(sums);
-}
+void PendingStep::add_values(double loss, const ValueResult& sums) { add_known(loss, known_.values, sums); }
 
 void PendingStep::watch_routers(const layers::Decoder& model) {
   if (model.num_routers() == 0) return;
@@ -245,17 +240,12 @@ EvalResult evaluate(const layers::Decoder& model, const layers::Adapter* adapter
                     collectives::Group& ranks) {
   EvalResult result;
   double sum = 0;
-  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
-    const layers::AdapterRows all{adapter, batch.input.ids.numel()};
-    Tape tape(false);
-    layers::Decoder::Options options;
-    options.adapters = {all};
-    const Var hidden = model.forward(tape, batch.input, options);
-    const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
-    for (const float value : nll.values<float>()) sum += value;
-    add_losses(result.sources, nll.data<float>(), batch.documents);
-  }
+  for_each_pass(model, adapter, rows, micro_batch_tokens,
+                [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all) {
+                  const Tensor nll = model.loss(tape, hidden, batch.targets, {}, all).nll.on({});
+                  for (const float value : nll.values<float>()) sum += value;
+                  add_losses(result.sources, nll.data<float>(), batch.documents);
+                });
   sum = ranks.sum("losses of the evaluation", sum);
   result.target_tokens = ranks.sum("target tokens of the evaluation", count_targets(rows));
   sum_over(ranks, result.sources);

@@ -122,6 +122,9 @@ class PendingStep {
   StepResult wait();
 
  private:
+  template <class Sums>
+  void add_known(double loss, std::optional<Sums>& all, const Sums& sums);
+
   collectives::Group* ranks_;
   StepResult known_;
   int64_t update_tokens_ = 0;  // of this rank; of all of them, where routers are watched

@@ -1,18 +1,9 @@
 #include "recipes/critic.h"
 
+#include "recipes/run_setup.h"
+
 namespace temper::recipes {
 namespace {
-
-optimizers::AdamWOptions optimizer_options(const TrainConfig& train) {
-  const OptimizerConfig& o = train.optimizer;
-  return {o.betas[0],
-          o.betas[1],
-          o.eps,
-          o.weight_decay,
-          o.decay_all,
-          train.format(),
-          static_cast<uint64_t>(train.seed)};
-}
 
 // Without what the run wants of the policy alone: routers are left to themselves.
 training::TrainerOptions trainer_options(const TrainConfig& train) {
@@ -31,7 +22,7 @@ Critic::Critic(std::unique_ptr<models::Model> model, const RunConfig& config, co
     : model_(std::move(model)),
       micro_batch_tokens_(config.train.micro_batch_tokens),
       lr_(wish.lr),
-      optimizer_(model_->decoder.parameters(), model_->decoder.ops(), optimizer_options(config.train),
+      optimizer_(model_->decoder.parameters(), model_->decoder.ops(), adamw_options(config.train),
                  groups.sharing()),
       trainer_(model_->decoder, optimizer_, trainer_options(config.train),
                std::make_shared<training::ValueLearning>(model_->decoder, training::ValueOptions{wish.clip}),

@@ -99,12 +99,8 @@ void Learner::make_adapter() {
 void Learner::make_trainer() {
   models::Model& model = *setup_->model;
   layers::ParameterStore& trained = adapter_ ? adapter_->parameters() : model.decoder.parameters();
-  const OptimizerConfig& o = config_.train.optimizer;
-  optimizer_ = std::make_unique<optimizers::AdamW>(
-      trained, model.decoder.ops(),
-      optimizers::AdamWOptions{o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all,
-                               config_.train.format(), static_cast<uint64_t>(config_.train.seed)},
-      setup_->groups->sharing());
+  optimizer_ = std::make_unique<optimizers::AdamW>(trained, model.decoder.ops(), adamw_options(config_.train),
+                                                   setup_->groups->sharing());
   const training::TrainerOptions options =
       trainer_options(config_, model.decoder, data_.train.members().size());
   balance_factor_ = options.routers.balance_factor;

@@ -121,6 +121,17 @@ std::unique_ptr<models::Model> RunSetup::own_model(const std::string& folder, bo
   return models::load_model(folder, build);
 }
 
+optimizers::AdamWOptions adamw_options(const TrainConfig& train) {
+  const OptimizerConfig& o = train.optimizer;
+  return {o.betas[0],
+          o.betas[1],
+          o.eps,
+          o.weight_decay,
+          o.decay_all,
+          train.format(),
+          static_cast<uint64_t>(train.seed)};
+}
+
 training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
                                          size_t num_sources) {
   const RouterConfig& router = config.train.router;

@@ -11,6 +11,7 @@
 
 namespace temper::recipes {
 
+optimizers::AdamWOptions adamw_options(const TrainConfig& train);
 // An Error for keys of routers that the model has not.
 training::TrainerOptions trainer_options(const RunConfig& config, const layers::Decoder& model,
                                          size_t num_sources);

@@ -13,8 +13,18 @@ struct Method {
   std::string_view name;
   MakeForm* make;
 };
-constexpr Method kMethods[] = {
-    {"modelopt", modelopt_form}, {"compressed-tensors", compressed_tensors_form}, {"fp8", fp8_form}};
+constexpr Method kMethods[] = {{"modelopt", modelopt_form}, {"compressed-tensors", compressed_tensors_form},
+                               {"fp8", fp8_form},           {"bitsandbytes", bitsandbytes_form},
+                               {"gptq", gptq_form},         {"awq", awq_form}};
+
+// Files in which tools wrote the same before config.json had the key.
+struct Beside {
+  std::string_view file, key;  // "": the file itself is the configuration
+  MakeForm* make;
+};
+constexpr Beside kBeside[] = {{"hf_quant_config.json", "quantization", modelopt_form},
+                              {"quantize_config.json", "", gptq_form},
+                              {"quant_config.json", "", awq_form}};
 
 constexpr std::string_view kReadApart = "mxfp4";
 
@@ -60,13 +70,16 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
       return method == nullptr ? nullptr : method->make(*found, where);
     }
   }
-  // As nvidia-modelopt wrote folders before config.json had the key.
-  const std::string beside = join_path(folder, "hf_quant_config.json");
-  if (!exists(beside)) return nullptr;
-  const Json config = Json::parse_file(beside);
-  const Json* how = config.is_object() ? config.find("quantization") : nullptr;
-  if (how == nullptr) fail("[{}] 'quantization' is missing, expected how the folder is quantized", beside);
-  return modelopt_form(*how, beside);
+  for (const Beside& each : kBeside) {
+    const std::string beside = join_path(folder, each.file);
+    if (!exists(beside)) continue;
+    const Json config = Json::parse_file(beside);
+    if (each.key.empty()) return each.make(config, beside);
+    const Json* how = config.is_object() ? config.find(each.key) : nullptr;
+    if (how == nullptr) fail("[{}] '{}' is missing, expected how the folder is quantized", beside, each.key);
+    return each.make(*how, beside);
+  }
+  return nullptr;
 }
 
 }  // namespace temper::checkpoints

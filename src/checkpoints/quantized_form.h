@@ -47,8 +47,9 @@ class QuantizedForm {
 // reads otherwise. "mxfp4" is read apart (checkpoints/mxfp4.h).
 std::string readable_quant_method(const Json& quantization_config, const std::string& where);
 
-// The form of a folder, by quantization_config in config.json, or by hf_quant_config.json where that says
-// nothing; null: its files have plain values.
+// The form of a folder, by quantization_config in config.json, or by hf_quant_config.json,
+// quantize_config.json (AutoGPTQ's) or quant_config.json (AutoAWQ's) where that says nothing; null: its files
+// have plain values.
 std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder);
 
 // Forms, of a quantization_config (or of what hf_quant_config.json has as "quantization"). An Error
@@ -56,5 +57,8 @@ std::shared_ptr<const QuantizedForm> quantized_form_of(const std::string& folder
 std::shared_ptr<const QuantizedForm> modelopt_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> compressed_tensors_form(const Json& config, const std::string& where);
 std::shared_ptr<const QuantizedForm> fp8_form(const Json& config, const std::string& where);
+std::shared_ptr<const QuantizedForm> bitsandbytes_form(const Json& config, const std::string& where);
+std::shared_ptr<const QuantizedForm> gptq_form(const Json& config, const std::string& where);
+std::shared_ptr<const QuantizedForm> awq_form(const Json& config, const std::string& where);
 
 }  // namespace temper::checkpoints

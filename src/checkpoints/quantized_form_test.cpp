@@ -1,18 +1,12 @@
 // Folders whose files have codes and scales are read as the numbers that these mean.
 #include "checkpoints/quantized_form.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "base/error.h"
-#include "checkpoints/hf_folder.h"
-#include "tests/support/errors.h"
+#include "checkpoints/quantized_test_support.h"
 
 namespace temper::checkpoints {
 namespace {
-
-using Values = std::vector<float>;
 
 // Number i of a made-up sequence of bytes.
 uint8_t byte_of(int64_t i) { return static_cast<uint8_t>((i * 2654435761u) >> 13); }
@@ -53,49 +47,6 @@ double e4m3(int code) {
   return code & 128 ? -magnitude : magnitude;
 }
 double signed_of(int code, int bits) { return code >= 1 << (bits - 1) ? code - (1 << bits) : code; }
-
-class Quantized : public testing::Test {
- protected:
-  void add(const std::string& name, const Tensor& tensor) { tensors_.emplace_back(name, tensor); }
-  void write() {
-    std::vector<TensorInfo> infos;
-    std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
-      return size_of(a.second.dtype()) > size_of(b.second.dtype());
-    });
-    for (const auto& [name, tensor] : tensors_) infos.push_back({name, tensor.shape(), tensor.dtype()});
-    SafetensorsWriter writer(folder_ / "model.safetensors", infos);
-    for (const auto& [name, tensor] : tensors_) writer.add(tensor);
-    writer.close();
-  }
-  void config(const std::string& quantization) {
-    write_file(folder_ / "config.json", fmt::format(R"({{"quantization_config": {}}})", quantization));
-  }
-  void algorithm(const std::string& name, const std::string& more = "") {
-    config(fmt::format(R"({{"quant_method": "modelopt", "quant_algo": "{}"{}}})", name, more));
-  }
-  void add_matrix(int64_t rows, int64_t columns) {
-    table_.add(
-        {.name = "x", .shape = {rows, columns}, .axes = {"a", "b"}, .sources = {{"m.x.weight", rows}}});
-  }
-  Values load() {
-    write();
-    return loaded();
-  }
-  Values loaded() {
-    const WeightSpec& spec = *table_.find("x");
-    const Tensor to = Tensor::zeros(spec.shape, DType::kF32, MemoryTag::kData);
-    load_weights(ModelFolder::open(folder_.path()), table_, [&](const WeightSpec&) { return to; });
-    const auto values = to.values<float>();
-    return {values.begin(), values.end()};
-  }
-  std::string load_error() {
-    return error_of([&] { load(); });
-  }
-
-  TemporaryDirectory folder_;
-  WeightTable table_;
-  std::vector<std::pair<std::string, Tensor>> tensors_;
-};
 
 // code(row, column) · scale(row, column), rounded as files' readers do: once for the scale, once for the
 // product.
@@ -269,20 +220,6 @@ TEST_F(Quantized, CompressedTensorsHaveBytesWithOneScaleForARowOrATile) {
   config(R"({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups":
              {"group_0": {"weights": {"strategy": "block", "block_structure": [2, 8]}}}})");
   EXPECT_EQ(load(), expected(4, 32, code, [](int64_t r, int64_t c) { return scale_of(r / 2 * 4 + c / 8); }));
-}
-
-// A tensor as tools/make_compressed_cases.py writes it.
-Tensor recorded(const Json& json) {
-  std::vector<int64_t> sizes;
-  for (const Json& size : json.as_array()[1].as_array()) sizes.push_back(size.as_int());
-  const Tensor all =
-      Tensor::empty(Shape(sizes), *dtype_from_string(json.as_array()[0].as_string()), MemoryTag::kData);
-  const std::string& bytes = json.as_array()[2].as_string();
-  std::vector<uint8_t> data;
-  for (size_t i = 0; i < bytes.size(); i += 2)
-    data.push_back(static_cast<uint8_t>(std::stoul(bytes.substr(i, 2), nullptr, 16)));
-  all.copy_from_host(data.data(), static_cast<int64_t>(data.size()));
-  return all;
 }
 
 TEST_F(Quantized, WhatCompressedTensorsWritesIsReadAsItReadsIt) {

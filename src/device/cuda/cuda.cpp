@@ -9,6 +9,7 @@
 #include "device/cuda/graph.h"
 #include "device/cuda/region.h"
 #include "device/cuda/separate_pool.h"
+#include "device/cuda/sharing.h"
 #include "device/cuda/staging.h"
 #include "device/facts.h"
 #include "device/transfer.h"
@@ -113,6 +114,7 @@ void register_cuda() {
   register_pool(DeviceType::kCuda, cuda_pool);
   register_device(DeviceType::kCuda,
                   {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu, capture_gpu});
+  register_sharing(DeviceType::kCuda, cuda_sharing());
   detectors().add("cuda", {num_gpus, facts_of});
 }
 

@@ -1,12 +1,5 @@
 #include "device/cuda/sharing.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -17,44 +10,31 @@
 namespace temper::device {
 namespace {
 
-// Linux passes at most 253 descriptors in one message.
-constexpr size_t kMostDescriptors = 128;
-
-struct Header {
-  int64_t offset = 0, bytes = 0, chunks = 0;
-};
-
-[[noreturn]] void fail_socket(const char* action) {
-  fail("[cuda] a block of memory cannot be {} over a socket: {}", action, std::strerror(errno));
-}
-
-// One message: the header, with some of the descriptors.
-struct Message {
-  Message(Header& header, size_t descriptors) {
-    part.iov_base = &header;
-    part.iov_len = sizeof(header);
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors * sizeof(int));
+std::string identity_of(int gpu) {
+  stream({DeviceType::kCuda, gpu});
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
-  iovec part{};
-  msghdr message{};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
-};
-
-}  // namespace
-
-Descriptor::~Descriptor() {
-  if (file_ >= 0) ::close(file_);
-}
-Descriptor::Descriptor(Descriptor&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(file_, other.file_);
-  return *this;
+  return text;
 }
 
-SharedBlock export_block(const void* memory, int64_t bytes) {
+// A GPU that this process is not shown cannot be asked about.
+bool reaches(int gpu, const std::string& identity) {
+  if (identity_of(gpu) == identity) return true;
+  for (int other = 0; other < num_gpus(); ++other) {
+    if (other == gpu || identity_of(other) != identity) continue;
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, gpu, other), "cudaDeviceCanAccessPeer");
+    return can != 0;
+  }
+  return false;
+}
+
+SharedBlock export_of(const void* memory, int64_t bytes) {
   const CudaRegion::Chunks found = CudaRegion::chunks_of(memory, bytes);
   if (const std::string why = why_not_shared(found.device); !why.empty()) fail_resources("{}", why);
   SharedBlock block{{}, found.offset, bytes};
@@ -67,90 +47,67 @@ SharedBlock export_block(const void* memory, int64_t bytes) {
   return block;
 }
 
-void send_block(int socket, const SharedBlock& block) {
-  Header header{block.offset, block.bytes, static_cast<int64_t>(block.chunks.size())};
-  for (size_t first = 0; first < block.chunks.size(); first += kMostDescriptors) {
-    const size_t count = std::min(kMostDescriptors, block.chunks.size() - first);
-    Message out(header, count);
-    cmsghdr* control = CMSG_FIRSTHDR(&out.message);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(count * sizeof(int));
-    for (size_t i = 0; i < count; ++i) {
-      const int file = block.chunks[first + i].get();
-      std::memcpy(CMSG_DATA(control) + i * sizeof(int), &file, sizeof(int));
-    }
-    if (::sendmsg(socket, &out.message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(header)))
-      fail_socket("sent");
-  }
-}
-
-SharedBlock receive_block(int socket) {
-  SharedBlock block;
-  Header header{0, 0, 1};
-  while (static_cast<int64_t>(block.chunks.size()) < header.chunks) {
-    Message in(header, kMostDescriptors);
-    const ssize_t got = ::recvmsg(socket, &in.message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-    if (got == 0) errno = ECONNRESET;
-    if (got != static_cast<ssize_t>(sizeof(header))) fail_socket("received");
-    const cmsghdr* control = CMSG_FIRSTHDR(&in.message);
-    if (control == nullptr || control->cmsg_type != SCM_RIGHTS)
-      fail("[cuda] a block of memory came over a socket without its file descriptors");
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int file = -1;
-      std::memcpy(&file, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-      block.chunks.emplace_back(file);
+class CudaImport final : public ImportedBlock {
+ public:
+  CudaImport(Device gpu, const SharedBlock& block)
+      : gpu_(gpu.index),
+        bytes_(std::ssize(block.chunks) * kCudaChunk),
+        address_(reserve_addresses(bytes_)),
+        offset_(block.offset) {
+    try {
+      for (const Descriptor& chunk : block.chunks) add(chunk.get());
+    } catch (...) {
+      unmap();
+      throw;
     }
   }
-  block.offset = header.offset;
-  block.bytes = header.bytes;
-  return block;
-}
+  ~CudaImport() override { unmap(); }
+  CudaImport(const CudaImport&) = delete;
+  CudaImport& operator=(const CudaImport&) = delete;
+  void* data() const override { return reinterpret_cast<std::byte*>(address_) + offset_; }
 
-struct ImportedBlock::Mapping {
-  explicit Mapping(int device, size_t chunks)
-      : gpu(device), bytes(static_cast<int64_t>(chunks) * kCudaChunk), address(reserve_addresses(bytes)) {}
-  ~Mapping() {
-    const CurrentGpu current(gpu);
-    cudaDeviceSynchronize();  // kernels in flight may still use it
-    for (size_t i = 0; i < handles.size(); ++i) {
-      driver().mem_unmap(address + i * kCudaChunk, kCudaChunk);
-      driver().mem_release(handles[i]);
-    }
-    driver().mem_address_free(address, static_cast<size_t>(bytes));
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
+ private:
   void add(int file) {
     CUmemGenericAllocationHandle chunk = 0;
     // The driver takes the number of the descriptor in the place of a pointer.
     check(driver().mem_import(&chunk, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
           "cuMemImportFromShareableHandle");
-    const CUdeviceptr at = address + handles.size() * static_cast<size_t>(kCudaChunk);
+    const CUdeviceptr at = address_ + handles_.size() * static_cast<size_t>(kCudaChunk);
     const CUresult mapped = driver().mem_map(at, kCudaChunk, 0, chunk, 0);
     if (mapped != CUDA_SUCCESS) driver().mem_release(chunk);
     check(mapped, "cuMemMap");
-    handles.push_back(chunk);
-    allow_access(at, kCudaChunk, gpu);
+    handles_.push_back(chunk);
+    allow_access(at, kCudaChunk, gpu_);
+  }
+  void unmap() {
+    const CurrentGpu current(gpu_);
+    cudaDeviceSynchronize();  // kernels in flight may still use it
+    for (size_t i = 0; i < handles_.size(); ++i) {
+      driver().mem_unmap(address_ + i * kCudaChunk, kCudaChunk);
+      driver().mem_release(handles_[i]);
+    }
+    driver().mem_address_free(address_, static_cast<size_t>(bytes_));
   }
 
-  const int gpu;
-  const int64_t bytes;
-  const CUdeviceptr address;
-  std::vector<CUmemGenericAllocationHandle> handles;
+  const int gpu_;
+  const int64_t bytes_;
+  const CUdeviceptr address_;
+  const int64_t offset_;
+  std::vector<CUmemGenericAllocationHandle> handles_;
 };
 
-ImportedBlock::ImportedBlock(Device gpu, const SharedBlock& block) : offset_(block.offset) {
+std::unique_ptr<ImportedBlock> import_of(Device gpu, const SharedBlock& block) {
   stream(gpu);  // the driver is there, and the GPU one that Temper supports
-  mapping_ = std::make_unique<Mapping>(gpu.index, block.chunks.size());
-  for (const Descriptor& chunk : block.chunks) mapping_->add(chunk.get());
+  const int64_t mapped = std::ssize(block.chunks) * kCudaChunk;
+  if (block.offset < 0 || block.bytes <= 0 || block.offset > mapped || block.bytes > mapped - block.offset)
+    fail("[cuda] a shared block has {} bytes from byte {} on, but its {} chunks have {}", block.bytes,
+         block.offset, block.chunks.size(), mapped);
+  return std::make_unique<CudaImport>(gpu, block);
 }
 
-ImportedBlock::~ImportedBlock() = default;
+}  // namespace
 
-void* ImportedBlock::data() const { return reinterpret_cast<std::byte*>(mapping_->address) + offset_; }
+SharingFunctions cuda_sharing() { return {identity_of, reaches, export_of, import_of, gpu_checksum}; }
 
 }  // namespace temper::device

@@ -1,15 +1,11 @@
-// Memory of a GPU that two processes see; and that descriptors get from one to the other, for which no GPU is
-// needed.
+// Memory of a GPU that two processes see.
 #include "device/cuda/sharing.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -43,34 +39,24 @@ std::vector<uint8_t> read(const void* memory) {
   return values;
 }
 
-// More descriptors than one message holds.
-TEST(CudaSharing, ABlocksDescriptorsArrive) {
-  const Pair pair;
-  SharedBlock sent{{}, 4096, 123456789};
-  for (int i = 0; i < 300; ++i) sent.chunks.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  send_block(pair.ends[0], sent);
-  const SharedBlock received = receive_block(pair.ends[1]);
-  EXPECT_EQ(received.offset, sent.offset);
-  EXPECT_EQ(received.bytes, sent.bytes);
-  ASSERT_EQ(received.chunks.size(), sent.chunks.size());
-  struct stat expected {};
-  ASSERT_EQ(::stat("/dev/null", &expected), 0);
-  for (const Descriptor& each : received.chunks) {
-    struct stat found {};
-    ASSERT_EQ(::fstat(each.get(), &found), 0);
-    EXPECT_EQ(found.st_rdev, expected.st_rdev);
-  }
-  for (const int end : pair.ends) ::close(end);
+TEST(CudaSharing, ChecksumsAreThoseOfTheCpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const auto values = pattern(3);
+  void* memory = pool(kGpu).allocate(kBytes, MemoryTag::kData);
+  transfer(memory, kGpu, values.data(), kHost, kBytes);
+  for (const int64_t bytes : {int64_t{1}, int64_t{8}, int64_t{4099}, kBytes})
+    EXPECT_EQ(sharing_of(kGpu).checksum(kGpu, memory, bytes), checksum_of(values.data(), bytes)) << bytes;
+  pool(kGpu).release(memory, MemoryTag::kData);
 }
 
-TEST(CudaSharing, AnEndThatIsClosedIsAnError) {
-  const Pair pair;
-  ::close(pair.ends[0]);
-  EXPECT_THROW(receive_block(pair.ends[1]), Error);
-  SharedBlock block;
-  block.chunks.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_THROW(send_block(pair.ends[1], block), Error);
-  ::close(pair.ends[1]);
+TEST(CudaSharing, AGpuIsKnownByItsUuidAndReachesItself) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::string identity = sharing_of(kGpu).identity(0);
+  EXPECT_EQ(identity.size(), 40u) << identity;
+  EXPECT_EQ(identity.substr(0, 4), "GPU-");
+  EXPECT_NE(identity.find_first_not_of("GPU-0"), std::string::npos) << identity;
+  EXPECT_TRUE(sharing_of(kGpu).reaches(0, identity));
+  EXPECT_FALSE(sharing_of(kGpu).reaches(0, "GPU-of-nobody"));
 }
 
 // The other process of the next test, which starts it: reads what is there, writes another pattern.
@@ -78,10 +64,10 @@ TEST(CudaSharing, DISABLED_OtherProcess) {
   const char* given = std::getenv(kSocket);
   ASSERT_NE(given, nullptr);
   const int socket = std::atoi(given);
-  const ImportedBlock block(kGpu, receive_block(socket));
-  EXPECT_EQ(read(block.data()), pattern(1));
+  const auto block = sharing_of(kGpu).import_block(kGpu, receive_block(socket));
+  EXPECT_EQ(read(block->data()), pattern(1));
   const auto answer = pattern(2);
-  transfer(block.data(), kGpu, answer.data(), kHost, kBytes);
+  transfer(block->data(), kGpu, answer.data(), kHost, kBytes);
   synchronize(kGpu);
 }
 
@@ -104,7 +90,7 @@ TEST(CudaSharing, TwoProcessesSeeTheSameMemory) {
     const auto sent = pattern(1);
     transfer(memory, kGpu, sent.data(), kHost, kBytes);
     synchronize(kGpu);
-    send_block(pair.ends[0], export_block(memory, kBytes));
+    send_block(pair.ends[0], sharing_of(kGpu).export_block(memory, kBytes));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResources) << error.what();
     refusal = error.what();

@@ -214,7 +214,10 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   const std::string path = join_path(folder, kAdapterConfig);
   if (!exists(path))
     fail("[{}] found no {}, expected an adapter's folder as PEFT writes it", folder, kAdapterConfig);
-  const Json json = Json::parse_file(path);
+  return parse_adapter_config(Json::parse_file(path), path);
+}
+
+AdapterConfig parse_adapter_config(const Json& json, const std::string& path) {
   if (!json.is_object()) fail("[{}] found {}, expected an object", path, json.kind_name());
   const Json* type = json.find("peft_type");
   if (type != nullptr && *type != Json("LORA"))

@@ -20,6 +20,8 @@ struct AdapterConfig {
 // Every key is used, known to change nothing, or an error: what Temper has not (DoRA, biases in B, starts
 // that change the base model, …) is refused by name.
 AdapterConfig read_adapter_config(const std::string& folder);
+// Of its text; `path` begins the errors.
+AdapterConfig parse_adapter_config(const Json& json, const std::string& path);
 
 // Refuses an adapter that changes the embedding and the head as one, where they are: PEFT does so when asked.
 void check_apart(const AdapterConfig& config, const WeightTable& base, const std::string& folder);

@@ -38,7 +38,8 @@ Adapters::Adapters(const models::Model& model, const std::vector<std::string>& g
     if (name.empty() || taken)
       fail("[--adapter] {}; give it another: NAME={}",
            taken ? fmt::format("two adapters are called '{}'", name) : "an adapter has no name", folder);
-    all_.push_back({name, text == kNone ? nullptr : models::load_adapter(model, folder)});
+    const bool awaited = folder == kAwaited;
+    all_.push_back({name, text == kNone || awaited ? nullptr : models::load_adapter(model, folder), awaited});
   }
   if (all_.empty()) all_.push_back({kNone, nullptr});
 }
@@ -50,10 +51,17 @@ const layers::Adapter* Adapters::find(const std::string& name) const {
   fail("no adapter is called '{}'; there are {}", name, names());
 }
 
+Adapters::Named& Adapters::named(const std::string& name) {
+  for (Named& named : all_)
+    if (named.name == name && name != kNone) return named;
+  fail("[weights] adapter '{}' is not awaited here; start with --adapter {}=- (there are {})", name, name,
+       names());
+}
+
 std::string Adapters::names() const {
   std::vector<std::string> names;
   for (const Named& named : all_)
-    if (named.adapter) names.push_back(named.name);
+    if (named.adapter || named.awaited) names.push_back(named.name);
   names.emplace_back(kNone);
   return join(names);
 }

@@ -11,6 +11,7 @@ namespace temper::cli {
 class Adapters {
  public:
   static constexpr const char* kNone = "none";  // the name of the model alone
+  static constexpr const char* kAwaited = "-";  // in place of a folder: it comes from another process
   static constexpr const char* kHelp = "FOLDER, NAME=FOLDER, or none; may be repeated.";
 
   Adapters(const models::Model& model, const std::vector<std::string>& given);
@@ -18,11 +19,14 @@ class Adapters {
   struct Named {
     std::string name;
     std::unique_ptr<layers::Adapter> adapter;  // null: the model alone
+    bool awaited = false;                      // and the model alone until it comes
   };
   // In the order given; the model alone when nothing was given.
   const std::vector<Named>& all() const { return all_; }
   // "none" is always there; an Error lists the names.
   const layers::Adapter* find(const std::string& name) const;
+  // One that was named; an Error lists those.
+  Named& named(const std::string& name);
   std::string names() const;  // "math, law, none"
 
  private:

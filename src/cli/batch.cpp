@@ -26,7 +26,7 @@ namespace temper::cli {
 namespace {
 
 struct BatchArguments {
-  std::string model, rows, out, weights_from;
+  std::string model, rows, out, weights_from, weights_mode;
   std::vector<std::string> adapters, stops;
   int64_t samples = 1, batch = 32;
   bool batch_invariant = false;
@@ -186,6 +186,8 @@ class Batch {
                       {"ids", tokens},
                       {"log_probs", log_probs}};
     if (new_weights_) line.emplace_back("versions", new_weights_->numbers_of(answer.versions));
+    if (new_weights_ && !answer.adapter_versions.empty())
+      line.emplace_back("adapter_versions", new_weights_->numbers_of(answer.adapter_versions));
     line.emplace_back("input", source_.row(asked.row));
     file_.write(asked.row, asked.sample, asked.key, line);
   }
@@ -193,13 +195,14 @@ class Batch {
   // False where a signal ended it.
   bool generate(const rollout::EngineOptions& options, const training::StopSignals& signals) {
     if (!arguments_.weights_from.empty())
-      new_weights_.emplace(arguments_.weights_from, model_->decoder.parameters());
+      new_weights_.emplace(arguments_.weights_from, model_->decoder.parameters(), adapters_,
+                           loading_of(arguments_.weights_mode, arguments_.sampling.device));
     rollout::Engine engine(model_->decoder, options, &text_.tokenizer);
     Lines lines(to_do_);
     int64_t next = 0, done = 0;
     for (bool more = true; more;) {
       while (next < source_.size() && engine.waiting() < options.max_running) add_row(engine, next++);
-      if (new_weights_) new_weights_->take();
+      if (new_weights_ && !new_weights_->take([&] { return signals.requested(); })) return false;
       more = engine.step() || next < source_.size();
       for (const rollout::Completion& answer : engine.take_finished()) {
         write(answer);
@@ -235,10 +238,22 @@ class Batch {
   int64_t to_do_ = 0, failed_ = 0;
 };
 
+void check_weights_from(const BatchArguments& arguments) {
+  if (!arguments.weights_from.empty()) {
+    loading_of(arguments.weights_mode, arguments.sampling.device);  // refuses what is no mode
+    return;
+  }
+  if (!arguments.weights_mode.empty()) fail("[--weights-mode] is written without --weights-from");
+  for (const std::string& adapter : arguments.adapters)
+    if (adapter.ends_with(std::string("=") + Adapters::kAwaited))
+      fail("[--adapter] {} comes from another process; name the socket with --weights-from", adapter);
+}
+
 int batch(const BatchArguments& arguments) {
   if (arguments.out.empty()) fail("[batch] --out is missing; name the file for the answers");
   if (arguments.samples < 1) fail("[--samples] {} is out of range; expected 1 or more", arguments.samples);
   if (arguments.batch < 1) fail("[--batch] {} is out of range; expected 1 or more", arguments.batch);
+  check_weights_from(arguments);
   return Batch(arguments).run();
 }
 
@@ -257,6 +272,7 @@ void add_batch(Program& program) {
     options.flag("--batch-invariant", arguments->batch_invariant,
                  "Answers do not depend on --batch, to the last bit.");
     options.option("--weights-from", arguments->weights_from, "A socket: new weights, while it answers.");
+    options.option("--weights-mode", arguments->weights_mode, "staged or direct (docs/weight_exchange.md).");
     arguments->sampling.declare(options);
     return [arguments] { return batch(*arguments); };
   });

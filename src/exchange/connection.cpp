@@ -2,8 +2,10 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
@@ -15,7 +17,14 @@
 namespace temper::exchange {
 
 Connection::Connection(int socket, std::string peer, double deadline_seconds)
-    : socket_(socket), peer_(std::move(peer)), deadline_seconds_(deadline_seconds) {}
+    : socket_(socket), peer_(std::move(peer)), deadline_seconds_(deadline_seconds) {
+  // For what waits in a call on the socket itself: blocks of a device's memory.
+  const double whole = std::floor(deadline_seconds);
+  const timeval time{static_cast<time_t>(whole),
+                     std::max<suseconds_t>(1, static_cast<suseconds_t>((deadline_seconds - whole) * 1e6))};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+}
 
 Connection::~Connection() { ::close(socket_); }
 

@@ -13,12 +13,6 @@ namespace temper::exchange {
 struct ElementOrder {
   int64_t a = 1, b = 1, c = 1, d = 1;
   bool is_same() const { return c * d == 1 || (b == 1 && (c == 1 || d == 1)); }
-  // Of the tensor's element its place in the parameter's rows.
-  int64_t operator()(int64_t element) const {
-    const int64_t at_d = element % d, at_c = element / d % c, at_b = element / (d * c) % b,
-                  at_a = element / (d * c * b);
-    return ((at_a * d + at_d) * c + at_c) * b + at_b;
-  }
 };
 
 // A tensor that may be sent: a parameter, or some rows of one by a name that files have.

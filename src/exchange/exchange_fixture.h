@@ -12,6 +12,9 @@
 
 namespace temper::exchange {
 
+inline const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
+                                             "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
+
 using Hashes = std::map<std::string, ParameterHash>;
 
 // The message of an Error of any kind: bad input, or a process that is gone.
@@ -27,14 +30,15 @@ inline std::string failure_of(const std::function<void()>& act) {
 // A folder with other weights than the model that answers, which takes them as a program between two passes.
 class Exchange : public testing::Test {
  protected:
-  void begin(const char* type = "qwen3", DType dtype = DType::kF32, double deadline_seconds = 20) {
+  void begin(const char* type = "qwen3", DType dtype = DType::kF32, double deadline_seconds = 20,
+             Loading loading = Loading::kStaged) {
     receiver_.reset();
     const bool experts = std::string_view(type) == "deepseek_v3";
     model_ = tiny_model({.type = type, .dtype = dtype, .experts = experts});
     const auto other = tiny_model({.type = type, .deviation = 0.2, .experts = experts});
     models::save_model(*other, path(), "");
     folder_ = std::make_unique<checkpoints::ModelFolder>(checkpoints::ModelFolder::open(path()));
-    receiver_ = std::make_unique<Receiver>(socket(), store(), ReceiverOptions{deadline_seconds});
+    receiver_ = std::make_unique<Receiver>(socket(), store(), ReceiverOptions{deadline_seconds, loading});
     old_ = hashes_of(store());
   }
 
@@ -48,7 +52,9 @@ class Exchange : public testing::Test {
   std::string beside(const std::function<void()>& send) {
     auto done = std::async(std::launch::async, [&] { return failure_of(send); });
     while (done.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
-      if (const auto taken = receiver_->take_new()) taken_.push_back(*taken);
+      if (const auto taken = receiver_->take_new(
+              [&] { return done.wait_for(std::chrono::milliseconds(0)) == std::future_status::ready; }))
+        taken_.push_back(*taken);
     return done.get();
   }
   SendResult sync(int64_t version, const SendOptions& options) {

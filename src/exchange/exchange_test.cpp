@@ -9,9 +9,6 @@
 namespace temper::exchange {
 namespace {
 
-const std::vector<const char*> kTypes{"qwen3",      "llama",        "gemma3_text", "qwen3_moe",
-                                      "qwen3_next", "qwen3_5_text", "deepseek_v3", "gpt_oss"};
-
 TEST_F(Exchange, BothKindsOfNamesGiveTheBitsOfTheFolder) {
   for (const char* type : kTypes)
     for (const DType dtype : {DType::kF32, DType::kBF16})

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,7 +23,7 @@ namespace temper::exchange {
 Receiver::Receiver(const std::string& socket, layers::ParameterStore& parameters,
                    const ReceiverOptions& options)
     : parameters_(parameters), options_(options), listener_(socket) {
-  const StagedWeights check(parameters, Names::kPacked);
+  if (options.adapters == nullptr) const IncomingWeights check(parameters, Names::kPacked, options.loading);
   stop_ = ::eventfd(0, EFD_CLOEXEC);
   if (stop_ < 0) fail_resources("[weights] no descriptor can be had for the thread that takes weights");
   thread_ = std::thread([this] { run(); });
@@ -42,16 +44,74 @@ Receiver::~Receiver() {
   ::close(stop_);
 }
 
-std::optional<Receiver::Taken> Receiver::take_new() {
-  std::unique_lock lock(mutex_);
-  if (hand_ != Hand::kOffered) return {};
-  sync_->weights.publish(parameters_);
-  version_ = sync_->version;
-  hand_ = Hand::kTaken;
-  const Taken taken{sync_->version, sync_->weights.bytes_taken(), seconds_now() - sync_->begun};
+bool Receiver::holds() const {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
+void Receiver::run_job(std::unique_lock<std::mutex>& lock) {
+  Job& job = *std::exchange(job_, nullptr);
+  job.begun = true;
   lock.unlock();
+  try {
+    job.work();
+  } catch (...) {
+    job.error = std::current_exception();
+  }
+  lock.lock();
+  job.done = true;
   changed_.notify_all();
-  return taken;
+}
+
+std::optional<Receiver::Taken> Receiver::take_new(const std::function<bool()>& stop) {
+  constexpr std::chrono::milliseconds kSlice(50);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (job_ != nullptr) run_job(lock);
+    if (!held_ || (stop && stop())) return std::exchange(taken_, {});
+    if (!broken_.empty() && !syncing_ && seconds_now() > broken_at_ + options_.deadline_seconds)
+      fail_resources(
+          "[weights] a sync ended in the middle ({}), so the weights are partly old and partly new, and no "
+          "others "
+          "came within {:.1f} s; start again, or send all of them in time",
+          broken_, options_.deadline_seconds);
+    changed_.wait_for(lock, kSlice, [&] { return job_ != nullptr || !held_; });
+  }
+}
+
+// An Error of the work is thrown here. An Error where there will be no more passes.
+void Receiver::between_passes(const std::function<void()>& work) {
+  Job job{work};
+  std::unique_lock lock(mutex_);
+  job_ = &job;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return job.done || (stopping_ && !job.begun); });
+  if (!job.done) {
+    job_ = nullptr;
+    fail_resources("[weights] the receiver ended before it took the weights");
+  }
+  lock.unlock();
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+std::string Receiver::what_stays() const {
+  const std::lock_guard lock(mutex_);
+  return broken_.empty() ? "the old weights stay"
+                         : "the weights are partly new and cannot be used until others have come whole";
+}
+
+// The sync that is under way ends here.
+void Receiver::abandon(const std::string& why) {
+  if (!sync_) return;
+  const std::lock_guard lock(mutex_);
+  if (sync_->is_direct()) {
+    if (sync_->weights->has_overwritten()) broken_ = why;
+    held_ = !broken_.empty();
+  }
+  broken_at_ = seconds_now();
+  syncing_ = false;
+  sync_.reset();
+  changed_.notify_all();
 }
 
 // False where the receiver ends. Ranks that are awaited in vain take their sync with them.
@@ -64,11 +124,11 @@ bool Receiver::wait_for_sender() {
     if (both[0].revents != 0) return false;
     if (ready > 0) return true;
     if (ready == 0 && sync_ && seconds_now() >= until) {
-      log_warning(
-          fmt::format("[weights] version {}: {} of {} ranks sent their part, no other within {:.1f} s; "
-                      "the old weights stay",
-                      sync_->version, sync_->finished.size(), sync_->ranks, options_.deadline_seconds));
-      sync_.reset();
+      const std::string why =
+          fmt::format("[weights] version {}: {} of {} ranks sent their part, no other within {:.1f} s",
+                      sync_->version, sync_->finished.size(), sync_->ranks, options_.deadline_seconds);
+      abandon(why);
+      log_warning(fmt::format("{}; {}", why, what_stays()));
     }
   }
 }
@@ -97,12 +157,18 @@ void Receiver::serve(Connection& connection) {
   try {
     while (connection.waits_for_more(stop_)) {
       Connection::Message message = connection.receive();
-      connection.send(answer(session, message));
+      connection.send(answer(session, connection, message));
     }
     if (session.begun)
       fail_resources("[weights] the sender closed the connection or died before it had finished");
   } catch (const std::exception& error) {
     refuse(connection, session, error);
+  }
+  if (session.memory.type == DeviceType::kCpu) return;
+  try {
+    between_passes([&] { session.chunk.reset(); });
+  } catch (const Error&) {
+    // There are no more passes beside which this would be.
   }
 }
 
@@ -110,13 +176,9 @@ void Receiver::serve(Connection& connection) {
 void Receiver::refuse(Connection& connection, const Session& session, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   const ErrorKind kind = known != nullptr ? known->kind() : ErrorKind::kResources;
-  const std::string version = session.begun ? fmt::format(" (version {})", sync_->version) : "";
-  if (session.begun) sync_.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    hand_ = Hand::kEmpty;
-  }
-  log_warning(fmt::format("{}{}; the old weights stay", error.what(), version));
+  const std::string version = session.begun && sync_ ? fmt::format(" (version {})", sync_->version) : "";
+  if (session.begun) abandon(error.what());
+  log_warning(fmt::format("{}{}; {}", error.what(), version, what_stays()));
   try {
     connection.send(Json::Object{{"error", error.what()}, {"kind", static_cast<int>(kind)}});
   } catch (const Error&) {

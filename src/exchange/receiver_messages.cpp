@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/process.h"
+#include "device/transfer.h"
 #include "exchange/fingerprint.h"
 #include "exchange/receiver.h"
 #include "exchange/sender.h"
@@ -30,8 +30,8 @@ Names names_in(const Json& message) {
   return names == "packed" ? Names::kPacked : Names::kCheckpoint;
 }
 
-// A piece of a chunk as a tensor, a view.
-Tensor tensor_of(const Json& piece, const std::shared_ptr<const SharedMemory>& chunk, int64_t bytes) {
+// A piece of a chunk as a tensor.
+Tensor tensor_of(const Json& piece, const IncomingChunk& chunk, int64_t bytes) {
   const std::string& name = piece.at("name").as_string();
   const auto dtype = dtype_from_string(piece.at("dtype").as_string());
   if (!dtype || !is_float(*dtype))
@@ -39,22 +39,22 @@ Tensor tensor_of(const Json& piece, const std::shared_ptr<const SharedMemory>& c
   const int64_t size = size_of(*dtype), at = number_in(piece, "at", 0, bytes),
                 count = number_in(piece, "count", 1, (bytes - at) / size);
   if (at % size != 0) fail("[weights] '{}' lies at byte {} of its chunk, between two elements", name, at);
-  return Tensor::borrow(chunk->data() + at, {count}, *dtype, chunk);
+  return chunk.elements(at, count, *dtype);
 }
 
 }  // namespace
 
-Json Receiver::answer(Session& session, Connection::Message& message) {
+Json Receiver::answer(Session& session, Connection& connection, Connection::Message& message) {
   const int file = std::exchange(message.file, -1);
   const std::string& type = message.json.at("type").as_string();
   if (type != "begin" && file >= 0) ::close(file);
   if (type == "hello") return hello(session, message.json);
-  if (!session.greeted) fail("[weights] '{}' came before hello", type);
-  if (type == "begin") {
-    message.file = file;
-    return begin(session, message);
+  if (!session.greeted) {
+    if (type == "begin" && file >= 0) ::close(file);
+    fail("[weights] '{}' came before hello", type);
   }
-  if (type == "hashes") return hashes();
+  if (type == "begin") return begin(session, connection, file, message.json);
+  if (type == "hashes") return hashes(message.json);
   if (type != "update" && type != "finish")
     fail("[weights] '{}' is no message; expected hello, begin, update, finish or hashes", type);
   if (!session.begun) fail("[weights] '{}' came before begin", type);
@@ -68,58 +68,123 @@ Json Receiver::hello(Session& session, const Json& message) const {
   if (const std::string& boot = message.at("boot").as_string(); boot != this_process().boot)
     fail("[weights] the sender is on another machine (boot {}, here {}); memory is shared on one machine",
          boot, this_process().boot);
-  if (const std::string& memory = message.at("memory").as_string(); memory != "cpu")
-    fail("[weights] the sender's chunks lie in memory of '{}', the receiver reads 'cpu'", memory);
-  const std::string own = fingerprint_of(parameters_.table());
-  if (const std::string& model = message.at("model").as_string(); model != own)
+  const Device own = parameters_.device();
+  if (const std::string& memory = message.at("memory").as_string(); memory != "cpu") {
+    const std::string& identity = message.at("memory_of").as_string();
+    const bool same = memory == memory_name(own);
+    if (!same || !device::sharing_of(own).reaches(own.index, identity))
+      fail(
+          "[weights] the sender's chunks lie in memory of '{}' ({}), which the receiver's {}{} cannot read; "
+          "put both "
+          "on one device, or send through the CPU's memory",
+          memory, identity, to_string(own), same ? fmt::format(" ({})", device_identity(own)) : "");
+    session.memory = own;
+  }
+  const std::string model = fingerprint_of(parameters_.table());
+  if (const std::string& theirs = message.at("model").as_string(); theirs != model)
     fail(
         "[weights] the sender's model has other names, shapes or dtypes (fingerprint {}, here {}); send the "
         "weights of the model that answers",
-        model, own);
+        theirs, model);
   session.greeted = true;
-  return Json::Object{{"protocol", kProtocol}, {"process", to_string(this_process())}, {"device", "cpu"}};
+  return Json::Object{{"protocol", kProtocol},
+                      {"process", to_string(this_process())},
+                      {"device", to_string(own)},
+                      {"loading", options_.loading == Loading::kDirect ? "direct" : "staged"}};
 }
 
-Json Receiver::begin(Session& session, Connection::Message& message) {
-  const int file = std::exchange(message.file, -1);
-  const Json& json = message.json;
-  if (file < 0) fail("[weights] begin came without shared memory");
-  auto chunk = std::make_shared<const SharedMemory>(file, json.at("chunk_bytes").as_int());
+Json Receiver::begin(Session& session, Connection& connection, int file, const Json& message) {
+  if (session.memory.type == DeviceType::kCpu) {
+    if (file < 0) fail("[weights] begin came without shared memory");
+    session.chunk = std::make_unique<IncomingChunk>(file, message.at("chunk_bytes").as_int());
+  } else {
+    if (file >= 0) ::close(file);
+    const device::SharedBlock block = device::receive_block(connection.socket());
+    between_passes([&] { session.chunk = std::make_unique<IncomingChunk>(session.memory, block); });
+  }
   if (session.begun) fail("[weights] a second begin came before finish");
-  const int64_t version = number_in(json, "version", 0, INT64_MAX);
-  const int ranks = static_cast<int>(number_in(json, "ranks", 1, 1 << 20)),
-            rank = static_cast<int>(number_in(json, "rank", 0, ranks - 1));
+  const int64_t version = number_in(message, "version", 0, INT64_MAX);
+  const int ranks = static_cast<int>(number_in(message, "ranks", 1, 1 << 20)),
+            rank = static_cast<int>(number_in(message, "rank", 0, ranks - 1));
   if (sync_ && (sync_->version != version || sync_->ranks != ranks))
     fail("[weights] version {} of {} ranks began, but version {} waits for {} of {} ranks", version, ranks,
          sync_->version, sync_->ranks - std::ssize(sync_->finished), sync_->ranks);
   if (sync_ && sync_->finished.contains(rank))
     fail("[weights] rank {} began again, but has sent its part of version {}", rank, version);
-  const Names names = names_in(json);
-  if (!sync_) {
-    sync_ = std::make_unique<Sync>(parameters_, names);
-    sync_->version = version;
-    sync_->ranks = ranks;
-    sync_->begun = seconds_now();
-    sync_->names = json.at("names").as_string();
-  }
-  if (json.at("names").as_string() != sync_->names)
-    fail("[weights] rank {} sends {} names, ranks before it sent {} ones", rank, json.at("names").as_string(),
-         sync_->names);
+  if (!sync_) begin_sync(message, version, ranks);
+  if (message.at("names").as_string() != sync_->names)
+    fail("[weights] rank {} sends {} names, ranks before it sent {} ones", rank,
+         message.at("names").as_string(), sync_->names);
+  const Json* adapter = message.find("adapter");
+  if (const std::string name = adapter != nullptr ? adapter->at("name").as_string() : "";
+      name != sync_->name.value_or(""))
+    fail("[weights] rank {} sends '{}', ranks before it sent '{}' (an adapter's name, or the model)", rank,
+         name, sync_->name.value_or(""));
   session.begun = true;
   session.rank = rank;
-  session.chunk = std::move(chunk);
   return Json::Object{};
 }
 
+void Receiver::begin_sync(const Json& message, int64_t version, int ranks) {
+  auto sync = std::make_unique<Sync>();
+  const Names names = names_in(message);
+  sync->version = version;
+  sync->ranks = ranks;
+  sync->begun = seconds_now();
+  sync->names = message.at("names").as_string();
+  const Json* adapter = message.find("adapter");
+  const auto make = [&] {
+    if (adapter == nullptr) {
+      sync->weights.emplace(parameters_, names, options_.loading);
+      return;
+    }
+    if (options_.adapters == nullptr) fail("[weights] this process takes no adapters");
+    const AdapterNote note = adapter_note(*adapter);
+    const layers::Adapter* const old = options_.adapters->awaited(note.name);
+    sync->adapter = make_adapter(parameters_, note);
+    sync->name = note.name;
+    if (old != nullptr && !is_alike(*old, *sync->adapter))
+      fail(
+          "[weights] adapter '{}' here has other targets, ranks or scales than the one that is sent; give "
+          "one of them "
+          "another name",
+          note.name);
+    sync->weights.emplace(sync->adapter->parameters(), names, Loading::kDirect);
+  };
+  // Passes are held from here on.
+  const bool direct = adapter == nullptr && options_.loading == Loading::kDirect;
+  const auto make_and_hold = [&] {
+    make();
+    const std::lock_guard lock(mutex_);
+    held_ = held_ || direct;
+    syncing_ = true;
+  };
+  direct || adapter != nullptr ? between_passes(make_and_hold) : make_and_hold();
+  sync_ = std::move(sync);
+}
+
+// A device's work is the passes', whose stream it shares; so is memory that passes read.
+bool Receiver::needs_turn(const Sync& sync) const {
+  return sync.is_direct() || parameters_.device().type != DeviceType::kCpu;
+}
+
 Json Receiver::update(const Session& session, const Json& message) {
+  const auto take = [&] {
+    take_pieces(session, message);
+    synchronize(parameters_.device());  // the sender fills the chunk again
+  };
+  needs_turn(*sync_) ? between_passes(take) : take();
+  return Json::Object{};
+}
+
+void Receiver::take_pieces(const Session& session, const Json& message) {
   const int64_t bytes = number_in(message, "bytes", 1, session.chunk->bytes());
-  Hasher hasher;
-  hasher.update(session.chunk->data(), static_cast<size_t>(bytes));
-  if (const std::string& hash = message.at("hash").as_string(); hasher.digest() != hash)
+  const std::string found = session.chunk->checksum(bytes);
+  if (const std::string& hash = message.at("hash").as_string(); found != hash)
     fail("[weights] a chunk of {} bytes has the hash {}, expected {}: its bytes changed on the way", bytes,
-         hasher.digest(), hash);
+         found, hash);
   for (const Json& piece : message.at("pieces").as_array()) {
-    const Tensor values = tensor_of(piece, session.chunk, bytes);
+    const Tensor values = tensor_of(piece, *session.chunk, bytes);
     const std::string& name = piece.at("name").as_string();
     checkpoints::HeldElements elements;
     try {
@@ -127,47 +192,69 @@ Json Receiver::update(const Session& session, const Json& message) {
     } catch (const Error& error) {
       fail("[weights] '{}': {}", name, error.what());
     }
-    sync_->weights.take(name, elements, values);
+    sync_->weights->take(name, elements, values);
   }
-  return Json::Object{};
 }
 
 Json Receiver::finish(Session& session) {
-  const auto& unknown = sync_->weights.unknown();
+  const auto& unknown = sync_->weights->unknown();
   Json::Array names;
   for (const std::string& name : unknown)
     if (names.size() < kNamed) names.emplace_back(name);
   Json::Object reply{{"num_unknown", std::ssize(unknown)}, {"unknown", std::move(names)}};
-  session.chunk.reset();
   sync_->finished.insert(session.rank);
   const bool last = std::ssize(sync_->finished) == sync_->ranks;
   if (last) {
-    sync_->weights.check_whole();
-    if (!publish()) fail_resources("[weights] the receiver ended before it took the weights");
+    sync_->weights->check_whole();
+    between_passes([&] {
+      session.chunk.reset();
+      publish();
+    });
+    sync_.reset();
+  } else if (session.memory.type != DeviceType::kCpu) {
+    between_passes([&] { session.chunk.reset(); });
   }
   session.begun = false;
   reply.emplace_back("published", last);
   return reply;
 }
 
-// Waits for the thread of the passes; false where that has ended.
-bool Receiver::publish() {
-  {
-    std::unique_lock lock(mutex_);
-    hand_ = Hand::kOffered;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return hand_ == Hand::kTaken || stopping_; });
-    if (std::exchange(hand_, Hand::kEmpty) != Hand::kTaken) return false;
+// On the thread of the passes: nothing in it can fail.
+void Receiver::publish() {
+  Sync& sync = *sync_;
+  if (!sync.name) {
+    sync.weights->publish();
+  } else if (layers::Adapter* const old = options_.adapters->awaited(*sync.name)) {
+    for (size_t i = 0; i < old->parameters().size(); ++i)
+      old->parameters()[i].value.copy_from(sync.adapter->parameters()[i].value);
+    old->parameters().changed();
+  } else {
+    sync.weights->publish();
+    options_.adapters->install(*sync.name, std::move(sync.adapter));
   }
-  sync_.reset();
-  return true;
+  const std::lock_guard lock(mutex_);
+  taken_ = Taken{sync.version, sync.name, sync.weights->bytes_taken(), seconds_now() - sync.begun};
+  if (sync.is_direct()) broken_.clear();
+  held_ = !broken_.empty();
+  syncing_ = false;
 }
 
-// The thread of the passes writes to the store only in take_new(), which waits for this one.
-Json Receiver::hashes() const {
+Json Receiver::hashes(const Json& message) {
   Json::Object all;
-  for (const auto& [name, hash] : hashes_of(parameters_))
-    all.emplace_back(name, Json::Object{{"dtype", hash.dtype}, {"digest", hash.digest}});
+  const auto hash = [&] {
+    const layers::ParameterStore* parameters = &parameters_;
+    if (const Json* name = message.find("adapter")) {
+      if (options_.adapters == nullptr) fail("[weights] this process takes no adapters");
+      const layers::Adapter* const adapter = options_.adapters->awaited(name->as_string());
+      if (adapter == nullptr) fail("[weights] adapter '{}' has not come yet", name->as_string());
+      parameters = &adapter->parameters();
+    }
+    for (const auto& [name, each] : hashes_of(*parameters))
+      all.emplace_back(name, Json::Object{{"dtype", each.dtype}, {"digest", each.digest}});
+  };
+  // The thread of the passes writes to the store only when this one asks for it.
+  parameters_.device().type == DeviceType::kCpu&& message.find("adapter") == nullptr ? hash()
+                                                                                     : between_passes(hash);
   return Json::Object{{"parameters", std::move(all)}};
 }
 

@@ -1,11 +1,9 @@
 #include "exchange/sender.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/process.h"
 #include "checkpoints/element_runs.h"
 
@@ -32,13 +30,16 @@ Sender::Sender(const std::string& socket, const WeightTable& table, const SendOp
                    {"protocol", kProtocol},
                    {"boot", this_process().boot},
                    {"process", to_string(this_process())},
-                   {"memory", "cpu"},
+                   {"memory", memory_name(options.memory)},
+                   {"memory_of", device_identity(options.memory)},
                    {"model", fingerprint_of(table)}});
 }
 
-Json Sender::ask(const Json& message, int file) {
+Json Sender::ask(const Json& message, const OutgoingChunk* chunk) {
   try {
-    connection_.send(message, file);
+    connection_.send(message, chunk != nullptr ? chunk->file() : -1);
+    if (chunk != nullptr && chunk->block() != nullptr)
+      device::send_block(connection_.socket(), *chunk->block());
   } catch (const Error&) {
     // A receiver that has closed the connection may have said why.
     if (failed_) throw;
@@ -50,19 +51,20 @@ Json Sender::ask(const Json& message, int file) {
   return std::move(answer.json);
 }
 
-void Sender::begin(int64_t version) {
+void Sender::begin(int64_t version, const std::optional<AdapterNote>& adapter) {
   begun_ = seconds_now();
   result_ = {};
   filled_ = 0;
   pieces_.clear();
-  if (!chunk_) chunk_ = std::make_unique<SharedMemory>(options_.chunk_bytes);
-  ask(Json::Object{{"type", "begin"},
-                   {"version", version},
-                   {"names", options_.names == Names::kPacked ? "packed" : "checkpoint"},
-                   {"rank", options_.rank},
-                   {"ranks", options_.ranks},
-                   {"chunk_bytes", options_.chunk_bytes}},
-      chunk_->file());
+  if (!chunk_) chunk_ = std::make_unique<OutgoingChunk>(options_.memory, options_.chunk_bytes);
+  Json::Object message{{"type", "begin"},
+                       {"version", version},
+                       {"names", options_.names == Names::kPacked ? "packed" : "checkpoint"},
+                       {"rank", options_.rank},
+                       {"ranks", options_.ranks},
+                       {"chunk_bytes", options_.chunk_bytes}};
+  if (adapter) message.emplace_back("adapter", to_json(*adapter));
+  ask(std::move(message), chunk_.get());
 }
 
 void Sender::add(const std::string& name, const Tensor& tensor) {
@@ -73,7 +75,8 @@ void Sender::add(const std::string& name, const Tensor& tensor) {
 void Sender::add(const std::string& name, const Shape& whole, std::span<const Slice> runs,
                  const Tensor& elements) {
   invariant(chunk_ != nullptr, "elements are sent before begin()");
-  const int64_t size = size_of(elements.dtype());
+  const Tensor here = elements.on(options_.memory, MemoryTag::kWorkspace);
+  const int64_t size = size_of(here.dtype());
   size_t next = 0;    // run
   int64_t taken = 0;  // elements of it
   while (next < runs.size()) {
@@ -89,9 +92,7 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
       const Slice& run = runs[next];
       const int64_t count = std::min(room, run.count - taken);
       held.push_back({run.whole + taken, 0, count});
-      std::memcpy(chunk_->data() + filled_,
-                  static_cast<const std::byte*>(elements.raw()) + (run.own + taken) * size,
-                  static_cast<size_t>(count * size));
+      chunk_->put(filled_, here, run.own + taken, count);
       filled_ += count * size;
       room -= count;
       taken += count;
@@ -101,7 +102,7 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
     }
     result_.bytes += filled_ - at;
     pieces_.emplace_back(Json::Object{{"name", name},
-                                      {"dtype", to_string(elements.dtype())},
+                                      {"dtype", to_string(here.dtype())},
                                       {"at", at},
                                       {"count", (filled_ - at) / size},
                                       {"elements", checkpoints::format_elements(whole, held)}});
@@ -110,11 +111,9 @@ void Sender::add(const std::string& name, const Shape& whole, std::span<const Sl
 
 void Sender::flush() {
   if (pieces_.empty()) return;
-  Hasher hasher;
-  hasher.update(chunk_->data(), static_cast<size_t>(filled_));
   ask(Json::Object{{"type", "update"},
                    {"bytes", filled_},
-                   {"hash", hasher.digest()},
+                   {"hash", chunk_->checksum(filled_)},
                    {"pieces", std::exchange(pieces_, {})}});
   filled_ = 0;
   ++result_.chunks;
@@ -130,9 +129,11 @@ SendResult Sender::finish() {
   return std::exchange(result_, {});
 }
 
-std::map<std::string, ParameterHash> Sender::hashes() {
+std::map<std::string, ParameterHash> Sender::hashes(const std::optional<std::string>& adapter) {
   std::map<std::string, ParameterHash> hashes;
-  const Json answer = ask(Json::Object{{"type", "hashes"}});
+  Json message = Json::Object{{"type", "hashes"}};
+  if (adapter) message.set("adapter", *adapter);
+  const Json answer = ask(message);
   for (const auto& [name, each] : answer.at("parameters").as_object())
     hashes.emplace(name, ParameterHash{each.at("dtype").as_string(), each.at("digest").as_string()});
   return hashes;

@@ -39,7 +39,7 @@ void send_owned(Sender& sender, const std::vector<PlacedTensor>& parameters, int
   for (const PlacedTensor& each : parameters) {
     const Placement& placement = *each.placement;
     if (placement.rank_of(placement.part()) != rank) continue;  // another replica's
-    const Tensor own = each.own.on({}, MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace);
+    const Tensor own = each.own.on(sender.memory(), MemoryTag::kWorkspace).contiguous(MemoryTag::kWorkspace);
     if (placement.is_whole())
       sender.add(each.name, own);
     else

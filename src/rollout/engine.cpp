@@ -291,6 +291,7 @@ bool Engine::take(Sequence& sequence, int32_t id, float log_prob) {
   result.ids.push_back(id);
   result.log_probs.push_back(log_prob);
   result.versions.push_back(model_version_);
+  if (request.adapter != nullptr) result.adapter_versions.push_back(sequence.adapter_version);
   ++counts_.sampled;
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end())
     return finish(sequence, Finish::kStopToken), false;

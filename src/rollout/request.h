@@ -36,10 +36,11 @@ enum class Finish {
 };
 
 struct Completion {
-  int64_t id = 0;                       // as Engine::add gave it
-  std::vector<int32_t> ids = {};        // what was sampled, the stop token, too
-  std::vector<float> log_probs = {};    // of each, over the whole vocabulary
-  std::vector<uint64_t> versions = {};  // of the model's weights that each was sampled by
+  int64_t id = 0;                               // as Engine::add gave it
+  std::vector<int32_t> ids = {};                // what was sampled, the stop token, too
+  std::vector<float> log_probs = {};            // of each, over the whole vocabulary
+  std::vector<uint64_t> versions = {};          // of the model's weights that each was sampled by
+  std::vector<uint64_t> adapter_versions = {};  // of the adapter's; none without one
   Finish finish = Finish::kLength;
   std::string error = {};     // kFailed: what to read
   std::string text = {};      // of ids, cut before a stop string; only of requests with stop strings

@@ -1,18 +1,46 @@
-#include "exchange/staged_weights.h"
+#include "exchange/incoming_weights.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "base/error.h"
 #include "checkpoints/names.h"
+#include "device/facts.h"
 
 namespace temper::exchange {
-StagedWeights::StagedWeights(const layers::ParameterStore& parameters, Names names)
-    : parameters_(parameters) {
+namespace {
+
+// Elements in a row, from `begin` on, to their places in a view, counted in its dimensions from `dim` on:
+// whole rows at once, and what is cut of one before and behind them.
+void copy_range(const Tensor& view, int dim, int64_t begin, const Tensor& values) {
+  const int64_t count = values.numel();
+  int64_t wide = 1;
+  for (int i = dim + 1; i < view.ndim(); ++i) wide *= view.dim(i);
+  int64_t row = begin / wide, done = 0;
+  const int64_t cut = begin % wide;
+  if (cut > 0) {
+    done = std::min(count, wide - cut);
+    copy_range(view.narrow(dim, row++, 1), dim + 1, cut, values.narrow(0, 0, done));
+  }
+  if (const int64_t rows = (count - done) / wide; rows > 0) {
+    const Tensor whole = view.narrow(dim, row, rows);
+    whole.copy_from(values.narrow(0, done, rows * wide).reshape(whole.shape()));
+    done += rows * wide;
+    row += rows;
+  }
+  if (done < count) copy_range(view.narrow(dim, row, 1), dim + 1, 0, values.narrow(0, done, count - done));
+}
+
+}  // namespace
+
+Loading loading_for(std::string_view hardware) {
+  return hardware == hardware::kNpu ? Loading::kDirect : Loading::kStaged;
+}
+
+IncomingWeights::IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading)
+    : parameters_(parameters), loading_(loading) {
   if (parameters.layout().mesh().size() > 1)
     fail("[weights] this process holds a part of the model; weights are taken by one that has all of it");
-  if (parameters.device().type != DeviceType::kCpu)
-    fail("[weights] the model is not in the CPU's memory; weights are taken by models with --device cpu");
   for (size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].scales.defined())
       fail("[weights] {} is kept in 8 or 4 bits; weights are taken by models without --base-dtype",
@@ -23,7 +51,7 @@ StagedWeights::StagedWeights(const layers::ParameterStore& parameters, Names nam
   staged_.resize(parameters.size());
 }
 
-void StagedWeights::Coverage::add(const std::string& name, int64_t begin, int64_t size) {
+void IncomingWeights::Coverage::add(const std::string& name, int64_t begin, int64_t size) {
   const int64_t end = begin + size;
   auto next = ranges.lower_bound(begin);
   const auto before = next == ranges.begin() ? ranges.end() : std::prev(next);
@@ -41,8 +69,8 @@ void StagedWeights::Coverage::add(const std::string& name, int64_t begin, int64_
     ranges.emplace(begin, last);
 }
 
-void StagedWeights::take(const std::string& name, const checkpoints::HeldElements& elements,
-                         const Tensor& values) {
+void IncomingWeights::take(const std::string& name, const checkpoints::HeldElements& elements,
+                           const Tensor& values) {
   const auto found = targets_.find(name);
   if (found == targets_.end()) {
     const WeightTable& table = parameters_.table();
@@ -67,26 +95,28 @@ void StagedWeights::take(const std::string& name, const checkpoints::HeldElement
   bytes_taken_ += values.bytes();
 }
 
-void StagedWeights::scatter(const Target& target, const checkpoints::HeldElements& elements,
-                            const Tensor& values) {
-  Tensor& staged = staged_[target.parameter];
-  const Tensor& kept = parameters_[target.parameter].value;
-  if (!staged.defined()) staged = Tensor::empty({kept.numel()}, kept.dtype(), MemoryTag::kWorkspace);
-  if (target.order.is_same()) {
-    for (const Slice& run : elements.runs)
-      staged.narrow(0, target.first + run.whole, run.count).copy_from(values.narrow(0, run.own, run.count));
-    return;
-  }
-  const Tensor converted = values.to(staged.dtype(), MemoryTag::kWorkspace);
-  visit_float(staged.dtype(), [&]<class T>() {
-    T* const to = staged.data<T>() + target.first;
-    const T* const from = converted.data<T>();
-    for (const Slice& run : elements.runs)
-      for (int64_t i = 0; i < run.count; ++i) to[target.order(run.whole + i)] = from[run.own + i];
-  });
+Tensor IncomingWeights::destination(size_t parameter) {
+  const Tensor& kept = parameters_[parameter].value;
+  if (loading_ == Loading::kDirect) return kept.reshape({kept.numel()});
+  Tensor& staged = staged_[parameter];
+  if (!staged.defined())
+    staged = Tensor::empty({kept.numel()}, kept.dtype(), MemoryTag::kWorkspace, kept.device());
+  return staged;
 }
 
-void StagedWeights::check_whole() const {
+// What is converted on its way to another device takes memory there and back: no more at once than came.
+void IncomingWeights::scatter(const Target& target, const checkpoints::HeldElements& elements,
+                              const Tensor& values) {
+  const auto& [a, b, c, d] = target.order;
+  const Tensor all = destination(target.parameter).narrow(0, target.first, target.shape.numel());
+  const Tensor view = target.order.is_same() ? all : all.reshape({a, d, c, b}).transpose(1, 3);
+  const int64_t most = std::max<int64_t>(1, values.bytes() / size_of(all.dtype()));
+  for (const Slice& run : elements.runs)
+    for (int64_t at = 0; at < run.count; at += most)
+      copy_range(view, 0, run.whole + at, values.narrow(0, run.own + at, std::min(most, run.count - at)));
+}
+
+void IncomingWeights::check_whole() const {
   std::vector<std::string> missing;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const WeightSpec& spec = parameters_.spec(i);
@@ -107,12 +137,13 @@ void StagedWeights::check_whole() const {
          checkpoints::list_some(missing));
 }
 
-void StagedWeights::publish(layers::ParameterStore& parameters) const {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& value = parameters[i].value;
-    value.copy_from(staged_[i].reshape(value.shape()));
-  }
-  parameters.changed();
+void IncomingWeights::publish() const {
+  if (loading_ == Loading::kStaged)
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& value = parameters_[i].value;
+      value.copy_from(staged_[i].reshape(value.shape()));
+    }
+  parameters_.changed();
 }
 
 }  // namespace temper::exchange

@@ -1,0 +1,60 @@
+#include "exchange/adapters.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoints/adapter_folder.h"
+#include "exchange/fingerprint.h"
+
+namespace temper::exchange {
+
+AdapterNote note_of(const layers::Adapter& adapter, const std::string& name) {
+  const WeightTable& table = adapter.parameters().table();
+  AdapterNote note{name,
+                   checkpoints::adapter_config_json(adapter.config(), adapter.plan(), ""),
+                   {},
+                   fingerprint_of(table)};
+  for (const WeightSpec& spec : table.specs())
+    for (const WeightSource& source : spec.sources) note.tensors.push_back(source.name);
+  return note;
+}
+
+Json to_json(const AdapterNote& note) {
+  return Json::Object{{"name", note.name},
+                      {"config", note.config},
+                      {"tensors", Json::Array(note.tensors.begin(), note.tensors.end())},
+                      {"fingerprint", note.fingerprint}};
+}
+
+AdapterNote adapter_note(const Json& json) {
+  AdapterNote note{json.at("name").as_string(), json.at("config"), {}, json.at("fingerprint").as_string()};
+  for (const Json& tensor : json.at("tensors").as_array()) note.tensors.push_back(tensor.as_string());
+  return note;
+}
+
+std::unique_ptr<layers::Adapter> make_adapter(const layers::ParameterStore& base, const AdapterNote& note) {
+  const std::string where = fmt::format("adapter {}", note.name);
+  const checkpoints::AdapterConfig config = checkpoints::parse_adapter_config(note.config, where);
+  checkpoints::check_apart(config, base.table(), where);
+  const LoraPlan plan = plan_lora_of(base.table(), config.lora, note.tensors, where);
+  check_products(base.table(), plan, where);
+  auto adapter = std::make_unique<layers::Adapter>(plan, config.lora, base);
+  if (const std::string own = fingerprint_of(adapter->parameters().table()); own != note.fingerprint)
+    fail(
+        "[weights] adapter '{}' has other names, shapes or dtypes where it comes from (fingerprint {}, here "
+        "{}); "
+        "use the same program on both sides",
+        note.name, note.fingerprint, own);
+  return adapter;
+}
+
+bool is_alike(const layers::Adapter& a, const layers::Adapter& b) {
+  const auto same = [](const LoraTarget& one, const LoraTarget& other) {
+    return one.module == other.module && one.rank == other.rank && one.scale == other.scale;
+  };
+  const auto &first = a.plan().targets, &second = b.plan().targets;
+  return fingerprint_of(a.parameters().table()) == fingerprint_of(b.parameters().table()) &&
+         std::equal(first.begin(), first.end(), second.begin(), second.end(), same);
+}
+
+}  // namespace temper::exchange

@@ -1,0 +1,69 @@
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoints/element_runs.h"
+#include "exchange/element_order.h"
+#include "layers/parameters.h"
+
+namespace temper::exchange {
+
+// Where values are kept until all have come.
+enum class Loading {
+  kStaged,  // beside the old ones, which stay whatever goes wrong: a second copy of the weights
+  kDirect,  // in their place: no copy, but nobody may use the weights before all have come
+};
+
+// By class of hardware (device/facts.h): Ascend's engines load in place, and their contract has no memory for
+// a second copy of the weights; all others collect them first.
+Loading loading_for(std::string_view hardware);
+
+// New values for all parameters of a store, which come in pieces, in the dtypes of the store and on its
+// device.
+class IncomingWeights {
+ public:
+  // An Error where the store holds parts of parameters, or some in 8 or 4 bits. The store must outlive it.
+  IncomingWeights(layers::ParameterStore& parameters, Names names, Loading loading);
+
+  // Some elements of a tensor, in their order [elements]; any floating-point dtype, converted as when a
+  // folder is loaded; on the CPU or on the store's device. An Error for another shape, for elements that came
+  // before, and for single tensors beside stacked ones. What the table ignores or keeps for files is passed
+  // over; a name that it does not know is counted.
+  void take(const std::string& name, const checkpoints::HeldElements& elements, const Tensor& values);
+  // An Error that lists what has not come, or not all of it.
+  void check_whole() const;
+  // The store has the new values then, and another version. Nothing in it can fail. Not while a pass reads
+  // the store.
+  void publish() const;
+
+  Loading loading() const { return loading_; }
+  // Whether the store's values are part old, part new.
+  bool has_overwritten() const { return loading_ == Loading::kDirect && bytes_taken_ > 0; }
+  int64_t bytes_taken() const { return bytes_taken_; }
+  const std::set<std::string>& unknown() const { return unknown_; }  // names that the table does not know
+
+ private:
+  struct Coverage {
+    std::map<int64_t, int64_t> ranges;  // of elements of the tensor that came: begin, end
+    int64_t count = 0;
+    void add(const std::string& name, int64_t begin, int64_t count);
+  };
+  Tensor destination(size_t parameter);  // [elements of the parameter]
+  void scatter(const Target& target, const checkpoints::HeldElements& elements, const Tensor& values);
+
+  layers::ParameterStore& parameters_;
+  const Loading loading_;
+  std::unordered_map<std::string_view, Target> targets_;
+  std::unordered_map<std::string_view, Coverage> came_;
+  std::vector<int64_t> elements_;  // that came, of each parameter
+  std::vector<int8_t> forms_;      // of each parameter: 0 nothing came, 1 single tensors, 2 stacked
+  std::vector<Tensor> staged_;     // [elements of the parameter] each; none with kDirect
+  std::set<std::string> unknown_;
+  int64_t bytes_taken_ = 0;
+};
+
+}  // namespace temper::exchange

@@ -198,9 +198,7 @@ std::optional<Learner::Report> Learner::report(double peak_flops) {
 }
 
 void Learner::check_replicas() const {
-  const layers::ParameterStore& trained =
-      adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
-  std::vector<PlacedTensor> held = trained.placed();
+  std::vector<PlacedTensor> held = trained().placed();
   for (const PlacedTensor& state : optimizer_->state()) held.push_back(state);
   if (const Critic* const critic = batches_->critic()) {
     for (PlacedTensor& state : critic->state()) {

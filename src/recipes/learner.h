@@ -29,6 +29,10 @@ class Learner {
   bool is_adapter() const { return !config_.adapters.empty(); }
   const RunConfig& config() const { return config_; }
   const RunFiles& files() const { return files_; }
+  const layers::Adapter* adapter() const { return adapter_.get(); }  // null: the model is trained
+  const layers::ParameterStore& trained() const {
+    return adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
+  }
   const DataSets& data() const { return data_; }
   const std::vector<data::PackedRow>& rows() const { return batch_.rows; }  // of read_batch()
   int64_t step() const { return state_.step; }

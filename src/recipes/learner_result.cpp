@@ -24,9 +24,7 @@ void Learner::save_result(const std::string& folder, const Whole& whole) const {
 }
 
 void Learner::with_whole(const std::function<void(const Whole&)>& use) const {
-  const layers::ParameterStore& trained =
-      adapter_ ? adapter_->parameters() : setup_->model->decoder.parameters();
-  checkpoints::with_whole(ranks(), trained.placed(), use);
+  checkpoints::with_whole(ranks(), trained().placed(), use);
 }
 
 void Learner::finish() {

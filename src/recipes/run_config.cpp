@@ -359,6 +359,10 @@ void describe(config::Schema& s, RunConfig& c) {
   c.recipe_keys.declare(s);
   s.group("eval", c.eval, "How the model is evaluated while it is trained.").changeable();
   s.group("checkpoint", c.checkpoint, "Which checkpoints are written and kept.").changeable();
+  s.group(
+       "exchange", c.exchange,
+       "Another process of this machine that gets the weights as they are trained (docs/weight_exchange.md).")
+      .changeable();
   s.group("parallel", c.parallel, "How several ranks divide the work (docs/ranks.md).").changeable();
   s.field("memory_limit_mib", c.memory_limit_mib,
           "The most memory that all tensors on the device may use together, in MiB; 0 is nearly all that is "

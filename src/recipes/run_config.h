@@ -12,6 +12,7 @@
 #include "layers/binding.h"
 #include "layers/parameters.h"
 #include "ops/selection.h"
+#include "recipes/exchange_keys.h"
 #include "recipes/quantize_config.h"
 #include "recipes/recipe_keys.h"
 #include "tensor/dtype.h"
@@ -191,6 +192,7 @@ struct RunConfig {
   RecipeKeys recipe_keys;
   EvalConfig eval;
   CheckpointConfig checkpoint;
+  ExchangeConfig exchange;
   ParallelConfig parallel;
   int64_t memory_limit_mib = 0;
 };

@@ -64,6 +64,7 @@ void check_run(const RunConfig& config) {
   check_recipe(config);
   check_adapters(config);
   check_quantize(config);
+  check_exchange(config);
 }
 
 void plan_run(const RunConfig& config, const std::string& resolved_yaml, const RunOptions& options,
@@ -94,6 +95,7 @@ TrainingLoop::TrainingLoop(const RunConfig& config, const std::string& resolved_
       setup_(config, "", ranks),
       files_{config.output},
       saver_(ranks, config.checkpoint.async),
+      exchange_(setup_),
       profile_(options.profile_steps, setup_.facts, config.model.dtype, files_.trace(), setup_.ranks) {
   for (const AdapterConfig& adapter : config.adapters)
     named(adapter.name,
@@ -150,7 +152,9 @@ void TrainingLoop::begin_and_train() {
   }
   begin_each(&Learner::start);
   find_peak();
+  exchange_.greet();
   try {
+    send_weights(true);
     train();
     saver_.finish();
     check_kernels(bound);
@@ -237,6 +241,7 @@ void TrainingLoop::train() {
     deadline.end_step(seconds_now() - start);
     if (ranks_that[1] == setup_.ranks.size()) saver_.commit();
     evaluate_and_save(stop);
+    send_weights(false);
     if (!stop || std::none_of(learners_.begin(), learners_.end(), goes_on)) continue;
     saver_.finish();
     if (progress_) progress_->finish();

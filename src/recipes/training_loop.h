@@ -9,6 +9,7 @@
 #include "recipes/saver.h"
 #include "recipes/step_deadline.h"
 #include "recipes/step_profile.h"
+#include "recipes/weight_exchange.h"
 #include "reports/progress.h"
 #include "training/signals.h"
 
@@ -60,6 +61,8 @@ class TrainingLoop {
   std::vector<training::PendingStep> begin(const std::vector<Learner*>& learners);
   void report_all();  // waits for the steps begun last, if they have not been reported
   void evaluate_and_save(bool stopping);
+  void send_weights(bool resumed);
+  [[noreturn]] void end_unsent(const Error& error);
   void lose(Learner& learner, const Error& error, bool by_data);
   void name_what_is_written();  // after an error
   void show(const std::vector<Learner::Report>& reports);
@@ -77,6 +80,7 @@ class TrainingLoop {
   std::vector<std::unique_ptr<Learner>> learners_;
   std::vector<std::string> refused_;  // adapters that could not begin, and why
   Saver saver_;
+  WeightExchange exchange_;
   std::unique_ptr<training::AdapterTrainer> adapters_;  // null: the whole model is trained
   double peak_flops_ = 0;                               // 0: not known
   std::unique_ptr<reports::Progress> progress_;

@@ -1,0 +1,40 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include "exchange/sender.h"
+#include "recipes/learner.h"
+
+namespace temper::recipes {
+
+// What the configuration alone says: an Error for keys that cannot be followed.
+void check_exchange(const RunConfig& config);
+
+// Sends what a run trains to another process of this machine: the model's weights, or each adapter's under
+// its name. Every rank sends what it owns, one after the other. The version is the number of updates.
+class WeightExchange {
+ public:
+  // `setup` must outlive it. All ranks call the same functions at the same time, and an Error of one is
+  // thrown on all of them.
+  explicit WeightExchange(const RunSetup& setup);
+
+  bool is_on() const { return !config_.to.empty(); }
+  // Before anything is trained: an Error where nobody listens, or for another model, and where memory cannot
+  // be shared.
+  void greet() const;
+  // Whether this update's weights are to be sent, and were not.
+  bool is_due(const Learner& learner) const;
+  // An Error leaves the update unsent.
+  void send(const Learner& learner);
+
+ private:
+  exchange::SendOptions options() const;
+  void send_own(const Learner& learner, exchange::SendResult& result) const;
+  void check(const Learner& learner) const;
+
+  const RunSetup& setup_;
+  const ExchangeConfig& config_;
+  std::map<std::string, int64_t> sent_;  // updates, by the learner's name
+};
+
+}  // namespace temper::recipes

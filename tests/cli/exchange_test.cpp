@@ -1,0 +1,295 @@
+// A run that sends its weights to another process: temper train --exchange.to, temper batch --weights-from.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "exchange/connection.h"
+#include "tests/cli/ranks_fixture.h"
+#include "tests/support/gpu.h"
+
+namespace temper {
+namespace {
+
+void wait_a_moment() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+// A program beside this one.
+class Beside {
+ public:
+  Beside(const std::string& arguments, const std::string& log) : log_(log), child_(::fork()) {
+    if (child_ != 0) return;
+    const std::string command =
+        std::string("exec ") + TEMPER_BINARY + " " + arguments + " >/dev/null 2>" + log;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ~Beside() {
+    if (!ended_) end(SIGKILL);
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+  void signal(int number) const { ::kill(child_, number); }
+  bool runs() {
+    if (!ended_ && ::waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
+    return !ended_;
+  }
+  int end(int number) {
+    if (runs()) {
+      signal(number);
+      ::waitpid(child_, &status_, 0);
+      ended_ = true;
+    }
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  }
+  std::string log() const { return read_file(log_); }
+
+ private:
+  std::string log_;
+  pid_t child_;
+  int status_ = 0;
+  bool ended_ = false;
+};
+
+class TrainerSends : public RanksOfARun {
+ protected:
+  void SetUp() override {
+    std::string rows;
+    for (int i = 0; i < 50; ++i) rows += R"({"prompt": ")" + std::to_string(i) + R"( + 1 = "})" + "\n";
+    write_file(folder() + "/questions.jsonl", rows);
+    remove_all(folder() + "/answers.jsonl");
+  }
+  static std::string socket() { return folder() + "/weights.sock"; }
+  static std::string answering(const std::string& out, const std::string& more = "",
+                               const std::string& model = "model") {
+    return "batch " + folder() + "/" + model + " " + folder() + "/questions.jsonl --out " + folder() + "/" +
+           out + " --samples 2000 --batch 16 -t 1 -n 6 --seed 5 --threads 1 --batch-invariant " + more;
+  }
+  // Answers until it is ended, and takes weights by then.
+  std::unique_ptr<Beside> answer_beside(const std::string& more = "", const std::string& model = "model") {
+    remove_all(folder() + "/answers.jsonl");
+    auto answers =
+        std::make_unique<Beside>(answering("answers.jsonl", "--weights-from " + socket() + " " + more, model),
+                                 folder() + "/answers.log");
+    while (!exists(socket()) && answers->runs()) wait_a_moment();
+    EXPECT_TRUE(answers->runs()) << answers->log();
+    return answers;
+  }
+  static std::string sending(const std::string& out, const std::string& more = "") {
+    return "train " + yaml() + " --train.threads 1 --output " + folder() + "/" + out + " --exchange.to " +
+           socket() + " " + more;
+  }
+
+  // "row sample ids log_probs" of the first answers that weights of one version alone sampled.
+  static std::multimap<int64_t, std::string> answers_in(const std::string& path, const char* key) {
+    std::multimap<int64_t, std::string> answers;
+    if (!exists(path)) return answers;
+    std::istringstream stream(read_file(path));
+    for (std::string line; std::getline(stream, line) && line.ends_with("}");) {
+      const Json row = Json::parse(line, "answer");
+      int64_t version = 0;
+      if (const Json* versions = row.find(key)) {
+        version = versions->as_array().front().as_int();
+        for (const Json& each : versions->as_array())
+          if (each != versions->as_array().front()) version = -1;
+      }
+      answers.emplace(version, row.at("row").dump() + " " + row.at("sample").dump() + " " +
+                                   row.at("ids").dump() + " " + row.at("log_probs").dump());
+    }
+    return answers;
+  }
+
+  // Ends the other process after some answers of the version, which are those of a program with this model.
+  static void expect_answers(Beside& answers, int64_t version, const char* key, const std::string& trained) {
+    const auto some = [&] { return answers_in(folder() + "/answers.jsonl", key).count(version) >= 40; };
+    while (!some() && answers.runs()) wait_a_moment();
+    EXPECT_EQ(answers.end(SIGTERM), 3) << answers.log();
+    const auto found = answers_in(folder() + "/answers.jsonl", key);
+    EXPECT_GE(found.count(version), 40u);
+    Beside other(trained, folder() + "/trained.log");
+    std::set<std::string> expected;
+    const auto missing = [&] {
+      expected.clear();
+      for (const auto& [none, answer] : answers_in(folder() + "/trained.jsonl", "none"))
+        expected.insert(answer);
+      for (auto [each, end] = found.equal_range(version); each != end; ++each)
+        if (!expected.contains(each->second)) return true;
+      return false;
+    };
+    while (missing() && other.runs()) wait_a_moment();
+    EXPECT_FALSE(missing()) << expected.size() << other.log();
+    other.end(SIGTERM);
+    remove_all(folder() + "/trained.jsonl");
+  }
+};
+
+TEST_F(TrainerSends, AnswersAreThoseOfTheTrainedModel) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  for (const char* mode : {"staged", "direct"}) {
+    const auto answers = answer_beside(std::string("--weights-mode ") + mode);
+    const std::string out = std::string("sent_") + mode;
+    const Outcome trained = run(sending(out, "--exchange.every_steps 5 --exchange.check_sync true"));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_NE(trained.err.find("exchange: weights go to " + socket() + " after every 5 updates"),
+              std::string::npos)
+        << trained.err;
+    EXPECT_NE(trained.err.find("exchange: sent weights of update 12, "), std::string::npos) << trained.err;
+    EXPECT_NE(trained.err.find("parameters and buffers are alike"), std::string::npos) << trained.err;
+    const std::string console = read_file(folder() + "/" + out + "/console.log");
+    for (const char* update : {"update 5, ", "update 10, ", "update 12, "})
+      EXPECT_NE(console.find(std::string("exchange: sent weights of ") + update), std::string::npos)
+          << console;
+    expect_answers(*answers, 12, "versions", answering("trained.jsonl", "", out + "/model"));
+    for (const char* version : {"version 5: ", "version 10: ", "version 12: "})
+      EXPECT_NE(answers->log().find(std::string("took weights of ") + version), std::string::npos)
+          << answers->log();
+  }
+  // Sending changes nothing of what is trained.
+  EXPECT_EQ(losses(train("unsent", "--train.threads 1")), losses(folder() + "/sent_staged"));
+}
+
+TEST_F(TrainerSends, AnAdapterIsInstalledUnderItsName) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  write_file(
+      folder() + "/lora.yaml",
+      read_file(yaml()) + "adapters:\n  - {name: math, rank: 4}\n  - {name: law, rank: 2, lr: 1e-2}\n");
+  const auto answers = answer_beside("--adapter math=- --adapter law=-");
+  const Outcome trained =
+      run("train " + folder() + "/lora.yaml --train.threads 1 --output " + folder() + "/lora --exchange.to " +
+          socket() + " --exchange.every_steps 6 --exchange.check_sync true");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  for (const char* name : {"math", "law"})
+    EXPECT_NE(trained.err.find(std::string("exchange: sent adapter ") + name + " of update 12, "),
+              std::string::npos)
+        << trained.err;
+  expect_answers(*answers, 12, "adapter_versions",
+                 answering("trained.jsonl", "--adapter math=" + folder() + "/lora/adapters/math/adapter"));
+  EXPECT_NE(answers->log().find("took adapter law of version 12: "), std::string::npos) << answers->log();
+}
+
+TEST_F(TrainerSends, RanksSendWhatTheyOwn) {
+  struct Case {
+    const char *name, *mesh;
+    bool adapters;
+  };
+  for (const auto& [name, mesh, adapters] :
+       {Case{"shard3", "--parallel.shard 2 --parallel.shard_level 3", false},
+        Case{"tensor", "--parallel.tensor 2", false}, Case{"replicas", "", false},
+        Case{"tensor_lora", "--parallel.tensor 2", true}}) {
+    const auto answers = answer_beside(adapters ? "--adapter math=-" : "");
+    write_file(folder() + "/ranks.yaml",
+               read_file(yaml()) + (adapters ? "adapters:\n  - {name: math, rank: 4}\n" : ""));
+    const Outcome trained =
+        run("train " + folder() + "/ranks.yaml --ranks 2 --train.steps 4 --output " + folder() + "/ranks_" +
+            name + " --exchange.to " + socket() + " --exchange.check_sync true " + mesh);
+    EXPECT_EQ(trained.code, 0) << name << trained.err;
+    EXPECT_NE(trained.err.find("of update 4, "), std::string::npos) << trained.err;
+    EXPECT_NE(trained.err.find("parameters and buffers are alike"), std::string::npos) << trained.err;
+    answers->end(SIGTERM);
+    EXPECT_NE(answers->log().find("of version 4: "), std::string::npos) << answers->log();
+  }
+}
+
+// On one GPU through its memory, and through the CPU's to and from it.
+TEST_F(TrainerSends, AGpuSendsToAGpuAndToACpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& [name, trains, answers_on, memory] : {std::tuple{"gpu_gpu", "cuda", "cuda", "device"},
+                                                         {"gpu_gpu_host", "cuda", "cuda", "host"},
+                                                         {"gpu_cpu", "cuda", "cpu", "host"},
+                                                         {"cpu_gpu", "cpu", "cuda", "host"}}) {
+    remove_all(folder() + "/answers.jsonl");
+    Beside answers("batch " + folder() + "/model " + folder() + "/questions.jsonl --out " + folder() +
+                       "/answers.jsonl --samples 20000 --batch 16 -t 1 -n 16 --dtype bfloat16 --device " +
+                       answers_on + " --weights-from " + socket(),
+                   folder() + "/answers.log");
+    while (!exists(socket()) && answers.runs()) wait_a_moment();
+    ASSERT_TRUE(answers.runs()) << answers.log();
+    const Outcome trained =
+        run(sending(name, std::string("--model.dtype bfloat16 --exchange.check_sync true --device ") +
+                              trains + " --exchange.memory " + memory));
+    if (trained.err.find("does not let processes share memory") != std::string::npos) continue;
+    EXPECT_EQ(trained.code, 0) << name << trained.err;
+    EXPECT_NE(trained.err.find("parameters and buffers are alike"), std::string::npos) << trained.err;
+    EXPECT_EQ(answers.end(SIGTERM), 3) << answers.log();
+    EXPECT_NE(answers.log().find("took weights of version 12: "), std::string::npos) << answers.log();
+  }
+}
+
+// A receiver that dies or hangs ends the run after a checkpoint, and the same command goes on from there.
+TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
+  const std::string whole = train("whole", "--train.threads 1");
+  for (const bool hangs : {false, true}) {
+    const std::string out = hangs ? "hung" : "killed";
+    auto answers = answer_beside();
+    const std::string command = sending(out, "--exchange.deadline_seconds 2 --checkpoint.every_steps 0");
+    Beside training(command, folder() + "/training.log");
+    while (answers->log().find("of version 3: ") == std::string::npos && training.runs()) wait_a_moment();
+    answers->signal(hangs ? SIGSTOP : SIGKILL);
+    while (training.runs()) wait_a_moment();
+    EXPECT_EQ(training.end(0), 4) << training.log();
+    EXPECT_NE(training.log().find("[exchange] the weights could not be sent: "), std::string::npos)
+        << training.log();
+    if (hangs) {
+      EXPECT_NE(training.log().find("did not answer within 2.0 s"), std::string::npos) << training.log();
+    }
+    EXPECT_NE(training.log().find("is saved in " + folder() + "/" + out + ": run the same command to resume"),
+              std::string::npos)
+        << training.log();
+    answers.reset();
+    answers = answer_beside();
+    const Outcome again = run(command);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(losses(folder() + "/" + out), losses(whole));
+    expect_same_model(folder() + "/" + out, whole);
+    answers->end(SIGTERM);
+    EXPECT_NE(answers->log().find("took weights of version 12: "), std::string::npos) << answers->log();
+  }
+}
+
+TEST_F(TrainerSends, ARunMayTrainOnWithoutItsReceiver) {
+  auto answers = answer_beside();
+  Beside training(sending("alone", "--exchange.on_error continue"), folder() + "/training.log");
+  while (answers->log().find("of version 3: ") == std::string::npos && training.runs()) wait_a_moment();
+  answers->end(SIGKILL);
+  while (training.runs()) wait_a_moment();
+  EXPECT_EQ(training.end(0), 0) << training.log();
+  EXPECT_NE(training.log().find("weights of update 12 were not taken"), std::string::npos) << training.log();
+  EXPECT_TRUE(exists(folder() + "/alone/model/model.safetensors"));
+}
+
+TEST_F(TrainerSends, WhatCannotBeSentIsRefusedBeforeTraining) {
+  expect_refused(sending("none"), 2, "nobody takes weights there");
+  EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
+  expect_refused(sending("none", "--exchange.memory device"), 2, "[exchange.memory] is device");
+  expect_refused(sending("none", "--quantize.preset INT8_DEFAULT"), 2, "quantizers do not travel");
+  expect_refused(answering("no.jsonl", "--weights-mode direct"), 2, "without --weights-from");
+  expect_refused(answering("no.jsonl", "--weights-mode all --weights-from " + socket()), 2,
+                 "expected staged or direct");
+  expect_refused(answering("no.jsonl", "--adapter math=-"), 2, "name the socket with --weights-from");
+  Json config = Json::parse_file(folder() + "/model/config.json");
+  config.set("num_hidden_layers", 1);
+  make_directories(folder() + "/shallow.config");
+  write_file(folder() + "/shallow.config/config.json", config.dump());
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    write_file(folder() + "/shallow.config/" + name, read_file(folder() + "/model/" + name));
+  ASSERT_EQ(run("init " + folder() + "/shallow.config " + folder() + "/shallow").code, 0);
+  const auto answers = answer_beside("", "shallow");
+  expect_refused(sending("none"), 2, "the sender's model has other names, shapes or dtypes");
+  EXPECT_FALSE(exists(folder() + "/none/checkpoints"));
+  const std::string lora = folder() + "/one_lora.yaml";
+  write_file(lora, read_file(yaml()) + "adapters:\n  - {name: math, rank: 4}\n");
+  answers->end(SIGKILL);
+  const auto others = answer_beside("--adapter law=-");
+  const Outcome unknown =
+      run("train " + lora + " --output " + folder() + "/unknown --exchange.to " + socket());
+  EXPECT_EQ(unknown.code, 4) << unknown.err;
+  EXPECT_NE(unknown.err.find("adapter 'math' is not awaited here; start with --adapter math=-"),
+            std::string::npos)
+      << unknown.err;
+}
+
+}  // namespace
+}  // namespace temper

@@ -69,9 +69,13 @@ void load_weights(const ModelFolder& folder, const WeightTable& table, const Wei
 // The same, handing over some rows at a time: `rows` are those of spec.shape from `first` on, as the file has
 // them.
 using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const Tensor& rows)>;
-// Only rows of which `layout` holds something are read.
+// A matrix that the folder has in NF4, as it is there, in place of its rows, of which the first one is
+// `first`. False: it is not kept so, and the rows follow.
+using TakeNf4 = std::function<bool(const WeightSpec& spec, int64_t first, const quant::Nf4& matrix)>;
+// Only rows of which `layout` holds something are read. Matrices in NF4 are offered where `take_nf4` is
+// given.
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
-               const TakeRows& take);
+               const TakeRows& take, const TakeNf4& take_nf4 = {});
 
 // The folder's tensors that the table keeps (WeightTable::keep).
 std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table);

@@ -204,7 +204,7 @@ void check_weights(const ModelFolder& folder, const WeightTable& table) {
 }
 
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
-               const TakeRows& take) {
+               const TakeRows& take, const TakeNf4& take_nf4) {
   check_weights(folder, table);
   for (size_t i = 0; i < table.specs().size(); ++i) {
     const WeightSpec& spec = table.specs()[i];
@@ -220,6 +220,11 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
     }
     for (const WeightSource& source : sources_in(folder, spec)) {
       if (const auto matrix = quantized_matrix(folder, spec, source)) {
+        const auto nf4 = take_nf4 ? folder.form()->nf4(folder, *matrix) : std::nullopt;
+        if (nf4 && take_nf4(spec, first, *nf4)) {
+          first += source.rows;
+          continue;
+        }
         for (const Slice& slice : layout[i].own_rows(first, source.rows))
           hand_over_quantized(folder, *matrix, slice.whole - first, slice.whole - first + slice.count,
                               [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });

@@ -11,20 +11,25 @@ constexpr quant::Element kInt4 = quant::integer_element(4, false, false);
 constexpr int64_t kTile = 128;
 
 constexpr ModeloptAlgorithm kAlgorithms[] = {
-    {"FP8", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kWhole, "F32"},
-    {"FP8_PER_CHANNEL_PER_TOKEN", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kRows, "F32"},
-    {"fp8_pb_wo", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kTiles, "F32", kTile},
-    {"W8A8_SQ_PER_CHANNEL", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32"},
-    {"W8A16", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32"},
-    {"W4A16_AWQ", "U8", CodesIn::kPairsOfRows, kInt4, ScaleGroups::kBlocks, "F32", 128},
-    {"NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true},
-    {"W4A16_NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true},
-    {"NVFP4_AWQ", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true},
+    {"FP8", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kWhole, "F32", 0, false, "fp8"},
+    {"FP8_PER_CHANNEL_PER_TOKEN", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kRows, "F32", 0,
+     false, "fp8"},
+    {"fp8_pb_wo", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kTiles, "F32", kTile, false, "fp8"},
+    {"W8A8_SQ_PER_CHANNEL", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32", 0, false, "int8"},
+    {"W8A16", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32", 0, false, "int8"},
+    {"W4A16_AWQ", "U8", CodesIn::kPairsOfRows, kInt4, ScaleGroups::kBlocks, "F32", 128, false, "int4"},
+    {"NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true,
+     "nvfp4"},
+    {"W4A16_NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true,
+     "nvfp4"},
+    {"NVFP4_AWQ", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true,
+     "nvfp4"},
     {"W4A8_NVFP4_FP8", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 32,
      true},
-    {"MXFP8", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kBlocks, "U8", 32},
-    {"mxfp4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "U8", 32},
-    {"W4A8_MXFP4_FP8", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "U8", 32}};
+    {"MXFP8", "F8_E4M3", CodesIn::kBytes, quant::kE4M3, ScaleGroups::kBlocks, "U8", 32, false, "mxfp8"},
+    {"mxfp4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "U8", 32, false, "mxfp4"},
+    {"W4A8_MXFP4_FP8", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "U8", 32, false,
+     "mxfp4"}};
 
 bool same_letters(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

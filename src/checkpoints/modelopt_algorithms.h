@@ -24,10 +24,17 @@ struct ModeloptAlgorithm {
   std::string_view scale_dtype;
   int64_t block = 0;    // columns of a block, rows and columns of a tile, unless a file says otherwise
   bool second = false;  // there is weight_scale_2
+  std::string_view format = {};  // of weights (quant::formats()); "": they are read, but not written
 
   // Of weight_scale: the shapes that files may have, first the one that is written. `block` of kBlocks and
   // kTiles.
   std::vector<Shape> scale_shapes(int64_t rows, int64_t columns, int64_t block) const;
+};
+
+// An algorithm, and the width of its blocks or tiles (0: there are none).
+struct ModeloptChoice {
+  const ModeloptAlgorithm* algorithm = nullptr;
+  int64_t block = 0;
 };
 
 std::span<const ModeloptAlgorithm> modelopt_algorithms();

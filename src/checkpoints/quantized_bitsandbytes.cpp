@@ -53,6 +53,12 @@ State parse_state(std::string_view text, bool nested) {
 
 int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
+// Bit by bit.
+template <size_t kCount>
+bool are(const Tensor& held, const std::array<float, kCount>& numbers) {
+  return std::memcmp(held.raw(), numbers.data(), sizeof(numbers)) == 0;
+}
+
 // The tensors of a matrix in 4 bits.
 struct FourBits {
   State state;
@@ -122,6 +128,21 @@ class BitsandbytesForm : public QuantizedForm {
     });
     if (first + count == matrix.rows) folder.release(matrix.name, held.codes);
     return read;
+  }
+
+  std::optional<quant::Nf4> nf4(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (in_8_bits(folder, matrix) || matrix.columns % 2 != 0) return std::nullopt;
+    const FourBits held = open(folder, matrix);
+    const bool nested = held.scale_numbers.defined();
+    if (held.state.block != quant::kNf4Block || !are(held.numbers, quant::kNf4Numbers) ||
+        (nested && (held.state.nested_block != quant::kNf4ScaleBlock ||
+                    !are(held.scale_numbers, quant::nf4_scale_numbers()))))
+      return std::nullopt;
+    const auto owner = std::make_shared<Tensor>(held.codes);
+    const Shape shape{matrix.rows, matrix.columns / 2};
+    quant::Nf4 kept{Tensor::borrow(owner->raw(), shape, DType::kU8, owner), held.scales, {}, 0};
+    if (nested) kept = {kept.codes, held.scales_of_scales, held.scales, held.state.offset};
+    return kept;
   }
 
  private:

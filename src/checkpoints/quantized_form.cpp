@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "checkpoints/modelopt_algorithms.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -42,6 +43,12 @@ std::string QuantizedMatrix::part(std::string_view ending) const {
       name.ends_with(kWeight) ? std::string_view(name).substr(0, name.size() - kWeight.size()) : name;
   return fmt::format("{}{}", module, ending);
 }
+
+std::optional<quant::Nf4> QuantizedForm::nf4(const ModelFolder&, const QuantizedMatrix&) const {
+  return std::nullopt;
+}
+
+ModeloptChoice QuantizedForm::written(const QuantizedMatrix&) const { return {}; }
 
 std::string readable_quant_method(const Json& quantization_config, const std::string& where) {
   const Json* method =

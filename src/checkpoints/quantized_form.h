@@ -1,10 +1,12 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "quant/nf4.h"
 #include "tensor/tensor.h"
 
 // Model folders whose files have codes and scales of matrices in place of their values. How they hold them is
@@ -13,6 +15,7 @@
 namespace temper::checkpoints {
 
 class ModelFolder;
+struct ModeloptChoice;  // modelopt_algorithms.h
 
 // One of the model's tensors in files, as a matrix.
 struct QuantizedMatrix {
@@ -41,6 +44,11 @@ class QuantizedForm {
   // What was read of the file may be let go (ModelFolder::release).
   virtual Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
                       int64_t count) const = 0;
+  // A matrix without misfits as quant/nf4.h keeps it, on the CPU, with the codes and magnitudes that files
+  // have; nothing where they have others.
+  virtual std::optional<quant::Nf4> nf4(const ModelFolder& folder, const QuantizedMatrix& matrix) const;
+  // How a matrix is written in this form (modelopt_parts.h); without an algorithm: it is only read.
+  virtual ModeloptChoice written(const QuantizedMatrix& matrix) const;
 };
 
 // The quant_method of a quantization_config that this program reads. An Error "[where] …" that lists those it

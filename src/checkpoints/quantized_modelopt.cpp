@@ -11,13 +11,7 @@ bool is_codes(const TensorEntry* entry) {
   return entry != nullptr && (entry->dtype == "F8_E4M3" || entry->dtype == "U8" || entry->dtype == "I8");
 }
 
-// An algorithm, and the width that the configuration has for its blocks.
-struct Choice {
-  const ModeloptAlgorithm* algorithm = nullptr;
-  int64_t block = 0;
-};
-
-Choice choice_of(const Json& config, const std::string& where) {
+ModeloptChoice choice_of(const Json& config, const std::string& where) {
   const Json* name = config.is_object() ? config.find("quant_algo") : nullptr;
   const ModeloptAlgorithm* algorithm =
       name != nullptr && name->is_string() ? find_modelopt_algorithm(name->as_string()) : nullptr;
@@ -62,7 +56,7 @@ class ModeloptForm : public QuantizedForm {
   }
 
   std::vector<std::string> misfits(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
-    const Choice choice = choice_for(matrix);
+    const ModeloptChoice choice = choice_for(matrix);
     if (choice.algorithm == nullptr)
       return {fmt::format("'{}' has codes, but quantized_layers does not name it", matrix.name)};
     const ModeloptAlgorithm& how = *choice.algorithm;
@@ -87,7 +81,7 @@ class ModeloptForm : public QuantizedForm {
 
   Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
               int64_t count) const override {
-    const Choice choice = choice_for(matrix);
+    const ModeloptChoice choice = choice_for(matrix);
     const ModeloptAlgorithm& how = *choice.algorithm;
     const int64_t width = how.groups == ScaleGroups::kBlocks || how.groups == ScaleGroups::kTiles
                               ? choice.block
@@ -108,6 +102,8 @@ class ModeloptForm : public QuantizedForm {
     return read;
   }
 
+  ModeloptChoice written(const QuantizedMatrix& matrix) const override { return choice_for(matrix); }
+
  private:
   static constexpr std::string_view kScale = ".weight_scale", kSecond = ".weight_scale_2",
                                     kBefore = ".pre_quant_scale";
@@ -119,15 +115,15 @@ class ModeloptForm : public QuantizedForm {
     return (matrix.columns + width - 1) / width;
   }
 
-  Choice choice_for(const QuantizedMatrix& matrix) const {
+  ModeloptChoice choice_for(const QuantizedMatrix& matrix) const {
     if (all_.algorithm != nullptr) return all_;
     const auto found = modules_.find(matrix.part(""));
-    return found == modules_.end() ? Choice{} : found->second;
+    return found == modules_.end() ? ModeloptChoice{} : found->second;
   }
 
   std::string name_;
-  Choice all_;
-  std::map<std::string, Choice> modules_;  // of MIXED_PRECISION, by name
+  ModeloptChoice all_;
+  std::map<std::string, ModeloptChoice> modules_;  // of MIXED_PRECISION, by name
 };
 
 }  // namespace

@@ -183,6 +183,15 @@ void ParameterStore::collect_nf4(size_t index, int64_t first, const Tensor& rows
   }
 }
 
+bool ParameterStore::set_nf4(std::string_view name, int64_t first, const quant::Nf4& matrix) {
+  const size_t index = index_of(name);
+  if (!four_bits_[index]) return false;
+  changed();
+  const primitives::Nf4Matrix& own = four_bits_[index]->matrix;
+  primitives::set_nf4(own, first, quant::with_magnitudes(name, matrix, own.is_double()));
+  return true;
+}
+
 // A row's scale is that of the whole row, whichever columns are here.
 void ParameterStore::set_own(size_t index, const Slice& slice, const Tensor& rows) {
   const Parameter& parameter = parameters_[index];

@@ -100,6 +100,10 @@ class ParameterStore {
   // floating-point dtype, on the CPU or the store's device. Matrices in 4 bits are encoded as soon as all
   // rows of one of the parameter's sources are there, which must come from the first to the last.
   void set_rows(std::string_view name, int64_t first, const Tensor& rows);
+  // One of the sources of a parameter, from its row `first` on, with the codes that it has; its magnitudes
+  // stay or, where the store keeps others, become what quant::with_magnitudes() makes of them. False, and
+  // nothing is set, where the parameter is not kept in 4 bits.
+  bool set_nf4(std::string_view name, int64_t first, const quant::Nf4& matrix);
 
   // Matrices normal(0, deviation), keyed by (seed, parameter, element); norms one (or where their table says,
   // zero), biases and buffers zero.

@@ -180,10 +180,22 @@ std::unique_ptr<Model> load_model(const std::string& folder, const BuildOptions&
   auto& parameters = model->decoder.parameters();
   parameters.set_stacked(checkpoints::holds_stacked(files, parameters.table()));
   parameters.set_read_dtypes(checkpoints::read_dtypes(files, parameters.table()));
-  checkpoints::load_rows(files, parameters.table(), parameters.layout(),
-                         [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
-                           parameters.set_rows(spec.name, first, rows);
-                         });
+  int64_t kept = 0;
+  const auto take_nf4 = [&](const WeightSpec& spec, int64_t first, const quant::Nf4& matrix) {
+    const bool taken = parameters.set_nf4(spec.name, first, matrix);
+    kept += taken ? 1 : 0;
+    return taken;
+  };
+  checkpoints::load_rows(
+      files, parameters.table(), parameters.layout(),
+      [&](const WeightSpec& spec, int64_t first, const Tensor& rows) {
+        parameters.set_rows(spec.name, first, rows);
+      },
+      options.base_dtype && primitives::is_nf4(*options.base_dtype) ? checkpoints::TakeNf4(take_nf4)
+                                                                    : checkpoints::TakeNf4());
+  if (kept > 0)
+    log_info(fmt::format("[{}] {} of them are in NF4 already: they keep their codes (model.base_dtype)",
+                         folder, kept));
   return model;
 }
 

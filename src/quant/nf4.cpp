@@ -94,6 +94,19 @@ void quantize_again(Nf4& to) {
   }
 }
 
+// Replaces double quantization by the magnitudes that it means.
+void widen_scales(Nf4& to) {
+  const Tensor magnitudes = Tensor::empty(to.scale_codes.shape(), DType::kF32, MemoryTag::kWorkspace);
+  const auto codes = to.scale_codes.values<uint8_t>();
+  const float* const scales = to.scales.data<float>();
+  for (size_t block = 0; block < codes.size(); ++block)
+    magnitudes.data<float>()[block] =
+        nf4_magnitude(nf4_scale_numbers()[codes[block]], scales[block / size_t{kNf4ScaleBlock}], to.offset);
+  to.scales = magnitudes;
+  to.scale_codes = {};
+  to.offset = 0;
+}
+
 }  // namespace
 
 const Nf4ScaleNumbers& nf4_scale_numbers() {
@@ -124,6 +137,18 @@ Nf4 encode_nf4(std::string_view name, const Tensor& values, bool double_quantiza
       fail("[{}] row {} holds a value that is not finite: it cannot be kept in nf4", name,
            static_cast<int64_t>(block) * kNf4Block / std::max<int64_t>(columns, 1));
   if (double_quantization) quantize_again(encoded);
+  return encoded;
+}
+
+Nf4 with_magnitudes(std::string_view name, Nf4 encoded, bool double_quantization) {
+  const auto scales = encoded.scales.values<float>();
+  if (!std::isfinite(encoded.offset) ||
+      !std::all_of(scales.begin(), scales.end(), [](float scale) { return std::isfinite(scale); }))
+    fail("[{}] has a magnitude that is not finite: it cannot be kept in nf4", name);
+  if (encoded.is_double() && !double_quantization)
+    widen_scales(encoded);
+  else if (!encoded.is_double() && double_quantization)
+    quantize_again(encoded);
   return encoded;
 }
 

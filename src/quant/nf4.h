@@ -52,4 +52,9 @@ constexpr float nf4_magnitude(float number, float scale, float offset) { return 
 // not finite and where there is an odd number of columns.
 Nf4 encode_nf4(std::string_view name, const Tensor& values, bool double_quantization);
 
+// The same codes with magnitudes as they are, or with double quantization. Magnitudes that are quantized
+// become the float32 that they mean; others are quantized as encode_nf4() does. An Error "[name] …" where one
+// is not finite.
+Nf4 with_magnitudes(std::string_view name, Nf4 encoded, bool double_quantization);
+
 }  // namespace temper::quant

@@ -1,0 +1,151 @@
+// Bases of adapters in 4 bits, from folders that are in NF4 already: they keep their codes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "checkpoints/hf_folder.h"
+#include "tests/support/op_testing.h"
+#include "tests/support/tiny_model.h"
+
+namespace temper::models {
+namespace {
+
+using op_testing::values_of;
+using primitives::FrozenFormat;
+
+Tensor text(const std::string& letters) {
+  return Tensor::from(std::vector<uint8_t>(letters.begin(), letters.end()));
+}
+
+// What bitsandbytes writes of matrices, with codes and magnitudes that are made up: most blocks have no code
+// of -1 or 1, so that rounding their values again would give others.
+class MadeUp : public checkpoints::EncodedParameters {
+ public:
+  MadeUp(bool nested, int64_t block) : nested_(nested), block_(block) {}
+
+  std::vector<checkpoints::TensorInfo> list(const WeightSpec& spec) const override {
+    std::vector<checkpoints::TensorInfo> infos;
+    if (!spec.quantize) return infos;
+    for (const WeightSource& source : spec.sources) {
+      const std::vector<std::pair<std::string, Tensor>> parts = parts_of(source, spec.shape[1]);
+      for (const auto& [ending, tensor] : parts)
+        infos.push_back({source.name + ending, tensor.shape(), tensor.dtype()});
+    }
+    return infos;
+  }
+  std::vector<Tensor> encode(const WeightSpec& spec, const Tensor&) const override {
+    std::vector<Tensor> all;
+    for (const WeightSource& source : spec.sources)
+      for (const auto& [ending, tensor] : parts_of(source, spec.shape[1])) all.push_back(tensor);
+    return all;
+  }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> parts_of(const WeightSource& source, int64_t columns) const {
+    const int64_t count = source.rows * columns, blocks = (count + block_ - 1) / block_;
+    std::vector<uint8_t> codes, scale_codes;
+    std::vector<float> scales;
+    const auto seed = static_cast<uint32_t>(std::hash<std::string>{}(source.name));
+    const auto number = [&](uint32_t i) { return (i * 2654435761u + seed) * 2246822519u >> 8; };
+    // Codes from 1 to 14, two in a byte.
+    for (uint32_t i = 0; i < (count + 1) / 2; ++i)
+      codes.push_back(static_cast<uint8_t>((1 + number(i) % 14) << 4 | (1 + number(i + 77) % 14)));
+    for (uint32_t i = 0; i < blocks; ++i) scale_codes.push_back(static_cast<uint8_t>(number(i)));
+    for (uint32_t i = 0; i < blocks; ++i) scales.push_back(0.01f * static_cast<float>(1 + number(i) % 9));
+    const auto& numbers = quant::kNf4Numbers;
+    const auto& of_scales = quant::nf4_scale_numbers();
+    std::vector<std::pair<std::string, Tensor>> parts;
+    if (nested_) scales.resize(static_cast<size_t>((blocks + 255) / 256));
+    parts.emplace_back(nested_ ? ".nested_absmax" : ".absmax", Tensor::from(scales));
+    parts.emplace_back(".quant_map", Tensor::from(std::vector<float>(numbers.begin(), numbers.end())));
+    if (nested_)
+      parts.emplace_back(".nested_quant_map",
+                         Tensor::from(std::vector<float>(of_scales.begin(), of_scales.end())));
+    parts.emplace_back("", Tensor::from(codes).reshape({(count + 1) / 2, 1}));
+    if (nested_) parts.emplace_back(".absmax", Tensor::from(scale_codes));
+    parts.emplace_back(
+        ".quant_state.bitsandbytes__nf4",
+        text(fmt::format(
+            R"({{"quant_type": "nf4", "blocksize": {}, "dtype": "float32", "shape": [{}, {}]{}}})", block_,
+            source.rows, columns, nested_ ? R"(, "nested_blocksize": 256, "nested_offset": 0.0625)" : "")));
+    return parts;
+  }
+
+  bool nested_;
+  int64_t block_;
+};
+
+void write_folder(const std::string& path, bool nested, int64_t block = 64) {
+  // q|k|v and gate|up are one weight each here; blocks run over rows, the last one of some is shorter, and
+  // gate and up have more than 256 blocks.
+  const auto model =
+      tiny_model({.sizes = {{"hidden_size", 40}, {"head_dim", 10}, {"intermediate_size", 450}}});
+  Json config = model->config;
+  config.set("quantization_config",
+             Json::parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", ""));
+  const MadeUp made_up(nested, block);
+  checkpoints::SaveOptions options;
+  options.dtype = DType::kF32;
+  options.encoded = &made_up;
+  const auto& parameters = model->decoder.parameters();
+  checkpoints::save_model(
+      path, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
+      options);
+}
+
+std::unique_ptr<Model> load(const std::string& path, std::optional<FrozenFormat> base) {
+  BuildOptions options;
+  options.dtype = DType::kF32;
+  options.base_dtype = base;
+  options.ops = ops::all_eager();
+  return load_model(path, options);
+}
+
+// The weights in 4 bits of both models, and whether their values are the same.
+void compare(const Model& narrow, const Model& plain, bool same) {
+  int64_t compared = 0;
+  for (const WeightSpec& spec : plain.decoder.parameters().table().specs()) {
+    if (!spec.quantize) continue;
+    SCOPED_TRACE(spec.name);
+    const auto kept = values_of(narrow.decoder.parameters().value(spec.name)),
+               read = values_of(plain.decoder.parameters().value(spec.name));
+    EXPECT_EQ(kept == read, same);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 8);
+}
+
+TEST(Nf4Folders, KeepTheirCodesAndMagnitudes) {
+  const TemporaryDirectory out;
+  write_folder(out / "plain", false);
+  write_folder(out / "nested", true);
+  const auto plain = load(out / "plain", {}), nested = load(out / "nested", {});
+  compare(*load(out / "plain", FrozenFormat::kNf4), *plain, true);
+  compare(*load(out / "nested", FrozenFormat::kNf4Double), *nested, true);
+  // Without double quantization the magnitudes that it means are kept.
+  compare(*load(out / "nested", FrozenFormat::kNf4), *nested, true);
+}
+
+TEST(Nf4Folders, MagnitudesAloneAreQuantizedWhereTheBaseHasThemSo) {
+  const TemporaryDirectory out;
+  write_folder(out / "plain", false);
+  const auto single = load(out / "plain", FrozenFormat::kNf4),
+             both = load(out / "plain", FrozenFormat::kNf4Double);
+  const auto &a = single->decoder.parameters(), &b = both->decoder.parameters();
+  const char* name = "layers.1.mlp.gate_up.weight";
+  EXPECT_TRUE(std::ranges::equal(a.at(name).value.values<uint8_t>(), b.at(name).value.values<uint8_t>()));
+  const auto exact = values_of(a.value(name)), near = values_of(b.value(name));
+  EXPECT_NE(exact, near);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], near[i], 0.02 * 0.09) << i;
+}
+
+// Blocks of another size cannot be kept: their values are rounded again.
+TEST(Nf4Folders, OtherBlocksAreRoundedAgain) {
+  const TemporaryDirectory out;
+  write_folder(out / "m", false, 128);
+  compare(*load(out / "m", FrozenFormat::kNf4), *load(out / "m", {}), false);
+}
+
+}  // namespace
+}  // namespace temper::models

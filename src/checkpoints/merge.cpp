@@ -10,9 +10,12 @@
 #include "checkpoints/file_forms.h"
 #include "checkpoints/finite.h"
 #include "checkpoints/mxfp4.h"
+#include "checkpoints/requantized.h"
 
 namespace temper::checkpoints {
 namespace {
+
+constexpr const char* kBeside = "hf_quant_config.json";  // as nvidia-modelopt's folders have it
 
 // out += scale · b a
 struct Update {
@@ -89,9 +92,10 @@ class Merger {
       return read;
     }
     const auto sources = in_base(spec);
-    const DType dtype = quantized_matrix(base_, spec, sources.front())
-                            ? DType::kF32
-                            : base_.tensor(sources.front().name).dtype();
+    const bool has_codes = std::any_of(sources.begin(), sources.end(), [&](const WeightSource& source) {
+      return quantized_matrix(base_, spec, source).has_value();
+    });
+    const DType dtype = has_codes ? DType::kF32 : base_.tensor(sources.front().name).dtype();
     const Tensor merged = Tensor::empty(spec.shape, dtype, MemoryTag::kWorkspace);
     int64_t row = 0;
     for (const WeightSource& source : sources) {
@@ -109,6 +113,16 @@ class Merger {
   }
 
   const ModelFolder& base() const { return base_; }
+
+  // Whether the adapter changes any of a source's values.
+  bool changes(const WeightSpec& spec, const WeightSource& source) const {
+    for (const LoraSaved& saved : plan_.saved)
+      if (saved.source == source.name) return true;
+    for (const LoraTarget& target : plan_.targets)
+      if (target.experts > 0 ? target.spec->name == spec.name : target.module + ".weight" == source.name)
+        return true;
+    return false;
+  }
 
   // What all of the base's tensors have; nothing where they differ.
   std::optional<DType> dtype(const WeightTable& table) const {
@@ -218,7 +232,7 @@ void add_low_rank(const Tensor& weight, const Tensor& b, const Tensor& a, float 
 }
 
 void merge_adapter(const std::string& adapter, const std::string& base, const WeightTable& table,
-                   const std::string& output, int64_t max_shard_bytes) {
+                   const std::string& output, int64_t max_shard_bytes, MergedForm form) {
   const Merger merger(adapter, base, table);
   WeightTable written = table;
   written.set_stacked(holds_stacked(merger.base(), table));
@@ -228,6 +242,14 @@ void merge_adapter(const std::string& adapter, const std::string& base, const We
   options.max_shard_bytes = max_shard_bytes;
   options.original = base;
   options.kept = &merger.base();
+  std::optional<Requantized> encoded;
+  if (form == MergedForm::kAsBase) {
+    options.encoded = &encoded.emplace(
+        merger.base(), written,
+        [&](const WeightSpec& spec, const WeightSource& source) { return merger.changes(spec, source); });
+    const std::string beside = join_path(base, kBeside);
+    if (exists(beside)) options.json_files.emplace_back(kBeside, Json::parse_file(beside));
+  }
   save_model(
       output, written, [&](const WeightSpec& spec) { return merger.parameter(spec); },
       Json::parse_file(join_path(base, "config.json")), options);

@@ -15,6 +15,7 @@ namespace {
 struct MergeArguments {
   std::string adapter, output, base;
   int64_t max_shard_mib = 4768;  // 5 GB, as transformers cuts
+  bool quantized = false;
 };
 
 bool lies_in(const std::string& path, const std::string& folder) {
@@ -38,7 +39,9 @@ int merge(const MergeArguments& arguments) {
   for (const std::string& source : {base, arguments.adapter})
     if (lies_in(arguments.output, source))
       fail("[{}] lies in {}, which is read; choose a folder of its own", arguments.output, source);
-  models::merge_adapter(arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20);
+  models::merge_adapter(
+      arguments.adapter, base, arguments.output, arguments.max_shard_mib << 20,
+      arguments.quantized ? checkpoints::MergedForm::kAsBase : checkpoints::MergedForm::kPlain);
   std::printf("%s: %s with %s\n", arguments.output.c_str(), base.c_str(), arguments.adapter.c_str());
   return 0;
 }
@@ -53,6 +56,7 @@ void add_merge(Program& program) {
     options.option("--base", arguments->base, "The model's folder. Omitted: as the adapter says.");
     options.option("--max-shard-mib", arguments->max_shard_mib,
                    "The largest size of a file of weights, in MiB.");
+    options.flag("--quantized", arguments->quantized, "Write codes in the form of a quantized base.");
     options.example("temper merge runs/law/adapter models/law");
     return [arguments] { return merge(*arguments); };
   });

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoints/adapter_folder.h"
-#include "checkpoints/merge.h"
 
 namespace temper::models {
 namespace {
@@ -84,11 +83,11 @@ void save_adapter(const layers::Adapter& adapter, const std::string& folder, con
 }
 
 void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,
-                   int64_t max_shard_bytes) {
+                   int64_t max_shard_bytes, checkpoints::MergedForm form) {
   const std::string where = join_path(base, "config.json");
   const WeightTable table =
       layers::decoder_weight_table(configure(checkpoints::read_model_config(base), where));
-  checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes);
+  checkpoints::merge_adapter(adapter, base, table, output, max_shard_bytes, form);
 }
 
 }  // namespace temper::models

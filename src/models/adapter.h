@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "checkpoints/merge.h"
 #include "layers/adapter.h"
 #include "models/model.h"
 
@@ -20,6 +21,6 @@ void save_adapter(const layers::Adapter& adapter, const std::string& folder, con
 
 // Writes the model of the folder `base` with the adapter in its weights (checkpoints/merge.h).
 void merge_adapter(const std::string& adapter, const std::string& base, const std::string& output,
-                   int64_t max_shard_bytes);
+                   int64_t max_shard_bytes, checkpoints::MergedForm form = checkpoints::MergedForm::kPlain);
 
 }  // namespace temper::models

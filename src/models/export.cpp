@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoints/hf_folder.h"
+#include "checkpoints/modelopt_parts.h"
 #include "models/export_forms.h"
 #include "quant/number_format.h"
 #include "quant/packing.h"
@@ -12,7 +13,10 @@ namespace temper::models {
 namespace {
 
 using checkpoints::CodesIn;
+using checkpoints::dtype_in_files;
+using checkpoints::modelopt_scale;
 using checkpoints::ScaleGroups;
+using checkpoints::seen_as;
 using checkpoints::TensorInfo;
 using layers::PlannedQuantizer;
 using layers::Quantizer;
@@ -29,29 +33,8 @@ std::string module_name(const WeightSource& source) {
   return source.name.substr(0, source.name.size() - std::string_view(".weight").size());
 }
 
-DType dtype_in_files(std::string_view name) {
-  return name == "F8_E4M3" ? DType::kF8E4M3
-         : name == "I8"    ? DType::kI8
-         : name == "U8"    ? DType::kU8
-                           : DType::kF32;
-}
-
 // A tensor without dimensions.
 Tensor scalar(float value) { return Tensor::from<float>(std::vector<float>{value}, {1}).reshape({}); }
-
-// The same bytes, as codes of another dtype.
-Tensor seen_as(const Tensor& bytes, DType dtype) {
-  const auto owner = std::make_shared<Tensor>(bytes);
-  return Tensor::borrow(owner->raw(), bytes.shape(), dtype, owner);
-}
-
-// The number that codes are multiplied by, and that inputs are divided by. Training divides integers by
-// largest / amax instead: one rounding lies between the two.
-float scale_of(const quant::Format& format, float amax) {
-  if (format.has_blocks()) return quant::global_scale(amax);
-  if (format.element.integer) return amax <= quant::kLeastAmax ? 1.f : amax / format.element.largest;
-  return quant::factors_of(format, amax).back;
-}
 
 // Scales of rows of a weight, as a file has them.
 Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row, int64_t rows,
@@ -65,7 +48,7 @@ Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row,
   float* to = scales.data<float>();
   for (int64_t r = row; r < row + rows; r += step)
     for (int64_t g = 0; g < groups.column_groups; ++g)
-      *to++ = scale_of(weight.planned.format, weight.amax.data<float>()[groups.first(r) + g]);
+      *to++ = modelopt_scale(weight.planned.format, weight.amax.data<float>()[groups.first(r) + g]);
   return scales;
 }
 
@@ -132,7 +115,8 @@ class Encoder : public checkpoints::EncodedParameters {
         parts.push_back(scales_of(*module.weight, module.form, row, source.rows, shape));
       if (how.second) parts.push_back(scalar(second_scale(*module.weight, row)));
       if (module.has_input_scale())
-        parts.push_back(scalar(scale_of(module.input->planned.format, *module.input->amax.data<float>())));
+        parts.push_back(
+            scalar(modelopt_scale(module.input->planned.format, *module.input->amax.data<float>())));
       row += source.rows;
     }
     return parts;

@@ -1,0 +1,94 @@
+#include "checkpoints/modelopt_parts.h"
+
+#include "base/error.h"
+#include "quant/packing.h"
+
+namespace temper::checkpoints {
+namespace {
+
+void check_fits(const ModeloptChoice& form, const std::string& module, int64_t rows, int64_t columns) {
+  const ModeloptAlgorithm& how = *form.algorithm;
+  if (how.groups == ScaleGroups::kTiles && (rows % form.block != 0 || columns % form.block != 0))
+    fail("[{}] is [{}, {}], which tiles of {} × {} do not divide: it cannot be written as {}", module, rows,
+         columns, form.block, form.block, how.name);
+  const quant::Format& format = *written_format(how);
+  if (format.has_blocks() && form.block != format.block)
+    fail("[{}] is in blocks of {} in its folder, but {} is written in blocks of {}", module, form.block,
+         how.name, format.block);
+}
+
+// Of amax, which rows, tiles or blocks of columns have.
+Shape amax_shape(const ModeloptChoice& form, int64_t rows, int64_t columns) {
+  if (form.algorithm->groups == ScaleGroups::kRows) return {rows, 1};
+  if (form.algorithm->groups == ScaleGroups::kTiles) return {rows / form.block, columns / form.block};
+  return {rows, columns / form.block};
+}
+
+}  // namespace
+
+DType dtype_in_files(std::string_view name) {
+  return name == "F8_E4M3" ? DType::kF8E4M3
+         : name == "I8"    ? DType::kI8
+         : name == "U8"    ? DType::kU8
+                           : DType::kF32;
+}
+
+Tensor seen_as(const Tensor& bytes, DType dtype) {
+  const auto owner = std::make_shared<Tensor>(bytes);
+  return Tensor::borrow(owner->raw(), bytes.shape(), dtype, owner);
+}
+
+float modelopt_scale(const quant::Format& format, float amax) {
+  if (format.has_blocks()) return quant::global_scale(amax);
+  if (format.element.integer) return amax <= quant::kLeastAmax ? 1.f : amax / format.element.largest;
+  return quant::factors_of(format, amax).back;
+}
+
+const quant::Format* written_format(const ModeloptAlgorithm& algorithm) {
+  return algorithm.format.empty() ? nullptr : &quant::format_named(algorithm.format);
+}
+
+std::vector<TensorInfo> modelopt_infos(const ModeloptChoice& form, const std::string& module, int64_t rows,
+                                       int64_t columns) {
+  const ModeloptAlgorithm& how = *form.algorithm;
+  check_fits(form, module, rows, columns);
+  std::vector<TensorInfo> infos{
+      {module + ".weight", codes_shape(how.layout, how.element.bits, rows, columns), dtype_in_files(how.dtype)},
+      {module + ".weight_scale", how.scale_shapes(rows, columns, form.block).front(),
+       dtype_in_files(how.scale_dtype)}};
+  if (how.second) infos.push_back({module + ".weight_scale_2", {}, DType::kF32});
+  return infos;
+}
+
+std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::string& module, const Tensor& values,
+                                     float amax) {
+  const ModeloptAlgorithm& how = *form.algorithm;
+  const quant::Format& format = *written_format(how);
+  const int64_t rows = values.dim(0), columns = values.dim(1);
+  const bool of_whole = how.groups == ScaleGroups::kWhole || how.second;
+  Tensor of_groups;
+  if (of_whole)
+    of_groups = Tensor::from<float>(std::vector<float>{amax}, {1, 1}, MemoryTag::kWorkspace);
+  else if (format.needs_amax())
+    of_groups = quant::amax_of(values, amax_shape(form, rows, columns));
+  const quant::Encoded encoded = quant::encode(module, format, values, of_groups);
+  Tensor codes = encoded.codes;
+  if (how.layout == CodesIn::kPairsOfRows)
+    codes = quant::packed_rows(module, quant::unpacked_columns(codes, how.element.bits).reshape({rows, columns}));
+  const std::vector<TensorInfo> infos = modelopt_infos(form, module, rows, columns);
+  std::vector<Tensor> parts{seen_as(codes.reshape(infos[0].shape), infos[0].dtype)};
+  if (format.has_blocks()) {
+    parts.push_back(seen_as(encoded.scales.reshape(infos[1].shape), infos[1].dtype));
+  } else {
+    const Tensor scales = Tensor::empty(infos[1].shape, DType::kF32, MemoryTag::kWorkspace);
+    for (int64_t i = 0; i < scales.numel(); ++i)
+      scales.data<float>()[i] = modelopt_scale(format, of_groups.data<float>()[i]);
+    parts.push_back(scales);
+  }
+  if (how.second)
+    parts.push_back(
+        Tensor::from<float>(std::vector<float>{modelopt_scale(format, amax)}, {1}).reshape({}));
+  return parts;
+}
+
+}  // namespace temper::checkpoints

@@ -13,24 +13,6 @@ class Direct : public Exchange {
   void begin_direct(const char* type = "qwen3", DType dtype = DType::kF32, double deadline_seconds = 20) {
     begin(type, dtype, deadline_seconds, Loading::kDirect);
   }
-  // Adds so many pieces, of a chunk at most, and closes the connection; whether there were as many.
-  bool send_pieces(int64_t count) {
-    int64_t sent = 0;
-    const auto tensors = models::load_model(path(), {});
-    Sender sender(socket(), table(), {.chunk_bytes = 4096});
-    sender.begin(1);
-    for (const WeightSpec& spec : table().specs()) {
-      const Tensor value = tensors->decoder.parameters().value(spec.name);
-      const Tensor flat = value.reshape({value.numel()});
-      for (int64_t at = 0; at < flat.numel(); at += 1024, ++sent) {
-        if (sent == count) return true;
-        const int64_t some = std::min<int64_t>(1024, flat.numel() - at);
-        const std::vector<Slice> run{{at, 0, some}};
-        sender.add(spec.name, value.shape(), run, flat.narrow(0, at, some));
-      }
-    }
-    return false;
-  }
 };
 
 TEST_F(Direct, BothKindsOfNamesGiveTheBitsOfTheFolder) {
@@ -78,7 +60,7 @@ TEST_F(Direct, AfterAnErrorInTheMiddleOnlyWholeWeightsServe) {
   for (const int64_t chunks : {2, 5, 17}) {
     begin_direct();
     const uint64_t version = store().version();
-    beside([&] { EXPECT_TRUE(send_pieces(chunks)); });
+    beside([&] { EXPECT_TRUE(send_pieces(chunks, Names::kPacked)); });
     // The receiver may hear a moment later that the sender is gone.
     receiver_->take_new([until = seconds_now() + 0.3] { return seconds_now() > until; });
     EXPECT_TRUE(receiver_->holds()) << chunks;
@@ -93,7 +75,7 @@ TEST_F(Direct, AfterAnErrorInTheMiddleOnlyWholeWeightsServe) {
 
 TEST_F(Direct, WhatEndsBeforeTheFirstChunkBreaksNothing) {
   begin_direct();
-  beside([&] { EXPECT_TRUE(send_pieces(0)); });
+  beside([&] { EXPECT_TRUE(send_pieces(0, Names::kPacked)); });
   receiver_->take_new([until = seconds_now() + 0.3] { return seconds_now() > until; });
   EXPECT_FALSE(receiver_->holds());
   EXPECT_EQ(old_, hashes_of(store()));
@@ -101,7 +83,7 @@ TEST_F(Direct, WhatEndsBeforeTheFirstChunkBreaksNothing) {
 
 TEST_F(Direct, BrokenWeightsEndTheProgramThatWaitsInVain) {
   begin_direct("qwen3", DType::kF32, 0.5);
-  beside([&] { EXPECT_TRUE(send_pieces(3)); });
+  beside([&] { EXPECT_TRUE(send_pieces(3, Names::kPacked)); });
   const double before = seconds_now();
   std::string error;
   try {

@@ -69,6 +69,29 @@ class Exchange : public testing::Test {
     return result;
   }
 
+  // Adds so many pieces of 4 KiB at most, each a chunk of its own or the end of one, and closes the
+  // connection; whether there were as many.
+  bool send_pieces(int64_t count, Names names) {
+    const auto loaded = models::load_model(path(), {});
+    Sender sender(socket(), table(), {.names = names, .chunk_bytes = 4096});
+    sender.begin(1);
+    int64_t sent = 0;
+    const auto add = [&](const std::string& name, const Tensor& value) {
+      const Tensor flat = value.contiguous().reshape({value.numel()});
+      for (int64_t at = 0; at < flat.numel() && sent < count; at += 1024, ++sent) {
+        const int64_t some = std::min<int64_t>(1024, flat.numel() - at);
+        const std::vector<Slice> run{{at, 0, some}};
+        sender.add(name, value.shape(), run, flat.narrow(0, at, some));
+      }
+    };
+    for (const WeightSpec& spec : table().specs()) {
+      if (names == Names::kPacked) add(spec.name, loaded->decoder.parameters().value(spec.name));
+      if (names == Names::kCheckpoint)
+        for (const WeightSource& source : spec.sources) add(source.name, folder_->tensor(source.name));
+    }
+    return sent == count;
+  }
+
   // That the old weights serve after this error, and that new ones still can come.
   void expect_old(const std::string& error, const std::string& part) {
     EXPECT_NE(error.find(part), std::string::npos) << "found: " << error << "\nexpected: " << part;

@@ -98,6 +98,24 @@ TEST_F(Exchange, EveryErrorLeavesTheOldWeights) {
   }
 }
 
+// However many chunks have come, of either kind of stream.
+TEST_F(Exchange, ASenderThatDiesAfterAnyChunkLeavesTheOldWeights) {
+  for (const char* type : {"qwen3", "qwen3_moe", "gpt_oss"})
+    for (const Names names : {Names::kPacked, Names::kCheckpoint}) {
+      begin(type);
+      int64_t pieces = 0;
+      for (bool more = true; more; ++pieces) {
+        EXPECT_EQ(beside([&] { more = send_pieces(pieces, names); }), "");
+        EXPECT_TRUE(taken_.empty());
+        EXPECT_EQ(differences(old_, hashes_of(store())), std::vector<std::string>())
+            << type << ", " << pieces;
+      }
+      EXPECT_GT(pieces, 20);
+      expect_old("", "");
+      taken_.clear();
+    }
+}
+
 TEST_F(Exchange, ElementsThatComeTwiceAreRefused) {
   const auto runs = [](int first, int count) {
     return fmt::format(R"({{"shape":[32],"runs":[[{},{}]]}})", first, count);

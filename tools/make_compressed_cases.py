@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Records small matrices as compressed-tensors (0.20) holds them in files, and the values that it reads from them again. Bytes of
-tensors are written in hexadecimal.
+tensors are written in hexadecimal. It unpacks FP4 as bfloat16, to which it rounds values; here it is asked for float32.
 
   pip install compressed-tensors torch
   python3 tools/make_compressed_cases.py tests/goldens/quantizers/compressed.json"""
 import json
 import sys
 
+import compressed_tensors.compressors.nvfp4.base as fp4
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
@@ -21,6 +22,9 @@ CASES = {
     "fp8 by channel": ("float-quantized", dict(num_bits=8, type="float", strategy="channel")),
     "fp8 as a whole": ("float-quantized", dict(num_bits=8, type="float", strategy="tensor")),
     "fp8 in tiles": ("float-quantized", dict(num_bits=8, type="float", strategy="block", block_structure=TILE)),
+    "nvfp4": ("nvfp4-pack-quantized", dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, scale_dtype="torch.float8_e4m3fn")),
+    "mxfp4": ("mxfp4-pack-quantized", dict(num_bits=4, type="float", strategy="group", group_size=32, scale_dtype="torch.uint8")),
+    "mxfp8": ("mxfp8-quantized", dict(num_bits=8, type="float", strategy="group", group_size=32, scale_dtype="torch.uint8")),
 }
 
 
@@ -29,9 +33,13 @@ def held(tensor):
     return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), data.hex()]
 
 
-def bounds(weight, strategy):
-    if strategy == "group":
-        parts = weight.reshape(ROWS, COLUMNS // GROUP, GROUP)
+def in_float32(packed, rows, columns, unpack=fp4.unpack_fp4_from_uint8):
+    return unpack(packed, rows, columns, torch.float32)
+
+
+def bounds(weight, strategy, group):
+    if "group" in strategy:
+        parts = weight.reshape(ROWS, COLUMNS // group, group)
         return parts.amin(-1), parts.amax(-1)
     if strategy == "channel":
         return weight.amin(-1, keepdim=True), weight.amax(-1, keepdim=True)
@@ -43,12 +51,17 @@ def bounds(weight, strategy):
 
 def main():
     weight = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(3)) + 0.3
+    fp4.unpack_fp4_from_uint8 = in_float32
     cases = {}
     for name, (form, arguments) in CASES.items():
         scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**arguments))
-        scale, zero = calculate_qparams(*bounds(weight, arguments["strategy"]), scheme.weights)
+        whole = 448 * 6 / weight.abs().max().reshape(1) if name == "nvfp4" else None
+        scale, zero = calculate_qparams(*bounds(weight, arguments["strategy"], arguments.get("group_size")), scheme.weights, global_scale=whole)
+        state = {"weight": weight.clone(), "weight_scale": scale, "weight_zero_point": zero}
+        if whole is not None:
+            state["weight_global_scale"] = whole
         compressor = BaseCompressor.get_value_from_registry(form)
-        files = compressor.compress({"weight": weight.clone(), "weight_scale": scale, "weight_zero_point": zero}, scheme)
+        files = compressor.compress(state, scheme)
         values = compressor.decompress(dict(files), scheme)["weight"]
         config = {"quant_method": "compressed-tensors", "format": form,
                   "config_groups": {"group_0": {"targets": ["Linear"], "weights": arguments}}}

@@ -53,15 +53,16 @@ std::vector<TensorInfo> modelopt_infos(const ModeloptChoice& form, const std::st
   const ModeloptAlgorithm& how = *form.algorithm;
   check_fits(form, module, rows, columns);
   std::vector<TensorInfo> infos{
-      {module + ".weight", codes_shape(how.layout, how.element.bits, rows, columns), dtype_in_files(how.dtype)},
+      {module + ".weight", codes_shape(how.layout, how.element.bits, rows, columns),
+       dtype_in_files(how.dtype)},
       {module + ".weight_scale", how.scale_shapes(rows, columns, form.block).front(),
        dtype_in_files(how.scale_dtype)}};
   if (how.second) infos.push_back({module + ".weight_scale_2", {}, DType::kF32});
   return infos;
 }
 
-std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::string& module, const Tensor& values,
-                                     float amax) {
+std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::string& module,
+                                     const Tensor& values, float amax) {
   const ModeloptAlgorithm& how = *form.algorithm;
   const quant::Format& format = *written_format(how);
   const int64_t rows = values.dim(0), columns = values.dim(1);
@@ -74,7 +75,8 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
   const quant::Encoded encoded = quant::encode(module, format, values, of_groups);
   Tensor codes = encoded.codes;
   if (how.layout == CodesIn::kPairsOfRows)
-    codes = quant::packed_rows(module, quant::unpacked_columns(codes, how.element.bits).reshape({rows, columns}));
+    codes =
+        quant::packed_rows(module, quant::unpacked_columns(codes, how.element.bits).reshape({rows, columns}));
   const std::vector<TensorInfo> infos = modelopt_infos(form, module, rows, columns);
   std::vector<Tensor> parts{seen_as(codes.reshape(infos[0].shape), infos[0].dtype)};
   if (format.has_blocks()) {
@@ -86,8 +88,7 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
     parts.push_back(scales);
   }
   if (how.second)
-    parts.push_back(
-        Tensor::from<float>(std::vector<float>{modelopt_scale(format, amax)}, {1}).reshape({}));
+    parts.push_back(Tensor::from<float>(std::vector<float>{modelopt_scale(format, amax)}, {1}).reshape({}));
   return parts;
 }
 

@@ -8,8 +8,9 @@
 // One matrix as nvidia-modelopt's folders have it (modelopt_algorithms.h).
 namespace temper::checkpoints {
 
-// The number that codes are multiplied by (with scales of blocks, that those are multiplied by), and that inputs
-// are divided by. Training divides integers by largest / amax instead: one rounding lies between the two.
+// The number that codes are multiplied by (with scales of blocks, that those are multiplied by), and that
+// inputs are divided by. Training divides integers by largest / amax instead: one rounding lies between the
+// two.
 float modelopt_scale(const quant::Format& format, float amax);
 
 // As ModeloptAlgorithm spells it.
@@ -23,9 +24,9 @@ const quant::Format* written_format(const ModeloptAlgorithm& algorithm);
 // X.weight, X.weight_scale and, of some, X.weight_scale_2 of the matrix X.weight [rows, columns].
 std::vector<TensorInfo> modelopt_infos(const ModeloptChoice& form, const std::string& module, int64_t rows,
                                        int64_t columns);
-// Those tensors of values [rows, columns] float32. `amax`: of the elements that share a scale of the whole, which
-// may be more than these; others are found here. An Error "[module] …" for what does not fit the form.
-std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::string& module, const Tensor& values,
-                                     float amax);
+// Those tensors of values [rows, columns] float32. `amax`: of the elements that share a scale of the whole,
+// which may be more than these; others are found here. An Error "[module] …" for what does not fit the form.
+std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::string& module,
+                                     const Tensor& values, float amax);
 
 }  // namespace temper::checkpoints

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoints/quantized_codes.h"
+#include "checkpoints/compressed_blocks.h"
 
 // Folders of compressed-tensors (llm-compressor). Of the matrix X.weight [rows, columns] there are
 //   float-quantized, int-quantized, naive-quantized:
@@ -16,11 +16,13 @@
 // and X.weight_scale: one, one for each row, for each group of columns of a row, or for each tile (float
 // formats: block_structure). X.weight_zero_point is what is subtracted from codes: I8 of the scales' shape,
 // or of pack-quantized I32 [rows · bits / 32, column groups], packed along rows with 2^(bits - 1) added.
+// Formats of blocks with narrow scales are in checkpoints/compressed_blocks.h.
 namespace temper::checkpoints {
 namespace {
 
-constexpr std::string_view kCompressedFormats[] = {"float-quantized", "int-quantized", "naive-quantized",
-                                                   "pack-quantized", "mixed-precision"};
+constexpr std::string_view kCompressedFormats[] = {
+    "float-quantized",      "int-quantized",        "naive-quantized", "pack-quantized",
+    "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision"};
 
 bool is_readable(const Json& format) {
   return format.is_string() && std::find(std::begin(kCompressedFormats), std::end(kCompressedFormats),
@@ -57,6 +59,7 @@ class CompressedForm : public QuantizedForm {
   }
 
   std::vector<std::string> misfits(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (in_compressed_blocks(folder, matrix)) return misfits_of_compressed_blocks(folder, matrix);
     std::vector<std::string> found;
     const auto check = [&](std::string_view ending, std::span<const std::string_view> dtypes,
                            const std::vector<Shape>& shapes) {
@@ -88,6 +91,7 @@ class CompressedForm : public QuantizedForm {
 
   Tensor rows(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
               int64_t count) const override {
+    if (in_compressed_blocks(folder, matrix)) return rows_of_compressed_blocks(folder, matrix, first, count);
     const bool packed = is_packed(folder, matrix);
     const std::string name = matrix.part(packed ? kPacked : ".weight");
     const Grid grid = *grid_of(folder, matrix);
@@ -115,9 +119,19 @@ class CompressedForm : public QuantizedForm {
   static constexpr std::string_view kPacked = ".weight_packed", kScale = ".weight_scale",
                                     kZero = ".weight_zero_point", kGroups = ".weight_g_idx",
                                     kSize = ".weight_shape";
-  static constexpr std::string_view kEndings[] = {
-      ".weight",           kPacked,         kScale,     kZero,     kGroups, kSize, ".input_scale",
-      ".input_zero_point", ".output_scale", ".k_scale", ".v_scale"};
+  static constexpr std::string_view kEndings[] = {".weight",
+                                                  kPacked,
+                                                  kScale,
+                                                  kZero,
+                                                  kGroups,
+                                                  kSize,
+                                                  ".input_scale",
+                                                  ".input_zero_point",
+                                                  ".output_scale",
+                                                  ".k_scale",
+                                                  ".v_scale",
+                                                  kCompressedGlobalScale,
+                                                  ".input_global_scale"};
   static constexpr std::string_view kFloats[] = {"F32", "BF16", "F16"}, kBytes[] = {"F8_E4M3", "I8"},
                                     kWords[] = {"I32"};
 

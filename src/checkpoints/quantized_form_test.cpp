@@ -225,7 +225,7 @@ TEST_F(Quantized, CompressedTensorsHaveBytesWithOneScaleForARowOrATile) {
 TEST_F(Quantized, WhatCompressedTensorsWritesIsReadAsItReadsIt) {
   const Json cases =
       Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/compressed.json");
-  EXPECT_EQ(cases.as_object().size(), 7u);
+  EXPECT_EQ(cases.as_object().size(), 10u);
   add_matrix(12, 32);
   for (const auto& [name, golden] : cases.as_object()) {
     SCOPED_TRACE(name);
@@ -235,6 +235,30 @@ TEST_F(Quantized, WhatCompressedTensorsWritesIsReadAsItReadsIt) {
     const Tensor values = recorded(golden.at("values"));
     EXPECT_EQ(load(), Values(values.values<float>().begin(), values.values<float>().end()));
   }
+}
+
+TEST_F(Quantized, BlocksOfCompressedTensorsThatLackAPart) {
+  const Json cases =
+      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/compressed.json");
+  add_matrix(12, 32);
+  const auto error_without = [&](const std::string& name, const std::string& part) {
+    tensors_.resize(0);
+    const Json& golden = cases.at(name);
+    for (const auto& [own, tensor] : golden.at("tensors").as_object())
+      if (own != part) add("m.x." + own, recorded(tensor));
+    config(golden.at("config").dump());
+    return load_error();
+  };
+  for (const auto& [name, part] :
+       std::vector<std::pair<std::string, std::string>>{{"nvfp4", "weight_packed"},
+                                                        {"nvfp4", "weight_scale"},
+                                                        {"nvfp4", "weight_global_scale"},
+                                                        {"mxfp4", "weight_scale"},
+                                                        {"mxfp8", "weight_scale"}})
+    expect_has(error_without(name, part), fmt::format("'m.x.{}' is missing beside the other parts", part));
+  table_ = {};
+  add_matrix(12, 48);
+  expect_has(error_without("mxfp4", ""), "'m.x.weight' is in blocks of 32, but has 48 columns");
 }
 
 // The form that older folders of nvidia-modelopt have: config.json says nothing.

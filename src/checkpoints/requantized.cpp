@@ -26,7 +26,8 @@ namespace {
 constexpr std::string_view kBefore = ".pre_quant_scale";
 
 bool has_whole(const ModeloptChoice& form) {
-  return form.algorithm != nullptr && (form.algorithm->groups == ScaleGroups::kWhole || form.algorithm->second);
+  return form.algorithm != nullptr &&
+         (form.algorithm->groups == ScaleGroups::kWhole || form.algorithm->second);
 }
 
 float largest_in(const Tensor& values) { return *quant::amax_of(values, {1, 1}).data<float>(); }
@@ -40,8 +41,8 @@ Requantized::Requantized(const ModelFolder& folder, const WeightTable& table, Ch
   for (const WeightSpec& spec : table.specs())
     for (const Part& part : parts_of(spec))
       if (part.matrix && (part.form.algorithm == nullptr || written_format(*part.form.algorithm) == nullptr))
-        fail("[{}] '{}' is quantized as {}, which is read, but not written: leave out --quantized", folder.path(),
-             part.source.name,
+        fail("[{}] '{}' is quantized as {}, which is read, but not written: leave out --quantized",
+             folder.path(), part.source.name,
              part.form.algorithm == nullptr ? folder.form()->name()
                                             : fmt::format("modelopt {}", part.form.algorithm->name));
 }
@@ -50,7 +51,8 @@ std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) con
   std::vector<Part> parts;
   const int64_t of_expert = spec.experts > 0 ? spec.shape[0] / spec.experts : 0;
   int64_t row = 0;
-  for (const WeightSource& source : WeightTable::sources_in_files(spec, folder_.find(spec.stacked) != nullptr)) {
+  for (const WeightSource& source :
+       WeightTable::sources_in_files(spec, folder_.find(spec.stacked) != nullptr)) {
     Part part{&spec, source, row, quantized_matrix(folder_, spec, source)};
     if (part.matrix) {
       part.form = folder_.form()->written(*part.matrix);
@@ -72,8 +74,7 @@ std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) con
 std::vector<std::string> Requantized::kept_parts(const Part& part) const {
   std::vector<std::string> kept = folder_.form()->parts(folder_, *part.matrix);
   if (!part.encoded) return kept;
-  const auto infos =
-      modelopt_infos(part.form, part.module(), part.source.rows, part.spec->shape[1]);
+  const auto infos = modelopt_infos(part.form, part.module(), part.source.rows, part.spec->shape[1]);
   std::erase_if(kept, [&](const std::string& name) {
     return std::any_of(infos.begin(), infos.end(), [&](const TensorInfo& info) { return info.name == name; });
   });
@@ -108,7 +109,8 @@ Tensor Requantized::to_encode(const Part& part, const Tensor& value) const {
   const Tensor factors = folder_.tensor(before).to(DType::kF32, MemoryTag::kWorkspace);
   const Tensor divided = rows.clone(MemoryTag::kWorkspace);
   const int64_t columns = rows.dim(1);
-  for (int64_t i = 0; i < divided.numel(); ++i) divided.data<float>()[i] /= factors.data<float>()[i % columns];
+  for (int64_t i = 0; i < divided.numel(); ++i)
+    divided.data<float>()[i] /= factors.data<float>()[i % columns];
   return divided;
 }
 

@@ -5,16 +5,17 @@
 
 namespace temper::checkpoints {
 
-// The parameters of a model whose weights have changed, in the form that a quantized folder has them in. amax are
-// the largest magnitudes of the new weights; what is fused when it is served (the sources of a parameter, of one
-// expert) shares its scale of the whole. Matrices of which nothing changed keep the folder's bytes, and so does
-// what belongs to inputs (input_scale, pre_quant_scale, which columns are divided by before they are encoded).
+// The parameters of a model whose weights have changed, in the form that a quantized folder has them in. amax
+// are the largest magnitudes of the new weights; what is fused when it is served (the sources of a parameter,
+// of one expert) shares its scale of the whole. Matrices of which nothing changed keep the folder's bytes,
+// and so does what belongs to inputs (input_scale, pre_quant_scale, which columns are divided by before they
+// are encoded).
 class Requantized : public EncodedParameters {
  public:
   using Changed = std::function<bool(const WeightSpec& spec, const WeightSource& source)>;
 
-  // `folder` must live as long. An Error "[folder] …" where it has plain values, or codes in a form that is only
-  // read.
+  // `folder` must live as long. An Error "[folder] …" where it has plain values, or codes in a form that is
+  // only read.
   Requantized(const ModelFolder& folder, const WeightTable& table, Changed changed);
 
   std::vector<TensorInfo> list(const WeightSpec& spec) const override;

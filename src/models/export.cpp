@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/modelopt_parts.h"
-#include "models/export_forms.h"
+#include "models/export_compressed.h"
 #include "quant/number_format.h"
 #include "quant/packing.h"
 
@@ -168,9 +168,18 @@ ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
   return all;
 }
 
+CompressedModules compressed(const Encoder& encoder, const WeightTable& table) {
+  CompressedModules all;
+  for (const auto& [weight, module] : encoder.modules())
+    for (const WeightSource& source : table.find(weight)->sources)
+      all.emplace(module_name(source), CompressedModule{module.form, module.input != nullptr});
+  return all;
+}
+
 }  // namespace
 
-void export_model(const Model& model, const std::string& folder, const std::string& files_from) {
+void export_model(const Model& model, const std::string& folder, const std::string& files_from,
+                  ExportForm form) {
   if (model.decoder.quantizers().empty())
     fail("[export] the model has no quantizers: nothing is to be encoded");
   if (!model.decoder.quantizers().ready())
@@ -178,13 +187,18 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   const auto& parameters = model.decoder.parameters();
   const Encoder encoder(model.decoder);
   const ExportedModules all = listed(encoder, parameters.table());
+  const bool is_modelopt = form == ExportForm::kModelopt;
+  const CompressedModules modules = compressed(encoder, parameters.table());
+  const CompressedParameters renamed(encoder, modules);
   Json config = model.config;
-  config.set("quantization_config", quantization_config(all));
+  config.set("quantization_config",
+             is_modelopt ? quantization_config(all) : compressed_quantization_config(modules, all.excluded));
   checkpoints::SaveOptions options;
   options.dtype = parameters.dtype();
   options.original = files_from;
   options.encoded = &encoder;
-  options.json_files = {{"hf_quant_config.json", hf_quant_config(all)}};
+  if (!is_modelopt) options.encoded = &renamed;
+  if (is_modelopt) options.json_files = {{"hf_quant_config.json", hf_quant_config(all)}};
   std::optional<checkpoints::ModelFolder> read;
   if (!model.folder.empty() && parameters.table().keeps_some())
     options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));

@@ -186,6 +186,8 @@ Json quantization_config(const ExportedModules& modules) {
   if (mixed) config.emplace_back("quantized_layers", quantized_layers(modules));
   config.emplace_back("ignore", names_in(modules.excluded));
   config.emplace_back("quant_algo", mixed ? Json("MIXED_PRECISION") : Json(name_of(*forms.begin())));
+  if (config.front().first != "config_groups" && forms.begin()->block > 0)
+    config.emplace_back("group_size", forms.begin()->block);
   config.emplace_back("producer", producer());
   config.emplace_back("quant_method", "modelopt");
   return config;

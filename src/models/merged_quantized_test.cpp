@@ -30,14 +30,15 @@ void calibrate(Model& model) {
     if (each.planned.of_input)
       *each.amax.data<float>() = made_up += 0.37f;
     else
-      each.amax.copy_from(
-          quant::amax_of(model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
-                         each.planned.amax));
+      each.amax.copy_from(quant::amax_of(
+          model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
+          each.planned.amax));
   }
   model.decoder.quantizers().set_ready();
 }
 
-// Fake quantization of a weight; of integers with the scale that files have, where training divides by its inverse.
+// Fake quantization of a weight; of integers with the scale that files have, where training divides by its
+// inverse.
 Doubles faked(const Quantizer& quantizer, const Tensor& value) {
   const quant::Format& format = quantizer.planned.format;
   const Tensor values = value.to(DType::kF32).reshape(quantizer.planned.values);
@@ -49,9 +50,10 @@ Doubles faked(const Quantizer& quantizer, const Tensor& value) {
   const quant::Groups groups = quant::groups_of("", values.shape(), quantizer.amax.shape());
   Doubles all;
   for (int64_t i = 0; i < values.numel(); ++i) {
-    const float amax = quantizer.amax.data<float>()[groups.first(i / groups.columns) +
-                                                    i % groups.columns / groups.width()];
-    const float code = quant::round_to(format.element, values.data<float>()[i] * (format.element.largest / amax));
+    const float amax =
+        quantizer.amax.data<float>()[groups.first(i / groups.columns) + i % groups.columns / groups.width()];
+    const float code =
+        quant::round_to(format.element, values.data<float>()[i] * (format.element.largest / amax));
     all.push_back(code * (amax / format.element.largest));
   }
   return all;
@@ -135,8 +137,7 @@ TEST_F(MergedQuantized, CodesTimesScalesAreTheFakeQuantizationOfBaseAndAdapter) 
     SCOPED_TRACE(preset);
     for (const char* made : {"base", "adapter", "numbers", "codes"}) remove_all(out_ / made);
     const QuantizeOptions quantize{preset};
-    make("qwen3", quantize,
-         {.rank = 2, .targets = {.names = {"q_proj", "k_proj", "v_proj", "down_proj"}}});
+    make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj", "k_proj", "v_proj", "down_proj"}}});
     EXPECT_EQ(check_values(quantize, {"attention.qkv.weight", "mlp.down.weight"}), 2);
     const ModelFolder base = open("base"), codes = open("codes");
     EXPECT_EQ(codes.config(), base.config());
@@ -147,10 +148,10 @@ TEST_F(MergedQuantized, CodesTimesScalesAreTheFakeQuantizationOfBaseAndAdapter) 
     for (const std::string& name : base.names()) {
       ASSERT_NE(codes.find(name), nullptr) << name;
       const bool same = same_bytes(codes.tensor(name), base.tensor(name));
-      const bool may_differ =
-          !name.ends_with("input_scale") && (name.find("_proj.weight") != std::string::npos) &&
-          name.find("o_proj") == std::string::npos && name.find("gate") == std::string::npos &&
-          name.find("up_") == std::string::npos;
+      const bool may_differ = !name.ends_with("input_scale") &&
+                              (name.find("_proj.weight") != std::string::npos) &&
+                              name.find("o_proj") == std::string::npos &&
+                              name.find("gate") == std::string::npos && name.find("up_") == std::string::npos;
       EXPECT_TRUE(same || may_differ) << name;
       different += same ? 0 : 1;
     }
@@ -174,7 +175,8 @@ TEST_F(MergedQuantized, ChannelsOfModulesThatDoNotChangeKeepTheirBytes) {
   const ModelFolder base = open("base"), codes = open("codes");
   for (const char* part : {".weight", ".weight_scale"}) {
     const std::string attention = "model.layers.0.self_attn.";
-    EXPECT_FALSE(same_bytes(codes.tensor(attention + "q_proj" + part), base.tensor(attention + "q_proj" + part)));
+    EXPECT_FALSE(
+        same_bytes(codes.tensor(attention + "q_proj" + part), base.tensor(attention + "q_proj" + part)));
     for (const char* other : {"k_proj", "v_proj", "o_proj"})
       EXPECT_TRUE(same_bytes(codes.tensor(attention + other + part), base.tensor(attention + other + part)));
   }
@@ -200,7 +202,8 @@ TEST_F(MergedQuantized, EachExpertHasScalesOfItsOwn) {
 // Modules in several formats, and some in none.
 TEST_F(MergedQuantized, MixedFormats) {
   const QuantizerKind fp8{"fp8"}, none{};
-  const QuantizeOptions quantize{"W4A16_NVFP4", {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}};
+  const QuantizeOptions quantize{"W4A16_NVFP4",
+                                 {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}};
   make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj", "o_proj", "up_proj", "down_proj"}}});
   EXPECT_EQ(check_values(quantize, {"attention.qkv.weight", "mlp.gate_up.weight", "mlp.down.weight"}), 3);
   const std::string output = "model.layers.0.self_attn.o_proj.weight";
@@ -219,9 +222,10 @@ TEST_F(MergedQuantized, Refusals) {
   config.set("quantization_config", Json::parse(R"({"quant_method": "fp8"})", ""));
   write_file(out_ / "base/config.json", config.dump());
   remove_all(out_ / "codes");
-  expect_has(error_of([&] { merge(MergedForm::kAsBase, "codes"); }),
-             "base] 'model.layers.0.self_attn.q_proj.weight' is quantized as fp8, which is read, but not written: "
-             "leave out --quantized");
+  expect_has(
+      error_of([&] { merge(MergedForm::kAsBase, "codes"); }),
+      "base] 'model.layers.0.self_attn.q_proj.weight' is quantized as fp8, which is read, but not written: "
+      "leave out --quantized");
   EXPECT_FALSE(exists(out_ / "codes"));
 }
 

@@ -4,7 +4,6 @@
 #include "base/files.h"
 #include "checkpoints/training_state.h"
 #include "config/load.h"
-#include "models/export.h"
 #include "recipes/quantizer_state.h"
 #include "recipes/run_files.h"
 
@@ -25,7 +24,7 @@ RunConfig config_of(const RunFiles& files) {
 
 }  // namespace
 
-Exported export_run(const std::string& run, const std::string& folder) {
+Exported export_run(const std::string& run, const std::string& folder, models::ExportForm form) {
   const RunFiles files{run};
   const RunConfig config = config_of(files);
   const auto state = checkpoints::open_newest(files.states());
@@ -35,7 +34,7 @@ Exported export_run(const std::string& run, const std::string& folder) {
   build.quantize = config.quantize.to_options();
   const auto model = models::load_model(files.model(), build);
   read_quantizers(*state, model->decoder.quantizers());
-  models::export_model(*model, folder, files.model());
+  models::export_model(*model, folder, files.model(), form);
   int64_t count = 0;
   for (const layers::PlannedQuantizer& each : model->decoder.quantizers().plan().quantizers)
     count += each.count;

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string>
 
+#include "models/export.h"
+
 namespace temper::recipes {
 
 struct Exported {
@@ -11,6 +13,6 @@ struct Exported {
 
 // Writes the model that a quantized run left (OUTPUT/model) in the formats of its configuration, with the
 // amax of its newest checkpoint (models/export.h). An Error names what the folder lacks.
-Exported export_run(const std::string& run, const std::string& folder);
+Exported export_run(const std::string& run, const std::string& folder, models::ExportForm form);
 
 }  // namespace temper::recipes

@@ -14,6 +14,7 @@
 #include "collectives/at_root.h"
 #include "data/inspect.h"
 #include "recipes/adapter_config.h"
+#include "recipes/colocation.h"
 #include "recipes/layout_file.h"
 #include "recipes/mesh.h"
 #include "recipes/output.h"
@@ -132,6 +133,7 @@ void TrainingLoop::begin_and_train() {
                                      backends::KeepChoices::kNo);
     return check(preferred, plan);
   }
+  state_memory_policy();
   collectives::at_root(setup_.ranks, "opening the folder", [&] { open_folders(); });
   const backends::RunChoices choices(files_.algorithms(), has_states(setup_.config));
   setup_.load_weights(preferred, options_.verbose);
@@ -167,6 +169,12 @@ void TrainingLoop::begin_and_train() {
   }
   if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
   fail_if_any_was_lost();
+}
+
+void TrainingLoop::state_memory_policy() const {
+  const Device device = setup_.facts.device;
+  const std::string policy = stated_policy(colocation_of(setup_.config, device), device);
+  if (!policy.empty()) log_info(policy);
 }
 
 // Rollouts get what training leaves.

@@ -47,6 +47,7 @@ class TrainingLoop {
   bool is_root() const { return setup_.ranks.rank() == 0; }
   void check(const ops::Preferences& preferred, const RunMemory& plan);  // --dry-run
   void share_memory(RunMemory& plan, int64_t limit);
+  void state_memory_policy() const;
   std::string estimated_time(double updates);
   double seconds_of_update();
   void open_folders();

@@ -12,6 +12,7 @@
 #include "device/cuda/sharing.h"
 #include "device/cuda/staging.h"
 #include "device/facts.h"
+#include "device/memory_policy.h"
 #include "device/transfer.h"
 
 namespace temper::device {
@@ -39,6 +40,11 @@ class CudaPool final : public TaggedPool {
 bool separate_blocks() {
   const char* chosen = std::getenv("TEMPER_GPU_POOL");
   return chosen != nullptr && std::string_view(chosen) == "separate";
+}
+
+ChosenPolicy policy_of(int /*index*/) {
+  return separate_blocks() ? ChosenPolicy{MemoryPolicy::kSeparate, "TEMPER_GPU_POOL=separate"}
+                           : ChosenPolicy{};
 }
 
 template <int kIndex>
@@ -115,6 +121,7 @@ void register_cuda() {
   register_device(DeviceType::kCuda,
                   {cuda_transfer, cuda_clear, cuda_synchronize, start_reading_gpu, capture_gpu});
   register_sharing(DeviceType::kCuda, cuda_sharing());
+  register_memory_policy(DeviceType::kCuda, policy_of);
   detectors().add("cuda", {num_gpus, facts_of});
 }
 

@@ -1,0 +1,39 @@
+#include "recipes/colocation.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "recipes/recipe.h"
+#include "recipes/rollout_memory.h"
+
+namespace temper::recipes {
+
+Colocation colocation_of(const RunConfig& config, Device device) {
+  Colocation found;
+  if (const Recipe& recipe = recipe_of(config); recipe.rollouts != nullptr) {
+    found.with = "rollouts, by turns";
+    if (!recipe.rollouts(config).asleep.empty()) found.needs = fmt::format("{}.sleep", config.recipe);
+  }
+  const bool is_sent = !config.exchange.to.empty() && device.type != DeviceType::kCpu &&
+                       config.exchange.memory != ChunkMemory::kHost;
+  if (!is_sent) return found;
+  found.with += found.with.empty() ? "another process" : " and another process";
+  found.needs += found.needs.empty() ? "exchange" : " and exchange";
+  return found;
+}
+
+std::string stated_policy(const Colocation& colocation, Device device) {
+  if (colocation.with.empty()) return "";
+  const device::ChosenPolicy chosen = device::memory_policy(device);
+  const bool regions = chosen.policy == device::MemoryPolicy::kRegions;
+  if (!regions && !colocation.needs.empty())
+    fail(
+        "[{}] needs memory of {} in regions, which sleep and can be shared, but {} gives each block memory "
+        "of its own; "
+        "leave that out",
+        colocation.needs, to_string(device), chosen.by);
+  return fmt::format("memory of {}: {} ({}), shared with {}", to_string(device),
+                     regions ? "regions that sleep and can be shared" : "each block by itself",
+                     chosen.by.empty() ? "the device's own" : chosen.by, colocation.with);
+}
+
+}  // namespace temper::recipes

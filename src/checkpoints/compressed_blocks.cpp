@@ -34,7 +34,8 @@ bool in_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matr
          dtype_of(folder, matrix.part(kBlockScale)) == "U8";
 }
 
-std::vector<std::string> misfits_of_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix) {
+std::vector<std::string> misfits_of_compressed_blocks(const ModelFolder& folder,
+                                                      const QuantizedMatrix& matrix) {
   const bool nvfp4 = is_nvfp4(folder, matrix), packed = nvfp4 || is_packed(folder, matrix);
   const int64_t block = nvfp4 ? kNvfp4Columns : kMxColumns;
   if (matrix.columns % block != 0)

@@ -91,8 +91,8 @@ std::vector<TensorInfo> compressed_infos(const ModeloptAlgorithm& algorithm, con
       return {{module + ".weight_packed",
                codes_shape(CodesIn::kWords, algorithm.element.bits, matrix[0], matrix[1]), DType::kI32},
               {module + ".weight_shape", {2}, DType::kI64}};
-    return {{module + (algorithm.layout == CodesIn::kPairsOfColumns ? ".weight_packed" : ".weight"), info.shape,
-             info.dtype}};
+    return {{module + (algorithm.layout == CodesIn::kPairsOfColumns ? ".weight_packed" : ".weight"),
+             info.shape, info.dtype}};
   }
   if (ending == ".weight_scale") return {{info.name, scale_shape(algorithm, info.shape), info.dtype}};
   if (ending == ".weight_scale_2") return {{module + ".weight_global_scale", {1}, DType::kF32}};
@@ -110,7 +110,8 @@ std::vector<Tensor> compressed_tensors(const ModeloptAlgorithm& algorithm, const
     return {words_of(algorithm, tensor), Tensor::from(std::vector<int64_t>{matrix[0], matrix[1]})};
   }
   if (ending == ".weight_scale") return {tensor.reshape(scale_shape(algorithm, info.shape))};
-  if (ending == ".weight_scale_2" || (ending == ".input_scale" && algorithm.second)) return {reciprocal(tensor)};
+  if (ending == ".weight_scale_2" || (ending == ".input_scale" && algorithm.second))
+    return {reciprocal(tensor)};
   if (ending == ".input_scale") return {tensor.reshape({1})};
   refuse(info);
 }

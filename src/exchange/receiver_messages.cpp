@@ -76,7 +76,7 @@ Json Receiver::hello(Session& session, const Json& message) const {
       fail(
           "[weights] the sender's chunks lie in memory of '{}' ({}), which the receiver's {}{} cannot read; "
           "put both "
-          "on one device, or send through the CPU's memory",
+          "on one device, or send through the CPU's memory (exchange.memory: host)",
           memory, identity, to_string(own), same ? fmt::format(" ({})", device_identity(own)) : "");
     session.memory = own;
   }

@@ -53,8 +53,8 @@ Json weights_of(const ExportedForm& form) {
   return numbers;
 }
 
-// FP8 and INT8 have a scale that was calibrated, or FP8 one for each token; blocks are found in each pass, of NVFP4
-// below a scale that was calibrated.
+// FP8 and INT8 have a scale that was calibrated, or FP8 one for each token; blocks are found in each pass, of
+// NVFP4 below a scale that was calibrated.
 Json inputs_of(const Group& group) {
   if (!group.quantizes_inputs) return {};
   const ModeloptAlgorithm& how = *group.form.algorithm;
@@ -76,8 +76,8 @@ Json compressed_quantization_config(const CompressedModules& modules, const std:
   std::map<Group, Json::Array> groups;
   for (const auto& [name, module] : modules) {
     if (checkpoints::compressed_format(*module.form.algorithm).empty())
-      fail("[export] {} is {}, which compressed-tensors has no form of: export it in the form of modelopt", name,
-           module.form.algorithm->name);
+      fail("[export] {} is {}, which compressed-tensors has no form of: export it in the form of modelopt",
+           name, module.form.algorithm->name);
     groups[{module.form, module.quantizes_inputs}].emplace_back(name);
   }
   std::set<std::string_view> formats;
@@ -109,7 +109,8 @@ const ModeloptAlgorithm& CompressedParameters::algorithm_of(const TensorInfo& in
 std::vector<TensorInfo> CompressedParameters::list(const WeightSpec& spec) const {
   std::vector<TensorInfo> all;
   for (const TensorInfo& info : encoder_.list(spec))
-    for (TensorInfo& own : checkpoints::compressed_infos(algorithm_of(info), info)) all.push_back(std::move(own));
+    for (TensorInfo& own : checkpoints::compressed_infos(algorithm_of(info), info))
+      all.push_back(std::move(own));
   return all;
 }
 

@@ -13,12 +13,12 @@ struct CompressedModule {
 };
 using CompressedModules = std::map<std::string, CompressedModule>;  // by the names of files
 
-// quantization_config of config.json; `ignored` are matrices that stay as they are. An Error "[export] …" where
-// compressed-tensors has no such form.
+// quantization_config of config.json; `ignored` are matrices that stay as they are. An Error "[export] …"
+// where compressed-tensors has no such form.
 Json compressed_quantization_config(const CompressedModules& modules, const std::set<std::string>& ignored);
 
-// What another encoder makes of parameters for nvidia-modelopt, with the names and shapes of compressed-tensors
-// (checkpoints/compressed_parts.h).
+// What another encoder makes of parameters for nvidia-modelopt, with the names and shapes of
+// compressed-tensors (checkpoints/compressed_parts.h).
 class CompressedParameters : public checkpoints::EncodedParameters {
  public:
   // Both must live as long.

@@ -129,15 +129,16 @@ TEST(ExportCompressed, SeveralFormatsAreGroupsOfTheirModules) {
   const TemporaryDirectory out;
   const QuantizerKind fp8{"fp8"}, none{};
   export_model(*ready_model({"W4A16_NVFP4",
-                            {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}}),
+                             {{"layers.0.mlp.*", fp8, fp8}, {"layers.0.attention.output", none, none}}}),
                out / "m", "", ExportForm::kCompressedTensors);
   const Json config = Json::parse_file(out / "m/config.json").at("quantization_config");
   EXPECT_EQ(config.at("format").as_string(), "mixed-precision");
   std::map<std::string, std::string> targets;
   for (const auto& [name, group] : config.at("config_groups").as_object())
     targets[group.at("format").as_string()] = group.at("targets").dump();
-  EXPECT_EQ(targets.at("float-quantized"),
-            R"(["model.layers.0.mlp.down_proj", "model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"])");
+  EXPECT_EQ(
+      targets.at("float-quantized"),
+      R"(["model.layers.0.mlp.down_proj", "model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"])");
   EXPECT_EQ(targets.at("nvfp4-pack-quantized"),
             R"(["model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.q_proj", )"
             R"("model.layers.0.self_attn.v_proj"])");
@@ -146,8 +147,9 @@ TEST(ExportCompressed, SeveralFormatsAreGroupsOfTheirModules) {
 }
 
 TEST(ExportCompressed, Experts) {
-  const auto model = ready_model({"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", layers::Sharing::kBlock, 32}, {}}}},
-                                "qwen3_moe");
+  const auto model =
+      ready_model({"", {{"layers.*.mlp.experts.*", QuantizerKind{"int4", layers::Sharing::kBlock, 32}, {}}}},
+                  "qwen3_moe");
   const TemporaryDirectory out;
   export_model(*model, out / "modelopt", "");
   export_model(*model, out / "compressed", "", ExportForm::kCompressedTensors);
@@ -160,11 +162,12 @@ TEST(ExportCompressed, Experts) {
 
 TEST(ExportCompressed, FormsThatItHasNotAreRefused) {
   const TemporaryDirectory out;
-  expect_has(error_of([&] {
-               export_model(*ready_model({"W4A8_MXFP4_FP8"}), out / "m", "", ExportForm::kCompressedTensors);
-             }),
-             "[export] model.layers.0.mlp.down_proj is W4A8_MXFP4_FP8, which compressed-tensors has no form of: "
-             "export it in the form of modelopt");
+  expect_has(
+      error_of([&] {
+        export_model(*ready_model({"W4A8_MXFP4_FP8"}), out / "m", "", ExportForm::kCompressedTensors);
+      }),
+      "[export] model.layers.0.mlp.down_proj is W4A8_MXFP4_FP8, which compressed-tensors has no form of: "
+      "export it in the form of modelopt");
   EXPECT_FALSE(exists(out / "m"));
 }
 

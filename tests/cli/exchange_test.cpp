@@ -8,7 +8,10 @@
 #include <sstream>
 #include <thread>
 
-#include "exchange/connection.h"
+#include "checkpoints/hf_folder.h"
+#include "exchange/sender.h"
+#include "layers/decoder.h"
+#include "models/model.h"
 #include "tests/cli/ranks_fixture.h"
 #include "tests/support/gpu.h"
 
@@ -238,6 +241,9 @@ TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
     EXPECT_NE(training.log().find("is saved in " + folder() + "/" + out + ": run the same command to resume"),
               std::string::npos)
         << training.log();
+    const std::string log = training.log();
+    const auto step = std::stoll(log.substr(log.find("\nStep ") + 6));
+    EXPECT_GE(step, 3);
     answers.reset();
     answers = answer_beside();
     const Outcome again = run(command);
@@ -245,8 +251,42 @@ TEST_F(TrainerSends, AReceiverThatIsLostCostsNothing) {
     EXPECT_EQ(losses(folder() + "/" + out), losses(whole));
     expect_same_model(folder() + "/" + out, whole);
     answers->end(SIGTERM);
-    EXPECT_NE(answers->log().find("took weights of version 12: "), std::string::npos) << answers->log();
+    for (const int64_t version : {int64_t{step}, int64_t{12}})  // what it went on with, and the last
+      EXPECT_NE(answers->log().find("took weights of version " + std::to_string(version) + ": "),
+                std::string::npos)
+          << answers->log();
   }
+}
+
+// Weights in place of the old ones, of which a sender sends some and ends: passes wait until others come
+// whole.
+TEST_F(TrainerSends, HalfOfTheWeightsAnswerNothing) {
+  const auto answers = answer_beside("--weights-mode direct");
+  const auto written = [] {
+    return exists(folder() + "/answers.jsonl") ? file_size(folder() + "/answers.jsonl") : 0;
+  };
+  while (written() == 0 && answers->runs()) wait_a_moment();
+  {
+    const auto folder_of_weights = checkpoints::ModelFolder::open(folder() + "/model");
+    const WeightTable table =
+        layers::decoder_weight_table(models::configure(folder_of_weights.config(), "config.json"));
+    exchange::Sender sender(socket(), table, {.names = exchange::Names::kCheckpoint, .chunk_bytes = 1 << 16});
+    sender.begin(7);
+    for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"})
+      sender.add(name, folder_of_weights.tensor(name));
+  }
+  while (answers->log().find("partly new and cannot be used") == std::string::npos && answers->runs())
+    wait_a_moment();
+  const int64_t before = written();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(written(), before) << answers->log();
+  const Outcome sent =
+      run("weights send " + folder() + "/model --to " + socket() + " --as-version 8 --check-sync");
+  EXPECT_EQ(sent.code, 0) << sent.err;
+  while (answers_in(folder() + "/answers.jsonl", "versions").count(8) == 0 && answers->runs())
+    wait_a_moment();
+  EXPECT_EQ(answers->end(SIGTERM), 3) << answers->log();
+  EXPECT_EQ(answers_in(folder() + "/answers.jsonl", "versions").count(7), 0u);
 }
 
 TEST_F(TrainerSends, ARunMayTrainOnWithoutItsReceiver) {

@@ -174,25 +174,54 @@ TEST_F(TrainerSends, AnAdapterIsInstalledUnderItsName) {
 }
 
 TEST_F(TrainerSends, RanksSendWhatTheyOwn) {
+  ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + folder() + "/mixture").code, 0);
+  const std::string lora = "adapters:\n  - {name: math, rank: 4}\n";
   struct Case {
-    const char *name, *mesh;
-    bool adapters;
+    const char *name, *mesh, *model;
+    std::string more = {};
   };
-  for (const auto& [name, mesh, adapters] :
-       {Case{"shard3", "--parallel.shard 2 --parallel.shard_level 3", false},
-        Case{"tensor", "--parallel.tensor 2", false}, Case{"replicas", "", false},
-        Case{"tensor_lora", "--parallel.tensor 2", true}}) {
-    const auto answers = answer_beside(adapters ? "--adapter math=-" : "");
-    write_file(folder() + "/ranks.yaml",
-               read_file(yaml()) + (adapters ? "adapters:\n  - {name: math, rank: 4}\n" : ""));
-    const Outcome trained =
-        run("train " + folder() + "/ranks.yaml --ranks 2 --train.steps 4 --output " + folder() + "/ranks_" +
-            name + " --exchange.to " + socket() + " --exchange.check_sync true " + mesh);
+  for (const auto& [name, mesh, model, more] :
+       {Case{"shard3", "--parallel.shard 2 --parallel.shard_level 3", "model"},
+        Case{"tensor", "--parallel.tensor 2", "model"}, Case{"replicas", "", "model"},
+        Case{"expert", "--parallel.expert 2", "mixture"},
+        Case{"tensor_lora", "--parallel.tensor 2", "model", lora}}) {
+    const auto answers = answer_beside(more.empty() ? "" : "--adapter math=-", model);
+    write_file(folder() + "/ranks.yaml", read_file(yaml()) + more);
+    const Outcome trained = run("train " + folder() + "/ranks.yaml --ranks 2 --train.steps 4 --model.path " +
+                                folder() + "/" + model + " --output " + folder() + "/ranks_" + name +
+                                " --exchange.to " + socket() + " --exchange.check_sync true " + mesh);
     EXPECT_EQ(trained.code, 0) << name << trained.err;
     EXPECT_NE(trained.err.find("of update 4, "), std::string::npos) << trained.err;
     EXPECT_NE(trained.err.find("parameters and buffers are alike"), std::string::npos) << trained.err;
     answers->end(SIGTERM);
     EXPECT_NE(answers->log().find("of version 4: "), std::string::npos) << answers->log();
+  }
+}
+
+// Whatever a recipe keeps besides the model that it trains: rollouts and a critic, a reference, a teacher.
+TEST_F(TrainerSends, EveryRecipeSendsWhatItTrains) {
+  const std::string model = "model: {path: " + folder() + "/model}\n",
+                    steps = "train: {steps: 3, rows_per_step: 4, optimizer: {lr: 1e-3}}\n";
+  const std::vector<std::pair<const char*, std::string>> recipes{
+      {"preference", "data: {train: [" + folder() + "/pairs_train.jsonl], max_length: 64}\n" + steps},
+      {"distill", "data: {train: [" + folder() +
+                      "/train.jsonl], max_length: 64}\ndistill: {teacher: " + folder() + "/model}\n" + steps},
+      {"grpo",
+       "data: {train: [" + folder() +
+           "/says_train.jsonl], max_length: 48}\ngrpo: {loss: ppo, group_size: 2, prompts_per_rollout: 4, "
+           "max_new_tokens: 6, rewards: [{type: length, target: 3}]}\n" +
+           "train: {steps: 3, optimizer: {lr: 1e-3}}\n"}};
+  for (const auto& [recipe, keys] : recipes) {
+    const auto answers = answer_beside();
+    const std::string file = folder() + "/" + recipe + ".yaml";
+    write_file(file, std::string("recipe: ") + recipe + "\n" + model + keys);
+    const Outcome trained = run("train " + file + " --output " + folder() + "/sent_" + recipe +
+                                " --exchange.to " + socket() + " --exchange.check_sync true");
+    EXPECT_EQ(trained.code, 0) << recipe << trained.err;
+    EXPECT_NE(trained.err.find("exchange: sent weights of update 3, "), std::string::npos) << trained.err;
+    answers->end(SIGTERM);
+    for (const char* version : {"version 1: ", "version 2: ", "version 3: "})
+      EXPECT_NE(answers->log().find(version), std::string::npos) << recipe << answers->log();
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/trace.h"
 #include "primitives/device_functions.h"
+#include "primitives/primitives.h"
 
 namespace temper::primitives {
 
@@ -16,6 +17,17 @@ Tensor amax_of(const Tensor& x, const Shape& shape) {
   Tensor amax = Tensor::zeros(shape, DType::kF32, MemoryTag::kActivations, x.device());
   grow_amax(x, amax);
   return amax;
+}
+
+Tensor amax_of_rows(const Tensor& amax, const Tensor& ids) {
+  const int64_t rows = ids.dim(0);
+  const Tensor own = Tensor::empty({rows, 1}, DType::kF32, MemoryTag::kActivations, amax.device());
+  if (rows == 0 || only_counts(amax.device())) return own;
+  Tape tape(false);
+  const Var none = tape.constant(Tensor::zeros({rows, 1}, DType::kF32, MemoryTag::kWorkspace, amax.device()));
+  const Var all = add(tape, none, tape.constant(amax.reshape({1, amax.numel()})));  // [rows, experts]
+  primitive_functions(amax.device()).take_last(all.value, ids, own);
+  return own;
 }
 
 }  // namespace temper::primitives

@@ -12,4 +12,8 @@ void grow_amax(const Tensor& x, const Tensor& amax);
 // The same from 0 on: float32 of `shape`, tag activations, where x is.
 Tensor amax_of(const Tensor& x, const Shape& shape);
 
+// Of rows that belong to experts each one's amax, float32 [rows, 1]: amax [experts, 1, 1], ids [rows, 1]
+// int32 in [0, experts), both where the result is.
+Tensor amax_of_rows(const Tensor& amax, const Tensor& ids);
+
 }  // namespace temper::primitives

@@ -298,6 +298,19 @@ const RequiredKernels<ops::LoraMoeExperts>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::ExpertLinear>& required_kernels() {
+  const auto by_eights = [](const ops::ExpertLinear::Signature& s) {
+    return s.in % 8 == 0 && s.out % 8 == 0;
+  };
+  static const RequiredKernels<ops::ExpertLinear> table{{.in = 2048, .out = 768, .experts = 128},
+                                                        kAll,
+                                                        {{"onednn", "onednn", kCpu, kWide},
+                                                         {"hopper", "hopper", kHopper, kBFloat16, by_eights},
+                                                         {"cuda", "cuda", kGpu, kAll}}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::LoadBalancingLoss>& required_kernels() {
   static const RequiredKernels<ops::LoadBalancingLoss> table{
       {.experts = 128}, kAll, {{"cuda", "cuda", kGpu, kAll}}};

@@ -14,6 +14,7 @@
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
+#include "ops/expert_linear/expert_linear.h"
 #include "ops/fake_quantize/fake_quantize.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/hardware_table.h"
@@ -102,6 +103,8 @@ const RequiredKernels<ops::Dropout>& required_kernels();
 template <>
 const RequiredKernels<ops::Embedding>& required_kernels();
 template <>
+const RequiredKernels<ops::ExpertLinear>& required_kernels();
+template <>
 const RequiredKernels<ops::FakeQuantize>& required_kernels();
 template <>
 const RequiredKernels<ops::GlobalNorm>& required_kernels();
@@ -143,9 +146,9 @@ void visit_required_ops(F&& f) {
   all.template
   operator()<ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
              ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
-             ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads, ops::LatentRotary,
-             ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts, ops::MoeExperts,
-             ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
+             ops::ExpertLinear, ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
+             ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
+             ops::MoeExperts, ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
              ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu, ops::TokenLogProbs>();
 }
 

@@ -21,6 +21,7 @@ void register_cuda() {
   ops::kernels<ops::LatentHeads>().add("cuda", cuda_latent_heads_kernel());
   ops::kernels<ops::LatentRotary>().add("cuda", cuda_latent_rotary_kernel());
   ops::kernels<ops::LoadBalancingLoss>().add("cuda", cuda_load_balancing_loss_kernel());
+  ops::kernels<ops::ExpertLinear>().add("cuda", cuda_expert_linear_kernel());
   ops::kernels<ops::LoraMoeExperts>().add("cuda", cuda_lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("cuda", cuda_moe_experts_kernel());
   ops::kernels<ops::MoeRouter>().add("cuda", cuda_moe_router_kernel());

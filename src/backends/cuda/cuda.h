@@ -10,6 +10,7 @@
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
+#include "ops/expert_linear/expert_linear.h"
 #include "ops/fake_quantize/fake_quantize.h"
 #include "ops/global_norm/global_norm.h"
 #include "ops/latent_decode/latent_decode.h"
@@ -43,6 +44,7 @@ ops::Kernel<ops::LatentDecode> cuda_latent_decode_kernel();
 ops::Kernel<ops::LatentHeads> cuda_latent_heads_kernel();
 ops::Kernel<ops::LatentRotary> cuda_latent_rotary_kernel();
 ops::Kernel<ops::LoadBalancingLoss> cuda_load_balancing_loss_kernel();
+ops::Kernel<ops::ExpertLinear> cuda_expert_linear_kernel();
 ops::Kernel<ops::LoraMoeExperts> cuda_lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> cuda_moe_experts_kernel();
 ops::Kernel<ops::MoeRouter> cuda_moe_router_kernel();

@@ -28,6 +28,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A thread has N neighbouring columns of a row.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    gather_rows(const int* tokens, const T* x, int64_t columns, int64_t packs, T* rows) {
+  const int64_t in_row = columns / N;
+  for (int64_t i = global_thread(); i < packs; i += grid_threads()) {
+    const int64_t row = i / in_row, column = i % in_row * N;
+    store_pack(rows + row * columns + column, load_pack<T, N>(x + tokens[row] * columns + column));
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     add_parts(const int* places, int64_t rows, const float* parts, int count, float* sums) {
   for (int64_t choice = global_thread(); choice < rows; choice += grid_threads()) {
@@ -56,6 +67,23 @@ void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y) {
     columns % kLanes<T> == 0 ? launch.template operator()<kLanes<T>>() : launch.template operator()<1>();
   });
   device::check_launch("sum_choices");
+}
+
+Tensor gather_choices(const ExpertPlan& plan, const Tensor& x) {
+  const int64_t columns = x.dim(1);
+  const Tensor rows = Tensor::empty({plan.rows, columns}, x.dtype(), MemoryTag::kWorkspace, x.device());
+  if (rows.numel() == 0 || only_counts(x.device())) return rows;
+  visit_device_float(x.dtype(), [&]<class T>() {
+    const auto launch = [&]<int N>() {
+      const int64_t packs = rows.numel() / N;
+      const auto blocks = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+      gather_rows<T, N><<<blocks, kThreads, 0, device::stream(x.device())>>>(
+          plan.tokens(), static_cast<const T*>(x.raw()), columns, packs, static_cast<T*>(rows.raw()));
+    };
+    columns % kLanes<T> == 0 ? launch.template operator()<kLanes<T>>() : launch.template operator()<1>();
+  });
+  device::check_launch("gather_choices");
+  return rows;
 }
 
 void sum_parts(const ExpertPlan& plan, const Tensor& parts, const Tensor& sums) {

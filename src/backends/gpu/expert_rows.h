@@ -8,6 +8,9 @@ namespace temper::backends {
 // [plan's rows, columns] have one dtype.
 void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y);
 
+// Of x [tokens, columns] each row's token, in the order of the plan's rows: [plan's rows, columns].
+Tensor gather_choices(const ExpertPlan& plan, const Tensor& x);
+
 // sums [tokens, top_k] float32, of each choice: the sum of its row's parts [plan's rows, parts] float32.
 void sum_parts(const ExpertPlan& plan, const Tensor& parts, const Tensor& sums);
 

@@ -116,7 +116,7 @@ ExpertProductArguments Experts::arguments(const Tensor& items, const Tensor& mat
   g.tokens = plan_.tokens();
   g.choices = plan_.choices();
   g.items = static_cast<const ExpertItems*>(items.raw());
-  g.weights = op_.weights.data<float>();
+  g.weights = op_.weights.defined() ? op_.weights.data<float>() : nullptr;  // of gates
   g.columns = static_cast<int>(columns);
   g.depth = static_cast<int>(depth);
   return g;

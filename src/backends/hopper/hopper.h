@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/attention/attention.h"
+#include "ops/expert_linear/expert_linear.h"
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -16,6 +17,7 @@ ops::Kernel<ops::LoraLinear> lora_linear_kernel();
 // For compute capability 9.0 and bfloat16, by kernels of our own: one launch a product for all experts.
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 // The same with an adapter's updates as more of the same sums.
+ops::Kernel<ops::ExpertLinear> expert_linear_kernel();
 ops::Kernel<ops::LoraMoeExperts> lora_moe_experts_kernel();
 
 }  // namespace temper::backends::hopper

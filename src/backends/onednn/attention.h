@@ -15,7 +15,7 @@
 // What attention's two directions share.
 namespace temper::backends {
 
-constexpr int64_t kTileRows = 256;  // queries times the heads of a group
+constexpr int64_t kRowsOfGroup = 256;  // queries times the heads of a group
 constexpr int64_t kTileKeys = 256;
 constexpr int64_t kScoreStride = kTileKeys + 16;  // rows of a power of two share cache sets
 
@@ -38,7 +38,7 @@ inline std::vector<Document> documents_of(const ops::Attention& op) {
 
 inline int64_t group_of(const ops::Attention& op) { return op.q.dim(1) / op.k.dim(1); }
 inline int64_t queries_per_tile(const ops::Attention& op) {
-  return std::max<int64_t>(1, kTileRows / group_of(op));
+  return std::max<int64_t>(1, kRowsOfGroup / group_of(op));
 }
 
 // The same op with sinks of float32.

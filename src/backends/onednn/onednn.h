@@ -4,6 +4,7 @@
 #include "ops/attention/paged_attention.h"
 #include "ops/chunk_gated_delta_rule/chunk_gated_delta_rule.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/expert_linear/expert_linear.h"
 #include "ops/latent_decode/latent_decode.h"
 #include "ops/linear/linear.h"
 #include "ops/lora_linear/lora_linear.h"
@@ -20,6 +21,7 @@ ops::Kernel<ops::LatentDecode> latent_decode_kernel();
 ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::Linear> invariant_linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
+ops::Kernel<ops::ExpertLinear> expert_linear_kernel();
 ops::Kernel<ops::LoraMoeExperts> lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 ops::Kernel<ops::PagedAttention> paged_attention_kernel();

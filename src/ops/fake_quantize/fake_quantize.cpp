@@ -110,7 +110,10 @@ Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x,
   if (kernel.compose != nullptr)
     return p::reshape(tape, kernel.compose(tape, p::reshape(tape, x, shape), op, clips), x.shape());
   Tape::Backward clip;
-  if (clips) clip = [op, &kernel](const Tensor& grad) { kernel.backward(op, grad.reshape(op.x.shape())); };
+  if (clips)
+    clip = [saved = x.saved(), shape, amax, format, &kernel](const Tensor& grad) {
+      kernel.backward({saved.get().reshape(shape), amax, format}, grad.reshape(shape));
+    };
   Var y = tape.record_in_place(kernel.forward(op).reshape(x.shape()), x, std::move(clip));
   remake_by(tape, kernel, op, x, y);
   return y;

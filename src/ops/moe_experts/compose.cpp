@@ -10,25 +10,6 @@ namespace {
 
 namespace p = primitives;
 
-// The rows that one expert computes: places in the list of all choices, token by token.
-struct OneExpert {
-  std::vector<int32_t> choices, tokens;
-};
-
-// Where memory is only counted there are no ids: the experts take turns, so that as many as can be have rows.
-std::vector<OneExpert> by_expert(const Tensor& ids, int64_t experts) {
-  std::vector<OneExpert> all(static_cast<size_t>(experts));
-  const bool counted = only_counts(ids.device());
-  const Tensor seen = counted ? Tensor() : ids.on({});
-  for (size_t i = 0; i < static_cast<size_t>(ids.numel()); ++i) {
-    const size_t expert = counted ? i % all.size() : static_cast<size_t>(seen.values<int32_t>()[i]);
-    OneExpert& own = all[expert];
-    own.choices.push_back(static_cast<int32_t>(i));
-    own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
-  }
-  return all;
-}
-
 // The gate's result and what multiplies it, float32.
 Var gate_of(Tape& tape, const Var& gate, const Var& up, const ExpertsGate& form) {
   if (!form.clamped) return p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up);
@@ -57,16 +38,29 @@ Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
 
 }  // namespace
 
+std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts) {
+  std::vector<RowsOfExpert> all(static_cast<size_t>(experts));
+  const bool counted = only_counts(ids.device());
+  const Tensor seen = counted ? Tensor() : ids.on({});
+  for (size_t i = 0; i < static_cast<size_t>(ids.numel()); ++i) {
+    const size_t expert = counted ? i % all.size() : static_cast<size_t>(seen.values<int32_t>()[i]);
+    RowsOfExpert& own = all[expert];
+    own.choices.push_back(static_cast<int32_t>(i));
+    own.tokens.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / ids.dim(1)));
+  }
+  return all;
+}
+
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
                     const ExpertProducts& products, const ExpertWeights& of) {
   const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
   const Var weight = p::reshape(tape, weights, {choices, 1});
-  const std::vector<OneExpert> all = by_expert(ids, experts);
+  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
   std::vector<Var> results;
   std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
   int32_t place = 0;
   for (int64_t e = 0; e < experts; ++e) {
-    const OneExpert& own = all[static_cast<size_t>(e)];
+    const RowsOfExpert& own = all[static_cast<size_t>(e)];
     if (own.choices.empty() && tokens > 0) continue;
     for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
     const Var own_weights = rows_of(tape, weight, own.choices);

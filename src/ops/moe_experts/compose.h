@@ -1,10 +1,19 @@
 #pragma once
 #include <functional>
+#include <vector>
 
 #include "ops/moe_experts/moe_experts.h"
 
 // moe_experts composed of primitives, with products of the caller's.
 namespace temper::ops {
+
+// The rows that one expert computes: places in the list of all choices, token by token.
+struct RowsOfExpert {
+  std::vector<int32_t> choices, tokens;
+};
+// ids [tokens, top_k] int32. Where memory is only counted there are no ids: the experts take turns, so that
+// as many as can be have rows.
+std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts);
 
 // [rows, in] to [rows, out], by the matrix of one expert.
 using ExpertProduct = std::function<Var(int64_t expert, const Var& rows)>;

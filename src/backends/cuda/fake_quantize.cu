@@ -20,26 +20,33 @@ struct Arguments {
   Rounding<kInteger> round;
 };
 
+constexpr bool finds_blocks(Scaling scaling) {
+  return scaling == Scaling::kTwoLevels || scaling == Scaling::kPowersOfTwo;
+}
+// Measured on one H200.
+constexpr int threads_of(Scaling scaling) { return finds_blocks(scaling) ? kThreads : 2 * kThreads; }
+
 template <class T, int N, class Divisor, Scaling kScaling, bool kInteger>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(threads_of(kScaling))
     fake_packs(const __grid_constant__ Arguments<T, Divisor, kInteger> a) {
   using Index = typename Divisor::Index;
-  constexpr bool kBlocks = kScaling == Scaling::kTwoLevels || kScaling == Scaling::kPowersOfTwo;
+  constexpr bool kBlocks = finds_blocks(kScaling);
+  constexpr int kOwnThreads = threads_of(kScaling);
   const int lanes = kBlocks ? a.format.block / N : 1;
   Faking<kScaling, kInteger> faking;
   bool taken = false;
   Index last = 0;
   if constexpr (kScaling == Scaling::kPowersOfTwo) faking.take(a.format, 0);
-  for_runs(a.packs, [&](Index first) {
+  for_runs<kOwnThreads>(a.packs, [&](Index first) {
     Pack<T, N> packs[kPacksAhead] = {};
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
-      const Index pack = first + i * kThreads;
+      const Index pack = first + i * kOwnThreads;
       if (pack < a.packs) packs[i] = load_pack<T, N>(a.x.template at<N>(a.places, pack));
     }
 #pragma unroll
     for (int i = 0; i < kPacksAhead; ++i) {
-      const Index pack = first + i * kThreads;
+      const Index pack = first + i * kOwnThreads;
       float own = 0;
       if constexpr (kBlocks) own = block_amax(packs[i], lanes);
       if (pack >= a.packs) continue;
@@ -125,8 +132,10 @@ Tensor forward(const FakeQuantize& op) {
                                                         static_cast<typename Divisor::Index>(packs),
                                                         op.format,
                                                         Rounding<kInteger>(op.format.element)};
+        constexpr int kOwnThreads = threads_of(kScaling);
         fake_packs<T, N, Divisor, kScaling, kInteger>
-            <<<blocks_for_runs(packs), kThreads, 0, device::stream(y.device())>>>(arguments);
+            <<<one_block_for_each_run<kOwnThreads>(packs), kOwnThreads, 0, device::stream(y.device())>>>(
+                arguments);
       });
     });
   });

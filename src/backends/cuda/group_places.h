@@ -121,12 +121,20 @@ void visit_packs(const quant::Groups& groups, bool addresses_allow, F&& f) {
 inline constexpr int kPacksAhead = 4;
 inline unsigned blocks_for_runs(int64_t packs) { return blocks_for(packs, kPacksAhead); }
 
-// Calls f(first) with a thread's first pack of each run; the others are kThreads apart, and may be beyond the
-// end. All threads of a block make the same calls.
-template <class Index, class F>
+// A block for each run, which writes as it reads: on one H200 5 GB pass in 1.29 ms, by blocks that stride
+// in 1.41 ms.
+template <int kThreadsOfBlock = kThreads>
+unsigned one_block_for_each_run(int64_t packs) {
+  constexpr int64_t kRun = int64_t{kThreadsOfBlock} * kPacksAhead;
+  return static_cast<unsigned>((packs + kRun - 1) / kRun);
+}
+
+// Calls f(first) with a thread's first pack of each run; the others are a block's threads apart, and may be
+// beyond the end. All threads of a block make the same calls.
+template <int kThreadsOfBlock = kThreads, class Index, class F>
 __device__ void for_runs(Index packs, F&& f) {
-  const Index step = static_cast<Index>(gridDim.x) * kThreads * kPacksAhead;
-  for (Index run = static_cast<Index>(blockIdx.x) * kThreads * kPacksAhead; run < packs; run += step)
+  const Index step = static_cast<Index>(gridDim.x) * kThreadsOfBlock * kPacksAhead;
+  for (Index run = static_cast<Index>(blockIdx.x) * kThreadsOfBlock * kPacksAhead; run < packs; run += step)
     f(run + static_cast<Index>(threadIdx.x));
 }
 

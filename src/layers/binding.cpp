@@ -157,6 +157,10 @@ void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bi
   use<ops::Dropout>(module, {dtype_});
 }
 
+bool OpScope::rounds_inputs(const std::string& module) const {
+  return quantizers_ != nullptr && quantizers_->find(scope_ + module + ".input_quantizer") != nullptr;
+}
+
 std::shared_ptr<const BoundQuantizer> Binding::quantizer(const std::string& name) const {
   Quantizer* const own = quantizers == nullptr ? nullptr : quantizers->find(name);
   if (own == nullptr) return nullptr;

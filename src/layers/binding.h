@@ -73,16 +73,18 @@ struct RouterOptions {
 class OpScope {
  public:
   OpScope(ops::Binder& binder, std::string scope, DType dtype, const RouterOptions& routers = {},
-          int expert_ranks = 1)
+          int expert_ranks = 1, const QuantizerPlan* quantizers = nullptr)
       : binder_(binder),
         scope_(std::move(scope)),
         dtype_(dtype),
         routers_(routers),
-        expert_ranks_(expert_ranks) {}
+        expert_ranks_(expert_ranks),
+        quantizers_(quantizers) {}
 
   DType dtype() const { return dtype_; }
   const RouterOptions& routers() const { return routers_; }
-  int expert_ranks() const { return expert_ranks_; }  // that divide experts between them
+  int expert_ranks() const { return expert_ranks_; }    // that divide experts between them
+  bool rounds_inputs(const std::string& module) const;  // whether a quantizer is planned for them
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);
@@ -95,6 +97,7 @@ class OpScope {
   DType dtype_;
   RouterOptions routers_;
   int expert_ranks_;
+  const QuantizerPlan* quantizers_;
 };
 
 // The rotary tables of a model, one for all mixers that rotate alike.

@@ -110,12 +110,13 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
                            const Mesh& mesh) {
   ops::Binder binder(ops, facts, family);
   OpScope model(binder, "", dtype, config.routers);
+  const QuantizerPlan quantizers = plan_quantizers(decoder_weight_table(config), config.quantize);
   const ops::RmsNorm::Signature norm{dtype, config.hidden_size, static_cast<float>(config.norm_offset)};
   name_embedding_ops(model, config.vocabulary());
   if (!config.gives_values) name_head_ops(model, config.vocabulary(), mesh.tensor);
   model.use<ops::RmsNorm>("norm", norm);
   for (size_t i = 0; i < config.blocks.size(); ++i) {
-    OpScope layer(binder, scope_of(i), dtype, config.routers, mesh.expert);
+    OpScope layer(binder, scope_of(i), dtype, config.routers, mesh.expert, &quantizers);
     for (const auto& [module, source] : modules_of(config.norms))
       if (!source->empty()) layer.use<ops::RmsNorm>(module, norm);
     const Block block = config.blocks[i].on_tensor_ranks(mesh.tensor);
@@ -124,8 +125,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
   }
   if (const ops::Routing* routing = routing_of(config))
     model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
-  for (const PlannedQuantizer& each :
-       plan_quantizers(decoder_weight_table(config), config.quantize).quantizers)
+  for (const PlannedQuantizer& each : quantizers.quantizers)
     model.use<ops::FakeQuantize>(each.name, {dtype, each.format});
   model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
   model.use<ops::GlobalNorm>("optimizer", {format.gradients});

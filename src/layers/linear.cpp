@@ -39,15 +39,16 @@ Var Linear::dropped(Tape& tape, const AdapterRows& rows, const Var& x) const {
 Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const {
   const Var& x = piece.inputs[0];
   std::vector<ops::LoraGroup<Var>> groups;
-  const bool any_drops = std::any_of(piece.rows.begin(), piece.rows.end(), drops);
-  const std::vector<Var> parts = any_drops ? parts_of(tape, x, piece.rows) : std::vector<Var>();
+  // What adapters read: not rounded, as servers compute them beside a quantized base.
+  const bool apart = input_ != nullptr || std::any_of(piece.rows.begin(), piece.rows.end(), drops);
+  const std::vector<Var> parts = apart ? parts_of(tape, piece.inputs.back(), piece.rows) : std::vector<Var>();
   int64_t first = 0;
   for (size_t i = 0; i < piece.rows.size(); ++i) {
     const AdapterRows& rows = piece.rows[i];
     if (const Adapter::Update* update = update_of(rows, weight_)) {
       const ParameterStore& own = rows.adapter->parameters();
       ops::LoraGroup<Var> group{first, rows.rows, {}, tape.leaf(own[update->a]), {}};
-      if (drops(rows)) group.input = dropped(tape, rows, parts[i]);
+      if (apart) group.input = dropped(tape, rows, parts[i]);
       for (const Adapter::Slice& slice : update->slices)
         group.slices.push_back({slice.column, tape.leaf(own[slice.b]), slice.scale});
       groups.push_back(std::move(group));
@@ -66,7 +67,8 @@ Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
   if (rows.all().empty())
     return ops::linear(tape, linear_, x, weight_.matrix(tape), bias(tape, bias_.leaf(tape)));
   const BoundWeight* const weights[] = {&weight_, &bias_};
-  return rows.by_pieces(tape, {x}, weights, [&](const AdaptedRows::Piece& piece) {
+  const std::vector<Var> inputs = input_ ? std::vector{x, given} : std::vector{x};
+  return rows.by_pieces(tape, inputs, weights, [&](const AdaptedRows::Piece& piece) {
     return std::vector{run(tape, piece, swiglu)};
   })[0];
 }

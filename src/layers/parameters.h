@@ -92,6 +92,8 @@ class ParameterStore {
   const Parameter& at(std::string_view name) const;
   int64_t num_elements() const;  // that the store holds
 
+  // The place of a parameter, also by the name of a tied weight. An unknown name is a defect.
+  size_t index_of(std::string_view name) const;
   // A module's handle, which the store must outlive; also by the name of a tied weight. An unknown name is a
   // defect.
   BoundWeight bound(std::string_view name) const;
@@ -123,8 +125,6 @@ class ParameterStore {
   void release_gradients();
 
  private:
-  size_t index_of(std::string_view name) const;
-
   void set_own(size_t index, const Slice& slice, const Tensor& rows);
   void collect_nf4(size_t index, int64_t first, const Tensor& rows);
 

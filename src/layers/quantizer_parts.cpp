@@ -44,6 +44,19 @@ std::vector<int64_t> rows_of(const std::vector<Slice>& slices) {
   return rows;
 }
 
+// Of an input of experts those that have rows of the weight here.
+void take_experts(QuantizerPart& part, const std::vector<int64_t>& rows, int64_t rows_each) {
+  PlannedQuantizer& own = part.own;
+  const int64_t first = rows.front() / rows_each, count = rows.back() / rows_each - first + 1;
+  if (count == own.experts) return;
+  const bool apart = own.count == own.experts;
+  own.experts = own.values[0] = count;
+  if (!apart) return;
+  own.count = count;
+  own.amax = amax_shape_of(own);
+  for (int64_t e = 0; e < count; ++e) part.elements.push_back(first + e);
+}
+
 }  // namespace
 
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
@@ -54,7 +67,10 @@ QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement)
   const int dims = whole.values.ndim();
   if (held.columns.count != whole.values[dims - 1]) check_columns(whole, held.columns);
   own.values[dims - 1] = held.columns.count;
-  if (whole.of_input) return part;  // of the same amax: each rank sees some of what it is of
+  if (whole.of_input) {  // of the same amax: each rank sees some of what it is of
+    if (whole.experts > 0) take_experts(part, rows_of(held.rows), placement.whole()[0] / whole.experts);
+    return part;
+  }
   if (whole.kind.sharing == Sharing::kTile) check_tiles(whole, held.rows);
   const std::vector<int64_t> rows = rows_of(held.rows);
   const auto count = static_cast<int64_t>(rows.size());

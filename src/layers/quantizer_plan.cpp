@@ -110,17 +110,32 @@ void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   if (!quantizer.of_input && quantizer.format.element.lowest == 0)
     fail("[quantize] {}: {} has no negative numbers, which weights need", what, kind.format);
   if (!quantizer.of_input) return;
-  if (quantizer.experts > 0)
-    fail(
-        "[quantize] the inputs of {} cannot be quantized: kernels of experts read them as they are; add the "
-        "rule {{modules: {}, inputs: none}}",
-        what, without_numbers(what.substr(0, what.rfind('.'))) + ".*");
   if (kind.sharing == Sharing::kBlock || kind.sharing == Sharing::kTile)
     fail("[quantize] the inputs of {}: {} in blocks is for weights; write inputs_per: tensor or token", what,
          kind.format);
   if (kind.sharing == Sharing::kRow && !kind.dynamic)
     fail("[quantize] the inputs of {}: tokens cannot be calibrated one by one; write inputs_amax: dynamic",
          what);
+}
+
+// Experts with biases are one op, which reads its inputs as they are.
+void check_inputs_of_experts(const WeightSpec& spec) {
+  if (spec.experts_in_files == 0) return;
+  const std::string module = module_of(spec.name);
+  fail(
+      "[quantize] the inputs of {} cannot be quantized: experts with biases read them as they are; add the "
+      "rule "
+      "{{modules: {}, inputs: none}}",
+      module, without_numbers(module.substr(0, module.rfind('.'))) + ".*");
+}
+
+// Independent quantizers of a weight, or its input: each expert has its own, but for inputs that are not
+// calibrated.
+int64_t count_of(const WeightSpec& spec, bool of_input, const QuantizerKind& kind, bool per_expert) {
+  if (spec.lora != LoraRole::kExperts || !per_expert) return 1;
+  if (of_input && (kind.format.empty() || kind.dynamic || !quant::format_named(kind.format).needs_amax()))
+    return 1;
+  return spec.stacked_shape[0];
 }
 
 PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerKind& kind,
@@ -134,10 +149,14 @@ PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerK
   quantizer.format = quant::format_named(kind.format);
   quantizer.rule = rule;
   if (spec.lora == LoraRole::kExperts) quantizer.experts = spec.stacked_shape[0];
-  if (quantizer.experts > 0 && !of_input && per_expert) quantizer.count = quantizer.experts;
-  quantizer.values = of_input                ? Shape{1, spec.shape[1]}
-                     : quantizer.experts > 0 ? spec.stacked_shape
-                                             : spec.shape;
+  quantizer.count = count_of(spec, of_input, kind, per_expert);
+  if (of_input) {
+    check_inputs_of_experts(spec);
+    quantizer.values =
+        quantizer.experts > 0 ? Shape{quantizer.experts, 1, spec.shape[1]} : Shape{1, spec.shape[1]};
+  } else {
+    quantizer.values = quantizer.experts > 0 ? spec.stacked_shape : spec.shape;
+  }
   check_kind(of_input ? module : spec.name, quantizer);
   check_columns(of_input ? "the input of " + module : spec.name, quantizer, spec.shape[1]);
   quantizer.amax = amax_shape_of(quantizer);
@@ -168,19 +187,19 @@ struct Decision {
   int weights = -1, inputs = -1;
 };
 
-Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, std::vector<RuleMatches>& matches,
-                int64_t weight_count) {
+Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, bool per_expert,
+                std::vector<RuleMatches>& matches) {
   Decision decision;
   for (size_t i = 0; i < rules.size(); ++i) {
     if (!names_module(rules[i], spec)) continue;
     if (rules[i].weights) {
       decision.weights = static_cast<int>(i);
-      matches[i].matched += weight_count;
+      matches[i].matched += count_of(spec, false, *rules[i].weights, per_expert);
     }
     // A preset without quantizers of inputs says nothing of them.
     if (rules[i].inputs && !(rules[i].pattern.empty() && rules[i].inputs->format.empty())) {
       decision.inputs = static_cast<int>(i);
-      ++matches[i].matched;
+      matches[i].matched += count_of(spec, true, *rules[i].inputs, per_expert);
     }
   }
   return decision;
@@ -240,15 +259,13 @@ QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& o
   for (const Rule& rule : rules) plan.rules.push_back({rule.name});
   for (const WeightSpec& spec : table.specs()) {
     if (!spec.quantize) continue;
-    const bool experts = spec.lora == LoraRole::kExperts && options.per_expert;
-    const int64_t weight_count = experts ? spec.stacked_shape[0] : 1;
-    const Decision decision = decide(rules, spec, plan.rules, weight_count);
+    const Decision decision = decide(rules, spec, options.per_expert, plan.rules);
     for (const bool of_input : {false, true}) {
       const int by = of_input ? decision.inputs : decision.weights;
       if (by < 0) continue;
       const Rule& rule = rules[static_cast<size_t>(by)];
-      plan.rules[static_cast<size_t>(by)].decided += of_input ? 1 : weight_count;
       const QuantizerKind& kind = of_input ? *rule.inputs : *rule.weights;
+      plan.rules[static_cast<size_t>(by)].decided += count_of(spec, of_input, kind, options.per_expert);
       if (!kind.format.empty())
         plan.quantizers.push_back(planned(spec, of_input, kind, rule.name, options.per_expert));
     }

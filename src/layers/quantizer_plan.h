@@ -78,9 +78,11 @@ struct PlannedQuantizer {
   QuantizerKind kind;
   quant::Format format;
   int64_t experts = 0;  // of stacked weights; 0: a weight of its own
-  int64_t count = 1;    // of independent quantizers: one for each expert that has an amax of its own
+  // Of independent quantizers: one for each expert that has an amax of its own. An input that is not
+  // calibrated has one for all.
+  int64_t count = 1;
   // Of a weight as ops/fake_quantize takes it: [rows, columns] or [experts, rows, columns]; of an input
-  // [1, columns].
+  // [1, columns] or [experts, 1, columns].
   Shape values;
   Shape amax;        // of one that is kept; no dimensions: there is none
   std::string rule;  // that decided: "preset FP8_DEFAULT", "rule 'layers.0.*'"

@@ -54,11 +54,18 @@ class Quantizers {
   // Of passes, not of the quantizers: whoever computes may say.
   QuantizerMode mode() const { return mode_; }
   void set_mode(QuantizerMode mode) const { mode_ = mode; }
-  // What becomes of inputs that pass in kObserve, [tokens, columns] on the model's device; none: their amax
-  // grows.
-  using Observer = std::function<void(Quantizer&, const Tensor& x)>;
+  // What becomes of inputs that pass in kObserve, [tokens, columns] on the model's device, of those that
+  // share the amax with this place; none: their amax grows.
+  using Observer = std::function<void(Quantizer&, const Tensor& x, int64_t place)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
   const Observer& observer() const { return observer_; }
+  // Whether the weights of a frozen model have been replaced by what their quantizers make of them, so that
+  // passes read them as they are.
+  bool are_weights_rounded() const { return weights_rounded_; }
+  void set_weights_rounded() { weights_rounded_ = true; }
+  // Whether the rank's own tokens count in kObserve: not in passes that only keep step with other ranks.
+  bool tokens_count() const { return tokens_count_; }
+  void set_tokens_count(bool count) const { tokens_count_ = count; }
   // Passes that round are a defect before there is every amax.
   bool ready() const { return ready_; }
   void set_ready() { ready_ = true; }
@@ -68,7 +75,8 @@ class Quantizers {
   std::vector<Quantizer> all_;
   Observer observer_;
   mutable QuantizerMode mode_ = QuantizerMode::kFake;
-  bool ready_ = false;
+  mutable bool tokens_count_ = true;
+  bool ready_ = false, weights_rounded_ = false;
 };
 
 // Passes of one scope compute as if the model had no quantizers.
@@ -96,9 +104,17 @@ class BoundQuantizer {
   // passes, or is clipped where the amax is not found in x itself. That of a weight, which passes read
   // through its quantizer alone, is formed in the parameter's own.
   Var operator()(Tape& tape, const Var& x) const;
+  // The same of rows of experts, ids [rows, 1] int32, each with its expert's amax. Rows of weight 0 (weights
+  // of as many elements, float32) do not count in kObserve.
+  Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Tensor& weights) const;
+  const Quantizers& all() const { return *all_; }
 
  private:
+  Var round(Tape& tape, const Var& x, const Tensor& amax) const;
+  bool rounds() const;  // in this mode
+  bool observes(const Tensor& x) const;
   void observe(const Tensor& x) const;
+  void observe(const Tensor& x, const Tensor& ids, const Tensor& weights) const;
 
   Quantizers* all_;
   Quantizer* own_;

@@ -111,4 +111,16 @@ Var ShardedLayers::end(Tape& tape, size_t layer, const Var& y) {
   });
 }
 
+Tensor gathered_value(const ParameterStore& parameters, const ModelRanks& ranks, std::string_view name) {
+  const size_t index = parameters.index_of(name);
+  if (!parameters[index].comes_and_goes) return parameters.value(name);
+  const Placement& placement = parameters.layout()[index];
+  const Tensor& own = parameters.own(index);
+  const Tensor whole =
+      Tensor::empty(placement.unsharded().own(), own.dtype(), MemoryTag::kWorkspace, own.device());
+  (placement.is_by_expert() ? ranks.expert_shard : ranks.shard)
+      ->all_gather_into(name, own, whole.reshape({whole.numel()}));
+  return whole;
+}
+
 }  // namespace temper::layers

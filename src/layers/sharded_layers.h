@@ -48,4 +48,8 @@ class ShardedLayers {
   std::vector<Late> late_;  // sums that are added to those that are there
 };
 
+// The value of a parameter as passes read it, [own shape of the unsharded placement]. Of one that comes and
+// goes it is gathered from the ranks that share it, all of which call this at the same time.
+Tensor gathered_value(const ParameterStore& parameters, const ModelRanks& ranks, std::string_view name);
+
 }  // namespace temper::layers

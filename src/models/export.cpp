@@ -114,9 +114,7 @@ class Encoder : public checkpoints::EncodedParameters {
       else
         parts.push_back(scales_of(*module.weight, module.form, row, source.rows, shape));
       if (how.second) parts.push_back(scalar(second_scale(*module.weight, row)));
-      if (module.has_input_scale())
-        parts.push_back(
-            scalar(modelopt_scale(module.input->planned.format, *module.input->amax.data<float>())));
+      if (module.has_input_scale()) parts.push_back(scalar(input_scale(*module.input, row, rows)));
       row += source.rows;
     }
     return parts;
@@ -133,6 +131,12 @@ class Encoder : public checkpoints::EncodedParameters {
     const quant::Groups groups =
         quant::groups_of(weight.planned.name, weight.planned.values, weight.amax.shape());
     return quant::global_scale(weight.amax.data<float>()[groups.first(row)]);
+  }
+
+  // Of the expert that has this row, where each has its own.
+  static float input_scale(const Quantizer& input, int64_t row, int64_t rows) {
+    const int64_t place = row / (rows / input.amax.numel());
+    return modelopt_scale(input.planned.format, input.amax.data<float>()[place]);
   }
 
   static void check_rows(const WeightSpec& spec, const Module& module) {

@@ -25,7 +25,7 @@ std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* ty
   for (layers::Quantizer& each : model->decoder.quantizers().all()) {
     if (!each.planned.keeps_amax()) continue;
     if (each.planned.of_input)
-      *each.amax.data<float>() = made_up += 0.37f;
+      for (float& amax : each.amax.values<float>()) amax = made_up += 0.37f;
     else
       each.amax.copy_from(quant::amax_of(
           model->decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
@@ -152,7 +152,8 @@ TEST(Export, AdaptersMergeIntoExportedFoldersAsIntoTheNumbersThatTheseMean) {
 }
 
 TEST(Export, EachExpertHasScalesOfItsOwn) {
-  const auto model = calibrated({"", {{"layers.*.mlp.experts.*", QuantizerKind{"nvfp4"}, {}}}}, "qwen3_moe");
+  const QuantizerKind nvfp4{"nvfp4"};
+  const auto model = calibrated({"", {{"layers.*.mlp.experts.*", nvfp4, nvfp4}}}, "qwen3_moe");
   const TemporaryDirectory out;
   export_model(*model, out / "m", "");
   const auto folder = checkpoints::ModelFolder::open(out / "m");
@@ -166,6 +167,14 @@ TEST(Export, EachExpertHasScalesOfItsOwn) {
     const Doubles gate = values_of(folder.tensor(expert + "gate_proj.weight_scale_2"));
     EXPECT_EQ(values_of(folder.tensor(expert + "up_proj.weight_scale_2")), gate);
     scales.insert(gate[0]);
+    for (const auto& [module, part] :
+         {std::pair{"gate_up", "gate_proj"}, {"gate_up", "up_proj"}, {"down", "down_proj"}}) {
+      const layers::Quantizer* const input =
+          model->decoder.quantizers().find(fmt::format("layers.1.mlp.experts.{}.input_quantizer", module));
+      EXPECT_EQ(values_of(folder.tensor(expert + part + ".input_scale")),
+                Doubles{quant::global_scale(input->amax.data<float>()[e])})
+          << part;
+    }
   }
   EXPECT_EQ(scales.size(), 6u);
 }

@@ -101,6 +101,29 @@ TEST(QuantizerPlan, EachExpertHasAQuantizerOrAllShareOne) {
   }
 }
 
+// Calibrated inputs belong to an expert as its weights do; what each pass finds is one quantizer.
+TEST(QuantizerPlan, InputsOfExpertsAreCountedAsTheirWeights) {
+  const WeightTable table = table_of("qwen3_moe");
+  const auto* const spec = table.find("layers.0.mlp.experts.gate_up.weight");
+  ASSERT_NE(spec, nullptr);
+  const int64_t experts = spec->stacked_shape[0], width = spec->shape[1];
+  const auto planned = [&](const QuantizerKind& inputs, bool per_expert) {
+    return plan_quantizers(table, {"", {{"layers.0.mlp.experts.gate_up", {}, inputs}}, per_expert});
+  };
+  const QuantizerPlan own = planned({"fp8"}, true);
+  ASSERT_EQ(own.quantizers.size(), 1u);
+  EXPECT_EQ(own.quantizers[0].name, "layers.0.mlp.experts.gate_up.input_quantizer");
+  EXPECT_EQ(own.quantizers[0].values, (Shape{experts, 1, width}));
+  EXPECT_EQ(own.quantizers[0].amax, (Shape{experts, 1, 1}));
+  EXPECT_EQ(own.quantizers[0].count, experts);
+  EXPECT_EQ(own.rules[0].matched, experts);
+  EXPECT_EQ(planned({"fp8"}, false).quantizers[0].amax, (Shape{1, 1, 1}));
+  for (const QuantizerKind& found : {QuantizerKind{"fp8", Sharing::kRow, 0, true}, QuantizerKind{"mxfp8"}}) {
+    EXPECT_EQ(planned(found, true).quantizers[0].count, 1);
+    EXPECT_FALSE(planned(found, true).quantizers[0].keeps_amax());
+  }
+}
+
 // A shared expert's gate has one row, and a gated delta layer's decays have small linears.
 TEST(QuantizerPlan, PresetsLeaveOutGatesAndDecaysWhichRulesMayName) {
   const QuantizerKind fp8{"fp8"};
@@ -164,8 +187,8 @@ TEST(QuantizerPlan, RefusedFormatsAndBlocks) {
                "[quantize] the inputs of layers.0.mlp.down: int8 in blocks is for weights; write inputs_per: "
                "tensor or token");
   expect_fails(
-      "qwen3_moe", {"FP8_DEFAULT"},
-      "[quantize] the inputs of layers.0.mlp.experts.gate_up cannot be quantized: kernels of experts read "
+      "gpt_oss", {"FP8_DEFAULT"},
+      "[quantize] the inputs of layers.0.mlp.experts.gate_up cannot be quantized: experts with biases read "
       "them as they are; add the rule {modules: layers.*.mlp.experts.*, inputs: none}");
 }
 

@@ -18,7 +18,8 @@ RunConfig config_of(const RunFiles& files) {
   if (!config.quantize.to_options().any())
     fail("[{}] was trained without quantize: its model is a plain folder already, {}", files.folder,
          files.model());
-  if (!is_directory(files.model())) fail("[{}] has no model yet: let the run finish first", files.folder);
+  if (config.adapters.empty() && !is_directory(files.model()))
+    fail("[{}] has no model yet: let the run finish first", files.folder);
   return config;
 }
 
@@ -27,14 +28,17 @@ RunConfig config_of(const RunFiles& files) {
 Exported export_run(const std::string& run, const std::string& folder, models::ExportForm form) {
   const RunFiles files{run};
   const RunConfig config = config_of(files);
-  const auto state = checkpoints::open_newest(files.states());
-  if (!state) fail("[{}] has no checkpoint, which the amax would be in", files.states());
+  // Adapters leave their base as it is.
+  const std::string from = config.adapters.empty() ? files.model() : config.model.path,
+                    states = config.adapters.empty() ? files.states() : files.calibration();
+  const auto state = checkpoints::open_newest(states);
+  if (!state) fail("[{}] has no checkpoint, which the amax would be in", states);
   models::BuildOptions build;
   build.dtype = config.model.dtype;
   build.quantize = config.quantize.to_options();
-  const auto model = models::load_model(files.model(), build);
+  const auto model = models::load_model(from, build);
   read_quantizers(*state, model->decoder.quantizers());
-  models::export_model(*model, folder, files.model(), form);
+  models::export_model(*model, folder, from, form);
   int64_t count = 0;
   for (const layers::PlannedQuantizer& each : model->decoder.quantizers().plan().quantizers)
     count += each.count;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "recipes/mesh_proposals.h"
+#include "recipes/quantizer_checks.h"
 
 namespace temper::recipes {
 namespace {
@@ -20,28 +21,6 @@ int degree(std::string_view key, const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || value < 1)
     fail("[parallel.{}] is '{}'; expected a number of ranks, at least 1, or auto", key, text);
   return value;
-}
-
-// Elements that share an amax are on one rank, or are a whole matrix; and matrices are whole or divided for
-// good.
-void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model,
-                     const layers::QuantizeOptions& options) {
-  if (mesh.shard_level == 3)
-    fail(
-        "[quantize] needs matrices that stay where they are so far, and the ranks are {}: leave "
-        "parallel.shard_level 3 out",
-        to_string(mesh));
-  const WeightTable table = layers::decoder_weight_table(model);
-  const Layout layout(table, mesh);
-  for (const layers::PlannedQuantizer& each : layers::plan_quantizers(table, options).quantizers) {
-    layers::part_of(each, layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())]);
-    if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
-        each.kind.sharing != layers::Sharing::kRow)
-      fail(
-          "[quantize] {} scales its input by the largest magnitude of a pass, which differs between one rank "
-          "and several: choose a format that is calibrated, or scaled by token, or start one rank",
-          each.name);
-  }
 }
 
 }  // namespace
@@ -106,8 +85,7 @@ void check_mesh(const Mesh& mesh, const layers::DecoderConfig& model, const RunC
     fail(
         "[parallel.sequence] is false, but the routers of a mixture on several tensor ranks need it; leave "
         "it out");
-  const layers::QuantizeOptions quantize = config.quantize.to_options();
-  if (quantize.any() && mesh.size() > 1) check_quantized(mesh, model, quantize);
+  check_quantized(mesh, model, config);
   if (mesh.tensor * mesh.expert == 1) return;
   Layout(layers::decoder_weight_table(model), mesh);  // says what cannot be divided
   if (!config.train.master_weights && config.model.dtype != DType::kF32)

@@ -54,6 +54,11 @@ QuantizeOptions shared_by_experts() {
   return options;
 }
 
+QuantizeOptions inputs_of_experts() {
+  const QuantizerKind own{"fp8"};
+  return {"", {{"layers.*.mlp.experts.*", own, own}}};
+}
+
 struct Ranked {
   Ranked(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) : groups(ranks, mesh) {
     calibration.method = options.calibration;
@@ -98,7 +103,10 @@ const Mesh kMeshes[] = {{.expert = 4},
                         {.tensor = 4},
                         {.tensor = 2, .expert = 2},
                         {.shard = 2, .tensor = 2},
-                        {.replicate = 2, .expert = 2}};
+                        {.replicate = 2, .expert = 2},
+                        {.shard = 4, .shard_level = 3},
+                        {.shard = 2, .tensor = 2, .shard_level = 3},
+                        {.shard = 2, .expert = 2, .shard_level = 3}};
 
 struct Learnt {
   State amax;
@@ -119,7 +127,8 @@ Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
 
 TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
   int name = 0;
-  for (const QuantizeOptions& options : {fp8(), channels(), blocks(), shared_by_experts()}) {
+  for (const QuantizeOptions& options :
+       {fp8(), channels(), blocks(), shared_by_experts(), inputs_of_experts()}) {
     SCOPED_TRACE(name++);
     Learnt one;
     collectives::launch("local", {}, [&](Group& alone) { one = learn(alone, {}, options); });
@@ -150,8 +159,11 @@ TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
 // ranks add in another order, so that a value may count in the next bin.
 TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
   using enum layers::CalibrationMethod;
-  for (const auto& [method, formats] :
-       {std::pair{kMse, fp8()}, {kPercentile, fp8()}, {kPercentile, channels()}, {kEntropy, channels()}}) {
+  for (const auto& [method, formats] : {std::pair{kMse, fp8()},
+                                        {kPercentile, fp8()},
+                                        {kPercentile, channels()},
+                                        {kEntropy, channels()},
+                                        {kPercentile, inputs_of_experts()}}) {
     QuantizeOptions options = formats;
     options.calibration = method;
     SCOPED_TRACE(layers::name_of(method));
@@ -177,6 +189,36 @@ TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
         }
       });
     }
+  }
+}
+
+// Ranks that divide experts or matrices compute every pass in step; those that only keep step count nothing.
+TEST(QuantizerMeshes, RanksMayHaveOtherNumbersOfPasses) {
+  const auto calibrated = [&](Group& ranks, const Mesh& mesh) {
+    Ranked ranked(ranks, mesh, inputs_of_experts());
+    ranked.calibration.micro_batch_tokens = 1;  // each row by itself
+    std::vector<data::PackedRow> rows;
+    for (uint32_t row = 0; row < 3; ++row)
+      if (static_cast<int>(row) * ranked.groups.data().size() / 4 == ranked.groups.data().rank())
+        rows.push_back(test_row(row + 1, {7, 5}));
+    ranked.calibrate(ranks, rows);
+    return state_of(ranked.model->decoder.quantizers());
+  };
+  State one;
+  collectives::launch("local", {}, [&](Group& alone) { one = calibrated(alone, {}); });
+  for (const Mesh& mesh :
+       {Mesh{.expert = 2}, Mesh{.expert = 4}, Mesh{.shard = 2, .tensor = 2, .shard_level = 3}}) {
+    SCOPED_TRACE(to_string(mesh));
+    std::mutex mutex;
+    collectives::launch("threads", {.ranks = mesh.size(), .deadline = 20}, [&](Group& ranks) {
+      const State found = calibrated(ranks, mesh);
+      const std::lock_guard lock(mutex);
+      ASSERT_EQ(found.size(), one.size());
+      for (const auto& [key, amax] : one)
+        for (size_t i = 0; i < amax.size(); ++i)
+          EXPECT_NEAR(found.at(key)[i], amax[i], 1e-5 * amax[i])
+              << key << " " << i << " on " << to_string(mesh);
+    });
   }
 }
 
@@ -207,7 +249,7 @@ TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
         EXPECT_EQ(state_of(ranked.model->decoder.quantizers()), whole);
         // What a rank computes with is of its own experts and channels.
         for (const layers::Quantizer& each : ranked.model->decoder.quantizers().all()) {
-          if (each.planned.of_input) continue;
+          if (each.planned.of_input || mesh.shard_level == 3) continue;
           const Tensor values = ranked.model->decoder.parameters().value(each.planned.weight).contiguous();
           const Tensor own = quant::amax_of(values.reshape(each.planned.values), each.planned.amax);
           for (int64_t i = 0; i < own.numel(); ++i) {

@@ -35,12 +35,11 @@ std::string_view same_formats(const layers::QuantizerPreset& preset) {
 void check_quantize(const RunConfig& config) {
   const layers::QuantizeOptions options = config.quantize.to_options();
   if (!options.any()) return;
-  if (!config.adapters.empty()) fail("[quantize] trains all weights so far: remove it, or the adapters");
-  if (!recipe_of(config).quantizes)
+  if (!config.adapters.empty() && config.model.base_dtype)
     fail(
-        "[quantize] trains with recipe sft or distill so far, and recipe is {}: remove it, or write recipe: "
-        "sft",
-        config.recipe);
+        "[quantize] rounds the weights below adapters, which model.base_dtype keeps in {}: leave one of them "
+        "out",
+        config.model.kept_in());
   if (options.calibration < layers::CalibrationMethod::kSmoothQuant) return;
   if (config.quantize.calibration)
     fail("[quantize.calibration] there is no {} yet: write max, mse, percentile or entropy",

@@ -5,15 +5,22 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "collectives/at_root.h"
 #include "training/calibration.h"
 #include "training/gather_rows.h"
+#include "training/rounded_weights.h"
 
 namespace temper::recipes {
 namespace {
 
-// As many rows as are wanted, as training reads them, or all there are.
-std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const DataSets& data) {
-  const auto wanted = static_cast<size_t>(config.quantize.calibration_rows);
+training::CalibrationOptions calibration_options(const RunConfig& config) {
+  return {config.quantize.method(), config.quantize.percentile, config.train.micro_batch_tokens};
+}
+
+}  // namespace
+
+std::vector<data::PackedRow> rows_to_calibrate(const RunConfig& config, const DataSets& data, int64_t count) {
+  const auto wanted = static_cast<size_t>(count);
   data::LoaderOptions options = loader_options(config);
   options.num_epochs = 1;
   data::Loader loader(data.train, options);
@@ -27,20 +34,13 @@ std::vector<data::PackedRow> calibration_rows(const RunConfig& config, const Dat
   return rows;
 }
 
-training::CalibrationOptions calibration_options(const RunConfig& config) {
-  return {config.quantize.method(), config.quantize.percentile, config.train.micro_batch_tokens};
-}
-
-}  // namespace
-
-void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const ReadRows& read,
                           collectives::Group& ranks, collectives::Group& parts) {
   const layers::Quantizers& quantizers = model.quantizers();
   if (quantizers.empty()) return;
   const bool reads = training::needs_rows(quantizers);
   const std::vector<data::PackedRow> rows =
-      reads ? training::shared_rows(ranks, parts, "rows of the calibration",
-                                    [&] { return calibration_rows(config, data); })
+      reads ? training::shared_rows(ranks, parts, "rows of the calibration", read)
             : std::vector<data::PackedRow>();
   const training::Calibration found =
       training::calibrate(model, rows, calibration_options(config), parts, ranks);
@@ -59,6 +59,22 @@ checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers)
   checkpoints::OwnedTensors owned;
   for (const layers::NamedAmax& each : quantizers.state()) owned.add(each.name, each.amax);
   return owned;
+}
+
+void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read) {
+  layers::Decoder& model = setup.model->decoder;
+  if (model.quantizers().empty()) return;
+  if (const auto saved = checkpoints::open_newest(folder, setup.ranks)) {
+    read_quantizers(*saved, model.quantizers());
+  } else {
+    calibrate_quantizers(model, setup.config, read, setup.ranks, setup.groups->data());
+    collectives::at_root(setup.ranks, "saving the calibration", [&] {
+      checkpoints::StateWriter writer(folder, 0);
+      owned_quantizers(model.quantizers()).add_to(writer, kQuantizers, 0, 1);
+      writer.commit();
+    });
+  }
+  training::round_weights(model);
 }
 
 void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers) {

@@ -3,15 +3,24 @@
 #include "data/loader.h"
 #include "layers/decoder.h"
 #include "recipes/data_sets.h"
+#include "recipes/run_setup.h"
 
 // The quantizers of a run: calibrated when it begins, read back when it resumes.
 namespace temper::recipes {
 
-// Finds every amax: of weights as they are, of inputs over the first quantize.calibration_rows rows that
-// training will see. Reports what it found; experts without tokens are named.
-// All ranks call it; rank 0 reads the rows, of which each of `parts` computes some.
-void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const DataSets& data,
+// The first `count` rows that training on these data sees, or all there are.
+std::vector<data::PackedRow> rows_to_calibrate(const RunConfig& config, const DataSets& data, int64_t count);
+
+// Finds every amax: of weights as they are, of inputs over the rows that `read` gives. Reports what it found;
+// experts without tokens are named. All ranks call it; rank 0 reads the rows, of which each of `parts`
+// computes some.
+using ReadRows = std::function<std::vector<data::PackedRow>()>;
+void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const ReadRows& read,
                           collectives::Group& ranks, collectives::Group& parts);
+
+// The same for a frozen base, once for all adapters of a run and whatever becomes of them: what is found is
+// kept in `folder` and read back when the run resumes. The base's weights are rounded then.
+void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read);
 
 // What a checkpoint has of them: every amax, by its name (layers::NamedAmax), in files of this stem.
 inline constexpr const char* kQuantizers = "quantizers";

@@ -62,7 +62,6 @@ struct Recipe {
   // The folder of a model, besides the trained one, whose weights decide what training means: they must not
   // change while a run is stopped. Empty for none.
   std::string (*other_model)(const RunConfig& config) = [](const RunConfig&) { return std::string(); };
-  bool quantizes = false;  // whether it trains with `quantize`
   // Bytes that it keeps in the run's folder, besides states and results, for so many documents of training
   // and evaluation.
   int64_t (*stored_bytes)(const RunConfig& config, int64_t documents) = [](const RunConfig&,

@@ -136,7 +136,9 @@ std::unique_ptr<models::Model> counted_model(const RunConfig& config, const Json
   if (frozen) build.quantize = {};
   build.counted = true;
   build.ranks = ranks;
-  return models::build_model(model, join_path(config.model.path, "config.json"), build);
+  auto counted = models::build_model(model, join_path(config.model.path, "config.json"), build);
+  if (!config.adapters.empty()) counted->decoder.quantizers().set_weights_rounded();
+  return counted;
 }
 
 std::unique_ptr<models::Model> second_model(const RunConfig& config, const Setting& setting,

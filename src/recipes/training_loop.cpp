@@ -20,6 +20,7 @@
 #include "recipes/output.h"
 #include "recipes/plan.h"
 #include "recipes/quantizer_report.h"
+#include "recipes/quantizer_state.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_model.h"
 #include "recipes/run_kernels.h"
@@ -142,6 +143,7 @@ void TrainingLoop::begin_and_train() {
   if (is_root() && setup_.mesh.size() > 1)
     write_file(files_.layout(), layout_json(setup_.model->decoder.parameters()).dump(2) + "\n");
   const std::vector<ops::ModuleKernel> bound = setup_.model->decoder.ops().bindings();
+  if (learners_.front()->is_adapter()) quantize_base();
   begin_each(&Learner::build);
   if (learners_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(
@@ -193,6 +195,21 @@ void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
       "rollouts: the cache has room for {} tokens, where {} are wished: so many fit into {} beside "
       "what stays of training",
       tokens, wished, format_bytes(limit)));
+}
+
+// Rows of all adapters, as many of each.
+void TrainingLoop::quantize_base() {
+  recipes::quantize_base(setup_, files_.calibration(), [&] {
+    const auto count = std::ssize(learners_);
+    const int64_t each = (setup_.config.quantize.calibration_rows + count - 1) / count;
+    std::vector<data::PackedRow> rows;
+    for (const auto& learner : learners_)
+      named(learner->name(), [&] {
+        for (data::PackedRow& row : rows_to_calibrate(learner->config(), learner->data(), each))
+          rows.push_back(std::move(row));
+      });
+    return rows;
+  });
 }
 
 // Of several adapters those whose data can be read continue.

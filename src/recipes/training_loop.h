@@ -55,6 +55,7 @@ class TrainingLoop {
   void write_kernels() const;
   void check_kernels(const std::vector<ops::ModuleKernel>& bound) const;  // against those of the beginning
   std::string what_is_saved() const;
+  void quantize_base();  // of adapters
   void begin_each(void (Learner::*begin)());
   void train();
   void train_one(StepDeadline& deadline);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "layers/sharded_layers.h"
 #include "quant/amax_search.h"
 #include "training/calibration_passes.h"
 
@@ -98,6 +99,21 @@ float searched(const PlannedQuantizer& input, const quant::Histogram& histogram,
   }
 }
 
+// Of each amax the counts of all ranks that see values of it.
+void sum_counts(const Quantizer& each, std::vector<quant::Histogram>& own, collectives::Group& ranks) {
+  if (ranks.is_alone()) return;
+  constexpr auto kBins = static_cast<size_t>(quant::kHistogramBins);
+  const bool divided = each.whole.defined();
+  std::vector<int64_t> all((divided ? static_cast<size_t>(each.whole.numel()) : own.size()) * kBins);
+  const auto place = [&](size_t i) { return (divided ? static_cast<size_t>(each.elements[i]) : i) * kBins; };
+  for (size_t i = 0; i < own.size(); ++i)
+    std::copy(own[i].counts().begin(), own[i].counts().end(),
+              all.begin() + static_cast<std::ptrdiff_t>(place(i)));
+  ranks.sum("counts of an input", std::span<int64_t>(all));
+  for (size_t i = 0; i < own.size(); ++i)
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(place(i)), kBins, own[i].counts().begin());
+}
+
 }  // namespace
 
 void search_weights(layers::Decoder& model, const CalibrationOptions& options, collectives::Group& ranks) {
@@ -107,7 +123,7 @@ void search_weights(layers::Decoder& model, const CalibrationOptions& options, c
     if (each.planned.of_input || !each.planned.keeps_amax()) continue;
     if (!mse && each.planned.format.has_blocks()) continue;
     const layers::ParameterStore& parameters = model.parameters();
-    Tensor values = parameters.value(each.planned.weight)
+    Tensor values = layers::gathered_value(parameters, model.ranks(), each.planned.weight)
                         .contiguous()
                         .reshape(each.planned.values)
                         .on({})
@@ -115,9 +131,9 @@ void search_weights(layers::Decoder& model, const CalibrationOptions& options, c
     const bool cut = is_cut(each, *model.quantizers().plan().find(each.planned.name));
     if (cut) {
       // Zeros have no error, and NaN is in no histogram.
-      const auto index = parameters.table().find(each.planned.weight) - parameters.table().specs().data();
-      values = counted_once(parameters.layout()[static_cast<size_t>(index)], values,
-                            mse ? 0.f : std::numeric_limits<float>::quiet_NaN());
+      const Placement& placement = parameters.layout()[parameters.index_of(each.planned.weight)];
+      values =
+          counted_once(placement.unsharded(), values, mse ? 0.f : std::numeric_limits<float>::quiet_NaN());
     }
     each.amax.copy_from(mse   ? by_least_error(each, values, cut, ranks)
                         : cut ? by_percentile_of_all(each, values, options.percentile, ranks)
@@ -127,22 +143,29 @@ void search_weights(layers::Decoder& model, const CalibrationOptions& options, c
 
 void search_inputs(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
                    const CalibrationOptions& options, collectives::Group& parts, collectives::Group& ranks) {
-  std::map<const Quantizer*, quant::Histogram> histograms;
-  for (const Quantizer& each : model.quantizers().all())
-    if (is_calibrated_input(each) && !each.planned.format.has_blocks())
-      histograms.emplace(&each, quant::Histogram(*each.amax.on({}).data<float>()));
+  std::map<const Quantizer*, std::vector<quant::Histogram>> histograms;  // one for each amax
+  for (const Quantizer& each : model.quantizers().all()) {
+    if (!is_calibrated_input(each) || each.planned.format.has_blocks()) continue;
+    const Tensor largest = each.amax.on({});
+    for (const float amax : largest.values<float>()) histograms[&each].emplace_back(amax);
+  }
   if (histograms.empty()) return;
-  pass_unrounded(model, rows, options.micro_batch_tokens, parts, [&](Quantizer& each, const Tensor& x) {
-    const auto found = histograms.find(&each);
-    if (found != histograms.end()) found->second.count(x.contiguous().on({}).to(DType::kF32).values<float>());
-  });
+  pass_unrounded(model, rows, options.micro_batch_tokens, parts,
+                 [&](Quantizer& each, const Tensor& x, int64_t place) {
+                   const auto found = histograms.find(&each);
+                   if (found == histograms.end()) return;
+                   found->second[static_cast<size_t>(place)].count(
+                       x.contiguous().on({}).to(DType::kF32).values<float>());
+                 });
   // In the order of the plan, which is every rank's.
   for (Quantizer& each : model.quantizers().all()) {
     const auto found = histograms.find(&each);
     if (found == histograms.end()) continue;
-    ranks.sum("counts of an input", found->second.counts());
-    each.amax.copy_from(Tensor::from<float>(
-        std::vector<float>{searched(each.planned, found->second, options)}, each.amax.shape()));
+    sum_counts(each, found->second, ranks);
+    std::vector<float> amax;
+    for (const quant::Histogram& own : found->second)
+      amax.push_back(own.largest() > 0 ? searched(each.planned, own, options) : 0);
+    each.amax.copy_from(Tensor::from<float>(amax, each.amax.shape()));
   }
 }
 

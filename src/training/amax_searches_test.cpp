@@ -56,12 +56,13 @@ void for_each_weight(const models::Model& model, F&& f) {
 // All values that pass each input, seen by an observer of our own.
 std::map<std::string, std::vector<float>> inputs_of(models::Model& model) {
   std::map<std::string, std::vector<float>> all;
-  pass_unrounded(model.decoder, kSearchRows, 0, collectives::alone(), [&](Quantizer& each, const Tensor& x) {
-    if (!each.planned.of_input) return;
-    const Tensor here = x.contiguous();
-    all[each.planned.name].insert(all[each.planned.name].end(), here.values<float>().begin(),
-                                  here.values<float>().end());
-  });
+  pass_unrounded(model.decoder, kSearchRows, 0, collectives::alone(),
+                 [&](Quantizer& each, const Tensor& x, int64_t) {
+                   if (!each.planned.of_input) return;
+                   const Tensor here = x.contiguous();
+                   all[each.planned.name].insert(all[each.planned.name].end(), here.values<float>().begin(),
+                                                 here.values<float>().end());
+                 });
   return all;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "layers/sharded_layers.h"
 #include "primitives/amax.h"
 #include "training/amax_searches.h"
 #include "training/calibration_passes.h"
@@ -25,11 +26,12 @@ void check_finite(const Quantizer& each) {
            each.planned.of_input ? "the module's input has" : "the weight has");
 }
 
-void begin(Quantizer& each, const layers::ParameterStore& parameters) {
+void begin(Quantizer& each, const layers::Decoder& model) {
   each.amax.fill_zero();
   each.observed = false;
   if (each.planned.of_input) return;
-  const Tensor values = parameters.value(each.planned.weight).contiguous();
+  const Tensor values =
+      layers::gathered_value(model.parameters(), model.ranks(), each.planned.weight).contiguous();
   primitives::grow_amax(values.reshape(each.planned.values), each.amax);
   check_finite(each);
 }
@@ -62,6 +64,21 @@ void check_inputs(Quantizers& quantizers, collectives::Group& ranks) {
   }
 }
 
+// Experts without a token have no inputs: they take the largest amax of their layer's, as rows of a deployed
+// model may reach them.
+void fill_idle_inputs(Quantizers& quantizers) {
+  for (Quantizer& each : quantizers.all()) {
+    if (!is_calibrated_input(each) || each.planned.experts == 0) continue;
+    const Tensor amax = each.whole.defined() ? each.whole : each.amax.on({});
+    const auto values = amax.values<float>();
+    const float largest = *std::max_element(values.begin(), values.end());
+    for (float& own : values)
+      if (own == 0) own = largest;
+    if (!each.whole.defined()) each.amax.copy_from(amax);
+  }
+  quantizers.take_own();
+}
+
 }  // namespace
 
 bool needs_rows(const Quantizers& quantizers) {
@@ -75,7 +92,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
   Calibration calibration;
   for (Quantizer& each : quantizers.all()) {
     if (!each.planned.keeps_amax()) continue;
-    begin(each, model.parameters());
+    begin(each, model);
     (each.planned.of_input ? calibration.inputs : calibration.weights) +=
         quantizers.plan().find(each.planned.name)->count;
   }
@@ -92,6 +109,7 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
     if (passes) search_inputs(model, rows, options, parts, ranks);
     share_amax(quantizers, ranks);
   }
+  fill_idle_inputs(quantizers);
   quantizers.set_ready();
   return calibration;
 }

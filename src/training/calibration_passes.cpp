@@ -14,6 +14,7 @@ class Observing {
   }
   ~Observing() {
     quantizers_.set_mode(layers::QuantizerMode::kFake);
+    quantizers_.set_tokens_count(true);
     quantizers_.set_observer({});
   }
   Observing(const Observing&) = delete;
@@ -31,8 +32,9 @@ Passed pass_unrounded(layers::Decoder& model, const std::vector<data::PackedRow>
   const Observing observing(model.quantizers(), std::move(observer));
   PendingLoads loads(model);
   Passed passed;
-  for (const auto& [begin, end] : cut_micro_batches(rows, micro_batch_tokens)) {
+  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
     const MicroBatch batch = gather(rows, begin, end);
+    model.quantizers().set_tokens_count(batch.tokens > 0);
     Tape tape(false);
     layers::Decoder::Options forward;
     forward.routers = model.watch_routers();

@@ -204,6 +204,82 @@ TEST(QuantizedTraining, ExpertsWithoutTokensAreNamed) {
   EXPECT_EQ(std::count(found.idle_experts[1].begin(), found.idle_experts[1].end(), ','), 3);
 }
 
+QuantizeOptions inputs_of_experts(const QuantizerKind& inputs, bool per_expert = true) {
+  return {"", {{"layers.*.mlp.experts.*", QuantizerKind{}, inputs}}, per_expert};
+}
+
+// Without rounding the experts compute what they compute as one op.
+TEST(QuantizedTraining, ExpertsWhoseInputsAreRoundedAreTheSameExperts) {
+  for (const char* provider : {"eager", ""}) {
+    TinyModel tiny{.type = "qwen3_moe", .ops = {.fallback = provider}};
+    QuantizedRun plain(tiny);
+    tiny.quantize = inputs_of_experts({"fp8"});
+    QuantizedRun quantized(tiny);
+    const layers::QuantizersOff off(quantized.model->decoder.quantizers());
+    const StepResult step = plain.trainer.step(kQuantizedRows, 0),
+                     own = quantized.trainer.step(kQuantizedRows, 0);
+    EXPECT_NEAR(own.loss, step.loss, 1e-6 * step.loss);
+    const auto found = quantized.gradients(), expected = plain.gradients();
+    for (size_t i = 0; i < found.size(); ++i) {
+      double largest = 0;
+      for (const double value : expected[i]) largest = std::max(largest, std::abs(value));
+      for (size_t j = 0; j < found[i].size(); ++j)
+        EXPECT_NEAR(found[i][j], expected[i][j], 1e-5 * largest) << i << " " << j;
+    }
+  }
+}
+
+// Of the values that reach an expert, and of no others; all kernels round alike.
+TEST(QuantizedTraining, EachExpertsInputsHaveTheirOwnAmax) {
+  const char* const name = "layers.1.mlp.experts.down.input_quantizer";
+  const auto calibrated = [&](const QuantizerKind& kind, bool per_expert, const char* provider) {
+    auto run = std::make_unique<QuantizedRun>(TinyModel{
+        .type = "qwen3_moe", .ops = {.fallback = provider}, .quantize = inputs_of_experts(kind, per_expert)});
+    run->calibrate();
+    return run;
+  };
+  const auto amax = [&](QuantizedRun& run) {
+    return values_of(run.model->decoder.quantizers().find(name)->amax);
+  };
+  const auto apart = calibrated({"fp8"}, true, ""), together = calibrated({"fp8"}, false, "");
+  const op_testing::Doubles each = amax(*apart), all = amax(*together);
+  ASSERT_EQ(each.size(), 6u);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0], *std::max_element(each.begin(), each.end()));
+  EXPECT_LT(*std::min_element(each.begin(), each.end()), all[0]);
+  EXPECT_NE(apart->trainer.evaluate(kQuantizedRows).loss, together->trainer.evaluate(kQuantizedRows).loss);
+  // With one amax for all experts each of them rounds as if they shared it.
+  for (const char* quantizer :
+       {name, "layers.0.mlp.experts.down.input_quantizer", "layers.0.mlp.experts.gate_up.input_quantizer",
+        "layers.1.mlp.experts.gate_up.input_quantizer"}) {
+    const Tensor shared = together->model->decoder.quantizers().find(quantizer)->amax;
+    for (float& own : apart->model->decoder.quantizers().find(quantizer)->amax.values<float>())
+      own = *shared.data<float>();
+  }
+  EXPECT_EQ(apart->trainer.evaluate(kQuantizedRows).loss, together->trainer.evaluate(kQuantizedRows).loss);
+  for (const QuantizerKind& kind :
+       {QuantizerKind{"int8"}, QuantizerKind{"nvfp4"}, QuantizerKind{"fp8", Sharing::kRow, 0, true}}) {
+    SCOPED_TRACE(kind.format);
+    const double loss = calibrated(kind, true, "")->trainer.evaluate(kQuantizedRows).loss;
+    EXPECT_NEAR(calibrated(kind, true, "eager")->trainer.evaluate(kQuantizedRows).loss, loss, 2e-3 * loss);
+  }
+}
+
+// An expert without a token takes the largest amax of its layer's inputs, whatever finds them.
+TEST(QuantizedTraining, IdleExpertsTakeTheLargestInputs) {
+  for (const layers::CalibrationMethod method :
+       {layers::CalibrationMethod::kMax, layers::CalibrationMethod::kPercentile}) {
+    QuantizedRun run({.type = "qwen3_moe", .quantize = inputs_of_experts({"fp8"})});
+    const Calibration found = calibrate(run.model->decoder, {test_row(1, {1})}, {.method = method});
+    ASSERT_EQ(found.idle_experts.size(), 2u);
+    const op_testing::Doubles amax =
+        values_of(run.model->decoder.quantizers().find("layers.0.mlp.experts.gate_up.input_quantizer")->amax);
+    for (const double own : amax) EXPECT_GT(own, 0);
+    // Top 2 of 6 for one token: its two experts have seen the same input.
+    for (const double own : amax) EXPECT_EQ(own, amax[0]);
+  }
+}
+
 TEST(QuantizedTraining, RefusesValuesThatAreNotFinite) {
   QuantizedRun run({.quantize = {"", {{"layers.*", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}}});
   auto& parameters = run.model->decoder.parameters();

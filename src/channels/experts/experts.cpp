@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "channels/experts/quantized_experts.h"
 #include "channels/experts/token_exchange.h"
 #include "layers/glue.h"
 #include "layers/linear.h"
@@ -37,11 +38,15 @@ class BoundExperts : public layers::BoundChannel {
       down_bias_ = binding.weight(config.module + ".experts.down.bias");
       no_down_bias_ = binding.added_elsewhere(down_bias_);
     }
+    if (QuantizedExperts::wanted(binding, config)) quantized_.emplace(binding, config);
     if (config.correction_bias) bias_ = binding.weight(config.module + ".gate.correction_bias");
   }
 
   Var forward(Tape& tape, const Var& x, const Pass& pass) const override {
-    const ops::MoeRouter::Routes routes = route(tape, x, pass);
+    ops::MoeRouter::Routes routes = route(tape, x, pass);
+    // Tokens of passes that only keep step weigh nothing, so that nobody counts them who observes.
+    if (quantized_ && !quantized_->tokens_count())
+      routes.weights = primitives::scale(tape, routes.weights, 0);
     if (ranks_ != nullptr) return choose_elsewhere(tape, x, routes, pass);
     const Var y = choose(tape, x, routes, pass.rows.all());
     return shared_ ? layers::residual_add(tape, shared(tape, x, pass), y) : y;
@@ -52,6 +57,7 @@ class BoundExperts : public layers::BoundChannel {
     if (!router_->repeats) return ops::MoeRouter::kName;
     if (!experts_->repeats) return ops::MoeExperts::kName;
     if (!adapted_->repeats) return ops::LoraMoeExperts::kName;
+    if (quantized_ && !quantized_->repeats()) return ops::ExpertLinear::kName;
     return shared_ ? shared_->asks_host() : std::string_view();
   }
 
@@ -60,10 +66,17 @@ class BoundExperts : public layers::BoundChannel {
     return update_of(rows, gate_up_) != nullptr || update_of(rows, down_) != nullptr;
   }
 
+  // The model's own experts.
+  Var compute_own(Tape& tape, const Var& x, const Tensor& ids, const Var& weights) const {
+    return quantized_
+               ? (*quantized_)(tape, x, ids, weights, gate_up_.matrix(tape).value, down_.matrix(tape).value)
+               : ops::moe_experts(tape, experts_, x, ids, weights, own(tape));
+  }
+
   // Of rows of one adapter.
   Var compute(Tape& tape, const layers::AdapterRows& rows, const Var& x, const Tensor& ids,
               const Var& weights) const {
-    if (!adapts(rows)) return ops::moe_experts(tape, experts_, x, ids, weights, own(tape));
+    if (!adapts(rows)) return compute_own(tape, x, ids, weights);
     return ops::lora_moe_experts(tape, adapted_, x, ids, weights,
                                  {gate_up_.matrix(tape), update(tape, rows, gate_up_)},
                                  {down_.matrix(tape), update(tape, rows, down_)});
@@ -120,7 +133,7 @@ class BoundExperts : public layers::BoundChannel {
   Var choose(Tape& tape, const Var& x, const ops::MoeRouter::Routes& routes,
              std::span<const layers::AdapterRows> all) const {
     if (std::none_of(all.begin(), all.end(), [&](const auto& rows) { return adapts(rows); }))
-      return ops::moe_experts(tape, experts_, x, routes.ids, routes.weights, own(tape));
+      return compute_own(tape, x, routes.ids, routes.weights);
     const std::vector<Var> parts = layers::parts_of(tape, x, all),
                            weights = layers::parts_of(tape, routes.weights, all);
     std::vector<Var> results;
@@ -232,6 +245,7 @@ class BoundExperts : public layers::BoundChannel {
   ops::Bound<ops::MoeRouter> router_;
   ops::Bound<ops::MoeExperts> experts_;
   ops::Bound<ops::LoraMoeExperts> adapted_;
+  std::optional<QuantizedExperts> quantized_;  // where what experts read is rounded
   std::unique_ptr<layers::BoundChannel> shared_;
   collectives::Group* ranks_;  // that divide the experts; null: all are here
   std::optional<layers::Linear> shared_gate_;
@@ -274,6 +288,7 @@ class Experts : public layers::Channel {
     ops.use<ops::MoeExperts>(c_.module,
                              {ops.dtype(), c_.hidden, c_.width, own, chosen, c_.biases, c_.form.clamped});
     ops.use<ops::LoraMoeExperts>(c_.module, {ops.dtype(), c_.hidden, c_.width, own, chosen});
+    if (QuantizedExperts::wanted(ops, c_)) QuantizedExperts::name_ops(ops, c_);
     if (shared_) shared_->name_ops(ops);
     if (!shared_gate_.empty()) ops.linear(shared_gate_, c_.hidden, 1, false);
   }

@@ -14,6 +14,12 @@ void check(const RunConfig& config) {
     fail(
         "[distill.teacher] is missing: give the folder of a model to learn from; without it the teacher is "
         "the model itself, which differs from what is trained only with adapters or quantize");
+  if (keys.teacher.empty() && !config.adapters.empty() && config.quantize.to_options().any())
+    fail(
+        "[distill.teacher] is missing: below adapters quantize rounds the weights for good, so that the "
+        "model "
+        "without its adapter is no better than its student; write distill.teacher: {}",
+        config.model.path);
   if (keys.teacher_share != DistillKeys().teacher_share &&
       keys.divergence != losses::Divergence::kJensenShannon)
     fail("[distill.teacher_share] is read by jensen_shannon only; leave it out, or set distill.divergence");
@@ -77,7 +83,6 @@ void register_distill() {
        .check = check,
        .second_model = second_model,
        .other_model = other_model,
-       .quantizes = true,
        .objective = objective,
        .rehearsed = rehearsed});
 }

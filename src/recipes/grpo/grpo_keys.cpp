@@ -201,12 +201,11 @@ void check_run_keys(const RunConfig& config, const GrpoKeys& c) {
         "[grpo.max_new_tokens] is {}, but data.max_length, {}, has room for prompt and answer together; "
         "raise it",
         c.max_new_tokens, config.data.max_length);
-  if (c.rollout_parallel.any() && config.model.base_dtype)
+  const bool quantizes = config.quantize.to_options().any();
+  if (c.rollout_parallel.any() && (config.model.base_dtype || quantizes))
     fail(
-        "[grpo.rollout_parallel] is set, which copies weights as they are, but model.base_dtype keeps them "
-        "in fewer bits; leave one of them out");
-  if (!config.quantize.rules.empty() || !config.quantize.preset.empty())
-    fail("[quantize] is set, which recipe grpo does not have yet; leave it out");
+        "[grpo.rollout_parallel] is set, which copies weights as they are, but {}; leave one of them out",
+        quantizes ? "quantize rounds what passes read of them" : "model.base_dtype keeps them in fewer bits");
 }
 
 }  // namespace

@@ -10,8 +10,7 @@ void register_sft() {
                           {"peft", "write recipe: sft, and adapters: [{rank: 16}]"},
                           {"full", "write recipe: sft; without adapters all weights are trained"},
                           {"pt", "write recipe: sft, and data.loss: all"},
-                          {"pretrain", "write recipe: sft, and data.loss: all"}},
-              .quantizes = true});
+                          {"pretrain", "write recipe: sft, and data.loss: all"}}});
 }
 
 }  // namespace temper::recipes

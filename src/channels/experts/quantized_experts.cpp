@@ -1,0 +1,72 @@
+#include "channels/experts/quantized_experts.h"
+
+#include "primitives/primitives.h"
+
+namespace temper::channels {
+namespace {
+
+namespace p = primitives;
+
+std::string gate_up_of(const ExpertsConfig& config) { return config.module + ".experts.gate_up"; }
+std::string down_of(const ExpertsConfig& config) { return config.module + ".experts.down"; }
+
+// One row for each choice, token by token.
+Var one_for_each(Tape& tape, const Var& x, int64_t top_k) {
+  if (top_k == 1) return x;
+  const int64_t tokens = x.shape()[0], hidden = x.shape()[1];
+  const Var none =
+      tape.constant(Tensor::zeros({1, top_k, 1}, x.dtype(), MemoryTag::kWorkspace, x.value.device()));
+  return p::reshape(tape, p::add(tape, p::reshape(tape, x, {tokens, 1, hidden}), none),
+                    {tokens * top_k, hidden});
+}
+
+// Σ_j weights[t, j] · rows[t · top_k + j], in float32, rounded once.
+Var weighted_sum(Tape& tape, const Var& rows, const Var& weights) {
+  const int64_t tokens = weights.shape()[0], top_k = weights.shape()[1], hidden = rows.shape()[1];
+  const Var wide = p::cast(tape, p::reshape(tape, rows, {tokens, top_k, hidden}), DType::kF32);
+  const Var weighted = p::mul(tape, wide, p::reshape(tape, weights, {tokens, top_k, 1}));
+  const Var sum = top_k == 1 ? weighted : p::sum_last(tape, p::transpose(tape, weighted, 1, 2));
+  return p::cast(tape, p::reshape(tape, sum, {tokens, hidden}), rows.dtype());
+}
+
+}  // namespace
+
+bool QuantizedExperts::wanted(const layers::OpScope& ops, const ExpertsConfig& config) {
+  return ops.rounds_inputs(gate_up_of(config)) || ops.rounds_inputs(down_of(config));
+}
+
+void QuantizedExperts::name_ops(layers::OpScope& ops, const ExpertsConfig& config) {
+  const int64_t own = config.routing.experts / ops.expert_ranks();
+  ops.use<ops::ExpertLinear>(gate_up_of(config), {ops.dtype(), config.hidden, 2 * config.width, own});
+  ops.use<ops::ExpertLinear>(down_of(config), {ops.dtype(), config.width, config.hidden, own});
+  ops.use<ops::Swiglu>(config.module + ".experts", {ops.dtype(), config.width});
+}
+
+bool QuantizedExperts::wanted(const layers::Binding& binding, const ExpertsConfig& config) {
+  return binding.input_quantizer(gate_up_of(config)) != nullptr ||
+         binding.input_quantizer(down_of(config)) != nullptr;
+}
+
+QuantizedExperts::QuantizedExperts(const layers::Binding& binding, const ExpertsConfig& config)
+    : x_(binding.input_quantizer(gate_up_of(config))),
+      inner_(binding.input_quantizer(down_of(config))),
+      in_(binding.kernel<ops::ExpertLinear>(gate_up_of(config))),
+      out_(binding.kernel<ops::ExpertLinear>(down_of(config))),
+      swiglu_(binding.kernel<ops::Swiglu>(config.module + ".experts")) {}
+
+Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
+                                 const Var& gate_up, const Var& down) const {
+  const int64_t choices = ids.numel(), experts = down.shape()[0] / x.shape()[1];
+  const Tensor own_ids = ids.reshape({choices, 1});
+  const auto rounded = [&](const auto& quantizer, const Var& rows) {
+    return quantizer ? (*quantizer)(tape, rows, own_ids, weights.value) : rows;
+  };
+  const Var entered = ops::expert_linear(tape, in_, rounded(x_, one_for_each(tape, x, ids.dim(1))), own_ids,
+                                         gate_up, experts);
+  const Var inner = rounded(inner_, ops::swiglu(tape, swiglu_, entered));
+  return weighted_sum(tape, ops::expert_linear(tape, out_, inner, own_ids, down, experts), weights);
+}
+
+bool QuantizedExperts::tokens_count() const { return (x_ ? x_ : inner_)->all().tokens_count(); }
+
+}  // namespace temper::channels

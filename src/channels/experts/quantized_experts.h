@@ -1,0 +1,35 @@
+#pragma once
+#include <memory>
+
+#include "channels/experts/experts.h"
+#include "ops/expert_linear/expert_linear.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace temper::channels {
+
+// The experts of a layer where quantizers round what their matrices read: products of their own
+// (ops/expert_linear), as moe_experts hands its rows to nobody. The routers' weights multiply what `down`
+// gives, as servers of quantized models have it.
+class QuantizedExperts {
+ public:
+  static bool wanted(const layers::OpScope& ops, const ExpertsConfig& config);
+  static void name_ops(layers::OpScope& ops, const ExpertsConfig& config);
+  static bool wanted(const layers::Binding& binding, const ExpertsConfig& config);
+
+  QuantizedExperts(const layers::Binding& binding, const ExpertsConfig& config);
+
+  // y [tokens, hidden] of x [tokens, hidden], ids [tokens, top_k] int32 and weights [tokens, top_k] float32,
+  // as ops/moe_experts has them; the matrices by expert.
+  Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+                 const Var& down) const;
+  bool repeats() const { return in_->repeats && out_->repeats; }
+  // Whether the tokens of this pass count for whoever observes inputs.
+  bool tokens_count() const;
+
+ private:
+  std::shared_ptr<const layers::BoundQuantizer> x_, inner_;  // null: read as they are
+  ops::Bound<ops::ExpertLinear> in_, out_;
+  ops::Bound<ops::Swiglu> swiglu_;
+};
+
+}  // namespace temper::channels

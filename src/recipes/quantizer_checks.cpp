@@ -1,0 +1,61 @@
+#include "recipes/quantizer_checks.h"
+
+#include "base/error.h"
+#include "layers/quantizer_parts.h"
+#include "recipes/adapter_config.h"
+#include "recipes/recipe.h"
+
+namespace temper::recipes {
+namespace {
+
+// What rounds the inputs of a pass must not depend on which rows are in it, where others compute the same
+// rows in other passes.
+void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, bool rollouts) {
+  if (each.of_input && each.format.needs_amax() && !each.keeps_amax() &&
+      each.kind.sharing != layers::Sharing::kRow && (mesh.size() > 1 || rollouts))
+    fail(
+        "[quantize] {} scales its input by the largest magnitude of a pass, which differs between {}: choose "
+        "a "
+        "format that is calibrated, or scaled by token{}",
+        each.name, mesh.size() > 1 ? "one rank and several" : "rollouts and training",
+        mesh.size() > 1 ? ", or start one rank" : "");
+  if (rollouts && each.name.ends_with("attention.kv_b.input_quantizer"))
+    fail(
+        "[quantize] {} rounds what rollouts of latent attention read without rounding: add the rule "
+        "{{modules: "
+        "layers.*.attention.kv_b, inputs: none}}",
+        each.name);
+}
+
+// Kernels of adapted experts read inputs as they are.
+void check_adapters(const RunConfig& config, const WeightTable& table, const layers::QuantizerPlan& plan) {
+  for (const AdapterConfig& adapter : config.adapters)
+    for (const LoraTarget& target : choose_adapter(adapter, table).plan.targets) {
+      if (target.spec->lora != LoraRole::kExperts) continue;
+      for (const layers::PlannedQuantizer& each : plan.quantizers)
+        if (each.of_input && each.experts > 0)
+          fail(
+              "[quantize] {} rounds what experts read, and adapter {} changes experts, whose kernels read it "
+              "as it "
+              "is: leave the experts out of the adapter, or write inputs: none for them",
+              each.name, adapter.name);
+    }
+}
+
+}  // namespace
+
+void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
+  const layers::QuantizeOptions options = config.quantize.to_options();
+  if (!options.any()) return;
+  const WeightTable table = layers::decoder_weight_table(model);
+  const Layout layout(table, mesh);
+  const layers::QuantizerPlan plan = layers::plan_quantizers(table, options);
+  for (const layers::PlannedQuantizer& each : plan.quantizers) {
+    layers::part_of(each,
+                    layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
+    check_inputs(each, mesh, recipe_of(config).rollouts != nullptr);
+  }
+  check_adapters(config, table, plan);
+}
+
+}  // namespace temper::recipes

@@ -54,6 +54,12 @@ std::vector<std::string> misfits_of_compressed_blocks(const ModelFolder& folder,
   return found;
 }
 
+ModeloptChoice choice_of_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix) {
+  const char* const name = is_nvfp4(folder, matrix) ? "NVFP4" : is_packed(folder, matrix) ? "mxfp4" : "MXFP8";
+  const ModeloptAlgorithm* const algorithm = find_modelopt_algorithm(name);
+  return {algorithm, algorithm->block};
+}
+
 Tensor rows_of_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
                                  int64_t count) {
   const bool nvfp4 = is_nvfp4(folder, matrix), packed = is_packed(folder, matrix);

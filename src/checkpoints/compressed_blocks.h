@@ -1,5 +1,5 @@
 #pragma once
-#include "checkpoints/quantized_codes.h"
+#include "checkpoints/modelopt_algorithms.h"
 
 // Matrices of compressed-tensors' folders whose blocks have narrow scales. Of X.weight [rows, columns] there
 // are
@@ -15,6 +15,8 @@ inline constexpr std::string_view kCompressedGlobalScale = ".weight_global_scale
 bool in_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix);
 std::vector<std::string> misfits_of_compressed_blocks(const ModelFolder& folder,
                                                       const QuantizedMatrix& matrix);
+// The form in which it is written.
+ModeloptChoice choice_of_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix);
 // As QuantizedForm::rows.
 Tensor rows_of_compressed_blocks(const ModelFolder& folder, const QuantizedMatrix& matrix, int64_t first,
                                  int64_t count);

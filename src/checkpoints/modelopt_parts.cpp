@@ -6,11 +6,8 @@
 namespace temper::checkpoints {
 namespace {
 
-void check_fits(const ModeloptChoice& form, const std::string& module, int64_t rows, int64_t columns) {
+void check_fits(const ModeloptChoice& form, const std::string& module) {
   const ModeloptAlgorithm& how = *form.algorithm;
-  if (how.groups == ScaleGroups::kTiles && (rows % form.block != 0 || columns % form.block != 0))
-    fail("[{}] is [{}, {}], which tiles of {} × {} do not divide: it cannot be written as {}", module, rows,
-         columns, form.block, form.block, how.name);
   const quant::Format& format = *written_format(how);
   if (format.has_blocks() && form.block != format.block)
     fail("[{}] is in blocks of {} in its folder, but {} is written in blocks of {}", module, form.block,
@@ -18,10 +15,20 @@ void check_fits(const ModeloptChoice& form, const std::string& module, int64_t r
 }
 
 // Of amax, which rows, tiles or blocks of columns have.
-Shape amax_shape(const ModeloptChoice& form, int64_t rows, int64_t columns) {
-  if (form.algorithm->groups == ScaleGroups::kRows) return {rows, 1};
-  if (form.algorithm->groups == ScaleGroups::kTiles) return {rows / form.block, columns / form.block};
-  return {rows, columns / form.block};
+Shape amax_shape(const ModeloptChoice& form, const Shape& values) {
+  if (form.algorithm->groups == ScaleGroups::kRows) return {values[0], 1};
+  const int64_t rows = form.algorithm->groups == ScaleGroups::kTiles ? form.block : 1;
+  return {values[0] / rows, values[1] / form.block};
+}
+
+// The last tiles of a row or column may be smaller in files: zeros change neither amax nor codes.
+Tensor filled_up(const Tensor& values, int64_t tile) {
+  const int64_t rows = (values.dim(0) + tile - 1) / tile * tile,
+                columns = (values.dim(1) + tile - 1) / tile * tile;
+  if (values.shape() == Shape{rows, columns}) return values;
+  const Tensor all = Tensor::zeros({rows, columns}, DType::kF32, MemoryTag::kWorkspace);
+  all.narrow(0, 0, values.dim(0)).narrow(1, 0, values.dim(1)).copy_from(values);
+  return all;
 }
 
 }  // namespace
@@ -51,7 +58,7 @@ const quant::Format* written_format(const ModeloptAlgorithm& algorithm) {
 std::vector<TensorInfo> modelopt_infos(const ModeloptChoice& form, const std::string& module, int64_t rows,
                                        int64_t columns) {
   const ModeloptAlgorithm& how = *form.algorithm;
-  check_fits(form, module, rows, columns);
+  check_fits(form, module);
   std::vector<TensorInfo> infos{
       {module + ".weight", codes_shape(how.layout, how.element.bits, rows, columns),
        dtype_in_files(how.dtype)},
@@ -66,14 +73,15 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
   const ModeloptAlgorithm& how = *form.algorithm;
   const quant::Format& format = *written_format(how);
   const int64_t rows = values.dim(0), columns = values.dim(1);
-  const bool of_whole = how.groups == ScaleGroups::kWhole || how.second;
+  const Tensor filled = how.groups == ScaleGroups::kTiles ? filled_up(values, form.block) : values;
   Tensor of_groups;
-  if (of_whole)
+  if (how.groups == ScaleGroups::kWhole || how.second)
     of_groups = Tensor::from<float>(std::vector<float>{amax}, {1, 1}, MemoryTag::kWorkspace);
   else if (format.needs_amax())
-    of_groups = quant::amax_of(values, amax_shape(form, rows, columns));
-  const quant::Encoded encoded = quant::encode(module, format, values, of_groups);
+    of_groups = quant::amax_of(filled, amax_shape(form, filled.shape()));
+  const quant::Encoded encoded = quant::encode(module, format, filled, of_groups);
   Tensor codes = encoded.codes;
+  if (filled.shape() != values.shape()) codes = codes.narrow(0, 0, rows).narrow(1, 0, columns).contiguous();
   if (how.layout == CodesIn::kPairsOfRows)
     codes =
         quant::packed_rows(module, quant::unpacked_columns(codes, how.element.bits).reshape({rows, columns}));

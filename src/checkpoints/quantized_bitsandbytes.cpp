@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "checkpoints/quantized_codes.h"
+#include "checkpoints/nf4_writer.h"
 #include "quant/nf4.h"
 
 // Folders of bitsandbytes, as transformers saves them. Of the matrix X.weight [rows, columns] there are in 4
@@ -24,7 +24,7 @@ namespace {
 
 // What the JSON says.
 struct State {
-  std::string type;
+  std::string type, dtype;
   int64_t block = 0, nested_block = 0, rows = 0, columns = 0;
   float offset = 0;
 };
@@ -40,6 +40,8 @@ State parse_state(std::string_view text, bool nested) {
   const Json json = Json::parse(text, "JSON");
   State state;
   state.type = json.at("quant_type").as_string();
+  if (const Json* dtype = json.find("dtype"); dtype != nullptr && dtype->is_string())
+    state.dtype = dtype->as_string();
   state.block = size_in(json, "blocksize");
   const Json::Array& shape = json.at("shape").as_array();
   if (shape.size() != 2) fail("'shape' is {}, expected that of a matrix", json.at("shape").dump());
@@ -143,6 +145,11 @@ class BitsandbytesForm : public QuantizedForm {
     quant::Nf4 kept{Tensor::borrow(owner->raw(), shape, DType::kU8, owner), held.scales, {}, 0};
     if (nested) kept = {kept.codes, held.scales_of_scales, held.scales, held.state.offset};
     return kept;
+  }
+
+  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (folder.find(matrix.name)->dtype != "U8" || !nf4(folder, matrix)) return nullptr;
+    return nf4_writer(matrix, is_nested(folder, matrix), state_of(folder, matrix).dtype);
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoints/compressed_blocks.h"
+#include "checkpoints/matrix_writer.h"
 
 // Folders of compressed-tensors (llm-compressor). Of the matrix X.weight [rows, columns] there are
 //   float-quantized, int-quantized, naive-quantized:
@@ -115,6 +116,16 @@ class CompressedForm : public QuantizedForm {
     return read;
   }
 
+  // Symmetric ones whose columns are in order, in forms that nvidia-modelopt has, too.
+  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (folder.find(matrix.part(kZero)) != nullptr || folder.find(matrix.part(kGroups)) != nullptr)
+      return nullptr;
+    const ModeloptChoice form = in_compressed_blocks(folder, matrix)
+                                    ? choice_of_compressed_blocks(folder, matrix)
+                                    : choice_for(folder, matrix);
+    return form.algorithm == nullptr ? nullptr : compressed_writer(form, matrix);
+  }
+
  private:
   static constexpr std::string_view kPacked = ".weight_packed", kScale = ".weight_scale",
                                     kZero = ".weight_zero_point", kGroups = ".weight_g_idx",
@@ -148,6 +159,27 @@ class CompressedForm : public QuantizedForm {
         !tile->as_array()[1].is_int() || tile->as_array()[0].as_int() < 1 || tile->as_array()[1].as_int() < 1)
       fail("[{}] block_structure is {}, expected [rows, columns] of a tile", where, tile->dump());
     tiles_.push_back({1, 1, tile->as_array()[0].as_int(), tile->as_array()[1].as_int()});
+  }
+
+  ModeloptChoice choice_for(const ModelFolder& folder, const QuantizedMatrix& matrix) const {
+    const Grid grid = *grid_of(folder, matrix);
+    const bool whole = grid.down == 1 && grid.across == 1,
+               rows = grid.down == matrix.rows && grid.across == 1;
+    if (is_packed(folder, matrix)) {
+      if (bits_of(folder, matrix) == 4 && grid.down == matrix.rows)
+        return {find_modelopt_algorithm("W4A16_AWQ"), grid.columns};
+      return {rows && bits_of(folder, matrix) == 8 ? find_modelopt_algorithm("W8A16") : nullptr};
+    }
+    if (folder.find(matrix.name)->dtype == "I8")
+      return {rows ? find_modelopt_algorithm("W8A8_SQ_PER_CHANNEL") : nullptr};
+    // One tile may be all of a matrix.
+    for (const Grid& tile : tiles_)
+      if (folder.find(matrix.part(kScale))->shape ==
+          std::vector<int64_t>{(matrix.rows + tile.rows - 1) / tile.rows,
+                               (matrix.columns + tile.columns - 1) / tile.columns})
+        return {tile.rows == tile.columns ? find_modelopt_algorithm("fp8_pb_wo") : nullptr, tile.rows};
+    if (!whole && !rows) return {};
+    return {find_modelopt_algorithm(whole ? "FP8" : "FP8_PER_CHANNEL_PER_TOKEN")};
   }
 
   static bool is_packed(const ModelFolder& folder, const QuantizedMatrix& matrix) {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "checkpoints/modelopt_algorithms.h"
+#include "checkpoints/matrix_writer.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -48,7 +48,9 @@ std::optional<quant::Nf4> QuantizedForm::nf4(const ModelFolder&, const Quantized
   return std::nullopt;
 }
 
-ModeloptChoice QuantizedForm::written(const QuantizedMatrix&) const { return {}; }
+std::unique_ptr<const MatrixWriter> QuantizedForm::writer(const ModelFolder&, const QuantizedMatrix&) const {
+  return nullptr;
+}
 
 std::string readable_quant_method(const Json& quantization_config, const std::string& where) {
   const Json* method =

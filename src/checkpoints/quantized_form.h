@@ -15,7 +15,7 @@
 namespace temper::checkpoints {
 
 class ModelFolder;
-struct ModeloptChoice;  // modelopt_algorithms.h
+class MatrixWriter;  // matrix_writer.h
 
 // One of the model's tensors in files, as a matrix.
 struct QuantizedMatrix {
@@ -47,8 +47,9 @@ class QuantizedForm {
   // A matrix without misfits as quant/nf4.h keeps it, on the CPU, with the codes and magnitudes that files
   // have; nothing where they have others.
   virtual std::optional<quant::Nf4> nf4(const ModelFolder& folder, const QuantizedMatrix& matrix) const;
-  // How a matrix is written in this form (modelopt_parts.h); without an algorithm: it is only read.
-  virtual ModeloptChoice written(const QuantizedMatrix& matrix) const;
+  // What writes a matrix without misfits in this form; null: it is only read.
+  virtual std::unique_ptr<const MatrixWriter> writer(const ModelFolder& folder,
+                                                     const QuantizedMatrix& matrix) const;
 };
 
 // The quant_method of a quantization_config that this program reads. An Error "[where] …" that lists those it

@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "checkpoints/quantized_codes.h"
+#include "checkpoints/matrix_writer.h"
 
 // Folders of quant_method "fp8", as DeepSeek and Qwen publish them and transformers writes them: of the
 // matrix X.weight [rows, columns] there are X.weight, E4M3 of its shape, and X.weight_scale_inv (or
@@ -7,6 +7,27 @@
 // may be smaller, one for each row, or one. X.activation_scale and X.input_scale have no meaning for it.
 namespace temper::checkpoints {
 namespace {
+
+// As nvidia-modelopt writes tiles, but for the name and the shape of the scales.
+class TilesWriter : public MatrixWriter {
+ public:
+  TilesWriter(const QuantizedMatrix& matrix, int64_t tile)
+      : inner_(modelopt_writer({find_modelopt_algorithm("fp8_pb_wo"), tile}, matrix)),
+        scale_{matrix.part(".weight_scale_inv"),
+               {(matrix.rows + tile - 1) / tile, (matrix.columns + tile - 1) / tile},
+               DType::kF32} {}
+
+  std::vector<TensorInfo> list() const override { return {inner_->list().front(), scale_}; }
+  std::vector<Tensor> encode(const Tensor& values, float amax) const override {
+    std::vector<Tensor> parts = inner_->encode(values, amax);
+    parts.back() = parts.back().reshape(scale_.shape);
+    return parts;
+  }
+
+ private:
+  WritesMatrix inner_;
+  TensorInfo scale_;
+};
 
 class Fp8Form : public QuantizedForm {
  public:
@@ -57,6 +78,13 @@ class Fp8Form : public QuantizedForm {
     Tensor read = decoded_rows(coded, matrix.columns, first, count);
     release_rows(folder, matrix.name, coded, first, count);
     return read;
+  }
+
+  // Of square tiles, whose scales have the usual name.
+  WritesMatrix writer(const ModelFolder& folder, const QuantizedMatrix& matrix) const override {
+    if (tile_rows_ == 0 || tile_rows_ != tile_columns_ || scale_of(folder, matrix) != matrix.part(kScale))
+      return nullptr;
+    return std::make_unique<TilesWriter>(matrix, tile_rows_);
   }
 
  private:

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "checkpoints/modelopt_algorithms.h"
+#include "checkpoints/matrix_writer.h"
 
 namespace temper::checkpoints {
 namespace {
@@ -102,7 +102,9 @@ class ModeloptForm : public QuantizedForm {
     return read;
   }
 
-  ModeloptChoice written(const QuantizedMatrix& matrix) const override { return choice_for(matrix); }
+  WritesMatrix writer(const ModelFolder&, const QuantizedMatrix& matrix) const override {
+    return modelopt_writer(choice_for(matrix), matrix);
+  }
 
  private:
   static constexpr std::string_view kScale = ".weight_scale", kSecond = ".weight_scale_2",

@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 #include "checkpoints/file_forms.h"
-#include "checkpoints/modelopt_parts.h"
+#include "checkpoints/matrix_writer.h"
+#include "quant/groups.h"
 
 namespace temper::checkpoints {
 
@@ -12,23 +13,16 @@ namespace temper::checkpoints {
 struct Requantized::Part {
   const WeightSpec* spec = nullptr;
   WeightSource source;
-  int64_t row = 0;                        // of the parameter
-  std::optional<QuantizedMatrix> matrix;  // nothing: its values are plain
-  ModeloptChoice form = {};
-  bool encoded = false;  // otherwise the folder's bytes stay
-  int64_t shared = -1;   // equal numbers share a scale of the whole; -1: there is none
-
-  std::string module() const { return matrix->part(""); }
+  int64_t row = 0;                                  // of the parameter
+  std::optional<QuantizedMatrix> matrix;            // nothing: its values are plain
+  std::shared_ptr<const MatrixWriter> writer = {};  // null: none is needed, or the form is only read
+  bool encoded = false;                             // otherwise the folder's bytes stay
+  int64_t shared = -1;  // equal numbers share a scale of the whole; -1: there is none
 };
 
 namespace {
 
 constexpr std::string_view kBefore = ".pre_quant_scale";
-
-bool has_whole(const ModeloptChoice& form) {
-  return form.algorithm != nullptr &&
-         (form.algorithm->groups == ScaleGroups::kWhole || form.algorithm->second);
-}
 
 float largest_in(const Tensor& values) { return *quant::amax_of(values, {1, 1}).data<float>(); }
 
@@ -40,11 +34,9 @@ Requantized::Requantized(const ModelFolder& folder, const WeightTable& table, Ch
     fail("[{}] has plain values: leave out --quantized", folder.path());
   for (const WeightSpec& spec : table.specs())
     for (const Part& part : parts_of(spec))
-      if (part.matrix && (part.form.algorithm == nullptr || written_format(*part.form.algorithm) == nullptr))
+      if (part.matrix && part.writer == nullptr)
         fail("[{}] '{}' is quantized as {}, which is read, but not written: leave out --quantized",
-             folder.path(), part.source.name,
-             part.form.algorithm == nullptr ? folder.form()->name()
-                                            : fmt::format("modelopt {}", part.form.algorithm->name));
+             folder.path(), part.source.name, folder.form()->name());
 }
 
 std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) const {
@@ -55,9 +47,9 @@ std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) con
        WeightTable::sources_in_files(spec, folder_.find(spec.stacked) != nullptr)) {
     Part part{&spec, source, row, quantized_matrix(folder_, spec, source)};
     if (part.matrix) {
-      part.form = folder_.form()->written(*part.matrix);
+      part.writer = folder_.form()->writer(folder_, *part.matrix);
       part.encoded = changed_(spec, source);
-      if (has_whole(part.form)) part.shared = of_expert > 0 ? row / of_expert : 0;
+      if (part.writer && part.writer->shares_whole()) part.shared = of_expert > 0 ? row / of_expert : 0;
     }
     parts.push_back(std::move(part));
     row += source.rows;
@@ -74,7 +66,7 @@ std::vector<Requantized::Part> Requantized::parts_of(const WeightSpec& spec) con
 std::vector<std::string> Requantized::kept_parts(const Part& part) const {
   std::vector<std::string> kept = folder_.form()->parts(folder_, *part.matrix);
   if (!part.encoded) return kept;
-  const auto infos = modelopt_infos(part.form, part.module(), part.source.rows, part.spec->shape[1]);
+  const auto infos = part.writer->list();
   std::erase_if(kept, [&](const std::string& name) {
     return std::any_of(infos.begin(), infos.end(), [&](const TensorInfo& info) { return info.name == name; });
   });
@@ -94,8 +86,7 @@ std::vector<TensorInfo> Requantized::list(const WeightSpec& spec) const {
       continue;
     }
     if (part.encoded)
-      for (TensorInfo& info : modelopt_infos(part.form, part.module(), part.source.rows, spec.shape[1]))
-        all.push_back(std::move(info));
+      for (TensorInfo& info : part.writer->list()) all.push_back(std::move(info));
     for (const std::string& name : kept_parts(part)) keep(name);
   }
   return all;
@@ -131,7 +122,7 @@ std::vector<Tensor> Requantized::encode(const WeightSpec& spec, const Tensor& va
       float amax = 0;
       for (size_t i = 0; i < parts.size(); ++i)
         if (parts[i].shared == part.shared) amax = std::max(amax, largest[i]);
-      for (Tensor& tensor : modelopt_tensors(part.form, part.module(), to_encode(part, value), amax))
+      for (Tensor& tensor : part.writer->encode(to_encode(part, value), amax))
         all.push_back(std::move(tensor));
     }
     for (const std::string& name : kept_parts(part)) all.push_back(folder_.tensor(name));

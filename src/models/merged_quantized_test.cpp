@@ -82,7 +82,7 @@ class MergedQuantized : public testing::Test {
                                    {"num_experts_per_tok", 2}}};
     const auto model = tiny_model(tiny);
     calibrate(*model);
-    export_model(*model, out_ / "base", "");
+    export_model(*model, out_ / "base", "", form_);
     make_adapter(lora);
     merge(MergedForm::kPlain, "numbers");
     merge(MergedForm::kAsBase, "codes");
@@ -127,6 +127,7 @@ class MergedQuantized : public testing::Test {
   }
 
   TemporaryDirectory out_;
+  ExportForm form_ = ExportForm::kModelopt;
 };
 
 TEST_F(MergedQuantized, CodesTimesScalesAreTheFakeQuantizationOfBaseAndAdapter) {
@@ -209,6 +210,111 @@ TEST_F(MergedQuantized, MixedFormats) {
   const std::string output = "model.layers.0.self_attn.o_proj.weight";
   EXPECT_TRUE(same_bytes(open("codes").tensor(output), open("numbers").tensor(output)));
   EXPECT_FALSE(same_bytes(open("codes").tensor(output), open("base").tensor(output)));
+}
+
+// Folders of compressed-tensors: the codes and scales that a folder of nvidia-modelopt gets.
+TEST_F(MergedQuantized, FoldersOfCompressedTensors) {
+  for (const char* preset :
+       {"FP8_DEFAULT", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_2D_BLOCKWISE_WEIGHT_ONLY", "INT8_DEFAULT",
+        "INT8_WEIGHT_ONLY", "INT4_BLOCKWISE_WEIGHT_ONLY", "MXFP8_DEFAULT", "MXFP4_DEFAULT"}) {
+    SCOPED_TRACE(preset);
+    for (const char* made : {"base", "adapter", "numbers", "codes"}) remove_all(out_ / made);
+    const QuantizeOptions quantize{preset};
+    form_ = ExportForm::kCompressedTensors;
+    make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj", "k_proj", "v_proj", "down_proj"}}});
+    EXPECT_EQ(check_values(quantize, {"attention.qkv.weight", "mlp.down.weight"}), 2);
+    const ModelFolder base = open("base"), codes = open("codes");
+    EXPECT_EQ(codes.config(), base.config());
+    EXPECT_FALSE(exists(out_ / "codes/hf_quant_config.json"));
+    EXPECT_EQ(codes.names().size(), base.names().size());
+    for (const std::string& name : base.names()) {
+      const checkpoints::TensorEntry *a = base.find(name), *b = codes.find(name);
+      ASSERT_NE(b, nullptr) << name;
+      EXPECT_EQ(std::pair(a->dtype, a->shape), std::pair(b->dtype, b->shape)) << name;
+      if (name.find("o_proj") != std::string::npos || name.ends_with("input_scale")) {
+        EXPECT_TRUE(same_bytes(base.tensor(name), codes.tensor(name))) << name;
+      }
+    }
+  }
+}
+
+// Of NVFP4 the scale of the whole is stored as its reciprocal: what is read differs by a rounding.
+TEST_F(MergedQuantized, FoldersOfCompressedTensorsInNvfp4) {
+  form_ = ExportForm::kCompressedTensors;
+  make("qwen3", {"NVFP4_DEFAULT"}, {.rank = 2, .targets = {.names = {"down_proj"}}});
+  const auto numbers = load_model(out_ / "numbers", {}), codes = load_model(out_ / "codes", {});
+  const Tensor value = numbers->decoder.parameters().value("layers.0.mlp.down.weight");
+  const quant::Format& format = quant::format_named("nvfp4");
+  const auto want = values_of(quant::decode(
+                 format, quant::encode("", format, value, quant::amax_of(value, {1, 1})), DType::kF32)),
+             read = values_of(codes->decoder.parameters().value("layers.0.mlp.down.weight"));
+  for (size_t i = 0; i < want.size(); ++i)
+    ASSERT_LE(std::fabs(read[i] - want[i]), 3 * 0x1p-24 * std::fabs(want[i])) << i;
+}
+
+// E4M3 of a matrix, and the scales of its tiles of 16 × 16.
+class Tiles : public checkpoints::EncodedParameters {
+ public:
+  std::vector<checkpoints::TensorInfo> list(const WeightSpec& spec) const override {
+    std::vector<checkpoints::TensorInfo> infos;
+    for (const WeightSource& source : spec.sources) {
+      if (!spec.quantize) continue;
+      infos.push_back({source.name, {source.rows, spec.shape[1]}, DType::kF8E4M3});
+      infos.push_back(
+          {source.name + "_scale_inv", {(source.rows + 15) / 16, (spec.shape[1] + 15) / 16}, DType::kF32});
+    }
+    return infos;
+  }
+  std::vector<Tensor> encode(const WeightSpec& spec, const Tensor&) const override {
+    std::vector<Tensor> all;
+    for (const checkpoints::TensorInfo& info : list(spec)) {
+      const Tensor tensor = Tensor::zeros(info.shape, info.dtype, MemoryTag::kData);
+      if (info.dtype == DType::kF32)
+        for (int64_t i = 0; i < tensor.numel(); ++i)
+          tensor.data<float>()[i] = 0.003f * static_cast<float>(1 + i % 5);
+      else
+        for (int64_t i = 0; i < tensor.numel(); ++i)
+          static_cast<uint8_t*>(tensor.raw())[i] = static_cast<uint8_t>(i * 37 % 0x70);
+      all.push_back(tensor);
+    }
+    return all;
+  }
+};
+
+// Tiles of any size, of which the last ones are smaller, as folders of quant_method fp8 have them.
+TEST_F(MergedQuantized, FoldersOfTiles) {
+  const auto base = tiny_model({.sizes = {{"hidden_size", 40}, {"intermediate_size", 50}}});
+  const auto& table = base->decoder.parameters().table();
+  const Tiles tiles;
+  Json config = base->config;
+  config.set("quantization_config",
+             Json::parse(R"({"quant_method": "fp8", "weight_block_size": [16, 16]})", ""));
+  checkpoints::save_model(out_ / "base", table,
+                          [&](const WeightSpec& spec) { return base->decoder.parameters().value(spec.name); },
+                          config, {.dtype = DType::kF32, .encoded = &tiles});
+  make_adapter({.rank = 2, .targets = {.names = {"down_proj", "k_proj"}}});
+  merge(MergedForm::kPlain, "numbers");
+  merge(MergedForm::kAsBase, "codes");
+  const auto numbers = load_model(out_ / "numbers", {}), codes = load_model(out_ / "codes", {});
+  const Tensor merged = numbers->decoder.parameters().value("layers.0.mlp.down.weight");
+  ASSERT_EQ(merged.shape(), (Shape{40, 50}));
+  const auto read = values_of(codes->decoder.parameters().value("layers.0.mlp.down.weight"));
+  for (int64_t i = 0; i < merged.numel(); ++i) {
+    float amax = 0;  // of the element's tile
+    for (int64_t r = i / 50 / 16 * 16; r < std::min<int64_t>(40, i / 50 / 16 * 16 + 16); ++r)
+      for (int64_t c = i % 50 / 16 * 16; c < std::min<int64_t>(50, i % 50 / 16 * 16 + 16); ++c)
+        amax = std::max(amax, std::fabs(merged.data<float>()[r * 50 + c]));
+    const float by = 448 / amax;
+    EXPECT_EQ(read[static_cast<size_t>(i)],
+              quant::round_to(quant::kE4M3, merged.data<float>()[i] * by) * (1 / by))
+        << i;
+  }
+  const ModelFolder before = open("base"), after = open("codes");
+  EXPECT_EQ(after.config(), before.config());
+  for (const std::string& name : before.names())
+    if (name.find("layers.0.mlp.gate") != std::string::npos || name.find("q_proj") != std::string::npos) {
+      EXPECT_TRUE(same_bytes(before.tensor(name), after.tensor(name))) << name;
+    }
 }
 
 TEST_F(MergedQuantized, Refusals) {

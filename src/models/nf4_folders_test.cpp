@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "checkpoints/hf_folder.h"
+#include "models/adapter.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 
@@ -138,6 +139,41 @@ TEST(Nf4Folders, MagnitudesAloneAreQuantizedWhereTheBaseHasThemSo) {
   const auto exact = values_of(a.value(name)), near = values_of(b.value(name));
   EXPECT_NE(exact, near);
   for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], near[i], 0.02 * 0.09) << i;
+}
+
+// The codes of the merged numbers, as bitsandbytes' folders have them.
+TEST(Nf4Folders, AdaptersMergeIntoThem) {
+  for (const bool nested : {false, true}) {
+    SCOPED_TRACE(nested);
+    const TemporaryDirectory out;
+    write_folder(out / "base", nested);
+    const auto adapter =
+        new_adapter(*load(out / "base", {}), {.rank = 2, .targets = {.names = {"q_proj", "up_proj"}}}, 1, "");
+    for (size_t i = 0; i < adapter->parameters().size(); ++i)
+      for (float& value : adapter->parameters()[i].value.values<float>()) value += 0.1f;
+    save_adapter(*adapter, out / "adapter", "");
+    merge_adapter(out / "adapter", out / "base", out / "numbers", 1 << 30);
+    merge_adapter(out / "adapter", out / "base", out / "codes", 1 << 30, checkpoints::MergedForm::kAsBase);
+    const auto base = load(out / "base", {}), numbers = load(out / "numbers", {}),
+               codes = load(out / "codes", {});
+    const auto rows = [](const Model& model, const char* name, int64_t first, int64_t count) {
+      return model.decoder.parameters().value(name).narrow(0, first, count).contiguous();
+    };
+    const char *qkv = "layers.1.attention.qkv.weight", *gate_up = "layers.1.mlp.gate_up.weight";
+    for (const auto& [name, first, count] : {std::tuple{qkv, 0, 40}, {gate_up, 450, 450}}) {
+      const quant::Nf4 expected = quant::encode_nf4("", rows(*numbers, name, first, count), nested);
+      auto matrix = primitives::empty_nf4({count}, 40, nested, {});
+      primitives::set_nf4(matrix, 0, expected);
+      EXPECT_TRUE(values_of(primitives::dequantized(matrix, DType::kF32)) ==
+                  values_of(rows(*codes, name, first, count)))
+          << name;
+    }
+    for (const auto& [name, first, count] : {std::tuple{qkv, 40, 40}, {gate_up, 0, 450}})
+      EXPECT_TRUE(values_of(rows(*base, name, first, count)) == values_of(rows(*codes, name, first, count)))
+          << name;
+    // A base in 4 bits keeps the codes of what was written.
+    compare(*load(out / "codes", nested ? FrozenFormat::kNf4Double : FrozenFormat::kNf4), *codes, true);
+  }
 }
 
 // Blocks of another size cannot be kept: their values are rounded again.

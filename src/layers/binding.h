@@ -151,6 +151,11 @@ struct Binding {
   // Of several tensor ranks that give parts of a sum, the first adds the bias: zeros in its place on the
   // others, undefined where it is added.
   Tensor added_elsewhere(const BoundWeight& bias) const;
+  // What rounds some of what passes, by its name behind the scope ("attention.k_bmm_quantizer"); null:
+  // nothing.
+  std::shared_ptr<const BoundQuantizer> activation_quantizer(const std::string& name) const {
+    return quantizer(scope + name);
+  }
   // What a module's input is rounded by; null: nothing.
   std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const {
     return quantizer(scope + module + ".input_quantizer");

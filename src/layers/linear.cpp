@@ -15,6 +15,7 @@ Linear::Linear(const Binding& binding, const std::string& name, bool bias)
     : weight_(binding.weight(name + ".weight")),
       bias_(bias ? binding.weight(name + ".bias") : BoundWeight()),
       input_(binding.input_quantizer(name)),
+      output_(binding.activation_quantizer(name + ".output_quantizer")),
       linear_(binding.kernel<ops::Linear>(name)),
       adapted_(binding.kernel<ops::LoraLinear>(name)),
       dropout_(binding.kernel<ops::Dropout>(name)) {
@@ -63,6 +64,13 @@ Var Linear::run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluIn
 
 Var Linear::operator()(Tape& tape, const Var& given, const AdaptedRows& rows,
                        const ops::SwigluInProducts& swiglu) const {
+  if (!output_) return multiply(tape, given, rows, swiglu);
+  // What comes after reads rounded results, which a product that goes on by itself does not have.
+  return (*output_)(tape, multiply(tape, given, rows, {.gate_up = swiglu.gate_up}));
+}
+
+Var Linear::multiply(Tape& tape, const Var& given, const AdaptedRows& rows,
+                     const ops::SwigluInProducts& swiglu) const {
   const Var x = input_ ? (*input_)(tape, given) : given;
   if (rows.all().empty())
     return ops::linear(tape, linear_, x, weight_.matrix(tape), bias(tape, bias_.leaf(tape)));

@@ -32,7 +32,10 @@ class Linear {
   Var run(Tape& tape, const AdaptedRows::Piece& piece, const ops::SwigluInProducts& swiglu) const;
 
   BoundWeight weight_, bias_;
-  std::shared_ptr<const BoundQuantizer> input_;  // null: inputs are read as they are
+  Var multiply(Tape& tape, const Var& given, const AdaptedRows& rows,
+               const ops::SwigluInProducts& swiglu) const;
+
+  std::shared_ptr<const BoundQuantizer> input_, output_;  // null: what passes is not rounded
   ops::Bound<ops::Linear> linear_;
   ops::Bound<ops::LoraLinear> adapted_;
   ops::Bound<ops::Dropout> dropout_;

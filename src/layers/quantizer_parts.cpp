@@ -57,6 +57,28 @@ void take_experts(QuantizerPart& part, const std::vector<int64_t>& rows, int64_t
   for (int64_t e = 0; e < count; ++e) part.elements.push_back(first + e);
 }
 
+// Of what a module gives, or of its keys or values, how many columns are here: rows of the weight.
+int64_t outputs_here(const PlannedQuantizer& whole, const Placement& placement, const Placement::Part& held) {
+  if (held.columns.count != placement.whole()[1])
+    refuse(whole, "its outputs are sums of what several ranks give");
+  // Keys and values are all held as often; of others counts would be those of no rank alone.
+  const auto shared = placement.shared_by_tensor();
+  if (whole.role == QuantizerRole::kOutput &&
+      std::any_of(shared.begin(), shared.end(), [](const auto& run) { return run.ranks > 1; }))
+    refuse(whole, "some of its outputs are on several ranks");
+  const int64_t all = placement.whole()[0], columns = whole.values[1];
+  const std::vector<int64_t> rows = rows_of(held.rows);
+  // Values are the last rows, and keys those before.
+  const int64_t first = whole.role == QuantizerRole::kKeys     ? all - 2 * columns
+                        : whole.role == QuantizerRole::kValues ? all - columns
+                                                               : 0;
+  const int64_t here = std::count_if(rows.begin(), rows.end(),
+                                     [&](int64_t row) { return row >= first && row < first + columns; });
+  if (whole.format.has_blocks() && here % whole.format.block != 0)
+    refuse(whole, fmt::format("a rank has {} of its columns", here));
+  return here;
+}
+
 }  // namespace
 
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
@@ -65,6 +87,10 @@ QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement)
   const Placement::Part held = placement.held();
   PlannedQuantizer& own = part.own;
   const int dims = whole.values.ndim();
+  if (whole.role > QuantizerRole::kInput) {
+    own.values[1] = outputs_here(whole, placement, held);
+    return part;
+  }
   if (held.columns.count != whole.values[dims - 1]) check_columns(whole, held.columns);
   own.values[dims - 1] = held.columns.count;
   if (whole.of_input) {  // of the same amax: each rank sees some of what it is of

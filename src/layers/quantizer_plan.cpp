@@ -1,6 +1,7 @@
 #include "layers/quantizer_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/error.h"
@@ -21,17 +22,34 @@ std::string module_of(std::string_view weight) {
 struct Rule {
   std::string name;
   std::string pattern;  // "": the preset's
-  std::optional<QuantizerKind> weights, inputs;
+  std::optional<QuantizerKind> weights, inputs, outputs, kv_cache;
+
+  const std::optional<QuantizerKind>& of(QuantizerRole role) const {
+    switch (role) {
+      case QuantizerRole::kWeight:
+        return weights;
+      case QuantizerRole::kInput:
+        return inputs;
+      case QuantizerRole::kOutput:
+        return outputs;
+      default:
+        return kv_cache;
+    }
+  }
 };
+
+constexpr std::array kRoles{QuantizerRole::kWeight, QuantizerRole::kInput, QuantizerRole::kOutput,
+                            QuantizerRole::kKeys, QuantizerRole::kValues};
 
 std::vector<Rule> rules_of(const QuantizeOptions& options) {
   std::vector<Rule> rules;
   if (!options.preset.empty()) {
     const QuantizerPreset& preset = quantizer_preset(options.preset);
-    rules.push_back({fmt::format("preset {}", preset.name), "", preset.weights, preset.inputs});
+    rules.push_back({fmt::format("preset {}", preset.name), "", preset.weights, preset.inputs, {}, {}});
   }
   for (const QuantizerRule& rule : options.rules)
-    rules.push_back({fmt::format("rule '{}'", rule.modules), rule.modules, rule.weights, rule.inputs});
+    rules.push_back({fmt::format("rule '{}'", rule.modules), rule.modules, rule.weights, rule.inputs,
+                     rule.outputs, rule.kv_cache});
   return rules;
 }
 
@@ -76,6 +94,12 @@ std::vector<std::string> written_names(const WeightTable& table) {
 }
 
 [[noreturn]] void fail_unmatched(const WeightTable& table, const Rule& rule) {
+  if (rule.kv_cache && !rule.weights && !rule.inputs && !rule.outputs)
+    fail(
+        "[quantize.rules] '{}' names no keys and values that attention keeps: kv_cache is for attention.qkv "
+        "of "
+        "models without latent attention",
+        rule.pattern);
   const std::vector<std::string> names = written_names(table);
   const std::string nearest = nearest_name(rule.pattern, names);
   if (names.empty()) fail("[quantize] the model has no weights that quantizers may target");
@@ -99,8 +123,6 @@ void check_columns(const std::string& what, const PlannedQuantizer& quantizer, i
   if (sharing == Sharing::kTile)
     divides(quantizer.values[quantizer.values.ndim() - 2], quantizer.kind.block, "rows");
 }
-
-// [experts, rows groups, column groups], the first only of stacked weights.
 
 void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   const QuantizerKind& kind = quantizer.kind;
@@ -129,36 +151,80 @@ void check_inputs_of_experts(const WeightSpec& spec) {
       module, without_numbers(module.substr(0, module.rfind('.'))) + ".*");
 }
 
-// Independent quantizers of a weight, or its input: each expert has its own, but for inputs that are not
+// Of keys and values as the table has them beside queries; null: the module has none that are kept.
+const WeightSegment* segment_of(const WeightSpec& spec, QuantizerRole role) {
+  if (!module_of(spec.name).ends_with(".attention.qkv") || spec.segments.size() != 3) return nullptr;
+  return &spec.segments[role == QuantizerRole::kKeys ? 1 : 2];
+}
+
+bool applies(const WeightSpec& spec, QuantizerRole role) {
+  return (role != QuantizerRole::kKeys && role != QuantizerRole::kValues) ||
+         segment_of(spec, role) != nullptr;
+}
+
+// Independent quantizers of a weight, or of what passes: each expert has its own, but where nothing is
 // calibrated.
-int64_t count_of(const WeightSpec& spec, bool of_input, const QuantizerKind& kind, bool per_expert) {
+int64_t count_of(const WeightSpec& spec, QuantizerRole role, const QuantizerKind& kind, bool per_expert) {
   if (spec.lora != LoraRole::kExperts || !per_expert) return 1;
-  if (of_input && (kind.format.empty() || kind.dynamic || !quant::format_named(kind.format).needs_amax()))
+  if (role != QuantizerRole::kWeight &&
+      (kind.format.empty() || kind.dynamic || !quant::format_named(kind.format).needs_amax()))
     return 1;
   return spec.stacked_shape[0];
 }
 
-PlannedQuantizer planned(const WeightSpec& spec, bool of_input, const QuantizerKind& kind,
+std::string name_of(const WeightSpec& spec, QuantizerRole role) {
+  const std::string module = module_of(spec.name);
+  switch (role) {
+    case QuantizerRole::kWeight:
+      return module + ".weight_quantizer";
+    case QuantizerRole::kInput:
+      return module + ".input_quantizer";
+    case QuantizerRole::kOutput:
+      return module + ".output_quantizer";
+    default:
+      return module.substr(0, module.rfind('.')) +
+             (role == QuantizerRole::kKeys ? ".k_bmm_quantizer" : ".v_bmm_quantizer");
+  }
+}
+
+Shape values_of(const WeightSpec& spec, QuantizerRole role, int64_t experts) {
+  switch (role) {
+    case QuantizerRole::kWeight:
+      return experts > 0 ? spec.stacked_shape : spec.shape;
+    case QuantizerRole::kInput:
+      return experts > 0 ? Shape{experts, 1, spec.shape[1]} : Shape{1, spec.shape[1]};
+    case QuantizerRole::kOutput:
+      return {1, spec.shape[0]};
+    default:
+      return {1, segment_of(spec, role)->size};
+  }
+}
+
+PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const QuantizerKind& kind,
                          const std::string& rule, bool per_expert) {
   PlannedQuantizer quantizer;
-  const std::string module = module_of(spec.name);
-  quantizer.name = module + (of_input ? ".input_quantizer" : ".weight_quantizer");
+  quantizer.name = name_of(spec, role);
   quantizer.weight = spec.name;
-  quantizer.of_input = of_input;
+  quantizer.role = role;
+  quantizer.of_input = role != QuantizerRole::kWeight;
   quantizer.kind = kind;
   quantizer.format = quant::format_named(kind.format);
   quantizer.rule = rule;
   if (spec.lora == LoraRole::kExperts) quantizer.experts = spec.stacked_shape[0];
-  quantizer.count = count_of(spec, of_input, kind, per_expert);
-  if (of_input) {
-    check_inputs_of_experts(spec);
-    quantizer.values =
-        quantizer.experts > 0 ? Shape{quantizer.experts, 1, spec.shape[1]} : Shape{1, spec.shape[1]};
-  } else {
-    quantizer.values = quantizer.experts > 0 ? spec.stacked_shape : spec.shape;
-  }
-  check_kind(of_input ? module : spec.name, quantizer);
-  check_columns(of_input ? "the input of " + module : spec.name, quantizer, spec.shape[1]);
+  quantizer.count = count_of(spec, role, kind, per_expert);
+  if (role == QuantizerRole::kInput) check_inputs_of_experts(spec);
+  if (role == QuantizerRole::kOutput && spec.experts > 0)
+    fail(
+        "[quantize] the outputs of {} cannot be quantized: what experts give is added up; name other modules "
+        "for "
+        "outputs",
+        module_of(spec.name));
+  quantizer.values = values_of(spec, role, quantizer.experts);
+  const std::string what = role == QuantizerRole::kWeight  ? spec.name
+                           : role == QuantizerRole::kInput ? "the input of " + module_of(spec.name)
+                                                           : quantizer.name;
+  check_kind(role == QuantizerRole::kInput ? module_of(spec.name) : what, quantizer);
+  check_columns(what, quantizer, quantizer.values[quantizer.values.ndim() - 1]);
   quantizer.amax = amax_shape_of(quantizer);
   return quantizer;
 }
@@ -182,24 +248,22 @@ void check_calibration(const QuantizerPlan& plan, CalibrationMethod method) {
         "calibration: mse, or percentile");
 }
 
-// The last rule that says something of it; -1: none does.
-struct Decision {
-  int weights = -1, inputs = -1;
-};
+// For each role the last rule that says something of it; -1: none does.
+using Decision = std::array<int, kRoles.size()>;
 
 Decision decide(const std::vector<Rule>& rules, const WeightSpec& spec, bool per_expert,
                 std::vector<RuleMatches>& matches) {
   Decision decision;
+  decision.fill(-1);
   for (size_t i = 0; i < rules.size(); ++i) {
     if (!names_module(rules[i], spec)) continue;
-    if (rules[i].weights) {
-      decision.weights = static_cast<int>(i);
-      matches[i].matched += count_of(spec, false, *rules[i].weights, per_expert);
-    }
-    // A preset without quantizers of inputs says nothing of them.
-    if (rules[i].inputs && !(rules[i].pattern.empty() && rules[i].inputs->format.empty())) {
-      decision.inputs = static_cast<int>(i);
-      matches[i].matched += count_of(spec, true, *rules[i].inputs, per_expert);
+    for (size_t role = 0; role < kRoles.size(); ++role) {
+      const std::optional<QuantizerKind>& kind = rules[i].of(kRoles[role]);
+      if (!kind || !applies(spec, kRoles[role])) continue;
+      // A preset without quantizers of inputs says nothing of them.
+      if (kRoles[role] == QuantizerRole::kInput && rules[i].pattern.empty() && kind->format.empty()) continue;
+      decision[role] = static_cast<int>(i);
+      matches[i].matched += count_of(spec, kRoles[role], *kind, per_expert);
     }
   }
   return decision;
@@ -260,14 +324,13 @@ QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& o
   for (const WeightSpec& spec : table.specs()) {
     if (!spec.quantize) continue;
     const Decision decision = decide(rules, spec, options.per_expert, plan.rules);
-    for (const bool of_input : {false, true}) {
-      const int by = of_input ? decision.inputs : decision.weights;
-      if (by < 0) continue;
-      const Rule& rule = rules[static_cast<size_t>(by)];
-      const QuantizerKind& kind = of_input ? *rule.inputs : *rule.weights;
-      plan.rules[static_cast<size_t>(by)].decided += count_of(spec, of_input, kind, options.per_expert);
+    for (size_t role = 0; role < kRoles.size(); ++role) {
+      if (decision[role] < 0) continue;
+      const auto by = static_cast<size_t>(decision[role]);
+      const QuantizerKind& kind = *rules[by].of(kRoles[role]);
+      plan.rules[by].decided += count_of(spec, kRoles[role], kind, options.per_expert);
       if (!kind.format.empty())
-        plan.quantizers.push_back(planned(spec, of_input, kind, rule.name, options.per_expert));
+        plan.quantizers.push_back(planned(spec, kRoles[role], kind, rules[by].name, options.per_expert));
     }
   }
   for (size_t i = 0; i < rules.size(); ++i)

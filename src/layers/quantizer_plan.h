@@ -30,7 +30,12 @@ struct QuantizerKind {
 struct QuantizerRule {
   std::string modules;
   std::optional<QuantizerKind> weights = {}, inputs = {};  // absent: as the rules before say
+  // Of what modules give, and of the keys and values that attention keeps (modules: attention.qkv).
+  std::optional<QuantizerKind> outputs = {}, kv_cache = {};
 };
+
+// What of a module a quantizer rounds: keys as attention reads them, after their norm and rotation.
+enum class QuantizerRole { kWeight, kInput, kOutput, kKeys, kValues };
 
 // How the amax of weights and inputs are found (training/calibration.h).
 enum class CalibrationMethod {
@@ -72,17 +77,20 @@ struct QuantizeOptions {
 };
 
 struct PlannedQuantizer {
-  std::string name;    // "layers.0.attention.qkv.weight_quantizer", "layers.0.attention.qkv.input_quantizer"
+  // "layers.0.attention.qkv.weight_quantizer", "….input_quantizer", "….output_quantizer", and of keys and
+  // values "layers.0.attention.k_bmm_quantizer", "….v_bmm_quantizer".
+  std::string name;
   std::string weight;  // in the table: "layers.0.attention.qkv.weight"
-  bool of_input = false;
+  QuantizerRole role = QuantizerRole::kWeight;
+  bool of_input = false;  // of values that pass, whatever their role; otherwise of a weight
   QuantizerKind kind;
   quant::Format format;
   int64_t experts = 0;  // of stacked weights; 0: a weight of its own
   // Of independent quantizers: one for each expert that has an amax of its own. An input that is not
   // calibrated has one for all.
   int64_t count = 1;
-  // Of a weight as ops/fake_quantize takes it: [rows, columns] or [experts, rows, columns]; of an input
-  // [1, columns] or [experts, 1, columns].
+  // Of a weight as ops/fake_quantize takes it: [rows, columns] or [experts, rows, columns]; of what
+  // passes [1, columns] or [experts, 1, columns].
   Shape values;
   Shape amax;        // of one that is kept; no dimensions: there is none
   std::string rule;  // that decided: "preset FP8_DEFAULT", "rule 'layers.0.*'"

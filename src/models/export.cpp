@@ -23,7 +23,8 @@ using layers::Quantizer;
 
 struct Module {
   const Quantizer* weight = nullptr;
-  const Quantizer* input = nullptr;  // null: read as it is
+  const Quantizer* input = nullptr;                    // null: read as it is
+  const Quantizer *keys = nullptr, *values = nullptr;  // null: kept as they are
   ExportedForm form = {};
 
   bool has_input_scale() const { return input != nullptr && input->planned.keeps_amax(); }
@@ -57,12 +58,15 @@ class Encoder : public checkpoints::EncodedParameters {
   explicit Encoder(const layers::Decoder& model) {
     for (const Quantizer& each : model.quantizers().all()) {
       Module& module = modules_[each.planned.weight];
-      (each.planned.of_input ? module.input : module.weight) = &each;
+      quantizer_of(module, each.planned) = &each;
     }
     for (auto& [name, module] : modules_) {
       if (module.weight == nullptr)
         fail("[export] {} has no quantizer of its weight beside it: readers do not know that",
-             module.input->planned.name);
+             (module.input != nullptr  ? module.input
+              : module.keys != nullptr ? module.keys
+                                       : module.values)
+                 ->planned.name);
       module.form =
           exported_form(module.weight->planned, module.input == nullptr ? nullptr : &module.input->planned);
     }
@@ -86,6 +90,8 @@ class Encoder : public checkpoints::EncodedParameters {
                        dtype_in_files(how.scale_dtype)});
       if (how.second) infos.push_back({name + ".weight_scale_2", {}, DType::kF32});
       if (module.has_input_scale()) infos.push_back({name + ".input_scale", {}, DType::kF32});
+      if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
+        infos.push_back({name + scale, {}, DType::kF32});
     }
     return infos;
   }
@@ -115,12 +121,36 @@ class Encoder : public checkpoints::EncodedParameters {
         parts.push_back(scales_of(*module.weight, module.form, row, source.rows, shape));
       if (how.second) parts.push_back(scalar(second_scale(*module.weight, row)));
       if (module.has_input_scale()) parts.push_back(scalar(input_scale(*module.input, row, rows)));
+      if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
+        parts.push_back(scalar(*kept->amax.data<float>() / 448));
       row += source.rows;
     }
     return parts;
   }
 
  private:
+  static const Quantizer*& quantizer_of(Module& module, const PlannedQuantizer& planned) {
+    using enum layers::QuantizerRole;
+    if (planned.role == kOutput)
+      fail("[export] {} rounds what a module gives: readers know no scale of that", planned.name);
+    if (planned.role > kOutput && planned.kind.format != "fp8")
+      fail("[export] {} keeps keys and values in {}: readers know fp8", planned.name, planned.kind.format);
+    return planned.role == kWeight  ? module.weight
+           : planned.role == kInput ? module.input
+           : planned.role == kKeys  ? module.keys
+                                    : module.values;
+  }
+
+  // What rounds the keys or values that a source gives, and the name of its scale.
+  static std::pair<const Quantizer*, const char*> kept_of(const Module& module, const WeightSpec& spec,
+                                                          const WeightSource& source) {
+    if (spec.sources.size() != 3) return {nullptr, ""};
+    const auto place = &source - spec.sources.data();
+    return place == 1   ? std::pair{module.keys, ".k_scale"}
+           : place == 2 ? std::pair{module.values, ".v_scale"}
+                        : std::pair<const Quantizer*, const char*>{nullptr, ""};
+  }
+
   static Shape scale_shape(const Module& module, int64_t rows, int64_t columns) {
     const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     const int64_t block = module.form.block > 0 ? module.form.block : how.block;
@@ -140,6 +170,11 @@ class Encoder : public checkpoints::EncodedParameters {
   }
 
   static void check_rows(const WeightSpec& spec, const Module& module) {
+    if (module.keys != nullptr && spec.sources.size() != 3)
+      fail(
+          "[export] {} has queries, keys and values as one matrix in files: readers know no scale of its "
+          "cache",
+          spec.name);
     if (spec.experts_in_files > 0)
       fail(
           "[export] {} is quantized: readers know no such format of experts whose files have transposes; "
@@ -163,6 +198,7 @@ ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
   for (const WeightSpec& spec : table.specs()) {
     const auto found = encoder.modules().find(spec.name);
     for (const WeightSource& source : spec.sources) {
+      if (found != encoder.modules().end() && found->second.keys != nullptr) all.float8_cache = true;
       if (found != encoder.modules().end())
         all.quantized.emplace_back(module_name(source), found->second.form);
       else if (spec.shape.ndim() == 2 && source.name.ends_with(".weight"))
@@ -192,6 +228,8 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   const Encoder encoder(model.decoder);
   const ExportedModules all = listed(encoder, parameters.table());
   const bool is_modelopt = form == ExportForm::kModelopt;
+  if (!is_modelopt && all.float8_cache)
+    fail("[export] quantizers round the cache, which is written with --form modelopt only");
   const CompressedModules modules = compressed(encoder, parameters.table());
   const CompressedParameters renamed(encoder, modules);
   Json config = model.config;

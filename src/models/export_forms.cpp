@@ -85,9 +85,9 @@ std::string_view name_of(const ExportedForm& form) { return form.algorithm->name
 Json producer() { return Json::Object{{"name", "temper"}, {"version", TEMPER_VERSION}}; }
 
 // The algorithm as configurations name it, with what readers need of it.
-Json::Object algorithm_json(const ExportedForm& form, bool with_cache) {
+Json::Object algorithm_json(const ExportedForm& form, const Json* cache) {
   Json::Object object{{"quant_algo", name_of(form)}};
-  if (with_cache) object.emplace_back("kv_cache_quant_algo", Json());
+  if (cache != nullptr) object.emplace_back("kv_cache_quant_algo", *cache);
   if (form.block > 0) object.emplace_back("group_size", form.block);
   if (name_of(form) == "W4A16_AWQ") {
     object.emplace_back("has_zero_point", false);
@@ -99,7 +99,7 @@ Json::Object algorithm_json(const ExportedForm& form, bool with_cache) {
 Json quantized_layers(const ExportedModules& modules) {
   Json::Object layers;
   for (const auto& [module, form] : modules.quantized)
-    layers.emplace_back(module, algorithm_json(form, false));
+    layers.emplace_back(module, algorithm_json(form, nullptr));
   return layers;
 }
 
@@ -168,9 +168,10 @@ ExportedForm exported_form(const PlannedQuantizer& weight, const PlannedQuantize
 
 Json hf_quant_config(const ExportedModules& modules) {
   const std::set<ExportedForm> forms = forms_of(modules);
-  Json::Object how{{"quant_algo", "MIXED_PRECISION"}, {"kv_cache_quant_algo", Json()}};
+  const Json cache = modules.float8_cache ? Json("FP8") : Json();
+  Json::Object how{{"quant_algo", "MIXED_PRECISION"}, {"kv_cache_quant_algo", cache}};
   if (forms.size() == 1)
-    how = algorithm_json(*forms.begin(), true);
+    how = algorithm_json(*forms.begin(), &cache);
   else
     how.emplace_back("quantized_layers", quantized_layers(modules));
   how.emplace_back("exclude_modules", names_in(modules.excluded));
@@ -188,6 +189,7 @@ Json quantization_config(const ExportedModules& modules) {
   config.emplace_back("quant_algo", mixed ? Json("MIXED_PRECISION") : Json(name_of(*forms.begin())));
   if (config.front().first != "config_groups" && forms.begin()->block > 0)
     config.emplace_back("group_size", forms.begin()->block);
+  if (modules.float8_cache) config.emplace_back("kv_cache_scheme", numbers(8, false, 0, false));
   config.emplace_back("producer", producer());
   config.emplace_back("quant_method", "modelopt");
   return config;

@@ -27,6 +27,7 @@ ExportedForm exported_form(const layers::PlannedQuantizer& weight, const layers:
 struct ExportedModules {
   std::vector<std::pair<std::string, ExportedForm>> quantized;  // in the table's order
   std::set<std::string> excluded{"lm_head"};                    // matrices that stay as they are
+  bool float8_cache = false;                                    // keys and values are kept in E4M3
 };
 
 Json hf_quant_config(const ExportedModules& modules);

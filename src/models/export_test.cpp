@@ -179,6 +179,38 @@ TEST(Export, EachExpertHasScalesOfItsOwn) {
   EXPECT_EQ(scales.size(), 6u);
 }
 
+// As nvidia-modelopt writes them; what else passes has no scale that readers know.
+TEST(Export, KeysAndValuesHaveScales) {
+  const QuantizerKind fp8{"fp8"};
+  const auto model = calibrated({"FP8_DEFAULT", {{"layers.*", {}, {}, {}, fp8}}});
+  const TemporaryDirectory out;
+  export_model(*model, out / "m", "");
+  const auto folder = checkpoints::ModelFolder::open(out / "m");
+  for (const auto& [kept, scale] :
+       {std::pair{"k_bmm_quantizer", "k_proj.k_scale"}, {"v_bmm_quantizer", "v_proj.v_scale"}}) {
+    const Tensor found = folder.tensor(std::string("model.layers.1.self_attn.") + scale);
+    EXPECT_EQ(found.ndim(), 0);
+    const auto* const quantizer = model->decoder.quantizers().find(std::string("layers.1.attention.") + kept);
+    EXPECT_EQ(values_of(found), Doubles{*quantizer->amax.data<float>() / 448});
+  }
+  EXPECT_EQ(Json::parse_file(out / "m/hf_quant_config.json")
+                .at("quantization")
+                .at("kv_cache_quant_algo")
+                .as_string(),
+            "FP8");
+  EXPECT_EQ(Json::parse_file(out / "m/config.json").at("quantization_config").at("kv_cache_scheme").dump(),
+            R"({"dynamic": false, "num_bits": 8, "type": "float"})");
+  load_model(out / "m", {});
+  const auto refusal = [&](const QuantizeOptions& options) {
+    return error_of([&] { export_model(*calibrated(options), out / "none", ""); });
+  };
+  EXPECT_EQ(refusal({"FP8_DEFAULT", {{"layers.*.mlp.down", {}, {}, fp8}}}),
+            "[export] layers.0.mlp.down.output_quantizer rounds what a module gives: readers know no scale "
+            "of that");
+  EXPECT_EQ(refusal({"FP8_DEFAULT", {{"layers.*", {}, {}, {}, QuantizerKind{"int8"}}}}),
+            "[export] layers.0.attention.k_bmm_quantizer keeps keys and values in int8: readers know fp8");
+}
+
 TEST(Export, FilesSayWhatIsQuantizedAndHow) {
   const TemporaryDirectory out;
   export_model(*calibrated({"FP8_DEFAULT", {{"layers.0.*", QuantizerKind{}, QuantizerKind{}}}}), out / "fp8",

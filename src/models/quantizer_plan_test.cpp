@@ -124,6 +124,35 @@ TEST(QuantizerPlan, InputsOfExpertsAreCountedAsTheirWeights) {
   }
 }
 
+// Keys and values are the last columns of q|k|v; outputs are a module's rows.
+TEST(QuantizerPlan, OutputsKeysAndValues) {
+  const WeightTable table = table_of("qwen3");
+  const WeightSpec& qkv = *table.find("layers.1.attention.qkv.weight");
+  const QuantizerKind fp8{"fp8"};
+  const QuantizerPlan found = plan_quantizers(
+      table, {"", {{"layers.*", {}, {}, {}, fp8}, {"layers.1.mlp.gate_up", {}, {}, QuantizerKind{"int8"}}}});
+  EXPECT_EQ(names_of(found), (std::vector<std::string>{
+                                 "layers.0.attention.k_bmm_quantizer", "layers.0.attention.v_bmm_quantizer",
+                                 "layers.1.attention.k_bmm_quantizer", "layers.1.attention.v_bmm_quantizer",
+                                 "layers.1.mlp.gate_up.output_quantizer"}));
+  EXPECT_EQ(found.quantizers[0].values, (Shape{1, qkv.segments[1].size}));
+  EXPECT_EQ(found.quantizers[4].values, (Shape{1, table.find("layers.1.mlp.gate_up.weight")->shape[0]}));
+  EXPECT_EQ(found.quantizers[4].amax, (Shape{1, 1}));
+  EXPECT_EQ(found.rules[0].matched, 4);
+  EXPECT_EQ(
+      error_of([&] {
+        plan_quantizers(table, {"", {{"layers.*.mlp.*", {}, {}, {}, fp8}}});
+      }),
+      "[quantize.rules] 'layers.*.mlp.*' names no keys and values that attention keeps: kv_cache is for "
+      "attention.qkv of models without latent attention");
+  EXPECT_EQ(
+      error_of([&] {
+        plan("qwen3_moe", {"", {{"layers.*.mlp.experts.down", {}, {}, fp8}}});
+      }),
+      "[quantize] the outputs of layers.0.mlp.experts.down cannot be quantized: what experts give is added "
+      "up; name other modules for outputs");
+}
+
 // A shared expert's gate has one row, and a gated delta layer's decays have small linears.
 TEST(QuantizerPlan, PresetsLeaveOutGatesAndDecaysWhichRulesMayName) {
   const QuantizerKind fp8{"fp8"};

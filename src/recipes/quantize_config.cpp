@@ -39,6 +39,13 @@ QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
   return {*rule.inputs, sharing, 0, rule.inputs_amax.value_or(usual) == AmaxOf::kEachPass};
 }
 
+std::optional<QuantizerKind> calibrated(const std::optional<std::string>& format) {
+  if (!format) return std::nullopt;
+  if (*format == "none") return QuantizerKind{};
+  quant::format_named(*format);
+  return QuantizerKind{*format};
+}
+
 }  // namespace
 
 layers::CalibrationMethod QuantizeConfig::method() const {
@@ -49,14 +56,14 @@ layers::CalibrationMethod QuantizeConfig::method() const {
 layers::QuantizeOptions QuantizeConfig::to_options() const {
   layers::QuantizeOptions options{preset, {}, per_expert, method()};
   for (const QuantizeRuleConfig& rule : rules) {
-    if (!rule.weights && !rule.inputs)
+    if (!rule.weights && !rule.inputs && !rule.outputs && !rule.kv_cache)
       fail("[quantize.rules] '{}' has neither weights nor inputs: write a format, or none", rule.modules);
     if (!rule.weights && rule.weights_per)
       fail("[quantize.rules] '{}' has weights_per without weights: write the format, too", rule.modules);
     if (!rule.inputs && (rule.inputs_per || rule.inputs_amax))
       fail("[quantize.rules] '{}' has inputs_per or inputs_amax without inputs: write the format, too",
            rule.modules);
-    layers::QuantizerRule own{rule.modules, {}, {}};
+    layers::QuantizerRule own{rule.modules, {}, {}, calibrated(rule.outputs), calibrated(rule.kv_cache)};
     if (rule.weights) own.weights = kind_of_weights(rule);
     if (rule.inputs) own.inputs = kind_of_inputs(rule);
     options.rules.push_back(std::move(own));
@@ -84,6 +91,10 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
            {{"calibrated", AmaxOf::kCalibration}, {"dynamic", AmaxOf::kEachPass}},
            "Whether the amax of inputs is found once, before training, or in each pass. Omitted: calibrated, "
            "or dynamic for tokens.");
+  s.field("outputs", c.outputs, "The number format of what they give, or none.");
+  s.field("kv_cache", c.kv_cache,
+          "The number format of the keys and values that attention keeps, or none (modules: "
+          "layers.*.attention.qkv).");
   s.field("block", c.block, "The columns of a block, or the rows and columns of a tile.").at_least(1);
 }
 

@@ -15,7 +15,7 @@ enum class AmaxOf { kCalibration, kEachPass };
 // has it.
 struct QuantizeRuleConfig {
   std::string modules;
-  std::optional<std::string> weights = {}, inputs = {};  // a format, or "none"
+  std::optional<std::string> weights = {}, inputs = {}, outputs = {}, kv_cache = {};  // a format, or "none"
   std::optional<layers::Sharing> weights_per = {}, inputs_per = {};
   std::optional<AmaxOf> inputs_amax = {};
   int64_t block = 128;

@@ -38,7 +38,10 @@ Json mixture() {
 
 QuantizeOptions fp8() {
   const QuantizerKind own{"fp8"};
-  return {"", {{"layers.*.attention.*", own, own}, {"layers.*.mlp.experts.*", own, {}}}};
+  return {"",
+          {{"layers.*.attention.*", own, own},
+           {"layers.*.attention.qkv", {}, {}, {}, own},
+           {"layers.*.mlp.experts.*", own, {}}}};
 }
 QuantizeOptions channels() {
   const QuantizerKind rows{"int8", Sharing::kRow};
@@ -261,6 +264,19 @@ TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
       });
     }
   }
+}
+
+TEST(QuantizerMeshes, OutputsThatSeveralRanksHaveAreRefusedByName) {
+  collectives::launch("threads", {.ranks = 4, .deadline = 120}, [&](Group& ranks) {
+    const auto refusal = [&](const char* modules) {
+      return error_of([&] { Ranked(ranks, {.tensor = 4}, {"", {{modules, {}, {}, QuantizerKind{"fp8"}}}}); });
+    };
+    expect_has(
+        refusal("layers.0.attention.output"),
+        "[quantize] layers.0.attention.output.output_quantizer has an amax per tensor, and its outputs are "
+        "sums of what several ranks give");
+    expect_has(refusal("layers.0.attention.qkv"), "some of its outputs are on several ranks");
+  });
 }
 
 TEST(QuantizerMeshes, BlocksThatRanksWouldCutAreRefusedByName) {

@@ -20,7 +20,6 @@
 #include "recipes/output.h"
 #include "recipes/plan.h"
 #include "recipes/quantizer_report.h"
-#include "recipes/quantizer_state.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_model.h"
 #include "recipes/run_kernels.h"
@@ -195,21 +194,6 @@ void TrainingLoop::share_memory(RunMemory& plan, int64_t limit) {
       "rollouts: the cache has room for {} tokens, where {} are wished: so many fit into {} beside "
       "what stays of training",
       tokens, wished, format_bytes(limit)));
-}
-
-// Rows of all adapters, as many of each.
-void TrainingLoop::quantize_base() {
-  recipes::quantize_base(setup_, files_.calibration(), [&] {
-    const auto count = std::ssize(learners_);
-    const int64_t each = (setup_.config.quantize.calibration_rows + count - 1) / count;
-    std::vector<data::PackedRow> rows;
-    for (const auto& learner : learners_)
-      named(learner->name(), [&] {
-        for (data::PackedRow& row : rows_to_calibrate(learner->config(), learner->data(), each))
-          rows.push_back(std::move(row));
-      });
-    return rows;
-  });
 }
 
 // Of several adapters those whose data can be read continue.

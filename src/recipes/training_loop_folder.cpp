@@ -10,6 +10,7 @@
 #include "checkpoints/training_state.h"
 #include "ops/measure.h"
 #include "ops/report.h"
+#include "recipes/quantizer_state.h"
 #include "recipes/training_loop.h"
 
 namespace temper::recipes {
@@ -51,6 +52,19 @@ void TrainingLoop::write_kernels() const {
 void TrainingLoop::check_kernels(const std::vector<ops::ModuleKernel>& bound) const {
   if (is_root()) write_kernels();
   ops::check_unchanged(bound, setup_.model->decoder.ops().bindings());
+}
+
+// Rows of all adapters, as many of each.
+void TrainingLoop::quantize_base() {
+  recipes::quantize_base(setup_, files_.calibration(), [&] {
+    const auto count = std::ssize(learners_);
+    const int64_t each = (setup_.config.quantize.calibration_rows + count - 1) / count;
+    std::vector<data::PackedRow> rows;
+    for (const auto& learner : learners_)
+      for (data::PackedRow& row : rows_to_calibrate(learner->config(), learner->data(), each))
+        rows.push_back(std::move(row));
+    return rows;
+  });
 }
 
 }  // namespace temper::recipes

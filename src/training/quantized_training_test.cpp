@@ -204,6 +204,31 @@ TEST(QuantizedTraining, ExpertsWithoutTokensAreNamed) {
   EXPECT_EQ(std::count(found.idle_experts[1].begin(), found.idle_experts[1].end(), ','), 3);
 }
 
+// What passes is rounded where the plan says: with formats that lose nothing of these values, nothing
+// changes, and with others everything behind does. The gradient passes.
+TEST(QuantizedTraining, OutputsKeysAndValuesAreRounded) {
+  QuantizedRun plain{TinyModel{}};
+  const StepResult expected = plain.trainer.step(kQuantizedRows, 0);
+  const auto learnt = [&](const std::vector<layers::QuantizerRule>& rules) {
+    QuantizedRun run({.quantize = {"", rules}});
+    run.calibrate();
+    for (const Quantizer& each : run.model->decoder.quantizers().all())
+      EXPECT_GT(*each.amax.data<float>(), 0) << each.planned.name;
+    return run.trainer.step(kQuantizedRows, 0);
+  };
+  for (const char* format : {"int2", "fp8", "nvfp4"}) {
+    const QuantizerKind kind{format};
+    for (const layers::QuantizerRule& rule : {layers::QuantizerRule{"layers.*", {}, {}, {}, kind},
+                                              {"layers.*.mlp.gate_up", {}, {}, kind, {}},
+                                              {"layers.*.mlp.down", {}, {}, kind, {}}}) {
+      const StepResult found = learnt({rule});
+      EXPECT_NE(found.loss, expected.loss) << format << " " << rule.modules;
+      EXPECT_NEAR(found.loss, expected.loss, (kind.format == "fp8" ? 0.01 : 0.3) * expected.loss);
+      EXPECT_GT(found.grad_norm, 0.2 * expected.grad_norm);
+    }
+  }
+}
+
 QuantizeOptions inputs_of_experts(const QuantizerKind& inputs, bool per_expert = true) {
   return {"", {{"layers.*.mlp.experts.*", QuantizerKind{}, inputs}}, per_expert};
 }

@@ -111,8 +111,10 @@ TEST_F(QuantizedAdapters, RolloutsComputeWhatTrainingComputes) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const auto learnt = [&](const std::string& preset, const std::string& adapter) {
     const std::string name = "grpo_" + preset + (adapter.empty() ? "" : "_adapted");
+    const std::string cache =
+        adapter.empty() ? " --quantize.rules '[{modules: \"layers.*.attention.qkv\", kv_cache: fp8}]'" : "";
     return metrics(trained(configuration(name, "  beta: 0.05\n"), name,
-                           " --quantize.calibration_rows 6 --quantize.preset " + preset + adapter) +
+                           " --quantize.calibration_rows 6 --quantize.preset " + preset + adapter + cache) +
                    (adapter.empty() ? "" : "/adapters/a"));
   };
   for (const char* preset : {"FP8", "NVFP4", "INT8"}) {

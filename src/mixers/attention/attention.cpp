@@ -34,6 +34,8 @@ class BoundAttention : public layers::BoundMixer {
         rope_(binding.rope.add(config.rope, config.head_dim)),
         qkv_(binding, "attention.qkv", config.qkv_bias),
         output_(binding, "attention.output", config.output_bias),
+        keys_(binding.activation_quantizer("attention.k_bmm_quantizer")),
+        values_(binding.activation_quantizer("attention.v_bmm_quantizer")),
         rotary_(binding.kernel<ops::Rotary>(kName)),
         attention_(binding.kernel<ops::Attention>(kName)),
         decode_(binding.kernel<ops::DecodeAttention>(kName)),
@@ -113,11 +115,21 @@ class BoundAttention : public layers::BoundMixer {
     return {rotated[0], rotated[1], rotated[2]};
   }
 
+  using Quantizer = std::shared_ptr<const layers::BoundQuantizer>;
+  // Keys or values [tokens, heads, head_dim] as a cache of few bits would keep them.
+  Var rounded(Tape& tape, const Quantizer& quantizer, const Var& heads) const {
+    if (!quantizer) return heads;
+    return layers::split_heads(tape, (*quantizer)(tape, layers::merge_heads(tape, heads)), config_.head_dim);
+  }
+
   // What comes before and behind attention itself, which is f.
   template <class F>
   Var around(Tape& tape, const Var& x, const Pass& pass, const F& f) const {
     auto [qkv, gate] = cut(tape, qkv_(tape, x, pass.rows));
-    const Var y = layers::merge_heads(tape, f(rotate(tape, normed(tape, qkv, pass), pass)));
+    ops::RotatedHeads heads = rotate(tape, normed(tape, qkv, pass), pass);
+    heads.k = rounded(tape, keys_, heads.k);
+    heads.v = rounded(tape, values_, heads.v);
+    const Var y = layers::merge_heads(tape, f(heads));
     return output_(tape, gate.value.defined() ? layers::sigmoid_gated(tape, y, gate) : y, pass.rows);
   }
 
@@ -150,6 +162,7 @@ class BoundAttention : public layers::BoundMixer {
   float scale_;
   size_t rope_;
   layers::Linear qkv_, output_;
+  Quantizer keys_, values_;  // null: kept as they are
   layers::BoundWeight q_norm_, k_norm_, sinks_;
   std::vector<layers::Norm> norms_;  // of all queries and of all keys, or none
   ops::Bound<ops::Rotary> rotary_;

@@ -6,7 +6,8 @@
 //                      [--tokens FILE | --data FILE [--write-documents FILE]] [--adapters N] [--rank N]
 //                      [--adapter FOLDER] [--layers N] [--base-dtype float8_e4m3fn|nf4|nf4_double]
 //                      [--pin] [--profile]
-//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N] [--quantize PRESET]
+//                      [--shard [--shard-level 1|2|3]] [--tensor N] [--expert N]
+//                      [--quantize PRESET [--expert-inputs]]
 // A known shape (bench/shapes.h) has random weights, a folder in Hugging Face's format those of its files.
 // Gradients and moments have the dtype of the parameters, without master weights; --float32-state keeps
 // float32 ones; --documents packs a row of so many documents of uneven lengths; --balanced gives tokens their
@@ -20,7 +21,8 @@
 // --profile adds a table of where time goes, by op. Started by mpirun, each rank has a GPU and rows of its
 // own, with --shard a part of the optimizer's state; --tensor ranks divide each layer and have the same rows,
 // --expert ranks divide a mixture's experts. --quantize trains for the formats of a preset (inputs of experts
-// stay as they are), calibrated by the first rows. Speeds are those of all ranks together.
+// stay as they are without --expert-inputs), calibrated by the first rows. Speeds are those of all ranks
+// together.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -56,7 +58,8 @@ struct Options {
   int64_t rows = 8, length = 512, documents = 1, micro_batches = 1, steps = 7, threads = 0, adapters = 0,
           rank = 16, layers = 0, tensor = 1, expert = 1, shard_level = 1;
   double lr = 1e-5;
-  bool float32_state = false, profile = false, pin = false, balanced = false, shard = false;
+  bool float32_state = false, profile = false, pin = false, balanced = false, shard = false,
+       expert_inputs = false;
 };
 
 std::unique_ptr<RowSource> row_source(const Options& options, int64_t vocab) {
@@ -76,11 +79,10 @@ Mesh mesh_of(const Options& options, int ranks) {
   return recipes::mesh_of(config, ranks);
 }
 
-// Inputs of experts cannot be quantized: a mixture needs a rule of its own.
 layers::QuantizeOptions quantizers_of(const Options& options) {
   layers::QuantizeOptions quantize{options.quantize, {}};
   const bool is_folder = options.model.find('/') != std::string::npos;
-  if (!is_folder && bench_shape(options.model).experts > 0)
+  if (!options.expert_inputs && !is_folder && bench_shape(options.model).experts > 0)
     quantize.rules = {{"layers.*.mlp.experts.*", {}, layers::QuantizerKind{}}};
   return quantize;
 }
@@ -301,6 +303,7 @@ int main_checked(int argc, char** argv) {
           arguments.take("--tensor", options.tensor) || arguments.take("--expert", options.expert) ||
           arguments.take("--shard-level", options.shard_level) ||
           arguments.take_flag("--float32-state", options.float32_state) ||
+          arguments.take_flag("--expert-inputs", options.expert_inputs) ||
           arguments.take_flag("--balanced", options.balanced) || arguments.take_flag("--pin", options.pin) ||
           arguments.take_flag("--profile", options.profile) || arguments.take_flag("--shard", options.shard)))
       arguments.refuse();

@@ -5,7 +5,9 @@
 namespace temper::rollout {
 
 ops::FieldValues batch_invariant_fields() {
-  return {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}};
+  return {{"linear", "onednn_invariant"},
+          {"lora_linear", "onednn_invariant"},
+          {"paged_attention", "onednn_invariant"}};
 }
 
 bool is_batch_invariant(const layers::Decoder& model) {

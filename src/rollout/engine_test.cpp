@@ -9,6 +9,7 @@
 #include "models/adapter.h"
 #include "ops/linear/linear.h"
 #include "ops/token_log_probs/token_log_probs.h"
+#include "rollout/batch_invariant.h"
 #include "rollout/generator.h"
 #include "tests/support/tiny_model.h"
 
@@ -18,9 +19,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 // Kernels whose results do not depend on other tokens.
-ops::OpsConfig invariant_kernels() {
-  return {.written = {{"linear", "onednn_invariant"}, {"paged_attention", "onednn_invariant"}}};
-}
+ops::OpsConfig invariant_kernels() { return {.written = batch_invariant_fields()}; }
 
 bool has_invariant_kernels() {
   return tiny_model({.ops = invariant_kernels()})->decoder.ops().at<ops::Linear>("head").batch_invariant;
@@ -119,6 +118,31 @@ TEST(Engine, AnAnswerDependsOnItsRequestAlone) {
       EXPECT_GT(tight.counts().preemptions, 0) << type;
       if (round == 1 && std::string_view(type) == "qwen3") {
         EXPECT_GT(tight.counts().found, found_before);
+      }
+    }
+  }
+}
+
+// The same of adapters of several ranks, beside each other and the model alone.
+TEST(Engine, AnAdaptersAnswerDependsOnItsRequestAlone) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  for (const char* type : {"qwen3", "qwen3_moe", "gemma3_text"}) {
+    const auto model = tiny_model({.type = type, .ops = invariant_kernels()});
+    std::vector<std::unique_ptr<layers::Adapter>> adapters(1);
+    for (const int64_t rank : {1, 2, 8}) {
+      adapters.push_back(models::new_adapter(*model, {.rank = rank, .alpha = 16}, 7, ""));
+      adapters.back()->parameters().initialize(static_cast<uint64_t>(rank), 0.3);
+    }
+    std::vector<Request> requests = mixed_requests(32, 1.5);
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].adapter = adapters[i % adapters.size()].get();
+    std::vector<Completion> alone;
+    for (const Request& request : requests) alone.push_back(answers_of(model->decoder, {request})[0]);
+    for (const EngineOptions& options : {EngineOptions{}, EngineOptions{.max_running = 5, .chunk_tokens = 64},
+                                         EngineOptions{.prefix_cache = false}}) {
+      const std::vector<Completion> found = answers_of(model->decoder, requests, options);
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].ids, alone[i].ids) << type << ", request " << i;
+        EXPECT_EQ(found[i].log_probs, alone[i].log_probs) << type << ", request " << i;
       }
     }
   }

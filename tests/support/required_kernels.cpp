@@ -210,6 +210,7 @@ const RequiredKernels<ops::LoraLinear>& required_kernels() {
   static const RequiredKernels<ops::LoraLinear> table{{.in = 1024, .out = 3072},
                                                       kAll,
                                                       {{"onednn", "onednn", kCpu, kWide},
+                                                       {"onednn_invariant", "onednn", kCpu, kFloat32},
                                                        {"hopper", "hopper", kHopper, kBFloat16, hopper},
                                                        {"cublaslt", "cublaslt", kGpu, kAll}}};
   return table;

@@ -91,8 +91,7 @@ LoraLinear::Output forward_few(const LoraLinear& op) {
   return out;
 }
 
-LoraLinear::Output forward(const LoraLinear& op) {
-  if (takes_few_rows(op.x, op.weight) && !only_counts(op.x.device())) return forward_few(op);
+LoraLinear::Output forward_alike(const LoraLinear& op) {
   const int64_t rows = op.x.dim(0), out_size = op.weight.dim(0);
   LoraLinear::Output out{ops::empty_like(op.x, {rows, out_size}), {}};
   for (const Group& group : op.groups) out.low.push_back(forward_low(op, group));
@@ -105,6 +104,11 @@ LoraLinear::Output forward(const LoraLinear& op) {
                    .bias = op.bias,
                    .terms = forward_terms(op, out.low)});
   return out;
+}
+
+LoraLinear::Output forward(const LoraLinear& op) {
+  const bool few = takes_few_rows(op.x, op.weight) && !only_counts(op.x.device());
+  return few ? forward_few(op) : forward_alike(op);
 }
 
 // The part of dy that a slice updated.
@@ -233,6 +237,14 @@ ops::Kernel<LoraLinear> lora_linear_kernel() {
           .backward = backward,
           .traits = {.reads_codes = takes_few_rows},
           .outline = {forward, backward}};
+}
+
+ops::Kernel<LoraLinear> invariant_lora_linear_kernel() {
+  return {.accepts = refuse_but_float32,
+          .forward = forward_alike,
+          .backward = backward,
+          .batch_invariant = sums_alike(),
+          .outline = {forward_alike, backward}};
 }
 
 }  // namespace temper::backends

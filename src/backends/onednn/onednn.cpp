@@ -17,6 +17,7 @@ void register_onednn() {
   ops::kernels<ops::Linear>().add("onednn_invariant", invariant_linear_kernel());
   ops::kernels<ops::LoraLinear>().add("onednn", lora_linear_kernel());
   ops::kernels<ops::ExpertLinear>().add("onednn", expert_linear_kernel());
+  ops::kernels<ops::LoraLinear>().add("onednn_invariant", invariant_lora_linear_kernel());
   ops::kernels<ops::LoraMoeExperts>().add("onednn", lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add("onednn", moe_experts_kernel());
   ops::kernels<ops::PagedAttention>().add("onednn", paged_attention_kernel());

@@ -22,6 +22,7 @@ ops::Kernel<ops::Linear> linear_kernel();
 ops::Kernel<ops::Linear> invariant_linear_kernel();
 ops::Kernel<ops::LoraLinear> lora_linear_kernel();
 ops::Kernel<ops::ExpertLinear> expert_linear_kernel();
+ops::Kernel<ops::LoraLinear> invariant_lora_linear_kernel();
 ops::Kernel<ops::LoraMoeExperts> lora_moe_experts_kernel();
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 ops::Kernel<ops::PagedAttention> paged_attention_kernel();

@@ -220,9 +220,9 @@ LoraLinear::Gradients outline_backward(const LoraLinear& op, const std::vector<T
 Probe lora_linear_probe;
 
 void register_lora_linear() {
-  register_op<LoraLinear>(
-      compose, lora_linear_probe, {outline_forward, outline_backward},
-      {.cpu = {{{"onednn", "onednn"}}}, .gpu = {{{"hopper", "hopper", "", 90}, {"cublaslt", "cublaslt"}}}});
+  register_op<LoraLinear>(compose, lora_linear_probe, {outline_forward, outline_backward},
+                          {.cpu = {{{"onednn", "onednn"}, {"onednn_invariant", "onednn_invariant"}}},
+                           .gpu = {{{"hopper", "hopper", "", 90}, {"cublaslt", "cublaslt"}}}});
 }
 
 }  // namespace temper::ops

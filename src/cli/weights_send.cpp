@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoints/adapter_folder.h"
 #include "cli/program.h"
 #include "exchange/weight_sources.h"
 #include "models/model.h"
@@ -12,7 +13,7 @@ namespace temper::cli {
 namespace {
 
 struct SendArguments {
-  std::string folder, socket, names = "checkpoint";
+  std::string folder, socket, adapter, base, names = "checkpoint";
   int64_t version = 1, chunk_mib = 64;
   std::optional<double> deadline_seconds;
   bool check_sync = false;
@@ -49,8 +50,9 @@ void print_result(const exchange::SendResult& result, int64_t version) {
 }
 
 // 1 where something differs.
-int check(exchange::Sender& sender, const checkpoints::ModelFolder& folder, const WeightTable& table) {
-  const auto received = sender.hashes();
+int check(exchange::Sender& sender, const checkpoints::ModelFolder& folder, const WeightTable& table,
+          const std::optional<std::string>& adapter) {
+  const auto received = sender.hashes(adapter);
   const std::vector<std::string> lines =
       exchange::differences(exchange::hashes_of_folder(folder, table, received), received);
   for (const std::string& line : lines) std::printf("differs: %s\n", line.c_str());
@@ -58,16 +60,37 @@ int check(exchange::Sender& sender, const checkpoints::ModelFolder& folder, cons
   return lines.empty() ? 0 : 1;
 }
 
+WeightTable table_of(const Json& config, const std::string& folder) {
+  return layers::decoder_weight_table(models::configure(config, folder + "/config.json"));
+}
+
+int send_adapter(const SendArguments& arguments, exchange::SendOptions options) {
+  std::string base = arguments.base;
+  if (base.empty()) base = checkpoints::read_adapter_config(arguments.folder).base_model;
+  if (base.empty())
+    fail("[{}] does not name the model that it is for; name its folder with --base", arguments.folder);
+  options.names = exchange::Names::kPacked;
+  const auto folder = checkpoints::ModelFolder::open_adapter(arguments.folder);
+  const WeightTable model = table_of(checkpoints::read_model_config(base), base);
+  const exchange::NotedFolder noted = exchange::note_of(folder, model, arguments.adapter);
+  exchange::Sender sender(arguments.socket, model, options);
+  sender.begin(arguments.version, noted.note);
+  exchange::send_folder(sender, folder, noted.table, options.names);
+  print_result(sender.finish(), arguments.version);
+  return arguments.check_sync ? check(sender, folder, noted.table, arguments.adapter) : 0;
+}
+
 int send(const SendArguments& arguments) {
   const exchange::SendOptions options = options_of(arguments);
+  if (!arguments.adapter.empty()) return send_adapter(arguments, options);
+  if (!arguments.base.empty()) fail("[--base] is of adapters; name yours with --as-adapter");
   const auto folder = checkpoints::ModelFolder::open(arguments.folder);
-  const WeightTable table =
-      layers::decoder_weight_table(models::configure(folder.config(), arguments.folder + "/config.json"));
+  const WeightTable table = table_of(folder.config(), arguments.folder);
   exchange::Sender sender(arguments.socket, table, options);
   sender.begin(arguments.version);
   exchange::send_folder(sender, folder, table, options.names);
   print_result(sender.finish(), arguments.version);
-  return arguments.check_sync ? check(sender, folder, table) : 0;
+  return arguments.check_sync ? check(sender, folder, table, {}) : 0;
 }
 
 }  // namespace
@@ -76,6 +99,8 @@ void add_weights_send(Program& program) {
   program.add("weights send", "Send a folder's weights to a process that answers.", [](Options& options) {
     auto arguments = std::make_shared<SendArguments>();
     options.positional("folder", arguments->folder, "The new weights' folder, in Hugging Face format.");
+    options.option("--as-adapter", arguments->adapter, "The folder is an adapter's, awaited by this name.");
+    options.option("--base", arguments->base, "Its model's folder. Omitted: as the adapter says.");
     options.option("--to", arguments->socket, "The socket that the other process listens at.");
     options.option("--names", arguments->names, "checkpoint (the default), or packed: Temper's own.");
     options.option("--as-version", arguments->version, "Answers name the weights so. Omitted: 1.");

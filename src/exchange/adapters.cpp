@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "checkpoints/adapter_folder.h"
 #include "exchange/fingerprint.h"
 
@@ -17,6 +18,28 @@ AdapterNote note_of(const layers::Adapter& adapter, const std::string& name) {
   for (const WeightSpec& spec : table.specs())
     for (const WeightSource& source : spec.sources) note.tensors.push_back(source.name);
   return note;
+}
+
+namespace {
+
+LoraPlan plan_of(const WeightTable& base, const checkpoints::AdapterConfig& config,
+                 const std::vector<std::string>& tensors, const std::string& where) {
+  checkpoints::check_apart(config, base, where);
+  LoraPlan plan = plan_lora_of(base, config.lora, tensors, where);
+  check_products(base, plan, where);
+  return plan;
+}
+
+}  // namespace
+
+NotedFolder note_of(const checkpoints::ModelFolder& folder, const WeightTable& base,
+                    const std::string& name) {
+  const std::string path = join_path(folder.path(), checkpoints::kAdapterConfig);
+  const checkpoints::AdapterConfig config = checkpoints::read_adapter_config(folder.path());
+  WeightTable table = lora_table(base, plan_of(base, config, folder.names(), folder.path()));
+  checkpoints::check_weights(folder, table);
+  AdapterNote note{name, Json::parse_file(path), folder.names(), fingerprint_of(table)};
+  return {std::move(note), std::move(table)};
 }
 
 Json to_json(const AdapterNote& note) {
@@ -35,9 +58,7 @@ AdapterNote adapter_note(const Json& json) {
 std::unique_ptr<layers::Adapter> make_adapter(const layers::ParameterStore& base, const AdapterNote& note) {
   const std::string where = fmt::format("adapter {}", note.name);
   const checkpoints::AdapterConfig config = checkpoints::parse_adapter_config(note.config, where);
-  checkpoints::check_apart(config, base.table(), where);
-  const LoraPlan plan = plan_lora_of(base.table(), config.lora, note.tensors, where);
-  check_products(base.table(), plan, where);
+  const LoraPlan plan = plan_of(base.table(), config, note.tensors, where);
   auto adapter = std::make_unique<layers::Adapter>(plan, config.lora, base);
   if (const std::string own = fingerprint_of(adapter->parameters().table()); own != note.fingerprint)
     fail(

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoints/hf_folder.h"
 #include "layers/adapter.h"
 
 // Adapters that travel: by their names, with what makes one of their tensors.
@@ -17,6 +18,12 @@ struct AdapterNote {
   std::string fingerprint;           // of its table
 };
 AdapterNote note_of(const layers::Adapter& adapter, const std::string& name);
+// Of a folder of PEFT's, and the adapter's table, which its tensors fit; of a model of this table.
+struct NotedFolder {
+  AdapterNote note;
+  WeightTable table;
+};
+NotedFolder note_of(const checkpoints::ModelFolder& folder, const WeightTable& base, const std::string& name);
 Json to_json(const AdapterNote& note);
 AdapterNote adapter_note(const Json& json);  // the reverse
 

@@ -171,6 +171,17 @@ TEST_F(TrainerSends, AnAdapterIsInstalledUnderItsName) {
   expect_answers(*answers, 12, "adapter_versions",
                  answering("trained.jsonl", "--adapter math=" + folder() + "/lora/adapters/math/adapter"));
   EXPECT_NE(answers->log().find("took adapter law of version 12: "), std::string::npos) << answers->log();
+  // The same of a folder that is sent.
+  const auto others = answer_beside("--adapter law=-");
+  const std::string send = "weights send " + folder() + "/lora/adapters/law/adapter --to " + socket() +
+                           " --as-version 7 --check-sync ";
+  expect_refused(send, 2, "adapter");
+  expect_refused(send + "--as-adapter math", 2, "adapter 'math' is not awaited here");
+  const Outcome sent = run(send + "--as-adapter law");
+  EXPECT_EQ(sent.code, 0) << sent.err;
+  EXPECT_NE(sent.out.find("parameters and buffers are alike"), std::string::npos) << sent.out;
+  expect_answers(*others, 7, "adapter_versions",
+                 answering("trained.jsonl", "--adapter law=" + folder() + "/lora/adapters/law/adapter"));
 }
 
 TEST_F(TrainerSends, RanksSendWhatTheyOwn) {

@@ -10,10 +10,12 @@ import json
 import sys
 import tempfile
 
+import modelopt.torch.export.unified_export_hf as unified_export
 import modelopt.torch.quantization as mtq
 import torch
 import xxhash
 from modelopt.torch.export import export_hf_checkpoint
+from modelopt.torch.quantization.model_calib import apply_pre_quant_scale_and_smooth
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 
@@ -30,6 +32,9 @@ def mixed():
     return config
 
 
+# Factors of the columns of inputs, by which parts of one weight here are divided alike.
+SCALED = {"q_proj": 1, "k_proj": 1, "v_proj": 1, "o_proj": 2, "gate_proj": 3, "up_proj": 3, "down_proj": 4}
+
 # The name here, its configuration there, and whether it is for experts.
 CASES = [("FP8_DEFAULT", mtq.FP8_DEFAULT_CFG, False), ("FP8_PER_CHANNEL_PER_TOKEN", mtq.FP8_PER_CHANNEL_PER_TOKEN_CFG, False),
          ("FP8_2D_BLOCKWISE_WEIGHT_ONLY", mtq.FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG, True),
@@ -37,7 +42,8 @@ CASES = [("FP8_DEFAULT", mtq.FP8_DEFAULT_CFG, False), ("FP8_PER_CHANNEL_PER_TOKE
          ("INT4_BLOCKWISE_WEIGHT_ONLY", mtq.INT4_BLOCKWISE_WEIGHT_ONLY_CFG, False), ("NVFP4_DEFAULT", mtq.NVFP4_DEFAULT_CFG, False),
          ("W4A16_NVFP4", mtq.W4A16_NVFP4_CFG, True), ("MXFP8_DEFAULT", mtq.MXFP8_DEFAULT_CFG, False),
          ("MXFP4_DEFAULT", mtq.MXFP4_DEFAULT_CFG, False), ("W4A8_MXFP4_FP8", mtq.W4A8_MXFP4_FP8_CFG, False),
-         ("mixed", mixed(), False)]
+         ("mixed", mixed(), False), ("INT8_SMOOTHQUANT", mtq.INT8_DEFAULT_CFG, False),
+         ("INT4_AWQ", mtq.INT4_BLOCKWISE_WEIGHT_ONLY_CFG, False), ("NVFP4_AWQ_LITE", mtq.NVFP4_DEFAULT_CFG, False)]
 
 
 def made_up(name, shape):
@@ -92,10 +98,35 @@ def share_amax(model):
             each._amax.fill_(largest)
 
 
-def exported(config, experts):
+def made_up_scales(group, columns):
+    """Odd sixteenths from 1 / 16 to 29 / 16: sums of a few of them, and a third of those, are exact; and what is divided by them is
+    not in the middle of two codes."""
+    i = torch.arange(columns, dtype=torch.int64)
+    return (((i * 40503 + group * 977) % 15 * 2 + 1).double() / 16).float()
+
+
+def scale_columns(model):
+    """As calibrations by SmoothQuant and AWQ end, with other numbers."""
+    for name, module in model.named_modules():
+        group = SCALED.get(name.rpartition(".")[2])
+        if group is None or not getattr(module, "weight_quantizer", None):
+            continue
+        if module.input_quantizer.is_enabled:
+            module.input_quantizer._amax_for_smoothing = torch.ones(module.weight.shape[1])
+        apply_pre_quant_scale_and_smooth(module, made_up_scales(group, module.weight.shape[1]))
+
+
+def leave_in_place(model):
+    """Factors of down_proj stay beside it: up_proj's rows are not multiplied by them, which would give them other codes."""
+
+
+def exported(case, config, experts):
     model = build(experts)
     ids = torch.arange(16).reshape(1, 16)
     model = mtq.quantize(model, copy.deepcopy(config), lambda m: m(ids))
+    if "SMOOTHQUANT" in case or "AWQ" in case:
+        with torch.no_grad():
+            scale_columns(model)
     for name, module in model.named_modules():
         if name.endswith("input_quantizer") and module.is_enabled and getattr(module, "_amax", None) is not None:
             module._amax.fill_(INPUTS[name.split(".")[-2]])
@@ -112,16 +143,17 @@ def exported(config, experts):
                                      file.get_tensor(name.replace("weight_scale", "weight")).dtype)) else xxhash.xxh3_128_hexdigest(data)]
         files = [json.load(open(f"{folder}/{name}")) for name in ("hf_quant_config.json", "config.json")]
     plain = {"lm_head.weight", "model.embed_tokens.weight"}
-    return {"tensors": {n: t for n, t in tensors.items() if "norm" not in n and n not in plain},
+    return {"tensors": {n: t for n, t in tensors.items() if ("norm" not in n or "AWQ" in case) and n not in plain},
             "hf_quant_config": files[0]["quantization"], "quantization_config": files[1]["quantization_config"]}
 
 
 def main():
+    unified_export.fuse_prequant_to_linear = leave_in_place
     cases = {}
     for name, config, experts in CASES:
-        cases[f"qwen3 {name}"] = exported(config, False)
+        cases[f"qwen3 {name}"] = exported(name, config, False)
         if experts:
-            cases[f"qwen3_moe {name}"] = exported(config, True)
+            cases[f"qwen3_moe {name}"] = exported(name, config, True)
     lines = [f' {json.dumps(name)}: {json.dumps(case)}' for name, case in cases.items()]
     with open(sys.argv[1], "w") as file:
         file.write("{\n" + ",\n".join(lines) + "\n}\n")

@@ -83,8 +83,9 @@ class OpScope {
 
   DType dtype() const { return dtype_; }
   const RouterOptions& routers() const { return routers_; }
-  int expert_ranks() const { return expert_ranks_; }    // that divide experts between them
-  bool rounds_inputs(const std::string& module) const;  // whether a quantizer is planned for them
+  int expert_ranks() const { return expert_ranks_; }  // that divide experts between them
+  // Whether a quantizer is planned for them, or calibrations ask for them for the factors of their columns.
+  bool reads_inputs(const std::string& module) const;
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);
@@ -156,10 +157,9 @@ struct Binding {
   std::shared_ptr<const BoundQuantizer> activation_quantizer(const std::string& name) const {
     return quantizer(scope + name);
   }
-  // What a module's input is rounded by; null: nothing.
-  std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const {
-    return quantizer(scope + module + ".input_quantizer");
-  }
+  // What a module's input is rounded by, or watched by while factors of its columns are calibrated; null:
+  // nothing.
+  std::shared_ptr<const BoundQuantizer> input_quantizer(const std::string& module) const;
   template <class Op>
   ops::Bound<Op> kernel(const std::string& module) const {
     return ops.at<Op>(scope + module);

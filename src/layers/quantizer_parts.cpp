@@ -79,10 +79,33 @@ int64_t outputs_here(const PlannedQuantizer& whole, const Placement& placement, 
   return here;
 }
 
+// Which factors of columns the rank needs: of its columns, and of its experts.
+void take_columns(QuantizerPart& part, const PlannedQuantizer& whole, const Placement& placement) {
+  const int64_t width = whole.values[whole.values.ndim() - 1];
+  int64_t first = 0, experts = std::max<int64_t>(whole.experts, 1);
+  Slice columns{0, 0, width};
+  if (!placement.is_whole()) {
+    const Placement::Part held = placement.held();
+    columns = held.columns;
+    if (whole.experts > 0) {
+      const std::vector<int64_t> rows = rows_of(held.rows);
+      const int64_t each = placement.whole()[0] / whole.experts;
+      first = rows.front() / each;
+      experts = rows.back() / each - first + 1;
+    }
+  }
+  Shape& own = part.own.pre_quant_scale;
+  if (own.ndim() == 3) own[0] = experts;
+  own[own.ndim() - 1] = columns.count;
+  for (int64_t e = first; e < first + experts; ++e)
+    for (int64_t c = 0; c < columns.count; ++c) part.columns.push_back(e * width + columns.whole + c);
+}
+
 }  // namespace
 
 QuantizerPart part_of(const PlannedQuantizer& whole, const Placement& placement) {
   QuantizerPart part{whole, {}};
+  if (whole.scales_columns()) take_columns(part, whole, placement);
   if (placement.is_whole()) return part;
   const Placement::Part held = placement.held();
   PlannedQuantizer& own = part.own;

@@ -10,6 +10,8 @@ namespace temper::layers {
 struct QuantizerPart {
   PlannedQuantizer own;           // values and amax are those that the rank holds
   std::vector<int64_t> elements;  // for each own amax its place in the whole amax; none: the rank has all
+  // For each own factor of a column its place among those of the whole weight.
+  std::vector<int64_t> columns = {};
 };
 
 // `placement` is of the weight. An Error "[quantize] …" names a quantizer of which elements that share an

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "layers/column_plan.h"
 #include "ops/ops_config.h"
 #include "quant/number_format.h"
 
@@ -296,6 +297,8 @@ Shape amax_shape_of(const PlannedQuantizer& quantizer) {
   return amax;
 }
 
+std::string PlannedQuantizer::module() const { return module_of(weight); }
+
 std::string PlannedQuantizer::groups() const {
   if (format.has_blocks()) return fmt::format("blocks of {}", format.block);
   switch (kind.sharing) {
@@ -336,6 +339,7 @@ QuantizerPlan plan_quantizers(const WeightTable& table, const QuantizeOptions& o
   for (size_t i = 0; i < rules.size(); ++i)
     if (plan.rules[i].matched == 0) fail_unmatched(table, rules[i]);
   check_calibration(plan, options.calibration);
+  plan_column_factors(table, plan, options.calibration);
   return plan;
 }
 

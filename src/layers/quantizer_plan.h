@@ -48,6 +48,8 @@ enum class CalibrationMethod {
   kAwqClip,
   kAwqFull
 };
+// Whether it finds factors of columns (PlannedQuantizer::pre_quant_scale).
+bool scales_columns(CalibrationMethod method);
 // By the names that configurations write: "max", "awq_lite".
 const std::vector<std::pair<std::string, CalibrationMethod>>& calibration_methods();
 const std::string& name_of(CalibrationMethod method);
@@ -94,8 +96,14 @@ struct PlannedQuantizer {
   Shape values;
   Shape amax;        // of one that is kept; no dimensions: there is none
   std::string rule;  // that decided: "preset FP8_DEFAULT", "rule 'layers.0.*'"
+  // Of factors that a calibration gives the columns of the module's input, and their reciprocals those of the
+  // weight, before either is rounded: [1, columns], or of experts [experts, 1, columns]; no dimensions: there
+  // are none.
+  Shape pre_quant_scale = {};
 
   bool keeps_amax() const { return amax.ndim() > 0; }
+  bool scales_columns() const { return pre_quant_scale.ndim() > 0; }
+  std::string module() const;  // "layers.0.attention.qkv"
   std::string groups() const;  // "tensor", "row", "blocks of 16"
 };
 

@@ -31,6 +31,11 @@ const std::string& name_of(CalibrationMethod method) {
   return calibration_methods()[static_cast<size_t>(method)].first;
 }
 
+bool scales_columns(CalibrationMethod method) {
+  using enum CalibrationMethod;
+  return method == kSmoothQuant || method == kAwqLite || method == kAwqFull;
+}
+
 bool presets_leave_out(std::string_view module, const WeightSpec& spec) {
   return spec.shape[0] == 1 || ops::module_matches("layers.*.delta.ba", module);
 }
@@ -48,6 +53,8 @@ const std::vector<QuantizerPreset>& quantizer_presets() {
       {"INT4_AWQ", per(Sharing::kBlock, "int4", 128), none, CalibrationMethod::kAwqLite},
       {"NVFP4_DEFAULT", per_tensor("nvfp4"), per_tensor("nvfp4")},
       {"NVFP4_AWQ_LITE", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqLite},
+      {"NVFP4_AWQ_CLIP", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqClip},
+      {"NVFP4_AWQ_FULL", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqFull},
       {"W4A16_NVFP4", per_tensor("nvfp4"), none},
       {"W4A8_MXFP4_FP8", per_tensor("mxfp4"), {"fp8", Sharing::kTensor, 0, true}},
       {"MXFP8_DEFAULT", per_tensor("mxfp8"), per_tensor("mxfp8")},

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "primitives/amax.h"
+#include "primitives/fake_quantized.h"
 #include "primitives/primitives.h"
 
 namespace temper::layers {
@@ -35,7 +36,36 @@ std::vector<Tensor> rows_by_place(const Tensor& x, const Tensor& ids, const Tens
   return all;
 }
 
+// Names of what each expert has are those of a single one with a number behind.
+void add_state(std::vector<NamedScales>& state, const std::string& quantizer, const char* what,
+               int64_t experts, const std::function<Tensor(int64_t)>& of) {
+  if (experts == 0) return state.push_back({fmt::format("{}.{}", quantizer, what), of(0)});
+  for (int64_t e = 0; e < experts; ++e) state.push_back({fmt::format("{}.{}.{}", quantizer, e, what), of(e)});
+}
+
+ColumnScales make_columns(const QuantizerPart& part, const PlannedQuantizer& planned, Device device) {
+  const auto empty = [](const Shape& shape, Device on) {
+    return Tensor::empty(shape, DType::kF32, MemoryTag::kWeights, on);
+  };
+  const Shape& own = part.own.pre_quant_scale;
+  ColumnScales columns{empty(planned.pre_quant_scale, {}), empty(own, device), empty(own, device),
+                       part.columns};
+  std::ranges::fill(columns.whole.values<float>(), 1.f);
+  columns.take_own();
+  return columns;
+}
+
 }  // namespace
+
+void ColumnScales::take_own() const {
+  std::vector<float> own, divided;
+  for (const int64_t place : places) {
+    own.push_back(whole.data<float>()[place]);
+    divided.push_back(1 / own.back());
+  }
+  pre_quant.copy_from(Tensor::from<float>(own, pre_quant.shape()));
+  inverse.copy_from(Tensor::from<float>(divided, inverse.shape()));
+}
 
 Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& table, const Layout& layout)
     : plan_(std::move(plan)) {
@@ -47,6 +77,7 @@ Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& tab
     if (planned.keeps_amax())
       own.amax = Tensor::zeros(own.planned.amax, DType::kF32, MemoryTag::kWeights).on(device);
     if (!part.elements.empty()) own.whole = Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights);
+    if (planned.scales_columns() && !planned.of_input) own.columns = make_columns(part, planned, device);
     own.elements = std::move(part.elements);
     all_.push_back(std::move(own));
   }
@@ -58,24 +89,41 @@ Quantizer* Quantizers::find(std::string_view name) {
   return found == all_.end() ? nullptr : &*found;
 }
 
-std::vector<NamedAmax> Quantizers::state() const {
-  std::vector<NamedAmax> state;
+bool Quantizers::scale_columns() const {
+  return std::ranges::any_of(all_, [](const Quantizer& each) { return each.columns.exist(); });
+}
+
+const Quantizer* Quantizers::weight_beside(const Quantizer& of) const {
+  if (!of.planned.of_input) return &of;
+  if (of.planned.role != QuantizerRole::kInput) return nullptr;
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const Quantizer& each) {
+    return !each.planned.of_input && each.planned.weight == of.planned.weight;
+  });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+std::vector<NamedScales> Quantizers::state() const {
+  std::vector<NamedScales> state;
   for (size_t i = 0; i < all_.size(); ++i) {
     const PlannedQuantizer& planned = plan_.quantizers[i];
     const Tensor& amax = all_[i].whole.defined() ? all_[i].whole : all_[i].amax;
-    if (!planned.keeps_amax()) continue;
-    if (planned.experts == 0 || planned.count == 1) {
-      state.push_back({planned.name + "._amax", amax});
-      continue;
-    }
-    for (int64_t e = 0; e < planned.count; ++e)
-      state.push_back({fmt::format("{}.{}._amax", planned.name, e), amax.narrow(0, e, 1)});
+    const int64_t of_experts = planned.experts > 0 && planned.count > 1 ? planned.count : 0;
+    if (planned.keeps_amax())
+      add_state(state, planned.name, "_amax", of_experts,
+                [&](int64_t e) { return of_experts == 0 ? amax : amax.narrow(0, e, 1); });
+    if (const ColumnScales& columns = all_[i].columns; columns.exist())
+      add_state(
+          state, planned.module() + ".input_quantizer", "_pre_quant_scale", planned.experts, [&](int64_t e) {
+            const int64_t width = columns.whole.dim(-1);
+            return (planned.experts == 0 ? columns.whole : columns.whole.narrow(0, e, 1)).reshape({width});
+          });
   }
   return state;
 }
 
 void Quantizers::take_own() {
   for (Quantizer& each : all_) {
+    if (each.columns.exist()) each.columns.take_own();
     if (!each.whole.defined()) continue;
     std::vector<float> own;
     for (const int64_t element : each.elements) own.push_back(each.whole.data<float>()[element]);
@@ -83,14 +131,24 @@ void Quantizers::take_own() {
   }
 }
 
+BoundQuantizer::BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
+    : all_(&all), own_(&own), kernel_(kernel) {
+  if (!own.planned.scales_columns()) return;
+  columns_ = own.planned.of_input ? &all.weight_beside(own)->columns : &own.columns;
+}
+
 void BoundQuantizer::observe(const Tensor& x) const {
   own_->observed = true;
   if (all_->observer()) return all_->observer()(*own_, x, 0);
-  primitives::grow_amax(x, own_->amax);  // NaN stays, and is found when calibration ends
+  if (only_watches_ || !own_->planned.keeps_amax()) return;
+  // NaN stays, and is found when calibration ends.
+  primitives::grow_amax(columns_ == nullptr ? x : primitives::scaled_columns(x, columns_->pre_quant),
+                        own_->amax);
 }
 
 void BoundQuantizer::observe(const Tensor& x, const Tensor& ids, const Tensor& weights) const {
-  const int64_t places = own_->amax.numel();
+  const bool by_expert = only_watches_ || columns_ != nullptr;
+  const int64_t places = by_expert ? own_->planned.values[0] : own_->amax.numel();
   if (all_->observer()) {
     const std::vector<Tensor> rows = rows_by_place(x, ids, weights, places);
     for (int64_t place = 0; place < places; ++place) {
@@ -100,13 +158,17 @@ void BoundQuantizer::observe(const Tensor& x, const Tensor& ids, const Tensor& w
     }
     return;
   }
+  if (only_watches_ || !own_->planned.keeps_amax()) return;
   // Of each row on its device, and then of each expert.
+  const Tensor scaled = columns_ == nullptr ? x
+                                            : primitives::scaled_columns(
+                                                  x, primitives::rows_of_experts(columns_->pre_quant, ids));
   const Tensor seen = ids.on({}), factors = weights.on({}), amax = own_->amax.on({}),
-               largest = primitives::amax_of(x, {x.dim(0), 1}).on({});
+               largest = primitives::amax_of(scaled, {x.dim(0), 1}).on({});
   for (int64_t row = 0; row < x.dim(0); ++row) {
     if (factors.data<float>()[row] == 0) continue;
     own_->observed = true;
-    float& own = amax.data<float>()[places == 1 ? 0 : seen.data<int32_t>()[row]];
+    float& own = amax.data<float>()[amax.numel() == 1 ? 0 : seen.data<int32_t>()[row]];
     const float found = largest.data<float>()[row];
     own = found > own || found != found ? found : own;
   }
@@ -114,44 +176,67 @@ void BoundQuantizer::observe(const Tensor& x, const Tensor& ids, const Tensor& w
 }
 
 bool BoundQuantizer::observes(const Tensor& x) const {
-  return all_->mode() == QuantizerMode::kObserve && own_->planned.of_input && own_->planned.keeps_amax() &&
-         x.numel() > 0;
+  const bool asked =
+      only_watches_ || (own_->planned.of_input && (own_->planned.keeps_amax() || columns_ != nullptr));
+  return asked && all_->mode() == QuantizerMode::kObserve && x.numel() > 0;
 }
 
 bool BoundQuantizer::rounds() const {
-  return all_->mode() == QuantizerMode::kFake && (own_->planned.of_input || !all_->are_weights_rounded());
+  return !only_watches_ && all_->mode() == QuantizerMode::kFake &&
+         (own_->planned.of_input || !all_->are_weights_rounded());
 }
 
-Var BoundQuantizer::round(Tape& tape, const Var& x, const Tensor& amax) const {
+ops::ColumnFactors BoundQuantizer::factors() const {
+  if (columns_ == nullptr) return {};
+  return own_->planned.of_input ? ops::ColumnFactors{columns_->pre_quant, columns_->inverse}
+                                : ops::ColumnFactors{columns_->inverse, columns_->pre_quant};
+}
+
+Var BoundQuantizer::round(Tape& tape, const Var& x, const Tensor& amax,
+                          const ops::ColumnFactors& factors) const {
   const PlannedQuantizer& planned = own_->planned;
   const bool clips = planned.keeps_amax() && !planned.format.has_blocks();
-  return planned.of_input
-             ? ops::fake_quantize(tape, kernel_, x, amax, planned.format, clips)
-             : ops::fake_quantize_parameter(tape, kernel_, x, planned.values, amax, planned.format, clips);
+  return planned.of_input ? ops::fake_quantize(tape, *kernel_, x, amax, planned.format, clips, factors)
+                          : ops::fake_quantize_parameter(tape, *kernel_, x, amax, planned.format,
+                                                         {planned.values, clips, factors});
+}
+
+Tensor BoundQuantizer::amax_for(const Tensor& x, const Tensor& by) const {
+  const PlannedQuantizer& planned = own_->planned;
+  if (!planned.format.needs_amax() || planned.keeps_amax() || x.numel() == 0) return own_->amax;
+  return amax_of_pass(planned, by.defined() ? primitives::scaled_columns(x, by) : x);
 }
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
-  const PlannedQuantizer& planned = own_->planned;
   if (observes(x.value) && all_->tokens_count()) observe(x.value);
   if (!rounds()) return x;
   invariant(all_->ready() || only_counts(x.value.device()),
-            fmt::format("{} rounds before the quantizers are calibrated", planned.name));
-  const bool of_pass = planned.format.needs_amax() && !planned.keeps_amax();
-  return round(tape, x, of_pass && x.value.numel() > 0 ? amax_of_pass(planned, x.value) : own_->amax);
+            fmt::format("{} rounds before the quantizers are calibrated", own_->planned.name));
+  const ops::ColumnFactors factors = this->factors();
+  return round(tape, x, amax_for(x.value, factors.by), factors);
 }
 
 Var BoundQuantizer::operator()(Tape& tape, const Var& x, const Tensor& ids, const Tensor& weights) const {
   const PlannedQuantizer& planned = own_->planned;
   if (observes(x.value)) observe(x.value, ids, weights);
   if (!rounds() || x.value.numel() == 0) return x;
-  if (!planned.keeps_amax()) return (*this)(tape, x);
+  if (!planned.keeps_amax() && columns_ == nullptr) return (*this)(tape, x);
   const int64_t rows = x.shape()[0], columns = x.shape()[1];
-  const Tensor amax =
-      planned.count == 1 ? own_->amax.reshape({1, 1}) : primitives::amax_of_rows(own_->amax, ids);
-  if (!planned.format.has_blocks()) return round(tape, x, amax);
-  // Formats with blocks have one amax for a matrix: each row is one.
-  const Var apart = primitives::reshape(tape, x, {rows, 1, columns});
-  return primitives::reshape(tape, round(tape, apart, amax.reshape({amax.dim(0), 1, 1})), {rows, columns});
+  ops::ColumnFactors factors;
+  if (columns_ != nullptr)
+    factors = {primitives::rows_of_experts(columns_->pre_quant, ids),
+               primitives::rows_of_experts(columns_->inverse, ids)};
+  const Tensor amax = !planned.keeps_amax() ? amax_for(x.value, factors.by)
+                      : planned.count == 1  ? own_->amax.reshape({1, 1})
+                                            : primitives::amax_of_rows(own_->amax, ids);
+  if (!planned.format.has_blocks() && columns_ == nullptr) return round(tape, x, amax, {});
+  // Formats with blocks have one amax for a matrix, and factors are of one: each row is one.
+  const auto apart = [&](const Tensor& of) {
+    return of.defined() ? of.reshape({of.dim(0), 1, of.dim(1)}) : of;
+  };
+  const Var matrices = primitives::reshape(tape, x, {rows, 1, columns});
+  return primitives::reshape(
+      tape, round(tape, matrices, apart(amax), {apart(factors.by), apart(factors.back)}), {rows, columns});
 }
 
 }  // namespace temper::layers

@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,20 @@ enum class QuantizerMode {
   kOff,      // nothing is rounded
 };
 
+// Factors of columns (PlannedQuantizer::pre_quant_scale), which a weight and its module's input share.
+// Quantizers compute with them and divide again: what modules read means what it means without factors.
+struct ColumnScales {
+  // Of all columns and experts, on the CPU; ones until they are calibrated.
+  Tensor whole = {};  // [1, columns] or [experts, 1, columns] float32
+  // What this rank has of them, and one divided by it, on the model's device.
+  Tensor pre_quant = {};             // [1, columns] or [experts, 1, columns] float32
+  Tensor inverse = {};               // the same shape
+  std::vector<int64_t> places = {};  // of each own factor among all
+
+  bool exist() const { return whole.defined(); }
+  void take_own() const;  // pre_quant and inverse, of whole
+};
+
 // Where ranks divide a model, `planned` and `amax` are of what this one has of it.
 struct Quantizer {
   PlannedQuantizer planned;
@@ -26,14 +41,19 @@ struct Quantizer {
   // Of a weight that ranks divide: the amax of all of it, on the CPU, and which of these each own one is.
   Tensor whole = {};  // of the shape that the plan has for all of it
   std::vector<int64_t> elements = {};
+  ColumnScales columns = {};  // of a weight; inputs are multiplied by those of their module's
 };
 
 // An amax by the name that states have for it: "layers.0.attention.qkv.weight_quantizer._amax", and of
 // experts that have quantizers of their own "layers.0.mlp.experts.down.weight_quantizer.3._amax", by the
-// number of the expert in the model. No name or shape depends on how a run is laid out.
-struct NamedAmax {
+// number of the expert in the model; or factors of columns:
+// "layers.0.attention.qkv.input_quantizer._pre_quant_scale",
+// "layers.0.mlp.experts.down.input_quantizer.3._pre_quant_scale". No name or shape depends on how a run is
+// laid out.
+struct NamedScales {
   std::string name;
-  Tensor amax;  // [row groups, column groups] float32, or [1, row groups, column groups]; a view
+  Tensor values;  // of amax [row groups, column groups] float32, or [1, row groups, column groups]; of
+                  // factors [columns]; a view
 };
 
 class Quantizers {
@@ -45,17 +65,21 @@ class Quantizers {
 
   const QuantizerPlan& plan() const { return plan_; }
   bool empty() const { return all_.empty(); }
+  bool scale_columns() const;  // whether there are factors of any columns
   std::vector<Quantizer>& all() { return all_; }
   const std::vector<Quantizer>& all() const { return all_; }
   Quantizer* find(std::string_view name);  // null: there is none
-  std::vector<NamedAmax> state() const;    // all that are kept, in the plan's order, whole on every rank
-  void take_own();                         // of every whole amax what this rank computes with
+  // Of the module whose input `each` rounds, or itself where it is a weight's; null: there is none.
+  const Quantizer* weight_beside(const Quantizer& each) const;
+  std::vector<NamedScales> state() const;  // all that are kept, in the plan's order, whole on every rank
+  void take_own();                         // of all that is whole what this rank computes with
 
   // Of passes, not of the quantizers: whoever computes may say.
   QuantizerMode mode() const { return mode_; }
   void set_mode(QuantizerMode mode) const { mode_ = mode; }
   // What becomes of inputs that pass in kObserve, [tokens, columns] on the model's device, of those that
-  // share the amax with this place; none: their amax grows.
+  // share the amax with this place, or are of the expert with it where columns have factors; none: their amax
+  // grows. Of a module whose weight alone is quantized, with factors of columns, it is given the weight's.
   using Observer = std::function<void(Quantizer&, const Tensor& x, int64_t place)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
   const Observer& observer() const { return observer_; }
@@ -97,8 +121,10 @@ class QuantizersOff {
 // A quantizer as a module holds it, with its kernel.
 class BoundQuantizer {
  public:
-  BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
-      : all_(&all), own_(&own), kernel_(kernel) {}
+  BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel);
+  // Of a module's input that is not quantized: passes leave it as it is, and observers of the weight's see
+  // it.
+  BoundQuantizer(Quantizers& all, Quantizer& weight) : all_(&all), own_(&weight), only_watches_(true) {}
 
   // x [rows, columns] as its format gives it back; of experts' weights all rows in one call. The gradient
   // passes, or is clipped where the amax is not found in x itself. That of a weight, which passes read
@@ -108,17 +134,24 @@ class BoundQuantizer {
   // of as many elements, float32) do not count in kObserve.
   Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Tensor& weights) const;
   const Quantizers& all() const { return *all_; }
+  // False where the quantizer only watches, and nobody observes.
+  bool needs_rows() const { return !only_watches_ || all_->mode() == QuantizerMode::kObserve; }
 
  private:
-  Var round(Tape& tape, const Var& x, const Tensor& amax) const;
+  Var round(Tape& tape, const Var& x, const Tensor& amax, const ops::ColumnFactors& factors) const;
+  // What is kept, or that of x times the factors of its columns.
+  Tensor amax_for(const Tensor& x, const Tensor& by) const;
   bool rounds() const;  // in this mode
   bool observes(const Tensor& x) const;
   void observe(const Tensor& x) const;
   void observe(const Tensor& x, const Tensor& ids, const Tensor& weights) const;
+  ops::ColumnFactors factors() const;
 
   Quantizers* all_;
   Quantizer* own_;
-  ops::Bound<ops::FakeQuantize> kernel_;
+  const ColumnScales* columns_ = nullptr;  // null: none
+  std::optional<ops::Bound<ops::FakeQuantize>> kernel_;
+  bool only_watches_ = false;
 };
 
 }  // namespace temper::layers

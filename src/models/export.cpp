@@ -6,6 +6,8 @@
 #include "checkpoints/hf_folder.h"
 #include "checkpoints/modelopt_parts.h"
 #include "models/export_compressed.h"
+#include "models/export_norms.h"
+#include "primitives/fake_quantized.h"
 #include "quant/number_format.h"
 #include "quant/packing.h"
 
@@ -26,8 +28,11 @@ struct Module {
   const Quantizer* input = nullptr;                    // null: read as it is
   const Quantizer *keys = nullptr, *values = nullptr;  // null: kept as they are
   ExportedForm form = {};
+  bool is_folded = false;  // its factors are in the norm before it
 
   bool has_input_scale() const { return input != nullptr && input->planned.keeps_amax(); }
+  bool scales_columns() const { return weight->columns.exist(); }
+  bool has_pre_quant_scale() const { return scales_columns() && !is_folded; }
 };
 
 std::string module_name(const WeightSource& source) {
@@ -55,7 +60,7 @@ Tensor scales_of(const Quantizer& weight, const ExportedForm& form, int64_t row,
 
 class Encoder : public checkpoints::EncodedParameters {
  public:
-  explicit Encoder(const layers::Decoder& model) {
+  Encoder(const layers::Decoder& model, const FoldedNorms& norms) : dtype_(model.parameters().dtype()) {
     for (const Quantizer& each : model.quantizers().all()) {
       Module& module = modules_[each.planned.weight];
       quantizer_of(module, each.planned) = &each;
@@ -70,6 +75,7 @@ class Encoder : public checkpoints::EncodedParameters {
       module.form =
           exported_form(module.weight->planned, module.input == nullptr ? nullptr : &module.input->planned);
     }
+    for (const auto& [norm, quantizer] : norms) modules_.at(quantizer->planned.weight).is_folded = true;
   }
 
   const std::map<std::string, Module>& modules() const { return modules_; }
@@ -92,6 +98,7 @@ class Encoder : public checkpoints::EncodedParameters {
       if (module.has_input_scale()) infos.push_back({name + ".input_scale", {}, DType::kF32});
       if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
         infos.push_back({name + scale, {}, DType::kF32});
+      if (module.has_pre_quant_scale()) infos.push_back({name + ".pre_quant_scale", {spec.shape[1]}, dtype_});
     }
     return infos;
   }
@@ -100,8 +107,9 @@ class Encoder : public checkpoints::EncodedParameters {
     const Module& module = modules_.at(spec.name);
     const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     const PlannedQuantizer& planned = module.weight->planned;
-    const quant::Encoded encoded = quant::encode(
-        spec.name, planned.format, value.contiguous().reshape(planned.values), module.weight->amax);
+    Tensor values = value.contiguous().reshape(planned.values);
+    if (module.scales_columns()) values = primitives::scaled_columns(values, module.weight->columns.inverse);
+    const quant::Encoded encoded = quant::encode(spec.name, planned.format, values, module.weight->amax);
     const int64_t rows = spec.shape[0], columns = spec.shape[1];
     Tensor codes = encoded.codes;
     if (how.layout == CodesIn::kPairsOfRows) codes = quant::unpacked_columns(codes, how.element.bits);
@@ -123,6 +131,7 @@ class Encoder : public checkpoints::EncodedParameters {
       if (module.has_input_scale()) parts.push_back(scalar(input_scale(*module.input, row, rows)));
       if (const auto [kept, scale] = kept_of(module, spec, source); kept != nullptr)
         parts.push_back(scalar(*kept->amax.data<float>() / 448));
+      if (module.has_pre_quant_scale()) parts.push_back(pre_quant_scale(module, row));
       row += source.rows;
     }
     return parts;
@@ -155,6 +164,17 @@ class Encoder : public checkpoints::EncodedParameters {
     const checkpoints::ModeloptAlgorithm& how = *module.form.algorithm;
     const int64_t block = module.form.block > 0 ? module.form.block : how.block;
     return how.scale_shapes(rows, columns, block).front();
+  }
+
+  // Of the expert that a row is of.
+  Tensor pre_quant_scale(const Module& module, int64_t row) const {
+    const Tensor& whole = module.weight->columns.whole;
+    const int64_t expert = whole.ndim() == 3 ? row / module.weight->planned.values[1] : 0,
+                  columns = whole.dim(-1);
+    return whole.reshape({whole.numel() / columns, columns})
+        .narrow(0, expert, 1)
+        .reshape({columns})
+        .to(dtype_, MemoryTag::kWorkspace);
   }
 
   static float second_scale(const Quantizer& weight, int64_t row) {
@@ -191,6 +211,7 @@ class Encoder : public checkpoints::EncodedParameters {
   }
 
   std::map<std::string, Module> modules_;  // by parameter
+  DType dtype_;                            // of the model
 };
 
 ExportedModules listed(const Encoder& encoder, const WeightTable& table) {
@@ -225,11 +246,16 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   if (!model.decoder.quantizers().ready())
     fail("[export] the quantizers have no amax: calibrate the model first");
   const auto& parameters = model.decoder.parameters();
-  const Encoder encoder(model.decoder);
+  const FoldedNorms norms = folded_norms(model.decoder);
+  const Encoder encoder(model.decoder, norms);
   const ExportedModules all = listed(encoder, parameters.table());
   const bool is_modelopt = form == ExportForm::kModelopt;
   if (!is_modelopt && all.float8_cache)
     fail("[export] quantizers round the cache, which is written with --form modelopt only");
+  if (!is_modelopt && model.decoder.quantizers().scale_columns())
+    fail(
+        "[export] columns have factors (_pre_quant_scale), which compressed-tensors has no tensor for: write "
+        "--form modelopt");
   const CompressedModules modules = compressed(encoder, parameters.table());
   const CompressedParameters renamed(encoder, modules);
   Json config = model.config;
@@ -244,9 +270,13 @@ void export_model(const Model& model, const std::string& folder, const std::stri
   std::optional<checkpoints::ModelFolder> read;
   if (!model.folder.empty() && parameters.table().keeps_some())
     options.kept = &read.emplace(checkpoints::ModelFolder::open(model.folder));
-  checkpoints::save_model(
-      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
-      options);
+  const auto value_of = [&](const WeightSpec& spec) {
+    const Tensor value = parameters.value(spec.name);
+    const auto norm = norms.find(spec.name);
+    return norm == norms.end() ? value
+                               : folded_norm(value, *norm->second, model.decoder.config().norm_offset);
+  };
+  checkpoints::save_model(folder, parameters.table(), value_of, config, options);
 }
 
 }  // namespace temper::models

@@ -21,17 +21,19 @@ struct Combination {
   std::string_view input;  // "" of kAsTheyAre
   Sharing input_sharing;
   std::string_view algorithm;
+  std::string_view scaled = {};  // where columns have factors; "": readers know none there
 };
 
 constexpr Combination kCombinations[] = {
     {"fp8", Sharing::kTensor, Inputs::kCalibrated, "fp8", Sharing::kTensor, "FP8"},
     {"fp8", Sharing::kRow, Inputs::kAny, "fp8", Sharing::kRow, "FP8_PER_CHANNEL_PER_TOKEN"},
     {"fp8", Sharing::kTile, Inputs::kAsTheyAre, "", Sharing::kTensor, "fp8_pb_wo"},
-    {"int8", Sharing::kRow, Inputs::kCalibrated, "int8", Sharing::kTensor, "W8A8_SQ_PER_CHANNEL"},
+    {"int8", Sharing::kRow, Inputs::kCalibrated, "int8", Sharing::kTensor, "W8A8_SQ_PER_CHANNEL",
+     "W8A8_SQ_PER_CHANNEL"},
     {"int8", Sharing::kRow, Inputs::kAsTheyAre, "", Sharing::kTensor, "W8A16"},
-    {"int4", Sharing::kBlock, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_AWQ"},
-    {"nvfp4", Sharing::kTensor, Inputs::kCalibrated, "nvfp4", Sharing::kTensor, "NVFP4"},
-    {"nvfp4", Sharing::kTensor, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_NVFP4"},
+    {"int4", Sharing::kBlock, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_AWQ", "W4A16_AWQ"},
+    {"nvfp4", Sharing::kTensor, Inputs::kCalibrated, "nvfp4", Sharing::kTensor, "NVFP4", "NVFP4_AWQ"},
+    {"nvfp4", Sharing::kTensor, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_NVFP4", "NVFP4_AWQ"},
     {"mxfp8", Sharing::kTensor, Inputs::kAny, "mxfp8", Sharing::kTensor, "MXFP8"},
     {"mxfp4", Sharing::kTensor, Inputs::kAny, "mxfp4", Sharing::kTensor, "mxfp4"},
     {"mxfp4", Sharing::kTensor, Inputs::kAsTheyAre, "", Sharing::kTensor, "mxfp4"},
@@ -89,7 +91,7 @@ Json::Object algorithm_json(const ExportedForm& form, const Json* cache) {
   Json::Object object{{"quant_algo", name_of(form)}};
   if (cache != nullptr) object.emplace_back("kv_cache_quant_algo", *cache);
   if (form.block > 0) object.emplace_back("group_size", form.block);
-  if (name_of(form) == "W4A16_AWQ") {
+  if (name_of(form) == "W4A16_AWQ" || name_of(form) == "NVFP4_AWQ") {
     object.emplace_back("has_zero_point", false);
     object.emplace_back("pre_quant_scale", true);
   }
@@ -153,7 +155,11 @@ Json config_groups(const ExportedModules& modules, const std::set<ExportedForm>&
 ExportedForm exported_form(const PlannedQuantizer& weight, const PlannedQuantizer* input) {
   for (const Combination& row : kCombinations) {
     if (!fits(row, weight, input)) continue;
-    ExportedForm form{checkpoints::find_modelopt_algorithm(row.algorithm), 0};
+    const std::string_view algorithm = weight.scales_columns() ? row.scaled : row.algorithm;
+    if (algorithm.empty())
+      fail("[export] {} is {} with factors of columns ({}._pre_quant_scale), which readers do not know there",
+           weight.name, sentence_of(row), weight.module() + ".input_quantizer");
+    ExportedForm form{checkpoints::find_modelopt_algorithm(algorithm), 0};
     if (row.sharing == Sharing::kTile && weight.kind.block != kTile)
       fail("[export] {} has tiles of {} × {}: readers know those of {} × {}", weight.name, weight.kind.block,
            weight.kind.block, kTile, kTile);

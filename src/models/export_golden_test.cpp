@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "checkpoints/hf_folder.h"
 #include "models/export.h"
+#include "primitives/fake_quantized.h"
 #include "quant/groups.h"
 #include "quant/number_format.h"
 #include "tests/support/tiny_model.h"
@@ -42,6 +43,24 @@ float made_up_amax(const Quantizer& quantizer) {
   return 0;
 }
 
+// As the script scales columns: odd sixteenths.
+std::vector<float> made_up_scales(const Quantizer& quantizer, int64_t columns) {
+  int64_t group = 0;
+  for (const auto& [module, number] :
+       {std::pair{"attention.qkv", 1}, {"attention.output", 2}, {"mlp.gate_up", 3}, {"mlp.down", 4}})
+    if (quantizer.planned.name.find(module) != std::string::npos) group = number;
+  std::vector<float> scales;
+  for (int64_t c = 0; c < columns; ++c)
+    scales.push_back(static_cast<float>((c * 40503 + group * 977) % 15 * 2 + 1) / 16);
+  return scales;
+}
+
+// What is rounded of a weight.
+Tensor scaled_values(const Model& model, const Quantizer& each) {
+  const Tensor values = model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values);
+  return each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values;
+}
+
 std::unique_ptr<Model> model_of(const char* type, const QuantizeOptions& options) {
   auto model = tiny_model({.type = type,
                            .quantize = options,
@@ -61,16 +80,23 @@ std::unique_ptr<Model> model_of(const char* type, const QuantizeOptions& options
     for (const WeightSource& source : spec.sources) {
       if (spec.shape.ndim() == 2)
         parameters.set_rows(spec.name, row, made_up(source.name, source.rows, spec.shape[1]));
+      else
+        parameters.set_rows(spec.name, row, made_up(source.name, 1, source.rows).reshape({source.rows}));
       row += source.rows;
     }
   }
   for (Quantizer& each : model->decoder.quantizers().all()) {
+    if (each.columns.exist()) {
+      const int64_t columns = each.columns.whole.dim(-1);
+      each.columns.whole.copy_from(
+          Tensor::from<float>(made_up_scales(each, columns), each.columns.whole.shape()));
+      each.columns.take_own();
+    }
     if (!each.planned.keeps_amax()) continue;
     if (each.planned.of_input)
       *each.amax.data<float>() = made_up_amax(each);
     else
-      each.amax.copy_from(quant::amax_of(
-          parameters.at(each.planned.weight).value.reshape(each.planned.values), each.planned.amax));
+      each.amax.copy_from(quant::amax_of(scaled_values(*model, each), each.planned.amax));
   }
   model->decoder.quantizers().set_ready();
   return model;
@@ -131,7 +157,7 @@ bool is_fp8_scale(const checkpoints::ModelFolder& folder, const std::string& nam
 }
 
 QuantizeOptions options_of(const std::string& name) {
-  if (name != "mixed") return {name};
+  if (name != "mixed") return {name, {}, true, layers::quantizer_preset(name).calibration};
   return {"NVFP4_DEFAULT", {{"layers.*.mlp.down", QuantizerKind{"fp8"}, QuantizerKind{"fp8"}}}};
 }
 
@@ -157,8 +183,9 @@ TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
     const auto& expected = golden.at("tensors").as_object();
     size_t own = 0;
     for (const std::string& each : folder.names())
-      own += each.find("norm") == std::string::npos && each != "lm_head.weight" &&
-             each != "model.embed_tokens.weight";
+      own += (each.find("norm") == std::string::npos ||
+              golden.at("tensors").find("model.norm.weight") != nullptr) &&
+             each != "lm_head.weight" && each != "model.embed_tokens.weight";
     EXPECT_EQ(own, expected.size());
     for (const auto& [tensor, what] : expected) {
       ASSERT_NE(folder.find(tensor), nullptr) << tensor;
@@ -196,18 +223,24 @@ TEST(ExportGoldens, TensorsAndConfigurationsAreThoseOfModelopt) {
 }
 
 // What load_model() reads is what training rounds to; of integers one rounding apart, as models/export.h
-// says.
+// says. Factors of columns come back with the weight, or are in the norm before it.
 TEST(ExportGoldens, FoldersAreReadAsWhatTrainingRoundsTo) {
-  int64_t matrices = 0;
+  int64_t matrices = 0, scaled = 0;
   for_each_export([&](const Model& model, const std::string& exported, const Json&) {
     const auto read = load_model(exported, {});
+    const auto folder = checkpoints::ModelFolder::open(exported);
     for (const Quantizer& each : model.decoder.quantizers().all()) {
       if (each.planned.of_input) continue;
-      const Tensor values =
-          model.decoder.parameters().value(each.planned.weight).reshape(each.planned.values);
-      const Tensor rounded = quant::decode(
-          each.planned.format, quant::encode(each.planned.name, each.planned.format, values, each.amax),
+      Tensor rounded = quant::decode(
+          each.planned.format,
+          quant::encode(each.planned.name, each.planned.format, scaled_values(model, each), each.amax),
           DType::kF32);
+      const std::string& source =
+          model.decoder.parameters().table().find(each.planned.weight)->sources[0].name;
+      const std::string scales = source.substr(0, source.rfind('.')) + ".pre_quant_scale";
+      if (folder.find(scales) != nullptr)
+        rounded = primitives::scaled_columns(rounded, each.columns.pre_quant);
+      scaled += each.columns.exist() ? 1 : 0;
       const Tensor found = read->decoder.parameters().value(each.planned.weight);
       const bool integers = each.planned.format.element.integer;
       int64_t others = 0;
@@ -220,6 +253,28 @@ TEST(ExportGoldens, FoldersAreReadAsWhatTrainingRoundsTo) {
     }
   });
   EXPECT_GE(matrices, 60);
+  EXPECT_EQ(scaled, 12);
+}
+
+// A norm takes over the factors that its reader divides by: what the reader computes stays.
+TEST(ExportGoldens, NormsTakeOverFactorsOfTheModulesThatReadThem) {
+  int64_t folded = 0;
+  for_each_export([&](const Model& model, const std::string& exported, const Json&) {
+    const auto read = load_model(exported, {});
+    for (const Quantizer& each : model.decoder.quantizers().all()) {
+      if (!each.columns.exist() || each.planned.format.element.bits == 8) continue;
+      const bool attention = each.planned.name.find("attention.qkv") != std::string::npos;
+      if (!attention && each.planned.name.find("gate_up") == std::string::npos) continue;
+      const std::string norm =
+          attention ? "layers.0.input_norm.weight" : "layers.0.post_attention_norm.weight";
+      const Tensor before = model.decoder.parameters().value(norm),
+                   after = read->decoder.parameters().value(norm);
+      for (int64_t c = 0; c < before.numel(); ++c)
+        EXPECT_EQ(after.data<float>()[c], before.data<float>()[c] * each.columns.whole.data<float>()[c]) << c;
+      ++folded;
+    }
+  });
+  EXPECT_EQ(folded, 4);
 }
 
 }  // namespace

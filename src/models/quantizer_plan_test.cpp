@@ -60,7 +60,8 @@ TEST(QuantizerPlan, NamesOfPresets) {
                "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
                "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
                "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
-               "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, NVFP4_DEFAULT, NVFP4_AWQ_LITE, W4A16_NVFP4, "
+               "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, NVFP4_DEFAULT, NVFP4_AWQ_LITE, NVFP4_AWQ_CLIP, "
+               "NVFP4_AWQ_FULL, W4A16_NVFP4, "
                "W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
 }
 

@@ -30,4 +30,13 @@ Tensor amax_of_rows(const Tensor& amax, const Tensor& ids) {
   return own;
 }
 
+Tensor rows_of_experts(const Tensor& factors, const Tensor& ids) {
+  const int64_t rows = ids.dim(0), columns = factors.dim(-1);
+  const Tensor own = Tensor::empty({rows, columns}, DType::kF32, MemoryTag::kActivations, factors.device());
+  if (rows == 0 || only_counts(factors.device())) return own;
+  primitive_functions(factors.device())
+      .sum_listed_rows(factors.reshape({factors.dim(0), columns}), {}, ids.reshape({rows}), own);
+  return own;
+}
+
 }  // namespace temper::primitives

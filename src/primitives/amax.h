@@ -16,4 +16,8 @@ Tensor amax_of(const Tensor& x, const Shape& shape);
 // int32 in [0, experts), both where the result is.
 Tensor amax_of_rows(const Tensor& amax, const Tensor& ids);
 
+// Of rows that belong to experts the factors of each one's columns, float32 [rows, columns]: factors
+// [experts, 1, columns].
+Tensor rows_of_experts(const Tensor& factors, const Tensor& ids);
+
 }  // namespace temper::primitives

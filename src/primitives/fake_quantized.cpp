@@ -36,6 +36,13 @@ Tensor fake_quantized(const quant::Format& format, const Tensor& x, const Tensor
   return combined(Dequantized{format}, elements, combined(DecodingFactor{format}, own, whole));
 }
 
+Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return combined(Mul{}, floats(x), factors); }
+
+void clip_gradient(const Tensor& grad, const Tensor& limited, const Tensor& amax) {
+  const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
+  grad.copy_from(combined(Where{}, floats(grad), within).to(grad.dtype()));
+}
+
 Var straight_through(Tape& tape, const Var& x, const Tensor& y, const Tensor& limited, const Tensor& amax) {
   return tape.record(y, {&x}, [x, limited, amax](const Tensor& grad) {
     if (!limited.defined()) return x.slot->add(grad);

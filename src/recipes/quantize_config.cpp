@@ -103,12 +103,18 @@ void describe(config::Schema& s, QuantizeConfig& c) {
   s.list("rules", c.rules, "What differs from the preset, by modules; a later rule decides.");
   s.field("per_expert", c.per_expert,
           "Whether each expert of a mixture has scales of its own; otherwise all of a layer share them.");
-  s.choice("calibration", c.calibration, layers::calibration_methods(),
-           "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
-           "least divergence of histograms. Omitted: as the preset says, or max.");
+  s.choice(
+      "calibration", c.calibration, layers::calibration_methods(),
+      "How the amax are found: the largest magnitudes, the least squared error, a percentile, or the "
+      "least divergence of histograms; or after columns have got factors. Omitted: as the preset says, or "
+      "max.");
   s.field("percentile", c.percentile, "Of calibration percentile: how many of 100 values are not cut off.")
       .above(0)
       .at_most(100);
+  s.field("smoothquant_alpha", c.smoothquant_alpha,
+          "Of calibration smoothquant: how much of the outliers of inputs weights take over, from 0 to 1.")
+      .at_least(0)
+      .at_most(1);
   s.field("calibration_rows", c.calibration_rows,
           "The rows of data.train that are read before training to calibrate inputs.")
       .at_least(1);

@@ -28,6 +28,7 @@ struct QuantizeConfig {
   std::optional<layers::CalibrationMethod> calibration = {};
   int64_t calibration_rows = 64;
   double percentile = 99.99;
+  double smoothquant_alpha = 1;
 
   // An Error "[quantize.rules] …" for a rule that says nothing, or half of something.
   layers::QuantizeOptions to_options() const;

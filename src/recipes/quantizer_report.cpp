@@ -21,15 +21,6 @@ std::string amax_of(const PlannedQuantizer& quantizer) {
   return to_string(quantizer.amax);
 }
 
-// The preset that differs in its calibration alone.
-std::string_view same_formats(const layers::QuantizerPreset& preset) {
-  for (const layers::QuantizerPreset& other : layers::quantizer_presets())
-    if (other.weights == preset.weights && other.inputs == preset.inputs &&
-        other.calibration == layers::CalibrationMethod::kMax)
-      return other.name;
-  return "rules";
-}
-
 }  // namespace
 
 void check_quantize(const RunConfig& config) {
@@ -40,15 +31,6 @@ void check_quantize(const RunConfig& config) {
         "[quantize] rounds the weights below adapters, which model.base_dtype keeps in {}: leave one of them "
         "out",
         config.model.kept_in());
-  if (options.calibration < layers::CalibrationMethod::kSmoothQuant) return;
-  if (config.quantize.calibration)
-    fail("[quantize.calibration] there is no {} yet: write max, mse, percentile or entropy",
-         layers::name_of(options.calibration));
-  const layers::QuantizerPreset& preset = layers::quantizer_preset(options.preset);
-  fail(
-      "[quantize.preset] {} is calibrated by {}, which there is not yet; for the same formats calibrated "
-      "by the largest magnitude write {}",
-      preset.name, layers::name_of(options.calibration), same_formats(preset));
 }
 
 layers::QuantizerPlan quantizers_of_run(const RunConfig& config) {

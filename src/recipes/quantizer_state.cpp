@@ -1,6 +1,7 @@
 #include "recipes/quantizer_state.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,7 +15,17 @@ namespace temper::recipes {
 namespace {
 
 training::CalibrationOptions calibration_options(const RunConfig& config) {
-  return {config.quantize.method(), config.quantize.percentile, config.train.micro_batch_tokens};
+  return {config.quantize.method(), config.quantize.percentile, config.quantize.smoothquant_alpha,
+          config.train.micro_batch_tokens};
+}
+
+// "0.3 for 4, 0.5 for 2": how many weights took which.
+std::string alphas_of(const std::vector<training::ChosenAlpha>& chosen) {
+  std::map<float, int64_t> counts;
+  for (const training::ChosenAlpha& each : chosen) ++counts[each.alpha];
+  std::vector<std::string> lines;
+  for (const auto& [alpha, count] : counts) lines.push_back(fmt::format("{:.1f} for {}", alpha, count));
+  return join(lines);
 }
 
 }  // namespace
@@ -49,6 +60,9 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
       "quantizers: amax of {} weights{}", found.weights,
       reads ? fmt::format(", and of {} inputs over {} tokens in {} rows", found.inputs, found.tokens, count)
             : ""));
+  if (!found.alphas.empty())
+    log_info(fmt::format("quantizers: alpha of {} by weights: {}", layers::name_of(config.quantize.method()),
+                         alphas_of(found.alphas)));
   for (const std::string& layer : found.idle_experts)
     log_warning(fmt::format(
         "[quantize.calibration_rows] {} had no token of the {} rows; their scales are those of their weights",
@@ -57,7 +71,7 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
 
 checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers) {
   checkpoints::OwnedTensors owned;
-  for (const layers::NamedAmax& each : quantizers.state()) owned.add(each.name, each.amax);
+  for (const layers::NamedScales& each : quantizers.state()) owned.add(each.name, each.values);
   return owned;
 }
 
@@ -78,23 +92,23 @@ void quantize_base(const RunSetup& setup, const std::string& folder, const ReadR
 }
 
 void read_quantizers(const checkpoints::StateReader& reader, layers::Quantizers& quantizers) {
-  const std::vector<layers::NamedAmax> state = quantizers.state();
+  const std::vector<layers::NamedScales> state = quantizers.state();
   const std::string name = fmt::format("{}.safetensors", kQuantizers);
   if (!state.empty() || reader.has(name)) {
     const checkpoints::SafetensorsFile file = reader.tensors(name);
-    for (const layers::NamedAmax& each : state) {
+    for (const layers::NamedScales& each : state) {
       if (file.find(each.name) == nullptr)
         fail("[{}] has no '{}': it is the checkpoint of another configuration of quantizers", file.path(),
              each.name);
-      const Tensor amax = file.tensor(each.name);
-      if (amax.shape() != each.amax.shape() || amax.dtype() != DType::kF32)
-        fail("[{}] '{}' is {} {}, expected float32 {}", file.path(), each.name, to_string(amax.dtype()),
-             to_string(amax.shape()), to_string(each.amax.shape()));
-      each.amax.copy_from(amax);
+      const Tensor values = file.tensor(each.name);
+      if (values.shape() != each.values.shape() || values.dtype() != DType::kF32)
+        fail("[{}] '{}' is {} {}, expected float32 {}", file.path(), each.name, to_string(values.dtype()),
+             to_string(values.shape()), to_string(each.values.shape()));
+      each.values.copy_from(values);
     }
     for (const auto& entry : file.entries())
       if (std::none_of(state.begin(), state.end(),
-                       [&](const layers::NamedAmax& each) { return each.name == entry.name; }))
+                       [&](const layers::NamedScales& each) { return each.name == entry.name; }))
         fail("[{}] has '{}', which no quantizer of this run reads", file.path(), entry.name);
   }
   quantizers.take_own();

@@ -22,7 +22,8 @@ void calibrate_quantizers(layers::Decoder& model, const RunConfig& config, const
 // kept in `folder` and read back when the run resumes. The base's weights are rounded then.
 void quantize_base(const RunSetup& setup, const std::string& folder, const ReadRows& read);
 
-// What a checkpoint has of them: every amax, by its name (layers::NamedAmax), in files of this stem.
+// What a checkpoint has of them: every amax and factor, by its name (layers::NamedScales), in files of this
+// stem.
 inline constexpr const char* kQuantizers = "quantizers";
 checkpoints::OwnedTensors owned_quantizers(const layers::Quantizers& quantizers);
 // The reverse. An Error names an amax that the checkpoint lacks, has in another shape, or has without a

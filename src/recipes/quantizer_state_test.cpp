@@ -55,7 +55,39 @@ TEST_F(QuantizerState, EveryAmaxIsReadBackByTheNumberOfItsExpert) {
   EXPECT_TRUE(other->decoder.quantizers().ready());
   const auto expected = model->decoder.quantizers().state(), found = other->decoder.quantizers().state();
   for (size_t i = 0; i < expected.size(); ++i)
-    EXPECT_EQ(values_of(found[i].amax), values_of(expected[i].amax)) << expected[i].name;
+    EXPECT_EQ(values_of(found[i].values), values_of(expected[i].values)) << expected[i].name;
+}
+
+TEST_F(QuantizerState, FactorsOfColumnsAreReadBack) {
+  const QuantizeOptions smooth{
+      "",
+      {{"layers.*.attention.*", QuantizerKind{"int8", layers::Sharing::kRow}, QuantizerKind{"int8"}}},
+      true,
+      layers::CalibrationMethod::kSmoothQuant};
+  const auto model = made(smooth), other = made(smooth);
+  training::CalibrationOptions options{.method = smooth.calibration};
+  training::calibrate(model->decoder, {test_row(1, {9})}, options);
+  const checkpoints::StateReader state = saved(*model);
+  const checkpoints::SafetensorsFile file = state.tensors("quantizers.safetensors");
+  EXPECT_EQ(file.entries().size(), 4u * 3);
+  const layers::Quantizer& weight =
+      *model->decoder.quantizers().find("layers.1.attention.output.weight_quantizer");
+  const std::string name = "layers.1.attention.output.input_quantizer._pre_quant_scale";
+  EXPECT_EQ(values_of(file.tensor(name)), values_of(weight.columns.whole));
+  EXPECT_EQ(file.tensor(name).shape(), (Shape{weight.columns.whole.dim(-1)}));
+  read_quantizers(state, other->decoder.quantizers());
+  for (size_t i = 0; i < model->decoder.quantizers().all().size(); ++i) {
+    const layers::Quantizer &expected = model->decoder.quantizers().all()[i],
+                            &found = other->decoder.quantizers().all()[i];
+    EXPECT_EQ(values_of(found.amax), values_of(expected.amax));
+    if (!expected.columns.exist()) continue;
+    EXPECT_EQ(values_of(found.columns.pre_quant), values_of(expected.columns.pre_quant));
+    EXPECT_EQ(values_of(found.columns.inverse), values_of(expected.columns.inverse));
+  }
+  QuantizeOptions plain = smooth;
+  plain.calibration = layers::CalibrationMethod::kMax;
+  EXPECT_NE(refusal(state, plain).find("_pre_quant_scale', which no quantizer of this run reads"),
+            std::string::npos);
 }
 
 TEST_F(QuantizerState, FormatsWithoutAmaxKeepNone) {

@@ -7,6 +7,7 @@
 #include "layers/sharded_layers.h"
 #include "quant/amax_search.h"
 #include "training/calibration_passes.h"
+#include "training/owned_elements.h"
 
 namespace temper::training {
 namespace {
@@ -23,15 +24,6 @@ bool is_cut(const Quantizer& each, const PlannedQuantizer& whole) {
   const int columns = whole.values.ndim() - 1;
   return each.whole.defined() &&
          (whole.kind.sharing == Sharing::kTensor || each.planned.values[columns] != whole.values[columns]);
-}
-
-// A copy with `other` for what a rank before this one holds, too: every element counts once.
-Tensor counted_once(const Placement& placement, const Tensor& values, float other) {
-  const Tensor all = Tensor::empty(values.shape(), DType::kF32, MemoryTag::kData);
-  std::fill_n(all.data<float>(), all.numel(), other);
-  for (const Slice& run : placement.owned_runs())
-    std::copy_n(values.data<float>() + run.own, run.count, all.data<float>() + run.own);
-  return all;
 }
 
 // Each amax with the least of the sums that all ranks' parts have.

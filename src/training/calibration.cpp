@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "layers/sharded_layers.h"
 #include "primitives/amax.h"
+#include "primitives/fake_quantized.h"
 #include "training/amax_searches.h"
+#include "training/awq_clip.h"
 #include "training/calibration_passes.h"
+#include "training/column_scales.h"
 #include "training/shared_amax.h"
 
 namespace temper::training {
@@ -30,9 +34,11 @@ void begin(Quantizer& each, const layers::Decoder& model) {
   each.amax.fill_zero();
   each.observed = false;
   if (each.planned.of_input) return;
-  const Tensor values =
-      layers::gathered_value(model.parameters(), model.ranks(), each.planned.weight).contiguous();
-  primitives::grow_amax(values.reshape(each.planned.values), each.amax);
+  const Tensor values = layers::gathered_value(model.parameters(), model.ranks(), each.planned.weight)
+                            .contiguous()
+                            .reshape(each.planned.values);
+  primitives::grow_amax(
+      each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values, each.amax);
   check_finite(each);
 }
 
@@ -82,7 +88,8 @@ void fill_idle_inputs(Quantizers& quantizers) {
 }  // namespace
 
 bool needs_rows(const Quantizers& quantizers) {
-  return std::any_of(quantizers.all().begin(), quantizers.all().end(), is_calibrated_input);
+  return std::any_of(quantizers.all().begin(), quantizers.all().end(),
+                     [](const Quantizer& each) { return is_calibrated_input(each) || each.columns.exist(); });
 }
 
 Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>& rows,
@@ -90,23 +97,33 @@ Calibration calibrate(layers::Decoder& model, const std::vector<data::PackedRow>
                       collectives::Group& ranks) {
   Quantizers& quantizers = model.quantizers();
   Calibration calibration;
+  std::optional<Passed> passed;
+  if (layers::scales_columns(options.method)) {
+    FoundScales found = find_column_scales(model, rows, options, parts, ranks);
+    passed = std::move(found.passed);
+    calibration.alphas = std::move(found.alphas);
+  }
   for (Quantizer& each : quantizers.all()) {
     if (!each.planned.keeps_amax()) continue;
     begin(each, model);
     (each.planned.of_input ? calibration.inputs : calibration.weights) +=
         quantizers.plan().find(each.planned.name)->count;
   }
-  const bool passes = needs_rows(quantizers);
-  if (passes) {
-    const Passed passed = pass_unrounded(model, rows, options.micro_batch_tokens, parts);
-    calibration.idle_experts = idle_experts(quantizers, passed.loads);
-    calibration.tokens = parts.sum("tokens of the calibration", passed.tokens);
+  const bool passes = std::any_of(quantizers.all().begin(), quantizers.all().end(), is_calibrated_input);
+  if (passes) passed = pass_unrounded(model, rows, options.micro_batch_tokens, parts);
+  if (passed) {
+    calibration.idle_experts = idle_experts(quantizers, passed->loads);
+    calibration.tokens = parts.sum("tokens of the calibration", passed->tokens);
   }
   share_amax(quantizers, ranks);
   check_inputs(quantizers, ranks);
-  if (options.method != CalibrationMethod::kMax) {
+  if (options.method <= CalibrationMethod::kEntropy && options.method != CalibrationMethod::kMax) {
     search_weights(model, options, ranks);
     if (passes) search_inputs(model, rows, options, parts, ranks);
+    share_amax(quantizers, ranks);
+  }
+  if (options.method == CalibrationMethod::kAwqClip || options.method == CalibrationMethod::kAwqFull) {
+    clip_weights(model, rows, options, parts, ranks);
     share_amax(quantizers, ranks);
   }
   fill_idle_inputs(quantizers);

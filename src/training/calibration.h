@@ -11,7 +11,15 @@ namespace temper::training {
 struct CalibrationOptions {
   layers::CalibrationMethod method = layers::CalibrationMethod::kMax;
   double percentile = 99.99;  // of kPercentile
+  double alpha = 1;  // of kSmoothQuant: how much of the outliers of inputs goes to the weights, 0 to 1
   int64_t micro_batch_tokens = 0;
+};
+
+// By AWQ for a weight, or an expert of it (training/awq.h).
+struct ChosenAlpha {
+  std::string module;
+  int64_t expert = -1;  // -1: it is no weight of experts
+  float alpha = 0;
 };
 
 struct Calibration {
@@ -20,6 +28,7 @@ struct Calibration {
   // "layers.1.mlp: experts 3, 5", of layers whose experts are quantized. The amax of an expert is that of its
   // weights, whether it had tokens or not.
   std::vector<std::string> idle_experts;
+  std::vector<ChosenAlpha> alphas;
 };
 
 // Whether inputs must pass to find what `method` looks for.
@@ -32,6 +41,9 @@ bool needs_rows(const layers::Quantizers& quantizers);
 //                amax with the least error of their histogram (quant/histogram.h)
 //   kPercentile  where the percentile of the magnitudes is, of weights and inputs
 //   kEntropy     of inputs in integers the amax with the least divergence; weights keep the largest
+//   kSmoothQuant, kAwqLite
+//                find factors of columns first (training/column_scales.h); amax are then the largest
+//                magnitudes of what they multiply
 // Formats with blocks of their own keep the largest magnitude, but for weights with kMse. An Error
 // "[quantize] …" names a weight or an input with values that are not finite.
 // Of several ranks with replicas of the model each of `parts` has its own rows; all `ranks` that hold

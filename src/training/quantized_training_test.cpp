@@ -176,8 +176,8 @@ TEST(QuantizedTraining, InputsAreCalibratedOverAllRowsWithoutRounding) {
     EXPECT_EQ(found.inputs, 8);
     EXPECT_EQ(found.weights, 8);
     all.emplace_back();
-    for (const layers::NamedAmax& each : run.model->decoder.quantizers().state())
-      all.back().push_back(values_of(each.amax)[0]);
+    for (const layers::NamedScales& each : run.model->decoder.quantizers().state())
+      all.back().push_back(values_of(each.values)[0]);
   }
   EXPECT_EQ(all[0], all[1]);
   // Once more, over fewer rows: nothing of the first time is left.
@@ -186,7 +186,7 @@ TEST(QuantizedTraining, InputsAreCalibratedOverAllRowsWithoutRounding) {
   calibrate(run.model->decoder, {kQuantizedRows[0]});
   bool smaller = false;
   for (size_t i = 0; i < all[0].size(); ++i) {
-    const double now = values_of(run.model->decoder.quantizers().state()[i].amax)[0];
+    const double now = values_of(run.model->decoder.quantizers().state()[i].values)[0];
     EXPECT_LE(now, all[0][i]);
     smaller = smaller || now < all[0][i];
   }

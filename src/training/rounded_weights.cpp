@@ -16,10 +16,11 @@ void round_weights(layers::Decoder& model) {
     const size_t index = parameters.index_of(planned.weight);
     const Tensor value = layers::gathered_value(parameters, model.ranks(), planned.weight);
     Tape tape(false);
-    const Tensor rounded = ops::fake_quantize(tape, model.ops().at<ops::FakeQuantize>(planned.name),
-                                              tape.constant(value.contiguous().reshape(planned.values)),
-                                              each.amax, planned.format)
-                               .value.reshape(value.shape());
+    const Tensor rounded =
+        ops::fake_quantize(tape, model.ops().at<ops::FakeQuantize>(planned.name),
+                           tape.constant(value.contiguous().reshape(planned.values)), each.amax,
+                           planned.format, false, {each.columns.inverse, each.columns.pre_quant})
+            .value.reshape(value.shape());
     const Placement& placement = parameters.layout()[index];
     if (placement.is_flat())
       parameters.own(index).copy_from(placement.own_elements(rounded));

@@ -127,17 +127,16 @@ TEST_F(Cli, RanksThatDivideQuantizedWeightsTrainWhatOneTrains) {
 TEST_F(Cli, QuantizedRunsRefuseWhatTheyCannotTrain) {
   const std::string train = "train " + yaml() + " --output " + folder() + "/none --quantize.preset ",
                     fp8 = train + "FP8 ";
-  expect_refused(
-      train + "INT8_SMOOTHQUANT", 2,
-      "INT8_SMOOTHQUANT is calibrated by smoothquant, which there is not yet; for the same formats "
-      "calibrated by the largest magnitude write INT8_DEFAULT");
-  expect_refused(train + "INT4_AWQ", 2, "write INT4_BLOCKWISE_WEIGHT_ONLY");
   expect_refused(fp8 + "--quantize.calibration awq_lite", 2,
-                 "[quantize.calibration] there is no awq_lite yet: write max, mse, percentile or entropy");
+                 "[quantize.calibration] awq_lite is for weights in blocks, and there are none");
+  expect_refused(fp8 + "--quantize.calibration smoothquant", 2,
+                 "[quantize.calibration] smoothquant is for weights and inputs in int8");
+  expect_refused(train + "INT8_SMOOTHQUANT --quantize.smoothquant_alpha 1.5", 2,
+                 "'quantize.smoothquant_alpha': expected a number at least 0 and at most 1");
   expect_refused("train " + yaml() + " --output " + folder() +
                      "/none --quantize.rules '[{modules: \"layers.*\", weights: int4}]' "
                      "--quantize.calibration awq_clip",
-                 2, "[quantize.calibration] there is no awq_clip yet");
+                 2, "[quantize.calibration] awq_clip needs inputs that are calibrated");
   expect_refused(fp8 + "--quantize.calibration entropi", 2, "entropy");
   expect_refused(fp8 + "--quantize.calibration entropy", 2,
                  "[quantize.calibration] entropy compares levels of integers");

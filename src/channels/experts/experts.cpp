@@ -57,7 +57,7 @@ class BoundExperts : public layers::BoundChannel {
     if (!router_->repeats) return ops::MoeRouter::kName;
     if (!experts_->repeats) return ops::MoeExperts::kName;
     if (!adapted_->repeats) return ops::LoraMoeExperts::kName;
-    if (quantized_ && !quantized_->repeats()) return ops::ExpertLinear::kName;
+    if (quantized_ && quantized_->needed() && !quantized_->repeats()) return ops::ExpertLinear::kName;
     return shared_ ? shared_->asks_host() : std::string_view();
   }
 
@@ -68,7 +68,7 @@ class BoundExperts : public layers::BoundChannel {
 
   // The model's own experts.
   Var compute_own(Tape& tape, const Var& x, const Tensor& ids, const Var& weights) const {
-    return quantized_
+    return quantized_ && quantized_->needed()
                ? (*quantized_)(tape, x, ids, weights, gate_up_.matrix(tape).value, down_.matrix(tape).value)
                : ops::moe_experts(tape, experts_, x, ids, weights, own(tape));
   }

@@ -32,7 +32,7 @@ Var weighted_sum(Tape& tape, const Var& rows, const Var& weights) {
 }  // namespace
 
 bool QuantizedExperts::wanted(const layers::OpScope& ops, const ExpertsConfig& config) {
-  return ops.rounds_inputs(gate_up_of(config)) || ops.rounds_inputs(down_of(config));
+  return ops.reads_inputs(gate_up_of(config)) || ops.reads_inputs(down_of(config));
 }
 
 void QuantizedExperts::name_ops(layers::OpScope& ops, const ExpertsConfig& config) {
@@ -65,6 +65,11 @@ Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, co
                                          gate_up, experts);
   const Var inner = rounded(inner_, ops::swiglu(tape, swiglu_, entered));
   return weighted_sum(tape, ops::expert_linear(tape, out_, inner, own_ids, down, experts), weights);
+}
+
+bool QuantizedExperts::needed() const {
+  const auto needs = [](const auto& quantizer) { return quantizer && quantizer->needs_rows(); };
+  return needs(x_) || needs(inner_);
 }
 
 bool QuantizedExperts::tokens_count() const { return (x_ ? x_ : inner_)->all().tokens_count(); }

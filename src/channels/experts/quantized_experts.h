@@ -22,6 +22,8 @@ class QuantizedExperts {
   // as ops/moe_experts has them; the matrices by expert.
   Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
                  const Var& down) const;
+  // False in passes that neither round nor observe what the matrices read: ops/moe_experts will do.
+  bool needed() const;
   bool repeats() const { return in_->repeats && out_->repeats; }
   // Whether the tokens of this pass count for whoever observes inputs.
   bool tokens_count() const;

@@ -28,15 +28,24 @@ Grouped grouped(const FakeQuantize& op, int64_t run) {
           {groups.expert_groups, 1, groups.row_groups, 1, groups.column_groups, 1}};
 }
 
+// x and amax in shapes of which one stretches to the other.
+struct Stretched {
+  explicit Stretched(const FakeQuantize& op) {
+    const int64_t columns = op.x.dim(-1);
+    const Grouped shapes = grouped(op, op.format.has_blocks() ? op.format.block : columns / op.amax.dim(-1));
+    x = op.x.to(DType::kF32).contiguous().reshape(shapes.values);
+    if (op.amax.defined()) amax = op.amax.reshape(shapes.amax);
+  }
+  Tensor x, amax;
+};
+
+Tensor composed(const FakeQuantize& op, const Stretched& wide) {
+  return p::fake_quantized(op.format, wide.x, wide.amax).reshape(op.x.shape()).to(op.x.dtype());
+}
+
 Var compose(Tape& tape, const Var& x, const FakeQuantize& op, bool clips) {
-  const bool blocks = op.format.has_blocks();
-  const int64_t columns = op.x.dim(-1);
-  const int64_t run = blocks ? op.format.block : columns / op.amax.dim(-1);
-  const Grouped shapes = grouped(op, run);
-  const Tensor wide = op.x.to(DType::kF32).contiguous().reshape(shapes.values);
-  const Tensor amax = op.amax.defined() ? op.amax.reshape(shapes.amax) : Tensor();
-  const Tensor y = p::fake_quantized(op.format, wide, amax).reshape(op.x.shape()).to(op.x.dtype());
-  return p::straight_through(tape, x, y, clips ? wide : Tensor(), amax);
+  const Stretched wide(op);
+  return p::straight_through(tape, x, composed(op, wide), clips ? wide.x : Tensor(), wide.amax);
 }
 
 void check(const FakeQuantize& op, bool clips) {
@@ -79,15 +88,88 @@ void remake_by(const Tape& tape, const Kernel<FakeQuantize>& kernel, const FakeQ
       });
 }
 
+void check_factors(const FakeQuantize& op, const ColumnFactors& factors) {
+  Shape needed = op.x.shape();
+  needed[needed.ndim() - 2] = 1;
+  for (const auto& [name, each] : {std::pair{"factors.by", &factors.by}, {"factors.back", &factors.back}}) {
+    check_dtype(FakeQuantize::kName, name, *each, DType::kF32);
+    check_contiguous(FakeQuantize::kName, name, *each);
+    if (each->shape() != needed)
+      fail("[fake_quantize] {} is {}, x is {} and needs {}", name, to_string(each->shape()),
+           to_string(op.x.shape()), to_string(needed));
+  }
+}
+
+// With factors of columns: what the kernel rounds and clips is made again from x where it is needed.
+class Scaled {
+ public:
+  Scaled(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, ColumnFactors factors)
+      : kernel_(&kernel),
+        shape_(op.x.shape()),
+        amax_(op.amax),
+        format_(op.format),
+        factors_(std::move(factors)) {}
+
+  Tensor forward(const Tensor& x) const {
+    const FakeQuantize op = scaled(x);
+    const Tensor y = kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
+    return p::scaled_columns(y, factors_.back).to(x.dtype()).reshape(x.shape());
+  }
+  void clip(const Tensor& x, const Tensor& given) const {
+    const FakeQuantize op = scaled(x);
+    const Tensor grad = given.reshape(shape_);
+    if (kernel_->compose != nullptr) {
+      const Stretched wide(op);
+      return p::clip_gradient(grad, wide.x, wide.amax);
+    }
+    if (grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
+    const Tensor wide = grad.to(DType::kF32);
+    kernel_->backward(op, wide);
+    grad.copy_from(wide.to(grad.dtype()));
+  }
+
+ private:
+  FakeQuantize scaled(const Tensor& x) const {
+    return {p::scaled_columns(x.reshape(shape_), factors_.by), amax_, format_};
+  }
+
+  const Kernel<FakeQuantize>* kernel_;
+  Shape shape_;
+  Tensor amax_;
+  quant::Format format_;
+  ColumnFactors factors_;
+};
+
+void remake_by(const Tape& tape, const Scaled& scaled, const Var& x, Var& y) {
+  if (!tape.rematerializes()) return;
+  y.remake = std::make_shared<Remake>([saved = x.saved(), scaled] { return scaled.forward(saved.get()); });
+}
+
+Var fake_quantize_scaled(Tape& tape, const Scaled& scaled, const Var& x, bool clips) {
+  Var y = tape.record(scaled.forward(x.value), {&x},
+                      [slot = x.slot, saved = x.saved(), scaled, clips](const Tensor& dy) {
+                        if (!clips) return slot->add(dy);
+                        const Tensor own = dy.is_contiguous() && !dy.shares_storage() ? dy : dy.clone();
+                        scaled.clip(saved.get(), own);
+                        slot->add(own);
+                      });
+  remake_by(tape, scaled, x, y);
+  return y;
+}
+
 }  // namespace
 
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
-                  const quant::Format& format, bool clips) {
+                  const quant::Format& format, bool clips, const ColumnFactors& factors) {
   const FakeQuantize op{x.value, amax, format};
   check(op, clips);
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
+  if (factors.by.defined()) {
+    check_factors(op, factors);
+    return fake_quantize_scaled(tape, {kernel, op, factors}, x, clips);
+  }
   if (kernel.compose != nullptr) return kernel.compose(tape, x, op, clips);
   Var y = tape.record(kernel.forward(op), {&x},
                       [slot = x.slot, op = clips ? op : FakeQuantize{}, clips, &kernel](const Tensor& dy) {
@@ -100,18 +182,28 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   return y;
 }
 
-Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Shape& shape,
-                            const Tensor& amax, const quant::Format& format, bool clips) {
+Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
+                            const quant::Format& format, const OfParameter& how) {
+  const auto& [shape, clips, factors] = how;
   const FakeQuantize op{x.value.reshape(shape), amax, format};
   check(op, clips);
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
+  if (factors.by.defined()) {
+    check_factors(op, factors);
+    const Scaled scaled(kernel, op, factors);
+    Tape::Backward clip;
+    if (clips) clip = [saved = x.saved(), scaled](const Tensor& grad) { scaled.clip(saved.get(), grad); };
+    Var y = tape.record_in_place(scaled.forward(x.value), x, std::move(clip));
+    remake_by(tape, scaled, x, y);
+    return y;
+  }
   if (kernel.compose != nullptr)
     return p::reshape(tape, kernel.compose(tape, p::reshape(tape, x, shape), op, clips), x.shape());
   Tape::Backward clip;
   if (clips)
-    clip = [saved = x.saved(), shape, amax, format, &kernel](const Tensor& grad) {
+    clip = [saved = x.saved(), shape = how.shape, amax, format, &kernel](const Tensor& grad) {
       kernel.backward({saved.get().reshape(shape), amax, format}, grad.reshape(shape));
     };
   Var y = tape.record_in_place(kernel.forward(op).reshape(x.shape()), x, std::move(clip));

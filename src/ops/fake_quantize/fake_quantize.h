@@ -28,14 +28,28 @@ struct FakeQuantize {
   using Compose = Var(Tape&, const Var& x, const FakeQuantize& op, bool clips);
 };
 
+// Factors of columns, by which values are multiplied before they are rounded and divided afterwards: y is
+// rounded(x · by) · back, in float32, rounded once to x's dtype. The kernel is one of float32. Gradients are
+// as without factors, since by · back is 1; what clips is |x · by|.
+struct ColumnFactors {
+  // [1, columns], or of experts [experts, 1, columns]: float32, each the reciprocal of the other. Undefined:
+  // none.
+  Tensor by = {}, back = {};
+};
+
 // Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
-                  const quant::Format& format, bool clips = false);
+                  const quant::Format& format, bool clips = false, const ColumnFactors& factors = {});
 
 // The same of a parameter that nothing else reads, whose gradient is then formed and clipped in its own
-// memory. `shape`: of x as the formula has it, where the parameter [experts · rows, columns] is kept as one
-// matrix.
-Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Shape& shape,
-                            const Tensor& amax, const quant::Format& format, bool clips = false);
+// memory.
+struct OfParameter {
+  Shape shape;  // of x as the formula has it, where the parameter [experts · rows, columns] is kept as one
+                // matrix
+  bool clips = false;
+  ColumnFactors factors = {};
+};
+Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
+                            const quant::Format& format, const OfParameter& how);
 
 }  // namespace temper::ops

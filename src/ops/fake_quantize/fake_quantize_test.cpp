@@ -254,8 +254,8 @@ TEST(FakeQuantize, GradientsOfParametersAreFormedInTheirOwnMemory) {
     parameter.grad->set_buffer(buffer);
     for (const Doubles* grads : {&first, &second}) {
       Tape tape;
-      const Var y = fake_quantize_parameter(tape, kernel.ops, tape.leaf(parameter), of_experts,
-                                            amax.on(kernel.device), format, true);
+      const Var y = fake_quantize_parameter(tape, kernel.ops, tape.leaf(parameter), amax.on(kernel.device),
+                                            format, {of_experts, true, {}});
       EXPECT_EQ(y.shape(), shape);
       const Tensor dy = tensor_of(*grads, shape, DType::kF32).on(kernel.device);
       if (grads == &first) y.slot->add(dy);

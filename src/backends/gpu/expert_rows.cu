@@ -69,7 +69,8 @@ void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y) {
   device::check_launch("sum_choices");
 }
 
-Tensor gather_choices(const ExpertPlan& plan, const Tensor& x) {
+Tensor gather_choices(const ExpertPlan& plan, const Tensor& given) {
+  const Tensor x = with_whole_chunks(given);
   const int64_t columns = x.dim(1);
   const Tensor rows = Tensor::empty({plan.rows, columns}, x.dtype(), MemoryTag::kWorkspace, x.device());
   if (rows.numel() == 0 || only_counts(x.device())) return rows;

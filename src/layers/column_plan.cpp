@@ -56,7 +56,8 @@ void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, Calibrat
       continue;
     if (table.find(weight.weight)->experts_in_files > 0)
       fail(
-          "[quantize.calibration] {} needs the inputs of {}, and experts with biases show them to nobody: give "
+          "[quantize.calibration] {} needs the inputs of {}, and experts with biases show them to nobody: "
+          "give "
           "them a rule with weights: none, or write calibration: max",
           name_of(method), weight.module());
     any = true;

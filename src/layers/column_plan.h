@@ -4,7 +4,8 @@
 namespace temper::layers {
 
 // Says which weights, and the inputs beside them, get factors of columns by this calibration
-// (PlannedQuantizer::pre_quant_scale). Those that it is not for are calibrated by the largest magnitude. An Error
+// (PlannedQuantizer::pre_quant_scale). Those that it is not for are calibrated by the largest magnitude. An
+// Error
 // "[quantize.calibration] …" where it is for none, and where it needs inputs that nobody sees.
 void plan_column_factors(const WeightTable& table, QuantizerPlan& plan, CalibrationMethod method);
 

@@ -24,7 +24,10 @@ Tensor by_expert(const ChoicesByExpert& rows, const Tensor& x) {
 Tensor product(const ExpertLinear& op, const Tensor& sorted, const ChoicesByExpert* rows, bool transpose) {
   const Tensor y = ops::empty_like(sorted, {op.rows(), transpose ? op.out() : op.in()});
   const Tensor results = workspace(sorted, y.dim(0), y.dim(1));
-  if (rows == nullptr) return y;
+  if (rows == nullptr) {
+    take_for_products(sorted, op.rows(), y.dim(1), sorted.dim(1));
+    return y;
+  }
   multiply_by_experts(*rows, sorted, {op.weight, {}, op.out()}, transpose, {}, results);
   rows->sum(results, y);
   return y;

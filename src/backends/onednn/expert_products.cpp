@@ -280,4 +280,13 @@ void take_for_expert_tasks(const MoeExperts& op) {
   workspace(op.x, {std::min<int64_t>(tasks, num_threads()) * each}, DType::kU8);
 }
 
+void take_for_products(const Tensor& like, int64_t rows, int64_t columns, int64_t depth) {
+  const int64_t each_rows = std::min(rows, rows_of_task(rows)), wide = std::min(kColumns, columns);
+  const int64_t tasks = ceil_div(rows, rows_of_task(rows)) * ceil_div(columns, kColumns);
+  // What is not float32 is added up beside its results.
+  const int64_t sums = like.dtype() == DType::kF32 ? 0 : each_rows * wide;
+  const int64_t each = (sums + wide * std::min<int64_t>(depth, 512)) * size_of(DType::kF32);
+  workspace(like, {std::min<int64_t>(tasks, num_threads()) * each}, DType::kU8);
+}
+
 }  // namespace temper::backends

@@ -147,8 +147,7 @@ void check_inputs_of_experts(const WeightSpec& spec) {
   const std::string module = module_of(spec.name);
   fail(
       "[quantize] the inputs of {} cannot be quantized: experts with biases read them as they are; add the "
-      "rule "
-      "{{modules: {}, inputs: none}}",
+      "rule {{modules: {}, inputs: none}}",
       module, without_numbers(module.substr(0, module.rfind('.'))) + ".*");
 }
 

@@ -228,7 +228,7 @@ Var BoundQuantizer::operator()(Tape& tape, const Var& x, const Tensor& ids, cons
                primitives::rows_of_experts(columns_->inverse, ids)};
   const Tensor amax = !planned.keeps_amax() ? amax_for(x.value, factors.by)
                       : planned.count == 1  ? own_->amax.reshape({1, 1})
-                                            : primitives::amax_of_rows(own_->amax, ids);
+                                            : primitives::rows_of_experts(own_->amax, ids);
   if (!planned.format.has_blocks() && columns_ == nullptr) return round(tape, x, amax, {});
   // Formats with blocks have one amax for a matrix, and factors are of one: each row is one.
   const auto apart = [&](const Tensor& of) {

@@ -7,6 +7,7 @@
 #include "models/export.h"
 #include "quant/groups.h"
 #include "tests/support/errors.h"
+#include "tests/support/made_up_amax.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 
@@ -28,17 +29,7 @@ std::unique_ptr<Model> ready_model(const QuantizeOptions& options, const char* t
                                      {"head_dim", 64},
                                      {"intermediate_size", 256},
                                      {"moe_intermediate_size", 128}}});
-  float made_up = 1.7f;
-  for (layers::Quantizer& each : model->decoder.quantizers().all()) {
-    if (!each.planned.keeps_amax()) continue;
-    if (each.planned.of_input)
-      *each.amax.data<float>() = made_up += 0.37f;
-    else
-      each.amax.copy_from(quant::amax_of(
-          model->decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
-          each.planned.amax));
-  }
-  model->decoder.quantizers().set_ready();
+  set_made_up_amax(*model);
   return model;
 }
 

@@ -6,6 +6,7 @@
 #include "checkpoints/hf_folder.h"
 #include "quant/number_format.h"
 #include "tests/support/errors.h"
+#include "tests/support/made_up_amax.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 
@@ -21,17 +22,7 @@ using op_testing::values_of;
 std::unique_ptr<Model> calibrated(const QuantizeOptions& options, const char* type = "llama",
                                   DType dtype = DType::kBF16) {
   auto model = tiny_model({.type = type, .dtype = dtype, .quantize = options});
-  float made_up = 1.7f;
-  for (layers::Quantizer& each : model->decoder.quantizers().all()) {
-    if (!each.planned.keeps_amax()) continue;
-    if (each.planned.of_input)
-      for (float& amax : each.amax.values<float>()) amax = made_up += 0.37f;
-    else
-      each.amax.copy_from(quant::amax_of(
-          model->decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
-          each.planned.amax));
-  }
-  model->decoder.quantizers().set_ready();
+  set_made_up_amax(*model);
   return model;
 }
 

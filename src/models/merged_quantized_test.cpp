@@ -8,6 +8,7 @@
 #include "models/export.h"
 #include "quant/number_format.h"
 #include "tests/support/errors.h"
+#include "tests/support/made_up_amax.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/tiny_model.h"
 
@@ -21,21 +22,6 @@ using layers::Quantizer;
 using layers::QuantizerKind;
 using op_testing::Doubles;
 using op_testing::values_of;
-
-// Of weights the largest magnitudes, of inputs made up.
-void calibrate(Model& model) {
-  float made_up = 1.7f;
-  for (Quantizer& each : model.decoder.quantizers().all()) {
-    if (!each.planned.keeps_amax()) continue;
-    if (each.planned.of_input)
-      *each.amax.data<float>() = made_up += 0.37f;
-    else
-      each.amax.copy_from(quant::amax_of(
-          model.decoder.parameters().at(each.planned.weight).value.reshape(each.planned.values),
-          each.planned.amax));
-  }
-  model.decoder.quantizers().set_ready();
-}
 
 // Fake quantization of a weight; of integers with the scale that files have, where training divides by its
 // inverse.
@@ -81,7 +67,7 @@ class MergedQuantized : public testing::Test {
                                    {"num_experts", 3},
                                    {"num_experts_per_tok", 2}}};
     const auto model = tiny_model(tiny);
-    calibrate(*model);
+    set_made_up_amax(*model);
     export_model(*model, out_ / "base", "", form_);
     make_adapter(lora);
     merge(MergedForm::kPlain, "numbers");
@@ -109,7 +95,7 @@ class MergedQuantized : public testing::Test {
     options.quantize = quantize;
     options.ops = ops::all_eager();
     const auto numbers = load_model(out_ / "numbers", options);
-    calibrate(*numbers);
+    set_made_up_amax(*numbers);
     const auto codes = load_model(out_ / "codes", {}), base = load_model(out_ / "base", {});
     int checked = 0;
     for (const Quantizer& each : numbers->decoder.quantizers().all()) {

@@ -2,7 +2,6 @@
 
 #include "base/trace.h"
 #include "primitives/device_functions.h"
-#include "primitives/primitives.h"
 
 namespace temper::primitives {
 
@@ -19,23 +18,13 @@ Tensor amax_of(const Tensor& x, const Shape& shape) {
   return amax;
 }
 
-Tensor amax_of_rows(const Tensor& amax, const Tensor& ids) {
-  const int64_t rows = ids.dim(0);
-  const Tensor own = Tensor::empty({rows, 1}, DType::kF32, MemoryTag::kActivations, amax.device());
-  if (rows == 0 || only_counts(amax.device())) return own;
-  Tape tape(false);
-  const Var none = tape.constant(Tensor::zeros({rows, 1}, DType::kF32, MemoryTag::kWorkspace, amax.device()));
-  const Var all = add(tape, none, tape.constant(amax.reshape({1, amax.numel()})));  // [rows, experts]
-  primitive_functions(amax.device()).take_last(all.value, ids, own);
-  return own;
-}
-
-Tensor rows_of_experts(const Tensor& factors, const Tensor& ids) {
-  const int64_t rows = ids.dim(0), columns = factors.dim(-1);
-  const Tensor own = Tensor::empty({rows, columns}, DType::kF32, MemoryTag::kActivations, factors.device());
-  if (rows == 0 || only_counts(factors.device())) return own;
-  primitive_functions(factors.device())
-      .sum_listed_rows(factors.reshape({factors.dim(0), columns}), {}, ids.reshape({rows}), own);
+Tensor rows_of_experts(const Tensor& of_experts, const Tensor& ids) {
+  const int64_t rows = ids.dim(0), columns = of_experts.dim(-1);
+  const Tensor own =
+      Tensor::empty({rows, columns}, DType::kF32, MemoryTag::kActivations, of_experts.device());
+  if (rows == 0 || only_counts(of_experts.device())) return own;
+  primitive_functions(of_experts.device())
+      .sum_listed_rows(of_experts.reshape({of_experts.dim(0), columns}), {}, ids.reshape({rows}), own);
   return own;
 }
 

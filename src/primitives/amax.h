@@ -12,12 +12,8 @@ void grow_amax(const Tensor& x, const Tensor& amax);
 // The same from 0 on: float32 of `shape`, tag activations, where x is.
 Tensor amax_of(const Tensor& x, const Shape& shape);
 
-// Of rows that belong to experts each one's amax, float32 [rows, 1]: amax [experts, 1, 1], ids [rows, 1]
-// int32 in [0, experts), both where the result is.
-Tensor amax_of_rows(const Tensor& amax, const Tensor& ids);
-
-// Of rows that belong to experts the factors of each one's columns, float32 [rows, columns]: factors
-// [experts, 1, columns].
-Tensor rows_of_experts(const Tensor& factors, const Tensor& ids);
+// What each row's expert has, an amax or factors of columns, float32 [rows, columns]: of_experts
+// [experts, 1, columns], ids [rows, 1] int32 in [0, experts), both where the result is.
+Tensor rows_of_experts(const Tensor& of_experts, const Tensor& ids);
 
 }  // namespace temper::primitives

@@ -27,6 +27,12 @@ Tensor block_amax(const Tensor& x) {
   return amax;
 }
 
+// Float32, of grad's shape.
+Tensor clipped(const Tensor& grad, const Tensor& limited, const Tensor& amax) {
+  const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
+  return combined(Where{}, floats(grad), within);
+}
+
 }  // namespace
 
 Tensor fake_quantized(const quant::Format& format, const Tensor& x, const Tensor& amax) {
@@ -39,15 +45,13 @@ Tensor fake_quantized(const quant::Format& format, const Tensor& x, const Tensor
 Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return combined(Mul{}, floats(x), factors); }
 
 void clip_gradient(const Tensor& grad, const Tensor& limited, const Tensor& amax) {
-  const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
-  grad.copy_from(combined(Where{}, floats(grad), within).to(grad.dtype()));
+  grad.copy_from(clipped(grad, limited, amax).to(grad.dtype()));
 }
 
 Var straight_through(Tape& tape, const Var& x, const Tensor& y, const Tensor& limited, const Tensor& amax) {
   return tape.record(y, {&x}, [x, limited, amax](const Tensor& grad) {
     if (!limited.defined()) return x.slot->add(grad);
-    const Tensor within = combined(Within{}, limited, amax).reshape(grad.shape());
-    give(x, combined(Where{}, floats(grad), within));
+    give(x, clipped(grad, limited, amax));
   });
 }
 

@@ -28,8 +28,7 @@ std::string stated_policy(const Colocation& colocation, Device device) {
   if (!regions && !colocation.needs.empty())
     fail(
         "[{}] needs memory of {} in regions, which sleep and can be shared, but {} gives each block memory "
-        "of its own; "
-        "leave that out",
+        "of its own; leave that out",
         colocation.needs, to_string(device), chosen.by);
   return fmt::format("memory of {}: {} ({}), shared with {}", to_string(device),
                      regions ? "regions that sleep and can be shared" : "each block by itself",

@@ -24,8 +24,7 @@ void describe(config::Schema& s, ExchangeConfig& c) {
       .at_most(86400);
   s.choice("on_error", c.on_error, {{"stop", OnSyncError::kStop}, {"continue", OnSyncError::kContinue}},
            "What happens when a sync fails: stop saves a checkpoint and ends the run, continue warns and "
-           "trains on "
-           "until the next sync.");
+           "trains on until the next sync.");
 }
 
 }  // namespace temper::recipes

@@ -1,7 +1,5 @@
 #include "ops/expert_linear/expert_linear.h"
 
-#include <fmt/core.h>
-
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/expert_products.h"
 #include "backends/gpu/expert_rows.h"
@@ -29,10 +27,9 @@ Tensor backward(const ExpertLinear& op, const Tensor& dy, bool want_dx, const Gr
   return dx;
 }
 
-ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts&) {
-  if (s.experts > kMostExperts)
-    return fmt::format("is for at most {} experts, this has {}", kMostExperts, s.experts);
-  return std::nullopt;
+ops::Refusal accepts(const ExpertLinear::Signature& s, const HardwareFacts& facts) {
+  return cuda_moe_experts_kernel().accepts(
+      {.dtype = s.dtype, .hidden = s.in, .width = s.out, .experts = s.experts, .top_k = 1}, facts);
 }
 
 }  // namespace

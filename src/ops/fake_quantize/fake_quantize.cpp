@@ -77,17 +77,6 @@ trace::Span span_of(const FakeQuantize& op, bool clips) {
   });
 }
 
-// Lets nobody keep y: it is made again from x.
-void remake_by(const Tape& tape, const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const Var& x,
-               Var& y) {
-  if (!tape.rematerializes()) return;
-  y.remake = std::make_shared<Remake>(
-      [saved = x.saved(), shape = op.x.shape(), amax = op.amax, format = op.format, &kernel] {
-        const Tensor x = saved.get();
-        return kernel.forward({x.reshape(shape), amax, format}).reshape(x.shape());
-      });
-}
-
 void check_factors(const FakeQuantize& op, const ColumnFactors& factors) {
   Shape needed = op.x.shape();
   needed[needed.ndim() - 2] = 1;
@@ -100,37 +89,44 @@ void check_factors(const FakeQuantize& op, const ColumnFactors& factors) {
   }
 }
 
-// With factors of columns: what the kernel rounds and clips is made again from x where it is needed.
-class Scaled {
+// What a kernel rounds and clips, made from x where it is needed; with factors of columns a scaled copy of
+// it.
+class Rounded {
  public:
-  Scaled(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, ColumnFactors factors)
-      : kernel_(&kernel),
-        shape_(op.x.shape()),
-        amax_(op.amax),
-        format_(op.format),
-        factors_(std::move(factors)) {}
+  Rounded(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const ColumnFactors& factors)
+      : kernel_(&kernel), shape_(op.x.shape()), amax_(op.amax), format_(op.format), factors_(factors) {
+    if (scales()) check_factors(op, factors);
+  }
 
   Tensor forward(const Tensor& x) const {
-    const FakeQuantize op = scaled(x);
+    const FakeQuantize op = read(x);
+    if (!scales()) return kernel_->forward(op).reshape(x.shape());
     const Tensor y = kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
     return p::scaled_columns(y, factors_.back).to(x.dtype()).reshape(x.shape());
   }
   void clip(const Tensor& x, const Tensor& given) const {
-    const FakeQuantize op = scaled(x);
+    const FakeQuantize op = read(x);
     const Tensor grad = given.reshape(shape_);
     if (kernel_->compose != nullptr) {
       const Stretched wide(op);
       return p::clip_gradient(grad, wide.x, wide.amax);
     }
-    if (grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
+    if (!scales() || grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
     const Tensor wide = grad.to(DType::kF32);
     kernel_->backward(op, wide);
     grad.copy_from(wide.to(grad.dtype()));
   }
+  // Lets nobody keep y: it is made again from x.
+  void remake(const Tape& tape, const Var& x, Var& y) const {
+    if (!tape.rematerializes()) return;
+    y.remake = std::make_shared<Remake>([saved = x.saved(), *this] { return forward(saved.get()); });
+  }
 
  private:
-  FakeQuantize scaled(const Tensor& x) const {
-    return {p::scaled_columns(x.reshape(shape_), factors_.by), amax_, format_};
+  bool scales() const { return factors_.by.defined(); }
+  FakeQuantize read(const Tensor& x) const {
+    const Tensor shaped = x.shape() == shape_ ? x : x.reshape(shape_);  // of any outer strides
+    return {scales() ? p::scaled_columns(shaped, factors_.by) : shaped, amax_, format_};
   }
 
   const Kernel<FakeQuantize>* kernel_;
@@ -139,23 +135,6 @@ class Scaled {
   quant::Format format_;
   ColumnFactors factors_;
 };
-
-void remake_by(const Tape& tape, const Scaled& scaled, const Var& x, Var& y) {
-  if (!tape.rematerializes()) return;
-  y.remake = std::make_shared<Remake>([saved = x.saved(), scaled] { return scaled.forward(saved.get()); });
-}
-
-Var fake_quantize_scaled(Tape& tape, const Scaled& scaled, const Var& x, bool clips) {
-  Var y = tape.record(scaled.forward(x.value), {&x},
-                      [slot = x.slot, saved = x.saved(), scaled, clips](const Tensor& dy) {
-                        if (!clips) return slot->add(dy);
-                        const Tensor own = dy.is_contiguous() && !dy.shares_storage() ? dy : dy.clone();
-                        scaled.clip(saved.get(), own);
-                        slot->add(own);
-                      });
-  remake_by(tape, scaled, x, y);
-  return y;
-}
 
 }  // namespace
 
@@ -166,19 +145,16 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
-  if (factors.by.defined()) {
-    check_factors(op, factors);
-    return fake_quantize_scaled(tape, {kernel, op, factors}, x, clips);
-  }
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, op, clips);
-  Var y = tape.record(kernel.forward(op), {&x},
-                      [slot = x.slot, op = clips ? op : FakeQuantize{}, clips, &kernel](const Tensor& dy) {
+  if (kernel.compose != nullptr && !factors.by.defined()) return kernel.compose(tape, x, op, clips);
+  const Rounded rounded(kernel, op, factors);
+  Var y = tape.record(rounded.forward(x.value), {&x},
+                      [slot = x.slot, saved = clips ? x.saved() : Saved(), rounded, clips](const Tensor& dy) {
                         if (!clips) return slot->add(dy);
                         const Tensor own = dy.is_contiguous() && !dy.shares_storage() ? dy : dy.clone();
-                        kernel.backward(op, own);
+                        rounded.clip(saved.get(), own);
                         slot->add(own);
                       });
-  remake_by(tape, kernel, op, x, y);
+  rounded.remake(tape, x, y);
   return y;
 }
 
@@ -190,24 +166,13 @@ Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x,
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
-  if (factors.by.defined()) {
-    check_factors(op, factors);
-    const Scaled scaled(kernel, op, factors);
-    Tape::Backward clip;
-    if (clips) clip = [saved = x.saved(), scaled](const Tensor& grad) { scaled.clip(saved.get(), grad); };
-    Var y = tape.record_in_place(scaled.forward(x.value), x, std::move(clip));
-    remake_by(tape, scaled, x, y);
-    return y;
-  }
-  if (kernel.compose != nullptr)
+  if (kernel.compose != nullptr && !factors.by.defined())
     return p::reshape(tape, kernel.compose(tape, p::reshape(tape, x, shape), op, clips), x.shape());
+  const Rounded rounded(kernel, op, factors);
   Tape::Backward clip;
-  if (clips)
-    clip = [saved = x.saved(), shape = how.shape, amax, format, &kernel](const Tensor& grad) {
-      kernel.backward({saved.get().reshape(shape), amax, format}, grad.reshape(shape));
-    };
-  Var y = tape.record_in_place(kernel.forward(op).reshape(x.shape()), x, std::move(clip));
-  remake_by(tape, kernel, op, x, y);
+  if (clips) clip = [saved = x.saved(), rounded](const Tensor& grad) { rounded.clip(saved.get(), grad); };
+  Var y = tape.record_in_place(rounded.forward(x.value), x, std::move(clip));
+  rounded.remake(tape, x, y);
   return y;
 }
 

@@ -17,8 +17,7 @@ void check(const RunConfig& config) {
   if (keys.teacher.empty() && !config.adapters.empty() && config.quantize.to_options().any())
     fail(
         "[distill.teacher] is missing: below adapters quantize rounds the weights for good, so that the "
-        "model "
-        "without its adapter is no better than its student; write distill.teacher: {}",
+        "model without its adapter is no better than its student; write distill.teacher: {}",
         config.model.path);
   if (keys.teacher_share != DistillKeys().teacher_share &&
       keys.divergence != losses::Divergence::kJensenShannon)

@@ -61,6 +61,7 @@ void add_sample() {
                 op.positions = Tensor::zeros({1}, DType::kI32, MemoryTag::kData, machine().device);
                 op.ids = Tensor::zeros({1}, DType::kI32, MemoryTag::kData, machine().device);
                 op.chosen = Tensor::zeros({1}, DType::kI32, MemoryTag::kData, machine().device);
+                op.kept = Tensor::zeros({1}, DType::kF32, MemoryTag::kData, machine().device);
                 return Timed{
                     [=] { choose_tokens(ops, op); }, {}, {0, static_cast<double>(op.logits.bytes())}};
               });

@@ -178,13 +178,15 @@ class Batch {
     const auto asked = asked_.extract(answer.id).mapped();
     if (answer.finish == rollout::Finish::kFailed) return report(asked.row, answer.error);
     const std::string text = rollout::said_text(answer, text_.tokenizer, !arguments_.stops.empty(), false);
-    Json::Array tokens, log_probs;
+    Json::Array tokens, log_probs, kept;
     for (const int32_t id : answer.ids) tokens.emplace_back(int64_t{id});
     for (const float each : answer.log_probs) log_probs.emplace_back(double{each});
+    for (const float each : answer.kept) kept.emplace_back(double{each});
     Json::Object line{{"text", text},
                       {"finish", rollout::name_of(answer.finish)},
                       {"ids", tokens},
                       {"log_probs", log_probs}};
+    if (options_.sampling.truncates()) line.emplace_back("kept", kept);
     if (new_weights_) line.emplace_back("versions", new_weights_->numbers_of(answer.versions));
     if (new_weights_ && !answer.adapter_versions.empty())
       line.emplace_back("adapter_versions", new_weights_->numbers_of(answer.adapter_versions));

@@ -47,6 +47,25 @@ std::string shortened(std::string text, size_t most) {
   return text.substr(0, most) + "…";
 }
 
+// The mean, over sampled tokens, of the probability that top_k and top_p kept; nothing where they left none
+// out.
+std::string mean_kept(const std::vector<Json>& samples) {
+  double mass = 0, tokens = 0;
+  bool cut = false;
+  for (const Json& sample : samples)
+    for (const Json& passage : sample.at("passages").as_array()) {
+      const Json* const kept = passage.find("kept");
+      const Json::Array& sampled = passage.at("sampled").as_array();
+      cut = cut || kept != nullptr;
+      for (size_t i = 0; i < sampled.size(); ++i) {
+        if (sampled[i].as_int() == 0) continue;
+        mass += kept == nullptr ? 1 : std::exp(kept->as_array().at(i).as_double());
+        ++tokens;
+      }
+    }
+  return cut ? fmt::format(", top_k and top_p kept {:.4g} % of the probability", 100 * mass / tokens) : "";
+}
+
 void show_summary(int64_t rollout, const std::vector<Json>& samples) {
   double reward = 0, judged = 0, cut = 0;
   std::map<int64_t, std::pair<double, double>> groups;
@@ -64,13 +83,13 @@ void show_summary(int64_t rollout, const std::vector<Json>& samples) {
   });
   const auto count = static_cast<double>(samples.size());
   std::printf(
-      "%s",
-      fmt::format(
-          "rollout {}: {} answers to {} prompts, reward {:.4g}{}, {:.0f} % cut off, {} of the prompts "
-          "with one reward for all answers\n",
-          rollout, samples.size(), groups.size(), judged == 0 ? 0 : reward / judged,
-          judged < count ? fmt::format(" ({:.0f} not judged)", count - judged) : "", 100 * cut / count, flat)
-          .c_str());
+      "%s", fmt::format(
+                "rollout {}: {} answers to {} prompts, reward {:.4g}{}, {:.0f} % cut off, {} of the prompts "
+                "with one reward for all answers{}\n",
+                rollout, samples.size(), groups.size(), judged == 0 ? 0 : reward / judged,
+                judged < count ? fmt::format(" ({:.0f} not judged)", count - judged) : "", 100 * cut / count,
+                flat, mean_kept(samples))
+                .c_str());
 }
 
 int show(const ShowArguments& arguments) {

@@ -16,6 +16,7 @@ struct SampledToken {
   // NaN: the weights of the update are still those that sampled, and it is the token's own log-probability.
   float old_log_prob = 0;
   float reference_log_prob = 0, rollout_log_prob = 0;
+  float kept = 0;  // losses::PolicyAnswer::kept
   // Of a critic: what it expected before the token was sampled, and what it is to learn to expect.
   float old_value = 0, value_return = 0;
 };

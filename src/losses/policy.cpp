@@ -62,7 +62,7 @@ void add_advantages(const Policy& policy, const PolicyAnswer& answer, double sha
                     std::span<double> gradients, PolicySums& sums) {
   const bool shared = policy.level == RatioLevel::kSequence;
   const size_t tokens = answer.now.size();
-  const RolloutWeights weights(policy, answer.old, answer.rollout);
+  const RolloutWeights weights(policy, answer);
   const double of_answer = shared ? sequence_ratio(answer) : 0;
   double slope_of_answer = 0;
   for (size_t i = 0; i < tokens; ++i) {

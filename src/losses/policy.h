@@ -65,6 +65,10 @@ struct PolicyAnswer {
   std::span<const double> reference;  // may be empty where beta is 0
   std::span<const double> rollout;    // as the engine reported them; may be empty without a correction
   std::span<const double> advantages;
+  // The log of the probability mass that a truncation kept when the token was sampled (ops::NextToken).
+  // Corrections divide by the probability among the tokens that stayed then, e^(rollout - kept). Empty: by
+  // e^rollout.
+  std::span<const double> kept = {};
 };
 
 // The counts of the whole update, whatever its micro-batches and ranks. Answers without a token, and such

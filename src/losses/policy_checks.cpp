@@ -40,6 +40,10 @@ void check(const Policy& policy, const PolicyAnswer& answer, const PolicyUpdate&
   if (policy.beta != 0 || !answer.reference.empty()) expect("reference", answer.reference.size());
   if (policy.correction != Correction::kNone || !answer.rollout.empty())
     expect("rollout", answer.rollout.size());
+  if (!answer.kept.empty()) {
+    expect("kept", answer.kept.size());
+    expect("rollout", answer.rollout.size());
+  }
   const auto longest = static_cast<int64_t>(tokens);
   if (update.answers < 1 || update.tokens < longest)
     fail(

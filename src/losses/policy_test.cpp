@@ -61,7 +61,7 @@ Policy policy_of(const Json& c) {
 // Answers of several tokens, flat, and what their loss comes to in `parts` parts of an update.
 struct Batch {
   std::vector<size_t> tokens;
-  Values now, old, reference, rollout, advantages;
+  Values now, old, reference, rollout, advantages, kept = {};
   PolicyUpdate update;
 
   PolicySums loss(const Policy& policy, Values& gradients, const std::vector<size_t>& part_of) const {
@@ -69,8 +69,10 @@ struct Batch {
     std::vector<PolicySums> parts(1 + *std::max_element(part_of.begin(), part_of.end()));
     for (size_t answer = 0, first = 0; answer < tokens.size(); first += tokens[answer++]) {
       const auto of = [&](const Values& all) { return std::span(all).subspan(first, tokens[answer]); };
-      policy_loss(policy, {of(now), of(old), of(reference), of(rollout), of(advantages)}, update,
-                  std::span(gradients).subspan(first, tokens[answer]), parts[part_of[answer]]);
+      PolicyAnswer own{of(now), of(old), of(reference), of(rollout), of(advantages)};
+      if (!kept.empty()) own.kept = of(kept);
+      policy_loss(policy, own, update, std::span(gradients).subspan(first, tokens[answer]),
+                  parts[part_of[answer]]);
     }
     PolicySums sums;
     for (const PolicySums& part : parts) sums.add(part);
@@ -122,6 +124,31 @@ TEST(Policy, LossesAndGradientsAreThoseOfTheGoldens) {
     ASSERT_EQ(expected.size(), gradients.size());
     for (size_t i = 0; i < gradients.size(); ++i)
       EXPECT_NEAR(gradients[i], expected[i], 1e-12) << word(c, "name") << " " << i;
+  }
+}
+
+// Corrections divide by the probability among the tokens that a truncation kept; the gap between rollouts and
+// training stays that of whole distributions.
+TEST(Policy, CorrectionsKnowWhatTruncationKept) {
+  const Json file = goldens();
+  for (const Json& c : file.at("cases").as_array()) {
+    const Policy policy = policy_of(c);
+    Batch whole = batch_of(file, scale_of(c));
+    Values kept, none, by_kept, by_rollout;
+    for (size_t i = 0; i < whole.now.size(); ++i) kept.push_back(-0.07 * static_cast<double>(i % 5));
+    Batch cut = whole;
+    for (size_t i = 0; i < kept.size(); ++i) cut.rollout[i] -= kept[i];
+    const PolicySums expected = cut.loss(policy, by_rollout), before = whole.loss(policy, none);
+    whole.kept = kept;
+    const PolicySums found = whole.loss(policy, by_kept);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-14) << word(c, "name");
+    EXPECT_NEAR(found.correction, expected.correction, 1e-12) << word(c, "name");
+    EXPECT_EQ(found.log_prob_gap, before.log_prob_gap);
+    EXPECT_EQ(found.largest_gap, before.largest_gap);
+    if (policy.correction != Correction::kNone) {
+      EXPECT_GT(std::abs(found.correction - before.correction), 1e-3) << word(c, "name");
+    }
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_NEAR(by_kept[i], by_rollout[i], 1e-14) << word(c, "name");
   }
 }
 

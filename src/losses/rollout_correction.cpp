@@ -12,11 +12,10 @@ bool masks(Correction correction) {
 
 }  // namespace
 
-RolloutWeights::RolloutWeights(const Policy& policy, std::span<const double> old,
-                               std::span<const double> rollout)
-    : policy_(policy), old_(old), rollout_(rollout) {
+RolloutWeights::RolloutWeights(const Policy& policy, const PolicyAnswer& answer)
+    : policy_(policy), old_(answer.old), rollout_(answer.rollout), kept_(answer.kept) {
   double sum = 0;
-  for (size_t i = 0; i < rollout.size(); ++i) sum += old[i] - rollout[i];
+  for (size_t i = 0; i < rollout_.size(); ++i) sum += log_ratio(i);
   of_answer_ = std::exp(sum);
 }
 
@@ -30,7 +29,7 @@ double RolloutWeights::of(size_t i, PolicySums& sums) const {
   if (policy_.correction != Correction::kNone) {
     const bool token =
         policy_.correction == Correction::kTokenTruncated || policy_.correction == Correction::kTokenMasked;
-    const double ratio = token ? std::exp(old_[i] - rollout_[i]) : of_answer_;
+    const double ratio = token ? std::exp(log_ratio(i)) : of_answer_;
     const bool above = ratio > policy_.correction_cap;
     const bool below = masks(policy_.correction) && ratio < policy_.correction_low;
     weight = ratio;

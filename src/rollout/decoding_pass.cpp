@@ -20,9 +20,13 @@ std::span<const int32_t> DecodingPass::Chosen::ids() const {
   return {static_cast<const int32_t*>(reading_->wait()), static_cast<size_t>(rows_)};
 }
 
-std::span<const float> DecodingPass::Chosen::log_probs() const {
-  return {static_cast<const float*>(reading_->wait()) + rows_, static_cast<size_t>(rows_)};
+std::span<const float> DecodingPass::Chosen::floats(int64_t first) const {
+  return {static_cast<const float*>(reading_->wait()) + first, static_cast<size_t>(rows_)};
 }
+
+std::span<const float> DecodingPass::Chosen::log_probs() const { return floats(rows_); }
+
+std::span<const float> DecodingPass::Chosen::kept() const { return floats(2 * rows_); }
 
 DecodingPass::DecodingPass(const DecodingSetup& setup, const Shape& shape)
     : setup_(setup),
@@ -30,7 +34,7 @@ DecodingPass::DecodingPass(const DecodingSetup& setup, const Shape& shape)
       sample_(setup.model.ops().at<ops::Sample>("head")),
       log_probs_(setup.model.ops().at<ops::TokenLogProbs>("head")),
       options_(Tensor::zeros({shape.rows, kOptionBytes}, DType::kU8)),
-      results_(Tensor::zeros({2 * 4 * shape.rows}, DType::kU8, MemoryTag::kData, setup.model.device())),
+      results_(Tensor::zeros({3 * 4 * shape.rows}, DType::kU8, MemoryTag::kData, setup.model.device())),
       work_(setup.model.device(), setup.arena, [this] { compute(); }) {
   input_.ids = setup.ids.narrow(0, 0, shape.rows);
   std::vector<int32_t> starts;
@@ -50,7 +54,8 @@ void DecodingPass::compute() const {
   // The op moves positions on: its own.
   const Tensor positions = from_host(input_.batch.sequences.held, device).clone();
   ops::choose_tokens(sample_, {logits.value.contiguous(), from_host(options_, device),
-                               setup_.seen.narrow(0, 0, shape_.rows), positions, input_.ids, chosen});
+                               setup_.seen.narrow(0, 0, shape_.rows), positions, input_.ids, chosen,
+                               results_.bytes_as(8 * shape_.rows, {shape_.rows}, DType::kF32)});
   const Tensor log_probs =
       ops::token_log_probs(tape, log_probs_, logits, input_.ids, shape_.log_prob_temperature).log_probs.value;
   results_.bytes_as(4 * shape_.rows, {shape_.rows}, DType::kF32).copy_from(log_probs);

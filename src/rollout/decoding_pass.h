@@ -43,8 +43,11 @@ class DecodingPass {
     Chosen(std::shared_ptr<Reading> reading, int64_t rows) : reading_(std::move(reading)), rows_(rows) {}
     std::span<const int32_t> ids() const;      // ops::kNoToken where there is none to choose
     std::span<const float> log_probs() const;  // of these, at the shape's temperature
+    std::span<const float> kept() const;       // ops::NextToken::kept
 
    private:
+    std::span<const float> floats(int64_t first) const;
+
     std::shared_ptr<Reading> reading_;
     int64_t rows_;
   };
@@ -67,7 +70,7 @@ class DecodingPass {
   ops::Bound<ops::TokenLogProbs> log_probs_;
   layers::BatchInput input_;  // written before each run
   Tensor options_;            // [rows, sizeof(SamplingOptions)] bytes, on the CPU
-  Tensor results_;            // bytes on the device: [rows] int32 and [rows] float32
+  Tensor results_;            // bytes on the device: [rows] int32, two [rows] float32
   RepeatedWork work_;
 };
 

@@ -231,15 +231,17 @@ void Engine::sample(const std::vector<Part>& parts, const Tensor& hidden) {
   op.positions = Tensor::from(positions).on(device, MemoryTag::kData);
   op.ids = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
   op.chosen = Tensor::empty({count}, DType::kI32, MemoryTag::kData, device);
+  op.kept = Tensor::empty({count}, DType::kF32, MemoryTag::kData, device);
   ops::choose_tokens(sample_, op);
   const std::vector<float> log_probs = log_probs_of(tape, logits, forced(op.ids, ready), ready);
-  const Tensor chosen = forced(op.chosen, ready).on({});
+  const Tensor chosen = forced(op.chosen, ready).on({}), kept = op.kept.on({});
   if (options_.observer != nullptr) {
     std::vector<EngineObserver::Tokens> tokens;
     for (const Sequence* each : ready) tokens.push_back({each->result.id, each->length() - 1, 1});
     options_.observer->predicted(tokens, logits.value);
   }
-  for (size_t i = 0; i < ready.size(); ++i) take(*ready[i], chosen.values<int32_t>()[i], log_probs[i]);
+  for (size_t i = 0; i < ready.size(); ++i)
+    take(*ready[i], {chosen.values<int32_t>()[i], log_probs[i], kept.values<float>()[i]});
 }
 
 // The same with the tokens that requests force, where there was one to choose.
@@ -276,9 +278,10 @@ std::vector<float> Engine::log_probs_of(Tape& tape, const Var& logits, const Ten
   return all;
 }
 
-bool Engine::take(Sequence& sequence, int32_t id, float log_prob) {
+bool Engine::take(Sequence& sequence, const Token& token) {
   Completion& result = sequence.result;
   const Request& request = sequence.request;
+  const int32_t id = token.id;
   if (id == ops::kNoToken) {
     result.error = fmt::format(
         "[generate] the model's logits for new token {} (position {} of the text) have no largest finite "
@@ -289,7 +292,8 @@ bool Engine::take(Sequence& sequence, int32_t id, float log_prob) {
   }
   sequence.tokens.push_back(id);
   result.ids.push_back(id);
-  result.log_probs.push_back(log_prob);
+  result.log_probs.push_back(token.log_prob);
+  result.kept.push_back(token.kept);
   result.versions.push_back(model_version_);
   if (request.adapter != nullptr) result.adapter_versions.push_back(sequence.adapter_version);
   ++counts_.sampled;

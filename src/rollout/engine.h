@@ -85,7 +85,11 @@ class Engine {
   std::vector<float> log_probs_of(Tape& tape, const Var& logits, const Tensor& ids,
                                   const std::vector<Sequence*>& sequences) const;
   void record_experts(const std::vector<Part>& parts, const layers::RouterTrace& trace) const;
-  bool take(Sequence& sequence, int32_t id, float log_prob);  // false where the request is finished
+  struct Token {
+    int32_t id;
+    float log_prob, kept;
+  };
+  bool take(Sequence& sequence, const Token& token);  // false where the request is finished
   void finish(Sequence& sequence, Finish reason);
 
   // flights.cpp

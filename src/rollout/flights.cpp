@@ -105,12 +105,12 @@ void Engine::land() {
   std::optional<Flight> next = follow(*flight_);
   const Flight flight = *std::exchange(flight_, std::nullopt);
   const std::span<const int32_t> ids = flight.chosen.ids();
-  const std::span<const float> log_probs = flight.chosen.log_probs();
+  const std::span<const float> log_probs = flight.chosen.log_probs(), kept = flight.chosen.kept();
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     Sequence* const sequence = flight.rows[i];
     if (sequence == nullptr) continue;
     publish(*sequence);
-    if (!take(*sequence, ids[i], log_probs[i]) && next) next->rows[i] = nullptr;
+    if (!take(*sequence, {ids[i], log_probs[i], kept[i]}) && next) next->rows[i] = nullptr;
   }
   flight_ = std::move(next);
 }

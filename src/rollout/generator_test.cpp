@@ -26,7 +26,7 @@ class GeneratorTest : public testing::Test {
       const Tensor hidden = model_->decoder.forward(tape, input).value;
       const Tensor last = hidden.narrow(0, hidden.dim(0) - 1, 1);
       const Tensor logits = model_->decoder.logits(tape, tape.constant(last)).value;
-      ids.push_back(ops::sample(logits.values<float>(), {}, {}, 0));
+      ids.push_back(ops::sample(logits.values<float>(), {}, {}, 0).id);
     }
     return {ids.begin() + static_cast<std::ptrdiff_t>(prompt), ids.end()};
   }

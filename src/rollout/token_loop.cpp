@@ -22,6 +22,7 @@ TokenLoop::TokenLoop(const layers::Decoder& model, layers::SequenceState& state,
       ids_(zeros({1}, DType::kI32, model.device())),
       chosen_(zeros({1}, DType::kI32, model.device())),
       positions_(zeros({1}, DType::kI32, model.device())),
+      kept_(zeros({1}, DType::kF32, model.device())),
       options_(zeros({1, sizeof(ops::SamplingOptions)}, DType::kU8, model.device())),
       seen_(zeros({1, model.config().vocab_size}, DType::kU8, model.device())),
       work_(model.device(), model.decodes_on_device(), [this] {
@@ -42,7 +43,7 @@ void TokenLoop::start(std::span<const int32_t> history, const ops::SamplingOptio
 }
 
 void TokenLoop::choose(const Tensor& logits) {
-  ops::choose_tokens(sample_, {logits, options_, seen_, positions_, ids_, chosen_});
+  ops::choose_tokens(sample_, {logits, options_, seen_, positions_, ids_, chosen_, kept_});
   // Ranks that compute one text go on with the first one's token, however their logits are rounded.
   for (collectives::Group* const ranks : {model_.ranks().in_step(), model_.ranks().tensor}) {
     if (ranks == nullptr) continue;

@@ -33,6 +33,7 @@ class TokenLoop {
   const std::vector<layers::RopeTables> rope_;
   ops::Bound<ops::Sample> sample_;
   Tensor ids_, chosen_, positions_;  // [1] int32
+  Tensor kept_;                      // [1] float32
   Tensor options_, seen_;            // [1, sizeof(SamplingOptions)] and [1, vocab] bytes
   RepeatedWork work_;
 };

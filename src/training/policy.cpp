@@ -125,15 +125,17 @@ class PolicyGradient::Step : public StepLoss {
         old.push_back(std::isnan(token.old_log_prob) ? now[old.size()] : token.old_log_prob);
         reference.push_back(token.reference_log_prob);
         rollout.push_back(token.rollout_log_prob);
+        kept.push_back(token.kept);
         advantages.push_back(token.advantage);
       }
     }
     losses::PolicyAnswer answer(const PolicyOptions& options) const {
-      losses::PolicyAnswer all{now, old, reference, rollout, advantages};
+      losses::PolicyAnswer all{now, old, reference, rollout, advantages, kept};
       if (options.loss.beta == 0 && !options.tells_kl) all.reference = {};
+      if (!options.corrects_truncation) all.kept = {};
       return all;
     }
-    std::vector<double> now, old, reference, rollout, advantages;
+    std::vector<double> now, old, reference, rollout, advantages, kept;
   };
 
   const layers::Decoder& model_;

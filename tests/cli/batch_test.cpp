@@ -47,6 +47,16 @@ TEST_F(Cli, BatchAnswersEveryRow) {
   EXPECT_EQ(found.size(), 24u);
   EXPECT_GT(texts.size(), 20u);  // samples differ
 
+  // What top-k and top-p kept, where they are asked for.
+  ASSERT_EQ(run(command(folder(), "cut.jsonl", "--top-k 5 --top-p 0.9")).code, 0);
+  for (const std::string& line : lines_of(read_file(folder() + "/cut.jsonl"))) {
+    const Json row = Json::parse(line, "answer");
+    const Json::Array &kept = row.at("kept").as_array(), &log_probs = row.at("log_probs").as_array();
+    ASSERT_EQ(kept.size(), log_probs.size());
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_LE(log_probs[i].as_double(), kept[i].as_double());
+  }
+  EXPECT_EQ(whole.find("kept"), std::string::npos);
+
   // Whatever the batch, and wherever a run was ended: the same answers.
   EXPECT_EQ(run(command(folder(), "one.jsonl", "--batch 1")).code, 0);
   EXPECT_EQ(lines_of(read_file(folder() + "/one.jsonl")), lines_of(whole));

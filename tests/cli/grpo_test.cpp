@@ -51,6 +51,38 @@ TEST_F(GrpoCli, SamplesAreRows) {
   expect_has(shown.out, "rollout 2");
 }
 
+// What top_p and top_k left out is known of each token, and does not touch the log-probabilities.
+TEST_F(GrpoCli, TheKeptProbabilityIsRecorded) {
+  const std::string cut = "  top_p: 0.9\n  top_k: 40\n  correction: token\n  correction_cap: 100\n",
+                    full = trained(configuration("kept", cut), "kept_full"),
+                    truncated = trained(configuration("kept", cut + "  rollout_log_probs: truncated\n"),
+                                        "kept_truncated"),
+                    all = trained(configuration("kept_all", ""), "kept_all");
+  double mass = 0, tokens = 0;
+  for (const Json& line : rollouts(full + "/rollouts.jsonl")) {
+    if (line.find("passages") == nullptr || line.at("rollout").as_int() != 5) continue;
+    const Json& passage = line.at("passages").as_array().at(0);
+    const Json::Array &kept = passage.at("kept").as_array(), &log_probs = passage.at("log_probs").as_array();
+    ASSERT_EQ(kept.size(), log_probs.size());
+    for (size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_LT(kept[i].as_double(), 0);  // 40 of random weights' tokens never have 0.9
+      EXPECT_LE(log_probs[i].as_double(), kept[i].as_double());  // what was sampled was kept
+      mass += std::exp(kept[i].as_double());
+      ++tokens;
+    }
+  }
+  EXPECT_LT(mass / tokens, 0.95);
+  const Outcome shown = run("rollouts show " + full);
+  expect_has(shown.out, fmt::format("top_k and top_p kept {:.4g} % of the probability", 100 * mass / tokens));
+  EXPECT_EQ(run("rollouts show " + all).out.find("kept"), std::string::npos);
+  EXPECT_EQ(read_file(all + "/rollouts.jsonl").find("kept"), std::string::npos);
+  // The same answers to the first prompts, which are learnt from with less weight.
+  const Json first = metrics(full).front(), other = metrics(truncated).front();
+  EXPECT_EQ(number(first, "reward"), number(other, "reward"));
+  EXPECT_EQ(number(first, "log_prob_gap"), number(other, "log_prob_gap"));
+  EXPECT_GT(number(first, "grad_norm"), 1.05 * number(other, "grad_norm"));
+}
+
 TEST_F(GrpoCli, EveryLossLearns) {
   for (const char* loss :
        {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "reinforce_pp", "reinforce_pp_baseline", "rloo"}) {
@@ -220,6 +252,8 @@ TEST_F(GrpoCli, MistakesAreNamed) {
       {"  rewards: []\n", "[grpo.rewards] is missing"},
       {"  rewards: [{type: nothing}]\n", "nothing"},
       {"  correction_cap: 3\n", "correction is none"},
+      {"  top_p: 0.9\n  rollout_log_probs: truncated\n", "correction is none"},
+      {"  correction: token\n  rollout_log_probs: truncated\n", "neither top_k nor top_p leaves a token out"},
       {"  cache_tokens: 16\n", "tokens of cache"},
       {"  stop: ['0']\n  num_generations: 3\n", "group_size"}};
   for (const auto& [keys, message] : cases) {

@@ -35,6 +35,7 @@ struct Arguments {
   const SamplingOptions* options;
   uint8_t* seen;
   int *positions, *ids, *chosen;
+  float* kept;
   Shared* shared;      // [sequences]
   unsigned* keys;      // [sequences, vocab]: scores as numbers of the same order
   unsigned* arrivals;  // [sequences], zero
@@ -90,6 +91,8 @@ class Chooser {
     const int id = max(chosen, 0);
     a_.ids[row_] = id;
     a_.chosen[row_] = chosen;
+    // Of sums of the same units: 0 where none is left out.
+    a_.kept[row_] = all_ == 0 ? 0 : static_cast<float>(log(static_cast<double>(kept_) / static_cast<double>(all_)));
     a_.positions[row_] = position;
     a_.seen[int64_t{row_} * a_.vocab + id] = 1;
   }
@@ -103,6 +106,7 @@ class Chooser {
   int begin_, end_;
   float best_ = 0, inverse_temperature_ = 0;
   Mass kept_ = 0;  // the sum over the tokens that stay; 0: not known yet
+  Mass all_ = 0;   // the sum over all tokens; 0: nothing is chosen by probability
   unsigned round_ = 0;
   int next_ = 0;  // histogram
 };
@@ -210,7 +214,7 @@ __device__ Found Chooser::search(bool by_count, Target&& target) {
       all_masses += sums[1][w];
     }
     if (level == 0) {
-      if (kept_ == 0 && !by_count) kept_ = all_masses;
+      if (all_ == 0) all_ = kept_ = all_masses;
       wanted = target();
       if (by_count && all_counts <= wanted) {
         found.all = true;
@@ -342,6 +346,7 @@ void launch(const Sample& op, int64_t first, int64_t sequences, int64_t blocks) 
                       op.positions.data<int32_t>() + first,
                       op.ids.data<int32_t>() + first,
                       op.chosen.data<int32_t>() + first,
+                      op.kept.data<float>() + first,
                       static_cast<Shared*>(shared.raw()),
                       static_cast<unsigned*>(keys.raw()),
                       static_cast<unsigned*>(arrivals.raw()),

@@ -16,6 +16,7 @@ struct Arguments {
   const ops::SamplingOptions* options;
   uint8_t* seen;
   int *positions, *ids, *chosen;
+  float* kept;
   int vocab;
 };
 
@@ -123,6 +124,7 @@ __global__ void __launch_bounds__(kBlock, 2) choose(const T* logits, Arguments a
     const int id = max(chosen, 0);
     a.ids[row] = id;
     a.chosen[row] = chosen;
+    a.kept[row] = 0;
     a.positions[row] += 1;
     a.seen[int64_t{row} * a.vocab + id] = 1;
   };
@@ -178,6 +180,7 @@ void choose_in_order(const Sample& op) {
                             op.positions.data<int32_t>(),
                             op.ids.data<int32_t>(),
                             op.chosen.data<int32_t>(),
+                            op.kept.data<float>(),
                             static_cast<int>(vocab)};
   visit_wide_or_brain(op.logits.dtype(), [&]<class T>() {
     const auto* const logits = static_cast<const T*>(op.logits.raw());

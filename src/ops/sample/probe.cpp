@@ -20,6 +20,7 @@ ProbeRun sample_probe(const std::string& provider, DType dtype, const HardwareFa
   op.positions = Tensor::zeros({kSequences}, DType::kI32, MemoryTag::kData, device);
   op.ids = Tensor::zeros({kSequences}, DType::kI32, MemoryTag::kData, device);
   op.chosen = op.ids.clone();
+  op.kept = Tensor::zeros({kSequences}, DType::kF32, MemoryTag::kData, device);
   return [op, ops = bind_probe<Sample>(provider, {dtype, kProbeVocab}, facts)] {
     choose_tokens(ops, op);
     std::vector<float> ids;

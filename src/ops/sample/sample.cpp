@@ -14,6 +14,7 @@ void compose(const Sample& op) {
   const Tensor logits = op.logits.to(DType::kF32).on({}), seen = op.seen.on({}), options = op.options.on({});
   const int64_t vocab = logits.dim(1);
   std::vector<int32_t> ids, found, positions;
+  std::vector<float> kept;
   for (const int32_t position : op.positions.on({}).values<int32_t>()) positions.push_back(position + 1);
   for (int64_t s = 0; s < logits.dim(0); ++s) {
     SamplingOptions options_of;
@@ -25,13 +26,16 @@ void compose(const Sample& op) {
     const auto row =
         logits.values<float>().subspan(static_cast<size_t>(s * vocab), static_cast<size_t>(vocab));
     const auto position = static_cast<uint64_t>(positions[static_cast<size_t>(s)]);
-    found.push_back(sample(row, options_of, history, position));
+    const NextToken choice = sample(row, options_of, history, position);
+    found.push_back(choice.id);
+    kept.push_back(static_cast<float>(choice.kept));
     ids.push_back(std::max(found.back(), 0));
     const uint8_t marked = 1;
     op.seen.narrow(0, s, 1).narrow(1, ids.back(), 1).copy_from_host(&marked, 1);
   }
   op.ids.copy_from_host(ids.data(), op.ids.bytes());
   op.chosen.copy_from_host(found.data(), op.chosen.bytes());
+  op.kept.copy_from_host(kept.data(), op.kept.bytes());
   op.positions.copy_from_host(positions.data(), op.positions.bytes());
 }
 
@@ -49,6 +53,8 @@ void check(const Sample& op) {
     check_shape(name, label, *tensor, {sequences});
     check_dtype(name, label, *tensor, DType::kI32);
   }
+  check_shape(name, "kept", op.kept, {sequences});
+  check_dtype(name, "kept", op.kept, DType::kF32);
   for (const auto& [label, tensor] :
        {std::pair{"logits", &op.logits}, {"options", &op.options}, {"seen", &op.seen}})
     check_contiguous(name, label, *tensor);

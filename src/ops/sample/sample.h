@@ -22,6 +22,7 @@ struct Sample {
   Tensor positions;  // [sequences] int32, of the tokens that the logits come from; moved on
   Tensor ids;        // [sequences] int32, written: what the next step computes
   Tensor chosen;     // [sequences] int32, written: for the host
+  Tensor kept;       // [sequences] float32, written: NextToken::kept
 
   using Forward = void(const Sample&);
   using Backward = void();  // there is none

@@ -1,7 +1,9 @@
 #include "ops/sample/sample.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tests/support/op_testing.h"
 
@@ -17,13 +19,38 @@ struct Setup {
   double step = 0;  // logits are multiples of it: many are equal
 };
 
+// NextToken::kept, in double precision: all tokens sorted, then cut.
+double kept_of(std::span<const float> logits, const SamplingOptions& options,
+               std::span<const int32_t> history) {
+  if (options.temperature <= 0) return 0;
+  Doubles scores(logits.begin(), logits.end());
+  for (const int32_t id : history) {
+    double& score = scores[static_cast<size_t>(id)];
+    score = static_cast<float>(score > 0 ? score / options.repetition_penalty
+                                         : score * options.repetition_penalty);
+  }
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  Doubles weights;
+  for (const double score : scores) weights.push_back(std::exp((score - scores[0]) / options.temperature));
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (options.top_k > 0 && options.top_k < std::ssize(weights))
+    weights.resize(static_cast<size_t>(options.top_k));
+  const double left = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double kept = 0;
+  for (const double weight : weights) {
+    kept += weight;
+    if (options.top_p < 1 && kept >= options.top_p * left) break;
+  }
+  return std::log(kept / all);
+}
+
 // Every kernel beside the plain algorithm, from logits of its own for each draw. Roundings may move a choice
 // to a neighbour: `differing` draws at most.
 void check(const Setup& s, DType dtype, int draws, int differing) {
   for (const BoundKernel& kernel : bind_everywhere<Sample>({dtype, s.vocab})) {
     SCOPED_TRACE(fmt::format("{}, {}, {}, vocabulary of {}", kernel.provider, to_string(kernel.device),
                              to_string(dtype), s.vocab));
-    int found_differing = 0;
+    int found_differing = 0, kept_differing = 0;
     for (int draw = 0; draw < draws; ++draw) {
       Doubles values = normal(static_cast<uint64_t>(draw), {s.sequences, s.vocab}, s.deviation);
       if (s.step > 0)
@@ -47,23 +74,32 @@ void check(const Setup& s, DType dtype, int draws, int differing) {
       op.positions = ints(positions).on(kernel.device);
       op.ids = ints(std::vector<int32_t>(positions.size(), -1)).on(kernel.device);
       op.chosen = op.ids.clone();
+      op.kept = tensor_of(Doubles(positions.size(), 7), {s.sequences}, DType::kF32).on(kernel.device);
       choose_tokens(kernel.ops, op);
-      const Tensor ids = op.ids.on({}), moved = op.positions.on({}), seen = op.seen.on({});
+      const Tensor ids = op.ids.on({}), moved = op.positions.on({}), seen = op.seen.on({}),
+                   kept = op.kept.on({});
       for (int64_t i = 0; i < s.sequences; ++i) {
         const auto at = static_cast<size_t>(i);
         const auto row =
             wide.values<float>().subspan(static_cast<size_t>(i * s.vocab), static_cast<size_t>(s.vocab));
-        const int32_t expected = sample(row, options[at], history, static_cast<uint64_t>(positions[at]) + 1);
+        const int32_t expected =
+            sample(row, options[at], history, static_cast<uint64_t>(positions[at]) + 1).id;
         const int32_t found = ids.values<int32_t>()[at];
         ASSERT_GE(found, 0);
         ASSERT_LT(found, s.vocab);
         found_differing += found != expected;
+        const double left = kept_of(row, options[at], history);
+        if (!options[at].truncates()) {
+          EXPECT_EQ(kept.values<float>()[at], 0);
+        }
+        kept_differing += !(std::abs(kept.values<float>()[at] - left) < 2e-6);  // NaN differs, too
         EXPECT_EQ(op.chosen.on({}).values<int32_t>()[at], found);
         EXPECT_EQ(moved.values<int32_t>()[at], positions[at] + 1);
         EXPECT_EQ(seen.data<uint8_t>()[i * s.vocab + found], 1);
       }
     }
     EXPECT_LE(found_differing, differing);
+    EXPECT_LE(kept_differing, differing);
   }
 }
 
@@ -126,11 +162,18 @@ TEST(Sample, NoTokenWithoutADistribution) {
           op.positions = ints({5, 6, 7}).on(kernel.device);
           op.ids = ints({-7, -7, -7}).on(kernel.device);
           op.chosen = op.ids.clone();
+          op.kept = Tensor::from(std::vector<float>{7, 7, 7}).on(kernel.device);
           choose_tokens(kernel.ops, op);
           const Tensor chosen = op.chosen.on({}), ids = op.ids.on({}), positions = op.positions.on({});
           for (const size_t row : {0, 1, 2}) {
             EXPECT_EQ(chosen.values<int32_t>()[row], row == 1 ? kNoToken : 4);
             EXPECT_EQ(ids.values<int32_t>()[row], row == 1 ? 0 : 4);
+            const float kept = op.kept.on({}).values<float>()[row];
+            if (row == 1) {
+              EXPECT_EQ(kept, 0);
+            }
+            EXPECT_LE(kept, 0);
+            EXPECT_GE(kept, -1);
             EXPECT_EQ(positions.values<int32_t>()[row], 6 + static_cast<int32_t>(row));
           }
         }
@@ -153,7 +196,8 @@ TEST(Sample, ChecksAtTheFrontDoor) {
             Tensor::zeros({2, 5}, DType::kU8),
             ints({0, 0}),
             ints({0, 0}),
-            ints({0, 0})};
+            ints({0, 0}),
+            Tensor::zeros({2}, DType::kF32)};
   const auto expect = [&](const std::function<void(Sample&)>& change, std::string_view message) {
     Sample changed = op;
     change(changed);
@@ -164,6 +208,7 @@ TEST(Sample, ChecksAtTheFrontDoor) {
         s.seen = Tensor::zeros({1, 5}, DType::kU8);
       },
       "[sample] seen is [1, 5], needs [2, 5]");
+  expect([](Sample& s) { s.kept = ints({0, 0}); }, "[sample] kept is int32, needs float32");
   expect([](Sample& s) { s.ids = ints({0}); }, "[sample] ids is [1], needs [2]");
   expect([](Sample& s) { s.positions = Tensor::zeros({2}, DType::kI64); },
          "[sample] positions is int64, needs int32");

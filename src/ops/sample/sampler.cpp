@@ -26,8 +26,13 @@ struct Candidate {
   double probability;
 };
 
-// Ids from likely to unlikely, cut to top_k, with probabilities that sum to one.
-std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOptions& options) {
+// Of the tokens that may be chosen, from likely to unlikely.
+struct Ranking {
+  std::vector<Candidate> candidates;  // cut to top_k, with probabilities that sum to one
+  double mass = 1;                    // of all of them, in the whole distribution
+};
+
+Ranking rank(const std::vector<float>& scores, const SamplingOptions& options) {
   std::vector<int32_t> ids(scores.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto more_likely = [&](int32_t a, int32_t b) {
@@ -38,16 +43,19 @@ std::vector<Candidate> rank(const std::vector<float>& scores, const SamplingOpti
       options.top_k > 0 ? std::min(ids.size(), static_cast<size_t>(options.top_k)) : ids.size();
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end(), more_likely);
   ids.resize(kept);
-  std::vector<Candidate> candidates;
-  double sum = 0;
+  Ranking ranking;
+  double sum = 0, all = 0;
   const double best = scores[static_cast<size_t>(ids[0])];
   for (const int32_t id : ids) {
     const double weight = std::exp((scores[static_cast<size_t>(id)] - best) / options.temperature);
-    candidates.push_back({id, weight});
+    ranking.candidates.push_back({id, weight});
     sum += weight;
   }
-  for (Candidate& candidate : candidates) candidate.probability /= sum;
-  return candidates;
+  for (Candidate& candidate : ranking.candidates) candidate.probability /= sum;
+  if (kept == scores.size()) return ranking;
+  for (const float score : scores) all += std::exp((score - best) / options.temperature);
+  ranking.mass = sum / all;
+  return ranking;
 }
 
 // Where all tokens stay, nothing needs to be sorted: the point lies among the weights in the order of the
@@ -73,20 +81,19 @@ int32_t sample_all(const std::vector<float>& scores, double best, double tempera
 
 }  // namespace
 
-int32_t sample(std::span<const float> logits, const SamplingOptions& options,
-               std::span<const int32_t> history, uint64_t position) {
+NextToken sample(std::span<const float> logits, const SamplingOptions& options,
+                 std::span<const int32_t> history, uint64_t position) {
   invariant(!logits.empty(), "sampling from no logits");
   std::vector<float> scores(logits.begin(), logits.end());
   if (options.repetition_penalty != 1) penalize(scores, history, options.repetition_penalty);
-  if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); }))
-    return kNoToken;
+  if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); })) return {};
   const auto best = std::max_element(scores.begin(), scores.end());
-  if (std::isinf(*best)) return kNoToken;
-  if (options.temperature <= 0) return static_cast<int32_t>(best - scores.begin());
+  if (std::isinf(*best)) return {};
+  if (options.temperature <= 0) return {static_cast<int32_t>(best - scores.begin())};
   const double uniform = Random(options.seed, RandomPurpose::kSampling).uniform(position);
   if (options.top_p >= 1 && (options.top_k <= 0 || static_cast<size_t>(options.top_k) >= scores.size()))
-    return sample_all(scores, *best, options.temperature, uniform);
-  const std::vector<Candidate> candidates = rank(scores, options);
+    return {sample_all(scores, *best, options.temperature, uniform)};
+  const auto [candidates, mass_of_all] = rank(scores, options);
   size_t count = candidates.size();
   double mass = 0;
   for (size_t i = 0; i < candidates.size() && options.top_p < 1; ++i) {
@@ -97,12 +104,13 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options,
     }
   }
   if (options.top_p >= 1 || mass <= 0) mass = 1;
+  const double kept = count == candidates.size() ? std::log(mass_of_all) : std::log(mass * mass_of_all);
   double point = uniform * mass;
   for (size_t i = 0; i < count; ++i) {
     point -= candidates[i].probability;
-    if (point < 0) return candidates[i].id;
+    if (point < 0) return {candidates[i].id, kept};
   }
-  return candidates[count - 1].id;
+  return {candidates[count - 1].id, kept};
 }
 
 }  // namespace temper::ops

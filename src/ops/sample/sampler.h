@@ -11,17 +11,29 @@ struct SamplingOptions {
   double top_p = 1;               // keep the smallest set with at least this probability
   double repetition_penalty = 1;  // of tokens seen before (Keskar et al., 2019, arXiv:1909.05858)
   uint64_t seed = 0;
+
+  // Whether tokens may be left out that have a probability.
+  bool truncates() const { return temperature > 0 && (top_k > 0 || top_p < 1); }
 };
 
 // In place of a token where the logits are no distribution: one is NaN, or the largest is infinite.
 inline constexpr int32_t kNoToken = -1;
+
+struct NextToken {
+  int32_t id = kNoToken;
+  // The natural logarithm of the probability that all tokens which stay have together, of the distribution
+  // they are cut from (after penalty and temperature). The token's log-probability in that distribution, less
+  // this, is its log-probability among those that stay. 0 where nothing is left out, where there is no
+  // temperature, and with kNoToken.
+  double kept = 0;
+};
 
 // Chooses the next token from logits [vocab]. The order is the ecosystem's: penalty, temperature, top-k,
 // top-p. Greedy takes the lowest id among equals. A random number chooses among the tokens that stay by their
 // probabilities one after the other: sorted by score, lowest id first among equals; in the order of their ids
 // where neither top-k nor top-p leaves any out. Random numbers are keyed by (seed, position): the same
 // arguments give the same token. kNoToken where there is none to choose.
-int32_t sample(std::span<const float> logits, const SamplingOptions& options,
-               std::span<const int32_t> history, uint64_t position);
+NextToken sample(std::span<const float> logits, const SamplingOptions& options,
+                 std::span<const int32_t> history, uint64_t position);
 
 }  // namespace temper::ops

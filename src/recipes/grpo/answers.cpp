@@ -152,6 +152,7 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   append(passage.ids, answer.ids);
   append(passage.log_probs, answer.log_probs);
+  append(passage.kept, answer.kept);
   append(passage.versions, answer.versions);
   passage.sampled.resize(passage.ids.size(), 1);
   passage.experts = answer.experts;  // of all tokens: earlier turns were its prompt
@@ -224,6 +225,7 @@ void Answers::go_on(Job& job, size_t index, const Json::Array& said) const {
     passage.ids.insert(passage.ids.end(), added.begin(), added.end());
     passage.sampled.resize(passage.ids.size(), 0);
     passage.log_probs.resize(passage.ids.size(), 0);
+    passage.kept.resize(passage.ids.size(), 0);
     passage.versions.resize(passage.ids.size(), 0);
   } else {
     talk.sample.passages.push_back({.prompt = added});

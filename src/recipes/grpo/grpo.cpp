@@ -15,7 +15,9 @@ std::string other_model(const RunConfig& config) { return grpo_keys(config).refe
 
 training::PolicyOptions options_of(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
-  return {keys.preset().policy, keys.temperature, keys.entropy, keys.max_new_tokens, keys.kl_factor() > 0};
+  return {keys.preset().policy, keys.temperature,
+          keys.entropy,         keys.max_new_tokens,
+          keys.kl_factor() > 0, keys.rollout_log_probs == GrpoKeys::LogProbs::kTruncated};
 }
 
 Recipe::Objective objective_for(const RunConfig& config, const layers::Decoder& model) {

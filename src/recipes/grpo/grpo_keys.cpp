@@ -37,8 +37,8 @@ void describe_rollouts(config::Schema& s, GrpoKeys& c) {
   s.field("epochs", c.epochs, "How often the answers of a rollout are learnt from.").at_least(1);
   s.field("max_new_tokens", c.max_new_tokens, "Tokens of an answer, at most.").at_least(1);
   s.field("temperature", c.temperature, "What logits are divided by, in rollouts and in training.").above(0);
-  s.field("top_k", c.top_k, "SampledAnswer from the k most likely tokens; 0: from all.").at_least(0);
-  s.field("top_p", c.top_p, "SampledAnswer from the most likely tokens that have this probability together.")
+  s.field("top_k", c.top_k, "Sample from the k most likely tokens; 0: from all.").at_least(0);
+  s.field("top_p", c.top_p, "Sample from the most likely tokens that have this probability together.")
       .above(0)
       .at_most(1);
   s.field("stop", c.stop, "Texts that end an answer, besides the model's stop tokens.");
@@ -110,6 +110,10 @@ void describe_loss(config::Schema& s, GrpoKeys& c) {
             {"sequence_masked", Correction::kSequenceMasked}},
            "Weights for what rollouts compute otherwise than training: ratios of their probabilities, "
            "truncated at correction_cap, or (masked) 0 outside of correction_low and correction_cap.");
+  s.choice("rollout_log_probs", c.rollout_log_probs,
+           {{"full", GrpoKeys::LogProbs::kFull}, {"truncated", GrpoKeys::LogProbs::kTruncated}},
+           "What the correction takes as the probability of a token in the rollout: among the whole "
+           "vocabulary, or among the tokens that top_k and top_p kept.");
   s.field("correction_cap", c.correction_cap, "The largest weight of the correction.").above(0);
   s.field("correction_low", c.correction_low, "The smallest weight that a masked correction lets through.")
       .at_least(0);
@@ -148,6 +152,9 @@ void refuse_unread(const GrpoKeys& c) {
          "rollouts use the weights that are trained: rollout_parallel is not set");
   const bool corrects = c.correction != Correction::kNone;
   refuse(c.correction_cap != GrpoKeys().correction_cap, corrects, "correction_cap", "correction is none");
+  const bool truncated = c.rollout_log_probs == GrpoKeys::LogProbs::kTruncated;
+  refuse(truncated, corrects, "rollout_log_probs", "correction is none");
+  refuse(truncated, c.truncates(), "rollout_log_probs", "neither top_k nor top_p leaves a token out");
   refuse(c.correction_low != GrpoKeys().correction_low,
          c.correction == Correction::kTokenMasked || c.correction == Correction::kSequenceMasked,
          "correction_low", "the correction is not masked");

@@ -23,6 +23,7 @@ struct RolloutParallel {
 struct GrpoKeys {
   enum class OnRewardError { kStop, kDrop };
   enum class OnTruncated { kLearn, kDrop };
+  enum class LogProbs { kFull, kTruncated };
   enum class KlIn { kRewards, kLoss };
 
   std::string loss = "grpo";  // a preset (losses/policy_presets.h), which the optional keys below change
@@ -46,6 +47,7 @@ struct GrpoKeys {
   std::optional<losses::PolicyMean> mean;
   std::optional<losses::AdvantageScale> advantage_scale;
   losses::Correction correction = losses::Correction::kNone;
+  LogProbs rollout_log_probs = LogProbs::kFull;
   double correction_cap = 2, correction_low = 0.5;
   double entropy = 0;
   bool dynamic_sampling = false;
@@ -64,6 +66,7 @@ struct GrpoKeys {
   losses::PolicyPreset preset() const;        // with what the keys change
   losses::KlInRewards kl_in_rewards() const;  // of beta 0 where it is in the loss
   double kl_factor() const { return beta.value_or(losses::policy_preset(loss).policy.beta); }
+  bool truncates() const { return top_k > 0 || top_p < 1; }  // what answers are sampled from
   // Updates that follow a rollout: all of its answers `epochs` times.
   int64_t updates() const { return updates_per_rollout * epochs; }
 };

@@ -102,6 +102,7 @@ void SampleRows::fill() {
       token.advantage =
           passage.advantages.empty() ? static_cast<float>(sample->advantage) : passage.advantages[at];
       token.rollout_log_prob = passage.log_probs[at];
+      if (!passage.kept.empty()) token.kept = passage.kept[at];
       token.old_log_prob =
           passage.old_log_probs.empty() ? std::numeric_limits<float>::quiet_NaN() : passage.old_log_probs[at];
       if (!passage.values.empty()) token.old_value = passage.values[at];

@@ -51,6 +51,8 @@ Json to_json(const SampledAnswer& sample, const Prompt& prompt, const std::vecto
                                                        {"sampled", list_of(passage.sampled)},
                                                        {"log_probs", list_of(passage.log_probs)},
                                                        {"versions", list_of(passage.versions)}});
+    if (std::any_of(passage.kept.begin(), passage.kept.end(), [](float kept) { return kept != 0; }))
+      written.set("kept", list_of(passage.kept));
     if (!passage.experts.empty()) written.set("experts", list_of(passage.experts));
   }
   Json line = Json::Object{{"rollout", sample.rollout},
@@ -87,6 +89,8 @@ SampledAnswer sample_from(const Json& line) {
     passage.ids = values_of<int32_t>(each.at("ids"));
     passage.sampled = values_of<uint8_t>(each.at("sampled"));
     passage.log_probs = values_of<float>(each.at("log_probs"));
+    const Json* const kept = each.find("kept");
+    passage.kept = kept != nullptr ? values_of<float>(*kept) : std::vector<float>(passage.ids.size(), 0);
     passage.versions = values_of<uint64_t>(each.at("versions"));
     if (const Json* experts = each.find("experts")) passage.experts = values_of<int32_t>(*experts);
   }

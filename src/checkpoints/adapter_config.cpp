@@ -286,6 +286,10 @@ void warn_of_strangers(const AdapterConfig& config, const LoraPlan& plan, const 
 }
 
 Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const std::string& base_model) {
+  // The head of a model that gives values, by the name that Hugging Face's classes have for it.
+  const bool gives_values = std::any_of(plan.saved.begin(), plan.saved.end(), [](const LoraSaved& saved) {
+    return saved.source == "score.weight";
+  });
   return Json::Object{
       {"alpha_pattern", patterns_json(config.alpha_pattern)},
       {"base_model_name_or_path", base_model.empty() ? Json() : Json(base_model)},
@@ -303,7 +307,7 @@ Json adapter_config_json(const LoraConfig& config, const LoraPlan& plan, const s
       {"rank_pattern", patterns_json(config.rank_pattern)},
       {"target_modules", targets_json(config, plan)},
       {"target_parameters", config.parameters.empty() ? Json() : names_json(config.parameters)},
-      {"task_type", "CAUSAL_LM"},
+      {"task_type", gives_values ? "SEQ_CLS" : "CAUSAL_LM"},
       {"use_dora", false},
       {"use_rslora", config.stabilized}};
 }

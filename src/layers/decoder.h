@@ -139,8 +139,10 @@ class Decoder {
   Var logits(Tape& tape, const Var& hidden, const std::vector<AdapterRows>& rows) const {
     return head_->logits(tape, hidden, {rows, hidden.shape()[0]});
   }
-  // [tokens, 1] float32, of a model that gives values.
-  Var values(Tape& tape, const Var& hidden) const { return (*values_)(tape, hidden); }
+  // [tokens, 1] float32, of a model that gives values; `rows` says whose the tokens are, all of them.
+  Var values(Tape& tape, const Var& hidden, const AdapterRows& rows = {}) const {
+    return (*values_)(tape, hidden, rows);
+  }
   // [tokens, this rank's part of the vocabulary], with the gradient (Head::own_logits).
   Var own_logits(Tape& tape, const Var& hidden, const AdapterRows& rows) const {
     return head_->own_logits(

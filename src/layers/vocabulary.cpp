@@ -40,10 +40,10 @@ void ValueHead::declare(WeightTable& table, int64_t hidden) {
   table.ignore("lm_head.weight", "the model gives values in place of logits");
 }
 
-Var ValueHead::operator()(Tape& tape, const Var& hidden) const {
+Var ValueHead::operator()(Tape& tape, const Var& hidden, const AdapterRows& rows) const {
   namespace p = primitives;
-  const Var products =
-      p::mul(tape, p::cast(tape, hidden, DType::kF32), p::cast(tape, weight_.leaf(tape), DType::kF32));
+  const Var weight = weight_of(tape, rows, weight_).value;
+  const Var products = p::mul(tape, p::cast(tape, hidden, DType::kF32), p::cast(tape, weight, DType::kF32));
   return p::sum_last(tape, products);
 }
 

@@ -61,7 +61,8 @@ class ValueHead {
  public:
   static void declare(WeightTable& table, int64_t hidden);  // head.weight [1, hidden]
   explicit ValueHead(const Binding& binding) : weight_(binding.weight("head.weight")) {}
-  Var operator()(Tape& tape, const Var& hidden) const;  // [tokens, 1] float32
+  // [tokens, 1] float32, of rows that are all of one adapter, which may have a copy of the weight.
+  Var operator()(Tape& tape, const Var& hidden, const AdapterRows& rows) const;
 
  private:
   BoundWeight weight_;

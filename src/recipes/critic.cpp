@@ -17,25 +17,46 @@ training::TrainerOptions trainer_options(const TrainConfig& train) {
 
 }  // namespace
 
-Critic::Critic(std::unique_ptr<models::Model> model, const RunConfig& config, const CriticWish& wish,
-               const MeshGroups& groups)
+Critic::Critic(std::unique_ptr<models::Model> model, std::unique_ptr<layers::Adapter> adapter,
+               const RunConfig& config, const CriticWish& wish, const MeshGroups& groups)
     : model_(std::move(model)),
+      adapter_(std::move(adapter)),
       micro_batch_tokens_(config.train.micro_batch_tokens),
       lr_(wish.lr),
-      optimizer_(model_->decoder.parameters(), model_->decoder.ops(), adamw_options(config.train),
-                 groups.sharing()),
-      trainer_(model_->decoder, optimizer_, trainer_options(config.train),
-               std::make_shared<training::ValueLearning>(model_->decoder, training::ValueOptions{wish.clip}),
-               groups.data()) {}
+      optimizer_(trained(), model_->decoder.ops(), adamw_options(config.train), groups.sharing()),
+      objective_(
+          std::make_shared<training::ValueLearning>(model_->decoder, training::ValueOptions{wish.clip})) {
+  const training::TrainerOptions options = trainer_options(config.train);
+  if (adapter_)
+    adapter_trainer_.emplace(model_->decoder, options, groups.data());
+  else
+    trainer_.emplace(model_->decoder, optimizer_, options, objective_, groups.data());
+}
+
+layers::ParameterStore& Critic::trained() {
+  return adapter_ ? adapter_->parameters() : model_->decoder.parameters();
+}
+
+const layers::ParameterStore& Critic::trained() const {
+  return adapter_ ? adapter_->parameters() : model_->decoder.parameters();
+}
 
 training::TokenValues Critic::values(const std::vector<data::PackedRow>& rows) const {
-  return training::token_values(model_->decoder, rows, micro_batch_tokens_);
+  return training::token_values(model_->decoder, adapter_.get(), rows, micro_batch_tokens_);
 }
 
 training::StepResult Critic::learn(std::vector<data::PackedRow> rows) {
   for (data::PackedRow& row : rows) row.experts.clear();  // those are the policy's
-  training::StepResult result = trainer_.step(rows, lr_);
-  model_->decoder.parameters().release_gradients();
+  training::StepResult result = trainer_ ? trainer_->step(rows, lr_)
+                                         : adapter_trainer_
+                                               ->begin({{.adapter = adapter_.get(),
+                                                         .optimizer = &optimizer_,
+                                                         .rows = &rows,
+                                                         .lr = lr_,
+                                                         .objective = objective_.get()}})
+                                               .front()
+                                               .wait();
+  trained().release_gradients();
   return result;
 }
 

@@ -36,8 +36,12 @@ void Learner::finish() {
 void Learner::save_critic() {
   const Critic* const critic = batches_->critic();
   if (critic == nullptr) return;
-  checkpoints::with_whole(ranks(), critic->model().decoder.parameters().placed(), [&](const Whole& whole) {
-    models::save_model(critic->model(), files_.critic(), config_.model.path, whole);
+  const std::string base = recipe_of(config_).critic(config_)->folder;
+  checkpoints::with_whole(ranks(), critic->trained().placed(), [&](const Whole& whole) {
+    if (critic->adapter() != nullptr)
+      models::save_adapter(*critic->adapter(), files_.critic(), base, whole);
+    else
+      models::save_model(critic->model(), files_.critic(), base, whole);
   });
 }
 

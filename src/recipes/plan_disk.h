@@ -14,8 +14,9 @@ struct LearnerSizes {
   int64_t ranks = 1;        // that write a file of each state
 };
 
-// Bytes of one training state, and of everything that a learner (a model, or the one adapter of `config`)
-// keeps on disk at once at most, with what is complete before it takes the place of something else.
+// Bytes of one training state, a critic's among them, and of everything that a learner (a model, or the one
+// adapter of `config`) keeps on disk at once at most, with what is complete before it takes the place of
+// something else.
 int64_t state_bytes(const RunConfig& config, const layers::DecoderConfig& model);
 int64_t plan_disk(const RunConfig& config, const layers::DecoderConfig& model, const LearnerSizes& sizes);
 

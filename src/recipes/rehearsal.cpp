@@ -214,9 +214,12 @@ struct RehearsedCritic {
     build.counted = true;
     build.ranks = ranks.groups.model();
     build.gives_values = true;
-    critic = std::make_unique<Critic>(
-        models::build_model(model, join_path(config.model.path, "config.json"), build), config, *wish,
-        ranks.groups);
+    auto body = models::build_model(model, join_path(config.model.path, "config.json"), build);
+    const layers::ParameterStore& base = body->decoder.parameters();
+    auto adapter = wish->lora ? std::make_unique<layers::Adapter>(
+                                    plan_lora(base.table(), *wish->lora, "grpo.critic."), *wish->lora, base)
+                              : nullptr;
+    critic = std::make_unique<Critic>(std::move(body), std::move(adapter), config, *wish, ranks.groups);
     copies = copies_of_state(config, critic->state());
     const std::vector<data::PackedRow> rows =
         ranks.own(rows_of(config, sample_of(setting, 0), rows_of_step(config)));

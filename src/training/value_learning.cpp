@@ -11,9 +11,10 @@ namespace {
 namespace p = primitives;
 
 Var values_at(Tape& tape, const layers::Decoder& model, const Var& hidden,
-              const std::vector<int32_t>& positions) {
+              const std::vector<int32_t>& positions, layers::AdapterRows rows) {
+  rows.rows = std::ssize(positions);
   const p::ChosenRows chosen(Tensor::from(positions), hidden.shape()[0], tape.recording());
-  return model.values(tape, p::gather_rows(tape, hidden, chosen));
+  return model.values(tape, p::gather_rows(tape, hidden, chosen), rows);
 }
 
 }  // namespace
@@ -34,7 +35,7 @@ class ValueLearning::Step : public StepLoss {
     double loss = 0;
     if (!answers.positions.empty()) {
       Tape own;
-      const Var values = values_at(own, objective_.model_, hidden, answers.positions);
+      const Var values = values_at(own, objective_.model_, hidden, answers.positions, learnt.rows);
       own.backward(values, judge(values, result, loss));
     }
     pending.add_values(loss, result);
@@ -46,12 +47,14 @@ class ValueLearning::Step : public StepLoss {
   Tensor judge(const Var& values, ValueResult& result, double& loss) {
     const Tensor now = values.value.on({});
     std::vector<float> slopes;
+    // All tensor ranks compute all values: of their gradients each gives its share, whose sum is whole.
+    const int sharers = objective_.model_.ranks().tensor_ranks();
     for (const float value : now.values<float>()) {
       const data::SampledToken& token = sampled_[next_++];
       const losses::ValueLoss found =
           losses::value_loss(value, token.old_value, token.value_return, objective_.options_.clip);
       loss += found.loss / static_cast<double>(tokens_);
-      slopes.push_back(static_cast<float>(found.gradient / static_cast<double>(tokens_)));
+      slopes.push_back(static_cast<float>(found.gradient / (static_cast<double>(tokens_) * sharers)));
       result.clipped += found.clipped;
       ++result.tokens;
     }
@@ -65,9 +68,7 @@ class ValueLearning::Step : public StepLoss {
 };
 
 std::unique_ptr<StepLoss> ValueLearning::begin(const std::vector<data::PackedRow>& rows,
-                                               const layers::Adapter* adapter,
-                                               collectives::Group& ranks) const {
-  invariant(adapter == nullptr, "a critic has no adapter");
+                                               const layers::Adapter*, collectives::Group& ranks) const {
   return std::make_unique<Step>(*this, rows, ranks);
 }
 
@@ -77,22 +78,21 @@ EvalResult ValueLearning::evaluate(const std::vector<data::PackedRow>&, const la
   return {};
 }
 
-TokenValues token_values(const layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                         int64_t micro_batch_tokens) {
+TokenValues token_values(const layers::Decoder& model, const layers::Adapter* adapter,
+                         const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens) {
   TokenValues all;
-  for (const auto& [begin, end] : cut_micro_batches(model, rows, micro_batch_tokens)) {
-    const MicroBatch batch = gather(rows, begin, end, fills_up(model));
-    Tape tape(false);
-    const Var hidden = model.forward(tape, batch.input);
-    std::vector<int32_t> positions = find_sampled(batch.targets, batch.documents).positions;
-    if (positions.empty()) continue;
-    for (std::vector<float>* const to : {&all.before, &all.behind}) {
-      const Tensor values = values_at(tape, model, hidden, positions).value.on({});
-      const auto found = values.values<float>();
-      to->insert(to->end(), found.begin(), found.end());
-      for (int32_t& position : positions) ++position;
-    }
-  }
+  for_each_pass(
+      model, adapter, rows, micro_batch_tokens,
+      [&](Tape& tape, const Var& hidden, const MicroBatch& batch, const layers::AdapterRows& all_rows) {
+        std::vector<int32_t> positions = find_sampled(batch.targets, batch.documents).positions;
+        if (positions.empty()) return;
+        for (std::vector<float>* const to : {&all.before, &all.behind}) {
+          const Tensor values = values_at(tape, model, hidden, positions, all_rows).value.on({});
+          const auto found = values.values<float>();
+          to->insert(to->end(), found.begin(), found.end());
+          for (int32_t& position : positions) ++position;
+        }
+      });
   return all;
 }
 

@@ -16,7 +16,6 @@ class ValueLearning : public Objective {
   ValueLearning(const layers::Decoder& model, const ValueOptions& options)
       : model_(model), options_(options) {}
 
-  // `adapter` is null: a critic is trained in full.
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
                                   collectives::Group& ranks) const override;
   EvalResult evaluate(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
@@ -33,7 +32,8 @@ class ValueLearning : public Objective {
 struct TokenValues {
   std::vector<float> before, behind;
 };
-TokenValues token_values(const layers::Decoder& model, const std::vector<data::PackedRow>& rows,
-                         int64_t micro_batch_tokens);
+// By a model with an adapter or (null) without.
+TokenValues token_values(const layers::Decoder& model, const layers::Adapter* adapter,
+                         const std::vector<data::PackedRow>& rows, int64_t micro_batch_tokens);
 
 }  // namespace temper::training

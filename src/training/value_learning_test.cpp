@@ -54,7 +54,7 @@ struct CriticBench {
     return model;
   }
   double loss(const std::vector<PackedRow>& rows, double clip) const {
-    const std::vector<float> values = token_values(model->decoder, rows, 0).before;
+    const std::vector<float> values = token_values(model->decoder, nullptr, rows, 0).before;
     double sum = 0;
     size_t next = 0;
     for (const PackedRow& row : rows)
@@ -116,7 +116,7 @@ TEST(ValueLearning, NeitherMicroBatchesNorSharedPromptsMatter) {
       std::vector<PackedRow> rows = critic_rows(share);
       set_known(rows, 0.1f);
       CriticBench bench(0.2, {.max_grad_norm = 0, .micro_batch_tokens = tokens});
-      const std::vector<float> values = token_values(bench.model->decoder, rows, tokens).before;
+      const std::vector<float> values = token_values(bench.model->decoder, nullptr, rows, tokens).before;
       if (first.empty()) first = values;
       for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], first[i], 1e-5);
       norms.push_back(bench.trainer.step(rows, 0).grad_norm);
@@ -128,7 +128,7 @@ TEST(ValueLearning, NeitherMicroBatchesNorSharedPromptsMatter) {
 TEST(ValueLearning, ValuesBehindTokensAreThoseBeforeTheNext) {
   const std::vector<PackedRow> rows = critic_rows(true);
   const CriticBench bench(0.2);
-  const TokenValues found = token_values(bench.model->decoder, rows, 0);
+  const TokenValues found = token_values(bench.model->decoder, nullptr, rows, 0);
   size_t first = 0;
   for (const size_t length : {4, 2, 6, 1, 3, 7}) {
     for (size_t i = first; i + 1 < first + length; ++i) EXPECT_EQ(found.behind[i], found.before[i + 1]);

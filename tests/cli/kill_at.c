@@ -1,13 +1,15 @@
 /* Kills a program at one place of its work, as a machine that loses its power would: at the KILL_COUNT-th call of
  * KILL_CALL (write, fsync or rename) whose file's name contains KILL_FILE, before that call or, with KILL_AFTER
  * set, behind it. With WAIT_FILE set it waits there instead, until that file has WAIT_LINES lines, and kills where it has
- * not after a minute. Built by tests; loaded by LD_PRELOAD. */
+ * not after a minute. With FREE_BYTES set, file systems say that they have so much room. Built by tests; loaded by
+ * LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static int due(const char* call, const char* file) {
@@ -62,6 +64,15 @@ int fsync(int descriptor) {
   end_if(now && getenv("KILL_AFTER") == NULL);
   const int result = next(descriptor);
   end_if(now);
+  return result;
+}
+
+int statvfs(const char* path, struct statvfs* info) {
+  static int (*next)(const char*, struct statvfs*) = NULL;
+  if (next == NULL) next = (int (*)(const char*, struct statvfs*))dlsym(RTLD_NEXT, "statvfs");
+  const int result = next(path, info);
+  const char* bytes = getenv("FREE_BYTES");
+  if (result == 0 && bytes != NULL) info->f_bavail = (fsblkcnt_t)(atoll(bytes) / (long long)info->f_frsize);
   return result;
 }
 

@@ -2,6 +2,8 @@
 // for.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <sstream>
 
 #include "tests/cli/grpo_fixture.h"
 
@@ -12,6 +14,19 @@ const char* const kTwice = "  loss: ppo\n  updates_per_rollout: 2\n  epochs: 2\n
 
 class Ppo : public GrpoCli {
  protected:
+  // Sums over ranks are rounded otherwise than those of one rank, and nothing else is.
+  static void expect_same_course(const std::vector<Json>& one, const std::vector<Json>& found,
+                                 const char* flags) {
+    ASSERT_EQ(one.size(), found.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      if (one[i].find("reward") != nullptr) {
+        EXPECT_EQ(number(one[i], "reward"), number(found[i], "reward")) << i << flags;
+      }
+      for (const char* key : {"loss", "grad_norm", "value_loss", "critic_grad_norm", "explained_variance"})
+        EXPECT_NEAR(number(one[i], key), number(found[i], key), 5e-5 * std::max(1.0, number(one[i], key)))
+            << key << " " << i << flags;
+    }
+  }
   static std::string bytes(const std::string& out, const char* file) { return read_file(out + "/" + file); }
 };
 
@@ -83,13 +98,72 @@ TEST_F(Ppo, TwoRanksLearnWhatOneDoes) {
                             " --ranks 2 --parallel.shard 2 --parallel.shard_level 2"}) {
     const std::string out = fmt::format("ppo_two{}", flags[std::string(flags).size() - 1]);
     const std::vector<Json> two = metrics(trained(config, out, flags));
-    ASSERT_EQ(one.size(), two.size());
-    EXPECT_EQ(number(one[0], "reward"), number(two[0], "reward"));
-    for (size_t i = 0; i < 3; ++i)
-      for (const char* key : {"loss", "grad_norm", "value_loss", "critic_grad_norm", "explained_variance"})
-        EXPECT_NEAR(number(one[i], key), number(two[i], key), 2e-4 * std::max(1.0, number(one[i], key)))
-            << key << flags;
+    expect_same_course(one, two, flags);
   }
+}
+
+// Ranks that divide both models, and rollouts in another layout.
+TEST_F(Ppo, RanksThatDivideTheModelsLearnWhatOneDoes) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const char* const dense[] = {
+      " --ranks 2 --parallel.tensor 2", " --ranks 2 --parallel.shard 2 --parallel.shard_level 3",
+      " --ranks 4 --parallel.tensor 2 --parallel.shard 2 --parallel.shard_level 3",
+      " --ranks 2 --parallel.shard 2 --parallel.shard_level 3 --grpo.rollout_parallel.tensor 2",
+      " --ranks 2 --parallel.tensor 2 --grpo.rollout_parallel.tensor 1 --grpo.check_sync true"};
+  const std::string config = configuration("ppo_divided", std::string(kTwice) + "  beta: 0.1\n"),
+                    adapters = configuration("ppo_divided_lora",
+                                             std::string(kTwice) + "  critic: {rank: 4, lr: 5e-3}\n",
+                                             "adapters: [{name: a, rank: 4}]\n");
+  const auto course = [](const std::string& of, const char* name, const std::string& flags) {
+    const std::string out = trained(of, name, flags + " --train.steps 4");
+    return metrics(exists(out + "/adapters/a") ? out + "/adapters/a" : out);
+  };
+  const std::vector<Json> one = course(config, "ppo_divided_one", ""),
+                          lora = course(adapters, "ppo_divided_lora_one", "");
+  for (size_t i = 0; i < std::size(dense); ++i) {
+    expect_same_course(one, course(config, fmt::format("ppo_divided_{}", i).c_str(), dense[i]), dense[i]);
+    if (i < 2) {
+      const std::string name = fmt::format("ppo_divided_lora_{}", i);
+      expect_same_course(lora, course(adapters, name.c_str(), dense[i]), dense[i]);
+    }
+  }
+  // A mixture's routers are left to themselves.
+  const std::string model = folder() + "/ppo_mixture",
+                    mixture = " --train.router.balance_loss 0 --model.path " + model;
+  ASSERT_EQ(run("init " + folder() + "/qwen3-moe-tiny " + model).code, 0);
+  const std::vector<Json> experts = course(config, "ppo_experts_one", mixture);
+  for (const char* flags :
+       {" --ranks 2 --parallel.expert 2", " --ranks 4 --parallel.tensor 2 --parallel.expert 2"})
+    expect_same_course(
+        experts, course(config, fmt::format("ppo_experts_{}", flags[9]).c_str(), mixture + flags), flags);
+}
+
+// What is trained of the critic is an adapter and its head; the rest keeps its bits, and is not saved.
+TEST_F(Ppo, ACriticLearnsByAnAdapter) {
+  const std::string out =
+      trained(configuration("ppo_lora", "  loss: ppo\n  critic: {rank: 8, lr: 1e-2, clip: 0, lambda: 0.9}\n"),
+              "ppo_lora", " --grpo.prompts_per_rollout 8 --train.steps 40 --train.optimizer.lr 2e-3");
+  const std::vector<Json> lines = metrics(out);
+  double before = 0, after = 0, loss_before = 0, loss_after = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    const Json& last = lines[lines.size() - 1 - i];
+    before += number(lines[i], "reward") / 6;
+    after += number(last, "reward") / 6;
+    loss_before += number(lines[i], "value_loss") / 6;
+    loss_after += number(last, "value_loss") / 6;
+  }
+  EXPECT_GT(after, before + 0.15);
+  EXPECT_LT(loss_after, loss_before);
+  EXPECT_FALSE(exists(out + "/critic/model.safetensors"));
+  const std::string weights = bytes(out, "critic/adapter_model.safetensors");
+  for (const char* name :
+       {"base_model.model.score.weight", "q_proj.lora_A.weight", "down_proj.lora_B.weight"})
+    EXPECT_NE(weights.find(name), std::string::npos) << name;
+  const Json config = Json::parse_file(out + "/critic/adapter_config.json");
+  EXPECT_EQ(config.at("r").as_int(), 8);
+  EXPECT_EQ(config.at("lora_alpha").as_int(), 16);
+  EXPECT_EQ(config.at("modules_to_save").as_array().at(0).as_string(), "score");
+  EXPECT_EQ(config.at("task_type").as_string(), "SEQ_CLS");
 }
 
 TEST_F(Ppo, TheKlIsInRewardsOrInTheLoss) {
@@ -111,28 +185,50 @@ struct KillMoment {
   int count;
 };
 
-class KilledPpo : public GrpoCli, public testing::WithParamInterface<std::pair<const char*, KillMoment>> {};
+class KilledPpo : public GrpoCli, public testing::WithParamInterface<std::pair<const char*, KillMoment>> {
+ protected:
+  // Of a run with these flags, and of one of that kind which was never killed.
+  static void expect_the_same(const std::string& kind, const std::string& flags, const std::string& keys,
+                              const char* name, const KillMoment& moment) {
+    const std::string library = kill_library(), whole = folder() + "/" + kind + "_whole",
+                      out = folder() + "/" + kind + "_kill_" + name, all = flags + " --train.steps 10";
+    const std::string config = configuration(kind + "_killed", std::string(kTwice) + keys);
+    if (!exists(whole)) trained(config, kind + "_whole", all);
+    const std::string command = fmt::format(
+        "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL={} KILL_FILE={} KILL_COUNT={} {} "
+        "train {} --output {}{} 2>/dev/null",
+        library, moment.call, moment.file, moment.count, TEMPER_BINARY, config, out, all);
+    EXPECT_NE(std::system(command.c_str()), 0);
+    EXPECT_FALSE(exists(out + "/summary.json"));
+    const Outcome resumed = run("train " + config + " --output " + out + all);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(losses(out), losses(whole));
+    const std::vector<std::string> files =
+        exists(whole + "/critic/model.safetensors")
+            ? std::vector<std::string>{"/model/model.safetensors", "/critic/model.safetensors"}
+            : std::vector<std::string>{"/model/model.safetensors", "/critic/adapter_model.safetensors"};
+    for (const std::string& file : files) EXPECT_EQ(read_file(out + file), read_file(whole + file)) << file;
+    for (const std::string& file : list_directory(whole + "/checkpoints/step-000010"))
+      if (file.starts_with("critic")) {
+        EXPECT_EQ(read_file(out + "/checkpoints/step-000010/" + file),
+                  read_file(whole + "/checkpoints/step-000010/" + file))
+            << file;
+      }
+  }
+};
 
 TEST_P(KilledPpo, ContinuesBitForBit) {
   if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
   const auto& [name, moment] = GetParam();
-  const std::string library = kill_library(), whole = folder() + "/ppo_whole",
-                    out = folder() + "/ppo_kill_" + name;
-  const std::string config =
-      configuration("ppo_killed", std::string(kTwice) + "  critic: {lr: 2e-3, warmup_updates: 2}\n");
-  if (!exists(whole)) trained(config, "ppo_whole", " --train.steps 10");
-  const std::string command = fmt::format(
-      "LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 KILL_CALL={} KILL_FILE={} KILL_COUNT={} {} "
-      "train {} --output {} --train.steps 10 2>/dev/null",
-      library, moment.call, moment.file, moment.count, TEMPER_BINARY, config, out);
-  EXPECT_NE(std::system(command.c_str()), 0);
-  EXPECT_FALSE(exists(out + "/summary.json"));
-  const Outcome resumed = run("train " + config + " --output " + out + " --train.steps 10");
-  ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_EQ(losses(out), losses(whole));
-  for (const char* file : {"/model/model.safetensors", "/critic/model.safetensors",
-                           "/checkpoints/step-000010/critic.safetensors"})
-    EXPECT_EQ(read_file(out + file), read_file(whole + file)) << file;
+  expect_the_same("ppo", "", "  critic: {lr: 2e-3, warmup_updates: 2}\n", name, moment);
+}
+
+// The same of ranks that divide both models, and of a critic that learns by an adapter.
+TEST_P(KilledPpo, ContinuesOnRanksAndWithAnAdapter) {
+  if (!has_invariant_kernels()) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+  const auto& [name, moment] = GetParam();
+  expect_the_same("ppo_tensor", " --ranks 2 --parallel.tensor 2", "  critic: {rank: 4, lr: 2e-3}\n", name,
+                  moment);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -164,6 +260,56 @@ TEST_F(Ppo, PlansCountTheCritic) {
   EXPECT_NEAR(planned(with, "gradients"), planned(without, "gradients"), 0.02);  // one after the other
 }
 
+// Bytes of files in a folder, and in those below.
+int64_t bytes_below(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+// What is left on disk at the end is the most that there is at once: two checkpoints and both results.
+TEST_F(Ppo, PlansOfDiskCountTheCritic) {
+  for (const char* keys : {"", "  critic: {rank: 64}\n"}) {
+    const std::string name = *keys == 0 ? "ppo_disk" : "ppo_disk_lora", out = folder() + "/" + name;
+    const std::string command = "train " + configuration(name, std::string("  loss: ppo\n") + keys) +
+                                " --output " + out + " --checkpoint.keep_last 2 --train.steps 4";
+    const Outcome dry = run(command + " --dry-run");
+    const size_t at = dry.err.find("\ndisk ");
+    ASSERT_NE(at, std::string::npos) << dry.err;
+    std::istringstream text(dry.err.substr(at + 6));
+    double planned = 0;
+    std::string unit;
+    text >> planned >> unit;
+    ASSERT_EQ(unit, "MiB") << dry.err;
+    ASSERT_EQ(run(command).code, 0);
+    const double most = static_cast<double>(bytes_below(out + "/checkpoints") + bytes_below(out + "/model") +
+                                            bytes_below(out + "/critic")) /
+                        (1 << 20);
+    EXPECT_NEAR(planned / most, 1, 0.1) << name;
+    // With room for the policy alone the run ends before its first step.
+    const std::string little =
+        fmt::format("env LD_PRELOAD={} ASAN_OPTIONS=verify_asan_link_order=0 FREE_BYTES={} ", kill_library(),
+                    static_cast<int64_t>(0.9 * planned * (1 << 20)));
+    const auto with_little = [&](const std::string& of) {
+      const TemporaryDirectory files;
+      const int status =
+          std::system((little + TEMPER_BINARY + " " + of + " >/dev/null 2>" + (files / "err")).c_str());
+      return std::pair(WEXITSTATUS(status), read_file(files / "err"));
+    };
+    const std::string small = folder() + "/" + name + "_small";
+    const std::string same = " --output " + small + " --checkpoint.keep_last 2 --train.steps 4";
+    const auto [code, said] =
+        with_little("train " + configuration(name, std::string("  loss: ppo\n") + keys) + same);
+    EXPECT_EQ(code, 4) << said;
+    expect_has(said, "[" + small + "] needs ");
+    EXPECT_FALSE(exists(small + "/rollouts.jsonl"));
+    if (*keys == 0) {
+      EXPECT_EQ(with_little("train " + configuration("no_critic", "") + same).first, 0);
+    }
+  }
+}
+
 TEST_F(Ppo, MistakesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"  critic: {lr: 1e-3}\n", "[grpo.critic.lr] is set, but loss grpo has no critic"},
@@ -172,6 +318,9 @@ TEST_F(Ppo, MistakesAreNamed) {
        "[grpo.critic.warmup_updates] is 6, but train.steps is 6"},
       {"  loss: ppo\n  critic: {gamma: 0}\n", "grpo.critic.gamma"},
       {"  loss: ppo\n  critic: {lambda: 1.5}\n", "grpo.critic.lambda"},
+      {"  critic: {rank: 4}\n", "[grpo.critic.rank] is set, but loss grpo has no critic"},
+      {"  loss: ppo\n  critic: {alpha: 4}\n", "[grpo.critic.alpha] is set, but the critic has no adapter"},
+      {"  loss: ppo\n  critic: {rank: 4, target_modules: [nowhere]}\n", "[grpo.critic.target_modules]"},
       {"  loss: ppo\n  critic: {path: nowhere}\n", "[grpo.critic.path] 'nowhere'"},
       {"  loss: ppo\n  critic: {gae_lambda: 0.9}\n", "lambda"},
       {"  loss: ppo\n  advantage_scale: group\n", "[grpo.advantage_scale] is set"},
@@ -180,9 +329,6 @@ TEST_F(Ppo, MistakesAreNamed) {
   for (const auto& [keys, message] : cases)
     expect_refused("train " + configuration("ppo_mistake", keys) + " --output " + folder() + "/ppo_mistake",
                    2, message);
-  const std::string config = configuration("ppo_mesh", "  loss: ppo\n");
-  expect_refused("train " + config + " --output " + folder() + "/ppo_mistake --ranks 2 --parallel.tensor 2",
-                 2, "[parallel.tensor] is set");
   const std::string two = configuration("ppo_two_adapters", "  loss: ppo\n",
                                         "adapters: [{name: a, rank: 4}, {name: b, rank: 4}]\n");
   expect_refused("train " + two + " --output " + folder() + "/ppo_mistake", 2, "a critic is of one policy");

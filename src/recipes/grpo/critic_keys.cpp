@@ -12,6 +12,9 @@ std::string_view set_key(const CriticKeys& c) {
   const CriticKeys unset;
   if (!c.path.empty()) return "path";
   if (c.lr) return "lr";
+  if (c.rank) return "rank";
+  if (c.alpha) return "alpha";
+  if (!c.target_modules.empty()) return "target_modules";
   if (c.warmup_updates != unset.warmup_updates) return "warmup_updates";
   if (c.clip != unset.clip) return "clip";
   if (c.gamma != unset.gamma) return "gamma";
@@ -27,6 +30,14 @@ void describe(config::Schema& s, CriticKeys& c) {
           "score.weight, or 0 at first where the folder has none.")
       .path();
   s.field("lr", c.lr, "The critic's learning rate, which is constant. Omitted: train.optimizer.lr.").above(0);
+  s.field("rank", c.rank,
+          "Train the critic by an adapter (LoRA) of this rank and its head, and keep the rest as it is. "
+          "Omitted: all of the critic is trained.")
+      .at_least(1);
+  s.field("alpha", c.alpha, "The adapter's update is scaled by alpha / rank. Omitted: twice the rank.")
+      .above(0);
+  s.field("target_modules", c.target_modules,
+          "The critic's modules to adapt, by name. Omitted: every linear but routers and experts.");
   s.field("warmup_updates", c.warmup_updates,
           "The first so many of train.steps train the critic alone: the policy stays as it is.")
       .at_least(0);
@@ -56,21 +67,14 @@ void check_critic(const RunConfig& config, const GrpoKeys& keys) {
         "[grpo.critic.warmup_updates] is {}, but train.steps is {}: the policy would learn nothing; set "
         "fewer, or more steps",
         keys.critic.warmup_updates, config.train.steps);
+  for (const auto& [set, key] : {std::pair{keys.critic.alpha.has_value(), "alpha"},
+                                 {!keys.critic.target_modules.empty(), "target_modules"}})
+    if (set && !keys.critic.rank)
+      fail("[grpo.critic.{}] is set, but the critic has no adapter; set grpo.critic.rank, or leave it out",
+           key);
   if (config.adapters.size() > 1)
     fail("[adapters] there are {}, but a critic is of one policy; train one adapter at a time with loss ppo",
          config.adapters.size());
-  const auto refuse = [](bool set, std::string_view key) {
-    if (set)
-      fail(
-          "[parallel.{}] is set, but a critic needs all of its weights on each rank; use replicate, or shard "
-          "with levels 1 and 2",
-          key);
-  };
-  refuse(config.parallel.tensor != "1", "tensor");
-  refuse(config.parallel.expert != "1", "expert");
-  refuse(config.parallel.shard_level > 2 && config.parallel.shard != "1", "shard_level");
-  if (keys.rollout_parallel.any())
-    fail("[grpo.rollout_parallel] is set, which loss ppo does not have yet; leave it out");
   check_second_model(config, "grpo.critic.path", keys.critic.path, "policy and critic",
                      "choose a model of the same family");
 }
@@ -79,8 +83,16 @@ std::optional<CriticWish> critic_wish(const RunConfig& config) {
   const GrpoKeys& keys = grpo_keys(config);
   if (keys.preset().source != losses::AdvantageSource::kGae) return std::nullopt;
   const CriticKeys& c = keys.critic;
-  return CriticWish{c.path.empty() ? config.model.path : c.path, c.lr.value_or(config.train.optimizer.lr),
-                    c.clip, c.warmup_updates};
+  CriticWish wish{c.path.empty() ? config.model.path : c.path, c.lr.value_or(config.train.optimizer.lr),
+                  c.clip, c.warmup_updates};
+  if (c.rank) {
+    LoraConfig& lora = wish.lora.emplace();
+    lora.rank = *c.rank;
+    lora.alpha = c.alpha.value_or(2 * static_cast<double>(*c.rank));
+    if (!c.target_modules.empty()) lora.targets = {.names = c.target_modules};
+    lora.modules_to_save = {"score"};
+  }
+  return wish;
 }
 
 }  // namespace temper::recipes

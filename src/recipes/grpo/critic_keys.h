@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "losses/value_advantages.h"
 #include "recipes/critic_wish.h"
@@ -14,6 +15,9 @@ struct GrpoKeys;
 struct CriticKeys {
   std::string path;
   std::optional<double> lr;
+  std::optional<int64_t> rank;  // of an adapter, which is trained in place of the whole critic
+  std::optional<double> alpha;
+  std::vector<std::string> target_modules;
   int64_t warmup_updates = 0;
   double clip = 0.2;
   double gamma = 1, lambda = 0.95;

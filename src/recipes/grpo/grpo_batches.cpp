@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "losses/spread.h"
+#include "models/adapter.h"
 #include "recipes/step_deadline.h"
 
 namespace temper::recipes {
@@ -37,8 +38,13 @@ GrpoBatches::GrpoBatches(const BatchInputs& inputs)
         "formula (docs/rollouts.md), or the processor multiplies bfloat16 by matrix instructions (AMX); "
         "leave it out");
   if (const auto folder = reference_model(config_)) other_reference_ = setup_.other_model(*folder);
-  if (const auto wish = critic_wish(config_))
-    critic_ = std::make_unique<Critic>(setup_.own_model(wish->folder, true), config_, *wish, *setup_.groups);
+  if (const auto wish = critic_wish(config_)) {
+    auto model = setup_.own_model(wish->folder, true);
+    auto adapter = wish->lora ? models::new_adapter(*model, *wish->lora,
+                                                    static_cast<uint64_t>(config_.train.seed), "grpo.critic.")
+                              : nullptr;
+    critic_ = std::make_unique<Critic>(std::move(model), std::move(adapter), config_, *wish, *setup_.groups);
+  }
 }
 
 uint64_t GrpoBatches::seed_of(int64_t group, int64_t number) const {

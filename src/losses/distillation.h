@@ -1,5 +1,6 @@
 #pragma once
 #include "autograd/tape.h"
+#include "losses/top_tokens.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace temper::losses {
@@ -34,6 +35,12 @@ struct DistilledTokens {
 // CPU. Where ranks divide the vocabulary, logits are of this rank's part of it, every rank gets the same
 // loss, and of the gradient each gets that of its own logits. An Error for a temperature that is not above 0.
 DistilledTokens distill(Tape& tape, const Distillation& options, const Var& student, const Tensor& teacher,
+                        const Tensor& ids, double scale, const ops::VocabularyRanks& ranks = {});
+
+// The same where K tokens of the teacher are known. The divergence is that of K + 1 outcomes: these tokens,
+// and that it is none of them, whose probability is the sum over all others for p as for q. It is at most the
+// one of whole distributions, and that one where K is the vocabulary. The cross entropy is of all tokens.
+DistilledTokens distill(Tape& tape, const Distillation& options, const Var& student, const TopTokens& teacher,
                         const Tensor& ids, double scale, const ops::VocabularyRanks& ranks = {});
 
 }  // namespace temper::losses

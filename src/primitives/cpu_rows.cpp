@@ -90,19 +90,32 @@ void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, c
   });
 }
 
+namespace {
+
+// Calls f(row, place among all ids, column).
+template <class F>
+void for_each_taken(const Tensor& ids, int64_t rows, F f) {
+  if (rows == 0) return;
+  const auto columns = ids.values<int32_t>();
+  const size_t each = columns.size() / static_cast<size_t>(rows);
+  for (size_t i = 0; i < columns.size(); ++i) f(static_cast<int64_t>(i / each), i, columns[i]);
+}
+
+}  // namespace
+
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y) {
   const int64_t width = x.dim(-1);
-  const auto columns = ids.values<int32_t>();
-  for (size_t r = 0; r < columns.size(); ++r)
-    y.data<float>()[r] = x.data<float>()[static_cast<int64_t>(r) * width + columns[r]];
+  for_each_taken(ids, x.numel() / width, [&](int64_t row, size_t i, int32_t column) {
+    y.data<float>()[i] = x.data<float>()[row * width + column];
+  });
 }
 
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx) {
   const int64_t width = dx.dim(-1);
-  const auto columns = ids.values<int32_t>();
   dx.fill_zero();
-  for (size_t r = 0; r < columns.size(); ++r)
-    dx.data<float>()[static_cast<int64_t>(r) * width + columns[r]] = dy.data<float>()[r];
+  for_each_taken(ids, dx.numel() / width, [&](int64_t row, size_t i, int32_t column) {
+    dx.data<float>()[row * width + column] += dy.data<float>()[i];
+  });
 }
 
 }  // namespace temper::primitives::cpu

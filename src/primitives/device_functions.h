@@ -29,7 +29,8 @@ struct PrimitiveFunctions {
   // y[r] = x[ids[r]]. x and y [rows, …] of one floating-point dtype; x's rows may have any stride.
   void (*sum_listed_rows)(const Tensor& x, const Tensor& starts, const Tensor& ids,
                           const Tensor& y) = nullptr;
-  void (*take_last)(const Tensor& x, const Tensor& ids, const Tensor& y) = nullptr;  // y[r] = x[r, ids[r]]
+  // y[r, j] = x[r, ids[r, j]], and dx[r, c] = Σ dy[r, j] over the j of ids[r, j] = c.
+  void (*take_last)(const Tensor& x, const Tensor& ids, const Tensor& y) = nullptr;
   void (*take_last_gradient)(const Tensor& dy, const Tensor& ids, const Tensor& dx) = nullptr;
   // y[r, i] = scales[r] · codes[r, i], y of any floating-point dtype (primitives/quantized.h).
   void (*dequantize)(const Tensor& codes, const Tensor& scales, const Tensor& y) = nullptr;

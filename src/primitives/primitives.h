@@ -59,6 +59,10 @@ struct ChosenRows {
 Var gather_rows(Tape& tape, const Var& x, const ChosenRows& chosen);  // [rows, …] → [n, …]
 // The other way round, [n, …] → [rows, …]: sums of what comes from the same row, zeros where nothing does.
 Var sum_rows(Tape& tape, const Var& x, const ChosenRows& chosen);
-Var take_last(Tape& tape, const Var& x, const Tensor& ids);  // x[..., ids[...]] → [..., 1]; int32
+// x[..., ids[..., j]] → [..., k], for k ids of each row, int32; [...] of them: k is 1.
+Var take_last(Tape& tape, const Var& x, const Tensor& ids);
+// The other way round, values [..., k] float32 to [..., width]: zeros where nothing goes, sums where more
+// than one value does.
+Tensor put_last(const Tensor& values, const Tensor& ids, int64_t width);
 
 }  // namespace temper::primitives

@@ -138,22 +138,42 @@ Var sum_rows(Tape& tape, const Var& x, const ChosenRows& chosen) {
   });
 }
 
-Var take_last(Tape& tape, const Var& input, const Tensor& ids) {
-  const Tensor x = floats(input.value);
-  const int64_t width = x.dim(-1);
-  Shape shape = x.shape();
-  shape[shape.ndim() - 1] = 1;
-  const Tensor out = empty_floats(shape, x.device());
-  const Tensor seen = ids.on({}), there = ids.on(x.device());
-  if (ids.numel() != out.numel()) fail("{} columns taken from {}", ids.numel(), to_string(x.shape()));
+namespace {
+
+// Of a tensor of this shape, whose rows have k columns each: k.
+int64_t columns_of_row(const Tensor& ids, const Shape& shape) {
+  const int64_t width = shape[shape.ndim() - 1], rows = width == 0 ? 0 : shape.numel() / width;
+  if (rows == 0 ? ids.numel() != 0 : ids.numel() % rows != 0 || ids.numel() == 0)
+    fail("{} columns taken from {}", ids.numel(), to_string(shape));
+  const Tensor seen = ids.on({});
   for (const int32_t column : seen.values<int32_t>())
-    if (column < 0 || column >= width) fail("column {} of {}", column, to_string(x.shape()));
+    if (column < 0 || column >= width) fail("column {} of {}", column, to_string(shape));
+  return rows == 0 ? 1 : ids.numel() / rows;
+}
+
+}  // namespace
+
+Var take_last(Tape& tape, const Var& input, const Tensor& ids) {
+  const Tensor x = floats(input.value), there = ids.on(x.device());
+  Shape shape = x.shape();
+  shape[shape.ndim() - 1] = columns_of_row(ids, x.shape());
+  const Tensor out = empty_floats(shape, x.device());
   primitive_functions(x.device()).take_last(x, there, out);
   return tape.record(out.to(input.dtype()), {&input}, [input, there](const Tensor& grad) {
     const Tensor dx = empty_floats(input.shape(), grad.device());
     primitive_functions(grad.device()).take_last_gradient(floats(grad), there, dx);
     give(input, dx);
   });
+}
+
+Tensor put_last(const Tensor& values, const Tensor& ids, int64_t width) {
+  Shape shape = values.shape();
+  shape[shape.ndim() - 1] = width;
+  columns_of_row(ids, shape);
+  invariant(ids.numel() == values.numel(), "each value has a column");
+  const Tensor out = empty_floats(shape, values.device());
+  primitive_functions(out.device()).take_last_gradient(floats(values), ids.on(out.device()), out);
+  return out;
 }
 
 }  // namespace temper::primitives

@@ -124,9 +124,16 @@ TEST(Views, Gather) {
              [](Tape& tape, const std::vector<Var>& v) {
                return take_last(tape, v[0], beside(v[0], ints({2, 0, 3})));
              });
+  check_view("some of each row, one of them twice", {view_input(1, {3, 4})}, {2, 0, 5, 5, 11, 8},
+             [](Tape& tape, const std::vector<Var>& v) {
+               return take_last(tape, v[0], beside(v[0], ints({2, 0, 1, 1, 3, 0})));
+             });
   Tape tape;
   for (const HardwareFacts& machine : machines()) {
     const Var x = tape.constant(Tensor::zeros({3, 4}, DType::kF32).on(machine.device));
+    const Tensor put = put_last(tensor_of({1, 2, 3, 4, 5, 6}, {3, 2}, DType::kF32).on(machine.device),
+                                ints({2, 0, 1, 1, 3, 0}), 4);
+    EXPECT_EQ(values_of(put), (Doubles{2, 0, 1, 0, 0, 7, 0, 0, 6, 0, 0, 5}));
     EXPECT_EQ(take_last(tape, x, ints({2, 0, 3})).shape(), (Shape{3, 1}));
     expect_error([&] { gather_rows(tape, x, {beside(x, ints({3})), 3, false}); }, "row 3 of 3");
     expect_error(

@@ -1,52 +1,11 @@
 #include "training/distillation.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "layers/quantizers.h"
-#include "primitives/primitives.h"
 #include "training/flops.h"
 
 namespace temper::training {
 namespace {
-
-namespace p = primitives;
-
-// Logits that are there at once, of each tensor that the loss is made of: 64 MiB of float32.
-constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
-
-// The target tokens of a pass, some of them.
-struct Targets {
-  Tensor positions, ids;  // [n] int32, on the CPU
-};
-
-std::vector<Targets> cut_targets(const Tensor& targets, int64_t vocab) {
-  const auto most = static_cast<size_t>(std::max<int64_t>(1, kLogitsAtOnce / vocab));
-  const auto all = targets.values<int32_t>();
-  std::vector<Targets> parts;
-  std::vector<int32_t> positions, ids;
-  const auto push = [&] {
-    if (!ids.empty()) parts.push_back({Tensor::from(positions), Tensor::from(ids)});
-    positions.clear();
-    ids.clear();
-  };
-  for (size_t t = 0; t < all.size(); ++t) {
-    if (all[t] == data::kIgnore) continue;
-    positions.push_back(static_cast<int32_t>(t));
-    ids.push_back(all[t]);
-    if (ids.size() == most) push();
-  }
-  push();
-  return parts;
-}
-
-Var logits_of(Tape& tape, const layers::Decoder& model, const Var& hidden, const Tensor& positions,
-              layers::AdapterRows rows) {
-  const Var own = p::gather_rows(tape, hidden, p::ChosenRows(positions, hidden.shape()[0], tape.recording()));
-  rows.rows = positions.numel();
-  rows.first_row += positions.data<int32_t>()[0];  // dropout differs from part to part
-  return model.own_logits(tape, own, rows);
-}
 
 double sum_of(const Tensor& values) {
   const Tensor here = values.on({});
@@ -74,23 +33,22 @@ class Distill::Step : public StepLoss {
     DistillationResult result;
     const double loss = compare(hidden, learnt.targets, learnt.documents, learnt.rows, true, result);
     pending.add_distillation(loss, result);
-    pending.add_work(0, forward_flops(objective_.teacher_.config(), learnt.documents));
+    if (objective_.teacher_ != nullptr)
+      pending.add_work(0, forward_flops(objective_.teacher_->config(), learnt.documents));
     return loss_with_gradient(tape, learnt, hidden, loss);
   }
 
   // Of the pass over the next rows, whose documents these are: their part of the loss.
   double compare(const Var& hidden, const Tensor& targets, std::span<const DocumentSpan> documents,
                  const layers::AdapterRows& rows, bool learns, DistillationResult& result) {
-    const Tensor taught = teach(std::ssize(documents));
-    invariant(taught.dim(0) == hidden.shape()[0], "the teacher reads the student's tokens");
+    const Taught taught = teach(std::ssize(documents), hidden.shape()[0]);
     double loss = 0;
+    int64_t done = 0;
     for (const Targets& part : cut_targets(targets, objective_.model_.config().vocab_size)) {
-      Tape tape(learns), quiet(false);
-      const Var given = logits_of(quiet, objective_.teacher_, quiet.constant(taught), part.positions, {});
+      Tape tape(learns);
       const Var own = logits_of(tape, objective_.model_, hidden, part.positions, rows);
-      const losses::DistilledTokens found =
-          losses::distill(tape, objective_.options_, own, given.value, part.ids, scale_,
-                          objective_.model_.vocabulary_ranks());
+      const losses::DistilledTokens found = compare(tape, own, taught, part, done);
+      done += part.ids.numel();
       loss += sum_of(found.loss.value);
       result.add({sum_of(found.divergence), sum_of(found.cross_entropy), sum_of(found.teacher_entropy),
                   sum_of(found.agreement), part.ids.numel()});
@@ -100,16 +58,43 @@ class Distill::Step : public StepLoss {
   }
 
  private:
-  // Hidden states of the teacher for the rows of so many documents, the next ones.
-  Tensor teach(int64_t documents) {
+  // What the teacher has for a pass: hidden states, or what is known of it at all targets.
+  struct Taught {
+    Tensor hidden;
+    losses::TopTokens tokens;
+  };
+
+  // For the rows of so many documents, the next ones, which are so many tokens.
+  Taught teach(int64_t documents, int64_t tokens) {
     const size_t begin = next_;
     while (documents > 0) documents -= std::ssize(rows_[next_++].document_lengths);
     invariant(documents == 0, "passes are of whole rows");
-    const layers::Decoder& teacher = objective_.teacher_;
+    if (objective_.known_ != nullptr)
+      return {{}, objective_.known_->of(std::span(rows_).subspan(begin, next_ - begin))};
+    const layers::Decoder& teacher = *objective_.teacher_;
     const MicroBatch batch = gather(rows_, begin, next_, fills_up(objective_.model_));
     const layers::QuantizersOff off(teacher.quantizers());
     Tape tape(false);
-    return teacher.forward(tape, batch.input).value;
+    const Tensor hidden = teacher.forward(tape, batch.input).value;
+    invariant(hidden.dim(0) == tokens, "the teacher reads the student's tokens");
+    return {hidden, {}};
+  }
+
+  // `done`: targets of the pass before this part.
+  losses::DistilledTokens compare(Tape& tape, const Var& own, const Taught& taught, const Targets& part,
+                                  int64_t done) const {
+    const ops::VocabularyRanks ranks = objective_.model_.vocabulary_ranks();
+    const losses::Distillation& loss = objective_.options_;
+    if (taught.tokens.ids.defined())
+      return losses::distill(tape, loss, own, taught.tokens.narrow(done, part.ids.numel()), part.ids, scale_,
+                             ranks);
+    Tape quiet(false);
+    const Tensor given =
+        logits_of(quiet, *objective_.teacher_, quiet.constant(taught.hidden), part.positions, {}).value;
+    if (objective_.top_k_ == 0) return losses::distill(tape, loss, own, given, part.ids, scale_, ranks);
+    return losses::distill(tape, loss, own,
+                           losses::top_tokens(given, objective_.top_k_, loss.temperature, ranks), part.ids,
+                           scale_, ranks);
   }
 
   const Distill& objective_;

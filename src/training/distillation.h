@@ -1,6 +1,7 @@
 #pragma once
 #include "losses/distillation.h"
 #include "training/objective.h"
+#include "training/target_logits.h"
 
 namespace temper::training {
 
@@ -12,10 +13,22 @@ namespace temper::training {
 class Distill : public Objective {
  public:
   // `teacher`: with the vocabulary of `model`, and divided between the ranks alike; or `model` itself, which
-  // then teaches without adapters and without rounding by quantizers.
+  // then teaches without adapters and without rounding by quantizers. `top_k`: how many of its tokens are
+  // learnt from, and the others as one outcome; 0: all.
   Distill(const layers::Decoder& model, const layers::Decoder& teacher, const losses::Distillation& options,
-          int64_t micro_batch_tokens)
-      : model_(model), teacher_(teacher), options_(options), micro_batch_tokens_(micro_batch_tokens) {}
+          int64_t micro_batch_tokens, int64_t top_k = 0)
+      : model_(model),
+        teacher_(&teacher),
+        options_(options),
+        micro_batch_tokens_(micro_batch_tokens),
+        top_k_(top_k) {}
+  // From what is known of a teacher.
+  Distill(const layers::Decoder& model, std::shared_ptr<const KnownTokens> teacher,
+          const losses::Distillation& options, int64_t micro_batch_tokens)
+      : model_(model),
+        known_(std::move(teacher)),
+        options_(options),
+        micro_batch_tokens_(micro_batch_tokens) {}
 
   std::unique_ptr<StepLoss> begin(const std::vector<data::PackedRow>& rows, const layers::Adapter* adapter,
                                   collectives::Group& ranks) const override;
@@ -26,9 +39,11 @@ class Distill : public Objective {
   class Step;
 
   const layers::Decoder& model_;
-  const layers::Decoder& teacher_;
+  const layers::Decoder* teacher_ = nullptr;  // or known_
+  std::shared_ptr<const KnownTokens> known_;
   losses::Distillation options_;
   int64_t micro_batch_tokens_;
+  int64_t top_k_ = 0;
 };
 
 }  // namespace temper::training

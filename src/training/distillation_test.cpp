@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <utility>
 
 #include "collectives/launch.h"
 #include "models/adapter.h"
@@ -124,6 +125,62 @@ TEST(Distill, IsTheMeanOverTargetTokensAndItsGradient) {
     move(-2 * kStep);
     EXPECT_NEAR((above - loss_of(bench, kLoss)) / (2 * kStep), norm, 2e-3 * norm);
   }
+}
+
+// What a teacher says of its most probable tokens, before training.
+class Recorded : public KnownTokens {
+ public:
+  Recorded(const layers::Decoder& teacher, int64_t top_k, double temperature) {
+    for (const PackedRow& row : kRows)
+      read_top_tokens(teacher, {row}, top_k, temperature, 0, [&](const losses::TopTokens& some) {
+        all_.push_back({row.ids, some});
+      });
+  }
+  losses::TopTokens of(std::span<const PackedRow> rows) const override {
+    EXPECT_EQ(rows.size(), 1U);
+    for (const auto& [ids, tokens] : all_)
+      if (ids == rows[0].ids) return tokens;
+    ADD_FAILURE() << "a row is not known";
+    return {};
+  }
+
+ private:
+  std::vector<std::pair<std::vector<int32_t>, losses::TopTokens>> all_;
+};
+
+// Passes of one row: those of recording and training have the same rows, and so the same bits.
+TEST(Distill, OfRecordedLogitsIsThatOfTheTeacherInMemory) {
+  const auto teacher = teacher_model();
+  struct Step {
+    StepResult result;
+    EvalResult evaluation;
+    Doubles gradients;
+  };
+  const auto step = [&](auto from) {
+    const auto model = tiny_model(student_of());
+    optimizers::AdamW optimizer(model->decoder.parameters(), model->decoder.ops(), {});
+    Trainer trainer(model->decoder, optimizer, {.micro_batch_tokens = 1}, from(model->decoder));
+    Step step;
+    step.evaluation = trainer.evaluate(kRows);
+    step.result = trainer.step(kRows, 0);
+    step.gradients = gradients_of(model->decoder.parameters());
+    return step;
+  };
+  const auto known = std::make_shared<Recorded>(teacher->decoder, 5, kLoss.temperature);
+  const Step memory = step([&](const layers::Decoder& model) {
+    return std::make_shared<Distill>(model, teacher->decoder, kLoss, 1, 5);
+  });
+  const Step stored =
+      step([&](const layers::Decoder& model) { return std::make_shared<Distill>(model, known, kLoss, 1); });
+  const Step whole = step([&](const layers::Decoder& model) {
+    return std::make_shared<Distill>(model, teacher->decoder, kLoss, 1);
+  });
+  EXPECT_EQ(stored.result.loss, memory.result.loss);
+  EXPECT_EQ(stored.evaluation.loss, memory.evaluation.loss);
+  EXPECT_EQ(stored.result.distillation->agreement, whole.result.distillation->agreement);
+  EXPECT_EQ(stored.gradients, memory.gradients);
+  EXPECT_LT(memory.result.distillation->divergence, whole.result.distillation->divergence);
+  EXPECT_LT(stored.result.flops, memory.result.flops);  // no teacher computes
 }
 
 TEST(Distill, IsTheSameForAllMicroBatches) {

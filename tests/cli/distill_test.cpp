@@ -11,11 +11,12 @@ class DistillCli : public RanksOfARun {
     EXPECT_EQ(run("init " + folder() + "/model " + teacher() + " --seed 7").code, 0);
   }
   static std::string teacher() { return folder() + "/teacher"; }
-  static std::string flags(int steps = 4, const std::string& cross_entropy = "0.2") {
+  static std::string flags(int steps = 4, const std::string& cross_entropy = "0.2",
+                           const std::string& teacher = DistillCli::teacher()) {
     return fmt::format(
         "--recipe distill --train.steps {} --train.schedule.type constant --distill.teacher {} "
         "--distill.temperature 1.5 --distill.cross_entropy {} ",
-        steps, teacher(), cross_entropy);
+        steps, teacher, cross_entropy);
   }
   static double number(const Json& line, const char* name) { return line.at(name).as_double(); }
 };
@@ -57,6 +58,67 @@ TEST_F(DistillCli, AQuantizedModelLearnsFromItselfOrAnother) {
   // Before the first update both are the same weights without rounding.
   EXPECT_GT(number(itself[0], "divergence"), 0);
   EXPECT_EQ(number(itself[0], "divergence"), number(other[0], "divergence"));
+}
+
+TEST_F(DistillCli, LearnsFromTheLargestLogitsInMemoryOrStored) {
+  const std::string logits = folder() + "/logits",
+                    one_row = "--data.packing none --train.micro_batch_tokens 1 ";
+  const std::string memory = train("distill_top", flags() + "--distill.top_k 8 " + one_row);
+  const auto stored = [&](const std::string& teacher) {
+    return flags(4, "0.2", teacher) + "--distill.top_k 8 --distill.teacher_logits " + logits + " ";
+  };
+  expect_same_model(train("distill_stored", stored(teacher()) + one_row), memory);
+  // The folder is read by a run without a teacher.
+  const std::string read = train("distill_read", stored("''") + one_row);
+  expect_same_model(read, memory);
+  EXPECT_EQ(number(metrics(memory)[0], "teacher_entropy"), number(metrics(read)[0], "teacher_entropy"));
+  // Rows in another order and packed, stopped and resumed.
+  const auto packed = [&](int steps) {
+    return flags(steps, "0.2", "''") + "--distill.top_k 8 --train.seed 5 --distill.teacher_logits " + logits;
+  };
+  const std::string cut = train("distill_stopped", packed(2));
+  EXPECT_EQ(train("distill_stopped", packed(4)), cut);
+  expect_same_model(cut, train("distill_unstopped", packed(4)));
+}
+
+TEST_F(DistillCli, LargestLogitsOfSeveralRanksAreThoseOfOne) {
+  const std::string top = flags() + "--distill.top_k 8 ";
+  const std::initializer_list<const char*> meshes{"--ranks 2 --parallel.tensor 2",
+                                                  "--ranks 2 --parallel.shard 2"};
+  expect_on_meshes("distill_top_meshes", top, train("distill_top_one", top), meshes);
+  // What two ranks with half of the vocabulary each have stored serves one, and the other way round.
+  const auto stored = [&](const std::string& name) {
+    return top + "--distill.teacher_logits " + folder() + "/logits_" + name + " ";
+  };
+  expect_on_meshes("distill_stored_meshes", stored("one"), train("distill_one_stored", stored("one")),
+                   meshes);
+  train("distill_two_stored", stored("two") + "--ranks 2 --parallel.tensor 2");
+  expect_on_meshes("distill_two_meshes", stored("two"), train("distill_read_two", stored("two")), meshes);
+}
+
+TEST_F(DistillCli, RefusesStoredLogitsOfSomethingElse) {
+  const std::string logits = folder() + "/logits_refused";
+  train("distill_refused_source", flags() + "--distill.top_k 4 --distill.teacher_logits " + logits);
+  const auto refused = [&](const std::string& top_k, const std::string& teacher, const std::string& stored,
+                           const std::string& expected, const std::string& more = "") {
+    expect_refused(
+        fmt::format("train {} --output {}/no --recipe distill --distill.top_k {} --distill.teacher "
+                    "{} --distill.teacher_logits {} {}",
+                    yaml(), folder(), top_k, teacher, stored, more),
+        2, expected);
+  };
+  const std::string same = "--distill.temperature 1.5";
+  refused("5", teacher(), logits, "is of another value of distill.top_k (was 4, is 5)", same);
+  refused("4", teacher(), logits, "is of another value of distill.temperature (was 1.5, is 2.0)",
+          "--distill.temperature 2");
+  refused("4", folder() + "/model", logits, "is of another value of the teacher's weights", same);
+  refused("4", teacher(), logits, "has no logits for a row of the data", same + " --data.loss all");
+  refused("0", teacher(), logits, "[distill.teacher_logits] is for the largest logits alone");
+  refused("4", teacher(), teacher(), "has no teacher_logits.json");
+  refused("4", "''", folder() + "/absent", "[distill.teacher] is missing");
+  refused("100000", teacher(), "''", "[distill.top_k] is 100000, but the vocabulary has");
+  write_file(logits + "/teacher_logits-00001.safetensors", "something else");
+  refused("4", teacher(), logits, "is not what was stored", same);
 }
 
 TEST_F(DistillCli, RefusesWhatItCannotDo) {

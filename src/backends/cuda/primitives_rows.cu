@@ -111,28 +111,33 @@ void sum_listed_rows(const Tensor& x, const Tensor& starts, const Tensor& ids, c
   device::check_launch("sum_listed_rows");
 }
 
-__global__ void take(const float* x, const int32_t* ids, float* y, int64_t rows, int64_t width) {
-  for (int64_t row = global_thread(); row < rows; row += grid_threads()) y[row] = x[row * width + ids[row]];
+// Of `each` ids in a row of ids.
+__global__ void take(const float* x, const int32_t* ids, float* y, int64_t count, int64_t each,
+                     int64_t width) {
+  for (int64_t i = global_thread(); i < count; i += grid_threads()) y[i] = x[i / each * width + ids[i]];
 }
 
-__global__ void put(const float* dy, const int32_t* ids, float* dx, int64_t rows, int64_t width) {
-  for (int64_t row = global_thread(); row < rows; row += grid_threads()) dx[row * width + ids[row]] = dy[row];
+// Ids of a row may be equal.
+__global__ void put(const float* dy, const int32_t* ids, float* dx, int64_t count, int64_t each,
+                    int64_t width) {
+  for (int64_t i = global_thread(); i < count; i += grid_threads())
+    atomicAdd(dx + i / each * width + ids[i], dy[i]);
 }
 
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y) {
-  const int64_t rows = y.numel();
-  if (rows == 0) return;
-  take<<<blocks_for(rows), kThreads, 0, device::stream(x.device())>>>(x.data<float>(), ids.data<int32_t>(),
-                                                                      y.data<float>(), rows, x.dim(-1));
+  const int64_t count = y.numel();
+  if (count == 0) return;
+  take<<<blocks_for(count), kThreads, 0, device::stream(x.device())>>>(
+      x.data<float>(), ids.data<int32_t>(), y.data<float>(), count, y.dim(-1), x.dim(-1));
   device::check_launch("take_last");
 }
 
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx) {
-  const int64_t rows = dy.numel();
+  const int64_t count = dy.numel();
   dx.fill_zero();
-  if (rows == 0) return;
-  put<<<blocks_for(rows), kThreads, 0, device::stream(dx.device())>>>(dy.data<float>(), ids.data<int32_t>(),
-                                                                      dx.data<float>(), rows, dx.dim(-1));
+  if (count == 0) return;
+  put<<<blocks_for(count), kThreads, 0, device::stream(dx.device())>>>(
+      dy.data<float>(), ids.data<int32_t>(), dx.data<float>(), count, dy.dim(-1), dx.dim(-1));
   device::check_launch("the gradient of take_last");
 }
 

@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "recipes/distill/distill_keys.h"
+#include "recipes/distill/stored_logits.h"
 #include "recipes/recipe.h"
 #include "recipes/second_model.h"
 #include "training/distillation.h"
@@ -8,13 +9,26 @@
 namespace temper::recipes {
 namespace {
 
+void check_stored(const RunConfig& config) {
+  const DistillKeys& keys = distill_keys(config);
+  if (keys.top_k == 0)
+    fail(
+        "[distill.teacher_logits] is for the largest logits alone: set distill.top_k to how many, such as "
+        "64");
+  if (config.adapters.size() > 1)
+    fail("[distill.teacher_logits] is for one learner, the run has {} adapters; train them one by one",
+         config.adapters.size());
+}
+
 void check(const RunConfig& config) {
   const DistillKeys& keys = distill_keys(config);
-  if (keys.teacher.empty() && config.adapters.empty() && !config.quantize.to_options().any())
+  if (!keys.teacher_logits.empty()) check_stored(config);
+  const bool stored = !keys.teacher_logits.empty() && StoredLogits::are_in(keys.teacher_logits);
+  if (!stored && keys.teacher.empty() && config.adapters.empty() && !config.quantize.to_options().any())
     fail(
         "[distill.teacher] is missing: give the folder of a model to learn from; without it the teacher is "
         "the model itself, which differs from what is trained only with adapters or quantize");
-  if (keys.teacher.empty() && !config.adapters.empty() && config.quantize.to_options().any())
+  if (!stored && keys.teacher.empty() && !config.adapters.empty() && config.quantize.to_options().any())
     fail(
         "[distill.teacher] is missing: below adapters quantize rounds the weights for good, so that the "
         "model without its adapter is no better than its student; write distill.teacher: {}",
@@ -29,8 +43,9 @@ void check(const RunConfig& config) {
 }
 
 std::optional<std::string> second_model(const RunConfig& config) {
-  const std::string& folder = distill_keys(config).teacher;
-  return folder.empty() ? std::nullopt : std::optional(folder);
+  const DistillKeys& keys = distill_keys(config);
+  const std::string& folder = keys.teacher;
+  return folder.empty() || !keys.teacher_logits.empty() ? std::nullopt : std::optional(folder);
 }
 
 std::string other_model(const RunConfig& config) { return distill_keys(config).teacher; }
@@ -40,29 +55,82 @@ class DistillFrom : public training::Distill {
  public:
   DistillFrom(std::shared_ptr<const models::Model> teacher, const layers::Decoder& model,
               const RunConfig& config)
-      : Distill(model, teacher->decoder, distill_keys(config).to_loss(), config.train.micro_batch_tokens),
+      : Distill(model, teacher->decoder, distill_keys(config).to_loss(), config.train.micro_batch_tokens,
+                distill_keys(config).top_k),
         teacher_model_(std::move(teacher)) {}
 
  private:
   std::shared_ptr<const models::Model> teacher_model_;
 };
 
+// In the place of stored logits where values do not matter.
+class AnyTokens : public training::KnownTokens {
+ public:
+  explicit AnyTokens(int64_t top_k) : top_k_(top_k) {}
+  losses::TopTokens of(std::span<const data::PackedRow> rows) const override {
+    int64_t tokens = 0;
+    for (const data::PackedRow& row : rows) tokens += row.num_targets();
+    const losses::TopTokens all{Tensor::empty({tokens, top_k_}, DType::kI32, MemoryTag::kData),
+                                Tensor::zeros({tokens, top_k_}, DType::kF32),
+                                Tensor::zeros({tokens, 1}, DType::kF32)};
+    for (int64_t i = 0; i < tokens * top_k_; ++i)
+      all.ids.data<int32_t>()[i] = static_cast<int32_t>(i % top_k_);
+    return all;
+  }
+
+ private:
+  int64_t top_k_;
+};
+
+void check_top_k(const DistillKeys& keys, const layers::Decoder& model) {
+  if (const int64_t vocab = model.config().vocab_size; keys.top_k > vocab)
+    fail("[distill.top_k] is {}, but the vocabulary has {} tokens; leave it out for all of them", keys.top_k,
+         vocab);
+}
+
 Recipe::Objective rehearsed(const RunConfig& config, const layers::Decoder& model,
                             const layers::Decoder* second) {
-  return std::make_shared<training::Distill>(model, second != nullptr ? *second : model,
-                                             distill_keys(config).to_loss(), config.train.micro_batch_tokens);
+  const DistillKeys& keys = distill_keys(config);
+  check_top_k(keys, model);
+  const int64_t micro_batch = config.train.micro_batch_tokens;
+  if (!keys.teacher_logits.empty())
+    return std::make_shared<training::Distill>(model, std::make_shared<AnyTokens>(keys.top_k), keys.to_loss(),
+                                               micro_batch);
+  return std::make_shared<training::Distill>(model, second != nullptr ? *second : model, keys.to_loss(),
+                                             micro_batch, keys.top_k);
+}
+
+// The teacher while its logits are computed: the trained model itself before its first step, where it is
+// that.
+std::shared_ptr<const layers::Decoder> teacher_of(const ObjectiveInputs& inputs) {
+  const std::string& folder = distill_keys(inputs.config).teacher;
+  if (folder.empty()) return {std::shared_ptr<void>(), &inputs.setup.model->decoder};
+  const std::shared_ptr<const models::Model> model = inputs.setup.other_model(folder);
+  return {model, &model->decoder};
 }
 
 Recipe::Objective objective(const ObjectiveInputs& inputs) {
-  const std::string& folder = distill_keys(inputs.config).teacher;
+  const DistillKeys& keys = distill_keys(inputs.config);
   const layers::Decoder& model = inputs.setup.model->decoder;
-  if (folder.empty()) {
+  check_top_k(keys, model);
+  if (!keys.teacher_logits.empty())
+    return std::make_shared<training::Distill>(
+        model, StoredLogits::open_or_compute(inputs, [&] { return teacher_of(inputs); }), keys.to_loss(),
+        inputs.config.train.micro_batch_tokens);
+  if (keys.teacher.empty()) {
     log_info(inputs.config.adapters.empty() ? "teacher: the model without the rounding of quantize"
                                             : "teacher: the model without its adapter");
     return rehearsed(inputs.config, model, nullptr);
   }
-  log_info(fmt::format("teacher: {}, a second model in memory", folder));
-  return std::make_shared<DistillFrom>(inputs.setup.other_model(folder), model, inputs.config);
+  log_info(fmt::format("teacher: {}, a second model in memory", keys.teacher));
+  return std::make_shared<DistillFrom>(inputs.setup.other_model(keys.teacher), model, inputs.config);
+}
+
+// Nothing is stored while time is measured.
+Recipe::Objective measured(const ObjectiveInputs& inputs) {
+  return distill_keys(inputs.config).teacher_logits.empty()
+             ? objective(inputs)
+             : rehearsed(inputs.config, inputs.setup.model->decoder, nullptr);
 }
 
 }  // namespace
@@ -83,6 +151,7 @@ void register_distill() {
        .second_model = second_model,
        .other_model = other_model,
        .objective = objective,
+       .measured = measured,
        .rehearsed = rehearsed});
 }
 

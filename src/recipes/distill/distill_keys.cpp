@@ -23,6 +23,14 @@ void describe(config::Schema& s, DistillKeys& c) {
           "The teacher's share of the mixture that jensen_shannon compares both models with.")
       .above(0)
       .below(1);
+  s.field("top_k", c.top_k,
+          "How many of the teacher's most probable tokens are learnt from, and all others as one. 0: the "
+          "whole vocabulary.")
+      .at_least(0);
+  s.field("teacher_logits", c.teacher_logits,
+          "A folder of the teacher's top_k logits: read where it is there, otherwise computed before the "
+          "first step. Omitted: the teacher computes in every step.")
+      .path();
 }
 
 }  // namespace temper::recipes

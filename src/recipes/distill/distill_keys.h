@@ -14,6 +14,8 @@ struct DistillKeys {
   double temperature = 1;
   double cross_entropy = 0;
   double teacher_share = 0.5;
+  int64_t top_k = 0;  // 0: all tokens
+  std::string teacher_logits;
 
   losses::Distillation to_loss() const { return {divergence, temperature, teacher_share, cross_entropy}; }
 };

@@ -79,9 +79,7 @@ struct Critics {
                                                     optimizers::AdamWOptions{.eps = 1e-3}, groups.sharing());
     objective = std::make_shared<training::ValueLearning>(model->decoder, training::ValueOptions{0.2});
   }
-  layers::ParameterStore& trained() {
-    return adapter ? adapter->parameters() : model->decoder.parameters();
-  }
+  layers::ParameterStore& trained() { return adapter ? adapter->parameters() : model->decoder.parameters(); }
   Found learn() {
     Found found;
     const std::vector<PackedRow> rows =
@@ -92,16 +90,15 @@ struct Critics {
     training::AdapterTrainer adapters(model->decoder, options, groups.data());
     for (int i = 0; i < kUpdates; ++i) {
       found.values.push_back(training::token_values(model->decoder, adapter.get(), rows, tokens));
-      training::StepResult result =
-          trainer ? trainer->step(rows, 3e-3)
-                  : adapters
-                        .begin({{.adapter = adapter.get(),
-                                 .optimizer = optimizer.get(),
-                                 .rows = &rows,
-                                 .lr = 3e-3,
-                                 .objective = objective.get()}})
-                        .front()
-                        .wait();
+      training::StepResult result = trainer ? trainer->step(rows, 3e-3)
+                                            : adapters
+                                                  .begin({{.adapter = adapter.get(),
+                                                           .optimizer = optimizer.get(),
+                                                           .rows = &rows,
+                                                           .lr = 3e-3,
+                                                           .objective = objective.get()}})
+                                                  .front()
+                                                  .wait();
       found.losses.push_back(result.loss);
       found.norms.push_back(result.grad_norm);
       for (const std::vector<PlacedTensor>& some : {optimizer->summed_gradients(), trained().placed()}) {
@@ -191,7 +188,8 @@ TEST(CriticMeshes, LearnWhatOneRankDoes) {
     EXPECT_GT(std::abs(expected.found.losses[2] - expected.found.losses[0]), 1e-3);
     for (const Mesh& mesh : meshes) {
       if (adapted && mesh.expert > 1 && mesh.shard_level == 3) continue;  // of which adapters have none
-      SCOPED_TRACE(fmt::format("{}, level {}{}", to_string(mesh), mesh.shard_level, adapted ? ", adapter" : ""));
+      SCOPED_TRACE(
+          fmt::format("{}, level {}{}", to_string(mesh), mesh.shard_level, adapted ? ", adapter" : ""));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
         Critics critics(ranks, mesh, adapted, 24);

@@ -68,6 +68,16 @@ QuantizeOptions activation_aware() {
           true,
           layers::CalibrationMethod::kAwqLite};
 }
+// Errors of blocks are sums over tokens that several ranks have.
+QuantizeOptions clipped(layers::CalibrationMethod method) {
+  const QuantizerKind int4{"int4", Sharing::kBlock, 16}, nvfp4{"nvfp4"}, fp8{"fp8"};
+  return {"",
+          {{"layers.*.attention.qkv", nvfp4, nvfp4},
+           {"layers.*.attention.output", int4, fp8},
+           {"layers.*.mlp.experts.*", int4, fp8}},
+          true,
+          method};
+}
 QuantizeOptions shared_by_experts() {
   QuantizeOptions options = fp8();
   options.per_expert = false;
@@ -210,6 +220,48 @@ TEST(QuantizerMeshes, SearchesFindOneRanksAmax) {
           for (size_t i = 0; i < values.size(); ++i)
             EXPECT_NEAR(found.at(key)[i], values[i], bins * 2 * largest) << key << " " << i;
         }
+      });
+    }
+  }
+}
+
+// Of two clips of a block whose errors are nearly equal ranks may take the other one; with factors of columns
+// an amax is of scaled weights.
+TEST(QuantizerMeshes, ClipsAreOneRanks) {
+  using enum layers::CalibrationMethod;
+  for (const layers::CalibrationMethod method : {kAwqClip, kAwqFull}) {
+    SCOPED_TRACE(layers::name_of(method));
+    const auto amax = [&](Group& ranks, const Mesh& mesh) {
+      Ranked ranked(ranks, mesh, clipped(method));
+      ranked.calibrate(ranks, rows_of(ranked));
+      return state_of(ranked.model->decoder.quantizers());
+    };
+    State one;
+    collectives::launch("local", {}, [&](Group& alone) { one = amax(alone, {}); });
+    const Mesh meshes[] = {{.tensor = 2},
+                           {.replicate = 2},
+                           {.expert = 4},
+                           {.tensor = 4},
+                           {.shard = 2, .tensor = 2, .shard_level = 3}};
+    for (const Mesh& mesh : meshes) {
+      SCOPED_TRACE(to_string(mesh));
+      std::mutex mutex;
+      collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
+        const State found = amax(ranks, mesh);
+        const std::lock_guard lock(mutex);
+        ASSERT_EQ(found.size(), one.size());
+        size_t apart = 0, all = 0;
+        for (const auto& [key, values] : one) {
+          const bool weight = key.find("weight_quantizer") != std::string::npos;
+          ASSERT_EQ(found.at(key).size(), values.size()) << key;
+          for (size_t i = 0; i < values.size(); ++i, ++all) {
+            const float near = std::abs(found.at(key)[i] - values[i]);
+            const bool same = near <= (weight && method == kAwqClip ? 0 : 1e-5f * values[i]);
+            EXPECT_TRUE(same || weight) << key << " " << i;
+            apart += same ? 0 : 1;
+          }
+        }
+        EXPECT_LE(apart, all / 200);
       });
     }
   }

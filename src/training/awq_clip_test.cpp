@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "base/json.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 #include "training/calibration_passes.h"
@@ -57,6 +56,24 @@ TEST(AwqClip, RatiosAreThoseOfModelopt) {
   EXPECT_EQ(clip_ratio(kNumClips - 1), 1.f);
   const std::vector<float> change{1, -2}, gram{2, 0.5f, 0.5f, 4};
   EXPECT_EQ(quadratic(change, gram), 2 - 2 + 16);
+}
+
+// Of all tokens, which are fewer than nvidia-modelopt takes of a batch; it multiplies matrices in float32.
+TEST(AwqClip, LoopsAreThoseOfModelopt) {
+  const Tensor weight = golden_values(kGoldenRows, 1), x = golden_values(kGoldenTokens, 2);
+  const std::vector<float> ones(kGoldenColumns, 1.f),
+      found = clipped_by_loops(quant::format_named("int4"), x, weight, ones, 16);
+  const std::vector<float> largest = all_floats(quant::amax_of(weight, {kGoldenRows, kGoldenColumns / 16}));
+  const Json file = scale_goldens();
+  int cases = 0, smaller = 0;
+  for (const Json& c : file.as_array()) {
+    if (c.at("calibration").as_string() != "awq_clip") continue;
+    EXPECT_EQ(found, golden_of(c.at("weight_amax")));
+    for (size_t i = 0; i < found.size(); ++i) smaller += found[i] < largest[i] ? 1 : 0;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 1);
+  EXPECT_GT(smaller, 10);
 }
 
 // After factors of columns, each block of each row.

@@ -130,4 +130,32 @@ inline layers::QuantizeOptions awq_options(const layers::QuantizerKind& weights,
   return {"", {{"layers.*", weights, inputs}}, true, layers::CalibrationMethod::kAwqLite};
 }
 
+inline constexpr int64_t kGoldenRows = 24, kGoldenColumns = 64, kGoldenTokens = 40;  // of the goldens
+
+// As tools/make_column_scale_cases.py makes them up.
+inline Tensor golden_values(int64_t rows, uint32_t seed) {
+  const Tensor values = Tensor::empty({rows, kGoldenColumns}, DType::kF32, MemoryTag::kData);
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    int64_t total = 0;
+    for (uint32_t k = 0; k < 4; ++k) {
+      uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed * 7919u + k * 40503u;
+      x = (x ^ x >> 15) * 2246822519u;
+      total += static_cast<int64_t>(x >> 16) - 32768;
+    }
+    const int64_t factor = 1 + i % kGoldenColumns * (seed + 3) % 8;
+    values.data<float>()[i] = static_cast<float>(static_cast<double>(total * factor) * 0x1p-19);
+  }
+  return values;
+}
+
+inline std::vector<float> golden_of(const Json& bits) {
+  std::vector<float> values;
+  for (const Json& value : bits.as_array())
+    values.push_back(std::bit_cast<float>(static_cast<int32_t>(value.as_int())));
+  return values;
+}
+inline Json scale_goldens() {
+  return Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/column_scales.json");
+}
+
 }  // namespace temper::training::column_scales_test

@@ -157,11 +157,14 @@ void OpScope::linear(const std::string& module, int64_t in, int64_t out, bool bi
   use<ops::Dropout>(module, {dtype_});
 }
 
+const PlannedQuantizer* OpScope::input_quantizer(const std::string& module) const {
+  return quantizers_ == nullptr ? nullptr : quantizers_->find(scope_ + module + ".input_quantizer");
+}
+
 bool OpScope::reads_inputs(const std::string& module) const {
   if (quantizers_ == nullptr) return false;
   const PlannedQuantizer* const weight = quantizers_->find(scope_ + module + ".weight_quantizer");
-  return quantizers_->find(scope_ + module + ".input_quantizer") != nullptr ||
-         (weight != nullptr && weight->scales_columns());
+  return input_quantizer(module) != nullptr || (weight != nullptr && weight->scales_columns());
 }
 
 std::shared_ptr<const BoundQuantizer> Binding::quantizer(const std::string& name) const {

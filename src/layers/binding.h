@@ -86,6 +86,7 @@ class OpScope {
   int expert_ranks() const { return expert_ranks_; }  // that divide experts between them
   // Whether a quantizer is planned for them, or calibrations ask for them for the factors of their columns.
   bool reads_inputs(const std::string& module) const;
+  const PlannedQuantizer* input_quantizer(const std::string& module) const;  // null: there is none
   template <class Op>
   void use(const std::string& module, const typename Op::Signature& signature) {
     binder_.use<Op>(scope_ + module, signature);

@@ -298,6 +298,11 @@ Shape amax_shape_of(const PlannedQuantizer& quantizer) {
 
 std::string PlannedQuantizer::module() const { return module_of(weight); }
 
+bool PlannedQuantizer::rounds_rows_alone() const {
+  const bool finds_rows = kind.sharing == Sharing::kRow && !format.has_blocks();
+  return !scales_columns() && (!format.needs_amax() || keeps_amax() || finds_rows);
+}
+
 std::string PlannedQuantizer::groups() const {
   if (format.has_blocks()) return fmt::format("blocks of {}", format.block);
   switch (kind.sharing) {

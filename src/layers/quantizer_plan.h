@@ -103,6 +103,8 @@ struct PlannedQuantizer {
 
   bool keeps_amax() const { return amax.ndim() > 0; }
   bool scales_columns() const { return pre_quant_scale.ndim() > 0; }
+  // Of what passes: whether a row is rounded without looking at others (ops::RowRounding).
+  bool rounds_rows_alone() const;
   std::string module() const;  // "layers.0.attention.qkv"
   std::string groups() const;  // "tensor", "row", "blocks of 16"
 };

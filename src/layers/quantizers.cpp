@@ -186,6 +186,21 @@ bool BoundQuantizer::rounds() const {
          (own_->planned.of_input || !all_->are_weights_rounded());
 }
 
+void BoundQuantizer::must_be_ready(Device device) const {
+  invariant(all_->ready() || only_counts(device),
+            fmt::format("{} rounds before the quantizers are calibrated", own_->planned.name));
+}
+
+ops::RowRounding BoundQuantizer::row_rounding(Device device) const {
+  using Amax = ops::RowRounding::Amax;
+  const PlannedQuantizer& planned = own_->planned;
+  if (!rounds()) return {};
+  must_be_ready(device);
+  if (!planned.format.needs_amax()) return {true, planned.format, Amax::kNone, {}};
+  if (!planned.keeps_amax()) return {true, planned.format, Amax::kRows, {}};
+  return {true, planned.format, Amax::kExperts, own_->amax.reshape({own_->amax.numel()})};
+}
+
 ops::ColumnFactors BoundQuantizer::factors() const {
   if (columns_ == nullptr) return {};
   return own_->planned.of_input ? ops::ColumnFactors{columns_->pre_quant, columns_->inverse}
@@ -210,8 +225,7 @@ Tensor BoundQuantizer::amax_for(const Tensor& x, const Tensor& by) const {
 Var BoundQuantizer::operator()(Tape& tape, const Var& x) const {
   if (observes(x.value) && all_->tokens_count()) observe(x.value);
   if (!rounds()) return x;
-  invariant(all_->ready() || only_counts(x.value.device()),
-            fmt::format("{} rounds before the quantizers are calibrated", own_->planned.name));
+  must_be_ready(x.value.device());
   const ops::ColumnFactors factors = this->factors();
   return round(tape, x, amax_for(x.value, factors.by), factors);
 }

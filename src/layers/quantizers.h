@@ -8,6 +8,7 @@
 
 #include "layers/quantizer_parts.h"
 #include "ops/fake_quantize/fake_quantize.h"
+#include "ops/rounded_experts/rounded_experts.h"
 
 // The quantizers of a model while it computes: what their amax is, and what passes do with them.
 namespace temper::layers {
@@ -133,6 +134,9 @@ class BoundQuantizer {
   // The same of rows of experts, ids [rows, 1] int32, each with its expert's amax. Rows of weight 0 (weights
   // of as many elements, float32) do not count in kObserve.
   Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Tensor& weights) const;
+  // For kernels that round rows of experts themselves (PlannedQuantizer::rounds_rows_alone).
+  ops::RowRounding row_rounding(Device device) const;
+  const PlannedQuantizer& planned() const { return own_->planned; }
   const Quantizers& all() const { return *all_; }
   // False where the quantizer only watches, and nobody observes.
   bool needs_rows() const { return !only_watches_ || all_->mode() == QuantizerMode::kObserve; }
@@ -142,6 +146,7 @@ class BoundQuantizer {
   // What is kept, or that of x times the factors of its columns.
   Tensor amax_for(const Tensor& x, const Tensor& by) const;
   bool rounds() const;  // in this mode
+  void must_be_ready(Device device) const;
   bool observes(const Tensor& x) const;
   void observe(const Tensor& x) const;
   void observe(const Tensor& x, const Tensor& ids, const Tensor& weights) const;

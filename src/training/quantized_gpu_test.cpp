@@ -17,10 +17,11 @@ using op_testing::values_of;
 
 const std::vector<data::PackedRow> kRows{test_row(1, {9}), test_row(2, {4, 12}), test_row(3, {20})};
 
-// Weights of linears and experts in one format, and inputs of linears in another.
+// Weights of linears and experts in one format, and inputs of linears, and of experts or not, in another.
 struct Formats {
   const char* type;
   QuantizerKind weights, inputs;
+  bool of_experts = false;
 };
 const std::vector<Formats> kFormats{
     {"qwen3", {"fp8"}, {"fp8"}},
@@ -28,13 +29,16 @@ const std::vector<Formats> kFormats{
     {"qwen3_moe", {"nvfp4"}, {"fp8", Sharing::kTensor, 0, true}},
     {"qwen3_moe", {"int4", Sharing::kBlock, 16}, {}},
     {"qwen3_moe", {"fp8", Sharing::kTile, 16}, {"int8"}},
+    {"qwen3_moe", {"fp8"}, {"fp8"}, true},
+    {"qwen3_moe", {"nvfp4"}, {"nvfp4"}, true},
+    {"qwen3_moe", {"int8", Sharing::kRow}, {"int8", Sharing::kRow, 0, true}, true},
 };
 
 struct GpuRun {
   GpuRun(const Formats& formats, const HardwareFacts& facts, CudaGraph graph) {
     TinyModel tiny{.type = formats.type, .ops = {}, .facts = facts};
     tiny.quantize.rules = {{"layers.*", formats.weights, formats.inputs}};
-    if (std::string_view(formats.type) == "qwen3_moe")
+    if (std::string_view(formats.type) == "qwen3_moe" && !formats.of_experts)
       tiny.quantize.rules.push_back({"layers.*.mlp.experts.*", formats.weights, QuantizerKind{}});
     model = tiny_model(tiny);
     optimizer = std::make_unique<optimizers::AdamW>(model->decoder.parameters(), model->decoder.ops(),

@@ -312,6 +312,18 @@ const RequiredKernels<ops::ExpertLinear>& required_kernels() {
 }
 
 template <>
+const RequiredKernels<ops::RoundedExperts>& required_kernels() {
+  const auto by_eights = [](const ops::RoundedExperts::Signature& s) {
+    return s.hidden % 8 == 0 && s.width % 8 == 0;
+  };
+  static const RequiredKernels<ops::RoundedExperts> table{
+      {.hidden = 2048, .width = 768, .experts = 128, .top_k = 8},
+      kAll,
+      {{"hopper", "hopper", kHopper, kBFloat16, by_eights}, {"cuda", "cuda", kGpu, kWide}}};
+  return table;
+}
+
+template <>
 const RequiredKernels<ops::LoadBalancingLoss>& required_kernels() {
   static const RequiredKernels<ops::LoadBalancingLoss> table{
       {.experts = 128}, kAll, {{"cuda", "cuda", kGpu, kAll}}};

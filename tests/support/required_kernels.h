@@ -30,6 +30,7 @@
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "ops/rotary/rotary.h"
+#include "ops/rounded_experts/rounded_experts.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 #include "ops/token_log_probs/token_log_probs.h"
@@ -133,6 +134,8 @@ const RequiredKernels<ops::RmsNorm>& required_kernels();
 template <>
 const RequiredKernels<ops::Rotary>& required_kernels();
 template <>
+const RequiredKernels<ops::RoundedExperts>& required_kernels();
+template <>
 const RequiredKernels<ops::Sample>& required_kernels();
 template <>
 const RequiredKernels<ops::Swiglu>& required_kernels();
@@ -143,13 +146,13 @@ const RequiredKernels<ops::TokenLogProbs>& required_kernels();
 template <class F>
 void visit_required_ops(F&& f) {
   const auto all = [&]<class... Op>() { (f.template operator()<Op>(), ...); };
-  all.template
-  operator()<ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
-             ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
-             ops::ExpertLinear, ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
-             ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
-             ops::MoeExperts, ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
-             ops::RmsNormGated, ops::Rotary, ops::Sample, ops::Swiglu, ops::TokenLogProbs>();
+  all.template operator()<
+      ops::AdamW, ops::Attention, ops::CausalConv1d, ops::CausalConv1dUpdate, ops::ChunkGatedDeltaRule,
+      ops::CrossEntropy, ops::DecodeAttention, ops::DeltaGates, ops::Dropout, ops::Embedding,
+      ops::ExpertLinear, ops::FakeQuantize, ops::GlobalNorm, ops::LatentDecode, ops::LatentHeads,
+      ops::LatentRotary, ops::Linear, ops::LoadBalancingLoss, ops::LoraLinear, ops::LoraMoeExperts,
+      ops::MoeExperts, ops::MoeRouter, ops::PagedAttention, ops::RecurrentGatedDeltaRule, ops::RmsNorm,
+      ops::RmsNormGated, ops::Rotary, ops::RoundedExperts, ops::Sample, ops::Swiglu, ops::TokenLogProbs>();
 }
 
 template <class Signature>

@@ -30,6 +30,7 @@ void register_cuda() {
   ops::kernels<ops::RmsNorm>().add("cuda", cuda_rms_norm_kernel());
   ops::kernels<ops::RmsNormGated>().add("cuda", cuda_rms_norm_gated_kernel());
   ops::kernels<ops::Rotary>().add("cuda", cuda_rotary_kernel());
+  ops::kernels<ops::RoundedExperts>().add("cuda", cuda_rounded_experts_kernel());
   ops::kernels<ops::Sample>().add("cuda", cuda_sample_kernel());
   ops::kernels<ops::Swiglu>().add("cuda", cuda_swiglu_kernel());
   ops::kernels<ops::TokenLogProbs>().add("cuda", cuda_token_log_probs_kernel());

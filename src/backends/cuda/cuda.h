@@ -23,6 +23,7 @@
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "ops/rotary/rotary.h"
+#include "ops/rounded_experts/rounded_experts.h"
 #include "ops/sample/sample.h"
 #include "ops/swiglu/swiglu.h"
 #include "ops/token_log_probs/token_log_probs.h"
@@ -53,6 +54,7 @@ ops::Kernel<ops::RecurrentGatedDeltaRule> cuda_recurrent_gated_delta_rule_kernel
 ops::Kernel<ops::RmsNorm> cuda_rms_norm_kernel();
 ops::Kernel<ops::RmsNormGated> cuda_rms_norm_gated_kernel();
 ops::Kernel<ops::Rotary> cuda_rotary_kernel();
+ops::Kernel<ops::RoundedExperts> cuda_rounded_experts_kernel();
 ops::Kernel<ops::Sample> cuda_sample_kernel();
 ops::Kernel<ops::Swiglu> cuda_swiglu_kernel();
 ops::Kernel<ops::TokenLogProbs> cuda_token_log_probs_kernel();

@@ -1,7 +1,7 @@
 // One launch for a matrix or for all experts: every byte is read and written once.
 #include "backends/cuda/cuda.h"
-#include "backends/cuda/fake_elements.h"
 #include "backends/cuda/group_places.h"
+#include "backends/gpu/fake_elements.h"
 
 namespace temper::backends {
 namespace {
@@ -20,9 +20,6 @@ struct Arguments {
   Rounding<kInteger> round;
 };
 
-constexpr bool finds_blocks(Scaling scaling) {
-  return scaling == Scaling::kTwoLevels || scaling == Scaling::kPowersOfTwo;
-}
 // Measured on one H200.
 constexpr int threads_of(Scaling scaling) { return finds_blocks(scaling) ? kThreads : 2 * kThreads; }
 
@@ -101,22 +98,6 @@ quant::Groups groups_in(const FakeQuantize& op) {
   return quant::groups_of(FakeQuantize::kName, op.x.shape(), op.amax.defined() ? op.amax.shape() : one);
 }
 
-// Calls f.template operator()<scaling, whether elements are integers>().
-template <class F>
-void visit_scaling(const quant::Format& format, F&& f) {
-  switch (format.scaling) {
-    case Scaling::kIntegers:
-      return f.template operator()<Scaling::kIntegers, true>();
-    case Scaling::kFloats:
-      return f.template operator()<Scaling::kFloats, false>();
-    case Scaling::kTwoLevels:
-      return f.template operator()<Scaling::kTwoLevels, false>();
-    case Scaling::kPowersOfTwo:
-      return format.element.integer ? f.template operator()<Scaling::kPowersOfTwo, true>()
-                                    : f.template operator()<Scaling::kPowersOfTwo, false>();
-  }
-}
-
 Tensor forward(const FakeQuantize& op) {
   const Tensor y = Tensor::empty(op.x.shape(), op.x.dtype(), MemoryTag::kActivations, op.x.device());
   const quant::Groups groups = groups_in(op);
@@ -166,15 +147,7 @@ void backward(const FakeQuantize& op, const Tensor& grad) {
 }
 
 ops::Refusal accepts(const FakeQuantize::Signature& signature, const HardwareFacts&) {
-  const quant::Format& format = signature.format;
-  if (format.has_blocks() && format.block != 16 && format.block != 32)
-    return "blocks must have 16 or 32 elements";
-  const bool any = format.scaling == Scaling::kPowersOfTwo, integers = format.scaling == Scaling::kIntegers;
-  if (!any && integers != format.element.integer)
-    return "integers must be scaled as integers or by powers of two, and other elements otherwise";
-  if (format.scaling == Scaling::kTwoLevels && format.element != quant::kE2M1)
-    return "scales of two levels must be of elements of E2M1";
-  return std::nullopt;
+  return refuse_format(signature.format);
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace {
 // A thread has N neighbouring columns of a token.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    sum_rows(const int* places, int top_k, const T* rows, int64_t columns, int64_t packs, T* y) {
+    sum_rows(const int* places, int top_k, const T* rows, const float* weights, int64_t columns, int64_t packs,
+             T* y) {
   const int64_t in_row = columns / N;
   for (int64_t i = global_thread(); i < packs; i += grid_threads()) {
     const int64_t token = i / in_row, column = i % in_row * N;
@@ -18,8 +19,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < top_k; ++j) {
       float values[N];
       widen_all(load_pack<T, N>(rows + own[j] * columns + column), values);
+      const float weight = weights == nullptr ? 1 : weights[token * top_k + j];
 #pragma unroll
-      for (int k = 0; k < N; ++k) sums[k] += values[k];
+      for (int k = 0; k < N; ++k) sums[k] += weight * values[k];
     }
     Pack<T, N> sum;
 #pragma unroll
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
 
 Tensor with_whole_chunks(const Tensor& tensor) { return aligned(tensor); }
 
-void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y) {
+void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y, const Tensor& weights) {
   if (y.numel() == 0 || only_counts(y.device())) return;
   const int64_t columns = y.dim(1);
   const int top_k = static_cast<int>(plan.rows / y.dim(0));
@@ -62,7 +64,8 @@ void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y) {
       const int64_t packs = y.numel() / N;
       const auto blocks = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
       sum_rows<T, N><<<blocks, kThreads, 0, device::stream(y.device())>>>(
-          plan.places(), top_k, static_cast<const T*>(rows.raw()), columns, packs, static_cast<T*>(y.raw()));
+          plan.places(), top_k, static_cast<const T*>(rows.raw()),
+          weights.defined() ? weights.data<float>() : nullptr, columns, packs, static_cast<T*>(y.raw()));
     };
     columns % kLanes<T> == 0 ? launch.template operator()<kLanes<T>>() : launch.template operator()<1>();
   });

@@ -4,9 +4,10 @@
 // What is done with the rows of experts (expert_plan.h) beside the products: each sum in a fixed order.
 namespace temper::backends {
 
-// y[t] = Σ_j rows[place of choice j of token t], j ascending, in float32. y [tokens, columns] and rows
-// [plan's rows, columns] have one dtype.
-void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y);
+// y[t] = Σ_j rows[place of choice j of token t], j ascending, in float32; each times the choice's weight
+// [tokens, top_k] float32, where they are defined. y [tokens, columns] and rows [plan's rows, columns] have
+// one dtype.
+void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y, const Tensor& weights = {});
 
 // Of x [tokens, columns] each row's token, in the order of the plan's rows: [plan's rows, columns].
 Tensor gather_choices(const ExpertPlan& plan, const Tensor& x);

@@ -94,7 +94,8 @@ class GradientProducer {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int at = row + thread_ / 8 + 16 * i;
-      tokens_[i] = at < count ? g_.tokens[first + at] : 0;
+      const int place = first + at;
+      tokens_[i] = at >= count ? 0 : g_.tokens == nullptr ? place : g_.tokens[place];
     }
   }
   __device__ void send_gathered(const Work& work, int left) const {

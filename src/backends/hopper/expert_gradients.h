@@ -14,7 +14,7 @@ struct ExpertGradientArguments {
   CUtensorMap rows;               // [rows, columns] bfloat16, in the plan's order; boxes of 64 x 64, swizzled
   const __nv_bfloat16* row_data;  // the same
   const __nv_bfloat16* gathered;  // [tokens, gathered_columns], compact
-  const int *tokens, *starts;     // of the plan
+  const int *tokens, *starts;     // of the plan; without tokens gathered has its order
   void* d;  // from a multiple of 16 bytes on: [experts, columns, gathered_columns], or the last two exchanged
   CUtensorMap boxes;  // of d: 64 rows of 128 bytes, swizzled
   int experts, columns, gathered_columns;

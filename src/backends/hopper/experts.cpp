@@ -74,13 +74,13 @@ void Experts::multiply(const Tensor& items, const Tensor& given, bool transpose,
   launch(g, transpose, Gate::kNone, update);
 }
 
-void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transposed,
-                           const GradTarget& target) const {
+void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transposed, const GradTarget& target,
+                           Given order) const {
   if (!target.wanted() || only_counts(device_)) return;
   if (with_whole_chunks(target.buffer).raw() != target.buffer.raw()) {  // boxes begin at chunks
     const Tensor whole =
         Tensor::empty(target.buffer.shape(), target.buffer.dtype(), MemoryTag::kWorkspace, device_);
-    add_gradient(rows, given, transposed, {whole, false});
+    add_gradient(rows, given, transposed, {whole, false}, order);
     target.accumulate ? add_in_place(target.buffer, whole) : target.buffer.copy_from(whole);
     return;
   }
@@ -95,7 +95,7 @@ void Experts::add_gradient(const Tensor& rows, const Tensor& given, bool transpo
   g.rows = backends::boxes_of(rows, kStep);
   g.row_data = bfloat16_of(rows);
   g.gathered = bfloat16_of(gathered);
-  g.tokens = plan_.tokens();
+  g.tokens = order == Given::kTokens ? plan_.tokens() : nullptr;
   g.starts = plan_.starts();
   g.d = target.buffer.raw();
   g.boxes = boxes_of_matrices(target.buffer, {op_.experts, high, wide}, kRowsOfBox);

@@ -31,8 +31,10 @@ class Experts {
   // d = rows matrixᵀ, or rows matrix, with each expert's matrix.
   void multiply(const Tensor& items, const Tensor& matrices, bool transpose, const Tensor& rows,
                 const Tensor& d, const ExpertUpdate& update = {}) const;
-  // target (+)= Σ rowsᵀ given, or Σ givenᵀ rows, of each expert; given [tokens, ·].
-  void add_gradient(const Tensor& rows, const Tensor& given, bool transposed, const GradTarget& target) const;
+  // target (+)= Σ rowsᵀ given, or Σ givenᵀ rows, of each expert; given [tokens, ·], or in the order of rows.
+  enum class Given { kTokens, kRows };
+  void add_gradient(const Tensor& rows, const Tensor& given, bool transposed, const GradTarget& target,
+                    Given order = Given::kTokens) const;
 
  private:
   bool computes() const;

@@ -11,6 +11,7 @@ void register_hopper() {
   ops::kernels<ops::ExpertLinear>().add_before("cuda", "hopper", hopper::expert_linear_kernel());
   ops::kernels<ops::LoraMoeExperts>().add_before("cuda", "hopper", hopper::lora_moe_experts_kernel());
   ops::kernels<ops::MoeExperts>().add_before("cuda", "hopper", hopper::moe_experts_kernel());
+  ops::kernels<ops::RoundedExperts>().add_before("cuda", "hopper", hopper::rounded_experts_kernel());
 }
 
 }  // namespace temper::backends

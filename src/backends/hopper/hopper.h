@@ -4,6 +4,7 @@
 #include "ops/lora_linear/lora_linear.h"
 #include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/moe_experts/moe_experts.h"
+#include "ops/rounded_experts/rounded_experts.h"
 
 namespace temper::backends::hopper {
 
@@ -17,7 +18,9 @@ ops::Kernel<ops::LoraLinear> lora_linear_kernel();
 // For compute capability 9.0 and bfloat16, by kernels of our own: one launch a product for all experts.
 ops::Kernel<ops::MoeExperts> moe_experts_kernel();
 // The same with an adapter's updates as more of the same sums.
-ops::Kernel<ops::ExpertLinear> expert_linear_kernel();
 ops::Kernel<ops::LoraMoeExperts> lora_moe_experts_kernel();
+// The same products of rows that are rounded before, and of any rows.
+ops::Kernel<ops::RoundedExperts> rounded_experts_kernel();
+ops::Kernel<ops::ExpertLinear> expert_linear_kernel();
 
 }  // namespace temper::backends::hopper

@@ -29,6 +29,18 @@ Var weighted_sum(Tape& tape, const Var& rows, const Var& weights) {
   return p::cast(tape, p::reshape(tape, sum, {tokens, hidden}), rows.dtype());
 }
 
+// Of what a matrix reads, where rows are rounded alone; empty where nothing is rounded.
+std::optional<quant::Format> format_of(const layers::OpScope& ops, const std::string& module) {
+  const layers::PlannedQuantizer* const planned = ops.input_quantizer(module);
+  if (planned != nullptr && planned->rounds_rows_alone()) return planned->format;
+  if (ops.reads_inputs(module)) return std::nullopt;
+  return quant::Format{};
+}
+// The same of what is bound.
+bool rounds_rows_alone(const std::shared_ptr<const layers::BoundQuantizer>& quantizer) {
+  return quantizer == nullptr || (quantizer->planned().of_input && quantizer->planned().rounds_rows_alone());
+}
+
 }  // namespace
 
 bool QuantizedExperts::wanted(const layers::OpScope& ops, const ExpertsConfig& config) {
@@ -37,6 +49,12 @@ bool QuantizedExperts::wanted(const layers::OpScope& ops, const ExpertsConfig& c
 
 void QuantizedExperts::name_ops(layers::OpScope& ops, const ExpertsConfig& config) {
   const int64_t own = config.routing.experts / ops.expert_ranks();
+  const auto in = format_of(ops, gate_up_of(config)), inner = format_of(ops, down_of(config));
+  // Of experts that ranks divide each has some, and a row for each choice (TokenExchange).
+  if (in && inner)
+    ops.use<ops::RoundedExperts>(config.module + ".experts",
+                                 {ops.dtype(), config.hidden, config.width, own,
+                                  ops.expert_ranks() > 1 ? 1 : config.routing.top_k, *in, *inner});
   ops.use<ops::ExpertLinear>(gate_up_of(config), {ops.dtype(), config.hidden, 2 * config.width, own});
   ops.use<ops::ExpertLinear>(down_of(config), {ops.dtype(), config.width, config.hidden, own});
   ops.use<ops::Swiglu>(config.module + ".experts", {ops.dtype(), config.width});
@@ -52,10 +70,25 @@ QuantizedExperts::QuantizedExperts(const layers::Binding& binding, const Experts
       inner_(binding.input_quantizer(down_of(config))),
       in_(binding.kernel<ops::ExpertLinear>(gate_up_of(config))),
       out_(binding.kernel<ops::ExpertLinear>(down_of(config))),
-      swiglu_(binding.kernel<ops::Swiglu>(config.module + ".experts")) {}
+      swiglu_(binding.kernel<ops::Swiglu>(config.module + ".experts")) {
+  if (!rounds_rows_alone(x_) || !rounds_rows_alone(inner_)) return;
+  const auto whole = binding.kernel<ops::RoundedExperts>(config.module + ".experts");
+  if (whole->compose == nullptr) whole_ = whole;
+}
 
 Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
                                  const Var& gate_up, const Var& down) const {
+  if (!whole_ || (x_ ? x_ : inner_)->all().mode() == layers::QuantizerMode::kObserve)
+    return by_products(tape, x, ids, weights, gate_up, down);
+  const auto rounding = [&](const auto& quantizer) {
+    return quantizer ? quantizer->row_rounding(x.value.device()) : ops::RowRounding{};
+  };
+  return ops::rounded_experts(tape, *whole_, x, ids, weights,
+                              {gate_up, down, rounding(x_), rounding(inner_)});
+}
+
+Var QuantizedExperts::by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
+                                  const Var& gate_up, const Var& down) const {
   const int64_t choices = ids.numel(), experts = down.shape()[0] / x.shape()[1];
   const Tensor own_ids = ids.reshape({choices, 1});
   const auto rounded = [&](const auto& quantizer, const Var& rows) {

@@ -1,15 +1,19 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "channels/experts/experts.h"
 #include "ops/expert_linear/expert_linear.h"
+#include "ops/rounded_experts/rounded_experts.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace temper::channels {
 
-// The experts of a layer where quantizers round what their matrices read: products of their own
-// (ops/expert_linear), as moe_experts hands its rows to nobody. The routers' weights multiply what `down`
-// gives, as servers of quantized models have it.
+// The experts of a layer where quantizers round what their matrices read: by one op (ops/rounded_experts)
+// that rounds rows itself, where there is a kernel for it. Passes that observe rows, quantizers that look at
+// more than a row or have factors of columns, and devices without such a kernel take products of their own
+// (ops/expert_linear). The routers' weights multiply what `down` gives, as servers of quantized models have
+// it.
 class QuantizedExperts {
  public:
   static bool wanted(const layers::OpScope& ops, const ExpertsConfig& config);
@@ -24,12 +28,16 @@ class QuantizedExperts {
                  const Var& down) const;
   // False in passes that neither round nor observe what the matrices read: ops/moe_experts will do.
   bool needed() const;
-  bool repeats() const { return in_->repeats && out_->repeats; }
+  bool repeats() const { return whole_ ? (*whole_)->repeats : in_->repeats && out_->repeats; }
   // Whether the tokens of this pass count for whoever observes inputs.
   bool tokens_count() const;
 
  private:
+  Var by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+                  const Var& down) const;
+
   std::shared_ptr<const layers::BoundQuantizer> x_, inner_;  // null: read as they are
+  std::optional<ops::Bound<ops::RoundedExperts>> whole_;     // where it is used
   ops::Bound<ops::ExpertLinear> in_, out_;
   ops::Bound<ops::Swiglu> swiglu_;
 };

@@ -2,6 +2,7 @@
 #include <cuda_fp8.h>
 
 #include "backends/gpu/device_code.h"
+#include "ops/kernel.h"
 #include "quant/format.h"
 
 // The arithmetic of quant/format.h as GPUs compute it fast, with the same bits.
@@ -283,6 +284,39 @@ __device__ Pack<T, N> faked(const Faking<kScaling, kInteger>& faking, const Roun
   widen_all(pack, x);
   faking.fake(round, block_amax, x);
   return narrow_all<T>(x);
+}
+
+constexpr bool finds_blocks(quant::Scaling scaling) {
+  return scaling == quant::Scaling::kTwoLevels || scaling == quant::Scaling::kPowersOfTwo;
+}
+
+// Calls f.template operator()<scaling, whether elements are integers>().
+template <class F>
+void visit_scaling(const quant::Format& format, F&& f) {
+  switch (format.scaling) {
+    case quant::Scaling::kIntegers:
+      return f.template operator()<quant::Scaling::kIntegers, true>();
+    case quant::Scaling::kFloats:
+      return f.template operator()<quant::Scaling::kFloats, false>();
+    case quant::Scaling::kTwoLevels:
+      return f.template operator()<quant::Scaling::kTwoLevels, false>();
+    case quant::Scaling::kPowersOfTwo:
+      return format.element.integer ? f.template operator()<quant::Scaling::kPowersOfTwo, true>()
+                                    : f.template operator()<quant::Scaling::kPowersOfTwo, false>();
+  }
+}
+
+// Of formats that the arithmetic above is not for.
+inline ops::Refusal refuse_format(const quant::Format& format) {
+  using quant::Scaling;
+  if (format.has_blocks() && format.block != 16 && format.block != 32)
+    return "blocks must have 16 or 32 elements";
+  const bool any = format.scaling == Scaling::kPowersOfTwo, integers = format.scaling == Scaling::kIntegers;
+  if (!any && integers != format.element.integer)
+    return "integers must be scaled as integers or by powers of two, and other elements otherwise";
+  if (format.scaling == Scaling::kTwoLevels && format.element != quant::kE2M1)
+    return "scales of two levels must be of elements of E2M1";
+  return std::nullopt;
 }
 
 }  // namespace temper::backends

@@ -1,0 +1,155 @@
+#include "ops/rounded_experts/rounded_experts.h"
+
+#include <algorithm>
+
+#include "base/trace.h"
+#include "ops/checks.h"
+#include "ops/moe_experts/compose.h"
+#include "ops/op_info.h"
+#include "primitives/amax.h"
+#include "primitives/fake_quantized.h"
+#include "primitives/primitives.h"
+
+namespace temper::ops {
+namespace {
+
+namespace p = primitives;
+
+// Rows of one expert.
+Var rounded(Tape& tape, const Var& x, const RowRounding& how, int64_t expert) {
+  if (!how.rounds || x.value.numel() == 0) return x;
+  const int64_t rows = x.shape()[0], columns = x.shape()[1];
+  const int64_t run = how.format.has_blocks() ? how.format.block : columns;
+  Tensor amax;
+  if (how.from == RowRounding::Amax::kRows) amax = p::amax_of(x.value, {rows, 1}).reshape({rows, 1, 1});
+  if (how.from == RowRounding::Amax::kExperts)
+    amax = how.amax.narrow(0, how.amax.numel() == 1 ? 0 : expert, 1).reshape({1, 1, 1});
+  const Tensor wide = x.value.to(DType::kF32).contiguous().reshape({rows, columns / run, run});
+  const Tensor y = p::fake_quantized(how.format, wide, amax).reshape(x.shape()).to(x.dtype());
+  return p::straight_through(tape, x, y, how.clips() ? wide : Tensor(), amax);
+}
+
+Var swiglu_of(Tape& tape, const Var& gate_up) {
+  const int64_t width = gate_up.shape()[1] / 2;
+  const Var wide = p::cast(tape, gate_up, DType::kF32);
+  const Var gate = p::narrow(tape, wide, 1, 0, width), up = p::narrow(tape, wide, 1, width, width);
+  return p::cast(tape, p::mul(tape, p::mul(tape, gate, p::sigmoid(tape, gate)), up), gate_up.dtype());
+}
+
+Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
+  return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
+}
+
+Var compose(Tape& tape, const Var& x, const Var& weights, const Var& gate_up, const Var& down,
+            const RoundedExperts& op) {
+  const MoeExperts& of = op.of;
+  const int64_t tokens = of.tokens(), hidden = of.hidden(), top_k = of.top_k(), choices = tokens * top_k;
+  const auto multiplied = [&](const Var& rows, const Var& matrices, int64_t e) {
+    return p::matmul(tape, rows, matrix_of_expert(tape, matrices, e, of.experts), {.transpose_b = true});
+  };
+  const std::vector<RowsOfExpert> all = rows_by_expert(of.ids, of.experts);
+  std::vector<Var> results;
+  std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
+  int32_t place = 0;
+  for (int64_t e = 0; e < of.experts; ++e) {
+    const RowsOfExpert& own = all[static_cast<size_t>(e)];
+    if (own.choices.empty() && tokens > 0) continue;
+    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
+    const Var entered = multiplied(rounded(tape, rows_of(tape, x, own.tokens), op.in, e), gate_up, e);
+    results.push_back(multiplied(rounded(tape, swiglu_of(tape, entered), op.inner, e), down, e));
+  }
+  const Var chosen = p::cast(tape, rows_of(tape, p::concat_first(tape, results), places), DType::kF32);
+  const Var weighted = p::mul(tape, chosen, p::reshape(tape, weights, {choices, 1}));
+  const Var by_token = p::transpose(tape, p::reshape(tape, weighted, {tokens, top_k, hidden}), 1, 2);
+  return p::cast(tape, p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden}), x.dtype());
+}
+
+void check_rounding(const char* name, const RowRounding& how, int64_t experts, int64_t columns) {
+  constexpr auto op = RoundedExperts::kName;
+  if (!how.rounds) return;
+  using Amax = RowRounding::Amax;
+  const quant::Format& format = how.format;
+  if (format.needs_amax() == (how.from == Amax::kNone))
+    fail("[{}] {} has {}, and its format {}", op, name, format.needs_amax() ? "no amax" : "an amax",
+         format.needs_amax() ? "needs one" : "needs none");
+  if (format.has_blocks() && how.from == Amax::kRows)
+    fail("[{}] {} finds amax in rows, which formats with blocks do not take", op, name);
+  if (format.has_blocks() && columns % format.block != 0)
+    fail("[{}] {} has {} columns, needs blocks of {}", op, name, columns, format.block);
+  if (how.from != Amax::kExperts) return;
+  check_dtype(op, fmt::format("amax of {}", name), how.amax, DType::kF32);
+  check_contiguous(op, fmt::format("amax of {}", name), how.amax);
+  if (how.amax.numel() != 1 && how.amax.numel() != experts)
+    fail("[{}] {} has {} amax, needs 1 or {}", op, name, how.amax.numel(), experts);
+}
+
+// Of each of the two products, with those of its gradients.
+trace::OpWork work(const MoeExperts& of) {
+  const auto rows = static_cast<double>(of.tokens() * of.top_k());
+  const double flops = 6 * rows * static_cast<double>(of.hidden() * of.width());
+  const double bytes = static_cast<double>(of.gate_up.bytes() + of.down.bytes()) +
+                       rows * static_cast<double>((3 * of.hidden() + 4 * of.width()) * size_of(of.x.dtype()));
+  return {{flops, bytes}, {2 * flops, 2 * bytes}};
+}
+
+}  // namespace
+
+Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const Tensor& ids,
+                    const Var& weights, const RoundedExpertWeights& given) {
+  const auto& [gate_up, down, in, inner] = given;
+  const int64_t experts = check_experts(RoundedExperts::kName, x, ids, weights, gate_up, down);
+  check_rounding("in", in, experts, x.shape()[1]);
+  check_rounding("inner", inner, experts, down.shape()[1]);
+  RoundedExperts op{{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts}, in, inner};
+  const auto& kernel = *bound;
+  const trace::Span span(RoundedExperts::kName, [&] { return work(op.of); });
+  if (kernel.compose != nullptr) return kernel.compose(tape, x, weights, gate_up, down, op);
+  const std::vector<const Var*> inputs{&x, &weights, &gate_up, &down};
+  const bool backward = tape.recording() && std::any_of(inputs.begin(), inputs.end(), [](const Var* input) {
+                          return input->requires_grad();
+                        });
+  RoundedExperts::Output out = kernel.forward(op, backward);
+  const Tensor y = std::exchange(out.y, {});
+  // Nothing is kept that can be made again.
+  op.of.x = op.of.gate_up = op.of.down = {};
+  return tape.record(y, inputs,
+                     [op, out, &kernel, x_saved = x.saved(), in_saved = gate_up.saved(),
+                      out_saved = down.saved(), x_slot = x.slot, weights_slot = weights.slot,
+                      in_slot = gate_up.slot, out_slot = down.slot](const Tensor& dy) {
+                       RoundedExperts whole = op;
+                       whole.of.x = x_saved.get();
+                       whole.of.gate_up = in_saved.get();
+                       whole.of.down = out_saved.get();
+                       const auto target = [](const auto& slot, const Tensor& value) {
+                         return slot ? slot->target(value) : GradTarget{};
+                       };
+                       const MoeExperts::Grads grads = kernel.backward(
+                           whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
+                           target(in_slot, whole.of.gate_up), target(out_slot, whole.of.down));
+                       if (x_slot) x_slot->add(grads.x);
+                       if (weights_slot) weights_slot->add(grads.weights);
+                     });
+}
+
+namespace {
+
+RoundedExperts::Output outline_forward(const RoundedExperts& op, bool want_saved) {
+  return outline<MoeExperts>().forward(op.of, want_saved);
+}
+
+MoeExperts::Grads outline_backward(const RoundedExperts& op, const RoundedExperts::Output& saved,
+                                   const Tensor& dy, MoeExperts::Wanted wanted, const GradTarget& gate_up,
+                                   const GradTarget& down) {
+  return outline<MoeExperts>().backward(op.of, saved, dy, wanted, gate_up, down);
+}
+
+}  // namespace
+
+Probe rounded_experts_probe;
+
+void register_rounded_experts() {
+  register_op<RoundedExperts>(compose, rounded_experts_probe, {outline_forward, outline_backward},
+                              {.gpu = {{{"hopper", "hopper", "", 90}, {"cuda", "cuda"}}}});
+}
+
+}  // namespace temper::ops

@@ -13,9 +13,14 @@ struct Named {
 };
 const Named kFormats[] = {
     {"int8", {quant::integer_element(8, false, false), Scaling::kIntegers}},
+    {"int4", {quant::integer_element(4, false, false), Scaling::kIntegers}},
     {"fp8", {quant::kE4M3, Scaling::kFloats}},
+    {"fp8_e5m2", {quant::kE5M2, Scaling::kFloats}},
     {"nvfp4", {quant::kE2M1, Scaling::kTwoLevels, 16}},
     {"mxfp8", {quant::kE4M3, Scaling::kPowersOfTwo, 32}},
+    {"mxfp6", {quant::kE3M2, Scaling::kPowersOfTwo, 32}},
+    {"mxfp4", {quant::kE2M1, Scaling::kPowersOfTwo, 32}},
+    {"mxint8", {quant::kInt8Of64ths, Scaling::kPowersOfTwo, 32}},
 };
 
 void add_one(const Size& size, DType dtype, const Named& named) {

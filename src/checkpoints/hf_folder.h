@@ -72,8 +72,8 @@ using TakeRows = std::function<void(const WeightSpec& spec, int64_t first, const
 // A matrix that the folder has in NF4, as it is there, in place of its rows, of which the first one is
 // `first`. False: it is not kept so, and the rows follow.
 using TakeNf4 = std::function<bool(const WeightSpec& spec, int64_t first, const quant::Nf4& matrix)>;
-// Only rows of which `layout` holds something are read. Matrices in NF4 are offered where `take_nf4` is
-// given.
+// Only rows of which `layout` holds something are read. Where `take_nf4` is given, matrices in NF4 are
+// offered, and of those that quantizers may target all rows are read where the layout holds some.
 void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout& layout,
                const TakeRows& take, const TakeNf4& take_nf4 = {});
 

@@ -149,6 +149,18 @@ void hand_over_mxfp4(const ModelFolder& folder, const WeightSpec& spec, const Sl
 
 }  // namespace
 
+namespace {
+
+// Rows [first, first + count) of a parameter, which are whole matrices, as far as a rank needs them: what it
+// holds of them or, `whole`, all where it holds some.
+std::vector<Slice> needed_rows(const Placement& placement, int64_t first, int64_t count, bool whole) {
+  std::vector<Slice> slices = placement.own_rows(first, count);
+  if (whole && !slices.empty()) slices = {{first, 0, count}};
+  return slices;
+}
+
+}  // namespace
+
 std::vector<std::string> kept_names(const ModelFolder& folder, const WeightTable& table) {
   std::vector<std::string> kept;
   for (const std::string& name : folder.names())
@@ -208,9 +220,10 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
   check_weights(folder, table);
   for (size_t i = 0; i < table.specs().size(); ++i) {
     const WeightSpec& spec = table.specs()[i];
+    const bool whole = take_nf4 && spec.quantize;  // matrices are encoded before they are divided
     int64_t first = 0;
     if (holds_mxfp4(folder, spec)) {
-      for (const Slice& slice : layout[i].own_rows(0, spec.shape[0]))
+      for (const Slice& slice : needed_rows(layout[i], 0, spec.shape[0], whole))
         hand_over_mxfp4(folder, spec, slice, [&](int64_t row, const Tensor& rows) { take(spec, row, rows); });
       continue;
     }
@@ -225,7 +238,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
           first += source.rows;
           continue;
         }
-        for (const Slice& slice : layout[i].own_rows(first, source.rows))
+        for (const Slice& slice : needed_rows(layout[i], first, source.rows, whole))
           hand_over_quantized(folder, *matrix, slice.whole - first, slice.whole - first + slice.count,
                               [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });
         first += source.rows;
@@ -233,7 +246,7 @@ void load_rows(const ModelFolder& folder, const WeightTable& table, const Layout
       }
       Tensor from = folder.tensor(source.name);
       if (source.name == spec.stacked) from = from.reshape(spec.shape);
-      for (const Slice& slice : layout[i].own_rows(first, source.rows))
+      for (const Slice& slice : needed_rows(layout[i], first, source.rows, whole))
         hand_over(folder, source.name, from_file(spec, from), slice.whole - first,
                   slice.whole - first + slice.count,
                   [&](int64_t row, const Tensor& rows) { take(spec, first + row, rows); });

@@ -29,12 +29,27 @@ void fill_normal(const Tensor& value, uint64_t seed, size_t parameter, double de
   });
 }
 
-primitives::Nf4Matrix empty_nf4(const WeightSpec& spec, bool double_quantization, Device device) {
-  std::vector<int64_t> rows;
-  for (const WeightSource& source : spec.sources) rows.push_back(source.rows);
-  if (spec.shape[1] % 2 != 0)
-    fail("{} has {} columns: two codes of nf4 share a byte", spec.name, spec.shape[1]);
-  return primitives::empty_nf4(rows, spec.shape[1], double_quantization, device);
+// Of a source with so many rows, from row `first` of the parameter on, what a rank holds.
+primitives::Nf4Part nf4_part(const Placement& placement, int64_t first, int64_t rows) {
+  primitives::Nf4Part part{rows, placement.own_rows(first, rows)};
+  for (Slice& slice : part.here) slice.whole -= first;
+  return part;
+}
+
+primitives::Nf4Matrix empty_nf4(const WeightSpec& spec, const Placement& placement, bool double_quantization,
+                                Device device) {
+  if (placement.is_flat())
+    fail("{} is kept in nf4, of which parallel.shard_level 3 cannot keep parts: set 1 or 2", spec.name);
+  const Slice columns = placement.held().columns;
+  if (columns.whole % 2 != 0 || columns.count % 2 != 0)
+    fail("{} has {} columns, of {}: two codes of nf4 share a byte", spec.name, columns.count, spec.shape[1]);
+  std::vector<primitives::Nf4Part> parts;
+  int64_t first = 0;
+  for (const WeightSource& source : spec.sources) {
+    parts.push_back(nf4_part(placement, first, source.rows));
+    first += source.rows;
+  }
+  return primitives::empty_nf4(parts, spec.shape[1], columns, double_quantization, device);
 }
 
 void fill(const Tensor& value, float number) {
@@ -56,12 +71,9 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
     Parameter& parameter = parameters_.emplace_back();
     four_bits_.emplace_back();
     if (narrow && is_nf4(*frozen)) {
-      if (!layout_[i].is_whole())
-        fail(
-            "{} is kept in nf4, which needs whole matrices on every rank: divide no layers and shard nothing",
-            spec(i).name);
       const bool is_double = *frozen == primitives::FrozenFormat::kNf4Double;
-      four_bits_[i] = std::make_unique<FourBits>(FourBits{empty_nf4(spec(i), is_double, device), {}, 0});
+      four_bits_[i] =
+          std::make_unique<FourBits>(FourBits{empty_nf4(spec(i), layout_[i], is_double, device), {}, 0});
       parameter.value = four_bits_[i]->matrix.codes;
       parameter.scales = four_bits_[i]->matrix.scales;
       own_.emplace_back();
@@ -166,7 +178,8 @@ void ParameterStore::collect_nf4(size_t index, int64_t first, const Tensor& rows
   int64_t begin = 0;  // of a source
   for (const WeightSource& source : spec(index).sources) {
     const int64_t from = std::max(first, begin), until = std::min(end, begin + source.rows);
-    if (from < until) {
+    const primitives::Nf4Part part = nf4_part(layout_[index], begin, source.rows);
+    if (from < until && !part.here.empty()) {
       if (from == begin) own.filled = 0;
       invariant(own.filled == from - begin, "rows of a matrix in nf4 come from the first to the last");
       if (from == begin)
@@ -174,7 +187,7 @@ void ParameterStore::collect_nf4(size_t index, int64_t first, const Tensor& rows
       own.values.narrow(0, own.filled, until - from).copy_from(rows.narrow(0, from - first, until - from));
       own.filled += until - from;
       if (own.filled == source.rows) {
-        primitives::set_nf4(own.matrix, begin,
+        primitives::set_nf4(own.matrix, part, layout_[index].held().columns,
                             quant::encode_nf4(source.name, own.values, own.matrix.is_double()));
         own.values = {};
       }
@@ -188,7 +201,10 @@ bool ParameterStore::set_nf4(std::string_view name, int64_t first, const quant::
   if (!four_bits_[index]) return false;
   changed();
   const primitives::Nf4Matrix& own = four_bits_[index]->matrix;
-  primitives::set_nf4(own, first, quant::with_magnitudes(name, matrix, own.is_double()));
+  const primitives::Nf4Part part = nf4_part(layout_[index], first, matrix.codes.dim(0));
+  if (!part.here.empty())
+    primitives::set_nf4(own, part, layout_[index].held().columns,
+                        quant::with_magnitudes(name, matrix, own.is_double()));
   return true;
 }
 

@@ -53,8 +53,9 @@ class BoundWeight {
 class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialised. With `frozen` the weights that quantizers may target
-  // are kept in 8 or 4 bits, and nothing can be trained; those in 4 bits must be whole on every rank.
-  // Of a mesh a rank holds what its layout says. What a rank holds of a model cannot compute by itself.
+  // are kept in 8 or 4 bits, and nothing can be trained. Those in 4 bits have the magnitudes of the whole
+  // matrix on every rank, and its codes; they cannot be cut flat. Of a mesh a rank holds what its layout
+  // says. What a rank holds of a model cannot compute by itself.
   ParameterStore(WeightTable table, DType dtype, Device device,
                  std::optional<primitives::FrozenFormat> frozen = {}, const Mesh& mesh = {}, int rank = 0);
 

@@ -1,4 +1,5 @@
 #include <array>
+#include <bit>
 
 #include "backends/floats.h"
 #include "backends/simd/rows.h"
@@ -42,13 +43,13 @@ struct Rounding {
   bool integer;
 };
 
-// quant::quantized and dequantized.
+// quant::quantized and dequantized; in kPowersOfTwo `by` is the reciprocal, which is exact, too.
 template <Scaling kScaling>
 HWY_INLINE Lanes faked(const Rounding& round, Lanes x, Lanes by, Lanes back) {
   if constexpr (kScaling == Scaling::kIntegers) return hn::Div(round(hn::Mul(x, by)), back);
   if constexpr (kScaling == Scaling::kFloats) return hn::Mul(round(hn::Mul(x, by)), back);
   if constexpr (kScaling == Scaling::kTwoLevels) return hn::Mul(round(hn::Add(hn::Div(x, by), none())), back);
-  return hn::Mul(round(hn::Div(x, by)), back);
+  return hn::Mul(round(hn::Mul(x, by)), back);
 }
 
 template <Scaling kScaling, class T>
@@ -78,6 +79,13 @@ HWY_INLINE void two_levels(Lanes amax, float whole, float* by, float* back) {
   hn::StoreU(product, Floats(), back);
 }
 
+// 2^(code - 127).
+HWY_INLINE Lanes power_of(hn::Vec<Words> code) {
+  const Words words;
+  const auto is_least = hn::Eq(code, hn::Zero(words));
+  return hn::BitCast(Floats(), hn::IfThenElse(is_least, hn::Set(words, 0x400000), hn::ShiftLeft<23>(code)));
+}
+
 // The power of quant::power_code.
 HWY_INLINE void powers(Lanes amax, float largest, float* by, float* back) {
   const Words words;
@@ -87,22 +95,50 @@ HWY_INLINE void powers(Lanes amax, float largest, float* by, float* back) {
   const auto limit = hn::IfThenElse(hn::Eq(exponent, zero), hn::Set(words, 0x400000), zero);
   const auto up = hn::IfThenElseZero(hn::Gt(rest, limit), one);
   const auto code = hn::Min(hn::Add(exponent, up), hn::Set(words, 254));
-  const auto power = hn::IfThenElse(hn::Eq(code, zero), hn::Set(words, 0x400000), hn::ShiftLeft<23>(code));
-  hn::StoreU(hn::BitCast(Floats(), power), Floats(), by);
-  hn::StoreU(hn::BitCast(Floats(), power), Floats(), back);
+  hn::StoreU(power_of(hn::Sub(hn::Set(words, 254), code)), Floats(), by);
+  hn::StoreU(power_of(code), Floats(), back);
 }
 
-// The largest magnitudes of blocks, infinity where one is not finite: as bits, in whose order NaN comes last.
+// The largest bits of magnitudes of a block, in whose order NaN comes last: lane by lane.
+template <class T>
+HWY_INLINE hn::Vec<Words> lane_maxima(const T* x, int64_t size) {
+  const Words words;
+  auto largest = hn::Zero(words);
+  sweep(size, [&](int64_t i, auto lanes)
+                  HWY_ATTR { largest = hn::Max(largest, hn::BitCast(words, hn::Abs(load(x + i, lanes)))); });
+  return largest;
+}
+
+#if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+// Of 2^kLevels blocks: each has as many neighbouring lanes as another, in the order of the blocks.
+template <int kLevels, class T>
+HWY_INLINE hn::Vec<Words> maxima_of_blocks(const T* x, int64_t size) {
+  if constexpr (kLevels == 0) {
+    return lane_maxima(x, size);
+  } else {
+    const Words words;
+    const auto low = maxima_of_blocks<kLevels - 1>(x, size),
+               high = maxima_of_blocks<kLevels - 1>(x + (int64_t{1} << (kLevels - 1)) * size, size);
+    return hn::Max(hn::ConcatEven(words, high, low), hn::ConcatOdd(words, high, low));
+  }
+}
+#endif
+
+// The largest magnitudes of blocks, infinity where one is not finite.
 template <class T>
 void block_amax(const T* x, int64_t blocks, int64_t size, float* amax) {
   const Words words;
-  for (int64_t block = 0; block < blocks; ++block, x += size) {
-    auto largest = hn::Zero(words);
-    sweep(size, [&](int64_t i, auto lanes) HWY_ATTR {
-      largest = hn::Max(largest, hn::BitCast(words, hn::Abs(load(x + i, lanes))));
-    });
-    const uint32_t bits = hn::GetLane(hn::MaxOfLanes(words, largest));
-    amax[block] = std::bit_cast<float>(std::min(bits, 0x7F800000u));
+  const auto infinity = hn::Set(words, 0x7F800000u);
+  int64_t block = 0;
+#if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+  constexpr int kLevels = std::countr_zero(hn::MaxLanes(Floats()));
+  for (; block + width() <= blocks; block += width(), x += width() * size)
+    hn::StoreU(hn::BitCast(Floats(), hn::Min(maxima_of_blocks<kLevels>(x, size), infinity)), Floats(),
+               amax + block);
+#endif
+  for (; block < blocks; ++block, x += size) {
+    const auto largest = hn::MaxOfLanes(words, lane_maxima(x, size));
+    amax[block] = std::bit_cast<float>(hn::GetLane(hn::Min(largest, infinity)));
   }
 }
 
@@ -113,6 +149,7 @@ void fake_blocks(const quant::Format& format, const Rounding& round, const T* x,
   HWY_ALIGN std::array<float, kBlocks> amax{};
   Factors factors;
   const bool whole_is_finite = kScaling != Scaling::kTwoLevels || whole < HUGE_VALF;
+  const Lanes limit = fill(whole_is_finite ? HUGE_VALF : 0), nan = fill(NAN);
   for (int64_t first = 0; first < count; first += kBlocks * size) {
     const int64_t blocks = std::min(kBlocks, (count - first) / size);
     block_amax(x + first, blocks, size, amax.data());
@@ -122,13 +159,12 @@ void fake_blocks(const quant::Format& format, const Rounding& round, const T* x,
         two_levels(own, whole, factors.by + i, factors.back + i);
       else
         powers(own, format.element.largest, factors.by + i, factors.back + i);
+      const auto finite = hn::Lt(own, limit);
+      hn::StoreU(hn::IfThenElse(finite, hn::LoadU(Floats(), factors.by + i), nan), Floats(), factors.by + i);
     }
-    for (int64_t block = 0; block < blocks; ++block) {
-      const bool finite = amax[static_cast<size_t>(block)] < HUGE_VALF && whole_is_finite;
-      const quant::Factors own =
-          finite ? quant::Factors{factors.by[block], factors.back[block]} : quant::Factors{NAN, NAN};
-      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size, own);
-    }
+    for (int64_t block = 0; block < blocks; ++block)
+      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size,
+                         {factors.by[block], factors.back[block]});
   }
 }
 

@@ -40,8 +40,14 @@ TEST_F(GrpoCli, SamplesAreRows) {
     EXPECT_LE(tokens, 7u);
     EXPECT_EQ(passage.at("log_probs").as_array().size(), tokens);
     EXPECT_EQ(passage.at("sampled").as_array().size(), tokens);
+    ASSERT_EQ(passage.at("versions").as_array().size(), tokens);
+    EXPECT_EQ(passage.at("versions").as_array().back().as_int(), 0);
     reward += number(lines[i], "reward");
   }
+  // Weights have had as many updates as there were rollouts before.
+  for (const Json& line : lines)
+    EXPECT_EQ(line.at("passages").as_array().at(0).at("versions").as_array().front().as_int(),
+              line.at("rollout").as_int());
   EXPECT_NEAR(number(metrics(out).front(), "reward"), reward / 16, 1e-12);
   EXPECT_GT(reward, 0);
   EXPECT_LT(reward, 16);

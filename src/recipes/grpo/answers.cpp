@@ -44,6 +44,7 @@ struct Answers::Job {
   const std::function<void(const SampledAnswer&, size_t index)>& done;
   rollout::EngineOfRanks engine;
   std::vector<Talk> talks;
+  uint64_t first_version = 0;  // of the weights that sample, by their own count, as the job begins
   std::map<int64_t, size_t> running = {};  // by the engine's number
   size_t left = 0;
 
@@ -100,6 +101,7 @@ std::vector<SampledAnswer> Answers::ask(const data::Mixture& rows, const std::ve
                                  request_like(options)),
           std::vector<Talk>(asked.size())};
   job.left = asked.size();
+  job.first_version = (adapter_ != nullptr ? adapter_->parameters() : model_.parameters()).version();
   for (size_t i = 0; i < asked.size(); ++i) {
     Talk& talk = job.talks[i];
     talk.asked = &asked[i];
@@ -153,7 +155,9 @@ void Answers::take_answer(Job& job, const rollout::Completion& answer) {
   append(passage.ids, answer.ids);
   append(passage.log_probs, answer.log_probs);
   append(passage.kept, answer.kept);
-  append(passage.versions, answer.versions);
+  // The weights' own count begins anew with each start of the program.
+  for (const uint64_t version : adapter_ != nullptr ? answer.adapter_versions : answer.versions)
+    passage.versions.push_back(static_cast<uint64_t>(job.options.updates) + version - job.first_version);
   passage.sampled.resize(passage.ids.size(), 1);
   passage.experts = answer.experts;  // of all tokens: earlier turns were its prompt
   talk.sample.text =

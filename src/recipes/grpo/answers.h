@@ -35,6 +35,7 @@ class Answers {
     ops::SamplingOptions sampling = {};
     double temperature = 1;  // of the log-probabilities
     int64_t rollout = 0;
+    int64_t updates = 0;  // that the weights have had, which is their version in Passage::versions
   };
   struct Counts {
     int64_t tokens = 0;     // that were sampled

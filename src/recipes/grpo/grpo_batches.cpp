@@ -158,6 +158,7 @@ GrpoBatches::Round GrpoBatches::ask(int64_t first_group, int64_t count) {
   options.sampling.top_p = keys_.top_p;
   options.temperature = keys_.temperature;
   options.rollout = rollout_;
+  options.updates = rollout_ * keys_.updates();
   std::vector<SampledAnswer> fresh = answers_.ask(
       data_.train, asked, most_answers(count), options, [&](const SampledAnswer& sample, size_t index) {
         const Prompt& prompt = *asked[index].prompt;

@@ -1,6 +1,6 @@
 // Learning from rewards of conversations, killed at random moments and gone on with: what it leaves is what a
-// run that was never killed leaves, bit for bit. TEMPER_KILLS: how many runs are killed; TEMPER_KILL_SEED: the
-// seed of the first.
+// run that was never killed leaves, bit for bit. TEMPER_KILLS: how many runs are killed; TEMPER_KILL_SEED:
+// the seed of the first.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -18,7 +18,7 @@
 namespace temper {
 namespace {
 
-constexpr int kKills = 6;  // in half a minute
+constexpr int kKills = 6;        // in half a minute
 constexpr size_t kAnswers = 12;  // of a rollout
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -40,14 +40,16 @@ class RandomKills : public GrpoCli {
                "for line in sys.stdin:\n"
                "    asked = json.loads(line)\n"
                "    turns = sum(m['role'] == 'assistant' for m in asked['messages'])\n"
-               "    said = {'messages': [{'role': 'user', 'content': 'Sure?'}], 'reward': turns / 8} if turns < 3 \\\n"
+               "    said = {'messages': [{'role': 'user', 'content': 'Sure?'}], 'reward': turns / 8} if "
+               "turns < 3 \\\n"
                "        else {'reward': len(asked['text']) / 10}\n"
                "    print(json.dumps({'id': asked['id'], **said}), flush=True)\n");
-    const std::string path = configuration(
-        name,
-        "  stop: [a, b, c, d, e, f, g, h, i, k, l, m, n, o, p, r, s, t, u, x, '1', '2', '5', '9']\n  rewards: [{type: program, command: [python3, " + folder() +
-            "/twice.py], processes: 2}]\n  updates_per_rollout: 2\n" + keys,
-        more);
+    const std::string path =
+        configuration(name,
+                      "  stop: [a, b, c, d, e, f, g, h, i, k, l, m, n, o, p, r, s, t, u, x, '1', '2', '5', "
+                      "'9']\n  rewards: [{type: program, command: [python3, " +
+                          folder() + "/twice.py], processes: 2}]\n  updates_per_rollout: 2\n" + keys,
+                      more);
     std::string text = read_file(path);
     text.replace(text.find("group_size: 4"), 13, "group_size: 3");
     text.replace(text.find("max_length: 48"), 14, "max_length: 96");
@@ -101,8 +103,8 @@ class RandomKills : public GrpoCli {
         ::setenv("KILL_COUNT", std::to_string(moment.count).c_str(), 1);
       }
       ::freopen("/dev/null", "a", stderr);
-      ::execl(TEMPER_BINARY, "temper", "train", config.c_str(), "--output", out.c_str(),
-              "--checkpoint.async", async ? "true" : "false", static_cast<char*>(nullptr));
+      ::execl(TEMPER_BINARY, "temper", "train", config.c_str(), "--output", out.c_str(), "--checkpoint.async",
+              async ? "true" : "false", static_cast<char*>(nullptr));
       ::_exit(127);
     }
     if (moment.seconds >= 0) {
@@ -146,8 +148,8 @@ class RandomKills : public GrpoCli {
   // Without what a clock or the work that was left says.
   static std::vector<std::string> known_metrics(const std::string& out) {
     static const std::set<std::string, std::less<>> kOfWork{
-        "rollout_seconds", "rollout_tokens_per_second", "reward_seconds", "scoring_seconds",
-        "prompt_tokens_found", "peak_fraction"};
+        "rollout_seconds", "rollout_tokens_per_second", "reward_seconds",
+        "scoring_seconds", "prompt_tokens_found",       "peak_fraction"};
     std::vector<std::string> lines;
     for (const Json& line : metrics(out)) {
       Json::Object kept;

@@ -66,16 +66,18 @@ Answers::Counts GrpoBatches::counts_of_answers() const {
   return counts;
 }
 
-// In the journal of the rank that asked, behind the answer.
+// In the journal of the rank that asked, behind the answer; once, where a run that was stopped had begun to.
 void GrpoBatches::keep_scores() {
   if (!apart_) {
     if (answers_.leads())
-      for (const SampledAnswer& sample : samples_) journal_.write_scores(scores_to_json(sample));
+      for (const SampledAnswer& sample : samples_)
+        if (!sample.scored) journal_.write_scores(scores_to_json(sample));
     return;
   }
   Json::Array own;
   if (setup_.model->decoder.ranks().is_first())
-    for (const SampledAnswer& sample : samples_) own.push_back(scores_to_json(sample));
+    for (const SampledAnswer& sample : samples_)
+      if (!sample.scored) own.push_back(scores_to_json(sample));
   for (const std::string& text : setup_.ranks.gather_objects("scores", Json(std::move(own)).dump())) {
     const Json parsed = Json::parse(text, "scores");
     for (const Json& scores : parsed.as_array())

@@ -220,6 +220,23 @@ TEST_F(CheckMemory, CountsWhatKernelsTakeOnAGpu) {
               1 << 16);  // a quarter of them
 }
 
+// What weights go through to another process is the device's between updates, or the CPU's.
+TEST_F(CheckMemory, CountsWhatWeightsTravelThrough) {
+  setting_.facts = known_hardware("cuda-sm90");
+  config_.device = "cuda";
+  const auto workspace = [&] { return rehearse(config_, setting_).of(MemoryTag::kWorkspace); };
+  const int64_t without = workspace();
+  config_.exchange.to = "/tmp/weights.sock";
+  config_.exchange.chunk_mib = 4096;
+  constexpr int64_t kChunk = int64_t{4096} << 20;
+  // Beside it there is what kernels keep between updates.
+  EXPECT_GE(workspace(), kChunk);
+  EXPECT_LE(workspace(), kChunk + without);
+  EXPECT_LT(without, kChunk / 4);
+  config_.exchange.memory = ChunkMemory::kHost;
+  EXPECT_EQ(workspace(), without);
+}
+
 // Frozen weights have no gradients, moments, masters or place in checkpoints.
 TEST(Plan, AdaptersTakeTheirOwnStateOnly) {
   RunConfig config;

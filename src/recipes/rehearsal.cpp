@@ -13,6 +13,7 @@
 #include "recipes/critic.h"
 #include "recipes/recipe.h"
 #include "recipes/rollout_model.h"
+#include "recipes/weight_exchange.h"
 #include "training/adapter_trainer.h"
 #include "training/gather_rows.h"
 
@@ -355,6 +356,8 @@ void rehearse_on(const RunConfig& config, const Setting& setting, const Pool& co
   const RolloutsApart apart(config, setting);
   bool rolled = false;
   const AfterUpdates after = [&](layers::ParameterStore& trained, const layers::Adapter* adapter) {
+    if (const int64_t chunk = chunk_on_device(config); chunk > 0)
+      Tensor::empty({chunk}, DType::kU8, MemoryTag::kWorkspace, trained.device());
     const std::unique_ptr<layers::Adapter> copy = apart.copy(trained, adapter, *ranks.all);
     if (!std::exchange(rolled, true)) plan.updates = peaks_of(counted);
     if (recipe.rollouts == nullptr) return;

@@ -168,7 +168,7 @@ void TrainingLoop::begin_and_train() {
     if (error.kind() != ErrorKind::kResources && error.kind() != ErrorKind::kDefect) throw;
     throw Error(fmt::format("{}\n{}", error.what(), what_is_saved()), error.kind());
   }
-  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+  explain_memory(plan);
   fail_if_any_was_lost();
 }
 

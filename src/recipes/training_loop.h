@@ -72,6 +72,7 @@ class TrainingLoop {
   void find_peak();
   void fail_if_any_was_lost() const;
   int64_t plan_disk_of_all() const;
+  void explain_memory(const RunMemory& plan) const;  // where it is asked for
 
   LogFile console_;  // first: it keeps what all others say
   RunOptions options_;

@@ -68,7 +68,14 @@ void TrainingLoop::check(const ops::Preferences& preferred, const RunMemory& pla
   else if (updates > 0)
     report += "time           " + estimated_time(updates) + "\n";
   log_info(report + "Nothing was trained (--dry-run).");
-  if (options_.explain_memory) log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+  explain_memory(plan);
+}
+
+void TrainingLoop::explain_memory(const RunMemory& plan) const {
+  if (!options_.explain_memory) return;
+  const Pool& memory = pool(setup_.facts.device);
+  log_info(memory_table(memory.usage(), memory.peak_live(), &plan));
+  if (const std::string chunk = describe_chunk(setup_.config); !chunk.empty()) log_info(chunk);
 }
 
 std::string TrainingLoop::estimated_time(double updates) {

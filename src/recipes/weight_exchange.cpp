@@ -6,6 +6,7 @@
 #include "checkpoints/placed_tensors.h"
 #include "collectives/at_root.h"
 #include "exchange/weight_sources.h"
+#include "training/rounded_weights.h"
 
 namespace temper::recipes {
 
@@ -14,11 +15,27 @@ void check_exchange(const RunConfig& config) {
   if (exchange.to.empty()) return;
   if (exchange.memory == ChunkMemory::kDevice && config.device == "cpu")
     fail("[exchange.memory] is device, but the run computes on cpu; write host, or leave it out");
-  if (config.quantize.to_options().any())
+  if (config.quantize.to_options().any() && !config.adapters.empty())
     fail(
-        "[exchange] quantizers do not travel, so the other process would answer with other weights than are "
-        "trained; "
-        "leave out exchange or quantize");
+        "[exchange] adapters are sent and not their base, whose weights quantize rounds here alone; leave "
+        "out "
+        "exchange or quantize");
+}
+
+int64_t chunk_on_device(const RunConfig& config) {
+  const ExchangeConfig& exchange = config.exchange;
+  const bool device =
+      config.device != "cpu" && exchange.memory.value_or(ChunkMemory::kDevice) == ChunkMemory::kDevice;
+  return exchange.to.empty() || !device ? 0 : exchange.chunk_mib << 20;
+}
+
+std::string describe_chunk(const RunConfig& config) {
+  if (config.exchange.to.empty()) return "";
+  const bool device = chunk_on_device(config) > 0;
+  return fmt::format("Weights that go to another process travel through {} (exchange.chunk_mib) of {}.",
+                     format_bytes(config.exchange.chunk_mib << 20),
+                     device ? "the device's memory, between updates, which the workspace above has room for"
+                            : "the CPU's memory, which is not among the above");
 }
 
 WeightExchange::WeightExchange(const RunSetup& setup) : setup_(setup), config_(setup.config.exchange) {}
@@ -34,8 +51,25 @@ exchange::SendOptions WeightExchange::options() const {
   return options;
 }
 
+// Rounded weights travel as numbers; what rounds values that pass does not.
+void WeightExchange::check_quantizers() const {
+  for (const layers::Quantizer& each : setup_.model->decoder.quantizers().all())
+    if (each.planned.of_input)
+      fail(
+          "[exchange] {} rounds values that pass, and does not travel: the other process would compute "
+          "otherwise than this run; quantize weights alone, or leave out exchange",
+          each.planned.name);
+}
+
+// What passes compute with.
+std::vector<PlacedTensor> WeightExchange::parameters_of(const Learner& learner) const {
+  if (learner.adapter() != nullptr) return learner.trained().placed();
+  return training::rounded_parameters(setup_.model->decoder);
+}
+
 void WeightExchange::greet() const {
   if (!is_on()) return;
+  check_quantizers();
   // Each rank may be on a device of its own.
   collectives::made_at_each(setup_.ranks, "memory for weights that are sent", [&] {
     exchange::OutgoingChunk(options().memory, options().chunk_bytes);
@@ -61,12 +95,13 @@ bool WeightExchange::is_due(const Learner& learner) const {
   return learner.is_done() || (config_.every_steps > 0 && learner.step() % config_.every_steps == 0);
 }
 
-void WeightExchange::send_own(const Learner& learner, exchange::SendResult& result) const {
+void WeightExchange::send_own(const Learner& learner, const std::vector<PlacedTensor>& parameters,
+                              exchange::SendResult& result) const {
   exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
   std::optional<exchange::AdapterNote> note;
   if (learner.adapter() != nullptr) note = exchange::note_of(*learner.adapter(), learner.name());
   sender.begin(learner.step(), note);
-  exchange::send_owned(sender, learner.trained().placed(), setup_.ranks.rank());
+  exchange::send_owned(sender, parameters, setup_.ranks.rank());
   const exchange::SendResult own = sender.finish();
   result.bytes = own.bytes;
   result.seconds = own.seconds;
@@ -74,14 +109,15 @@ void WeightExchange::send_own(const Learner& learner, exchange::SendResult& resu
 
 void WeightExchange::send(const Learner& learner) {
   exchange::SendResult own;
+  const std::vector<PlacedTensor> parameters = parameters_of(learner);
   for (int rank = 0; rank < setup_.ranks.size(); ++rank)
     collectives::made_at_each(setup_.ranks, "weights that are sent", [&] {
-      if (setup_.ranks.rank() == rank) send_own(learner, own);
+      if (setup_.ranks.rank() == rank) send_own(learner, parameters, own);
       return std::string();
     });
   const auto bytes = setup_.ranks.sum("bytes of weights that were sent", own.bytes);
   const double seconds = setup_.ranks.sum("seconds of sending weights", own.seconds);
-  if (config_.check_sync) check(learner);
+  if (config_.check_sync) check(learner, parameters);
   sent_[learner.name()] = learner.step();
   const std::string line = fmt::format(
       "exchange: sent {} of update {}, {} in {:.0f} ms{}",
@@ -93,8 +129,7 @@ void WeightExchange::send(const Learner& learner) {
 }
 
 // Rank 0 puts every parameter together, in the dtype in which the other process has it.
-void WeightExchange::check(const Learner& learner) const {
-  const std::vector<PlacedTensor> placed = learner.trained().placed();
+void WeightExchange::check(const Learner& learner, const std::vector<PlacedTensor>& placed) const {
   checkpoints::with_whole(setup_.ranks, placed, [&](const auto& whole) {
     exchange::Sender sender(config_.to, setup_.model->decoder.parameters().table(), options());
     const bool is_adapter = learner.adapter() != nullptr;

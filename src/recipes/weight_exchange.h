@@ -10,8 +10,14 @@ namespace temper::recipes {
 // What the configuration alone says: an Error for keys that cannot be followed.
 void check_exchange(const RunConfig& config);
 
+// Of what memory the values take that travel, in a sentence; empty where none do. Of the run's device, where
+// `chunk_on_device` says so, it is part of the plan.
+std::string describe_chunk(const RunConfig& config);
+int64_t chunk_on_device(const RunConfig& config);  // bytes; 0: it is the CPU's, or there is none
+
 // Sends what a run trains to another process of this machine: the model's weights, or each adapter's under
-// its name. Every rank sends what it owns, one after the other. The version is the number of updates.
+// its name; of weights with quantizers what these make of them. Every rank sends what it owns, one after the
+// other. The version is the number of updates.
 class WeightExchange {
  public:
   // `setup` must outlive it. All ranks call the same functions at the same time, and an Error of one is
@@ -29,8 +35,11 @@ class WeightExchange {
 
  private:
   exchange::SendOptions options() const;
-  void send_own(const Learner& learner, exchange::SendResult& result) const;
-  void check(const Learner& learner) const;
+  void check_quantizers() const;
+  std::vector<PlacedTensor> parameters_of(const Learner& learner) const;
+  void send_own(const Learner& learner, const std::vector<PlacedTensor>& parameters,
+                exchange::SendResult& result) const;
+  void check(const Learner& learner, const std::vector<PlacedTensor>& placed) const;
 
   const RunSetup& setup_;
   const ExchangeConfig& config_;

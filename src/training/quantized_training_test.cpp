@@ -8,6 +8,7 @@
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/calibration.h"
+#include "training/rounded_weights.h"
 #include "training/trainer.h"
 
 namespace temper::training {
@@ -70,6 +71,16 @@ void export_weights(models::Model& plain, const models::Model& quantized) {
   }
 }
 
+std::vector<float> all_weights(const std::vector<PlacedTensor>& placed) {
+  std::vector<float> all;
+  for (const PlacedTensor& each : placed) {
+    const Tensor wide = each.own.contiguous().to(DType::kF32);
+    const auto values = wide.values<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
 // What fakes a format in training is what an exported model computes with: losses and gradients bit by bit,
 // but for those that the quantizers' own backward cuts off.
 TEST(QuantizedTraining, ComputesWithTheWeightsThatAreExported) {
@@ -85,7 +96,12 @@ TEST(QuantizedTraining, ComputesWithTheWeightsThatAreExported) {
           tiny.quantize = only_weights_of(type, kind);
           QuantizedRun quantized(tiny);
           quantized.calibrate();
+          const std::vector<float> before = all_weights(quantized.model->decoder.parameters().placed());
           export_weights(*plain.model, *quantized.model);
+          // What is sent to another process is that, too, and changes nothing here.
+          EXPECT_TRUE(all_weights(rounded_parameters(quantized.model->decoder)) ==
+                      all_weights(plain.model->decoder.parameters().placed()));
+          EXPECT_TRUE(all_weights(quantized.model->decoder.parameters().placed()) == before);
           const EvalResult expected = plain.trainer.evaluate(kQuantizedRows),
                            found = quantized.trainer.evaluate(kQuantizedRows);
           EXPECT_EQ(found.loss, expected.loss);

@@ -8,4 +8,9 @@ namespace temper::training {
 // amax. Of several ranks all that hold something of the model call this.
 void round_weights(layers::Decoder& model);
 
+// The rank's parts of all parameters (ParameterStore::placed), of weights with quantizers what these make of
+// them: what passes compute with. The weights themselves stay as they are. What was rounded lies in the CPU's
+// memory. Ranks as above.
+std::vector<PlacedTensor> rounded_parameters(layers::Decoder& model);
+
 }  // namespace temper::training

@@ -128,10 +128,12 @@ class Engine {
   const layers::Decoder& model_;
   const EngineOptions options_;
   const tokenizers::Tokenizer* tokenizer_;
-  const bool decodes_as_prompts_;
   const bool captures_;  // passes in which all sequences get one token
   layers::PagedStates states_;
   const bool has_slots_;
+  // Whether tokens that were sampled may be computed again in parts, as prompts are; states in slots are kept
+  // of few places, and move on one by one.
+  const bool decodes_as_prompts_;
   PagePool pool_;
   std::vector<int32_t> free_slots_;
   // Of states at the end of a page, by its serial; the oldest first.

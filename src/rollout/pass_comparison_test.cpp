@@ -14,23 +14,26 @@ const ops::FieldValues kInvariantKernels{{"linear", "onednn_invariant"},
 
 std::vector<std::vector<int32_t>> some_prompts() {
   std::vector<std::vector<int32_t>> prompts(3);
-  for (int32_t i = 0; i < 40; ++i) prompts[0].push_back(i * 7 % 48);
+  for (int32_t i = 0; i < 80; ++i) prompts[0].push_back(i * 7 % 48);
   for (int32_t i = 0; i < 17; ++i) prompts[1].push_back((3 + i * 5) % 48);
   prompts[2] = {11};
   return prompts;
 }
 
 std::unique_ptr<models::Model> model_with(const char* type, const ops::OpsConfig& kernels) {
-  auto model = tiny_model({.type = type, .ops = kernels});
-  const bool invariant = model->decoder.ops().at<ops::Linear>("layers.0.attention.qkv").batch_invariant;
+  auto model =
+      tiny_model({.type = type, .ops = kernels, .sizes = {{"max_position_embeddings", Json(int64_t{256})}}});
+  const bool invariant = model->decoder.ops().at<ops::Linear>("head").batch_invariant;
   return invariant ? std::move(model) : nullptr;
 }
 
 TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
-  for (const char* type : {"qwen3", "gemma3_text", "qwen3_moe", "gpt_oss"}) {
+  for (const char* type : {"qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_text"}) {
     const auto model = model_with(type, {.written = kInvariantKernels});
     if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
-    const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 12));
+    constexpr int64_t kTokens = 24;
+    const PassComparison comparison(model->decoder,
+                                    likeliest_answers(model->decoder, some_prompts(), kTokens));
     for (const int64_t batch : {1, 3, 20})
       for (const bool warm : {false, true}) {
         const PassDifference found = comparison.compare(batch, warm);
@@ -39,8 +42,24 @@ TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
         EXPECT_EQ(found.mean, 0);
         EXPECT_EQ(found.found > 0, warm);
         EXPECT_EQ(found.different_tokens, 0);
-        EXPECT_EQ(found.tokens, 12 * std::max<int64_t>(3, batch) * (warm ? 2 : 1));
+        EXPECT_EQ(found.tokens, kTokens * std::max<int64_t>(3, batch) * (warm ? 2 : 1));
         EXPECT_GT(comparison.seconds_per_pass(batch), 0);
+      }
+  }
+}
+
+// A dense model, a mixture and a hybrid, cold and warm, on both sides of each number of rows at which kernels
+// change.
+TEST(PassComparison, IsExactlyZeroForAnyNumberOfAnswers) {
+  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"}) {
+    const auto model = model_with(type, {.written = kInvariantKernels});
+    if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+    const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 3));
+    for (const int64_t batch : {2, 8, 9, 16, 17, 33, 65, 129, 1024})
+      for (const bool warm : {false, true}) {
+        const PassDifference found = comparison.compare(batch, warm);
+        EXPECT_TRUE(found.none()) << type << " " << batch << (warm ? " warm: " : ": ") << found.first_module;
+        EXPECT_EQ(found.different_tokens, 0);
       }
   }
 }
@@ -104,7 +123,8 @@ TEST(PassComparison, ForcesTheAnswersThatAreGiven) {
 }
 
 TEST(PassComparison, ModelsThatDecodeByAnotherFormulaDiffer) {
-  const auto model = tiny_model({.type = "qwen3_next"});
+  const auto model =
+      tiny_model({.type = "qwen3_next", .sizes = {{"max_position_embeddings", Json(int64_t{256})}}});
   const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 12));
   const PassDifference found = comparison.compare(2, false);
   EXPECT_EQ(found.first_module, "layer 0, mixer");  // gated delta

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "backends/floats.h"
@@ -67,12 +68,17 @@ namespace {
 using ops::RecurrentGatedDeltaRule;
 HWY_EXPORT(step);
 
+constexpr int64_t kSmallTask = 1 << 14;  // elements of states
+
 Tensor run_forward(const RecurrentGatedDeltaRule& op) {
   const Tensor y = Tensor::empty(op.v.shape(), op.v.dtype());
   const int64_t heads = op.v.dim(1);
-  parallel_for(op.v.dim(0) * heads, [&](int64_t i) {
+  // Texts are computed token by token, too: small heads are not worth a task each.
+  const int64_t grain = std::max<int64_t>(1, kSmallTask / (op.q.dim(2) * op.v.dim(2)));
+  parallel_ranges(op.v.dim(0) * heads, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> memory(static_cast<size_t>(2 * (op.q.dim(2) + op.v.dim(2))));
-    HWY_DYNAMIC_DISPATCH(step)(op, y, i / heads, i % heads, memory.data());
+    for (int64_t i = begin; i < end; ++i)
+      HWY_DYNAMIC_DISPATCH(step)(op, y, i / heads, i % heads, memory.data());
   });
   return y;
 }

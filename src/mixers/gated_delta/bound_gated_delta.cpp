@@ -63,7 +63,8 @@ class BoundGatedDelta : public layers::BoundMixer {
         gates_(binding.kernel<ops::DeltaGates>(kGatedDelta)),
         rule_(binding.kernel<ops::ChunkGatedDeltaRule>(kGatedDelta)),
         step_(binding.kernel<ops::RecurrentGatedDeltaRule>(kGatedDelta)),
-        norm_(binding.kernel<ops::RmsNormGated>(kGatedDelta)) {}
+        norm_(binding.kernel<ops::RmsNormGated>(kGatedDelta)),
+        by_steps_(qkvz_.kernel()->batch_invariant && step_->batch_invariant && step_->forward != nullptr) {}
 
   Var forward(Tape& tape, const Var& x, const Pass& pass, layers::MixerState* state) const override {
     const auto* const one = static_cast<const DeltaState*>(state);
@@ -79,7 +80,7 @@ class BoundGatedDelta : public layers::BoundMixer {
       return of_batch(tape, in, gates, pass, static_cast<const DeltaPages&>(pages));
     });
   }
-  bool decodes_as_prompts() const override { return false; }
+  bool decodes_as_prompts() const override { return by_steps_; }
   bool decodes_on_device() const override {
     return step_->forward != nullptr && conv_update_->forward != nullptr;
   }
@@ -201,11 +202,40 @@ class BoundGatedDelta : public layers::BoundMixer {
     op.documents = documents;
     op.scale = scale_;
     const Heads heads = heads_of(tape, convolve(tape, in.qkv, rows, documents, kept), in.qkv.dtype());
+    if (by_steps_) {
+      const Var y = tape.constant(step_by_step(heads, gates, documents, kept.states));
+      if (!tape.recording()) return y;
+      const Var chunks = ops::chunk_gated_delta_rule(
+                             tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, {}}, op, false)
+                             .y;
+      if (!chunks.requires_grad()) return y;
+      return tape.record(y.value, {&chunks}, [slot = chunks.slot](const Tensor& grad) { slot->add(grad); });
+    }
     const Var initial = keeps ? tape.constant(kept.states) : Var{};
     const ops::DeltaResult out = ops::chunk_gated_delta_rule(
         tape, rule_, {heads.q, heads.k, heads.v, gates.g, gates.beta, initial}, op, keeps);
     if (keeps) kept.states.copy_from(out.final_state.value);
     return out.y;
+  }
+
+  // y [tokens, heads, value_dim]. `states` [documents, …] move on; undefined: they begin at zero.
+  Tensor step_by_step(const Heads& heads, const ops::Gates& gates, const ops::Documents& documents,
+                      Tensor states) const {
+    const Tensor q = heads.q.value, k = heads.k.value, v = heads.v.value;
+    if (!states.defined())
+      states = Tensor::zeros({documents.count(), c_.heads, c_.key_dim, c_.value_dim}, DType::kF32,
+                             MemoryTag::kActivations, q.device());
+    const Tensor y = Tensor::empty(v.shape(), v.dtype(), MemoryTag::kActivations, q.device());
+    for (int64_t d = 0; d < documents.count(); ++d) {
+      const Tensor state = states.narrow(0, d, 1);
+      if (const int64_t before = documents.continues(d); before >= 0)
+        state.copy_from(states.narrow(0, before, 1));
+      for (int64_t t = documents.start(d); t < documents.start(d + 1); ++t)
+        y.narrow(0, t, 1).copy_from(ops::recurrent_gated_delta_rule(
+            step_, {q.narrow(0, t, 1), k.narrow(0, t, 1), v.narrow(0, t, 1), gates.g.value.narrow(0, t, 1),
+                    gates.beta.value.narrow(0, t, 1), state, scale_}));
+    }
+    return y;
   }
 
   // One token of each sequence.
@@ -270,6 +300,9 @@ class BoundGatedDelta : public layers::BoundMixer {
   ops::Bound<ops::ChunkGatedDeltaRule> rule_;
   ops::Bound<ops::RecurrentGatedDeltaRule> step_;
   ops::Bound<ops::RmsNormGated> norm_;
+  // Where linears give a token the same bits whatever is beside it, the rule does, too: prompts and rows of
+  // training are computed token by token, as decode() computes them. Their gradient is that of chunks.
+  const bool by_steps_;
 };
 
 }  // namespace

@@ -52,11 +52,31 @@ HWY_INLINE Lanes faked(const Rounding& round, Lanes x, Lanes by, Lanes back) {
   return hn::Mul(round(hn::Mul(x, by)), back);
 }
 
-template <Scaling kScaling, class T>
-void fake_run(const Rounding& round, const T* x, T* y, int64_t count, const quant::Factors& factors) {
+// Of values that are no NaN, rounded to nearest even with half of the operations.
+HWY_INLINE void store_number(Lanes value, BFloat16* to, Whole) {
+  const Words words;
+  const auto bits = hn::BitCast(words, value), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1)),
+             rounded = hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7FFF)));
+  hn::StoreU(hn::TruncateTo(Halves(), hn::ShiftRight<16>(rounded)), Halves(),
+             reinterpret_cast<uint16_t*>(to));
+}
+template <class T, class Count>
+HWY_INLINE void store_number(Lanes value, T* to, Count count) {
+  store(value, to, count);
+}
+
+// `kNumbers`: neither x nor the factors are NaN or infinity.
+template <Scaling kScaling, bool kNumbers = false, class T>
+HWY_INLINE void fake_run(const Rounding& round, const T* x, T* y, int64_t count,
+                         const quant::Factors& factors) {
   const Lanes by = fill(factors.by), back = fill(factors.back);
-  sweep(count, [&](int64_t i, auto lanes)
-                   HWY_ATTR { store(faked<kScaling>(round, load(x + i, lanes), by, back), y + i, lanes); });
+  sweep(count, [&](int64_t i, auto lanes) HWY_ATTR {
+    const Lanes found = faked<kScaling>(round, load(x + i, lanes), by, back);
+    if constexpr (kNumbers)
+      store_number(found, y + i, lanes);
+    else
+      store(found, y + i, lanes);
+  });
 }
 
 // Whose scales are made together.
@@ -110,6 +130,20 @@ HWY_INLINE hn::Vec<Words> lane_maxima(const T* x, int64_t size) {
 }
 
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+// The same of bfloat16, whose bits are the upper halves of float32's: compared as they are.
+HWY_INLINE hn::Vec<Words> lane_maxima(const BFloat16* x, int64_t size) {
+  const Words words;
+  const Halves halves;
+  const auto* const bits = reinterpret_cast<const uint16_t*>(x);
+  auto largest = hn::Zero(halves);
+  int64_t i = 0;
+  for (; i + width() <= size; i += width())
+    largest = hn::Max(largest, hn::And(hn::LoadU(halves, bits + i), hn::Set(halves, 0x7FFF)));
+  auto wide = hn::ShiftLeft<16>(hn::PromoteTo(words, largest));
+  if (i < size) wide = hn::Max(wide, hn::BitCast(words, hn::Abs(load(x + i, Part{size - i}))));
+  return wide;
+}
+
 // Of 2^kLevels blocks: each has as many neighbouring lanes as another, in the order of the blocks.
 template <int kLevels, class T>
 HWY_INLINE hn::Vec<Words> maxima_of_blocks(const T* x, int64_t size) {
@@ -162,9 +196,15 @@ void fake_blocks(const quant::Format& format, const Rounding& round, const T* x,
       const auto finite = hn::Lt(own, limit);
       hn::StoreU(hn::IfThenElse(finite, hn::LoadU(Floats(), factors.by + i), nan), Floats(), factors.by + i);
     }
-    for (int64_t block = 0; block < blocks; ++block)
-      fake_run<kScaling>(round, x + first + block * size, y + first + block * size, size,
-                         {factors.by[block], factors.back[block]});
+    for (int64_t block = 0; block < blocks; ++block) {
+      const T* const from = x + first + block * size;
+      T* const to = y + first + block * size;
+      const quant::Factors own{factors.by[block], factors.back[block]};
+      if (own.by == own.by)
+        fake_run<kScaling, true>(round, from, to, size, own);
+      else
+        fake_run<kScaling>(round, from, to, size, own);
+    }
   }
 }
 

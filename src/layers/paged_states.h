@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "ops/paged_sequences.h"
@@ -28,8 +27,8 @@ class MixerPages {
 // The sequences of one pass: those that decode first, each with one token; then those with parts of prompts.
 struct PagedBatch {
   ops::PagedSequences sequences;
-  std::vector<int32_t> slots;  // by sequence; where mixers have them
-  int64_t decoding = 0;        // sequences, and tokens
+  Tensor slots;          // [sequences] int32 on the CPU; where mixers have them
+  int64_t decoding = 0;  // sequences, and tokens
 };
 
 // Those of a model, layer by layer.
@@ -47,19 +46,6 @@ class PagedStates {
  private:
   std::vector<std::unique_ptr<MixerPages>> layers_;
   PageSizes sizes_;
-};
-
-// The rows of some slots together, [slots, …]: where they lie if they follow one another, else a copy that
-// store() brings back.
-class SlotRows {
- public:
-  SlotRows(const Tensor& all, std::span<const int32_t> slots);
-  const Tensor& rows() const { return rows_; }
-  void store() const;
-
- private:
-  Tensor all_, rows_;
-  std::vector<int32_t> copied_;  // slots; empty where rows() is a view
 };
 
 }  // namespace temper::layers

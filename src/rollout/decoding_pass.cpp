@@ -41,6 +41,7 @@ DecodingPass::DecodingPass(const DecodingSetup& setup, const Shape& shape)
   for (int64_t row = 0; row <= shape.rows; ++row) starts.push_back(static_cast<int32_t>(row));
   input_.batch.sequences = {Tensor::from(starts), integers({shape.rows}),
                             integers({shape.rows, shape.width})};
+  input_.batch.slots = integers({shape.rows});
   input_.batch.decoding = shape.rows;
   if (shape.adapter != nullptr) input_.adapters = {{shape.adapter, shape.rows}};
 }
@@ -66,9 +67,10 @@ DecodingPass::Chosen DecodingPass::run(std::span<const Row> rows, std::span<cons
   const ops::PagedSequences& sequences = input_.batch.sequences;
   for (int64_t i = 0; i < shape_.rows; ++i) {
     Row row = i < std::ssize(rows) ? rows[static_cast<size_t>(i)] : Row();
-    if (row.pages.empty()) row = {0, {&setup_.spare_page, 1}, {}};
+    if (row.pages.empty()) row = {0, {&setup_.spare_page, 1}, setup_.spare_slot, {}};
     invariant(std::ssize(row.pages) <= shape_.width, "a sequence with more pages than its pass has");
     sequences.held.data<int32_t>()[i] = row.held;
+    input_.batch.slots.data<int32_t>()[i] = row.slot;
     std::copy(row.pages.begin(), row.pages.end(), sequences.pages.data<int32_t>() + i * shape_.width);
     std::memcpy(options_.data<uint8_t>() + i * kOptionBytes, &row.sampling, kOptionBytes);
   }

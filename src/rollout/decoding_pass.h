@@ -14,9 +14,9 @@ namespace temper::rollout {
 struct DecodingSetup {
   const layers::Decoder& model;
   const layers::PagedStates& states;
-  int32_t spare_page;  // nobody's: rows without a sequence write there
-  Tensor ids;          // [rows or more] int32 on the device: what a pass computes, then what it chose
-  Tensor seen;         // [rows or more, vocab] uint8 on the device: written, and not read
+  int32_t spare_page, spare_slot;  // nobody's: rows without a sequence write there
+  Tensor ids;   // [rows or more] int32 on the device: what a pass computes, then what it chose
+  Tensor seen;  // [rows or more, vocab] uint8 on the device: written, and not read
   std::shared_ptr<Arena> arena;  // they run one after the other
 };
 
@@ -35,6 +35,7 @@ class DecodingPass {
   struct Row {
     int32_t held = 0;
     std::span<const int32_t> pages = {};  // none: a row without a sequence
+    int32_t slot = 0;
     ops::SamplingOptions sampling = {};
   };
   // What a pass chose, row by row.

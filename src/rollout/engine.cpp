@@ -26,7 +26,8 @@ int64_t pages_of(const EngineOptions& options) { return options.cache_tokens / o
 // Slots of running requests, and as many for states that other requests may continue. A spare page is for
 // rows of captured passes without a sequence.
 layers::PageSizes sizes_of(const EngineOptions& options, bool captures) {
-  return {pages_of(options) + (captures ? 1 : 0), options.page_tokens, 2 * options.max_running};
+  return {pages_of(options) + (captures ? 1 : 0), options.page_tokens,
+          2 * options.max_running + (captures ? 1 : 0)};
 }
 
 // Nobody answers while what answers are made of sleeps.
@@ -108,7 +109,7 @@ std::vector<Completion> Engine::take_finished() { return std::exchange(finished_
 
 layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
   layers::BatchInput input;
-  std::vector<int32_t> ids, starts{0}, held, tables;
+  std::vector<int32_t> ids, starts{0}, held, tables, slots;
   size_t width = 1;
   for (const Part& part : parts) width = std::max(width, part.sequence->pages.size());
   bool adapted = false, experts = false;
@@ -119,7 +120,7 @@ layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
     held.push_back(static_cast<int32_t>(sequence->computed));
     tables.insert(tables.end(), sequence->pages.begin(), sequence->pages.end());
     tables.resize(held.size() * width, PagePool::kNone);
-    input.batch.slots.push_back(sequence->slot);
+    slots.push_back(sequence->slot);
     input.batch.decoding += decodes;
     adapted = adapted || sequence->request.adapter != nullptr;
     experts = experts || sequence->request.record_experts;
@@ -131,6 +132,7 @@ layers::BatchInput Engine::input_of(const std::vector<Part>& parts) const {
   if (!adapted) input.adapters.clear();
   if (experts) input.routers = std::make_shared<layers::RouterTrace>();
   input.ids = Tensor::from(ids);
+  input.batch.slots = Tensor::from(slots);
   input.batch.sequences = {Tensor::from(starts), Tensor::from(held),
                            Tensor::from(tables).reshape({std::ssize(held), static_cast<int64_t>(width)})};
   return input;

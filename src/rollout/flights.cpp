@@ -42,7 +42,9 @@ DecodingPass& Engine::pass_for(int64_t rows, size_t pages, const Request& reques
   std::unique_ptr<DecodingPass>& pass = passes_[shape];
   if (pass == nullptr)
     pass = std::make_unique<DecodingPass>(
-        DecodingSetup{model_, states_, static_cast<int32_t>(pool_.size()), next_ids_, seen_, arena_}, shape);
+        DecodingSetup{model_, states_, static_cast<int32_t>(pool_.size()),
+                      static_cast<int32_t>(2 * options_.max_running), next_ids_, seen_, arena_},
+        shape);
   return *pass;
 }
 
@@ -52,7 +54,8 @@ Engine::Flight Engine::fly(DecodingPass& pass, std::vector<Sequence*> rows, std:
   for (Sequence* const sequence : rows) {
     DecodingPass::Row& row = all.emplace_back();
     if (sequence == nullptr) continue;
-    row = {static_cast<int32_t>(sequence->computed++), sequence->pages, sequence->request.sampling};
+    row = {static_cast<int32_t>(sequence->computed++), sequence->pages, sequence->slot,
+           sequence->request.sampling};
     ++counts_.computed;
   }
   DecodingPass::Chosen chosen = pass.run(all, ids);

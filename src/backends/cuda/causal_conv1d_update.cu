@@ -10,6 +10,7 @@ using ops::CausalConv1dUpdate;
 template <class T>
 struct Arguments {
   const T *x, *weight;
+  const int* slots;  // null: in order
   T *windows, *y;
   int64_t x_stride, size;
   int channels, width;
@@ -20,7 +21,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) update(const __grid_constant__ Arguments<T> a) {
   for (int64_t i = global_thread(); i < a.size; i += grid_threads()) {
     const int64_t sequence = i / a.channels, channel = i % a.channels;
-    T* const window = a.windows + sequence * (a.width - 1) * a.channels + channel;
+    const int64_t slot = a.slots == nullptr ? sequence : a.slots[sequence];
+    T* const window = a.windows + slot * (a.width - 1) * a.channels + channel;
     const T* const weight = a.weight + channel * a.width;
     const T own = a.x[sequence * a.x_stride + channel];
     float sum = 0;
@@ -42,6 +44,7 @@ Tensor forward(const CausalConv1dUpdate& op) {
   visit_wide_or_brain(op.x.dtype(), [&]<class T>() {
     const Arguments<T> arguments{.x = static_cast<const T*>(x.raw()),
                                  .weight = static_cast<const T*>(op.weight.raw()),
+                                 .slots = op.slots.defined() ? op.slots.data<int32_t>() : nullptr,
                                  .windows = static_cast<T*>(op.window.raw()),
                                  .y = static_cast<T*>(y.raw()),
                                  .x_stride = x.stride(0),
@@ -62,7 +65,7 @@ ops::Refusal accepts(const CausalConv1dUpdate::Signature& s, const HardwareFacts
 }  // namespace
 
 ops::Kernel<CausalConv1dUpdate> cuda_causal_conv1d_update_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true};
 }
 
 }  // namespace temper::backends

@@ -16,6 +16,7 @@ template <class T>
 struct Arguments {
   const T *q, *k, *v;
   const float *g, *beta;
+  const int* slots;  // null: in order
   float* state;
   T* y;
   int64_t q_stride, k_stride, v_stride;
@@ -71,7 +72,8 @@ __global__ void __launch_bounds__(kThreads) step(const __grid_constant__ Argumen
   const int64_t sequence = blockIdx.x, row = sequence * a.heads + head;
   const int value = static_cast<int>(blockIdx.z * kSliceValues + threadIdx.x % kQuads * 4),
             group = static_cast<int>(threadIdx.x) / kQuads;
-  float* const state = a.state + row * a.key_dim * a.value_dim + value;
+  const int64_t slot = a.slots == nullptr ? sequence : a.slots[sequence];
+  float* const state = a.state + (slot * a.heads + head) * a.key_dim * a.value_dim + value;
   const bool there = value < a.value_dim;
   float4 own[kEach];
 #pragma unroll
@@ -123,6 +125,7 @@ Tensor forward(const RecurrentGatedDeltaRule& op) {
                                  .v = at(v),
                                  .g = op.g.data<float>(),
                                  .beta = op.beta.data<float>(),
+                                 .slots = op.slots.defined() ? op.slots.data<int32_t>() : nullptr,
                                  .state = op.state.data<float>(),
                                  .y = static_cast<T*>(y.raw()),
                                  .q_stride = q.stride(0),
@@ -153,7 +156,7 @@ ops::Refusal accepts(const RecurrentGatedDeltaRule::Signature& s, const Hardware
 }  // namespace
 
 ops::Kernel<RecurrentGatedDeltaRule> cuda_recurrent_gated_delta_rule_kernel() {
-  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true};
+  return {.hardware = hardware::kGpu, .accepts = accepts, .forward = forward, .batch_invariant = true, .repeats = true};
 }
 
 }  // namespace temper::backends

@@ -8,6 +8,7 @@
 #include "backends/simd/rows.h"
 #include "backends/simd/simd.h"
 #include "base/threads.h"
+#include "ops/slot_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/simd/causal_conv1d.cpp"
@@ -317,9 +318,11 @@ Tensor run_update(const ops::CausalConv1dUpdate& op) {
   whole.x = op.x;
   whole.weight = op.weight;
   whole.documents.starts = Tensor::from(starts);
-  whole.initial = op.window;
+  const ops::SlotRows windows(op.window, op.slots);
+  whole.initial = windows.rows();
   const CausalConv1d::Output out = run_forward(whole, true);
-  op.window.copy_from(out.final_window);
+  windows.rows().copy_from(out.final_window);
+  windows.store();
   return out.y;
 }
 

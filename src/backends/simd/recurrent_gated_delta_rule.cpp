@@ -32,7 +32,8 @@ void step(const ops::RecurrentGatedDeltaRule& op, const Tensor& y, int64_t seque
   const int64_t key_dim = op.q.dim(2), dim = op.v.dim(2), heads = op.v.dim(1);
   const int64_t key_head = head / (heads / op.q.dim(1)), gate = sequence * heads + head;
   float *const q = memory, *const k = q + key_dim, *const known = k + key_dim, *const out = known + dim;
-  float* const state = op.state.data<float>() + gate * key_dim * dim;
+  const int64_t slot = op.slots.defined() ? op.slots.data<int32_t>()[sequence] : sequence;
+  float* const state = op.state.data<float>() + (slot * heads + head) * key_dim * dim;
   visit_wide(op.q.dtype(), [&]<class T>() HWY_ATTR {
     load_key(op.q.data<T>() + sequence * op.q.stride(0) + key_head * key_dim, key_dim, op, q);
     load_key(op.k.data<T>() + sequence * op.k.stride(0) + key_head * key_dim, key_dim, op, k);

@@ -11,6 +11,8 @@
 #include "ops/chunk_gated_delta_rule/delta_gates.h"
 #include "ops/chunk_gated_delta_rule/recurrent_gated_delta_rule.h"
 #include "ops/rms_norm_gated/rms_norm_gated.h"
+#include "ops/slot_rows.h"
+#include "tensor/host_inputs.h"
 
 namespace temper::mixers {
 namespace {
@@ -29,8 +31,9 @@ struct Projected {
 
 // What documents leave behind, and take up: both are changed where they lie.
 struct Kept {
-  Tensor windows;  // [documents, width - 1, channels]; undefined: begin anew, and nothing is kept
-  Tensor states;   // [documents, heads, key_dim, value_dim] float32
+  Tensor windows;     // [documents, width - 1, channels]; undefined: begin anew, and nothing is kept
+  Tensor states;      // [documents, heads, key_dim, value_dim] float32
+  Tensor slots = {};  // [documents] int32 on the device: which of both are theirs; undefined: in order
 };
 
 // The documents of some rows: adapters' rows are whole documents.
@@ -81,6 +84,7 @@ class BoundGatedDelta : public layers::BoundMixer {
     });
   }
   bool decodes_as_prompts() const override { return by_steps_; }
+  bool batches_on_device() const override { return step_->repeats && conv_update_->repeats; }
   bool decodes_on_device() const override {
     return step_->forward != nullptr && conv_update_->forward != nullptr;
   }
@@ -242,16 +246,20 @@ class BoundGatedDelta : public layers::BoundMixer {
   Var decode(Tape& tape, const Projected& in, const ops::Gates& gates, const AdaptedRows& rows,
              const Kept& kept) const {
     const auto f = [&](const std::vector<Var>& inputs, const std::vector<Var>& weights, int64_t first) {
-      const Tensor y =
-          ops::causal_conv1d_update(conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value,
-                                                   kept.windows.narrow(0, first, inputs[0].shape()[0])});
-      return std::vector{tape.constant(y)};
+      const auto own = [&, rows = inputs[0].shape()[0]](const Tensor& all) {
+        return all.defined() ? all.narrow(0, first, rows) : all;
+      };
+      const bool in_slots = kept.slots.defined();
+      return std::vector{tape.constant(ops::causal_conv1d_update(
+          conv_update_, {inputs[0].value, columns_of(tape, weights[0]).value,
+                         in_slots ? kept.windows : own(kept.windows), own(kept.slots)}))};
     };
     const Heads heads =
         heads_of(tape, by_pieces(tape, rows, {in.qkv}, {&conv_weight_}, f)[0], in.qkv.dtype());
-    return tape.constant(ops::recurrent_gated_delta_rule(
-        step_,
-        {heads.q.value, heads.k.value, heads.v.value, gates.g.value, gates.beta.value, kept.states, scale_}));
+    ops::RecurrentGatedDeltaRule op{heads.q.value,    heads.k.value, heads.v.value, gates.g.value,
+                                    gates.beta.value, kept.states,   scale_};
+    op.slots = kept.slots;
+    return tape.constant(ops::recurrent_gated_delta_rule(step_, op));
   }
 
   // Some rows of what is there of all tokens; the gate z is read with all rows at once.
@@ -267,26 +275,22 @@ class BoundGatedDelta : public layers::BoundMixer {
     const int64_t decoding = batch.decoding, others = batch.sequences.count() - decoding,
                   tokens = in.qkv.shape()[0];
     std::vector<Var> results;
-    const auto with_states = [&](int64_t first, int64_t count, const auto& f) {
-      const std::span<const int32_t> slots =
-          std::span(batch.slots).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-      const layers::SlotRows windows(pages.windows(), slots), states(pages.states(), slots);
-      results.push_back(f(Kept{windows.rows(), states.rows()}));
+    if (decoding > 0) {
+      const auto [own, own_gates] = part(tape, in, gates, 0, decoding);
+      const Tensor slots = from_host(batch.slots, in.qkv.value.device()).narrow(0, 0, decoding);
+      results.push_back(decode(tape, own, own_gates, pass.rows.part(0, decoding),
+                               {pages.windows(), pages.states(), slots}));
+    }
+    if (others > 0) {
+      const int64_t own_tokens = tokens - decoding;
+      const auto [own, own_gates] = part(tape, in, gates, decoding, own_tokens);
+      const Tensor slots = batch.slots.narrow(0, decoding, others);
+      const ops::SlotRows windows(pages.windows(), slots), states(pages.states(), slots);
+      results.push_back(mix(tape, own, own_gates, {batch.sequences.part(decoding, others).starts},
+                            pass.rows.part(decoding, own_tokens), {windows.rows(), states.rows()}));
       windows.store();
       states.store();
-    };
-    if (decoding > 0)
-      with_states(0, decoding, [&](const Kept& kept) {
-        const auto [own, own_gates] = part(tape, in, gates, 0, decoding);
-        return decode(tape, own, own_gates, pass.rows.part(0, decoding), kept);
-      });
-    if (others > 0)
-      with_states(decoding, others, [&](const Kept& kept) {
-        const int64_t own_tokens = tokens - decoding;
-        const auto [own, own_gates] = part(tape, in, gates, decoding, own_tokens);
-        return mix(tape, own, own_gates, {batch.sequences.part(decoding, others).starts},
-                   pass.rows.part(decoding, own_tokens), kept);
-      });
+    }
     return results.size() == 1 ? results.front() : p::concat_first(tape, results);
   }
 

@@ -4,6 +4,7 @@
 #include "ops/causal_conv1d/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/slot_rows.h"
 
 namespace temper::ops {
 namespace {
@@ -78,7 +79,9 @@ Convolved causal_conv1d(Tape& tape, Bound<CausalConv1d> bound, const Var& x, con
 Tensor causal_conv1d_update(Bound<CausalConv1dUpdate> bound, const CausalConv1dUpdate& op) {
   constexpr auto name = CausalConv1dUpdate::kName;
   check_rows(name, op.x, op.weight);
-  check_window(name, "window", op.window, op.x.dim(0), op.x, op.weight);
+  check_window(name, "window", op.window, op.slots.defined() ? op.window.dim(0) : op.x.dim(0), op.x,
+               op.weight);
+  check_slots(name, op.slots, op.x.dim(0), op.window);
   const auto& kernel = *bound;
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
 }

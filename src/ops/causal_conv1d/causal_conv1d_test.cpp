@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/slots_test_support.h"
 #include "primitives/primitives.h"
 #include "tests/support/op_testing.h"
 
@@ -194,7 +195,8 @@ TEST(CausalConv1d, ASmallerTilingGivesTheSame) {
 }
 
 TEST(CausalConv1dUpdate, MovesTheWindow) {
-  for (const int64_t width : {2, 4, 5}) {
+  for (const auto& [width, in_slots] :
+       {std::pair<int64_t, bool>{2, false}, {4, false}, {5, false}, {4, true}}) {
     constexpr int64_t kSequences = 3, kChannels = 37;
     const Shape x{kSequences, kChannels}, weight{kChannels, width}, window{kSequences, width - 1, kChannels};
     Case c;
@@ -220,9 +222,13 @@ TEST(CausalConv1dUpdate, MovesTheWindow) {
       y.insert(y.end(), moved.begin(), moved.end());
       return y;
     };
-    c.run = [](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+    c.run = [in_slots = in_slots](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
       const Tensor kept = v[2].value.clone();
-      return Result{tape.constant(causal_conv1d_update(ops, {v[0].value, v[1].value, kept})), {kept}};
+      if (!in_slots)
+        return Result{tape.constant(causal_conv1d_update(ops, {v[0].value, v[1].value, kept})), {kept}};
+      const InSlots scattered(kept);
+      const Tensor y = causal_conv1d_update(ops, {v[0].value, v[1].value, scattered.all, scattered.slots});
+      return Result{tape.constant(y), {scattered.rows()}};
     };
     check_every_kernel<CausalConv1dUpdate>(c, {.channels = kChannels, .width = width});
   }
@@ -292,6 +298,11 @@ TEST(CausalConv1d, ChecksAtTheFrontDoor) {
         causal_conv1d_update(step, {f32({2, 6}), f32({6, 4}), f32({2, 2, 6})});
       },
       "[causal_conv1d_update] window is [2, 2, 6], needs [2, 3, 6]");
+  expect_error(
+      [&] {
+        causal_conv1d_update(step, {f32({2, 6}), f32({6, 4}), f32({3, 3, 6}), ints({0, 3})});
+      },
+      "[causal_conv1d_update] slots has 3, needs 0 to 2");
 }
 
 TEST(CausalConv1d, ChecksDocuments) {

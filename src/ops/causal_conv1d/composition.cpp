@@ -1,5 +1,6 @@
 #include "ops/causal_conv1d/composition.h"
 
+#include "ops/slot_rows.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -68,13 +69,15 @@ Tensor compose_causal_conv1d_update(const CausalConv1dUpdate& op) {
                    DType::kF32);
   };
   const std::vector<Var> columns = columns_of(tape, tape.constant(op.weight));
+  const SlotRows windows(op.window, op.slots);
   const Tensor y = Tensor::empty({sequences, channels}, op.x.dtype(), MemoryTag::kActivations, op.x.device());
   for (int64_t s = 0; s < sequences; ++s) {
-    const Var whole = p::concat_first(tape, {rows(op.window, s, width - 1), rows(op.x, s, 1)});
+    const Var whole = p::concat_first(tape, {rows(windows.rows(), s, width - 1), rows(op.x, s, 1)});
     y.narrow(0, s, 1).copy_from(convolve(tape, whole, columns).value);
-    op.window.narrow(0, s, 1).copy_from(
+    windows.rows().narrow(0, s, 1).copy_from(
         whole.value.narrow(0, 1, width - 1).reshape({1, width - 1, channels}));
   }
+  windows.store();
   return y;
 }
 

@@ -7,6 +7,7 @@
 #include "ops/chunk_gated_delta_rule/composition.h"
 #include "ops/chunk_gated_delta_rule/outlines.h"
 #include "ops/op_info.h"
+#include "ops/slot_rows.h"
 
 namespace temper::ops {
 namespace {
@@ -123,7 +124,9 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
 
 Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const RecurrentGatedDeltaRule& op) {
   check_heads(op);
-  check_state(RecurrentGatedDeltaRule::kName, "state", op.state, op.q.dim(0), op.k, op.v);
+  check_state(RecurrentGatedDeltaRule::kName, "state", op.state,
+              op.slots.defined() ? op.state.dim(0) : op.q.dim(0), op.k, op.v);
+  check_slots(RecurrentGatedDeltaRule::kName, op.slots, op.q.dim(0), op.state);
   check_gates(RecurrentGatedDeltaRule::kName, op.g, op.beta);
   const auto& kernel = *bound;
   return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/slot_rows.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -111,6 +112,7 @@ DeltaResult compose_chunk_gated_delta_rule(Tape& tape, const ChunkGatedDeltaRule
 Tensor compose_recurrent_gated_delta_rule(const RecurrentGatedDeltaRule& op) {
   Tape tape(false);
   const auto input = [&](const Tensor& x) { return tape.constant(x); };
+  const SlotRows states(op.state, op.slots);
   ChunkGatedDeltaRule step;
   std::vector<int32_t> starts;
   for (int64_t s = 0; s <= op.q.dim(0); ++s) starts.push_back(static_cast<int32_t>(s));
@@ -119,9 +121,10 @@ Tensor compose_recurrent_gated_delta_rule(const RecurrentGatedDeltaRule& op) {
   step.norms = op.norms;
   step.eps = op.eps;
   const DeltaResult out = compose_delta_chunks(
-      tape, {input(op.q), input(op.k), input(op.v), input(op.g), input(op.beta), input(op.state)}, step, true,
-      1);
-  op.state.copy_from(out.final_state.value);
+      tape, {input(op.q), input(op.k), input(op.v), input(op.g), input(op.beta), input(states.rows())}, step,
+      true, 1);
+  states.rows().copy_from(out.final_state.value);
+  states.store();
   return out.y.value;
 }
 

@@ -18,10 +18,13 @@ struct RecurrentGatedDeltaRule {
   Tensor q, k;     // [sequences, key_heads, key_dim]; sequences may have any stride
   Tensor v;        // [sequences, heads, value_dim]; sequences may have any stride
   Tensor g, beta;  // [sequences, heads] float32, compact
-  Tensor state;    // [sequences, heads, key_dim, value_dim] float32, compact; written
+  Tensor state;    // [states, heads, key_dim, value_dim] float32, compact; those of the sequences are written
   float scale = 1;
   bool norms = true;
   float eps = 1e-6f;
+  // [sequences] int32 on q's device: the state of each, which differ, but those of sequences whose results
+  // nobody reads. Undefined: each has its own, in their order.
+  Tensor slots = {};
 
   using Forward = Tensor(const RecurrentGatedDeltaRule&);  // [sequences, heads, value_dim], compact
   using Backward = void();                                 // there is none

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/chunk_gated_delta_rule/delta_test_support.h"
+#include "ops/slots_test_support.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -13,7 +14,7 @@ using namespace op_testing;
 namespace p = primitives;
 
 // One token of each sequence: documents of one token with initial states.
-void check_step(DeltaSetup s) {
+void check_step(DeltaSetup s, bool in_slots = false) {
   s.lengths.assign(s.lengths.size(), 1);
   s.initial = true;
   Case c;
@@ -23,12 +24,17 @@ void check_step(DeltaSetup s) {
   c.inference = true;
   c.terms = s.key_dim * 4;
   c.reference = [s](const std::vector<Doubles>& inputs) { return delta_reference(s, inputs); };
-  c.run = [s](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
+  c.run = [s, in_slots](Tape& tape, const BoundOps& ops, const std::vector<Var>& v) {
     const auto wide = [&](const Var& x) { return p::cast(tape, x, DType::kF32).value; };
     const Tensor state = wide(v[5]).clone();
-    const Tensor y = recurrent_gated_delta_rule(
-        ops, {v[0].value, v[1].value, v[2].value, wide(v[3]), wide(v[4]), state, s.scale, s.norms});
-    return Result{tape.constant(y), {state}};
+    RecurrentGatedDeltaRule op{v[0].value, v[1].value, v[2].value, wide(v[3]),
+                               wide(v[4]), state,      s.scale,    s.norms};
+    if (!in_slots) return Result{tape.constant(recurrent_gated_delta_rule(ops, op)), {state}};
+    const InSlots scattered(state);
+    op.state = scattered.all;
+    op.slots = scattered.slots;
+    const Tensor y = recurrent_gated_delta_rule(ops, op);
+    return Result{tape.constant(y), {scattered.rows()}};
   };
   check_every_kernel<RecurrentGatedDeltaRule>(c, {.key_heads = s.key_heads,
                                                   .heads = s.heads,
@@ -45,6 +51,7 @@ TEST(RecurrentGatedDeltaRule, EveryKernelAgrees) {
     check_step({.lengths = {1, 1}, .key_dim = key, .value_dim = value});
   check_step({.lengths = {1}, .norms = false});
   check_step({.lengths = {1, 1}, .decays = {0, -40}});
+  check_step({.lengths = {1, 1, 1}, .key_heads = 2, .heads = 6, .fused = true}, true);
 }
 
 // Steps of decoding and one pass over all tokens have the same float32 state, and results of the same

@@ -53,7 +53,8 @@ class GpuEngine : public testing::TestWithParam<const char*> {
                          .dtype = DType::kBF16,
                          .ops = {},
                          .deviation = 0.1,
-                         .facts = detect_hardware("cuda")});
+                         .facts = detect_hardware("cuda"),
+                         .sizes = {{"linear_value_head_dim", 8}}});  // as the kernel needs it
   }
   const layers::Decoder& model() const { return model_->decoder; }
 

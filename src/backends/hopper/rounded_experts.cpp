@@ -1,63 +1,39 @@
 // The experts of a mixture that read rounded rows, by the products of moe_experts, for compute
 // capability 9.0.
-#include "ops/rounded_experts/rounded_experts.h"
+#include "backends/gpu/rounded_experts.h"
 
-#include "backends/gpu/expert_rows.h"
-#include "backends/gpu/rounded_rows.h"
 #include "backends/hopper/experts.h"
 #include "backends/hopper/hopper.h"
 
 namespace temper::backends::hopper {
 namespace {
 
-using ops::MoeExperts;
 using ops::RoundedExperts;
 
-RoundedExperts::Output forward(const RoundedExperts& op, bool want_saved) {
-  const MoeExperts& of = op.of;
-  const Experts experts(of, plan_experts(of.ids, of.experts));
-  RoundedExperts::Output out;
-  out.y = ops::empty_like(of.x, of.x.shape());
-  const Tensor gate_up =
-      experts.rows_of(2 * of.width(), want_saved ? MemoryTag::kActivations : MemoryTag::kWorkspace);
-  if (want_saved) {
-    out.gate_up = gate_up;
-    out.places = experts.plan().memory;
-  }
-  const Tensor items = experts.items();
-  experts.multiply(items, of.gate_up, true, gather_rounded({experts.plan(), op.in, of.ids}, of.x), gate_up);
-  const Tensor inner = experts.rows_of(of.width()), rows = experts.rows_of(of.hidden());
-  rounded_swiglu({experts.plan(), op.inner, of.ids}, gate_up, inner);
-  experts.multiply(items, of.down, true, inner, rows);
-  sum_choices(experts.plan(), rows, out.y, of.weights);
-  return out;
-}
+class Products {
+ public:
+  Products(const ops::MoeExperts& op, const ExpertPlan& plan)
+      : experts_(op, plan), items_(experts_.items()) {}
 
-MoeExperts::Grads backward(const RoundedExperts& op, const RoundedExperts::Output& saved, const Tensor& dy,
-                           MoeExperts::Wanted wanted, const GradTarget& gate_up, const GradTarget& down) {
-  const MoeExperts& of = op.of;
-  const Experts experts(of, {saved.places, of.ids.numel(), of.experts});
-  const RoundedRows in{experts.plan(), op.in, of.ids}, inner{experts.plan(), op.inner, of.ids};
-  MoeExperts::Grads grads;
-  if (wanted.weights) grads.weights = ops::empty_like(of.weights, of.weights.shape());
-  if (wanted.x) grads.x = ops::empty_like(of.x, of.x.shape());
-  const Tensor items = experts.items(), dgate_up = experts.rows_of(2 * of.width());
-  {
-    const Tensor rows = experts.rows_of(of.width());  // the gradient of what down reads, then that itself
-    experts.multiply(items, of.down, false, gather_choices(experts.plan(), dy), rows);
-    rounded_swiglu_backward(inner, saved.gate_up, of.weights, rows,
-                            {dgate_up, down.wanted() ? rows : Tensor(), grads.weights});
-    experts.add_gradient(rows, dy, true, down);
+  void multiply(const Tensor& matrices, bool transpose, const Tensor& rows, const Tensor& d) const {
+    experts_.multiply(items_, matrices, transpose, rows, d);
   }
-  if (gate_up.wanted())
-    experts.add_gradient(dgate_up, gather_rounded(in, of.x), false, gate_up, Experts::Given::kRows);
-  if (wanted.x) {
-    const Tensor rows = experts.rows_of(of.hidden());
-    experts.multiply(items, of.gate_up, false, dgate_up, rows);
-    sum_unclipped(in, rows, of.x, grads.x);
+  void multiply_tokens(const Tensor& matrices, bool transpose, const Tensor& tokens, const Tensor& d) const {
+    multiply(matrices, transpose, gather_choices(experts_.plan(), tokens), d);
   }
-  return grads;
-}
+  void gate_up_gradient(const Tensor& dgate_up, const Tensor& rows, const GradTarget& target) const {
+    experts_.add_gradient(dgate_up, rows, false, target, Experts::Given::kRows);
+  }
+  void down_gradient(const Tensor& dy, const Tensor& rows, const GradTarget& target) const {
+    experts_.add_gradient(rows, dy, true, target);
+  }
+
+ private:
+  Experts experts_;
+  Tensor items_;
+};
+
+using Steps = RoundedExpertsBy<Products>;
 
 ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& facts) {
   if (const ops::Refusal refusal = refuse_rounding(s)) return refusal;
@@ -69,11 +45,11 @@ ops::Refusal accepts(const RoundedExperts::Signature& s, const HardwareFacts& fa
 ops::Kernel<RoundedExperts> rounded_experts_kernel() {
   return {.hardware = hardware::kGpu,
           .accepts = accepts,
-          .forward = forward,
-          .backward = backward,
+          .forward = Steps::forward,
+          .backward = Steps::backward,
           .batch_invariant = true,
           .repeats = true,
-          .outline = {forward, backward}};
+          .outline = {Steps::forward, Steps::backward}};
 }
 
 }  // namespace temper::backends::hopper

@@ -25,7 +25,7 @@ Tensor product(const ExpertLinear& op, const Tensor& sorted, const ChoicesByExpe
   const Tensor y = ops::empty_like(sorted, {op.rows(), transpose ? op.out() : op.in()});
   const Tensor results = workspace(sorted, y.dim(0), y.dim(1));
   if (rows == nullptr) {
-    take_for_products(sorted, op.rows(), y.dim(1), sorted.dim(1));
+    take_for_products(sorted, op.rows(), op.experts, y.dim(1), sorted.dim(1));
     return y;
   }
   multiply_by_experts(*rows, sorted, {op.weight, {}, op.out()}, transpose, {}, results);

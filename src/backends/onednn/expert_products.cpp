@@ -269,24 +269,37 @@ void for_gathered_experts(const MoeExperts& op, const ChoicesByExpert& rows, con
   }
 }
 
+namespace {
+
+// What for_tasks has at the same time, at most, of so many rows: whichever experts they are of, a piece is
+// one expert's.
+struct TasksAtOnce {
+  TasksAtOnce(int64_t all, int64_t experts, int64_t columns) {
+    const int64_t most = rows_of_task(all), strips = ceil_div(columns, kColumns),
+                  pieces = std::min(all, ceil_div(all, most) + experts - 1);
+    count = std::min<int64_t>(pieces * strips, num_threads());
+    rows = std::min(count * std::min(all, most), all * strips);
+  }
+  int64_t count, rows;  // tasks, and rows of all of them
+};
+
+}  // namespace
+
 void take_for_expert_tasks(const MoeExperts& op) {
-  const int64_t all = op.tokens() * op.top_k(), rows = std::min(all, rows_of_task(all)),
-                size = size_of(op.x.dtype());
   const int64_t columns = std::min(kColumns, std::max(op.hidden(), op.width())),
-                depth = std::max(op.hidden(), 2 * op.width());
-  const int64_t tasks = ceil_div(all, rows_of_task(all)) * ceil_div(op.width(), kColumns);
-  const int64_t each = rows * op.hidden() * size + rows * columns * size_of(DType::kF32) +
-                       columns * std::min<int64_t>(depth, 512) * size_of(DType::kF32);
-  workspace(op.x, {std::min<int64_t>(tasks, num_threads()) * each}, DType::kU8);
+                depth = std::min<int64_t>(std::max(op.hidden(), 2 * op.width()), 512);
+  const TasksAtOnce tasks(op.tokens() * op.top_k(), op.experts, op.width());
+  const int64_t of_rows = tasks.rows * (op.hidden() * size_of(op.x.dtype()) + columns * size_of(DType::kF32));
+  workspace(op.x, {of_rows + tasks.count * columns * depth * size_of(DType::kF32)}, DType::kU8);
 }
 
-void take_for_products(const Tensor& like, int64_t rows, int64_t columns, int64_t depth) {
-  const int64_t each_rows = std::min(rows, rows_of_task(rows)), wide = std::min(kColumns, columns);
-  const int64_t tasks = ceil_div(rows, rows_of_task(rows)) * ceil_div(columns, kColumns);
+void take_for_products(const Tensor& like, int64_t rows, int64_t experts, int64_t columns, int64_t depth) {
+  const int64_t wide = std::min(kColumns, columns);
+  const TasksAtOnce tasks(rows, experts, columns);
   // What is not float32 is added up beside its results.
-  const int64_t sums = like.dtype() == DType::kF32 ? 0 : each_rows * wide;
-  const int64_t each = (sums + wide * std::min<int64_t>(depth, 512)) * size_of(DType::kF32);
-  workspace(like, {std::min<int64_t>(tasks, num_threads()) * each}, DType::kU8);
+  const int64_t sums = like.dtype() == DType::kF32 ? 0 : tasks.rows * wide;
+  workspace(like, {(sums + tasks.count * wide * std::min<int64_t>(depth, 512)) * size_of(DType::kF32)},
+            DType::kU8);
 }
 
 }  // namespace temper::backends

@@ -91,7 +91,8 @@ void for_gathered_experts(const ops::MoeExperts& op, const ChoicesByExpert& rows
 
 // What the tasks of one of these phases take at most, on a device that only counts.
 void take_for_expert_tasks(const ops::MoeExperts& op);
-// The same of multiply_by_experts alone: `rows` of `depth` columns, results of `columns`.
-void take_for_products(const Tensor& like, int64_t rows, int64_t columns, int64_t depth);
+// The same of multiply_by_experts alone: `rows` of `depth` columns, which are of so many experts, results of
+// `columns`.
+void take_for_products(const Tensor& like, int64_t rows, int64_t experts, int64_t columns, int64_t depth);
 
 }  // namespace temper::backends

@@ -117,11 +117,10 @@ __global__ void take(const float* x, const int32_t* ids, float* y, int64_t count
   for (int64_t i = global_thread(); i < count; i += grid_threads()) y[i] = x[i / each * width + ids[i]];
 }
 
-// Ids of a row may be equal.
-__global__ void put(const float* dy, const int32_t* ids, float* dx, int64_t count, int64_t each,
-                    int64_t width) {
-  for (int64_t i = global_thread(); i < count; i += grid_threads())
-    atomicAdd(dx + i / each * width + ids[i], dy[i]);
+// A thread has a row: its ids may be equal, and their sum has one order.
+__global__ void put(const float* dy, const int32_t* ids, float* dx, int64_t rows, int64_t each, int64_t width) {
+  for (int64_t row = global_thread(); row < rows; row += grid_threads())
+    for (int64_t i = row * each; i < (row + 1) * each; ++i) dx[row * width + ids[i]] += dy[i];
 }
 
 void take_last(const Tensor& x, const Tensor& ids, const Tensor& y) {
@@ -133,11 +132,11 @@ void take_last(const Tensor& x, const Tensor& ids, const Tensor& y) {
 }
 
 void take_last_gradient(const Tensor& dy, const Tensor& ids, const Tensor& dx) {
-  const int64_t count = dy.numel();
   dx.fill_zero();
-  if (count == 0) return;
-  put<<<blocks_for(count), kThreads, 0, device::stream(dx.device())>>>(
-      dy.data<float>(), ids.data<int32_t>(), dx.data<float>(), count, dy.dim(-1), dx.dim(-1));
+  if (dy.numel() == 0) return;
+  const int64_t each = dy.dim(-1), rows = dy.numel() / each;
+  put<<<blocks_for(rows), kThreads, 0, device::stream(dx.device())>>>(
+      dy.data<float>(), ids.data<int32_t>(), dx.data<float>(), rows, each, dx.dim(-1));
   device::check_launch("the gradient of take_last");
 }
 

@@ -82,7 +82,8 @@ TEST(PassComparison, NamesTheFirstModuleThatDiffers) {
                                            .overrides = {{other.modules, {{other.field, other.provider}}}}});
       if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
       const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 12));
-      const PassDifference found = comparison.compare(3, false);
+      // From three rows on the usual kernel may multiply as the batch-invariant one does.
+      const PassDifference found = comparison.compare(2, false);
       EXPECT_EQ(found.first_module, other.first) << type << " " << other.modules;
       EXPECT_EQ(found.first_layer, other.layer);
       EXPECT_GT(found.first_largest, 0);

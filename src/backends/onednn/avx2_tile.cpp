@@ -23,6 +23,7 @@ constexpr int64_t kLanes = 8, kVectors = 2, kPanel = kVectors * kLanes;
 // Units of k at once: a panel of b takes 16 KiB, half of the smallest first cache.
 constexpr int64_t kDepth = 256;
 constexpr int64_t kAhead = 8;        // units of k that b is fetched ahead
+constexpr int64_t kRowsAtOnce = 8;   // of few
 constexpr int64_t kLinesAhead = 16;  // of b while it is packed: each begins in another page
 
 TEMPER_AVX2_INLINE __m256i mask_of(int lanes) {
@@ -164,6 +165,109 @@ void pack_panel_of(const Matrix& b, int64_t k, int64_t columns, float* panel) {
     pack_lying(from + c * b.stride, b.stride, k, columns - c, panel + c);
 }
 
+// Few rows of a and columns of b that lie one behind the other in memory: blocks of 8 columns by 8 units are
+// turned in registers and met by all rows. A line of each column is copied first: lines of several columns
+// share cache sets, and would leave before their second half is read.
+struct Staged {
+  static constexpr int64_t kLine = 2 * kLanes;
+
+  // Up to a line of up to eight columns, zeros behind both.
+  template <class T>
+  TEMPER_AVX2_INLINE void stage(const T* from, int64_t stride, int64_t columns, int64_t k) {
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < kLanes; ++c, from += stride) {
+      _mm256_store_ps(data[c], c < columns ? load_floats(from, k) : _mm256_setzero_ps());
+      if (k > kLanes)
+        _mm256_store_ps(data[c] + kLanes,
+                        c < columns ? load_floats(from + kLanes, k - kLanes) : _mm256_setzero_ps());
+    }
+  }
+
+  alignas(32) float data[kLanes][kLine];
+};
+
+// sums += a b over up to eight units of staged columns.
+template <int kRows>
+TEMPER_AVX2_INLINE void add_block(const Rows& a, const Staged& b, int64_t from, int64_t k,
+                                  __m256 (&sums)[kRows]) {
+  __m256 block[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; ++i) block[i] = _mm256_load_ps(b.data[i] + from);
+  transpose(block);
+  const float* row = a.data + from * a.unit_step;
+  const auto add = [&](__m256 units) TEMPER_AVX2 {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      sums[r] = _mm256_fmadd_ps(_mm256_broadcast_ss(row + r * a.row_step), units, sums[r]);
+    row += a.unit_step;
+  };
+  if (k >= kLanes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes; ++i) add(block[i]);
+  } else {
+    for (int64_t i = 0; i < k; ++i) add(block[i]);
+  }
+}
+
+// sums += a b over k units of up to eight columns.
+template <int kRows, class T>
+TEMPER_AVX2_INLINE void add_units(Rows a, const T* b, int64_t stride, int64_t columns, int64_t k,
+                                  __m256 (&sums)[kRows]) {
+  Staged staged;
+  for (int64_t at = 0; at < k; at += Staged::kLine, a.data += Staged::kLine * a.unit_step) {
+    staged.stage(b + at, stride, columns, k - at);
+    add_block(a, staged, 0, k - at, sums);
+    if (k - at > kLanes) add_block(a, staged, kLanes, k - at - kLanes, sums);
+  }
+}
+
+// c [kRows, columns] (+)= a b: the blocks of k one after the other, as run adds them.
+template <int kRows, class T>
+TEMPER_AVX2 void run_columns(const Rows& all_rows, const Tile& tile, int64_t row, int64_t column) {
+  const Rows a{all_rows.data + row * all_rows.row_step, all_rows.row_step, all_rows.unit_step};
+  float* const c = tile.c + row * tile.stride + column;
+  const int64_t columns = std::min(kLanes, tile.n - column);
+  const __m256i mask = mask_of(static_cast<int>(columns));
+  const T* b = static_cast<const T*>(tile.b.data) + column * tile.b.stride;
+  __m256 all[kRows];
+  for (int64_t from = 0; from < tile.k; from += kDepth) {
+    const int64_t k = std::min(kDepth, tile.k - from);
+    __m256 sums[kRows];
+#pragma GCC unroll 8
+    for (__m256& sum : sums) sum = _mm256_setzero_ps();
+    add_units({a.data + from * a.unit_step, a.row_step, a.unit_step}, b + from, tile.b.stride, columns, k,
+              sums);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float* out = c + r * tile.stride;
+      if (from > 0)
+        all[r] = _mm256_add_ps(all[r], sums[r]);
+      else
+        all[r] = tile.accumulate ? _mm256_add_ps(_mm256_maskload_ps(out, mask), sums[r]) : sums[r];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) _mm256_maskstore_ps(c + r * tile.stride, mask, all[r]);
+}
+
+template <class T>
+void run_few(const Rows& a, const Tile& tile) {
+  static constexpr auto kRuns = []<size_t... kAt>(std::index_sequence<kAt...>) {
+    return std::array{run_columns<static_cast<int>(kAt) + 1, T>...};
+  }
+  (std::make_index_sequence<kRowsAtOnce>());
+  for (int64_t column = 0; column < tile.n; column += kLanes)
+    for (int64_t row = 0; row < tile.m; row += kRowsAtOnce)
+      kRuns[static_cast<size_t>(std::min(kRowsAtOnce, tile.m - row) - 1)](a, tile, row, column);
+}
+
+void few_rows(const Rows& a, const Tile& tile) {
+  if (tile.b.dtype == DType::kBF16)
+    run_few<BFloat16>(a, tile);
+  else
+    run_few<float>(a, tile);
+}
+
 void pack_panel(const Matrix& b, int64_t k, int64_t columns, float* panel) {
   if (b.dtype == DType::kBF16)
     pack_panel_of<BFloat16>(b, k, columns, panel);
@@ -171,7 +275,8 @@ void pack_panel(const Matrix& b, int64_t k, int64_t columns, float* panel) {
     pack_panel_of<float>(b, k, columns, panel);
 }
 
-constexpr TileKernels kKernels{kLanes, kVectors, 1, kDepth, kCorners.data(), pack_panel, pack_float_rows};
+constexpr TileKernels kKernels{kLanes,     kVectors,        1,       kDepth, kCorners.data(),
+                               pack_panel, pack_float_rows, few_rows};
 
 }  // namespace
 }  // namespace avx2

@@ -10,6 +10,8 @@
 namespace temper::backends::avx512 {
 
 constexpr int64_t kLanes = 16, kVectors = 4, kPanel = kVectors * kLanes;
+// Units of k at once: a panel of b and some hundred rows of a fit the second cache.
+constexpr int64_t kDepth = 512;
 enum class Units { kFloats, kPairs };
 
 constexpr int64_t elements_of(Units units) { return units == Units::kPairs ? 2 : 1; }

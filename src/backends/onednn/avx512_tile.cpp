@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "backends/onednn/avx512_few_rows.h"
 #include "backends/onednn/avx512_pack.h"
 #include "device/cpu_features.h"
 
@@ -13,8 +14,6 @@ namespace temper::backends {
 namespace avx512 {
 namespace {
 
-// Units of k at once: a panel of b and some hundred rows of a fit the second cache.
-constexpr int64_t kDepth = 512;
 constexpr int64_t kAhead = 8;  // units of k that b is fetched ahead
 
 template <Units kUnits>
@@ -72,10 +71,10 @@ constexpr auto corners() {
 }
 
 constexpr auto kFloatCorners = corners<Units::kFloats>(), kPairCorners = corners<Units::kPairs>();
-constexpr TileKernels kFloats{kLanes,           kVectors,       1, kDepth, kFloatCorners.data(),
-                              pack_float_panel, pack_float_rows};
-constexpr TileKernels kPairs{kLanes,          kVectors,      2, kDepth, kPairCorners.data(),
-                             pack_pair_panel, pack_pair_rows};
+constexpr TileKernels kFloats{
+    kLanes, kVectors, 1, kDepth, kFloatCorners.data(), pack_float_panel, pack_float_rows, few_float_rows};
+constexpr TileKernels kPairs{kLanes,         kVectors,     2, kDepth, kPairCorners.data(), pack_pair_panel,
+                             pack_pair_rows, few_pair_rows};
 
 bool has_floats() {
   for (const char* feature : {"avx512f", "avx512bw", "avx512vl", "avx512dq"})

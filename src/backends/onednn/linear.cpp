@@ -4,6 +4,7 @@
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
+#include "backends/onednn/packed_tile.h"
 #include "backends/onednn/product.h"
 #include "base/threads.h"
 
@@ -35,8 +36,17 @@ Tensor forward_alike(const Linear& op) {
   return y;
 }
 
+// Whether dots of rows are faster than tiles. Dots read the weight again for every four rows, and pay for the
+// sum of each; tiles of our own read it once (packed_tile.h). Codes have dots alone.
+bool takes_dots(const Linear& op) {
+  constexpr int64_t kRows = 4, kRowsOfShort = 2, kShort = 512;
+  const int64_t most = op.x.dim(1) < kShort ? kRowsOfShort : kRows;
+  const bool tiles = has_packed_tile(products_of(rows_of(op.x), rows_of(op.weight), bf16_path()));
+  return takes_few_rows(op.x, op.weight) && (op.scales.defined() || !tiles || op.x.dim(0) <= most);
+}
+
 Tensor forward(const Linear& op) {
-  if (!takes_few_rows(op.x, op.weight) || only_counts(op.x.device())) return forward_alike(op);
+  if (only_counts(op.x.device()) || !takes_dots(op)) return forward_alike(op);
   const Tensor y = ops::empty_like(op.x, {op.x.dim(0), op.weight.dim(0)});
   forward_few(op, y);
   return y;

@@ -52,10 +52,10 @@ int64_t panels_scratch(const TileKernels& kernels, int64_t k, int64_t columns) {
 // is little memory, or is read so few times, for `rows` of a, that a copy does not pay.
 Columns pack_columns(const TileKernels& kernels, const Matrix& b, int64_t k, int64_t columns, int64_t rows,
                      float* scratch) {
-  constexpr int64_t kFewRows = 24;
+  constexpr int64_t kFewUses = 24;
   const int64_t panel = kernels.panel(), panel_step = kernels.units_in(k) * panel;
   if (kernels.elements == 1 && b.dtype == DType::kF32 && !b.transposed &&
-      (k * b.stride <= kLittleMatrix || rows <= kFewRows))
+      (k * b.stride <= kLittleMatrix || rows <= kFewUses))
     return {static_cast<const float*>(b.data), b.stride, panel};
   for (int64_t c = 0; c < columns; c += panel)
     kernels.pack_panel(b.block(0, c), k, std::min(panel, columns - c), scratch + c / panel * panel_step);
@@ -79,6 +79,29 @@ void run_block(const TileKernels& kernels, const Rows& a, const Columns& b, int6
   }
 }
 
+// a for few_rows: never in lines that share cache sets, which b's columns would empty all the time.
+Rows apart(const TileKernels& kernels, const Tile& tile, float* scratch) {
+  constexpr int64_t kSharing = 1024;  // units: a page
+  const int64_t units = kernels.units_in(tile.k), step = units + kTileGap;
+  const Rows rows = kernels.pack_rows(tile.a, tile.m, tile.k, scratch);
+  if (rows.data == scratch || rows.unit_step != 1 || rows.row_step % kSharing != 0 || tile.m == 1)
+    return rows;
+  for (int64_t r = 0; r < tile.m; ++r) std::copy_n(rows.data + r * rows.row_step, units, scratch + r * step);
+  return {scratch, step, 1};
+}
+
+void run_few_rows(const TileKernels& kernels, const Tile& tile) {
+  const TaskMemory scratch(rows_scratch(kernels, tile.m, tile.k));
+  kernels.few_rows(apart(kernels, tile, scratch.data()), tile);
+}
+
+// Where turning columns for some rows after others costs less than packing them: short ones are packed in the
+// first cache.
+bool has_few_rows(const Tile& tile) {
+  constexpr int64_t kFew = 8, kFewOfLong = 24, kLong = 512;
+  return tile.b.transposed && tile.m <= (tile.k < kLong ? kFew : kFewOfLong);
+}
+
 }  // namespace
 
 Rows pack_float_rows(const Matrix& a, int64_t rows, int64_t k, float* scratch) {
@@ -98,6 +121,7 @@ bool has_packed_tile(DType products) { return kernels_of(products) != nullptr; }
 
 int64_t packed_workspace(const Tile& tile, DType products) {
   const TileKernels& kernels = kernels_for(products);
+  if (has_few_rows(tile)) return TaskMemory::pooled_bytes(rows_scratch(kernels, tile.m, tile.k));
   const int64_t most = Depths(kernels, tile.k).at(0);
   return TaskMemory::pooled_bytes(panels_scratch(kernels, most, tile.n)) +
          TaskMemory::pooled_bytes(rows_scratch(kernels, tile.m, most));
@@ -105,6 +129,7 @@ int64_t packed_workspace(const Tile& tile, DType products) {
 
 void packed_tile(const Tile& tile, DType products) {
   const TileKernels& kernels = kernels_for(products);
+  if (has_few_rows(tile)) return run_few_rows(kernels, tile);
   const Depths depths(kernels, tile.k);
   const int64_t most = depths.at(0);
   const TaskMemory panels(panels_scratch(kernels, most, tile.n));

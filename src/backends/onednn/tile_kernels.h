@@ -40,6 +40,10 @@ struct TileKernels {
   // a [rows, k] where it lies if that has the form, else a copy in `scratch` of rows_scratch() units.
   Rows (*pack_rows)(const Matrix& a, int64_t rows, int64_t k, float* scratch);
 
+  // The tile, of few rows and a transposed b, which is read where it lies. a is packed for all of
+  // k, which is added up in the same blocks of `depth`: the bits are those that the corners give.
+  void (*few_rows)(const Rows& a, const Tile& tile);
+
   int64_t panel() const { return lanes * vectors; }
   int64_t units_in(int64_t size) const { return (size + elements - 1) / elements; }
 };

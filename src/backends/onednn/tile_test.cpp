@@ -163,5 +163,35 @@ TEST(Tile, ColumnsPackedAhead) {
   }
 }
 
+// A row's bits are the same in a tile of any number of rows, by whatever loops: few rows read b where it
+// lies.
+TEST(Tile, RowsAreAddedUpAlikeInAnyNumber) {
+  if (!has_packed_tile(DType::kF32)) GTEST_SKIP() << "neither AVX-512 nor AVX2 on this processor";
+  struct Dtypes {
+    DType a, b, products;
+  };
+  constexpr int64_t kMany = 1024;
+  for (const auto& [a_dtype, b_dtype, products] :
+       {Dtypes{DType::kF32, DType::kF32, DType::kF32}, Dtypes{DType::kF32, DType::kBF16, DType::kF32},
+        Dtypes{DType::kBF16, DType::kBF16, DType::kF32}, Dtypes{DType::kBF16, DType::kBF16, DType::kBF16}}) {
+    if (!has_packed_tile(products)) continue;
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 16}, {37, 131}, {96, 512}, {33, 1061}})
+      for (const bool accumulate : {false, true}) {
+        const Tensor a = random_tensor({kMany, k + 3}, a_dtype, 1), b = random_tensor({n, k + 5}, b_dtype, 2);
+        const Tensor before = random_tensor({kMany, n}, DType::kF32, 3), expected = before.clone();
+        packed_tile({rows_of(a), transpose_of(b), kMany, n, k, expected.data<float>(), n, accumulate},
+                    products);
+        for (int64_t m = 1, first = 5; m <= 64; ++m, first += 7) {
+          const Tensor c = before.narrow(0, first, m).contiguous().clone();
+          packed_tile({rows_of(a).block(first, 0), transpose_of(b), m, n, k, c.data<float>(), n, accumulate},
+                      products);
+          ASSERT_TRUE(same_bits(c, expected.narrow(0, first, m).contiguous()))
+              << fmt::format("{} of {} by {}, {} rows, {} x {}{}", to_string(a_dtype), to_string(b_dtype),
+                             to_string(products), m, n, k, accumulate ? ", accumulates" : "");
+        }
+      }
+  }
+}
+
 }  // namespace
 }  // namespace temper::backends

@@ -18,6 +18,7 @@ constexpr ModeloptAlgorithm kAlgorithms[] = {
     {"W8A8_SQ_PER_CHANNEL", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32", 0, false, "int8"},
     {"W8A16", "I8", CodesIn::kBytes, kInt8, ScaleGroups::kRows, "F32", 0, false, "int8"},
     {"W4A16_AWQ", "U8", CodesIn::kPairsOfRows, kInt4, ScaleGroups::kBlocks, "F32", 128, false, "int4"},
+    {"W4A8_AWQ", "U8", CodesIn::kPairsOfRows, kInt4, ScaleGroups::kBlocks, "F32", 128, true, "int4", true},
     {"NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true,
      "nvfp4"},
     {"W4A16_NVFP4", "U8", CodesIn::kPairsOfColumns, quant::kE2M1, ScaleGroups::kBlocks, "F8_E4M3", 16, true,

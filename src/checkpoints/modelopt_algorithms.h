@@ -8,7 +8,9 @@
 // X.weight [rows, columns] there are
 //   X.weight          codes
 //   X.weight_scale    float32, or E4M3, or powers of two (uint8), one for each group of elements
-//   X.weight_scale_2  float32 []: of some, of the whole matrix
+//   X.weight_scale_2  float32 []: of some, of the whole matrix: what the scales of blocks are multiplied by,
+//   or
+//                     that of a second rounding
 //   X.pre_quant_scale [columns]: of some, what inputs are multiplied by before they are quantized
 //   X.input_scale     float32 []: of some; it has no meaning for the matrix
 namespace temper::checkpoints {
@@ -25,6 +27,9 @@ struct ModeloptAlgorithm {
   int64_t block = 0;    // columns of a block, rows and columns of a tile, unless a file says otherwise
   bool second = false;  // there is weight_scale_2
   std::string_view format = {};  // of weights (quant::formats()); "": they are read, but not written
+  // What the codes mean is rounded once more, to E4M3 times weight_scale_2, which the blocks' scales are not
+  // multiplied by.
+  bool rounds_again = false;
 
   // Of weight_scale: the shapes that files may have, first the one that is written. `block` of kBlocks and
   // kTiles.

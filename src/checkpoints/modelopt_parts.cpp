@@ -75,7 +75,7 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
   const int64_t rows = values.dim(0), columns = values.dim(1);
   const Tensor filled = how.groups == ScaleGroups::kTiles ? filled_up(values, form.block) : values;
   Tensor of_groups;
-  if (how.groups == ScaleGroups::kWhole || how.second)
+  if (how.groups == ScaleGroups::kWhole || (how.second && !how.rounds_again))
     of_groups = Tensor::from<float>(std::vector<float>{amax}, {1, 1}, MemoryTag::kWorkspace);
   else if (format.needs_amax())
     of_groups = quant::amax_of(filled, amax_shape(form, filled.shape()));
@@ -95,8 +95,10 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
       scales.data<float>()[i] = modelopt_scale(format, of_groups.data<float>()[i]);
     parts.push_back(scales);
   }
-  if (how.second)
-    parts.push_back(Tensor::from<float>(std::vector<float>{modelopt_scale(format, amax)}, {1}).reshape({}));
+  if (how.second) {
+    const quant::Format& of_whole = how.rounds_again ? quant::format_named("fp8") : format;
+    parts.push_back(Tensor::from<float>(std::vector<float>{modelopt_scale(of_whole, amax)}, {1}).reshape({}));
+  }
   return parts;
 }
 

@@ -120,6 +120,9 @@ Tensor decoded_rows(const CodedMatrix& matrix, int64_t columns, int64_t first, i
       const auto g = static_cast<size_t>(groups != nullptr ? groups[c] : c / matrix.group_columns);
       to[c] = (numbers[codes[static_cast<size_t>(c)]] - of_row.zeros[g]) * of_row.scales[g];
     }
+    if (matrix.again)
+      for (int64_t c = 0; c < columns; ++c)
+        to[c] = quant::round_to(quant::kE4M3, to[c] / *matrix.again) * *matrix.again;
     if (factors != nullptr)
       for (int64_t c = 0; c < columns; ++c) to[c] *= factors[c];
   });

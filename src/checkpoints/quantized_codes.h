@@ -19,7 +19,8 @@ enum class CodesIn {
 // Of a matrix [rows, columns].
 Shape codes_shape(CodesIn layout, int bits, int64_t rows, int64_t columns);
 
-// value = (code - zero) · (scale · whole) · of_columns; each operation rounded to float32.
+// value = (code - zero) · (scale · whole) · of_columns; each operation rounded to float32. Where there is
+// `again`, what is multiplied by of_columns is rounded to E4M3 before: E4M3(what / again) · again.
 struct CodedMatrix {
   Tensor codes;  // [rows, columns], as `layout` packs them
   CodesIn layout = CodesIn::kBytes;
@@ -28,6 +29,7 @@ struct CodedMatrix {
   Tensor scales;  // [row groups, column groups] float32, bfloat16, float16, E4M3; U8: powers 2^(code - 127)
   int64_t group_rows = 1, group_columns = 1;  // elements that share a scale; the last ones may be fewer
   float whole = 1;
+  std::optional<float> again = {};
   Tensor zeros = {};              // float32, of the scales' shape; undefined: all are 0
   Tensor groups_of_columns = {};  // I32 [columns]: the column group of each; undefined: neighbours share one
   Tensor of_columns = {};         // float32 [columns]; undefined: all are 1

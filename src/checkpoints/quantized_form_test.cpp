@@ -114,6 +114,61 @@ TEST_F(Quantized, ModeloptIntegers) {
                         [](int64_t r, int64_t c) { return scale_of(r * 2 + c / 16); }));
 }
 
+// The element of E4M3 that is nearest; the even one where two are.
+double nearest_e4m3(double x) {
+  int best = 0;
+  for (int code = 0; code < 0x7F; ++code) {
+    const double further = std::fabs(std::fabs(x) - e4m3(code)) - std::fabs(std::fabs(x) - e4m3(best));
+    if (further < 0 || (further == 0 && code % 2 == 0)) best = code;
+  }
+  return std::copysign(e4m3(best), x);
+}
+
+TEST_F(Quantized, ModeloptIntegersThatAreRoundedAgainToFp8) {
+  add_matrix(4, 32);
+  const Tensor packed = bytes({2, 32}, DType::kU8);
+  const float second = 0.0007f;  // of which the largest numbers are beyond 448 times
+  add("m.x.weight", packed);
+  add("m.x.weight_scale", scales({4, 2}));
+  add("m.x.weight_scale_2", Tensor::from<float>(Values{second}, {1}).reshape({}));
+  add("m.x.input_scale", Tensor::from<float>(Values{2.5f}, {1}).reshape({}));
+  add("m.x.pre_quant_scale", scales({32}));
+  algorithm("W4A8_AWQ", R"(, "group_size": 16)");
+  Values want = expected(
+      4, 32,
+      [&](int64_t r, int64_t c) {
+        return signed_of(packed.data<uint8_t>()[r / 2 * 32 + c] >> (r % 2 * 4) & 15, 4);
+      },
+      [](int64_t r, int64_t c) { return scale_of(r * 2 + c / 16); });
+  for (size_t i = 0; i < want.size(); ++i) {
+    want[i] = static_cast<float>(nearest_e4m3(want[i] / second) * static_cast<double>(second));
+    want[i] *= scale_of(static_cast<int64_t>(i % 32));
+  }
+  EXPECT_EQ(load(), want);
+
+  std::erase_if(tensors_, [](const auto& each) { return each.first == "m.x.weight_scale_2"; });
+  expect_has(load_error(), "'m.x.weight_scale_2' is missing beside the other parts of its matrix");
+  algorithm("W4A8_AWQ");
+  expect_has(load_error(), "'m.x.weight' is in blocks of 128, but has 32 columns");
+}
+
+// nvidia-modelopt divides integers by the reciprocal of a file's scale, and multiplies by 448 / amax.
+TEST_F(Quantized, WhatModeloptRoundsTwiceIsReadAsItComputesIt) {
+  const Json cases =
+      Json::parse_file(std::string(TEMPER_SOURCE_DIR) + "/tests/goldens/quantizers/packing.json");
+  const Json& golden = cases.at("w4a8_awq");
+  const Tensor values = recorded(golden.at("values"));
+  add_matrix(values.dim(0), values.dim(1));
+  for (const auto& [part, tensor] : golden.at("tensors").as_object()) add("m.x." + part, recorded(tensor));
+  algorithm("W4A8_AWQ", R"(, "group_size": 128)");
+  const Values read = load();
+  ASSERT_EQ(static_cast<int64_t>(read.size()), values.numel());
+  for (size_t i = 0; i < read.size(); ++i) {
+    const float want = values.values<float>()[i];
+    ASSERT_NEAR(read[i], want, 4 * 0x1p-24 * std::fabs(want)) << i;
+  }
+}
+
 TEST_F(Quantized, ModeloptFourBitFloatsAndPowersOfTwo) {
   add_matrix(4, 64);
   const Tensor packed = bytes({4, 32}, DType::kU8);

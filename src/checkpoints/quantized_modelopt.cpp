@@ -94,7 +94,10 @@ class ModeloptForm : public QuantizedForm {
     coded.group_columns = width;
     coded.scales = coded.scales.reshape(
         {coded.scales.numel() / groups_across(matrix, width), groups_across(matrix, width)});
-    if (how.second) coded.whole = number_in(folder, matrix.part(kSecond));
+    if (how.rounds_again)
+      coded.again = number_in(folder, matrix.part(kSecond));
+    else if (how.second)
+      coded.whole = number_in(folder, matrix.part(kSecond));
     if (const std::string before = matrix.part(kBefore); folder.find(before) != nullptr)
       coded.of_columns = folder.tensor(before).to(DType::kF32, MemoryTag::kWorkspace);
     Tensor read = decoded_rows(coded, matrix.columns, first, count);

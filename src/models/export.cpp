@@ -141,7 +141,11 @@ class Encoder : public checkpoints::EncodedParameters {
   static const Quantizer*& quantizer_of(Module& module, const PlannedQuantizer& planned) {
     using enum layers::QuantizerRole;
     if (planned.role == kOutput)
-      fail("[export] {} rounds what a module gives: readers know no scale of that", planned.name);
+      fail(
+          "[export] {} rounds what a module gives: readers know no scale of that, and would compute "
+          "something "
+          "else; train without outputs in quantize.rules",
+          planned.name);
     if (planned.role > kOutput && planned.kind.format != "fp8")
       fail("[export] {} keeps keys and values in {}: readers know fp8", planned.name, planned.kind.format);
     return planned.role == kWeight  ? module.weight

@@ -197,7 +197,7 @@ TEST(Export, KeysAndValuesHaveScales) {
   };
   EXPECT_EQ(refusal({"FP8_DEFAULT", {{"layers.*.mlp.down", {}, {}, fp8}}}),
             "[export] layers.0.mlp.down.output_quantizer rounds what a module gives: readers know no scale "
-            "of that");
+            "of that, and would compute something else; train without outputs in quantize.rules");
   EXPECT_EQ(refusal({"FP8_DEFAULT", {{"layers.*", {}, {}, {}, QuantizerKind{"int8"}}}}),
             "[export] layers.0.attention.k_bmm_quantizer keeps keys and values in int8: readers know fp8");
 }

@@ -2,16 +2,19 @@
 // learn what they learn on one rank.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "base/files.h"
+#include "checkpoints/hf_folder.h"
 #include "collectives/launch.h"
 #include "models/adapter.h"
 #include "optimizers/adamw.h"
 #include "recipes/mesh_groups.h"
 #include "tests/support/errors.h"
+#include "tests/support/made_up_nf4.h"
 #include "tests/support/packed_rows.h"
 #include "tests/support/tiny_model.h"
 #include "training/adapter_trainer.h"
@@ -71,8 +74,27 @@ void save(const std::string& folder) {
   models::save_model(*model, folder, "");
 }
 
+// The same model as bitsandbytes' folders have it, with codes that no rounding gives.
+void save_codes(const std::string& folder, bool nested) {
+  const auto model = models::build_model(mixture(), "tiny", plain());
+  model->decoder.parameters().initialize(3, 0.1);
+  Json config = model->config;
+  config.set("quantization_config",
+             Json::parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", ""));
+  const MadeUpNf4 made_up(nested, 64);
+  checkpoints::SaveOptions options;
+  options.dtype = DType::kF32;
+  options.encoded = &made_up;
+  const auto& parameters = model->decoder.parameters();
+  checkpoints::save_model(
+      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
+      options);
+}
+
 struct Learnt {
   std::vector<double> losses, norms;
+  std::vector<PlacedTensor> gradients;  // of the adapter's parameters in the first update
+  std::vector<std::unique_ptr<Placement>> placements;
 };
 
 Learnt learn(Ranked& ranked) {
@@ -92,19 +114,46 @@ Learnt learn(Ranked& ranked) {
             .wait();
     learnt.losses.push_back(result.loss);
     learnt.norms.push_back(result.grad_norm);
+    if (step > 0) continue;
+    learnt.gradients = optimizer.summed_gradients();
+    for (PlacedTensor& tensor : learnt.gradients) {
+      tensor.own = tensor.own.to(DType::kF32).clone();
+      learnt.placements.push_back(std::make_unique<Placement>(*tensor.placement));
+      tensor.placement = learnt.placements.back().get();
+    }
   }
   return learnt;
 }
 
-TEST(NarrowBases, OnRanksHaveTheCodesOfOne) {
-  const TemporaryDirectory out;
-  save(out / "model");
+// Element by element of what this rank holds; relative to the largest of a tensor.
+void expect_gradients(const Learnt& found, const Learnt& expected) {
+  ASSERT_EQ(found.gradients.size(), expected.gradients.size());
+  double all = 0;
+  for (size_t i = 0; i < found.gradients.size(); ++i) {
+    const PlacedTensor &tensor = found.gradients[i], &whole = expected.gradients[i];
+    ASSERT_EQ(tensor.name, whole.name);
+    const Tensor own = tensor.own.contiguous(), one = whole.own.contiguous();
+    double largest = 0, worst = 0;
+    for (const float value : one.values<float>()) largest = std::max(largest, std::fabs(double{value}));
+    int64_t compared = 0;
+    for (const Slice& run : tensor.placement->runs(tensor.placement->part()))
+      for (int64_t e = 0; e < run.count; ++e, ++compared)
+        worst = std::max(worst, std::fabs(double{own.data<float>()[run.own + e]} -
+                                          double{one.data<float>()[run.whole + e]}));
+    EXPECT_GT(compared, 0) << tensor.name;
+    EXPECT_LE(worst, 1e-4 * largest) << tensor.name;
+    all += largest;
+  }
+  EXPECT_GT(all, 0);
+}
+
+void expect_same_on_ranks(const std::string& folder) {
   for (const FrozenFormat format : {FrozenFormat::kNf4, FrozenFormat::kNf4Double}) {
     SCOPED_TRACE(format == FrozenFormat::kNf4 ? "nf4" : "nf4_double");
     Matrices whole;
     Learnt expected;
     collectives::launch("local", {}, [&](Group& alone) {
-      Ranked one(alone, {}, format, out / "model");
+      Ranked one(alone, {}, format, folder);
       whole = matrices_of(one.model->decoder.parameters());
       expected = learn(one);
     });
@@ -115,7 +164,7 @@ TEST(NarrowBases, OnRanksHaveTheCodesOfOne) {
       SCOPED_TRACE(to_string(mesh));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
-        Ranked ranked(ranks, mesh, format, out / "model");
+        Ranked ranked(ranks, mesh, format, folder);
         const layers::ParameterStore& parameters = ranked.model->decoder.parameters();
         {
           const std::lock_guard lock(mutex);
@@ -133,8 +182,34 @@ TEST(NarrowBases, OnRanksHaveTheCodesOfOne) {
           EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << i;
           EXPECT_NEAR(found.norms[i], expected.norms[i], 1e-4 * expected.norms[i]) << i;
         }
+        expect_gradients(found, expected);
       });
     }
+  }
+}
+
+TEST(NarrowBases, OnRanksHaveTheCodesOfOne) {
+  const TemporaryDirectory out;
+  save(out / "model");
+  expect_same_on_ranks(out / "model");
+}
+
+// Codes of a file are divided as they are: their values, rounded again, would be others.
+TEST(NarrowBases, RanksDivideTheCodesOfAFolder) {
+  for (const bool nested : {false, true}) {
+    SCOPED_TRACE(nested ? "with double quantization" : "single");
+    const TemporaryDirectory out;
+    save_codes(out / "model", nested);
+    const auto plain_model = models::load_model(out / "model", plain());
+    collectives::launch("local", {}, [&](Group& alone) {
+      const FrozenFormat format = nested ? FrozenFormat::kNf4Double : FrozenFormat::kNf4;
+      Ranked kept(alone, {}, format, out / "model");
+      for (const auto& [name, value] : matrices_of(kept.model->decoder.parameters())) {
+        const Tensor read = plain_model->decoder.parameters().value(name);
+        EXPECT_EQ(std::memcmp(value.raw(), read.raw(), static_cast<size_t>(read.bytes())), 0) << name;
+      }
+    });
+    expect_same_on_ranks(out / "model");
   }
 }
 

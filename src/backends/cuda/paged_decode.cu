@@ -48,9 +48,17 @@ class Asker {
     begin();
   }
 
+  // What the kernel in front writes is waited for, not what was there before it: the plan, and tokens of earlier passes.
+  __device__ void ask_first(Tile<kDim>& tile) {
+    const bool early = __all_sync(0xffffffffu, is_old());
+    if (early) ask(tile);
+    wait_for_inputs();
+    if (!early) ask(tile);
+  }
+
   __device__ void ask(Tile<kDim>& tile) {
     if (unit_ < end_) {
-      lie_together() && position_ + kTokens <= item_.held ? ask_together(tile) : ask_each(tile);
+      is_old() ? ask_together(tile) : ask_each(tile);
       position_ += kTokens;
       if (position_ >= item_.end) {
         unit_ += step_;
@@ -64,6 +72,9 @@ class Asker {
 
  private:
   static constexpr int kCopies = kTokens * kChunks / 32;  // of keys, and of values, by a lane
+
+  // Whether the next tile has only tokens of earlier passes, whose keys and values are where they stay.
+  __device__ bool is_old() const { return unit_ < end_ && lie_together() && position_ + kTokens <= item_.held; }
 
   // Whether a tile's tokens, all of them there, are in one page.
   __device__ bool lie_together() const {
@@ -161,12 +172,12 @@ __global__ void __launch_bounds__(kMostWarps * 32) attend(const __grid_constant_
   extern __shared__ __align__(16) char memory[];
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   Tile<kDim>* const tiles = reinterpret_cast<Tile<kDim>*>(memory) + warp * kStages;
-  wait_for_inputs();
   // Neighbours go to different blocks: what is left over in the end is spread over all of them.
   const int first = warp * gridDim.x + blockIdx.x, step = gridDim.x * warps;
   const int end = units.items.entries() * a.kv_heads * units.parts;
   Asker<kDim> asker(a, units, first, step, end);
-  for (int stage = 0; stage < kStages - 1; ++stage) asker.ask(tiles[stage]);
+  static_assert(kStages == 2, "one tile is asked for ahead");
+  asker.ask_first(tiles[0]);
   int stage = 0;
   const int pieces = a.kv_heads * units.parts;
   PagedItem next = first < end ? read_item(units, first / pieces) : PagedItem();

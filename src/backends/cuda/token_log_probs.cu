@@ -34,15 +34,18 @@ struct Sums {
   }
 };
 
+// Packs of a thread that are on their way at once.
+constexpr int kAhead = 4;
+
 // Logits are multiplied by `scale`, 1 / temperature.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) reduce_rows(const T* logits, const int* ids, int64_t vocab, float scale,
                                                         float* log_probs, float* entropies, float* log_sums) {
   const T* const row = logits + blockIdx.x * vocab;
   Sums sums;
-  for (int64_t i = threadIdx.x * N; i < vocab; i += kThreads * N) {
+  const auto add = [&](const Pack<T, N>& pack) {
     float x[N];
-    widen_all(load_pack<T, N>(row + i), x);
+    widen_all(pack, x);
     float most = sums.largest;
 #pragma unroll
     for (float& each : x) {
@@ -56,7 +59,16 @@ __global__ void __launch_bounds__(kThreads) reduce_rows(const T* logits, const i
       sums.powers += power;
       sums.weighted += power > 0 ? power * distance : power;  // NaN stays
     }
+  };
+  int64_t i = threadIdx.x * N;
+  for (; i + (kAhead - 1) * kThreads * N < vocab; i += kAhead * kThreads * N) {
+    Pack<T, N> packs[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) packs[k] = load_pack<T, N>(row + i + k * kThreads * N);
+#pragma unroll
+    for (const Pack<T, N>& pack : packs) add(pack);
   }
+  for (; i < vocab; i += kThreads * N) add(load_pack<T, N>(row + i));
   __shared__ Sums of_warps[kThreads / 32];
   for (int lanes = 16; lanes > 0; lanes /= 2) sums.add(sums.from_lane(lanes));
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sums;

@@ -6,9 +6,11 @@
 // Small kernels that follow one another: from compute capability 9.0 on the next one's blocks start while the
 // one in front still runs, so that what a launch costs passes meanwhile (PTX ISA 7.8, "griddepcontrol").
 //
-// Such a kernel calls wait_for_inputs() in every thread before it reads or writes memory of the GPU; all that
-// was asked for earlier is done then. Before that it may prepare shared memory and prefetch into the L2
-// cache, which never gives old values.
+// Such a kernel calls wait_for_inputs() in every thread before it writes memory of the GPU, or reads what may
+// have been written by the kernel in front; all that was asked for earlier is done then. Before that it may
+// prepare shared memory, prefetch into the L2 cache, which never gives old values, and read what was there
+// before the kernel in front: that one started its followers only after its own wait, so whatever came before
+// it is done.
 namespace temper::backends {
 
 // Then lets the next kernel's blocks start, which wait for this kernel; earlier they would take the place of

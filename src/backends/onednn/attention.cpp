@@ -7,6 +7,7 @@
 
 #include "backends/floats.h"
 #include "backends/onednn/onednn.h"
+#include "backends/onednn/packed_tile.h"
 #include "base/threads.h"
 
 namespace temper::backends {
@@ -43,10 +44,23 @@ void for_each_run(const Document& document, int64_t key, int64_t columns, const 
 
 void step_few(const Attention& op, const Task& task, int64_t key, const Scores& scores,
               const Running& state) {
-  const int64_t value_dim = op.v.dim(2);
+  const int64_t value_dim = op.v.dim(2), dim = op.q.dim(2);
+  // Sums of short dots cost more than turning keys does.
+  constexpr int64_t kShort = 128;
+  const bool tiles = op.k.dtype() == DType::kF32 && dim <= kShort && has_packed_tile(DType::kF32);
   for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {
-    dot_rows(state.q, scores.rows, heads_at(op.k, row, task.kv_head), nullptr, op.q.dim(2), {},
-             {scores.data + column, DType::kF32, scores.stride}, 0, rows);
+    const Block keys = heads_at(op.k, row, task.kv_head);
+    if (tiles)
+      return packed_tile({.a = matrix_of(state.q),
+                          .b = transposed(matrix_of(keys)),
+                          .m = scores.rows,
+                          .n = rows,
+                          .k = dim,
+                          .c = scores.data + column,
+                          .stride = scores.stride},
+                         DType::kF32);
+    dot_rows(state.q, scores.rows, keys, nullptr, dim, {}, {scores.data + column, DType::kF32, scores.stride},
+             0, rows);
   });
   softmax_step(scores, state.largest, state.sum, state.y, value_dim);
   for_each_run(task.document, key, scores.columns, [&](int64_t column, int64_t row, int64_t rows) {

@@ -1,5 +1,6 @@
-// Few rows of a and columns of b that lie one behind the other in memory, as the weights of a linear do: blocks
-// of 16 columns by 16 units are turned in registers and met by all rows, so b is read once and written nowhere.
+// Few rows of a and columns of b that lie one behind the other in memory, as the weights of a linear do:
+// blocks of 16 columns by 16 units are turned in registers and met by all rows, so b is read once and written
+// nowhere.
 #ifdef __x86_64__
 #include "backends/onednn/avx512_few_rows.h"
 
@@ -14,8 +15,8 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 8;  // their sums stay in registers
 
-// Up to sixteen columns. Nothing is fetched ahead: the processor foresees them, and asking cost a third of the
-// speed.
+// Up to sixteen columns. Nothing is fetched ahead: the processor foresees them, and asking cost a third of
+// the speed.
 template <class T>
 struct Columns16 {
   const T* data;

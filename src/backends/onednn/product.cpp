@@ -106,7 +106,8 @@ bool packs(const Product& product, DType products) {
 }
 
 Cut plain_cut(const Product& product) {
-  return cut_for(product.m, product.n, 8, {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}});
+  return cut_for(product.m, product.n, 8,
+                 {{512, 512}, {256, 512}, {256, 256}, {128, 256}, {128, 128}, {128, 64}});
 }
 
 // What multiply() takes for such a tile or those at the edges, of fewer rows or columns: they may take more.

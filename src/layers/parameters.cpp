@@ -38,8 +38,6 @@ primitives::Nf4Part nf4_part(const Placement& placement, int64_t first, int64_t 
 
 primitives::Nf4Matrix empty_nf4(const WeightSpec& spec, const Placement& placement, bool double_quantization,
                                 Device device) {
-  if (placement.is_flat())
-    fail("{} is kept in nf4, of which parallel.shard_level 3 cannot keep parts: set 1 or 2", spec.name);
   const Slice columns = placement.held().columns;
   if (columns.whole % 2 != 0 || columns.count % 2 != 0)
     fail("{} has {} columns, of {}: two codes of nf4 share a byte", spec.name, columns.count, spec.shape[1]);
@@ -50,6 +48,16 @@ primitives::Nf4Matrix empty_nf4(const WeightSpec& spec, const Placement& placeme
     first += source.rows;
   }
   return primitives::empty_nf4(parts, spec.shape[1], columns, double_quantization, device);
+}
+
+// Of rows that are compact, from the parameter's own row `row` on, the elements that a part has, which begins
+// with element `here` of all rows.
+void set_part(const Tensor& part, int64_t here, int64_t row, const Tensor& rows) {
+  const Tensor all = rows.contiguous(MemoryTag::kWorkspace).reshape({rows.numel()});
+  const int64_t first = row * (rows.numel() / rows.dim(0));
+  const int64_t begin = std::max(first, here), end = std::min(first + all.numel(), here + part.numel());
+  if (begin < end)
+    part.narrow(0, begin - here, end - begin).copy_from(all.narrow(0, begin - first, end - begin));
 }
 
 void fill(const Tensor& value, float number) {
@@ -74,9 +82,15 @@ ParameterStore::ParameterStore(WeightTable table, DType dtype, Device device,
       const bool is_double = *frozen == primitives::FrozenFormat::kNf4Double;
       four_bits_[i] =
           std::make_unique<FourBits>(FourBits{empty_nf4(spec(i), layout_[i], is_double, device), {}, 0});
-      parameter.value = four_bits_[i]->matrix.codes;
-      parameter.scales = four_bits_[i]->matrix.scales;
+      primitives::Nf4Matrix& matrix = four_bits_[i]->matrix;
+      parameter.scales = matrix.scales;
+      parameter.comes_and_goes = layout_[i].is_flat();
       own_.emplace_back();
+      if (parameter.comes_and_goes) {
+        matrix.codes = {};
+        own_[i] = empty({shape.numel() / 2}, DType::kU8);
+      }
+      parameter.value = matrix.codes;
       continue;
     }
     parameter.value = empty(shape, narrow ? DType::kF8E4M3 : spec(i).dtype.value_or(dtype));
@@ -96,8 +110,16 @@ std::vector<PlacedTensor> ParameterStore::placed() const {
 }
 
 Tensor ParameterStore::make_value(size_t index) {
-  return parameters_[index].value = Tensor::empty(layout_[index].unsharded().own(), own_[index].dtype(),
-                                                  MemoryTag::kWeights, device_);
+  Shape shape = layout_[index].unsharded().own();
+  if (four_bits_[index]) shape[1] /= 2;
+  const Tensor value = Tensor::empty(shape, own_[index].dtype(), MemoryTag::kWeights, device_);
+  if (four_bits_[index]) four_bits_[index]->matrix.codes = value;
+  return parameters_[index].value = value;
+}
+
+void ParameterStore::drop_value(size_t index) {
+  parameters_[index].value = {};
+  if (four_bits_[index]) four_bits_[index]->matrix.codes = {};
 }
 
 Tensor ParameterStore::take_gradient(size_t index) {
@@ -147,7 +169,9 @@ BoundWeight ParameterStore::bound(std::string_view name) const {
 primitives::Matrix BoundWeight::matrix(Tape& tape) const {
   if (!exists()) return {};
   if (quantizer_) return (*quantizer_)(tape, tape.leaf(*parameter_));
-  if (nf4_ != nullptr) return primitives::widened(*nf4_, dtype_);
+  if (nf4_ != nullptr)
+    return parameter_->comes_and_goes ? primitives::widened_again(*nf4_, dtype_)
+                                      : primitives::widened(*nf4_, dtype_);
   return parameter_->scales.defined() ? primitives::in_8_bits(*parameter_, dtype_) : tape.leaf(*parameter_);
 }
 
@@ -187,8 +211,7 @@ void ParameterStore::collect_nf4(size_t index, int64_t first, const Tensor& rows
       own.values.narrow(0, own.filled, until - from).copy_from(rows.narrow(0, from - first, until - from));
       own.filled += until - from;
       if (own.filled == source.rows) {
-        primitives::set_nf4(own.matrix, part, layout_[index].held().columns,
-                            quant::encode_nf4(source.name, own.values, own.matrix.is_double()));
+        set_codes(index, part, quant::encode_nf4(source.name, own.values, own.matrix.is_double()));
         own.values = {};
       }
     }
@@ -200,12 +223,25 @@ bool ParameterStore::set_nf4(std::string_view name, int64_t first, const quant::
   const size_t index = index_of(name);
   if (!four_bits_[index]) return false;
   changed();
-  const primitives::Nf4Matrix& own = four_bits_[index]->matrix;
   const primitives::Nf4Part part = nf4_part(layout_[index], first, matrix.codes.dim(0));
   if (!part.here.empty())
-    primitives::set_nf4(own, part, layout_[index].held().columns,
-                        quant::with_magnitudes(name, matrix, own.is_double()));
+    set_codes(index, part, quant::with_magnitudes(name, matrix, four_bits_[index]->matrix.is_double()));
   return true;
+}
+
+// All magnitudes stay here; of codes that come and go their part does.
+void ParameterStore::set_codes(size_t index, const primitives::Nf4Part& part, const quant::Nf4& encoded) {
+  const Placement& placement = layout_[index];
+  primitives::Nf4Matrix matrix = four_bits_[index]->matrix;
+  const Slice columns = placement.held().columns;
+  if (placement.is_flat())
+    matrix.codes =
+        Tensor::empty({matrix.starts.dim(0), columns.count / 2}, DType::kU8, MemoryTag::kWorkspace, device_);
+  primitives::set_nf4(matrix, part, columns, encoded);
+  if (!placement.is_flat()) return;
+  for (const Slice& slice : part.here)
+    set_part(own_[index], placement.first_element() / 2, slice.own,
+             matrix.codes.narrow(0, slice.own, slice.count));
 }
 
 // A row's scale is that of the whole row, whichever columns are here.
@@ -214,14 +250,7 @@ void ParameterStore::set_own(size_t index, const Slice& slice, const Tensor& row
   const Placement& placement = layout_[index];
   const auto set = [&](const Tensor& values) {
     if (!own_[index].defined()) return parameter.value.narrow(0, slice.own, slice.count).copy_from(values);
-    // Of these rows the elements that are here.
-    const Tensor all = values.contiguous(MemoryTag::kWorkspace).reshape({values.numel()});
-    const int64_t wide = values.numel() / slice.count, first = slice.own * wide,
-                  here = placement.first_element();
-    const int64_t begin = std::max(first, here),
-                  end = std::min(first + all.numel(), here + own_[index].numel());
-    if (begin < end)
-      own_[index].narrow(0, begin - here, end - begin).copy_from(all.narrow(0, begin - first, end - begin));
+    set_part(own_[index], placement.first_element(), slice.own, values);
   };
   if (!parameter.scales.defined()) return set(placement.own_columns(rows));
   const Tensor codes = Tensor::empty(rows.shape(), DType::kF8E4M3, MemoryTag::kWorkspace),

@@ -54,8 +54,8 @@ class ParameterStore {
  public:
   // Memory for every value (tag weights), uninitialised. With `frozen` the weights that quantizers may target
   // are kept in 8 or 4 bits, and nothing can be trained. Those in 4 bits have the magnitudes of the whole
-  // matrix on every rank, and its codes; they cannot be cut flat. Of a mesh a rank holds what its layout
-  // says. What a rank holds of a model cannot compute by itself.
+  // matrix on every rank, and its codes. Of a mesh a rank holds what its layout says. What a rank holds of a
+  // model cannot compute by itself.
   ParameterStore(WeightTable table, DType dtype, Device device,
                  std::optional<primitives::FrozenFormat> frozen = {}, const Mesh& mesh = {}, int rank = 0);
 
@@ -78,7 +78,7 @@ class ParameterStore {
   }
   // Memory for the value, uninitialised, until it is dropped.
   Tensor make_value(size_t index);
-  void drop_value(size_t index) { parameters_[index].value = {}; }
+  void drop_value(size_t index);
   // Of gradients that are summed layer by layer: the whole one, zeros where no pass reached it, which the
   // store forgets; and the part of the sum that it keeps until reset_gradients(), zeros before it is set.
   Tensor take_gradient(size_t index);
@@ -128,6 +128,7 @@ class ParameterStore {
  private:
   void set_own(size_t index, const Slice& slice, const Tensor& rows);
   void collect_nf4(size_t index, int64_t first, const Tensor& rows);
+  void set_codes(size_t index, const primitives::Nf4Part& part, const quant::Nf4& encoded);
 
   WeightTable table_;
   Layout layout_;

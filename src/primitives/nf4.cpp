@@ -100,4 +100,9 @@ Var widened(const Nf4Matrix& matrix, DType dtype) {
   return {make(), nullptr, std::make_shared<Remake>(make)};
 }
 
+Var widened_again(const Nf4Matrix& matrix, DType dtype) {
+  const auto make = [&matrix, dtype] { return dequantized(matrix, dtype); };
+  return {make(), nullptr, std::make_shared<Remake>(make)};
+}
+
 }  // namespace temper::primitives

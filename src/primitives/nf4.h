@@ -45,5 +45,8 @@ Tensor dequantized(const Nf4Matrix& matrix, DType dtype);
 
 // The matrix in `dtype` without a gradient; what needs it in backward makes it again.
 Var widened(const Nf4Matrix& matrix, DType dtype);
+// The same of a matrix whose codes come and go: backward reads those that are there then. It must live as
+// long.
+Var widened_again(const Nf4Matrix& matrix, DType dtype);
 
 }  // namespace temper::primitives

@@ -60,10 +60,24 @@ struct Ranked {
 
 // What the frozen matrices mean, by their names.
 using Matrices = std::map<std::string, Tensor>;
-Matrices matrices_of(const layers::ParameterStore& parameters) {
+// Those that come and go are gathered, which all ranks do at the same time.
+Matrices matrices_of(Ranked& ranked) {
+  layers::ParameterStore& parameters = ranked.model->decoder.parameters();
+  const layers::ModelRanks& ranks = ranked.model->decoder.ranks();
   Matrices all;
-  for (const WeightSpec& spec : parameters.table().specs())
-    if (spec.quantize) all[spec.name] = parameters.value(spec.name);
+  for (const WeightSpec& spec : parameters.table().specs()) {
+    if (!spec.quantize) continue;
+    const size_t index = parameters.index_of(spec.name);
+    const bool gathers = parameters[index].comes_and_goes;
+    if (gathers) {
+      const Tensor value = parameters.make_value(index);
+      EXPECT_EQ(value.dtype(), DType::kU8) << spec.name;
+      (parameters.layout()[index].is_by_expert() ? ranks.expert_shard : ranks.shard)
+          ->all_gather_into(spec.name, parameters.own(index), value.reshape({value.numel()}));
+    }
+    all[spec.name] = parameters.value(spec.name);
+    if (gathers) parameters.drop_value(index);
+  }
   return all;
 }
 
@@ -154,27 +168,37 @@ void expect_same_on_ranks(const std::string& folder) {
     Learnt expected;
     collectives::launch("local", {}, [&](Group& alone) {
       Ranked one(alone, {}, format, folder);
-      whole = matrices_of(one.model->decoder.parameters());
+      whole = matrices_of(one);
       expected = learn(one);
     });
     ASSERT_GE(whole.size(), 6u);
     for (const Mesh& mesh :
          {Mesh{.tensor = 2}, Mesh{.tensor = 4}, Mesh{.expert = 4}, Mesh{.tensor = 2, .expert = 2},
-          Mesh{.shard = 2, .tensor = 2, .shard_level = 2}}) {
+          Mesh{.shard = 2, .tensor = 2, .shard_level = 2}, Mesh{.shard = 2, .shard_level = 3},
+          Mesh{.shard = 4, .shard_level = 3}, Mesh{.shard = 2, .tensor = 2, .shard_level = 3},
+          Mesh{.shard = 2, .expert = 2, .shard_level = 3}}) {
       SCOPED_TRACE(to_string(mesh));
       std::mutex mutex;
       collectives::launch("threads", {.ranks = mesh.size(), .deadline = 120}, [&](Group& ranks) {
         Ranked ranked(ranks, mesh, format, folder);
         const layers::ParameterStore& parameters = ranked.model->decoder.parameters();
+        const Matrices here = matrices_of(ranked);
         {
           const std::lock_guard lock(mutex);
-          for (const auto& [name, own] : matrices_of(parameters)) {
-            const Placement& placement = parameters.layout()[parameters.index_of(name)];
+          int flat = 0;
+          for (const auto& [name, own] : here) {
+            const size_t index = parameters.index_of(name);
+            const Placement placement = parameters.layout()[index].unsharded();
+            flat += parameters.layout()[index].is_flat() ? 1 : 0;
+            if (parameters.layout()[index].is_flat()) {
+              EXPECT_EQ(parameters.own(index).numel() * 2, parameters.layout()[index].own().numel()) << name;
+            }
             const Tensor wanted = Tensor::empty(placement.own(), DType::kF32);
             placement.take_own(whole.at(name), wanted);
             ASSERT_EQ(own.shape(), wanted.shape()) << name;
             EXPECT_EQ(std::memcmp(own.raw(), wanted.raw(), static_cast<size_t>(own.bytes())), 0) << name;
           }
+          EXPECT_EQ(flat > 0, mesh.shard_level == 3);
         }
         const Learnt found = learn(ranked);
         const std::lock_guard lock(mutex);
@@ -204,27 +228,13 @@ TEST(NarrowBases, RanksDivideTheCodesOfAFolder) {
     collectives::launch("local", {}, [&](Group& alone) {
       const FrozenFormat format = nested ? FrozenFormat::kNf4Double : FrozenFormat::kNf4;
       Ranked kept(alone, {}, format, out / "model");
-      for (const auto& [name, value] : matrices_of(kept.model->decoder.parameters())) {
+      for (const auto& [name, value] : matrices_of(kept)) {
         const Tensor read = plain_model->decoder.parameters().value(name);
         EXPECT_EQ(std::memcmp(value.raw(), read.raw(), static_cast<size_t>(read.bytes())), 0) << name;
       }
     });
     expect_same_on_ranks(out / "model");
   }
-}
-
-TEST(NarrowBases, IsRefusedWhereMatricesComeAndGo) {
-  const TemporaryDirectory out;
-  save(out / "model");
-  std::mutex mutex;
-  collectives::launch("threads", {.ranks = 2}, [&](Group& ranks) {
-    const std::string error =
-        error_of([&] { Ranked(ranks, {.shard = 2, .shard_level = 3}, FrozenFormat::kNf4, out / "model"); });
-    const std::lock_guard lock(mutex);
-    EXPECT_NE(error.find("is kept in nf4, of which parallel.shard_level 3 cannot keep parts"),
-              std::string::npos)
-        << error;
-  });
 }
 
 }  // namespace

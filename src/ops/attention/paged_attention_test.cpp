@@ -134,6 +134,17 @@ TEST(PagedAttention, OneTokenOfEachSequence) {
                .head_dim = 16});
 }
 
+// Kernels that copy whole tiles from pages must have the new token, which is the last of its tile, from its
+// own place.
+TEST(PagedAttention, TheNewTokenEndsATile) {
+  for (const int64_t dim : {64, 128})
+    check_paged({.held = {15, 31, 63, 399, 400},
+                 .added = {1, 1, 1, 1, 1},
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .head_dim = dim});
+}
+
 TEST(PagedAttention, PartsOfPromptsBesideTokens) {
   check_paged({.held = {40, 0, 7, 90, 300, 250},
                .added = {1, 37, 5, 1, 70, 17},

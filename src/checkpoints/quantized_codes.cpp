@@ -122,7 +122,7 @@ Tensor decoded_rows(const CodedMatrix& matrix, int64_t columns, int64_t first, i
     }
     if (matrix.again)
       for (int64_t c = 0; c < columns; ++c)
-        to[c] = quant::round_to(quant::kE4M3, to[c] / *matrix.again) * *matrix.again;
+        to[c] = *matrix.again > 0 ? quant::round_to(quant::kE4M3, to[c] / *matrix.again) * *matrix.again : 0;
     if (factors != nullptr)
       for (int64_t c = 0; c < columns; ++c) to[c] *= factors[c];
   });

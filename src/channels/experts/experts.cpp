@@ -77,6 +77,9 @@ class BoundExperts : public layers::BoundChannel {
   Var compute(Tape& tape, const layers::AdapterRows& rows, const Var& x, const Tensor& ids,
               const Var& weights) const {
     if (!adapts(rows)) return compute_own(tape, x, ids, weights);
+    if (quantized_ && quantized_->needed())
+      return quantized_->adapted(tape, x, ids, weights, gate_up_.matrix(tape).value, down_.matrix(tape).value,
+                                 {update(tape, rows, gate_up_), update(tape, rows, down_)});
     return ops::lora_moe_experts(tape, adapted_, x, ids, weights,
                                  {gate_up_.matrix(tape), update(tape, rows, gate_up_)},
                                  {down_.matrix(tape), update(tape, rows, down_)});

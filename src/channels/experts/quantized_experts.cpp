@@ -79,7 +79,7 @@ QuantizedExperts::QuantizedExperts(const layers::Binding& binding, const Experts
 Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
                                  const Var& gate_up, const Var& down) const {
   if (!whole_ || (x_ ? x_ : inner_)->all().mode() == layers::QuantizerMode::kObserve)
-    return by_products(tape, x, ids, weights, gate_up, down);
+    return by_products(tape, x, ids, weights, gate_up, down, {});
   const auto rounding = [&](const auto& quantizer) {
     return quantizer ? quantizer->row_rounding(x.value.device()) : ops::RowRounding{};
   };
@@ -88,16 +88,19 @@ Var QuantizedExperts::operator()(Tape& tape, const Var& x, const Tensor& ids, co
 }
 
 Var QuantizedExperts::by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights,
-                                  const Var& gate_up, const Var& down) const {
+                                  const Var& gate_up, const Var& down, const Updates& updates) const {
   const int64_t choices = ids.numel(), experts = down.shape()[0] / x.shape()[1];
   const Tensor own_ids = ids.reshape({choices, 1});
-  const auto rounded = [&](const auto& quantizer, const Var& rows) {
-    return quantizer ? (*quantizer)(tape, rows, own_ids, weights.value) : rows;
+  const auto product = [&](const auto& kernel, const auto& quantizer, const Var& rows, const Var& matrices,
+                           const ops::ExpertsUpdate<Var>& update) {
+    const Var read = quantizer ? (*quantizer)(tape, rows, own_ids, weights.value) : rows;
+    const Var y = ops::expert_linear(tape, kernel, read, own_ids, matrices, experts);
+    if (update.slices.empty()) return y;
+    return p::add(tape, y, ops::experts_update(tape, rows, own_ids, update, experts, y.shape()[1]));
   };
-  const Var entered = ops::expert_linear(tape, in_, rounded(x_, one_for_each(tape, x, ids.dim(1))), own_ids,
-                                         gate_up, experts);
-  const Var inner = rounded(inner_, ops::swiglu(tape, swiglu_, entered));
-  return weighted_sum(tape, ops::expert_linear(tape, out_, inner, own_ids, down, experts), weights);
+  const Var entered = product(in_, x_, one_for_each(tape, x, ids.dim(1)), gate_up, updates.gate_up);
+  const Var left = product(out_, inner_, ops::swiglu(tape, swiglu_, entered), down, updates.down);
+  return weighted_sum(tape, left, weights);
 }
 
 bool QuantizedExperts::needed() const {

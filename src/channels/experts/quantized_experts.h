@@ -4,6 +4,7 @@
 
 #include "channels/experts/experts.h"
 #include "ops/expert_linear/expert_linear.h"
+#include "ops/lora_moe_experts/lora_moe_experts.h"
 #include "ops/rounded_experts/rounded_experts.h"
 #include "ops/swiglu/swiglu.h"
 
@@ -26,6 +27,15 @@ class QuantizedExperts {
   // as ops/moe_experts has them; the matrices by expert.
   Var operator()(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
                  const Var& down) const;
+  // The same of rows of one adapter, whose updates read what the matrices read before it is rounded, and are
+  // not rounded themselves.
+  struct Updates {
+    ops::ExpertsUpdate<Var> gate_up, down;
+  };
+  Var adapted(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
+              const Var& down, const Updates& updates) const {
+    return by_products(tape, x, ids, weights, gate_up, down, updates);
+  }
   // False in passes that neither round nor observe what the matrices read: ops/moe_experts will do.
   bool needed() const;
   bool repeats() const { return whole_ ? (*whole_)->repeats : in_->repeats && out_->repeats; }
@@ -34,7 +44,7 @@ class QuantizedExperts {
 
  private:
   Var by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
-                  const Var& down) const;
+                  const Var& down, const Updates& updates) const;
 
   std::shared_ptr<const layers::BoundQuantizer> x_, inner_;  // null: read as they are
   std::optional<ops::Bound<ops::RoundedExperts>> whole_;     // where it is used

@@ -12,21 +12,9 @@ namespace {
 namespace p = primitives;
 
 Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weight, int64_t experts) {
-  const int64_t rows = ids.dim(0);
-  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
-  std::vector<Var> results;
-  std::vector<int32_t> places(static_cast<size_t>(rows));
-  int32_t place = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    const std::vector<int32_t>& own = all[static_cast<size_t>(e)].choices;
-    if (own.empty() && rows > 0) continue;
-    for (const int32_t row : own) places[static_cast<size_t>(row)] = place++;
-    const Var given = p::gather_rows(tape, x, {Tensor::from(own), rows, x.requires_grad()});
-    results.push_back(
-        p::matmul(tape, given, matrix_of_expert(tape, weight, e, experts), {.transpose_b = true}));
-  }
-  const Var together = p::concat_first(tape, results);
-  return p::gather_rows(tape, together, {Tensor::from(places), rows, together.requires_grad()});
+  return compose_by_expert(tape, x, ids, experts, [&](int64_t expert, const Var& rows) {
+    return p::matmul(tape, rows, matrix_of_expert(tape, weight, expert, experts), {.transpose_b = true});
+  });
 }
 
 void check(const Var& x, const Tensor& ids, const Var& weight, int64_t experts) {

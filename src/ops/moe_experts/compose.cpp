@@ -78,6 +78,22 @@ Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
   return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
 }
 
+Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t experts,
+                      const ExpertProduct& product) {
+  const int64_t rows = ids.dim(0);
+  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
+  std::vector<Var> results;
+  std::vector<int32_t> places(static_cast<size_t>(rows));
+  int32_t place = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const std::vector<int32_t>& own = all[static_cast<size_t>(e)].choices;
+    if (own.empty() && rows > 0) continue;
+    for (const int32_t row : own) places[static_cast<size_t>(row)] = place++;
+    results.push_back(product(e, rows_of(tape, x, own)));
+  }
+  return rows_of(tape, p::concat_first(tape, results), places);
+}
+
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts) {
   const int64_t rows = matrices.shape()[0] / experts;
   return p::narrow(tape, matrices, 0, expert * rows, rows);

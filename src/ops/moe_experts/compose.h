@@ -27,6 +27,10 @@ struct ExpertProducts {
 Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
                     const ExpertProducts& products, const ExpertWeights& of = {});
 
+// x [rows, in], of which each row has an expert, ids [rows, 1] int32: [rows, out] in the same order.
+Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t experts,
+                      const ExpertProduct& product);
+
 // Of matrices [experts · rows, columns], one after the other.
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts);
 

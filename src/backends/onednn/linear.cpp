@@ -4,7 +4,6 @@
 #include "backends/floats.h"
 #include "backends/onednn/blocks.h"
 #include "backends/onednn/onednn.h"
-#include "backends/onednn/packed_tile.h"
 #include "backends/onednn/product.h"
 #include "base/threads.h"
 
@@ -36,19 +35,8 @@ Tensor forward_alike(const Linear& op) {
   return y;
 }
 
-// Whether dots of rows are faster than tiles. Dots read the weight again for every four rows, and pay for the
-// sum of each; tiles of our own read it once (packed_tile.h). Codes have the bits of what they mean, so they
-// are widened where that takes tiles.
-bool takes_dots(const Tensor& x, const Tensor& weight) {
-  constexpr int64_t kRows = 4, kRowsOfShort = 2, kShort = 512;
-  const int64_t most = x.dim(1) < kShort ? kRowsOfShort : kRows;
-  // What codes mean has the dtype of x.
-  const bool tiles = has_packed_tile(products_of(rows_of(x), rows_of(x), bf16_path()));
-  return takes_few_rows(x, weight) && (!tiles || x.dim(0) <= most);
-}
-
 Tensor forward(const Linear& op) {
-  if (only_counts(op.x.device()) || !takes_dots(op.x, op.weight)) return forward_alike(op);
+  if (!takes_few_rows(op.x, op.weight) || only_counts(op.x.device())) return forward_alike(op);
   const Tensor y = ops::empty_like(op.x, {op.x.dim(0), op.weight.dim(0)});
   forward_few(op, y);
   return y;
@@ -97,7 +85,7 @@ ops::Kernel<Linear> linear_kernel() {
   return {.accepts = refuse_float16,
           .forward = forward,
           .backward = backward,
-          .traits = {.reads_codes = takes_dots},
+          .traits = {.reads_codes = takes_few_rows},
           .outline = {forward, backward}};
 }
 

@@ -21,17 +21,7 @@ void write_folder(const std::string& path, bool nested, int64_t block = 64) {
   // gate and up have more than 256 blocks.
   const auto model =
       tiny_model({.sizes = {{"hidden_size", 40}, {"head_dim", 10}, {"intermediate_size", 450}}});
-  Json config = model->config;
-  config.set("quantization_config",
-             Json::parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", ""));
-  const MadeUpNf4 made_up(nested, block);
-  checkpoints::SaveOptions options;
-  options.dtype = DType::kF32;
-  options.encoded = &made_up;
-  const auto& parameters = model->decoder.parameters();
-  checkpoints::save_model(
-      path, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
-      options);
+  save_made_up_nf4(*model, path, nested, block);
 }
 
 std::unique_ptr<Model> load(const std::string& path, std::optional<FrozenFormat> base) {

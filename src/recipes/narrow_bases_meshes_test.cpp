@@ -92,17 +92,7 @@ void save(const std::string& folder) {
 void save_codes(const std::string& folder, bool nested) {
   const auto model = models::build_model(mixture(), "tiny", plain());
   model->decoder.parameters().initialize(3, 0.1);
-  Json config = model->config;
-  config.set("quantization_config",
-             Json::parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", ""));
-  const MadeUpNf4 made_up(nested, 64);
-  checkpoints::SaveOptions options;
-  options.dtype = DType::kF32;
-  options.encoded = &made_up;
-  const auto& parameters = model->decoder.parameters();
-  checkpoints::save_model(
-      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
-      options);
+  save_made_up_nf4(*model, folder, nested, 64);
 }
 
 struct Learnt {

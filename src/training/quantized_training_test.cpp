@@ -3,6 +3,7 @@
 
 #include "models/adapter.h"
 #include "quant/number_format.h"
+#include "tests/support/adapted_stream.h"
 #include "tests/support/errors.h"
 #include "tests/support/op_testing.h"
 #include "tests/support/packed_rows.h"
@@ -248,7 +249,7 @@ TEST(QuantizedTraining, OutputsKeysAndValuesAreRounded) {
 
 // As servers compute them beside a quantized base: what an adapter adds is that of the unrounded input.
 TEST(QuantizedTraining, AdaptersReadInputsAsTheyAre) {
-  const auto end_of_stream = [](bool rounds, bool adapts) {
+  expect_same_addition([](bool rounds, bool adapts) {
     TinyModel tiny;
     if (rounds) tiny.quantize = {"", {{"layers.1.mlp.down", {}, QuantizerKind{"int2"}}}};
     QuantizedRun run(tiny);
@@ -257,25 +258,8 @@ TEST(QuantizedTraining, AdaptersReadInputsAsTheyAre) {
         *run.model, {.rank = 2, .alpha = 6, .targets = {.names = {"layers.1.mlp.down_proj"}}}, 1, "");
     for (size_t i = 0; i < adapter->parameters().size(); ++i)
       for (float& value : adapter->parameters()[i].value.values<float>()) value += 0.1f;
-    std::vector<Tensor> stream;
-    layers::Decoder::Options options;
-    options.adapters = {{adapts ? adapter.get() : nullptr, 5}};
-    options.stream = &stream;
-    const std::vector<int32_t> ids{3, 1, 4, 1, 5}, lengths{5};
-    Tape tape(false);
-    run.model->decoder.forward(tape, layers::make_input(ids, lengths), options);
-    return values_of(stream.back());
-  };
-  const op_testing::Doubles plain = end_of_stream(false, false), adapted = end_of_stream(false, true),
-                            rounded = end_of_stream(true, false), both = end_of_stream(true, true);
-  EXPECT_NE(plain, rounded);
-  double largest = 0;
-  for (size_t i = 0; i < plain.size(); ++i) {
-    const double added = adapted[i] - plain[i];
-    largest = std::max(largest, std::abs(added));
-    EXPECT_NEAR(both[i] - rounded[i], added, 1e-5) << i;
-  }
-  EXPECT_GT(largest, 0.01);
+    return end_of_stream(*run.model, adapts ? adapter.get() : nullptr);
+  });
 }
 
 QuantizeOptions inputs_of_experts(const QuantizerKind& inputs, bool per_expert = true) {

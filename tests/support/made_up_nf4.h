@@ -1,5 +1,6 @@
 #pragma once
 #include "checkpoints/hf_folder.h"
+#include "models/model.h"
 #include "quant/nf4.h"
 
 namespace temper {
@@ -65,5 +66,21 @@ class MadeUpNf4 : public checkpoints::EncodedParameters {
   bool nested_;
   int64_t block_;
 };
+
+// The model's folder as bitsandbytes writes it, with such codes.
+inline void save_made_up_nf4(const models::Model& model, const std::string& folder, bool nested,
+                             int64_t block) {
+  Json config = model.config;
+  config.set("quantization_config",
+             Json::parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", ""));
+  const MadeUpNf4 made_up(nested, block);
+  checkpoints::SaveOptions options;
+  options.dtype = DType::kF32;
+  options.encoded = &made_up;
+  const auto& parameters = model.decoder.parameters();
+  checkpoints::save_model(
+      folder, parameters.table(), [&](const WeightSpec& spec) { return parameters.value(spec.name); }, config,
+      options);
+}
 
 }  // namespace temper

@@ -52,6 +52,8 @@ float modelopt_scale(const quant::Format& format, float amax) {
 }
 
 const quant::Format* written_format(const ModeloptAlgorithm& algorithm) {
+  static constexpr quant::Format kInt4 = quant::by_scales(quant::integer_element(4, false, false));
+  if (algorithm.rounds_again) return &kInt4;
   return algorithm.format.empty() ? nullptr : &quant::format_named(algorithm.format);
 }
 
@@ -96,7 +98,7 @@ std::vector<Tensor> modelopt_tensors(const ModeloptChoice& form, const std::stri
     parts.push_back(scales);
   }
   if (how.second) {
-    const quant::Format& of_whole = how.rounds_again ? quant::format_named("fp8") : format;
+    const quant::Format of_whole = how.rounds_again ? quant::by_scales(quant::kE4M3) : format;
     parts.push_back(Tensor::from<float>(std::vector<float>{modelopt_scale(of_whole, amax)}, {1}).reshape({}));
   }
   return parts;

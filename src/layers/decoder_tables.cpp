@@ -126,7 +126,7 @@ ops::BoundOps bind_decoder(const DecoderConfig& config, DType dtype, const ops::
   if (const ops::Routing* routing = routing_of(config))
     model.use<ops::LoadBalancingLoss>("routers", {dtype, routing->experts});
   for (const PlannedQuantizer& each : quantizers.quantizers)
-    model.use<ops::FakeQuantize>(each.name, {each.scales_columns() ? DType::kF32 : dtype, each.format});
+    model.use<ops::FakeQuantize>(each.name, {each.computes_in_float32() ? DType::kF32 : dtype, each.format});
   model.use<ops::AdamW>("optimizer", {dtype, format.master_weights, format.gradients, format.moments});
   model.use<ops::GlobalNorm>("optimizer", {format.gradients});
   return binder.finish();

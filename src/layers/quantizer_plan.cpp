@@ -127,6 +127,13 @@ void check_columns(const std::string& what, const PlannedQuantizer& quantizer, i
 
 void check_kind(const std::string& what, const PlannedQuantizer& quantizer) {
   const QuantizerKind& kind = quantizer.kind;
+  if (quantizer.rounds_again() &&
+      (kind.again != "fp8" || kind.sharing != Sharing::kBlock || !quantizer.format.element.integer))
+    fail(
+        "[quantize] {} is {}: what is rounded twice is integers in blocks, and then fp8; write weights: "
+        "int4, "
+        "weights_per: block and weights_again: fp8, or leave weights_again out",
+        what, quantizer.formats());
   if (quantizer.format.has_blocks() && kind.sharing != Sharing::kTensor)
     fail("[quantize] {}: {} finds the scales of its own blocks; write per: tensor, or leave it out", what,
          kind.format);
@@ -209,6 +216,7 @@ PlannedQuantizer planned(const WeightSpec& spec, QuantizerRole role, const Quant
   quantizer.of_input = role != QuantizerRole::kWeight;
   quantizer.kind = kind;
   quantizer.format = quant::format_named(kind.format);
+  if (quantizer.rounds_again()) quantizer.format = quant::by_scales(quantizer.format.element);
   quantizer.rule = rule;
   if (spec.lora == LoraRole::kExperts) quantizer.experts = spec.stacked_shape[0];
   quantizer.count = count_of(spec, role, kind, per_expert);
@@ -297,6 +305,20 @@ Shape amax_shape_of(const PlannedQuantizer& quantizer) {
 }
 
 std::string PlannedQuantizer::module() const { return module_of(weight); }
+
+quant::Format PlannedQuantizer::second_format() const {
+  return quant::by_scales(quant::format_named(kind.again).element);
+}
+
+Shape PlannedQuantizer::second_amax() const {
+  Shape one = amax;
+  for (int d = one.ndim() - 2; d < one.ndim(); ++d) one[d] = 1;
+  return one;
+}
+
+std::string PlannedQuantizer::formats() const {
+  return rounds_again() ? fmt::format("{}, then {}", kind.format, kind.again) : kind.format;
+}
 
 bool PlannedQuantizer::rounds_rows_alone() const {
   const bool finds_rows = kind.sharing == Sharing::kRow && !format.has_blocks();

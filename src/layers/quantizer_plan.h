@@ -21,6 +21,9 @@ struct QuantizerKind {
   Sharing sharing = Sharing::kTensor;
   int64_t block = 0;     // of kBlock and kTile
   bool dynamic = false;  // an input's amax is found in each pass; otherwise it is calibrated
+  // Of weights: the format that what comes back is rounded to once more, with the largest amax of the matrix;
+  // empty: none.
+  std::string again = {};
   bool operator==(const QuantizerKind&) const = default;
 };
 
@@ -61,8 +64,8 @@ struct QuantizerPreset {
   CalibrationMethod calibration = CalibrationMethod::kMax;
 };
 const std::vector<QuantizerPreset>& quantizer_presets();
-// Also with "_CFG" behind the name, and without "_DEFAULT". An Error with the nearest name where there is
-// none.
+// Also with "_CFG" behind the name, and without "_DEFAULT", "_BETA" or "_AWQ_BETA". An Error with the nearest
+// name where there is none.
 const QuantizerPreset& quantizer_preset(std::string_view name);
 
 // Small linears whose results are decays or gates: a shared expert's gate, a gated delta layer's b and a.
@@ -86,6 +89,7 @@ struct PlannedQuantizer {
   QuantizerRole role = QuantizerRole::kWeight;
   bool of_input = false;  // of values that pass, whatever their role; otherwise of a weight
   QuantizerKind kind;
+  // Where weights are rounded again both are scaled as readers of files do it (quant::Scaling::kScales).
   quant::Format format;
   int64_t experts = 0;  // of stacked weights; 0: a weight of its own
   // Of independent quantizers: one for each expert that has an amax of its own. An input that is not
@@ -102,11 +106,17 @@ struct PlannedQuantizer {
   Shape pre_quant_scale = {};
 
   bool keeps_amax() const { return amax.ndim() > 0; }
+  bool rounds_again() const { return !kind.again.empty(); }
+  quant::Format second_format() const;
+  Shape second_amax() const;  // [1, 1] or, of experts that have their own, [experts, 1, 1]
+  // Whether values are float32 between what is computed with them before they are rounded to their dtype.
+  bool computes_in_float32() const { return scales_columns() || rounds_again(); }
   bool scales_columns() const { return pre_quant_scale.ndim() > 0; }
   // Of what passes: whether a row is rounded without looking at others (ops::RowRounding).
   bool rounds_rows_alone() const;
-  std::string module() const;  // "layers.0.attention.qkv"
-  std::string groups() const;  // "tensor", "row", "blocks of 16"
+  std::string module() const;   // "layers.0.attention.qkv"
+  std::string groups() const;   // "tensor", "row", "blocks of 16"
+  std::string formats() const;  // "int4", "int4, then fp8"
 };
 
 // Of the amax that a quantizer keeps of its values; no dimensions: it keeps none.

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "layers/quantizer_plan.h"
@@ -10,7 +13,17 @@ QuantizerKind per(Sharing sharing, std::string format, int64_t block = 0) {
   return {std::move(format), sharing, block, false};
 }
 QuantizerKind per_tensor(std::string format) { return per(Sharing::kTensor, std::move(format)); }
+QuantizerKind int4_then_fp8() { return {"int4", Sharing::kBlock, 128, false, "fp8"}; }
 QuantizerKind per_token(std::string format) { return {std::move(format), Sharing::kRow, 0, true}; }
+
+// Ends of names that may be left out.
+constexpr std::array<std::string_view, 3> kEnds{"_DEFAULT", "_BETA", "_AWQ_BETA"};
+
+bool is_named(const QuantizerPreset& preset, std::string_view name) {
+  return preset.name == name || std::ranges::any_of(kEnds, [&](std::string_view end) {
+           return preset.name == std::string(name) + std::string(end);
+         });
+}
 
 }  // namespace
 
@@ -56,6 +69,7 @@ const std::vector<QuantizerPreset>& quantizer_presets() {
       {"NVFP4_AWQ_CLIP", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqClip},
       {"NVFP4_AWQ_FULL", per_tensor("nvfp4"), per_tensor("nvfp4"), CalibrationMethod::kAwqFull},
       {"W4A16_NVFP4", per_tensor("nvfp4"), none},
+      {"W4A8_AWQ_BETA", int4_then_fp8(), per_tensor("fp8"), CalibrationMethod::kAwqLite},
       {"W4A8_MXFP4_FP8", per_tensor("mxfp4"), {"fp8", Sharing::kTensor, 0, true}},
       {"MXFP8_DEFAULT", per_tensor("mxfp8"), per_tensor("mxfp8")},
       {"MXFP6_DEFAULT", per_tensor("mxfp6"), per_tensor("mxfp6")},
@@ -70,12 +84,13 @@ const QuantizerPreset& quantizer_preset(std::string_view given) {
   if (name.ends_with("_CFG")) name.resize(name.size() - 4);
   std::vector<std::string> known;
   for (const QuantizerPreset& preset : quantizer_presets()) {
-    if (preset.name == name || preset.name == name + "_DEFAULT") return preset;
+    if (is_named(preset, name)) return preset;
     known.emplace_back(preset.name);
   }
   std::vector<std::string> written = known;
   for (const std::string& full : known)
-    if (full.ends_with("_DEFAULT")) written.push_back(full.substr(0, full.rfind("_DEFAULT")));
+    for (const std::string_view end : kEnds)
+      if (full.ends_with(end)) written.push_back(full.substr(0, full.size() - end.size()));
   const std::string nearest = nearest_name(name, written);
   fail("[quantize.preset] '{}' is no ready-made configuration{}; there are {}", given,
        nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest), join(known));

@@ -7,6 +7,7 @@
 #include "primitives/amax.h"
 #include "primitives/fake_quantized.h"
 #include "primitives/primitives.h"
+#include "quant/groups.h"
 
 namespace temper::layers {
 namespace {
@@ -55,7 +56,21 @@ ColumnScales make_columns(const QuantizerPart& part, const PlannedQuantizer& pla
   return columns;
 }
 
+// Of the whole matrix, or of the experts that are here, whatever ranks have the rest.
+Tensor second_amax(const Quantizer& own, const PlannedQuantizer& whole) {
+  const Tensor largest = own.whole.defined() ? quant::amax_of(own.whole, whole.second_amax())
+                                             : quant::amax_of(own.amax.on({}), own.planned.second_amax());
+  if (largest.numel() == own.second.numel()) return largest;
+  const int64_t groups = own.whole.numel() / largest.numel();
+  return largest.narrow(0, own.elements.front() / groups, own.second.dim(0)).contiguous();
+}
+
 }  // namespace
+
+ops::SecondRounding second_rounding(const Quantizer& weight) {
+  if (!weight.planned.rounds_again()) return {};
+  return {weight.second, weight.planned.second_format()};
+}
 
 void ColumnScales::take_own() const {
   std::vector<float> own, divided;
@@ -76,6 +91,8 @@ Quantizers::Quantizers(QuantizerPlan plan, Device device, const WeightTable& tab
     Quantizer own{std::move(part.own)};
     if (planned.keeps_amax())
       own.amax = Tensor::zeros(own.planned.amax, DType::kF32, MemoryTag::kWeights).on(device);
+    if (own.planned.rounds_again())
+      own.second = Tensor::zeros(own.planned.second_amax(), DType::kF32, MemoryTag::kWeights).on(device);
     if (!part.elements.empty()) own.whole = Tensor::zeros(planned.amax, DType::kF32, MemoryTag::kWeights);
     if (planned.scales_columns() && !planned.of_input) own.columns = make_columns(part, planned, device);
     own.elements = std::move(part.elements);
@@ -129,6 +146,12 @@ void Quantizers::take_own() {
     for (const int64_t element : each.elements) own.push_back(each.whole.data<float>()[element]);
     each.amax.copy_from(Tensor::from<float>(own, each.amax.shape()));
   }
+}
+
+void Quantizers::set_ready() {
+  for (size_t i = 0; i < all_.size(); ++i)
+    if (all_[i].planned.rounds_again()) all_[i].second.copy_from(second_amax(all_[i], plan_.quantizers[i]));
+  ready_ = true;
 }
 
 BoundQuantizer::BoundQuantizer(Quantizers& all, Quantizer& own, ops::Bound<ops::FakeQuantize> kernel)
@@ -211,9 +234,10 @@ Var BoundQuantizer::round(Tape& tape, const Var& x, const Tensor& amax,
                           const ops::ColumnFactors& factors) const {
   const PlannedQuantizer& planned = own_->planned;
   const bool clips = planned.keeps_amax() && !planned.format.has_blocks();
-  return planned.of_input ? ops::fake_quantize(tape, *kernel_, x, amax, planned.format, clips, factors)
-                          : ops::fake_quantize_parameter(tape, *kernel_, x, amax, planned.format,
-                                                         {planned.values, clips, factors});
+  return planned.of_input
+             ? ops::fake_quantize(tape, *kernel_, x, amax, planned.format, clips, factors)
+             : ops::fake_quantize_parameter(tape, *kernel_, x, amax, planned.format,
+                                            {planned.values, clips, factors, second_rounding(*own_)});
 }
 
 Tensor BoundQuantizer::amax_for(const Tensor& x, const Tensor& by) const {

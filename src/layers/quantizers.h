@@ -42,8 +42,14 @@ struct Quantizer {
   // Of a weight that ranks divide: the amax of all of it, on the CPU, and which of these each own one is.
   Tensor whole = {};  // of the shape that the plan has for all of it
   std::vector<int64_t> elements = {};
+  // Of a weight that is rounded again: the largest amax of the whole matrix, or of each expert, on the
+  // model's device; found by set_ready().
+  Tensor second = {};         // [1, 1] or [experts, 1, 1] float32 (PlannedQuantizer::second_amax)
   ColumnScales columns = {};  // of a weight; inputs are multiplied by those of their module's
 };
+
+// By which a weight is rounded once more; undefined where it is not.
+ops::SecondRounding second_rounding(const Quantizer& weight);
 
 // An amax by the name that states have for it: "layers.0.attention.qkv.weight_quantizer._amax", and of
 // experts that have quantizers of their own "layers.0.mlp.experts.down.weight_quantizer.3._amax", by the
@@ -93,7 +99,7 @@ class Quantizers {
   void set_tokens_count(bool count) const { tokens_count_ = count; }
   // Passes that round are a defect before there is every amax.
   bool ready() const { return ready_; }
-  void set_ready() { ready_ = true; }
+  void set_ready();
 
  private:
   QuantizerPlan plan_;

@@ -182,9 +182,11 @@ class Encoder : public checkpoints::EncodedParameters {
   }
 
   static float second_scale(const Quantizer& weight, int64_t row) {
-    const quant::Groups groups =
-        quant::groups_of(weight.planned.name, weight.planned.values, weight.amax.shape());
-    return quant::global_scale(weight.amax.data<float>()[groups.first(row)]);
+    const bool again = weight.planned.rounds_again();
+    const Tensor& amax = again ? weight.second : weight.amax;
+    const quant::Groups groups = quant::groups_of(weight.planned.name, weight.planned.values, amax.shape());
+    return modelopt_scale(again ? weight.planned.second_format() : weight.planned.format,
+                          amax.data<float>()[groups.first(row)]);
   }
 
   // Of the expert that has this row, where each has its own.

@@ -153,12 +153,13 @@ TEST(ExportCompressed, Experts) {
 
 TEST(ExportCompressed, FormsThatItHasNotAreRefused) {
   const TemporaryDirectory out;
-  expect_has(
-      error_of([&] {
-        export_model(*ready_model({"W4A8_MXFP4_FP8"}), out / "m", "", ExportForm::kCompressedTensors);
-      }),
-      "[export] model.layers.0.mlp.down_proj is W4A8_MXFP4_FP8, which compressed-tensors has no form of: "
-      "export it in the form of modelopt");
+  for (const char* algorithm : {"W4A8_MXFP4_FP8", "W4A8_AWQ"})
+    expect_has(
+        error_of(
+            [&] { export_model(*ready_model({algorithm}), out / "m", "", ExportForm::kCompressedTensors); }),
+        fmt::format("[export] model.layers.0.mlp.down_proj is {}, which compressed-tensors has no form of: "
+                    "export it in the form of modelopt",
+                    algorithm));
   EXPECT_FALSE(exists(out / "m"));
 }
 

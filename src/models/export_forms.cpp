@@ -22,6 +22,7 @@ struct Combination {
   Sharing input_sharing;
   std::string_view algorithm;
   std::string_view scaled = {};  // where columns have factors; "": readers know none there
+  std::string_view again = {};   // what weights are rounded to once more
 };
 
 constexpr Combination kCombinations[] = {
@@ -32,6 +33,7 @@ constexpr Combination kCombinations[] = {
      "W8A8_SQ_PER_CHANNEL"},
     {"int8", Sharing::kRow, Inputs::kAsTheyAre, "", Sharing::kTensor, "W8A16"},
     {"int4", Sharing::kBlock, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_AWQ", "W4A16_AWQ"},
+    {"int4", Sharing::kBlock, Inputs::kCalibrated, "fp8", Sharing::kTensor, "W4A8_AWQ", "W4A8_AWQ", "fp8"},
     {"nvfp4", Sharing::kTensor, Inputs::kCalibrated, "nvfp4", Sharing::kTensor, "NVFP4", "NVFP4_AWQ"},
     {"nvfp4", Sharing::kTensor, Inputs::kAsTheyAre, "", Sharing::kTensor, "W4A16_NVFP4", "NVFP4_AWQ"},
     {"mxfp8", Sharing::kTensor, Inputs::kAny, "mxfp8", Sharing::kTensor, "MXFP8"},
@@ -40,7 +42,9 @@ constexpr Combination kCombinations[] = {
     {"mxfp4", Sharing::kTensor, Inputs::kAny, "fp8", Sharing::kTensor, "W4A8_MXFP4_FP8"}};
 
 bool fits(const Combination& row, const PlannedQuantizer& weight, const PlannedQuantizer* input) {
-  if (weight.kind.format != row.weight || weight.kind.sharing != row.sharing) return false;
+  if (weight.kind.format != row.weight || weight.kind.sharing != row.sharing ||
+      weight.kind.again != row.again)
+    return false;
   if (input == nullptr || row.inputs == Inputs::kAsTheyAre)
     return input == nullptr && row.inputs == Inputs::kAsTheyAre;
   return input->kind.format == row.input && input->kind.sharing == row.input_sharing &&
@@ -55,7 +59,8 @@ const char* per(Sharing sharing) {
 }
 
 std::string sentence_of(const Combination& row) {
-  const std::string weight = fmt::format("{}{}", row.weight, per(row.sharing));
+  const std::string weight =
+      fmt::format("{}{}{}{}", row.weight, per(row.sharing), row.again.empty() ? "" : ", then ", row.again);
   if (row.inputs == Inputs::kAsTheyAre) return weight + " alone";
   return fmt::format("{} with {}{}{}", weight, row.inputs == Inputs::kCalibrated ? "calibrated " : "",
                      row.input, row.input_sharing == Sharing::kRow ? " per token" : "");
@@ -68,7 +73,7 @@ std::string sentence_of(const Combination& row) {
                                  ? "inputs that are not quantized"
                                  : fmt::format("inputs in {} per {}{}", input->kind.format, input->groups(),
                                                input->kind.dynamic ? ", dynamic" : "");
-  fail("[export] {} is {} per {} with {}: readers know {}", weight.name, weight.kind.format, weight.groups(),
+  fail("[export] {} is {} per {} with {}: readers know {}", weight.name, weight.formats(), weight.groups(),
        inputs, fmt::join(known, "; "));
 }
 
@@ -91,7 +96,7 @@ Json::Object algorithm_json(const ExportedForm& form, const Json* cache) {
   Json::Object object{{"quant_algo", name_of(form)}};
   if (cache != nullptr) object.emplace_back("kv_cache_quant_algo", *cache);
   if (form.block > 0) object.emplace_back("group_size", form.block);
-  if (name_of(form) == "W4A16_AWQ" || name_of(form) == "NVFP4_AWQ") {
+  if (name_of(form) == "W4A16_AWQ" || name_of(form) == "W4A8_AWQ" || name_of(form) == "NVFP4_AWQ") {
     object.emplace_back("has_zero_point", false);
     object.emplace_back("pre_quant_scale", true);
   }
@@ -121,6 +126,9 @@ Json::Object group_of(const ExportedForm& form) {
   const bool alone = name == "W4A16_AWQ" || name == "W4A16_NVFP4" || name == "W8A16";
   const bool channels = form.algorithm->groups == checkpoints::ScaleGroups::kRows && name != "W8A16";
   Json::Object group;
+  if (name == "W4A8_AWQ")  // as the other exporter has it, of weights, too
+    return {{"input_activations", numbers(8, false, form.block, false)},
+            {"weights", numbers(4, false, form.block, false)}};
   if (name == "W4A8_MXFP4_FP8")
     group.emplace_back("input_activations", numbers(8, false, 0, false));
   else if (!alone)

@@ -57,8 +57,9 @@ Doubles faked(Model& model, const std::string& parameter, int64_t row, int64_t r
   const ops::BoundOps bound =
       op_testing::bind_kernel<ops::FakeQuantize>("eager", {DType::kF32, quantizer->planned.format});
   Tape tape(false);
-  const Tensor y = ops::fake_quantize(tape, bound, tape.constant(value.reshape(quantizer->planned.values)),
-                                      quantizer->amax, quantizer->planned.format)
+  const Tensor y = ops::fake_quantize_parameter(
+                       tape, bound, tape.constant(value), quantizer->amax, quantizer->planned.format,
+                       {.shape = quantizer->planned.values, .again = layers::second_rounding(*quantizer)})
                        .value;
   return values_of(y.reshape(value.shape()).narrow(0, row, rows).contiguous());
 }
@@ -97,9 +98,12 @@ TEST(Export, CodesTimesScalesAreWhatTrainingReads) {
 
 // The whole model, through the weight table; what is saved afterwards is plain.
 TEST(Export, FoldersAreReadAsWhatTrainingReads) {
-  for (const char* preset : {"FP8_DEFAULT", "NVFP4_DEFAULT"}) {
-    SCOPED_TRACE(preset);
-    const auto model = calibrated({preset}, "qwen3", DType::kF32);
+  const QuantizerKind int4_then_fp8{"int4", layers::Sharing::kBlock, 16, false, "fp8"};
+  for (const QuantizeOptions& options :
+       {QuantizeOptions{"FP8_DEFAULT"}, QuantizeOptions{"NVFP4_DEFAULT"},
+        QuantizeOptions{"", {{"layers.*", int4_then_fp8, QuantizerKind{"fp8"}}}}}) {
+    SCOPED_TRACE(options.preset);
+    const auto model = calibrated(options, "qwen3", DType::kF32);
     const TemporaryDirectory out;
     export_model(*model, out / "m", "");
     const auto read = load_model(out / "m", {});
@@ -247,8 +251,9 @@ TEST(Export, Refusals) {
             "[export] the quantizers have no amax: calibrate the model first");
   const char* const known =
       "readers know fp8 with calibrated fp8; fp8 per channel with fp8 per token; fp8 in tiles of 128 × 128 "
-      "alone; int8 per channel with calibrated int8; int8 per channel alone; int4 in blocks alone; nvfp4 "
-      "with calibrated nvfp4; nvfp4 alone; mxfp8 with mxfp8; mxfp4 with mxfp4; mxfp4 alone; mxfp4 with fp8";
+      "alone; int8 per channel with calibrated int8; int8 per channel alone; int4 in blocks alone; int4 "
+      "in blocks, then fp8 with calibrated fp8; nvfp4 with calibrated nvfp4; nvfp4 alone; mxfp8 with mxfp8; "
+      "mxfp4 with mxfp4; mxfp4 alone; mxfp4 with fp8";
   EXPECT_EQ(
       refusal(
           calibrated({"", {{"layers.0.attention.output", QuantizerKind{"mxfp6"}, QuantizerKind{"mxfp6"}}}})),

@@ -31,7 +31,9 @@ Doubles faked(const Quantizer& quantizer, const Tensor& value) {
   if (format.scaling != quant::Scaling::kIntegers) {
     const ops::BoundOps bound = op_testing::bind_kernel<ops::FakeQuantize>("eager", {DType::kF32, format});
     Tape tape(false);
-    return values_of(ops::fake_quantize(tape, bound, tape.constant(values), quantizer.amax, format).value);
+    const ops::OfParameter how{.shape = values.shape(), .again = layers::second_rounding(quantizer)};
+    return values_of(
+        ops::fake_quantize_parameter(tape, bound, tape.constant(values), quantizer.amax, format, how).value);
   }
   const quant::Groups groups = quant::groups_of("", values.shape(), quantizer.amax.shape());
   Doubles all;
@@ -198,74 +200,19 @@ TEST_F(MergedQuantized, MixedFormats) {
   EXPECT_FALSE(same_bytes(open("codes").tensor(output), open("base").tensor(output)));
 }
 
-// A folder in INT4 as one of W4A8_AWQ: each module of the first says by what it is rounded again.
-void round_again(const std::string& folder, float second) {
-  {
-    const ModelFolder held = ModelFolder::open(folder);
-    std::vector<std::pair<std::string, Tensor>> tensors;
-    for (const std::string& name : held.names()) {
-      tensors.emplace_back(name, held.tensor(name).clone());
-      if (name.ends_with(".weight_scale"))
-        tensors.emplace_back(name + "_2", Tensor::from<float>(std::vector<float>{second}, {1}).reshape({}));
-    }
-    std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-      return size_of(a.second.dtype()) > size_of(b.second.dtype());
-    });
-    std::vector<checkpoints::TensorInfo> infos;
-    for (const auto& [name, tensor] : tensors) infos.push_back({name, tensor.shape(), tensor.dtype()});
-    checkpoints::SafetensorsWriter writer(folder + "/new.safetensors", infos);
-    for (const auto& [name, tensor] : tensors) writer.add(tensor);
-    writer.close();
-  }
-  rename_path(folder + "/new.safetensors", folder + "/model.safetensors");
-  for (const char* file : {"/config.json", "/hf_quant_config.json"}) {
-    std::string text = read_file(folder + file);
-    const size_t place = text.find("W4A16_AWQ");
-    ASSERT_NE(place, std::string::npos) << file;
-    write_file(folder + file, text.replace(place, 9, "W4A8_AWQ"));
-  }
-}
-
 // q, k and v share what they are rounded by again.
 TEST_F(MergedQuantized, IntegersThatAreRoundedAgainToFp8) {
-  const QuantizeOptions quantize{"INT4_BLOCKWISE_WEIGHT_ONLY"};
-  make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj", "down_proj"}}});
-  round_again(out_ / "base", 0x1p-9f);
-  for (const char* made : {"numbers", "codes"}) remove_all(out_ / made);
-  merge(MergedForm::kPlain, "numbers");
-  merge(MergedForm::kAsBase, "codes");
-  BuildOptions options;
-  options.quantize = quantize;
-  options.ops = ops::all_eager();
-  const auto numbers = load_model(out_ / "numbers", options), codes = load_model(out_ / "codes", {}),
-             base = load_model(out_ / "base", {});
-  set_made_up_amax(*numbers);
-  int changed = 0;
-  for (const Quantizer& each : numbers->decoder.quantizers().all()) {
-    const std::string& name = each.planned.weight;
-    SCOPED_TRACE(name);
-    const Doubles read = values_of(codes->decoder.parameters().value(name));
-    if (!name.ends_with("qkv.weight") && !name.ends_with("down.weight")) {
-      EXPECT_TRUE(read == values_of(base->decoder.parameters().value(name)));
-      continue;
-    }
-    ++changed;
-    const Tensor& merged = numbers->decoder.parameters().at(name).value;
-    const float amax = *quant::amax_of(merged, {1, 1}).data<float>(), second = 1 / (448 / amax);
-    Doubles want = faked(each, merged);
-    for (double& value : want)
-      value = quant::round_to(quant::kE4M3, static_cast<float>(value) / second) * second;
-    EXPECT_TRUE(read == want);
-    const bool is_down = name.ends_with("down.weight");
-    const std::vector<std::string> modules =
-        is_down ? std::vector<std::string>{"mlp.down_proj"}
-                : std::vector<std::string>{"self_attn.q_proj", "self_attn.v_proj"};
-    for (const std::string& module : modules) {
-      const std::string part = fmt::format("model.layers.0.{}.weight_scale_2", module);
-      EXPECT_EQ(values_of(open("codes").tensor(part))[0], double{second}) << part;
-    }
-  }
-  EXPECT_EQ(changed, 2);
+  const QuantizeOptions quantize{"W4A8_AWQ"};
+  make("qwen3", quantize, {.rank = 2, .targets = {.names = {"q_proj", "k_proj", "v_proj", "down_proj"}}});
+  EXPECT_EQ(check_values(quantize, {"attention.qkv.weight", "mlp.down.weight"}), 2);
+  const ModelFolder codes = open("codes");
+  EXPECT_EQ(codes.config(), open("base").config());
+  const std::string attention = "model.layers.0.self_attn.";
+  for (const char* other : {"k_proj", "v_proj"})
+    EXPECT_TRUE(same_bytes(codes.tensor(attention + "q_proj.weight_scale_2"),
+                           codes.tensor(attention + other + ".weight_scale_2")));
+  EXPECT_FALSE(same_bytes(codes.tensor(attention + "q_proj.weight_scale_2"),
+                          open("base").tensor(attention + "q_proj.weight_scale_2")));
 }
 
 // Folders of compressed-tensors: the codes and scales that a folder of nvidia-modelopt gets.

@@ -54,15 +54,18 @@ TEST(QuantizerPlan, APresetIsForAllLinearsOfLayers) {
 TEST(QuantizerPlan, NamesOfPresets) {
   for (const char* name : {"NVFP4", "NVFP4_DEFAULT", "NVFP4_DEFAULT_CFG", "NVFP4_CFG"})
     EXPECT_EQ(layers::quantizer_preset(name).name, "NVFP4_DEFAULT");
+  for (const char* name : {"W4A8", "W4A8_AWQ", "W4A8_AWQ_BETA", "W4A8_AWQ_CFG", "W4A8_AWQ_BETA_CFG"})
+    EXPECT_EQ(layers::quantizer_preset(name).name, "W4A8_AWQ_BETA");
   for (const layers::QuantizerPreset& preset : layers::quantizer_presets())
     EXPECT_EQ(layers::quantizer_preset(preset.name).name, preset.name);
+  expect_has(error_of([] { layers::quantizer_preset("W4A8_AQW"); }), "(did you mean 'W4A8_AWQ'?)");
   expect_fails("llama", {"NVFP4_DEFUALT"},
                "[quantize.preset] 'NVFP4_DEFUALT' is no ready-made configuration (did you mean "
                "'NVFP4_DEFAULT'?); there are FP8_DEFAULT, FP8_PER_CHANNEL_PER_TOKEN, "
                "FP8_2D_BLOCKWISE_WEIGHT_ONLY, INT8_DEFAULT, INT8_SMOOTHQUANT, INT8_WEIGHT_ONLY, "
                "INT4_BLOCKWISE_WEIGHT_ONLY, INT4_AWQ, NVFP4_DEFAULT, NVFP4_AWQ_LITE, NVFP4_AWQ_CLIP, "
                "NVFP4_AWQ_FULL, W4A16_NVFP4, "
-               "W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
+               "W4A8_AWQ_BETA, W4A8_MXFP4_FP8, MXFP8_DEFAULT, MXFP6_DEFAULT, MXFP4_DEFAULT, MXINT8_DEFAULT");
 }
 
 TEST(QuantizerPlan, LaterRulesDecideAndEachIsCounted) {
@@ -82,6 +85,35 @@ TEST(QuantizerPlan, LaterRulesDecideAndEachIsCounted) {
   EXPECT_EQ(qkv->kind, int8);
   EXPECT_EQ(qkv->amax, (Shape{qkv->values[0], 1}));
   EXPECT_EQ(qkv->groups(), "channel");
+}
+
+// What is rounded twice keeps the amax of its blocks, and has one more of each matrix, which follows from
+// them.
+TEST(QuantizerPlan, WeightsThatAreRoundedTwice) {
+  const QuantizerKind twice{"int4", Sharing::kBlock, 16, false, "fp8"};
+  for (const bool per_expert : {true, false}) {
+    const QuantizerPlan found = plan("qwen3_moe", {"", {{"layers.*", twice, {}}}, per_expert});
+    const PlannedQuantizer* const qkv = found.find("layers.0.attention.qkv.weight_quantizer");
+    ASSERT_NE(qkv, nullptr);
+    EXPECT_EQ(qkv->formats(), "int4, then fp8");
+    EXPECT_EQ(qkv->amax, (Shape{qkv->values[0], qkv->values[1] / 16}));
+    EXPECT_EQ(qkv->second_amax(), (Shape{1, 1}));
+    const PlannedQuantizer* const down = found.find("layers.0.mlp.experts.down.weight_quantizer");
+    ASSERT_NE(down, nullptr);
+    EXPECT_EQ(down->second_amax(), (Shape{per_expert ? down->experts : 1, 1, 1}));
+  }
+  expect_fails(
+      "llama", {"", {{"layers.0.mlp.down", QuantizerKind{"fp8", Sharing::kTensor, 0, false, "fp8"}}}},
+      "[quantize] layers.0.mlp.down.weight is fp8, then fp8: what is rounded twice is integers in "
+      "blocks, and then fp8; write weights: int4, weights_per: block and weights_again: fp8, or leave "
+      "weights_again out");
+  for (const QuantizerKind& other : {QuantizerKind{"int4", Sharing::kRow, 0, false, "fp8"},
+                                     QuantizerKind{"int4", Sharing::kBlock, 16, false, "int8"},
+                                     QuantizerKind{"mxint8", Sharing::kTensor, 0, false, "fp8"}})
+    expect_has(error_of([&] {
+                 plan("llama", {"", {{"layers.0.mlp.down", other}}});
+               }),
+               "what is rounded twice is integers in blocks, and then fp8");
 }
 
 TEST(QuantizerPlan, EachExpertHasAQuantizerOrAllShareOne) {

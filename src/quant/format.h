@@ -9,6 +9,7 @@ namespace temper::quant {
 enum class Scaling : uint8_t {
   kIntegers,     // s = L / amax; x · s, q / s
   kFloats,       // s = L / amax; x · s, q · (1 / s)
+  kScales,       // d = amax / L; x / d, q · d: as readers of files compute, which have d
   kTwoLevels,    // x / d, q · d with d = E4M3(block's amax / (6 g)) · g, where g = amax / (6 · 448)
   kPowersOfTwo,  // x / d, q · d with d = 2^ceil(log2(block's amax / L))
 };
@@ -24,6 +25,8 @@ struct Format {
   bool operator==(const Format&) const = default;
 };
 
+constexpr Format by_scales(const Element& element) { return {element, Scaling::kScales}; }
+
 inline constexpr float kLeastAmax = 0x1p-24f;  // from there down, amax counts as 0
 
 struct Factors {
@@ -31,12 +34,17 @@ struct Factors {
 };
 
 // Of elements that share `amax`. With 0 every finite element becomes 0 or, in kFloats, is quantized as if it
-// were 1; with NaN or infinity every element becomes NaN.
+// were 1 (in kScales files have d = 1 then); with NaN or infinity every element becomes NaN.
 constexpr Factors factors_of(const Format& format, float amax) {
   if (format.scaling == Scaling::kIntegers) {
     if (amax <= kLeastAmax) return {0, 1};
     const float by = format.element.largest / amax;
     return {by, by};
+  }
+  if (format.scaling == Scaling::kScales) {
+    if (amax <= kLeastAmax) return {std::bit_cast<float>(0x7F800000u), 1};
+    const float scale = amax / format.element.largest;
+    return {scale, scale};
   }
   const float by = format.element.largest / (amax <= kLeastAmax ? 1.f : amax);
   return {by, 1 / by};
@@ -81,7 +89,7 @@ constexpr Factors factors_of_block(const Format& format, float block_amax, float
 
 // An element of the format, scaled by the first of the factors. In kTwoLevels -0 is 0.
 constexpr float quantized(const Format& format, float x, float by) {
-  const bool divides = format.has_blocks();
+  const bool divides = format.has_blocks() || format.scaling == Scaling::kScales;
   const float near = divides ? x / by : x * by;
   return round_to(format.element, format.scaling == Scaling::kTwoLevels ? near + 0.f : near);
 }

@@ -24,11 +24,17 @@ Sharing usual_sharing(const quant::Format& format) {
 }
 
 QuantizerKind kind_of_weights(const QuantizeRuleConfig& rule) {
-  if (*rule.weights == "none") return {};
+  const std::string again = rule.weights_again.value_or("none");
+  if (again != "none") quant::format_named(again);
+  if (*rule.weights == "none") {
+    if (again == "none") return {};
+    fail("[quantize.rules] '{}' has weights_again and no format of weights: write weights: int4, for example",
+         rule.modules);
+  }
   const quant::Format& format = quant::format_named(*rule.weights);
   const Sharing sharing = rule.weights_per.value_or(usual_sharing(format));
   const bool blocks = sharing == Sharing::kBlock || sharing == Sharing::kTile;
-  return {*rule.weights, sharing, blocks ? rule.block : 0, false};
+  return {*rule.weights, sharing, blocks ? rule.block : 0, false, again == "none" ? "" : again};
 }
 
 QuantizerKind kind_of_inputs(const QuantizeRuleConfig& rule) {
@@ -58,8 +64,9 @@ layers::QuantizeOptions QuantizeConfig::to_options() const {
   for (const QuantizeRuleConfig& rule : rules) {
     if (!rule.weights && !rule.inputs && !rule.outputs && !rule.kv_cache)
       fail("[quantize.rules] '{}' has neither weights nor inputs: write a format, or none", rule.modules);
-    if (!rule.weights && rule.weights_per)
-      fail("[quantize.rules] '{}' has weights_per without weights: write the format, too", rule.modules);
+    if (!rule.weights && (rule.weights_per || rule.weights_again))
+      fail("[quantize.rules] '{}' has {} without weights: write the format, too", rule.modules,
+           rule.weights_per ? "weights_per" : "weights_again");
     if (!rule.inputs && (rule.inputs_per || rule.inputs_amax))
       fail("[quantize.rules] '{}' has inputs_per or inputs_amax without inputs: write the format, too",
            rule.modules);
@@ -84,6 +91,10 @@ void describe(config::Schema& s, QuantizeRuleConfig& c) {
        {"tile", Sharing::kTile}},
       "What shares an amax: the whole weight, a row of it, a block of a row, or a square. Omitted: what is "
       "usual for the format.");
+  s.field(
+      "weights_again", c.weights_again,
+      "What is rounded to integers in blocks is rounded once more to this format (fp8), by the largest amax "
+      "of the matrix, or none.");
   s.field("inputs", c.inputs, "The number format of their inputs, or none.");
   s.choice("inputs_per", c.inputs_per, {{"tensor", Sharing::kTensor}, {"token", Sharing::kRow}},
            "What shares an amax: all tokens of a pass, or each token alone. Omitted: tensor.");

@@ -16,6 +16,7 @@ enum class AmaxOf { kCalibration, kEachPass };
 struct QuantizeRuleConfig {
   std::string modules;
   std::optional<std::string> weights = {}, inputs = {}, outputs = {}, kv_cache = {};  // a format, or "none"
+  std::optional<std::string> weights_again = {};  // what comes back of weights is rounded to it, too
   std::optional<layers::Sharing> weights_per = {}, inputs_per = {};
   std::optional<AmaxOf> inputs_amax = {};
   int64_t block = 128;

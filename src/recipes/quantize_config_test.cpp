@@ -34,7 +34,11 @@ TEST(QuantizeConfig, RulesHaveWhatIsUsualForTheirFormat) {
   EXPECT_EQ(weights("weights: int4, block: 64"), (QuantizerKind{"int4", Sharing::kBlock, 64}));
   EXPECT_EQ(weights("weights: fp8, weights_per: tile"), (QuantizerKind{"fp8", Sharing::kTile, 128}));
   EXPECT_EQ(weights("weights: nvfp4"), (QuantizerKind{"nvfp4", Sharing::kTensor}));
+  EXPECT_EQ(weights("weights: int4, weights_again: fp8"),
+            (QuantizerKind{"int4", Sharing::kBlock, 128, false, "fp8"}));
+  EXPECT_EQ(weights("weights: int4, weights_again: none"), weights("weights: int4"));
   EXPECT_EQ(weights("weights: none"), QuantizerKind{});
+  EXPECT_EQ(weights("weights: none, weights_again: none"), QuantizerKind{});
   EXPECT_EQ(inputs("inputs: fp8"), (QuantizerKind{"fp8", Sharing::kTensor, 0, false}));
   EXPECT_EQ(inputs("inputs: fp8, inputs_per: token"), (QuantizerKind{"fp8", Sharing::kRow, 0, true}));
   EXPECT_EQ(inputs("inputs: fp8, inputs_amax: dynamic"), (QuantizerKind{"fp8", Sharing::kTensor, 0, true}));
@@ -48,6 +52,13 @@ TEST(QuantizeConfig, Refusals) {
             "[quantize.rules] 'a' has neither weights nor inputs: write a format, or none");
   EXPECT_EQ(error("{modules: a, inputs: fp8, weights_per: tensor}"),
             "[quantize.rules] 'a' has weights_per without weights: write the format, too");
+  EXPECT_EQ(error("{modules: a, inputs: fp8, weights_again: fp8}"),
+            "[quantize.rules] 'a' has weights_again without weights: write the format, too");
+  EXPECT_EQ(
+      error("{modules: a, weights: none, weights_again: fp8}"),
+      "[quantize.rules] 'a' has weights_again and no format of weights: write weights: int4, for example");
+  EXPECT_NE(error("{modules: a, weights: int4, weights_again: fb8}").find("(did you mean 'fp8'?)"),
+            std::string::npos);
   EXPECT_EQ(error("{modules: a, weights: fp8, inputs_amax: dynamic}"),
             "[quantize.rules] 'a' has inputs_per or inputs_amax without inputs: write the format, too");
   EXPECT_NE(error("{modules: a, weights: fb8}").find("'fb8' is no number format (did you mean 'fp8'?)"),

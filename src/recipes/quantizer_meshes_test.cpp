@@ -1,41 +1,21 @@
 // Quantizers of models that ranks divide: amax, logits and gradients are one rank's, and states know no
 // layout.
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <mutex>
 
 #include "base/files.h"
 #include "collectives/launch.h"
 #include "primitives/fake_quantized.h"
-#include "quant/groups.h"
-#include "recipes/mesh_groups.h"
-#include "recipes/quantizer_state.h"
+#include "recipes/quantizer_meshes_test_support.h"
 #include "tests/support/errors.h"
-#include "tests/support/packed_rows.h"
-#include "tests/support/tiny_model.h"
-#include "training/calibration.h"
 #include "training/trainer.h"
 
 namespace temper::recipes {
 namespace {
 
-using collectives::Group;
-using layers::QuantizeOptions;
 using layers::QuantizerKind;
 using layers::Sharing;
-
-// Experts, heads and widths that eight ranks divide.
-Json mixture() {
-  Json config = tiny_config("qwen3_moe");
-  for (const auto& [key, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"num_experts", 8},
-                                                              {"num_attention_heads", 8},
-                                                              {"num_key_value_heads", 2},
-                                                              {"moe_intermediate_size", 64},
-                                                              {"head_dim", 16}})
-    config.set(key, value);
-  return config;
-}
+using namespace quantizer_meshes_test;
 
 QuantizeOptions fp8() {
   const QuantizerKind own{"fp8"};
@@ -68,6 +48,14 @@ QuantizeOptions activation_aware() {
           true,
           layers::CalibrationMethod::kAwqLite};
 }
+// The amax of the second rounding is of all of a matrix, whatever a rank has of it.
+QuantizeOptions rounded_twice() {
+  const QuantizerKind twice{"int4", Sharing::kBlock, 16, false, "fp8"}, fp8{"fp8"};
+  return {"",
+          {{"layers.*.attention.*", twice, fp8}, {"layers.*.mlp.experts.*", twice, fp8}},
+          true,
+          layers::CalibrationMethod::kAwqLite};
+}
 // Errors of blocks are sums over tokens that several ranks have.
 QuantizeOptions clipped(layers::CalibrationMethod method) {
   const QuantizerKind int4{"int4", Sharing::kBlock, 16}, nvfp4{"nvfp4"}, fp8{"fp8"};
@@ -87,46 +75,6 @@ QuantizeOptions shared_by_experts() {
 QuantizeOptions inputs_of_experts() {
   const QuantizerKind own{"fp8"};
   return {"", {{"layers.*.mlp.experts.*", own, own}}};
-}
-
-struct Ranked {
-  Ranked(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) : groups(ranks, mesh) {
-    calibration.method = options.calibration;
-    calibration.percentile = 98;
-    models::BuildOptions build;
-    build.dtype = DType::kF32;
-    build.ops = ops::all_eager();
-    build.purpose = models::Purpose::kTraining;
-    build.quantize = options;
-    build.ranks = groups.model();
-    model = models::build_model(mixture(), "tiny", build);
-    model->decoder.parameters().initialize(3, 0.1);
-  }
-  void calibrate(Group& ranks, const std::vector<data::PackedRow>& rows) {
-    training::calibrate(model->decoder, rows, calibration, groups.data(), ranks);
-  }
-
-  MeshGroups groups;
-  std::unique_ptr<models::Model> model;
-  training::CalibrationOptions calibration = {};
-};
-
-std::vector<data::PackedRow> rows_of(const Ranked& ranked) {
-  std::vector<data::PackedRow> rows;
-  const Group& data = ranked.groups.data();
-  for (uint32_t row = 0; row < 4; ++row)
-    if (static_cast<int>(row) * data.size() / 4 == data.rank()) rows.push_back(test_row(row, {7, 5}));
-  return rows;
-}
-
-using State = std::map<std::string, std::vector<float>>;
-State state_of(const layers::Quantizers& quantizers) {
-  State state;
-  for (const layers::NamedScales& each : quantizers.state()) {
-    const Tensor here = each.values.contiguous();
-    state[each.name] = {here.values<float>().begin(), here.values<float>().end()};
-  }
-  return state;
 }
 
 const Mesh kMeshes[] = {{.expert = 4},
@@ -157,8 +105,9 @@ Learnt learn(Group& ranks, const Mesh& mesh, const QuantizeOptions& options) {
 
 TEST(QuantizerMeshes, AmaxLossAndGradientsAreOneRanks) {
   int name = 0;
-  for (const QuantizeOptions& options : {fp8(), channels(), blocks(), shared_by_experts(),
-                                         inputs_of_experts(), smoothed(), activation_aware()}) {
+  for (const QuantizeOptions& options :
+       {fp8(), channels(), blocks(), shared_by_experts(), inputs_of_experts(), smoothed(), activation_aware(),
+        rounded_twice()}) {
     SCOPED_TRACE(name++);
     Learnt one;
     collectives::launch("local", {}, [&](Group& alone) { one = learn(alone, {}, options); });
@@ -304,11 +253,29 @@ Tensor rounded_values(const models::Model& model, const layers::Quantizer& each)
   return each.columns.exist() ? primitives::scaled_columns(values, each.columns.inverse) : values;
 }
 
+// Each is the largest amax of a matrix, in whatever parts ranks have it.
+void expect_second_amax(const layers::Quantizers& quantizers, const State& whole) {
+  for (const layers::Quantizer& each : quantizers.all()) {
+    if (!each.planned.rounds_again()) continue;
+    const int64_t all = quantizers.plan().find(each.planned.name)->count;
+    std::vector<float> largest;
+    for (int64_t e = 0; e < all; ++e) {
+      const auto& amax =
+          whole.at(all > 1 ? fmt::format("{}.{}._amax", each.planned.name, e) : each.planned.name + "._amax");
+      largest.push_back(*std::ranges::max_element(amax));
+    }
+    const auto own = each.second.values<float>();
+    const auto first = std::ranges::search(largest, own);
+    EXPECT_EQ(std::ssize(first), std::ssize(own)) << each.planned.name;
+  }
+}
+
 TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
   std::vector<Mesh> meshes{{}, {.expert = 2}, {.expert = 8}, {.tensor = 2}};
   meshes.insert(meshes.end(), std::begin(kMeshes), std::end(kMeshes));
-  for (const auto& [saved, options] :
-       {std::pair{Mesh{.expert = 4}, channels()}, {Mesh{.tensor = 2, .expert = 2}, smoothed()}}) {
+  for (const auto& [saved, options] : {std::pair{Mesh{.expert = 4}, channels()},
+                                       {Mesh{.tensor = 2, .expert = 2}, smoothed()},
+                                       {Mesh{.tensor = 4}, rounded_twice()}}) {
     const TemporaryDirectory folder;
     State whole;
     collectives::launch("threads", {.ranks = saved.size(), .deadline = 120}, [&](Group& ranks) {
@@ -330,6 +297,7 @@ TEST(QuantizerMeshes, WhatIsSavedOnOneMeshIsReadOnEveryOther) {
         read_quantizers(*checkpoints::open_newest(folder.path()), ranked.model->decoder.quantizers());
         const std::lock_guard lock(mutex);
         EXPECT_EQ(state_of(ranked.model->decoder.quantizers()), whole);
+        expect_second_amax(ranked.model->decoder.quantizers(), whole);
         // What a rank computes with is of its own experts and channels.
         for (const layers::Quantizer& each : ranked.model->decoder.quantizers().all()) {
           if (each.planned.of_input || mesh.shard_level == 3) continue;

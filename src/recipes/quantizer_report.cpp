@@ -59,7 +59,7 @@ std::string describe(const layers::QuantizerPlan& plan) {
   std::vector<Row> rows{{"quantizer", "count", "format", "scales for", "amax", "decided by"}};
   int64_t count = 0;
   for (const PlannedQuantizer& quantizer : plan.quantizers) {
-    rows.push_back({quantizer.name, fmt::format("{}", quantizer.count), quantizer.kind.format,
+    rows.push_back({quantizer.name, fmt::format("{}", quantizer.count), quantizer.formats(),
                     quantizer.groups(), amax_of(quantizer), quantizer.rule});
     count += quantizer.count;
   }

@@ -26,11 +26,13 @@ struct Formats {
 const std::vector<Formats> kFormats{
     {"qwen3", {"fp8"}, {"fp8"}},
     {"qwen3", {"int8", Sharing::kRow}, {"int8", Sharing::kRow, 0, true}},
+    {"qwen3", {"int4", Sharing::kBlock, 16, false, "fp8"}, {"fp8"}},
     {"qwen3_moe", {"nvfp4"}, {"fp8", Sharing::kTensor, 0, true}},
     {"qwen3_moe", {"int4", Sharing::kBlock, 16}, {}},
     {"qwen3_moe", {"fp8", Sharing::kTile, 16}, {"int8"}},
     {"qwen3_moe", {"fp8"}, {"fp8"}, true},
     {"qwen3_moe", {"nvfp4"}, {"nvfp4"}, true},
+    {"qwen3_moe", {"int4", Sharing::kBlock, 16, false, "fp8"}, {"fp8"}, true},
     {"qwen3_moe", {"int8", Sharing::kRow}, {"int8", Sharing::kRow, 0, true}, true},
 };
 

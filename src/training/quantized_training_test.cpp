@@ -57,6 +57,7 @@ const std::vector<QuantizerKind>& kinds() {
                                               {"fp8", Sharing::kTile, 16},
                                               {"int8", Sharing::kRow},
                                               {"int4", Sharing::kBlock, 16},
+                                              {"int4", Sharing::kBlock, 16, false, "fp8"},
                                               {"nvfp4"}};
   return all;
 }
@@ -66,9 +67,14 @@ void export_weights(models::Model& plain, const models::Model& quantized) {
   for (const Quantizer& each : quantized.decoder.quantizers().all()) {
     if (each.planned.of_input) continue;
     const Tensor value = plain.decoder.parameters().at(each.planned.weight).value;
-    const quant::Encoded encoded = quant::encode(each.planned.weight, each.planned.format,
-                                                 value.reshape(each.planned.values), each.amax);
-    value.copy_from(quant::decode(each.planned.format, encoded, value.dtype()).reshape(value.shape()));
+    const auto coded = [&](const Tensor& values, const quant::Format& format, const Tensor& amax) {
+      return quant::decode(format, quant::encode(each.planned.weight, format, values, amax), DType::kF32);
+    };
+    Tensor rounded = coded(value.reshape(each.planned.values), each.planned.format, each.amax);
+    if (each.planned.rounds_again())
+      rounded =
+          coded(rounded, each.planned.second_format(), quant::amax_of(each.amax, each.planned.second_amax()));
+    value.copy_from(rounded.to(value.dtype()).reshape(value.shape()));
   }
 }
 

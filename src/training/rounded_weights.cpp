@@ -11,10 +11,12 @@ namespace {
 Tensor rounded(const layers::Decoder& model, const layers::Quantizer& each, const Tensor& value) {
   const layers::PlannedQuantizer& planned = each.planned;
   Tape tape(false);
-  return ops::fake_quantize(tape, model.ops().at<ops::FakeQuantize>(planned.name),
-                            tape.constant(value.contiguous().reshape(planned.values)), each.amax,
-                            planned.format, false, {each.columns.inverse, each.columns.pre_quant})
-      .value.reshape(value.shape());
+  return ops::fake_quantize_parameter(tape, model.ops().at<ops::FakeQuantize>(planned.name),
+                                      tape.constant(value.contiguous()), each.amax, planned.format,
+                                      {.shape = planned.values,
+                                       .factors = {each.columns.inverse, each.columns.pre_quant},
+                                       .again = layers::second_rounding(each)})
+      .value;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 // Stopped and resumed in the middle: the same losses, weights and factors, bit by bit.
 TEST_F(Cli, RunsWithFactorsOfColumnsResumeBitByBit) {
-  for (const std::string preset : {"INT8_SMOOTHQUANT", "INT4_AWQ"}) {
+  for (const std::string preset : {"INT8_SMOOTHQUANT", "INT4_AWQ", "W4A8_AWQ"}) {
     const std::string whole = folder() + "/" + preset, cut = whole + "_cut";
     const std::string options =
         " --quantize.preset " + preset +
@@ -41,6 +41,7 @@ TEST_F(Cli, ModelsWithFactorsOfColumnsAreExportedAndRead) {
   for (const auto& [preset, algorithm] :
        {std::pair<std::string, std::string>{"INT8_SMOOTHQUANT", "W8A8_SQ_PER_CHANNEL"},
         {"INT4_AWQ", "W4A16_AWQ"},
+        {"W4A8", "W4A8_AWQ"},
         {"NVFP4_AWQ_LITE", "NVFP4_AWQ"}}) {
     const std::string out = folder() + "/scaled_" + preset, exported = out + "_exported";
     const Outcome trained =

@@ -21,6 +21,13 @@ TEST_F(Cli, QuantizeListsTheQuantizersOfARunAndWhatDecided) {
                            "rule 'layers.0.mlp.*': matches 4 quantizers\n"})
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.find("layers.0.mlp.down.input_quantizer"), std::string::npos) << outcome.out;
+  const Outcome twice = run("quantize " + yaml() + " --dry-run --quantize.preset W4A8");
+  EXPECT_EQ(twice.code, 0) << twice.err;
+  for (const char* line :
+       {"layers.0.mlp.down.weight_quantizer          1      int4, then fp8  blocks of 128  "
+        "[128, 3]  preset W4A8_AWQ_BETA\n",
+        "layers.0.mlp.down.input_quantizer           1      fp8             tensor"})
+    EXPECT_NE(twice.out.find(line), std::string::npos) << line << "\n" << twice.out;
 }
 
 TEST_F(Cli, QuantizeRefusesWhatItCannotDo) {

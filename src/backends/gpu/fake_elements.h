@@ -156,6 +156,25 @@ class Faking<quant::Scaling::kFloats, false> {
   quant::Factors factors_;
 };
 
+template <bool kInteger>
+class Faking<quant::Scaling::kScales, kInteger> {
+ public:
+  __device__ void take(const quant::Format& format, float amax) {
+    factors_ = quant::factors_of(format, amax);
+  }
+  template <int N>
+  __device__ void fake(const Rounding<kInteger>& round, float, float (&x)[N]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = __fdiv_rn(x[k], factors_.by);
+    round.all(x);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = __fmul_rn(x[k], factors_.back);
+  }
+
+ private:
+  quant::Factors factors_;
+};
+
 template <>
 class Faking<quant::Scaling::kTwoLevels, false> {
  public:
@@ -298,6 +317,9 @@ void visit_scaling(const quant::Format& format, F&& f) {
       return f.template operator()<quant::Scaling::kIntegers, true>();
     case quant::Scaling::kFloats:
       return f.template operator()<quant::Scaling::kFloats, false>();
+    case quant::Scaling::kScales:
+      return format.element.integer ? f.template operator()<quant::Scaling::kScales, true>()
+                                    : f.template operator()<quant::Scaling::kScales, false>();
     case quant::Scaling::kTwoLevels:
       return f.template operator()<quant::Scaling::kTwoLevels, false>();
     case quant::Scaling::kPowersOfTwo:
@@ -311,9 +333,10 @@ inline ops::Refusal refuse_format(const quant::Format& format) {
   using quant::Scaling;
   if (format.has_blocks() && format.block != 16 && format.block != 32)
     return "blocks must have 16 or 32 elements";
-  const bool any = format.scaling == Scaling::kPowersOfTwo, integers = format.scaling == Scaling::kIntegers;
+  const bool any = format.scaling == Scaling::kPowersOfTwo || format.scaling == Scaling::kScales,
+             integers = format.scaling == Scaling::kIntegers;
   if (!any && integers != format.element.integer)
-    return "integers must be scaled as integers or by powers of two, and other elements otherwise";
+    return "integers must be scaled as integers, by scales or by powers of two, and other elements otherwise";
   if (format.scaling == Scaling::kTwoLevels && format.element != quant::kE2M1)
     return "scales of two levels must be of elements of E2M1";
   return std::nullopt;

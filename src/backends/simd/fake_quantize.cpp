@@ -48,6 +48,7 @@ template <Scaling kScaling>
 HWY_INLINE Lanes faked(const Rounding& round, Lanes x, Lanes by, Lanes back) {
   if constexpr (kScaling == Scaling::kIntegers) return hn::Div(round(hn::Mul(x, by)), back);
   if constexpr (kScaling == Scaling::kFloats) return hn::Mul(round(hn::Mul(x, by)), back);
+  if constexpr (kScaling == Scaling::kScales) return hn::Mul(round(hn::Div(x, by)), back);
   if constexpr (kScaling == Scaling::kTwoLevels) return hn::Mul(round(hn::Add(hn::Div(x, by), none())), back);
   return hn::Mul(round(hn::Mul(x, by)), back);
 }
@@ -236,6 +237,8 @@ void forward(const ops::FakeQuantize& op, const Tensor& y, const quant::Groups& 
         return fake_rows<Scaling::kIntegers, T>(op, y, groups, begin, end);
       case Scaling::kFloats:
         return fake_rows<Scaling::kFloats, T>(op, y, groups, begin, end);
+      case Scaling::kScales:
+        return fake_rows<Scaling::kScales, T>(op, y, groups, begin, end);
       case Scaling::kTwoLevels:
         return fake_rows<Scaling::kTwoLevels, T>(op, y, groups, begin, end);
       case Scaling::kPowersOfTwo:

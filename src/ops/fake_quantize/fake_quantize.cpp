@@ -89,20 +89,35 @@ void check_factors(const FakeQuantize& op, const ColumnFactors& factors) {
   }
 }
 
+void check_second(const FakeQuantize& op, const SecondRounding& again) {
+  if (again.format.has_blocks())
+    fail("[fake_quantize] again is for formats with a given amax, this one finds the scales of its blocks");
+  check_dtype(FakeQuantize::kName, "again.amax", again.amax, DType::kF32);
+  check_contiguous(FakeQuantize::kName, "again.amax", again.amax);
+  quant::groups_of(FakeQuantize::kName, op.x.shape(), again.amax.shape());
+}
+
 // What a kernel rounds and clips, made from x where it is needed; with factors of columns a scaled copy of
-// it.
+// it, and of what is rounded twice a wide one.
 class Rounded {
  public:
-  Rounded(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const ColumnFactors& factors)
-      : kernel_(&kernel), shape_(op.x.shape()), amax_(op.amax), format_(op.format), factors_(factors) {
+  Rounded(const Kernel<FakeQuantize>& kernel, const FakeQuantize& op, const ColumnFactors& factors,
+          const SecondRounding& again)
+      : kernel_(&kernel),
+        shape_(op.x.shape()),
+        amax_(op.amax),
+        format_(op.format),
+        factors_(factors),
+        again_(again) {
     if (scales()) check_factors(op, factors);
+    if (again_.amax.defined()) check_second(op, again_);
   }
 
   Tensor forward(const Tensor& x) const {
-    const FakeQuantize op = read(x);
-    if (!scales()) return kernel_->forward(op).reshape(x.shape());
-    const Tensor y = kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
-    return p::scaled_columns(y, factors_.back).to(x.dtype()).reshape(x.shape());
+    Tensor y = rounded(read(x));
+    if (again_.amax.defined()) y = rounded({y.contiguous(), again_.amax, again_.format});
+    if (scales()) y = p::scaled_columns(y, factors_.back);
+    return y.to(x.dtype()).reshape(x.shape());
   }
   void clip(const Tensor& x, const Tensor& given) const {
     const FakeQuantize op = read(x);
@@ -111,7 +126,7 @@ class Rounded {
       const Stretched wide(op);
       return p::clip_gradient(grad, wide.x, wide.amax);
     }
-    if (!scales() || grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
+    if (!is_wide() || grad.dtype() == DType::kF32) return kernel_->backward(op, grad);
     const Tensor wide = grad.to(DType::kF32);
     kernel_->backward(op, wide);
     grad.copy_from(wide.to(grad.dtype()));
@@ -124,9 +139,14 @@ class Rounded {
 
  private:
   bool scales() const { return factors_.by.defined(); }
+  bool is_wide() const { return scales() || again_.amax.defined(); }
+  Tensor rounded(const FakeQuantize& op) const {
+    return kernel_->compose != nullptr ? composed(op, Stretched(op)) : kernel_->forward(op);
+  }
   FakeQuantize read(const Tensor& x) const {
     const Tensor shaped = x.shape() == shape_ ? x : x.reshape(shape_);  // of any outer strides
-    return {scales() ? p::scaled_columns(shaped, factors_.by) : shaped, amax_, format_};
+    if (scales()) return {p::scaled_columns(shaped, factors_.by), amax_, format_};
+    return {is_wide() ? shaped.to(DType::kF32).contiguous() : shaped, amax_, format_};
   }
 
   const Kernel<FakeQuantize>* kernel_;
@@ -134,6 +154,7 @@ class Rounded {
   Tensor amax_;
   quant::Format format_;
   ColumnFactors factors_;
+  SecondRounding again_;
 };
 
 }  // namespace
@@ -146,7 +167,7 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
   if (kernel.compose != nullptr && !factors.by.defined()) return kernel.compose(tape, x, op, clips);
-  const Rounded rounded(kernel, op, factors);
+  const Rounded rounded(kernel, op, factors, {});
   Var y = tape.record(rounded.forward(x.value), {&x},
                       [slot = x.slot, saved = clips ? x.saved() : Saved(), rounded, clips](const Tensor& dy) {
                         if (!clips) return slot->add(dy);
@@ -160,15 +181,15 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
 
 Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                             const quant::Format& format, const OfParameter& how) {
-  const auto& [shape, clips, factors] = how;
+  const auto& [shape, clips, factors, again] = how;
   const FakeQuantize op{x.value.reshape(shape), amax, format};
   check(op, clips);
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr && !factors.by.defined())
+  if (kernel.compose != nullptr && !factors.by.defined() && !again.amax.defined())
     return p::reshape(tape, kernel.compose(tape, p::reshape(tape, x, shape), op, clips), x.shape());
-  const Rounded rounded(kernel, op, factors);
+  const Rounded rounded(kernel, op, factors, again);
   Tape::Backward clip;
   if (clips) clip = [saved = x.saved(), rounded](const Tensor& grad) { rounded.clip(saved.get(), grad); };
   Var y = tape.record_in_place(rounded.forward(x.value), x, std::move(clip));

@@ -37,6 +37,15 @@ struct ColumnFactors {
   Tensor by = {}, back = {};
 };
 
+// What has been rounded is rounded once more before it is divided by factors, all in float32
+// (nvidia-modelopt's W4A8: INT4 in blocks, then FP8). Gradients are those of the first rounding alone: the
+// second amax is at least every one of the first, so that it clips nothing more. The kernel is one of
+// float32, whatever x is.
+struct SecondRounding {
+  Tensor amax = {};  // [of experts, of rows, of columns] float32, as FakeQuantize has it; undefined: none
+  quant::Format format = {};
+};
+
 // Formats with blocks of their own (NVFP4, MX) find their scales in x each time: `clips` is for the others.
 Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                   const quant::Format& format, bool clips = false, const ColumnFactors& factors = {});
@@ -48,6 +57,7 @@ struct OfParameter {
                 // matrix
   bool clips = false;
   ColumnFactors factors = {};
+  SecondRounding again = {};
 };
 Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,
                             const quant::Format& format, const OfParameter& how);

@@ -8,6 +8,7 @@
 #include "checkpoints/training_state.h"
 #include "recipes/training_loop.h"
 #include "recipes/update_time.h"
+#include "training/rounded_weights.h"
 
 namespace temper::recipes {
 namespace {
@@ -91,6 +92,11 @@ std::string TrainingLoop::estimated_time(double updates) {
 
 // Measured with the model in memory, which nobody saves.
 double TrainingLoop::seconds_of_update() {
+  // Nothing is calibrated: passes take as long with any amax.
+  if (layers::Quantizers& quantizers = setup_.model->decoder.quantizers(); !quantizers.empty()) {
+    quantizers.set_ready();
+    if (learners_.front()->is_adapter()) training::round_weights(setup_.model->decoder);
+  }
   if (learners_.front()->is_adapter())
     adapters_ = std::make_unique<training::AdapterTrainer>(
         setup_.model->decoder, trainer_options(setup_.config, setup_.model->decoder, 1),

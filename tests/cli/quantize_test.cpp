@@ -216,9 +216,12 @@ TEST_F(Cli, AnExportedFolderIsAModelLikeOthers) {
 // A plan knows what a quantized run takes, and a dry run stores nothing.
 TEST_F(Cli, QuantizedRunsArePlanned) {
   const std::string out = folder() + "/quantized_plan";
-  const Outcome dry = run("train " + yaml() + " --output " + out + " --quantize.preset FP8 --dry-run");
-  EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_FALSE(exists(out));
+  for (const char* flags : {"FP8", "W4A8", "NVFP4 --adapters '[{name: a, rank: 2}]'"}) {
+    const Outcome dry = run("train " + yaml() + " --output " + out + " --dry-run --quantize.preset " + flags);
+    EXPECT_EQ(dry.code, 0) << dry.err;
+    EXPECT_NE(dry.err.find("\ntime           about "), std::string::npos) << dry.err;
+    EXPECT_FALSE(exists(out));
+  }
 }
 
 }  // namespace

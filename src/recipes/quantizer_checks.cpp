@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "layers/quantizer_parts.h"
-#include "recipes/adapter_config.h"
 #include "recipes/recipe.h"
 
 namespace temper::recipes {
@@ -27,22 +26,6 @@ void check_inputs(const layers::PlannedQuantizer& each, const Mesh& mesh, bool r
         each.name);
 }
 
-// Beside rounded inputs of experts there is no kernel for adapters of these on other devices than CPUs.
-void check_adapters(const RunConfig& config, const WeightTable& table, const layers::QuantizerPlan& plan) {
-  if (config.device == "cpu") return;
-  for (const AdapterConfig& adapter : config.adapters)
-    for (const LoraTarget& target : choose_adapter(adapter, table).plan.targets) {
-      if (target.spec->lora != LoraRole::kExperts) continue;
-      for (const layers::PlannedQuantizer& each : plan.quantizers)
-        if (each.of_input && each.experts > 0)
-          fail(
-              "[quantize] {} rounds what experts read, and adapter {} changes experts, which trains on the "
-              "CPU "
-              "only: leave the experts out of the adapter, or write inputs: none for them",
-              each.name, adapter.name);
-    }
-}
-
 }  // namespace
 
 void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const RunConfig& config) {
@@ -56,7 +39,6 @@ void check_quantized(const Mesh& mesh, const layers::DecoderConfig& model, const
                     layout[static_cast<size_t>(table.find(each.weight) - table.specs().data())].unsharded());
     check_inputs(each, mesh, recipe_of(config).rollouts != nullptr);
   }
-  check_adapters(config, table, plan);
 }
 
 }  // namespace temper::recipes

@@ -9,6 +9,7 @@ namespace p = primitives;
 
 std::string gate_up_of(const ExpertsConfig& config) { return config.module + ".experts.gate_up"; }
 std::string down_of(const ExpertsConfig& config) { return config.module + ".experts.down"; }
+std::string updates_of(const ExpertsConfig& config) { return config.module + ".experts.updates"; }
 
 // One row for each choice, token by token.
 Var one_for_each(Tape& tape, const Var& x, int64_t top_k) {
@@ -57,6 +58,8 @@ void QuantizedExperts::name_ops(layers::OpScope& ops, const ExpertsConfig& confi
                                   ops.expert_ranks() > 1 ? 1 : config.routing.top_k, *in, *inner});
   ops.use<ops::ExpertLinear>(gate_up_of(config), {ops.dtype(), config.hidden, 2 * config.width, own});
   ops.use<ops::ExpertLinear>(down_of(config), {ops.dtype(), config.width, config.hidden, own});
+  // Adapters come later, of any rank: kernels that need certain sizes refuse.
+  ops.use<ops::ExpertLinear>(updates_of(config), {ops.dtype(), 1, 1, own});
   ops.use<ops::Swiglu>(config.module + ".experts", {ops.dtype(), config.width});
 }
 
@@ -70,6 +73,7 @@ QuantizedExperts::QuantizedExperts(const layers::Binding& binding, const Experts
       inner_(binding.input_quantizer(down_of(config))),
       in_(binding.kernel<ops::ExpertLinear>(gate_up_of(config))),
       out_(binding.kernel<ops::ExpertLinear>(down_of(config))),
+      updates_(binding.kernel<ops::ExpertLinear>(updates_of(config))),
       swiglu_(binding.kernel<ops::Swiglu>(config.module + ".experts")) {
   if (!rounds_rows_alone(x_) || !rounds_rows_alone(inner_)) return;
   const auto whole = binding.kernel<ops::RoundedExperts>(config.module + ".experts");
@@ -96,11 +100,36 @@ Var QuantizedExperts::by_products(Tape& tape, const Var& x, const Tensor& ids, c
     const Var read = quantizer ? (*quantizer)(tape, rows, own_ids, weights.value) : rows;
     const Var y = ops::expert_linear(tape, kernel, read, own_ids, matrices, experts);
     if (update.slices.empty()) return y;
-    return p::add(tape, y, ops::experts_update(tape, rows, own_ids, update, experts, y.shape()[1]));
+    return p::add(tape, y, updated(tape, rows, own_ids, update, experts, y.shape()[1]));
   };
   const Var entered = product(in_, x_, one_for_each(tape, x, ids.dim(1)), gate_up, updates.gate_up);
   const Var left = product(out_, inner_, ops::swiglu(tape, swiglu_, entered), down, updates.down);
   return weighted_sum(tape, left, weights);
+}
+
+Var QuantizedExperts::updated(Tape& tape, const Var& rows, const Tensor& ids,
+                              const ops::ExpertsUpdate<Var>& update, int64_t experts, int64_t out) const {
+  const Var low = ops::expert_linear(tape, updates_, rows, ids, update.a, experts);
+  Var all;
+  const auto append = [&](const Var& part) {
+    all = all.value.defined() ? p::concat_last(tape, all, part) : part;
+  };
+  const auto append_zeros = [&](int64_t columns) {
+    if (columns > 0)
+      append(tape.constant(Tensor::zeros({rows.shape()[0], columns}, rows.dtype(), MemoryTag::kActivations,
+                                         rows.value.device())));
+  };
+  int64_t end = 0, first = 0;
+  for (const auto& slice : update.slices) {
+    append_zeros(slice.column - end);
+    const int64_t rank = slice.b.shape()[1];
+    const Var scaled = p::scale(tape, p::narrow(tape, low, 1, first, rank), slice.scale);
+    append(ops::expert_linear(tape, updates_, scaled, ids, slice.b, experts));
+    end = slice.column + slice.b.shape()[0] / experts;
+    first += rank;
+  }
+  append_zeros(out - end);
+  return all;
 }
 
 bool QuantizedExperts::needed() const {

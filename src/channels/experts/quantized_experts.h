@@ -38,17 +38,23 @@ class QuantizedExperts {
   }
   // False in passes that neither round nor observe what the matrices read: ops/moe_experts will do.
   bool needed() const;
-  bool repeats() const { return whole_ ? (*whole_)->repeats : in_->repeats && out_->repeats; }
+  bool repeats() const {
+    const bool products = in_->repeats && out_->repeats && updates_->repeats;
+    return products && (!whole_ || (*whole_)->repeats);
+  }
   // Whether the tokens of this pass count for whoever observes inputs.
   bool tokens_count() const;
 
  private:
   Var by_products(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, const Var& gate_up,
                   const Var& down, const Updates& updates) const;
+  // What an update adds to a product, [rows, out]: scale · (rows A_eᵀ) B_eᵀ, zeros between its slices.
+  Var updated(Tape& tape, const Var& rows, const Tensor& ids, const ops::ExpertsUpdate<Var>& update,
+              int64_t experts, int64_t out) const;
 
   std::shared_ptr<const layers::BoundQuantizer> x_, inner_;  // null: read as they are
   std::optional<ops::Bound<ops::RoundedExperts>> whole_;     // where it is used
-  ops::Bound<ops::ExpertLinear> in_, out_;
+  ops::Bound<ops::ExpertLinear> in_, out_, updates_;
   ops::Bound<ops::Swiglu> swiglu_;
 };
 

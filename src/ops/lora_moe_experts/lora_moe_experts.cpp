@@ -12,23 +12,16 @@ namespace {
 namespace p = primitives;
 using Slot = std::shared_ptr<GradSlot>;
 
-// Of an expert's rows.
-Var update_of_expert(Tape& tape, const Var& rows, const ExpertsUpdate<Var>& update, int64_t expert,
-                     int64_t experts, int64_t out) {
-  const auto own = [&](const Var& all) { return matrix_of_expert(tape, all, expert, experts); };
-  std::vector<LowRankSlice<Var>> slices = update.slices;
-  for (auto& slice : slices) slice.b = own(slice.b);
-  return compose_update(tape, rows, own(update.a), slices, out);
-}
-
 Var compose(Tape& tape, const Var& x, const Tensor& ids, const Var& weights, int64_t experts,
             const AdaptedExperts& gate_up, const AdaptedExperts& down) {
   const auto by = [&](const AdaptedExperts& adapted) {
     return [&, matrices = adapted.matrices.widened()](int64_t expert, const Var& rows) {
-      const Var matrix = matrix_of_expert(tape, matrices, expert, experts),
-                y = p::matmul(tape, rows, matrix, {.transpose_b = true});
+      const auto own = [&](const Var& all) { return matrix_of_expert(tape, all, expert, experts); };
+      const Var y = p::matmul(tape, rows, own(matrices), {.transpose_b = true});
       if (adapted.update.slices.empty()) return y;
-      return p::add(tape, y, update_of_expert(tape, rows, adapted.update, expert, experts, y.shape()[1]));
+      std::vector<LowRankSlice<Var>> slices = adapted.update.slices;
+      for (auto& slice : slices) slice.b = own(slice.b);
+      return p::add(tape, y, compose_update(tape, rows, own(adapted.update.a), slices, y.shape()[1]));
     };
   };
   return compose_experts(tape, x, ids, weights, experts, {by(gate_up), by(down)});
@@ -122,14 +115,6 @@ struct UpdateSlots {
 };
 
 }  // namespace
-
-Var experts_update(Tape& tape, const Var& x, const Tensor& ids, const ExpertsUpdate<Var>& update,
-                   int64_t experts, int64_t out) {
-  check_update(update, x, experts, x.shape()[1], out);
-  return compose_by_expert(tape, x, ids, experts, [&](int64_t expert, const Var& rows) {
-    return update_of_expert(tape, rows, update, expert, experts, out);
-  });
-}
 
 Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, const Tensor& ids,
                      const Var& weights, const AdaptedExperts& gate_up, const AdaptedExperts& down) {

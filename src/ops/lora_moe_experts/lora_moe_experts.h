@@ -60,9 +60,4 @@ struct LoraMoeExperts {
 Var lora_moe_experts(Tape& tape, Bound<LoraMoeExperts> bound, const Var& x, const Tensor& ids,
                      const Var& weights, const AdaptedExperts& gate_up, const AdaptedExperts& down);
 
-// What an update adds to a product of its own (ops/expert_linear), [rows, out]: x [rows, in], ids [rows, 1]
-// int32. Of primitives, which look at ids on the host.
-Var experts_update(Tape& tape, const Var& x, const Tensor& ids, const ExpertsUpdate<Var>& update,
-                   int64_t experts, int64_t out);
-
 }  // namespace temper::ops

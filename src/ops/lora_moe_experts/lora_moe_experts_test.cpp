@@ -181,45 +181,6 @@ TEST(LoraMoeExperts, LargerSizes) {
   check({40, 72, 136, 8, 8, {{0, 272, 24, 2}}, {{0, 72, 24, 2}}});
 }
 
-// An update as a product of its own, of rows that have an expert each.
-TEST(LoraMoeExperts, UpdatesAlone) {
-  for (const Sizes& n : {Sizes{21, 16, 24, 4, 1, {{0, 48, 3, 2}}, {}},
-                         Sizes{20, 24, 8, 6, 1, {{0, 8, 2, 2}, {8, 8, 4, 0.5f}}, {}},
-                         Sizes{9, 16, 8, 3, 1, {{8, 8, 2, 2}}, {}, 2}}) {
-    const int64_t out = 2 * n.width;
-    Case c;
-    c.name =
-        fmt::format("{} rows of {}, {} experts, {} slices", n.tokens, n.hidden, n.experts, n.gate_up.size());
-    c.inputs = {{"x", {n.tokens, n.hidden}, normal(1, {n.tokens, n.hidden})}};
-    add_update(c, n.gate_up, n.experts, n.hidden, 20);
-    c.reference = [=](const std::vector<Doubles>& inputs) {
-      Update update{n.gate_up, &inputs[1]};
-      for (size_t i = 2; i < inputs.size(); ++i) update.b.push_back(&inputs[i]);
-      const Doubles none(static_cast<size_t>(n.experts * out * n.hidden));
-      const std::vector<int32_t> ids = n.ids();
-      Doubles y(static_cast<size_t>(n.tokens * out));
-      for (int64_t row = 0; row < n.tokens; ++row) {
-        const Doubles matrix = update.joined(none, ids[static_cast<size_t>(row)], out, n.hidden);
-        for (int64_t o = 0; o < out; ++o)
-          for (int64_t i = 0; i < n.hidden; ++i)
-            y[row * out + o] += matrix[o * n.hidden + i] * inputs[0][row * n.hidden + i];
-      }
-      return y;
-    };
-    c.run = [=](Tape& tape, const BoundOps&, const std::vector<Var>& v) {
-      const std::vector<int32_t> list = n.ids();
-      const Tensor ids = beside(v[0], Tensor::from(std::span<const int32_t>(list), {n.tokens, 1}));
-      size_t next = 1;
-      return Result{experts_update(tape, v[0], ids, take_update(n.gate_up, v, next), n.experts, out), {}};
-    };
-    c.terms = std::max(n.tokens, n.hidden);
-    c.roundings = 4;
-    c.samples = 6;
-    check_every_kernel<LoraMoeExperts>(
-        c, {.hidden = n.hidden, .width = n.width, .experts = n.experts, .top_k = 1});
-  }
-}
-
 TEST(LoraMoeExperts, WrongUpdatesAreRefused) {
   const Sizes n{4, 8, 8, 3, 1, {}, {}};
   const auto refuses = [&](const ExpertsUpdate<Var>& update, std::string_view what) {

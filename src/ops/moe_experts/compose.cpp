@@ -36,6 +36,22 @@ Var rows_of(Tape& tape, const Var& x, const std::vector<int32_t>& rows) {
   return p::gather_rows(tape, x, {Tensor::from(rows), x.shape()[0], x.requires_grad()});
 }
 
+// What each expert that has rows makes of these, [choices, ·] in the order of all choices.
+Var in_order_of_choices(Tape& tape, const Tensor& ids, int64_t experts,
+                        const std::function<Var(int64_t expert, const RowsOfExpert& own)>& of_expert) {
+  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
+  std::vector<Var> results;
+  std::vector<int32_t> places(static_cast<size_t>(ids.numel()));  // of each choice among the results' rows
+  int32_t place = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const RowsOfExpert& own = all[static_cast<size_t>(e)];
+    if (own.choices.empty() && ids.numel() > 0) continue;
+    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
+    results.push_back(of_expert(e, own));
+  }
+  return rows_of(tape, p::concat_first(tape, results), places);
+}
+
 }  // namespace
 
 std::vector<RowsOfExpert> rows_by_expert(const Tensor& ids, int64_t experts) {
@@ -55,14 +71,7 @@ Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
                     const ExpertProducts& products, const ExpertWeights& of) {
   const int64_t tokens = x.shape()[0], hidden = x.shape()[1], top_k = ids.dim(1), choices = tokens * top_k;
   const Var weight = p::reshape(tape, weights, {choices, 1});
-  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
-  std::vector<Var> results;
-  std::vector<int32_t> places(static_cast<size_t>(choices));  // of each choice among the results' rows
-  int32_t place = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    const RowsOfExpert& own = all[static_cast<size_t>(e)];
-    if (own.choices.empty() && tokens > 0) continue;
-    for (const int32_t choice : own.choices) places[static_cast<size_t>(choice)] = place++;
+  const Var chosen = in_order_of_choices(tape, ids, experts, [&](int64_t e, const RowsOfExpert& own) {
     const Var own_weights = rows_of(tape, weight, own.choices);
     Var inner = products.gate_up(e, rows_of(tape, x, own.tokens));
     if (of.has_biases()) inner = p::add(tape, inner, bias_of(tape, of.gate_up_bias, e, inner.shape()[1]));
@@ -71,27 +80,17 @@ Var compose_experts(Tape& tape, const Var& x, const Tensor& ids, const Var& weig
       const Var bias = p::cast(tape, bias_of(tape, of.down_bias, e, hidden), DType::kF32);
       result = p::add(tape, result, p::cast(tape, p::mul(tape, own_weights, bias), result.dtype()));
     }
-    results.push_back(result);
-  }
-  const Var chosen = rows_of(tape, p::concat_first(tape, results), places);
+    return result;
+  });
   const Var by_token = p::transpose(tape, p::reshape(tape, chosen, {tokens, top_k, hidden}), 1, 2);
   return p::reshape(tape, p::sum_last(tape, by_token), {tokens, hidden});
 }
 
 Var compose_by_expert(Tape& tape, const Var& x, const Tensor& ids, int64_t experts,
                       const ExpertProduct& product) {
-  const int64_t rows = ids.dim(0);
-  const std::vector<RowsOfExpert> all = rows_by_expert(ids, experts);
-  std::vector<Var> results;
-  std::vector<int32_t> places(static_cast<size_t>(rows));
-  int32_t place = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    const std::vector<int32_t>& own = all[static_cast<size_t>(e)].choices;
-    if (own.empty() && rows > 0) continue;
-    for (const int32_t row : own) places[static_cast<size_t>(row)] = place++;
-    results.push_back(product(e, rows_of(tape, x, own)));
-  }
-  return rows_of(tape, p::concat_first(tape, results), places);
+  return in_order_of_choices(tape, ids, experts, [&](int64_t e, const RowsOfExpert& own) {
+    return product(e, rows_of(tape, x, own.choices));
+  });
 }
 
 Var matrix_of_expert(Tape& tape, const Var& matrices, int64_t expert, int64_t experts) {

@@ -12,7 +12,7 @@ using ops::ExpertLinear;
 // `transpose`: given weightᵀ, else given weight, in the order of the given rows.
 Tensor product(const ExpertLinear& op, const ExpertPlan& plan, const Tensor& given, bool transpose) {
   const Tensor y = ops::empty_like(given, {op.rows(), transpose ? op.out() : op.in()});
-  const Tensor rows = Tensor::empty(y.shape(), y.dtype(), MemoryTag::kWorkspace, y.device());
+  const Tensor rows = rows_of_plan(plan, y, y.dim(1));
   multiply_rows(plan, row_tiles(plan), {given, true}, op.weight, transpose, rows);
   sum_choices(plan, rows, y);
   return y;

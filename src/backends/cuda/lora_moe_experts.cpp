@@ -15,7 +15,7 @@ class Products {
 
   Tensor narrow(const Tensor& rows, bool gathers, const Tensor& matrices, bool transpose, int64_t columns,
                 MemoryTag tag) const {
-    const Tensor low = make_rows(columns, tag);
+    const Tensor low = rows_of_plan(plan_, op_.x, columns, tag);
     multiply_rows(plan_, tiles_, {rows, gathers}, matrices, transpose, low);
     return low;
   }
@@ -24,7 +24,7 @@ class Products {
     add_expert_gradient(plan_, transposed ? low : wide, transposed ? wide : low, target, scale);
   }
   void enter(const Tensor& gate_up, const Tensor& inner, const ExpertUpdate& update) const {
-    const Tensor both = gate_up.defined() ? gate_up : make_rows(2 * op_.width(), MemoryTag::kWorkspace);
+    const Tensor both = gate_up.defined() ? gate_up : rows_of_plan(plan_, op_.x, 2 * op_.width());
     multiply_rows(plan_, tiles_, {op_.x, true}, op_.gate_up, true, both, update);
     weighted_swiglu(plan_, both, op_.weights, inner);
   }
@@ -34,16 +34,12 @@ class Products {
   }
   void go_back(const Tensor& dy, const Tensor& gate_up, const Tensor& dgate_up, const Tensor& inner,
                const Tensor& dweights, const ExpertUpdate& update) const {
-    const Tensor dinner = inner.defined() ? inner : make_rows(op_.width(), MemoryTag::kWorkspace);
+    const Tensor dinner = inner.defined() ? inner : rows_of_plan(plan_, op_.x, op_.width());
     multiply_rows(plan_, tiles_, {dy, true}, op_.down, false, dinner, update);
     weighted_swiglu_backward(plan_, gate_up, op_.weights, dinner, dgate_up, inner, dweights);
   }
 
  private:
-  Tensor make_rows(int64_t columns, MemoryTag tag) const {
-    return Tensor::empty({plan_.rows, columns}, op_.x.dtype(), tag, op_.x.device());
-  }
-
   const ops::MoeExperts& op_;
   const ExpertPlan& plan_;
   Tensor tiles_;

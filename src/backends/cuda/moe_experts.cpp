@@ -11,24 +11,18 @@ namespace {
 
 using ops::MoeExperts;
 
-// Of the plan's rows.
-Tensor make_rows(const MoeExperts& op, const ExpertPlan& plan, int64_t columns,
-                 MemoryTag tag = MemoryTag::kWorkspace) {
-  return Tensor::empty({plan.rows, columns}, op.x.dtype(), tag, op.x.device());
-}
-
 MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
   const ExpertPlan plan = plan_experts(op.ids, op.experts);
   MoeExperts::Output out;
   out.y = ops::empty_like(op.x, op.x.shape());
   const Tensor gate_up =
-      make_rows(op, plan, 2 * op.width(), want_saved ? MemoryTag::kActivations : MemoryTag::kWorkspace);
+      rows_of_plan(plan, op.x, 2 * op.width(), want_saved ? MemoryTag::kActivations : MemoryTag::kWorkspace);
   if (want_saved) {
     out.gate_up = gate_up;
     out.places = plan.memory;
   }
-  const Tensor tiles = row_tiles(plan), inner = make_rows(op, plan, op.width()),
-               rows = make_rows(op, plan, op.hidden());
+  const Tensor tiles = row_tiles(plan), inner = rows_of_plan(plan, op.x, op.width()),
+               rows = rows_of_plan(plan, op.x, op.hidden());
   multiply_rows(plan, tiles, {op.x, true}, op.gate_up, true, gate_up);
   weighted_swiglu(plan, gate_up, op.weights, inner);
   multiply_rows(plan, tiles, {inner, false}, op.down, true, rows);
@@ -39,12 +33,10 @@ MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
 MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved, const Tensor& dy,
                            MoeExperts::Wanted wanted, const GradTarget& gate_up, const GradTarget& down) {
   const ExpertPlan plan{saved.places, op.ids.numel(), op.experts};
-  MoeExperts::Grads grads;
-  if (wanted.weights) grads.weights = ops::empty_like(op.weights, op.weights.shape());
-  if (wanted.x) grads.x = ops::empty_like(op.x, op.x.shape());
-  const Tensor tiles = row_tiles(plan), dgate_up = make_rows(op, plan, 2 * op.width());
+  MoeExperts::Grads grads = empty_gradients(op, wanted.x, wanted.weights);
+  const Tensor tiles = row_tiles(plan), dgate_up = rows_of_plan(plan, op.x, 2 * op.width());
   {
-    const Tensor inner = make_rows(op, plan, op.width());  // its gradient, then itself
+    const Tensor inner = rows_of_plan(plan, op.x, op.width());  // its gradient, then itself
     multiply_rows(plan, tiles, {dy, true}, op.down, false, inner);
     weighted_swiglu_backward(plan, saved.gate_up, op.weights, inner, dgate_up,
                              down.wanted() ? inner : Tensor(), grads.weights);
@@ -52,7 +44,7 @@ MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved
   }
   add_expert_gradient(plan, all_columns(dgate_up, false), all_columns(op.x, true), gate_up);
   if (wanted.x) {
-    const Tensor rows = make_rows(op, plan, op.hidden());
+    const Tensor rows = rows_of_plan(plan, op.x, op.hidden());
     multiply_rows(plan, tiles, {dgate_up, false}, op.gate_up, false, rows);
     sum_choices(plan, rows, grads.x);
   }

@@ -1,6 +1,6 @@
 #include "backends/gpu/expert_rows.h"
 
-#include "backends/gpu/device_code.h"
+#include "backends/gpu/choice_sums.h"
 
 namespace temper::backends {
 namespace {
@@ -13,20 +13,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t in_row = columns / N;
   for (int64_t i = global_thread(); i < packs; i += grid_threads()) {
     const int64_t token = i / in_row, column = i % in_row * N;
-    const int* const own = places + token * top_k;
-    float sums[N] = {};
-#pragma unroll 8
-    for (int j = 0; j < top_k; ++j) {
-      float values[N];
-      widen_all(load_pack<T, N>(rows + own[j] * columns + column), values);
+    const auto add = [&](int j, const float(&own)[N], float(&sums)[N]) {
       const float weight = weights == nullptr ? 1 : weights[token * top_k + j];
 #pragma unroll
-      for (int k = 0; k < N; ++k) sums[k] += weight * values[k];
-    }
-    Pack<T, N> sum;
-#pragma unroll
-    for (int k = 0; k < N; ++k) sum.values[k] = narrow<T>(sums[k]);
-    store_pack(y + token * columns + column, sum);
+      for (int k = 0; k < N; ++k) sums[k] += weight * own[k];
+    };
+    sum_of_choices<T, N>(places + token * top_k, top_k, rows + column, columns, y + token * columns + column, add);
   }
 }
 
@@ -72,10 +64,21 @@ void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y, co
   device::check_launch("sum_choices");
 }
 
+Tensor rows_of_plan(const ExpertPlan& plan, const Tensor& like, int64_t columns, MemoryTag tag) {
+  return Tensor::empty({plan.rows, columns}, like.dtype(), tag, like.device());
+}
+
+ops::MoeExperts::Grads empty_gradients(const ops::MoeExperts& op, bool x, bool weights) {
+  ops::MoeExperts::Grads grads;
+  if (x) grads.x = ops::empty_like(op.x, op.x.shape());
+  if (weights) grads.weights = ops::empty_like(op.x, op.weights.shape(), DType::kF32);
+  return grads;
+}
+
 Tensor gather_choices(const ExpertPlan& plan, const Tensor& given) {
   const Tensor x = with_whole_chunks(given);
   const int64_t columns = x.dim(1);
-  const Tensor rows = Tensor::empty({plan.rows, columns}, x.dtype(), MemoryTag::kWorkspace, x.device());
+  const Tensor rows = rows_of_plan(plan, x, columns);
   if (rows.numel() == 0 || only_counts(x.device())) return rows;
   visit_device_float(x.dtype(), [&]<class T>() {
     const auto launch = [&]<int N>() {

@@ -1,5 +1,6 @@
 #pragma once
 #include "backends/gpu/expert_plan.h"
+#include "ops/moe_experts/moe_experts.h"
 
 // What is done with the rows of experts (expert_plan.h) beside the products: each sum in a fixed order.
 namespace temper::backends {
@@ -8,6 +9,12 @@ namespace temper::backends {
 // [tokens, top_k] float32, where they are defined. y [tokens, columns] and rows [plan's rows, columns] have
 // one dtype.
 void sum_choices(const ExpertPlan& plan, const Tensor& rows, const Tensor& y, const Tensor& weights = {});
+
+// [plan's rows, columns] of the dtype and the device of `like`, without values.
+Tensor rows_of_plan(const ExpertPlan& plan, const Tensor& like, int64_t columns,
+                    MemoryTag tag = MemoryTag::kWorkspace);
+// For the gradients that are wanted, without values.
+ops::MoeExperts::Grads empty_gradients(const ops::MoeExperts& op, bool x, bool weights);
 
 // Of x [tokens, columns] each row's token, in the order of the plan's rows: [plan's rows, columns].
 Tensor gather_choices(const ExpertPlan& plan, const Tensor& x);

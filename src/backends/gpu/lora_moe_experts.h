@@ -5,11 +5,11 @@
 // lora_moe_experts on GPUs: the order of its steps. A room gives these as the members of `Products`, made of
 // the frozen model's part and the plan; tensors that are not wanted are undefined, and an update without
 // slices has undefined members:
-//   Tensor narrow(rows, gathers, matrices, transpose, columns, tag)        low = rows matrixᵀ, or rows matrix
-//   void gradient(wide, low, transposed, scale, target)                    target (+)= scale · Σ wideᵀ low
-//   void enter(gate_up, inner, update)                                     the products with gate_up, and
-//   swiglu void multiply(matrices, transpose, rows, d, update) void go_back(dy, gate_up, dgate_up, inner,
-//   dweights, update)           the same through down and swiglu
+//   narrow(rows, gathers, matrices, transpose, columns, tag): low = rows matrixᵀ, or rows matrix
+//   gradient(wide, low, transposed, scale, target): target (+)= scale · Σ wideᵀ low
+//   enter(gate_up, inner, update): the product with gate_up, and swiglu
+//   multiply(matrices, transpose, rows, d, update): d = rows matrixᵀ, or rows matrix
+//   go_back(dy, gate_up, dgate_up, inner, dweights, update): back through down and swiglu
 namespace temper::backends {
 
 // What continues the sums of a product: low times each expert's matrix, transposed or not as that product's.
@@ -40,12 +40,12 @@ class LoraMoeExpertsBy {
     Op::Output out;
     out.y = ops::empty_like(base.x, base.x.shape());
     if (want_saved) {
-      out.gate_up = rows_of(base, plan, 2 * base.width(), saved);
+      out.gate_up = rows_of_plan(plan, base.x, 2 * base.width(), saved);
       out.places = plan.memory;
     }
-    const Tensor rows = rows_of(base, plan, base.hidden());
+    const Tensor rows = rows_of_plan(plan, base.x, base.hidden());
     {
-      const Tensor inner = rows_of(base, plan, base.width());
+      const Tensor inner = rows_of_plan(plan, base.x, base.width());
       const Tensor low = down_to_rank(op, products, op.gate_up, base.x, true, saved);
       products.enter(out.gate_up, inner,
                      {low, matrices_of_slices(op.gate_up, base.experts, 2 * base.width())});
@@ -66,13 +66,11 @@ class LoraMoeExpertsBy {
     const ops::MoeExperts& base = op.experts;
     const ExpertPlan plan{saved.places, base.ids.numel(), base.experts};
     const Products products(base, plan);
-    ops::MoeExperts::Grads grads;
-    if (targets.weights) grads.weights = ops::empty_like(base.x, base.weights.shape(), DType::kF32);
-    if (targets.x) grads.x = ops::empty_like(base.x, base.x.shape());
-    const Tensor dgate_up = rows_of(base, plan, 2 * base.width());
+    ops::MoeExperts::Grads grads = empty_gradients(base, targets.x, targets.weights);
+    const Tensor dgate_up = rows_of_plan(plan, base.x, 2 * base.width());
     {
       const Tensor dlow = up_from_rank(op, products, op.down, dy, true, base.hidden());
-      const Tensor inner = targets.down.a.wanted() ? rows_of(base, plan, base.width()) : Tensor();
+      const Tensor inner = targets.down.a.wanted() ? rows_of_plan(plan, base.x, base.width()) : Tensor();
       products.go_back(dy, saved.gate_up, dgate_up, inner, grads.weights, {dlow, op.down.a});
       add_gradients(products, op.down, {dlow, saved.low_down}, {inner, false}, {dy, true}, targets.down,
                     base.experts);
@@ -81,7 +79,7 @@ class LoraMoeExpertsBy {
     add_gradients(products, op.gate_up, {dlow, saved.low_gate_up}, {base.x, true}, {dgate_up, false},
                   targets.gate_up, base.experts);
     if (targets.x) {
-      const Tensor rows = rows_of(base, plan, base.hidden());
+      const Tensor rows = rows_of_plan(plan, base.x, base.hidden());
       products.multiply(base.gate_up, false, dgate_up, rows, {dlow, op.gate_up.a});
       sum_choices(plan, rows, grads.x);
     }
@@ -89,10 +87,6 @@ class LoraMoeExpertsBy {
   }
 
  private:
-  static Tensor rows_of(const ops::MoeExperts& op, const ExpertPlan& plan, int64_t columns,
-                        MemoryTag tag = MemoryTag::kWorkspace) {
-    return Tensor::empty({plan.rows, columns}, op.x.dtype(), tag, op.x.device());
-  }
   // The products with `a`, and of the gradients with the slices.
   static Tensor down_to_rank(const Op& op, const Products& products, const Update& update, const Tensor& rows,
                              bool gathers, MemoryTag tag) {

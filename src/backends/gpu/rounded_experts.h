@@ -22,14 +22,14 @@ class RoundedExpertsBy {
     const Products products(of, plan);
     Op::Output out;
     out.y = ops::empty_like(of.x, of.x.shape());
-    const Tensor gate_up =
-        rows_of(of, 2 * of.width(), want_saved ? MemoryTag::kActivations : MemoryTag::kWorkspace);
+    const Tensor gate_up = rows_of_plan(plan, of.x, 2 * of.width(),
+                                        want_saved ? MemoryTag::kActivations : MemoryTag::kWorkspace);
     if (want_saved) {
       out.gate_up = gate_up;
       out.places = plan.memory;
     }
     products.multiply(of.gate_up, true, gather_rounded({plan, op.in, of.ids}, of.x), gate_up);
-    const Tensor inner = rows_of(of, of.width()), rows = rows_of(of, of.hidden());
+    const Tensor inner = rows_of_plan(plan, of.x, of.width()), rows = rows_of_plan(plan, of.x, of.hidden());
     rounded_swiglu({plan, op.inner, of.ids}, gate_up, inner);
     products.multiply(of.down, true, inner, rows);
     sum_choices(plan, rows, out.y, of.weights);
@@ -43,12 +43,11 @@ class RoundedExpertsBy {
     const ExpertPlan plan{saved.places, of.ids.numel(), of.experts};
     const Products products(of, plan);
     const RoundedRows in{plan, op.in, of.ids}, inner{plan, op.inner, of.ids};
-    MoeExperts::Grads grads;
-    if (wanted.weights) grads.weights = ops::empty_like(of.weights, of.weights.shape());
-    if (wanted.x) grads.x = ops::empty_like(of.x, of.x.shape());
-    const Tensor dgate_up = rows_of(of, 2 * of.width());
+    MoeExperts::Grads grads = empty_gradients(of, wanted.x, wanted.weights);
+    const Tensor dgate_up = rows_of_plan(plan, of.x, 2 * of.width());
     {
-      const Tensor rows = rows_of(of, of.width());  // the gradient of what down reads, then that itself
+      const Tensor rows =
+          rows_of_plan(plan, of.x, of.width());  // the gradient of what down reads, then that itself
       products.multiply_tokens(of.down, false, dy, rows);
       rounded_swiglu_backward(inner, saved.gate_up, of.weights, rows,
                               {dgate_up, down.wanted() ? rows : Tensor(), grads.weights});
@@ -56,17 +55,11 @@ class RoundedExpertsBy {
     }
     if (gate_up.wanted()) products.gate_up_gradient(dgate_up, gather_rounded(in, of.x), gate_up);
     if (wanted.x) {
-      const Tensor rows = rows_of(of, of.hidden());
+      const Tensor rows = rows_of_plan(plan, of.x, of.hidden());
       products.multiply(of.gate_up, false, dgate_up, rows);
       sum_unclipped(in, rows, of.x, grads.x);
     }
     return grads;
-  }
-
- private:
-  // Of the plan's rows.
-  static Tensor rows_of(const MoeExperts& of, int64_t columns, MemoryTag tag = MemoryTag::kWorkspace) {
-    return Tensor::empty({of.ids.numel(), columns}, of.x.dtype(), tag, of.x.device());
   }
 };
 

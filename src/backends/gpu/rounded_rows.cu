@@ -1,5 +1,6 @@
 #include "backends/gpu/rounded_rows.h"
 
+#include "backends/gpu/choice_sums.h"
 #include "backends/gpu/expert_rows.h"
 #include "backends/gpu/fake_elements.h"
 #include "backends/gpu/swiglu_element.h"
@@ -226,19 +227,16 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = global_thread(), in_row = a.columns / N;
   if (i >= packs) return;
   const int64_t token = i / in_row, column = i % in_row * N;
-  float sums[N] = {}, values[N];
+  float values[N];
   widen_all(load_pack<T, N>(a.x + token * a.columns + column), values);
-#pragma unroll 8
-  for (int j = 0; j < a.top_k; ++j) {
-    const int64_t choice = token * a.top_k + j;
-    const float most = a.amax.amax[a.amax.one ? 0 : a.amax.ids[choice]];
-    float own[N];
-    widen_all(load_pack<T, N>(a.rows + a.places[choice] * a.columns + column), own);
+  const auto add = [&](int j, const float(&own)[N], float(&sums)[N]) {
+    const float most = a.amax.amax[a.amax.one ? 0 : a.amax.ids[token * a.top_k + j]];
 #pragma unroll
     for (int k = 0; k < N; ++k)
       if (fabsf(values[k]) <= most) sums[k] += own[k];
-  }
-  store_pack(a.y + token * a.columns + column, narrow_all<T>(sums));
+  };
+  sum_of_choices<T, N>(a.places + token * a.top_k, a.top_k, a.rows + column, a.columns,
+                       a.y + token * a.columns + column, add);
 }
 
 unsigned blocks_of(int64_t rows) {

@@ -38,10 +38,7 @@ MoeExperts::Output forward(const MoeExperts& op, bool want_saved) {
 MoeExperts::Grads backward(const MoeExperts& op, const MoeExperts::Output& saved, const Tensor& dy,
                            MoeExperts::Wanted wanted, const GradTarget& gate_up, const GradTarget& down) {
   const Experts experts(op, {saved.places, op.ids.numel(), op.experts});
-  MoeExperts::Grads grads;
-  if (wanted.weights)
-    grads.weights = Tensor::empty(op.weights.shape(), DType::kF32, MemoryTag::kActivations, experts.device());
-  if (wanted.x) grads.x = ops::empty_like(op.x, op.x.shape());
+  MoeExperts::Grads grads = empty_gradients(op, wanted.x, wanted.weights);
   const Tensor items = experts.items();
   const Tensor dgate_up = experts.rows_of(2 * op.width());
   {

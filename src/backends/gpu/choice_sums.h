@@ -16,7 +16,10 @@ __device__ void sum_of_choices(const int* places, int top_k, const T* rows, int6
     widen_all(load_pack<T, N>(rows + places[j] * columns), own);
     add(j, own, sums);
   }
-  store_pack(y, narrow_all<T>(sums));
+  Pack<T, N> sum;
+#pragma unroll
+  for (int k = 0; k < N; ++k) sum.values[k] = narrow<T>(sums[k]);
+  store_pack(y, sum);
 }
 
 }  // namespace temper::backends

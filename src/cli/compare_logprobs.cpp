@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/batch_invariant.h"
 #include "cli/program.h"
 #include "cli/sampling.h"
@@ -77,16 +78,21 @@ struct Result {
   double seconds;  // of a pass; 0: not measured
 };
 
+std::string first_op_of(const rollout::PassDifference& found) {
+  return found.first_op.empty() ? "-" : fmt::format("{}, {}", found.first_op, found.first_op_place);
+}
+
 void print_table(const std::vector<Result>& results) {
-  fmt::print("{:>5}  {:<16}  {:>13}  {:>9}  {:>9}  {:<13}  {:<18}  {:>9}  {:>11}\n", "batch", "prefix cache",
-             "tokens differ", "largest", "mean", "at row, token", "first module", "behind it", "ms per pass");
+  fmt::print("{:>5}  {:<16}  {:>13}  {:>9}  {:>9}  {:<13}  {:<18}  {:>9}  {:>11}  {}\n", "batch",
+             "prefix cache", "tokens differ", "largest", "mean", "at row, token", "first module", "behind it",
+             "ms per pass", "first op");
   for (const auto& [batch, warm, found, seconds] : results)
-    fmt::print("{:>5}  {:<16}  {:>13}  {:>9.3g}  {:>9.3g}  {:<13}  {:<18}  {:>9.3g}  {:>11}\n", batch,
+    fmt::print("{:>5}  {:<16}  {:>13}  {:>9.3g}  {:>9.3g}  {:<13}  {:<18}  {:>9.3g}  {:>11}  {}\n", batch,
                warm ? fmt::format("{} tokens found", found.found) : "off",
                fmt::format("{}/{}", found.different_tokens, found.tokens), found.largest, found.mean,
                found.largest > 0 ? fmt::format("{}, {}", found.largest_text, found.largest_position) : "-",
                found.first_module.empty() ? "-" : found.first_module, found.first_largest,
-               seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-");
+               seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-", first_op_of(found));
 }
 
 // The kernels of one layer that these passes use: one of them adds up differently.
@@ -108,14 +114,19 @@ void print_verdict(const layers::Decoder& model, const std::vector<Result>& resu
            std::pair{!b.difference.none(), b.difference.largest};
   });
   const rollout::PassDifference& found = worst->difference;
+  if (!found.not_compared.empty())
+    fmt::print(
+        "not compared one by one, because training has no result of the same shape: {} (what follows them "
+        "is)\n",
+        join(found.not_compared, ", "));
   if (found.none()) {
     fmt::print("exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
     return;
   }
   fmt::print(
       "the largest difference is {:.3g}, with {} answers at once; the first module that "
-      "differs is {}\n",
-      found.largest, worst->batch, found.first_module);
+      "differs is {}, the first op {}\n",
+      found.largest, worst->batch, found.first_module, first_op_of(found));
   if (found.first_layer >= 0)
     fmt::print("kernels of layer {}: {}\n", found.first_layer, kernels_in(model, found.first_layer));
   if (!model.decodes_as_prompts())

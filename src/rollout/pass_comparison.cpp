@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "ops/linear/linear.h"
 #include "primitives/primitives.h"
+#include "rollout/op_trace.h"
 
 namespace temper::rollout {
 namespace {
@@ -72,19 +78,23 @@ std::vector<GivenText> likeliest_answers(const layers::Decoder& model,
 // What a pass over the whole text gives.
 struct PassComparison::Expected {
   std::vector<Tensor> stages;  // [tokens, hidden] float32 each: the stream, then behind the final norm
-  Tensor logits;               // [answer, vocab] float32, of the tokens of the answer
-  std::vector<double> sums;    // log Σ exp of each row of them
+  std::vector<OpResult> ops;   // in the order of the pass
+  std::unordered_map<std::string, size_t> places;  // of each, by its key
+  Tensor logits;                                   // [answer, vocab] float32, of the tokens of the answer
+  std::vector<double> sums;                        // log Σ exp of each row of them
 };
 
 // Compares each pass as it comes.
 class PassComparison::Watcher : public EngineObserver {
  public:
-  Watcher(const PassComparison& comparison) : comparison_(comparison) {}
+  Watcher(const PassComparison& comparison)
+      : comparison_(comparison), trace_(comparison.model_), listens_(trace_) {}
 
   void begin(int64_t first_id) { first_id_ = first_id; }
 
   void passed(std::span<const Tokens> parts, const std::vector<Tensor>& stream,
               const Tensor& hidden) override {
+    compare_ops(parts);
     stages_.resize(stream.size() + 1);
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       const Tensor found = floats_of(stage < stream.size() ? stream[stage] : hidden);
@@ -100,6 +110,7 @@ class PassComparison::Watcher : public EngineObserver {
   }
 
   void predicted(std::span<const Tokens> rows, const Tensor& logits) override {
+    trace_.take(std::ssize(rows));  // of the head, whose results these are
     const Tensor all = floats_of(logits);
     for (size_t i = 0; i < rows.size(); ++i) {
       const size_t text = text_of(rows[i]);
@@ -113,16 +124,44 @@ class PassComparison::Watcher : public EngineObserver {
   PassDifference result() const {
     PassDifference out = out_;
     if (values_ > 0) out.mean = sum_ / static_cast<double>(values_);
+    out.not_compared.assign(not_compared_.begin(), not_compared_.end());
+    if (!different_ops_.empty()) std::tie(out.first_op, out.first_op_place) = different_ops_.begin()->second;
     size_t stage = 0;
     while (stage < stages_.size() && stages_[stage] == 0) ++stage;
     if (stage == stages_.size() && logits_ == 0) return out;
     out.first_module = comparison_.module_of(stage);
     out.first_largest = stage < stages_.size() ? stages_[stage] : logits_;
+    if (stage == stages_.size() && out.first_op.empty()) {
+      out.first_op = ops::Linear::kName;
+      out.first_op_place = out.first_module;
+    }
     if (stage > 0 && stage + 1 < stages_.size()) out.first_layer = static_cast<int64_t>(stage - 1) / 2;
     return out;
   }
 
  private:
+  void compare_ops(std::span<const Tokens> parts) {
+    int64_t tokens = 0;
+    for (const Tokens& part : parts) tokens += part.count;
+    for (const OpResult& found : trace_.take(tokens)) {
+      int64_t row = 0;
+      for (const Tokens& part : parts) {
+        const Expected& all = comparison_.expected_[text_of(part)];
+        const auto place = all.places.find(found.key);
+        const OpResult* const expected = place == all.places.end() ? nullptr : &all.ops[place->second];
+        if (expected == nullptr || !found.compares() || !expected->compares() ||
+            found.width != expected->width) {
+          not_compared_.insert(found.op);
+          break;
+        }
+        const auto first = expected->rows.begin() + part.first;
+        if (!std::equal(first, first + part.count, found.rows.begin() + row))
+          different_ops_.try_emplace(place->second, found.op, found.place);
+        row += part.count;
+      }
+    }
+  }
+
   size_t text_of(const Tokens& part) const {
     return static_cast<size_t>(part.id - first_id_) % comparison_.texts_.size();
   }
@@ -147,6 +186,10 @@ class PassComparison::Watcher : public EngineObserver {
   }
 
   const PassComparison& comparison_;
+  OpTrace trace_;
+  ops::OpListener::Scope listens_;
+  std::map<size_t, std::pair<std::string, std::string>> different_ops_;  // op and place, by training's order
+  std::set<std::string> not_compared_;
   int64_t first_id_ = 0, values_ = 0;
   std::vector<double> stages_;  // the largest difference of each
   double logits_ = 0, sum_ = 0;
@@ -169,11 +212,15 @@ PassComparison::Expected PassComparison::expected_of(const GivenText& text) cons
   layers::Decoder::Options options;
   std::vector<Tensor> stream;
   options.stream = &stream;
+  OpTrace trace(model_);
+  const ops::OpListener::Scope listens(trace);
   const Var hidden =
       model_.forward(tape, layers::make_input(ids, std::vector{static_cast<int32_t>(ids.size())}), options);
+  Expected out;
+  out.ops = trace.take(std::ssize(ids));
+  for (size_t i = 0; i < out.ops.size(); ++i) out.places.emplace(out.ops[i].key, i);
   const Var logits = model_.logits(
       tape, primitives::narrow(tape, hidden, 0, std::ssize(text.prompt) - 1, std::ssize(text.answer)));
-  Expected out;
   for (const Tensor& each : stream) out.stages.push_back(floats_of(each));
   out.stages.push_back(floats_of(hidden.value));
   out.logits = floats_of(logits.value);

@@ -28,10 +28,17 @@ struct PassDifference {
   // norm", "head"; empty where none does. `first_layer` is -1 where it is none.
   std::string first_module = {};
   int64_t first_layer = -1;
+  // The first op whose results differ, as rollouts name it ("paged_attention"), and the parameter that it
+  // read
+  // ("layers.3.attention.qkv") or else the module that it is in ("layers.3.attention"). Empty where none does
+  // of those that can be compared: the difference is in what is between ops.
+  std::string first_op = {}, first_op_place = {};
+  // Ops of rollouts whose results have no counterpart in training of the same shape.
+  std::vector<std::string> not_compared = {};
   double first_largest = 0;  // the largest |difference| behind it, of the stream, or of logits
   int64_t found = 0;         // tokens that were in the prefix cache
 
-  bool none() const { return first_module.empty() && largest == 0; }
+  bool none() const { return first_module.empty() && first_op.empty() && largest == 0; }
 };
 
 // Compares the engine with training on the same texts by the same weights: prompts in parts, then one token

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "ops/linear/linear.h"
+#include "rollout/op_trace.h"
 #include "tests/support/errors.h"
 #include "tests/support/tiny_model.h"
 
@@ -42,6 +46,8 @@ TEST(PassComparison, IsExactlyZeroWithBatchInvariantKernels) {
         EXPECT_EQ(found.mean, 0);
         EXPECT_EQ(found.found > 0, warm);
         EXPECT_EQ(found.different_tokens, 0);
+        EXPECT_EQ(found.first_op, "") << type << " " << found.first_op_place;
+        EXPECT_TRUE(found.not_compared.empty()) << type << " " << found.not_compared.front();
         EXPECT_EQ(found.tokens, kTokens * std::max<int64_t>(3, batch) * (warm ? 2 : 1));
         EXPECT_GT(comparison.seconds_per_pass(batch), 0);
       }
@@ -58,7 +64,9 @@ TEST(PassComparison, IsExactlyZeroForAnyNumberOfAnswers) {
     for (const int64_t batch : {2, 8, 9, 16, 17, 33, 65, 129, 1024})
       for (const bool warm : {false, true}) {
         const PassDifference found = comparison.compare(batch, warm);
-        EXPECT_TRUE(found.none()) << type << " " << batch << (warm ? " warm: " : ": ") << found.first_module;
+        EXPECT_TRUE(found.none()) << type << " " << batch << (warm ? " warm: " : ": ") << found.first_module
+                                  << " " << found.first_op;
+        EXPECT_TRUE(found.not_compared.empty()) << type << " " << found.not_compared.front();
         EXPECT_EQ(found.different_tokens, 0);
       }
   }
@@ -68,13 +76,18 @@ struct Other {
   const char *modules, *field, *provider;
   const char* first;
   int64_t layer;
+  const char *op, *place;
 };
 
 // Another kernel for one op of one layer: the module it is in is named.
 TEST(PassComparison, NamesTheFirstModuleThatDiffers) {
-  const Other cases[] = {{"layers.1.*", "paged_attention", "eager", "layer 1, mixer", 1},
-                         {"layers.0.*", "paged_attention", "eager", "layer 0, mixer", 0},
-                         {"layers.1.mlp.*", "linear", "onednn", "layer 1, channel", 1}};
+  const Other cases[] = {
+      {"layers.1.*", "paged_attention", "eager", "layer 1, mixer", 1, "paged_attention",
+       "layers.1.attention"},
+      {"layers.0.*", "paged_attention", "eager", "layer 0, mixer", 0, "paged_attention",
+       "layers.0.attention"},
+      {"layers.1.mlp.*", "linear", "onednn", "layer 1, channel", 1, "linear", "layers.1.mlp.gate_up"},
+      {"layers.1.mlp.down", "linear", "onednn", "layer 1, channel", 1, "linear", "layers.1.mlp.down"}};
   for (const char* type : {"qwen3", "qwen3_moe"})
     for (const Other& other : cases) {
       if (std::string_view(type) == "qwen3_moe" && std::string_view(other.field) == "linear") continue;
@@ -86,6 +99,8 @@ TEST(PassComparison, NamesTheFirstModuleThatDiffers) {
       const PassDifference found = comparison.compare(2, false);
       EXPECT_EQ(found.first_module, other.first) << type << " " << other.modules;
       EXPECT_EQ(found.first_layer, other.layer);
+      EXPECT_EQ(found.first_op, other.op) << type << " " << other.modules;
+      EXPECT_EQ(found.first_op_place, other.place) << type << " " << other.modules;
       EXPECT_GT(found.first_largest, 0);
       EXPECT_GT(found.largest, 0);
       EXPECT_LT(found.largest, 1e-3);
@@ -129,7 +144,67 @@ TEST(PassComparison, ModelsThatDecodeByAnotherFormulaDiffer) {
   const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 12));
   const PassDifference found = comparison.compare(2, false);
   EXPECT_EQ(found.first_module, "layer 0, mixer");  // gated delta
+  EXPECT_EQ(found.first_op, "recurrent_gated_delta_rule");
+  EXPECT_EQ(found.first_op_place, "layers.0.delta");
   EXPECT_LT(found.largest, 1e-3);
+}
+
+// One number of a weight is another one in rollouts: the op that reads it is named.
+TEST(PassComparison, NamesTheOpThatReadsAnotherWeight) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"layers.1.attention.output", "linear"},     {"layers.0.post_attention_norm", "rms_norm"},
+      {"layers.1.experts.gate_up", "moe_experts"}, {"layers.1.experts.router", "linear"},
+      {"layers.0.delta.conv", "causal_conv1d"},    {"embedding", "embedding"}};
+  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"})
+    for (const auto& [place, op] : cases) {
+      const auto model = model_with(type, {.written = kInvariantKernels});
+      if (model == nullptr) GTEST_SKIP() << "this processor has no batch-invariant kernels";
+      layers::ParameterStore& parameters = model->decoder.parameters();
+      const auto& specs = parameters.table().specs();
+      const auto spec =
+          std::find_if(specs.begin(), specs.end(), [name = std::string(place)](const auto& each) {
+            return each.name == name || each.name == name + ".weight";
+          });
+      if (spec == specs.end()) continue;
+      const PassComparison comparison(model->decoder, likeliest_answers(model->decoder, some_prompts(), 4));
+      const Tensor weight = parameters[static_cast<size_t>(spec - specs.begin())].value;
+      for (float& value : weight.values<float>()) value += 1e-3f;
+      const PassDifference found = comparison.compare(3, false);
+      EXPECT_EQ(std::string_view(found.first_op).substr(0, std::string_view(op).size()), op) << type;
+      EXPECT_EQ(found.first_op_place, place) << type;
+    }
+}
+
+// Every op that a pass over pages ran by a kernel of a module is one that was compared.
+TEST(PassComparison, HearsEveryOpOfAPass) {
+  for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "deepseek_v3"}) {
+    const auto model = tiny_model({.type = type});
+    OpTrace trace(model->decoder);
+    Tape tape;
+    std::set<std::string> heard;
+    {
+      const ops::OpListener::Scope listens(trace);
+      const layers::DecoderInput input =
+          layers::make_input(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<int32_t>{5});
+      const Var hidden = model->decoder.forward(tape, input, layers::Decoder::Options{});
+      model->decoder.logits(tape, hidden);
+    }
+    for (const OpResult& each : trace.take(5)) {
+      heard.insert(each.op);
+      EXPECT_TRUE(each.compares()) << type << ": " << each.op << ", " << each.place;
+    }
+    const std::set<std::string> elsewhere{
+        "adamw",         "global_norm",          "sample",
+        "cross_entropy", "token_log_probs",      "load_balancing_loss",
+        "dropout",       "paged_attention",      "decode_attention",
+        "latent_decode", "causal_conv1d_update", "recurrent_gated_delta_rule",
+        "expert_linear", "rounded_experts",      "fake_quantize"};
+    for (const ops::ModuleKernel& each : model->decoder.ops().bindings()) {
+      const bool not_here = elsewhere.contains(std::string(each.op)) || each.op.starts_with("lora");
+      EXPECT_TRUE(not_here || heard.contains(std::string(each.op)))
+          << type << ": " << each.op << " of " << each.module;
+    }
+  }
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ TEST_F(Cli, CompareLogprobsIsExactlyZeroWithBatchInvariantKernels) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_said(outcome, "2 texts, 12 tokens of answers");
   expect_said(outcome, "batch-invariant kernels\nbatch  prefix cache");
+  expect_said(outcome, "ms per pass  first op\n");
   expect_said(outcome, "exactly 0: log-probabilities of rollouts are those of training, bit for bit\n");
   expect_said(outcome, "\nusual kernels\n");
   expect_said(outcome, "time of a pass with --batch-invariant, to one without: ");

@@ -7,6 +7,7 @@
 #include "ops/attention/composition.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -162,7 +163,8 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
   check_sinks(Attention::kName, sinks.value, q.value);
   const trace::Span span(Attention::kName, [&] { return work(op, q.value, k.value, v.value); });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, q, k, v, op, sinks);
+  if (kernel.compose != nullptr)
+    return told(Attention::kName, Tensor(), kernel.compose(tape, q, k, v, op, sinks));
   op.q = q.value;
   op.k = k.value;
   op.v = v.value;
@@ -171,18 +173,20 @@ Var attention(Tape& tape, Bound<Attention> bound, const Var& q, const Var& k, co
                                                sinks.requires_grad());
   const Attention::Output out = kernel.forward(op, wants_grad);
   op.q = op.k = {};
-  return tape.record(out.y, {&q, &k, &v, &sinks},
-                     [op, out, saved_q = q.saved(), saved_k = k.saved(), q = q.slot, k = k.slot, v = v.slot,
-                      sinks = sinks.slot, &kernel](const Tensor& dy) {
-                       Attention again = op;
-                       again.q = saved_q.get();
-                       again.k = saved_k.get();
-                       const Attention::Grads grads = kernel.backward(again, out, dy.contiguous());
-                       if (q) q->add(grads.q);
-                       if (k) k->add(grads.k);
-                       if (v) v->add(grads.v);
-                       if (sinks) sinks->add(grads.sinks);
-                     });
+  const Var result = tape.record(out.y, {&q, &k, &v, &sinks},
+                                 [op, out, saved_q = q.saved(), saved_k = k.saved(), q = q.slot, k = k.slot,
+                                  v = v.slot, sinks = sinks.slot, &kernel](const Tensor& dy) {
+                                   Attention again = op;
+                                   again.q = saved_q.get();
+                                   again.k = saved_k.get();
+                                   const Attention::Grads grads =
+                                       kernel.backward(again, out, dy.contiguous());
+                                   if (q) q->add(grads.q);
+                                   if (k) k->add(grads.k);
+                                   if (v) v->add(grads.v);
+                                   if (sinks) sinks->add(grads.sinks);
+                                 });
+  return told(Attention::kName, Tensor(), result);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include "ops/attention/composition.h"
 #include "ops/checks.h"
+#include "ops/op_listener.h"
 
 namespace temper::ops {
 namespace {
@@ -50,7 +51,8 @@ Tensor compose_paged_attention(const PagedAttention& op) {
 Tensor paged_attention(Bound<PagedAttention> bound, const PagedAttention& op) {
   check_pages(op);
   const auto& kernel = *bound;
-  return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
+  return told(PagedAttention::kName, Tensor(),
+              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 }  // namespace temper::ops

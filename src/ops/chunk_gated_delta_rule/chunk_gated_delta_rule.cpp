@@ -7,6 +7,7 @@
 #include "ops/chunk_gated_delta_rule/composition.h"
 #include "ops/chunk_gated_delta_rule/outlines.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "ops/slot_rows.h"
 
 namespace temper::ops {
@@ -87,7 +88,8 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
   const trace::Span span(name, [&] { return work(op); });
   const auto& kernel = *bound;
   op.tiling = kernel.tiling;
-  if (kernel.compose != nullptr) return kernel.compose(tape, in, op, want_final);
+  if (kernel.compose != nullptr)
+    return told(name, Tensor(), kernel.compose(tape, in, op, want_final), {&DeltaResult::y});
   const std::vector<const Var*> inputs{&in.q, &in.k, &in.v, &in.g, &in.beta, &in.initial};
   bool backward = false;
   for (const Var* input : inputs) backward = backward || (tape.recording() && input->requires_grad());
@@ -119,7 +121,7 @@ DeltaResult chunk_gated_delta_rule(Tape& tape, Bound<ChunkGatedDeltaRule> bound,
                                          {&initial, &own.initial}})
           if (*slot) (*slot)->add(*grad);
       });
-  return {vars[0], want_final ? vars[1] : Var{}};
+  return told(name, Tensor(), DeltaResult{vars[0], want_final ? vars[1] : Var{}}, {&DeltaResult::y});
 }
 
 Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const RecurrentGatedDeltaRule& op) {
@@ -129,7 +131,8 @@ Tensor recurrent_gated_delta_rule(Bound<RecurrentGatedDeltaRule> bound, const Re
   check_slots(RecurrentGatedDeltaRule::kName, op.slots, op.q.dim(0), op.state);
   check_gates(RecurrentGatedDeltaRule::kName, op.g, op.beta);
   const auto& kernel = *bound;
-  return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
+  return told(RecurrentGatedDeltaRule::kName, Tensor(),
+              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 namespace {

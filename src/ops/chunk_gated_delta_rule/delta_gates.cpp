@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/chunk_gated_delta_rule/outlines.h"
+#include "ops/op_listener.h"
 
 namespace temper::ops {
 namespace {
@@ -43,7 +44,9 @@ Gates delta_gates(Tape& tape, Bound<DeltaGates> bound, const Var& a, const Var& 
     return trace::OpWork{{0, bytes}, {0, 2 * bytes}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, a, b, a_log, dt_bias);
+  if (kernel.compose != nullptr)
+    return told(DeltaGates::kName, a_log.value, kernel.compose(tape, a, b, a_log, dt_bias),
+                {&Gates::g, &Gates::beta});
   const DeltaGates::Output out = kernel.forward(op);
   const auto backward = [op, a = a.slot, b = b.slot, a_log = a_log.slot, dt_bias = dt_bias.slot,
                          &kernel](const std::vector<Tensor>& grads) {
@@ -61,7 +64,7 @@ Gates delta_gates(Tape& tape, Bound<DeltaGates> bound, const Var& a, const Var& 
     if (b) b->add(own.b);
   };
   const std::vector<Var> vars = tape.record({out.g, out.beta}, {&a, &b, &a_log, &dt_bias}, backward);
-  return {vars[0], vars[1]};
+  return told(DeltaGates::kName, a_log.value, Gates{vars[0], vars[1]}, {&Gates::g, &Gates::beta});
 }
 
 }  // namespace temper::ops

@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -46,11 +47,14 @@ Var embedding(Tape& tape, Bound<Embedding> bound, const Tensor& ids, const Var& 
     return trace::OpWork{{0, 2 * row * width}, {0, row * (width + 2 * 4)}};  // the gradient is float32
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, ids, table, first.value_or(0));
+  if (kernel.compose != nullptr)
+    return told(Embedding::kName, table.value, kernel.compose(tape, ids, table, first.value_or(0)));
   const Embedding op{ids, table.value, first.value_or(0)};
-  return tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
-    kernel.backward(op, dy.contiguous(), slot->target(op.table));
-  });
+  const Var result =
+      tape.record(kernel.forward(op), {&table}, [op, slot = table.slot, &kernel](const Tensor& dy) {
+        kernel.backward(op, dy.contiguous(), slot->target(op.table));
+      });
+  return told(Embedding::kName, table.value, result);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -53,16 +54,19 @@ Var expert_linear(Tape& tape, Bound<ExpertLinear> bound, const Var& x, const Ten
   const auto& kernel = *bound;
   const ExpertLinear op{x.value, ids, weight.value, experts};
   const trace::Span span(ExpertLinear::kName, [&] { return work(op); });
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, ids, weight, experts);
+  if (kernel.compose != nullptr)
+    return told(ExpertLinear::kName, weight.value, kernel.compose(tape, x, ids, weight, experts));
   const Saved saved_x = weight.requires_grad() ? x.saved() : Saved();
-  return tape.record(kernel.forward(op), {&x, &weight},
-                     [saved_x, saved_weight = weight.saved(), ids, experts, x_slot = x.slot,
-                      weight_slot = weight.slot, &kernel](const Tensor& dy) {
-                       const ExpertLinear own{saved_x.get(), ids, saved_weight.get(), experts};
-                       const GradTarget target = weight_slot ? weight_slot->target(own.weight) : GradTarget{};
-                       const Tensor dx = kernel.backward(own, dy.contiguous(), x_slot != nullptr, target);
-                       if (x_slot) x_slot->add(dx);
-                     });
+  const Var result =
+      tape.record(kernel.forward(op), {&x, &weight},
+                  [saved_x, saved_weight = weight.saved(), ids, experts, x_slot = x.slot,
+                   weight_slot = weight.slot, &kernel](const Tensor& dy) {
+                    const ExpertLinear own{saved_x.get(), ids, saved_weight.get(), experts};
+                    const GradTarget target = weight_slot ? weight_slot->target(own.weight) : GradTarget{};
+                    const Tensor dx = kernel.backward(own, dy.contiguous(), x_slot != nullptr, target);
+                    if (x_slot) x_slot->add(dx);
+                  });
+  return told(ExpertLinear::kName, weight.value, result);
 }
 
 namespace {

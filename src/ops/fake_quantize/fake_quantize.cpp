@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/fake_quantized.h"
 #include "primitives/primitives.h"
 #include "quant/groups.h"
@@ -166,7 +167,8 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
   if (x.value.numel() == 0) return x;
   const trace::Span span = span_of(op, clips);
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr && !factors.by.defined()) return kernel.compose(tape, x, op, clips);
+  if (kernel.compose != nullptr && !factors.by.defined())
+    return told(FakeQuantize::kName, Tensor(), kernel.compose(tape, x, op, clips));
   const Rounded rounded(kernel, op, factors, {});
   Var y = tape.record(rounded.forward(x.value), {&x},
                       [slot = x.slot, saved = clips ? x.saved() : Saved(), rounded, clips](const Tensor& dy) {
@@ -176,7 +178,7 @@ Var fake_quantize(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Ten
                         slot->add(own);
                       });
   rounded.remake(tape, x, y);
-  return y;
+  return told(FakeQuantize::kName, Tensor(), std::move(y));
 }
 
 Var fake_quantize_parameter(Tape& tape, Bound<FakeQuantize> bound, const Var& x, const Tensor& amax,

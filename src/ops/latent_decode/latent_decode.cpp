@@ -2,6 +2,7 @@
 
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -112,7 +113,8 @@ Tensor latent_decode(Bound<LatentDecode> bound, const primitives::Matrix& weight
   check_weight_and_cache(op, weight);
   op.weight = weight.value.saved().get();
   const auto& kernel = *bound;
-  return kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op);
+  return told(LatentDecode::kName, weight.value.value,
+              kernel.compose != nullptr ? kernel.compose(op) : kernel.forward(op));
 }
 
 Probe latent_decode_probe;

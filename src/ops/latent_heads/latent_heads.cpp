@@ -4,6 +4,7 @@
 #include "ops/checks.h"
 #include "ops/latent_heads/composition.h"
 #include "ops/latent_heads/grads.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -65,7 +66,9 @@ ExpandedHeads latent_heads(Tape& tape, Bound<LatentHeads> bound, const Var& kv, 
     return trace::OpWork{{0, moved}, {0, moved}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, kv, k_rope, op);
+  if (kernel.compose != nullptr)
+    return told(LatentHeads::kName, Tensor(), kernel.compose(tape, kv, k_rope, op),
+                {&ExpandedHeads::k, &ExpandedHeads::v});
   const LatentHeads::Output out = kernel.forward(op);
   op.kv = op.k_rope = {};
   auto vars = tape.record({out.k, out.v}, {&kv, &k_rope},
@@ -76,7 +79,8 @@ ExpandedHeads latent_heads(Tape& tape, Bound<LatentHeads> bound, const Var& kv, 
                             if (kv) kv->add(found.kv);
                             if (k_rope) k_rope->add(found.k_rope);
                           });
-  return {vars[0], vars[1]};
+  return told(LatentHeads::kName, Tensor(), ExpandedHeads{vars[0], vars[1]},
+              {&ExpandedHeads::k, &ExpandedHeads::v});
 }
 
 }  // namespace temper::ops

@@ -4,6 +4,7 @@
 #include "ops/checks.h"
 #include "ops/latent_heads/composition.h"
 #include "ops/latent_heads/grads.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -95,7 +96,9 @@ RotatedLatent latent_rotary(Tape& tape, Bound<LatentRotary> bound, const Var& q,
     return trace::OpWork{{0, 2 * moved}, {0, 2 * moved}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, q, k_rope, op);
+  if (kernel.compose != nullptr)
+    return told(LatentRotary::kName, Tensor(), kernel.compose(tape, q, k_rope, op),
+                {&RotatedLatent::q, &RotatedLatent::k_rope});
   const LatentRotary::Output out = kernel.forward(op);
   op.q = op.k_rope = {};
   auto vars = tape.record({out.q, out.k_rope}, {&q, &k_rope},
@@ -106,7 +109,8 @@ RotatedLatent latent_rotary(Tape& tape, Bound<LatentRotary> bound, const Var& q,
                             if (q) q->add(found.q);
                             if (k_rope) k_rope->add(found.k_rope);
                           });
-  return {vars[0], vars[1]};
+  return told(LatentRotary::kName, Tensor(), RotatedLatent{vars[0], vars[1]},
+              {&RotatedLatent::q, &RotatedLatent::k_rope});
 }
 
 namespace {

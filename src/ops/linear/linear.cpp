@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -81,23 +82,25 @@ Var linear(Tape& tape, Bound<Linear> bound, const Var& x, const primitives::Matr
         c.forward,
         {dx * c.input.flops + dweight * c.weights.flops, dx * c.input.bytes + dweight * c.weights.bytes}};
   });
-  if (gradients.kernel.compose != nullptr) return gradients.kernel.compose(tape, x, matrix.widened(), bias);
+  if (gradients.kernel.compose != nullptr)
+    return told(Linear::kName, weight.value, gradients.kernel.compose(tape, x, matrix.widened(), bias));
   Linear op{x.value, {}, bias.value};
   set_weight(op, matrix, gradients.kernel);
-  return tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
-                     [gradients, waits](const Tensor& given_dy) {
-                       const Tensor dy = given_dy.contiguous();
-                       if (!waits) return gradients.of_all(dy);
-                       gradients.of_input(dy);
-                       Gradients late = gradients;
-                       late.x = {};  // who waits there must not hold it
-                       gradients.x.await([late, dy](const Tensor& x_value) {
-                         const trace::Span late_span("linear backward", [&] {
-                           return trace::OpWork{costs(x_value, late.weight.get()).weights, {}};
-                         });
-                         late.of_weights(x_value, dy);
-                       });
-                     });
+  const Var result = tape.record(gradients.kernel.forward(op), {&x, &weight, &bias},
+                                 [gradients, waits](const Tensor& given_dy) {
+                                   const Tensor dy = given_dy.contiguous();
+                                   if (!waits) return gradients.of_all(dy);
+                                   gradients.of_input(dy);
+                                   Gradients late = gradients;
+                                   late.x = {};  // who waits there must not hold it
+                                   gradients.x.await([late, dy](const Tensor& x_value) {
+                                     const trace::Span late_span("linear backward", [&] {
+                                       return trace::OpWork{costs(x_value, late.weight.get()).weights, {}};
+                                     });
+                                     late.of_weights(x_value, dy);
+                                   });
+                                 });
+  return told(Linear::kName, weight.value, result);
 }
 
 namespace {

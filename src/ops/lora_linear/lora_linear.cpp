@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -161,7 +162,8 @@ Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primiti
   const Var& weight = matrix.value;
   const trace::Span span(LoraLinear::kName, [&] { return work(x.value, weight.value, groups); });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, matrix.widened(), bias, groups);
+  if (kernel.compose != nullptr)
+    return told(LoraLinear::kName, weight.value, kernel.compose(tape, x, matrix.widened(), bias, groups));
   LoraLinear op{x.value, {}, bias.value, {}};
   op.swiglu = swiglu.made != nullptr && kernel.traits.swiglu;
   set_weight(op, matrix, kernel);
@@ -173,19 +175,21 @@ Var lora_linear(Tape& tape, Bound<LoraLinear> bound, const Var& x, const primiti
   Kept kept(x, kernel.traits.swiglu && !own_inputs ? swiglu.gate_up : nullptr, weight, bias, groups);
   op.x = op.weight = op.scales = {};
   for (auto& group : op.groups) group.input = {};
-  return tape.record(out.y, inputs_of(x, weight, bias, groups),
-                     [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
-                       LoraLinear full = op;
-                       full.x = kept.saved_x.get();
-                       full.gate_up = kept.gate_up;
-                       full.weight = kept.weight.get();
-                       for (size_t i = 0; i < full.groups.size(); ++i)
-                         full.groups[i].input = kept.inputs[i].get();
-                       const auto grads = kernel.backward(full, low, dy.contiguous(), kept.targets(full));
-                       if (kept.x_slot) kept.x_slot->add(grads.x);
-                       for (size_t i = 0; i < grads.inputs.size(); ++i)
-                         if (kept.input_slots[i]) kept.input_slots[i]->add(grads.inputs[i]);
-                     });
+  const Var result =
+      tape.record(out.y, inputs_of(x, weight, bias, groups),
+                  [op, kept = std::move(kept), low = std::move(out.low), &kernel](const Tensor& dy) {
+                    LoraLinear full = op;
+                    full.x = kept.saved_x.get();
+                    full.gate_up = kept.gate_up;
+                    full.weight = kept.weight.get();
+                    for (size_t i = 0; i < full.groups.size(); ++i)
+                      full.groups[i].input = kept.inputs[i].get();
+                    const auto grads = kernel.backward(full, low, dy.contiguous(), kept.targets(full));
+                    if (kept.x_slot) kept.x_slot->add(grads.x);
+                    for (size_t i = 0; i < grads.inputs.size(); ++i)
+                      if (kept.input_slots[i]) kept.input_slots[i]->add(grads.inputs[i]);
+                  });
+  return told(LoraLinear::kName, weight.value, result);
 }
 
 namespace {

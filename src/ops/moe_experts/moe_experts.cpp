@@ -6,6 +6,7 @@
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -116,7 +117,9 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
   const trace::Span span(MoeExperts::kName, [&] {
     return work({x.value, ids, weights.value, gate_up.value.value, {}, down.value.value, {}, experts});
   });
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, ids, weights, of, experts);
+  if (kernel.compose != nullptr)
+    return told(MoeExperts::kName, of.gate_up.value.value,
+                kernel.compose(tape, x, ids, weights, of, experts));
   MoeExperts op{x.value, ids, weights.value, {}, {}, {}, {}, experts};
   op.gate_up_bias = of.gate_up_bias.value;
   op.down_bias = of.down_bias.value;
@@ -133,17 +136,19 @@ Var moe_experts(Tape& tape, Bound<MoeExperts> bound, const Var& x, const Tensor&
   const Tensor y = std::exchange(out.y, {});
   // Nothing is kept that can be made again.
   op.x = op.gate_up = op.down = op.gate_up_scales = op.down_scales = {};
-  return tape.record(y, inputs,
-                     [op, out, x_saved = x.saved(), in_saved = matrix_in.saved(),
-                      out_saved = matrix_out.saved(), slots = Slots(inputs), &kernel](const Tensor& dy) {
-                       MoeExperts whole = op;
-                       whole.x = x_saved.get();
-                       whole.gate_up = in_saved.get();
-                       whole.down = out_saved.get();
-                       slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
-                                                 Slots::target(slots.gate_up, whole.gate_up),
-                                                 Slots::target(slots.down, whole.down)));
-                     });
+  const Var result =
+      tape.record(y, inputs,
+                  [op, out, x_saved = x.saved(), in_saved = matrix_in.saved(), out_saved = matrix_out.saved(),
+                   slots = Slots(inputs), &kernel](const Tensor& dy) {
+                    MoeExperts whole = op;
+                    whole.x = x_saved.get();
+                    whole.gate_up = in_saved.get();
+                    whole.down = out_saved.get();
+                    slots.add(kernel.backward(whole, out, dy.contiguous(), slots.wanted(),
+                                              Slots::target(slots.gate_up, whole.gate_up),
+                                              Slots::target(slots.down, whole.down)));
+                  });
+  return told(MoeExperts::kName, of.gate_up.value.value, result);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "ops/checks.h"
 #include "ops/moe_router/choose.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -146,7 +147,9 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
     return trace::OpWork{{0, bytes}, {0, 2 * bytes}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, logits, op, want_sums);
+  if (kernel.compose != nullptr)
+    return told(MoeRouter::kName, Tensor(), kernel.compose(tape, logits, op, want_sums),
+                {&MoeRouter::Routes::weights});
   op.logits = logits.value;
   const MoeRouter::Output out = kernel.forward(op, want_sums);
   if (!want_sums) {
@@ -154,7 +157,8 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
         tape.record(out.weights, {&logits}, [op, out, slot = logits.slot, &kernel](const Tensor& dweights) {
           slot->add(kernel.backward(op, out, dweights.contiguous(), {}));
         });
-    return {out.ids, weights, {}, {}};
+    return told(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, weights, {}, {}},
+                {&MoeRouter::Routes::weights});
   }
   const auto vars = tape.record({out.weights, out.sums}, {&logits},
                                 [op, out, slot = logits.slot, &kernel](const std::vector<Tensor>& grads) {
@@ -163,7 +167,8 @@ MoeRouter::Routes moe_router(Tape& tape, Bound<MoeRouter> bound, const Var& logi
                                   };
                                   slot->add(kernel.backward(op, out, compact(grads[0]), compact(grads[1])));
                                 });
-  return {out.ids, vars[0], out.counts, vars[1]};
+  return told(MoeRouter::kName, Tensor(), MoeRouter::Routes{out.ids, vars[0], out.counts, vars[1]},
+              {&MoeRouter::Routes::weights});
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -44,7 +45,9 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
     return trace::OpWork{{0, (sums ? 4 : 2) * bytes}, {0, (sums ? 4 : 3) * bytes}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, residual, weight, eps, offset);
+  if (kernel.compose != nullptr)
+    return told(RmsNorm::kName, weight.value, kernel.compose(tape, x, residual, weight, eps, offset),
+                {&NormedSum::sum, &NormedSum::y});
   const RmsNorm::Output out = kernel.forward({x.value, residual.value, weight.value, eps, offset});
   const RmsNorm op{out.sum.defined() ? out.sum : x.value, {}, weight.value, eps, offset};
   auto vars = tape.record({op.x, out.y}, {&x, &residual, &weight},
@@ -60,7 +63,7 @@ NormedSum add_rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var
                           });
   if (tape.rematerializes())
     vars[1].remake = std::make_shared<Remake>([op, &kernel] { return kernel.forward(op).y; });
-  return {vars[0], vars[1]};
+  return told(RmsNorm::kName, weight.value, NormedSum{vars[0], vars[1]}, {&NormedSum::sum, &NormedSum::y});
 }
 
 Var rms_norm(Tape& tape, Bound<RmsNorm> bound, const Var& x, const Var& weight, float eps, float offset) {

@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -42,9 +43,10 @@ Var rms_norm_gated(Tape& tape, Bound<RmsNormGated> bound, const Var& x, const Va
     return trace::OpWork{{0, 3 * bytes}, {0, 5 * bytes}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, gate, weight, eps);
+  if (kernel.compose != nullptr)
+    return told(RmsNormGated::kName, weight.value, kernel.compose(tape, x, gate, weight, eps));
   const RmsNormGated::Output out = kernel.forward({x.value, gate.value, weight.value, eps});
-  return tape.record(
+  const Var result = tape.record(
       out.y, {&x, &gate, &weight},
       [inv_rms = out.inv_rms, x_saved = x.saved(), gate_saved = gate.saved(), weight_value = weight.value,
        eps, x = x.slot, gate = gate.slot, weight = weight.slot, &kernel](const Tensor& dy) {
@@ -54,6 +56,7 @@ Var rms_norm_gated(Tape& tape, Bound<RmsNormGated> bound, const Var& x, const Va
         if (x) x->add(grads.x);
         if (gate) gate->add(grads.gate);
       });
+  return told(RmsNormGated::kName, weight.value, result);
 }
 
 namespace {

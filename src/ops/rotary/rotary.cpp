@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -141,7 +142,9 @@ RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t hea
     return trace::OpWork{{0, 2 * rotated}, {0, 2 * all + (op.q_weight.defined() ? rotated : 0)}};
   });
   const auto& kernel = *bound;
-  if (kernel.compose != nullptr) return kernel.compose(tape, qkv, q_weight, k_weight, op);
+  if (kernel.compose != nullptr)
+    return told(Rotary::kName, q_weight.value, kernel.compose(tape, qkv, q_weight, k_weight, op),
+                {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
   const Rotary::Output out = kernel.forward(op);
   const Tensor v =
       qkv.value.reshape({tokens, heads + 2 * kv_heads, dim}).narrow(1, heads + kv_heads, kv_heads);
@@ -158,7 +161,8 @@ RotatedHeads rotary(Tape& tape, Bound<Rotary> bound, const Var& qkv, int64_t hea
       });
   RotatedHeads rotated{vars[0], vars[1], vars[2]};
   if (tape.rematerializes()) set_remake(rotated, op, kernel);
-  return rotated;
+  return told(Rotary::kName, q_weight.value, std::move(rotated),
+              {&RotatedHeads::q, &RotatedHeads::k, &RotatedHeads::v});
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "ops/checks.h"
 #include "ops/moe_experts/compose.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/amax.h"
 #include "primitives/fake_quantized.h"
 #include "primitives/primitives.h"
@@ -103,7 +104,8 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
   RoundedExperts op{{x.value, ids, weights.value, gate_up.value, {}, down.value, {}, experts}, in, inner};
   const auto& kernel = *bound;
   const trace::Span span(RoundedExperts::kName, [&] { return work(op.of); });
-  if (kernel.compose != nullptr) return kernel.compose(tape, x, weights, gate_up, down, op);
+  if (kernel.compose != nullptr)
+    return told(RoundedExperts::kName, gate_up.value, kernel.compose(tape, x, weights, gate_up, down, op));
   const std::vector<const Var*> inputs{&x, &weights, &gate_up, &down};
   const bool backward = tape.recording() && std::any_of(inputs.begin(), inputs.end(), [](const Var* input) {
                           return input->requires_grad();
@@ -112,23 +114,25 @@ Var rounded_experts(Tape& tape, Bound<RoundedExperts> bound, const Var& x, const
   const Tensor y = std::exchange(out.y, {});
   // Nothing is kept that can be made again.
   op.of.x = op.of.gate_up = op.of.down = {};
-  return tape.record(y, inputs,
-                     [op, out, &kernel, x_saved = x.saved(), in_saved = gate_up.saved(),
-                      out_saved = down.saved(), x_slot = x.slot, weights_slot = weights.slot,
-                      in_slot = gate_up.slot, out_slot = down.slot](const Tensor& dy) {
-                       RoundedExperts whole = op;
-                       whole.of.x = x_saved.get();
-                       whole.of.gate_up = in_saved.get();
-                       whole.of.down = out_saved.get();
-                       const auto target = [](const auto& slot, const Tensor& value) {
-                         return slot ? slot->target(value) : GradTarget{};
-                       };
-                       const MoeExperts::Grads grads = kernel.backward(
-                           whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
-                           target(in_slot, whole.of.gate_up), target(out_slot, whole.of.down));
-                       if (x_slot) x_slot->add(grads.x);
-                       if (weights_slot) weights_slot->add(grads.weights);
-                     });
+  const Var result =
+      tape.record(y, inputs,
+                  [op, out, &kernel, x_saved = x.saved(), in_saved = gate_up.saved(),
+                   out_saved = down.saved(), x_slot = x.slot, weights_slot = weights.slot,
+                   in_slot = gate_up.slot, out_slot = down.slot](const Tensor& dy) {
+                    RoundedExperts whole = op;
+                    whole.of.x = x_saved.get();
+                    whole.of.gate_up = in_saved.get();
+                    whole.of.down = out_saved.get();
+                    const auto target = [](const auto& slot, const Tensor& value) {
+                      return slot ? slot->target(value) : GradTarget{};
+                    };
+                    const MoeExperts::Grads grads = kernel.backward(
+                        whole, out, dy.contiguous(), {x_slot != nullptr, weights_slot != nullptr},
+                        target(in_slot, whole.of.gate_up), target(out_slot, whole.of.down));
+                    if (x_slot) x_slot->add(grads.x);
+                    if (weights_slot) weights_slot->add(grads.weights);
+                  });
+  return told(RoundedExperts::kName, gate_up.value, result);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include "base/trace.h"
 #include "ops/checks.h"
 #include "ops/op_info.h"
+#include "ops/op_listener.h"
 #include "primitives/primitives.h"
 
 namespace temper::ops {
@@ -44,7 +45,8 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
   const auto& kernel = *bound;
   invariant(!made.defined() || (kernel.traits.in_products && activation == Activation::kSilu),
             "a product's swiglu has the bits of the kernel's");
-  if (kernel.compose != nullptr) return kernel.compose(tape, gate_up, activation);
+  if (kernel.compose != nullptr)
+    return told(Swiglu::kName, Tensor(), kernel.compose(tape, gate_up, activation));
   const Swiglu op{gate_up.value, activation};
   std::shared_ptr<Remake> remake;
   if (tape.rematerializes())
@@ -61,7 +63,7 @@ Var swiglu(Tape& tape, Bound<Swiglu> bound, const Var& gate_up, const Tensor& ma
         if (again.defined()) remake->hand_over(again);
       });
   y.remake = std::move(remake);
-  return y;
+  return told(Swiglu::kName, Tensor(), std::move(y));
 }
 
 namespace {

@@ -1,0 +1,55 @@
+#pragma once
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "autograd/tape.h"
+
+namespace temper::ops {
+
+// Is told what ops give, in this thread, as they give it. Where nobody listens an op reads one variable.
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  // A result of the op of that name with a row for each token that it was given, or for each choice of an
+  // expert. `weight`: the first parameter that it read; undefined: none.
+  virtual void computed(std::string_view op, const Tensor& weight, const Tensor& result) = 0;
+
+  // Listens until it ends, in place of who listened before.
+  class Scope {
+   public:
+    explicit Scope(OpListener& listener) : before_(std::exchange(installed_, &listener)) {}
+    ~Scope() { installed_ = before_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    OpListener* before_;
+  };
+
+  static void tell(std::string_view op, const Tensor& weight, const Tensor& result) {
+    if (installed_ != nullptr) installed_->computed(op, weight, result);
+  }
+
+ private:
+  static inline thread_local OpListener* installed_ = nullptr;
+};
+
+// What front doors of ops return goes through these.
+inline Var told(std::string_view op, const Tensor& weight, Var result) {
+  OpListener::tell(op, weight, result.value);
+  return result;
+}
+inline Tensor told(std::string_view op, const Tensor& weight, Tensor result) {
+  OpListener::tell(op, weight, result);
+  return result;
+}
+// Of several results those that are named.
+template <class Results>
+Results told(std::string_view op, const Tensor& weight, Results results,
+             std::initializer_list<Var Results::*> named) {
+  for (Var Results::*const each : named) OpListener::tell(op, weight, (results.*each).value);
+  return results;
+}
+
+}  // namespace temper::ops

@@ -15,6 +15,8 @@ import torch
 ROWS, COLUMNS, TOKENS = 24, 64, 40
 INT8 = {"*weight_quantizer": {"num_bits": 8, "axis": 0}, "*input_quantizer": {"num_bits": 8, "axis": None}}
 INT4 = {"*weight_quantizer": {"num_bits": 4, "block_sizes": {-1: 16, "type": "static"}}}
+FP8 = {"num_bits": (4, 3), "axis": None}
+INT4_THEN_FP8 = {"*weight_quantizer": [INT4["*weight_quantizer"], FP8], "*input_quantizer": FP8}
 
 
 def bits(tensor):
@@ -50,6 +52,10 @@ def main():
     cases.append({"calibration": "awq_lite", "alpha": layer.awq_lite.best_alpha,
                   "losses": list(layer.awq_lite.loss.values()), "pre_quant_scale": bits(layer.input_quantizer.pre_quant_scale),
                   "weight_amax": bits(layer.weight_quantizer.amax)})
+    layer = quantized(INT4_THEN_FP8, {"method": "awq_lite", "alpha_step": 0.1, "debug": True})
+    cases.append({"calibration": "awq_lite of weights that are rounded twice", "alpha": layer.awq_lite.best_alpha,
+                  "pre_quant_scale": bits(layer.input_quantizer.pre_quant_scale), "input_amax": bits(layer.input_quantizer.amax),
+                  "weight_amax": bits(layer.weight_quantizer[0].amax), "second_amax": bits(layer.weight_quantizer[1].amax)})
     layer = quantized(INT4, {"method": "awq_clip"})
     cases.append({"calibration": "awq_clip", "weight_amax": bits(layer.weight_quantizer.amax)})
     with open(sys.argv[1], "w") as file:

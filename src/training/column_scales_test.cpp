@@ -80,6 +80,24 @@ TEST(ColumnScales, AwqLiteIsThatOfModelopt) {
   }
 }
 
+// There, too, the search looks at the first rounding alone, and the second amax is the largest of the first.
+TEST(ColumnScales, AwqLiteOfWeightsThatAreRoundedTwiceIsThatOfModelopt) {
+  const Tensor x = golden_values(kGoldenTokens, 2);
+  const Json file = scale_goldens();
+  const Json *once = nullptr, *twice = nullptr;
+  for (const Json& c : file.as_array()) {
+    if (c.at("calibration").as_string() == "awq_lite") once = &c;
+    if (c.at("calibration").as_string() == "awq_lite of weights that are rounded twice") twice = &c;
+  }
+  ASSERT_TRUE(once != nullptr && twice != nullptr);
+  for (const char* same : {"alpha", "pre_quant_scale", "weight_amax"})
+    EXPECT_EQ(twice->at(same), once->at(same)) << same;
+  const std::vector<float> scales = golden_of(twice->at("pre_quant_scale")),
+                           amax = golden_of(twice->at("weight_amax"));
+  EXPECT_EQ(golden_of(twice->at("second_amax")), std::vector<float>{*std::ranges::max_element(amax)});
+  EXPECT_EQ(golden_of(twice->at("input_amax")), all_floats(quant::amax_of(scaled_by(x, scales), {1, 1})));
+}
+
 // All that passes each module, by the module's name.
 std::map<std::string, std::vector<float>> inputs_by_module(models::Model& model) {
   std::map<std::string, std::vector<float>> all;

@@ -32,7 +32,8 @@ TEST(RoundedTwice, TrainedModelsComputeWithWhatTheirFoldersHold) {
   const QuantizerKind twice{"int4", layers::Sharing::kBlock, 16, false, "fp8"}, fp8{"fp8"};
   for (const char* type : {"qwen3", "qwen3_moe"})
     for (const DType dtype : {DType::kF32, DType::kBF16})
-      for (const CalibrationMethod method : {CalibrationMethod::kMax, CalibrationMethod::kAwqLite}) {
+      for (const CalibrationMethod method : {CalibrationMethod::kMax, CalibrationMethod::kMse,
+                                             CalibrationMethod::kAwqLite, CalibrationMethod::kAwqFull}) {
         SCOPED_TRACE(fmt::format("{} {} {}", type, to_string(dtype), layers::name_of(method)));
         const auto model = tiny_model(
             {.type = type, .dtype = dtype, .quantize = {"", {{"layers.*", twice, fp8}}, true, method}});
